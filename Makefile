@@ -1,0 +1,63 @@
+# vitviz: `make app` starts the app, `make test` runs every check. Works with GNU make 3.81 and newer.
+#
+# Both install into .venv, which belongs to this file: a broken one is made anew.
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+INSTALLS := pyproject.toml requirements.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help app test clean
+
+help:
+	@echo 'make app      install vitviz into .venv and start the app; its address is printed'
+	@echo 'make test     lint, format check, type check and all tests; installs a browser where there is none'
+	@echo 'make clean    remove .venv, the caches and what building and testing left'
+	@echo
+	@echo 'ARGS="..."    is passed on: make app ARGS="--port 7861", make test ARGS="-k layout"'
+	@echo 'PYTHON=...    makes .venv with another Python (3.10 or newer): make app PYTHON=python3.12'
+
+app: $(VENV)/.app
+	$(BIN)/vitviz app $(ARGS)
+
+# Gradio's stubs would be type checked in place of the modules they stand beside.
+test: $(VENV)/.test
+	$(BIN)/python -m tests.browser
+	@find vitviz -name '*.pyi' -exec rm -f {} +
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/python -m pytest $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .gradio tests/artefacts
+	find app.py vitviz tests -name __pycache__ -prune -exec rm -rf {} +
+	find vitviz -name '*.pyi' -exec rm -f {} +
+
+# The stamps say what was installed; they are older than a changed pyproject.toml or requirements.txt.
+$(VENV)/.app: $(VENV)/pyvenv.cfg $(INSTALLS)
+	$(PIP) install --editable .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/pyvenv.cfg $(INSTALLS)
+	$(PIP) install --editable '.[test]'
+	@touch $(VENV)/.app $@
+
+# A .venv that was interrupted while it was made, or whose Python is gone, counts as absent.
+ifneq ($(shell test ! -e $(VENV)/.unfinished && $(BIN)/python -c 'import pip' 2>/dev/null && echo usable),usable)
+.PHONY: $(VENV)/pyvenv.cfg
+endif
+
+$(VENV)/pyvenv.cfg:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || { \
+	  echo 'vitviz needs Python 3.10 or newer: install it, or name one, as in: make app PYTHON=python3.12' >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo 'This Python has no venv module: install it (Debian and Ubuntu: apt-get install python3-venv)' >&2; exit 1; }
+	rm -rf $(VENV)
+	@mkdir $(VENV) && touch $(VENV)/.unfinished
+	$(PYTHON) -m venv $(VENV)
+	@rm $(VENV)/.unfinished

@@ -1,0 +1,64 @@
+"""What several tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import vitviz
+from vitviz import Model, Preprocessing, VisionTransformer, ViTConfig
+
+# Networks as small as those of the tests are slower on several threads.
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def bundled() -> Model:
+    """The checkpoint that ships."""
+    return vitviz.load()
+
+
+@pytest.fixture
+def make_network() -> Callable[..., VisionTransformer]:
+    """Small networks with random weights: ``make_network(register_tokens=4, pooling="mean", ...)``."""
+
+    def make(**changes: object) -> VisionTransformer:
+        config = {
+            "image_height": 16,
+            "image_width": 24,
+            "patch_height": 4,
+            "patch_width": 4,
+            "width": 32,
+            "depth": 3,
+            "heads": 4,
+            "head_width": 8,
+            "mlp_width": 64,
+            "classes": 5,
+        }
+        network = VisionTransformer(ViTConfig(**{**config, **changes})).eval().requires_grad_(False)
+        # The library's starting weights are so even that every mistake in the attention would go unseen.
+        for parameter in network.parameters():
+            parameter.normal_(0, 0.3)
+        return network
+
+    return make
+
+
+@pytest.fixture
+def make_model(make_network: Callable[..., VisionTransformer]) -> Callable[..., Model]:
+    """Small models with random weights; takes what ``make_network`` takes."""
+
+    def make(fit: str = "squash", **changes: object) -> Model:
+        network = make_network(**changes)
+        config = network.config
+        preprocessing = Preprocessing(config.image_height, config.image_width, (0.5,) * 3, (0.5,) * 3, fit)
+        return Model("small", network, preprocessing, tuple(f"class {index}" for index in range(config.classes)))
+
+    return make

@@ -1,0 +1,281 @@
+"""One image, one model, asked anything: the same for every kind of source, and what the network itself computes."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from vitviz import METHODS, Analysis, ConfigError, ImageError, MethodError, Model, QueryError, analyze
+from vitviz.attribution import attention, attention_sheet, rollout
+from vitviz.images import open_image
+from vitviz.layout import Query
+
+MakeModel = Callable[..., Model]
+
+MODELS: dict[str, dict[str, Any]] = {
+    "CLS": {},
+    "five prefix tokens": {"distillation_token": True, "register_tokens": 3},
+    "no CLS": {"cls_token": False, "pooling": "mean"},
+    "no CLS, registers": {"cls_token": False, "pooling": "mean", "register_tokens": 2},
+    "one head": {"heads": 1, "head_width": 32},
+    "one layer": {"depth": 1},
+    "no classifier": {"classes": 0},
+}
+every_model = pytest.mark.parametrize("changes", MODELS.values(), ids=MODELS)
+
+
+def photo(width: int = 30, height: int = 20) -> Image.Image:
+    random = np.random.default_rng(0)
+    return Image.fromarray(random.integers(0, 256, (height, width, 3), dtype=np.uint8))
+
+
+def weights_of(analysis: Analysis) -> np.ndarray:
+    """Attention weights of the network itself, ``"layer head query key"``, without any trace."""
+    with torch.inference_mode():
+        _, weights = analysis.model.network(analysis.prepared.pixels, need_weights=True)
+    return torch.stack([layer[0] for layer in weights]).double().numpy()
+
+
+def tokens_of(values: torch.Tensor, prefix: dict[str, float]) -> np.ndarray:
+    """A map as one value per token, prefix tokens first."""
+    return np.concatenate([list(prefix.values()), values.double().flatten().numpy()])
+
+
+# Sources.
+
+
+@pytest.mark.parametrize("kind", ["path", "text", "bytes", "PIL", "array", "floating-point array"])
+def test_every_kind_of_source_gives_the_same_analysis(make_model: MakeModel, tmp_path: Path, kind: str) -> None:
+    image, model = photo(), make_model()
+    stream = io.BytesIO()
+    image.save(stream, "PNG")
+    path = tmp_path / "photo.png"
+    path.write_bytes(stream.getvalue())
+    sources: dict[str, Any] = {
+        "path": path,
+        "text": str(path),
+        "bytes": stream.getvalue(),
+        "PIL": image,
+        "array": np.asarray(image),
+        "floating-point array": np.asarray(image) / 255,
+    }
+    found = analyze(sources[kind], model)
+    with torch.inference_mode():
+        logits = model.network(model.preprocessing.prepare(open_image(image), 4, 4).pixels)[0]
+    torch.testing.assert_close(found.logits, logits)
+    assert found.predictions() == analyze(image, model).predictions()
+    assert found.prepared.image.tobytes() == image.tobytes()
+
+
+def test_the_callers_image_stays_untouched(make_model: MakeModel) -> None:
+    image = photo()
+    image.info["comment"] = "mine"
+    array = np.asarray(image).copy()
+    before, pixels = image.copy(), array.copy()
+    for source in (image, array):
+        analysis = analyze(source, make_model())
+        analysis.rollout().overlay(mark=(1, 1))
+        analysis.prepared.image.paste("black", (0, 0, 9, 9))
+    assert image == before
+    assert image.info == {"comment": "mine"}
+    np.testing.assert_array_equal(array, pixels)
+
+
+def test_an_analysis_is_not_part_of_any_gradient(make_model: MakeModel) -> None:
+    model = make_model()
+    model.network.requires_grad_(True)
+    analysis = analyze(photo(), model)
+    assert not analysis.logits.requires_grad
+    assert not analysis.trace.queries.requires_grad
+
+
+@pytest.mark.parametrize("source", [3, None, "no such file.png", b"", np.zeros((2, 2, 7))])
+def test_what_is_no_image_is_refused(make_model: MakeModel, source: Any) -> None:
+    with pytest.raises(ImageError):
+        analyze(source, make_model())
+
+
+# Predictions.
+
+
+def test_predictions_are_the_softmax_best_first(make_model: MakeModel) -> None:
+    analysis = analyze(photo(), make_model())
+    logits = analysis.logits.double().numpy()
+    probabilities = np.exp(logits) / np.exp(logits).sum()
+    order = np.argsort(-probabilities)
+    found = analysis.predictions(5)
+    assert [prediction.label for prediction in found] == [f"class {index}" for index in order]
+    np.testing.assert_allclose([prediction.probability for prediction in found], probabilities[order], rtol=1e-5)
+    assert sum(prediction.probability for prediction in found) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(("count", "given"), [(0, 0), (1, 1), (3, 3), (5, 5), (100, 5)])
+def test_as_many_predictions_come_as_are_asked_for_and_exist(make_model: MakeModel, count: int, given: int) -> None:
+    analysis = analyze(photo(), make_model())
+    assert analysis.predictions(count) == analysis.predictions(5)[:given]
+    assert len(analysis.predictions(count)) == given
+
+
+def test_a_negative_count_is_refused(make_model: MakeModel) -> None:
+    with pytest.raises(MethodError, match="count = -1: expected 0 or more"):
+        analyze(photo(), make_model()).predictions(-1)
+
+
+def test_a_model_without_a_classifier_refuses_predictions_by_name(make_model: MakeModel) -> None:
+    analysis = analyze(photo(), make_model(classes=0))
+    assert analysis.logits.numel() == 0
+    with pytest.raises(MethodError, match="small has no classifier"):
+        analysis.predictions()
+
+
+# Maps.
+
+
+@every_model
+@pytest.mark.parametrize("layer", [0, -1])
+@pytest.mark.parametrize("head", [0, -1, "mean", "max", "min"])
+def test_attention_is_the_networks_own(
+    make_model: MakeModel, changes: dict[str, Any], layer: int, head: int | str
+) -> None:
+    analysis = analyze(photo(), make_model(**changes))
+    weights, layout = weights_of(analysis)[layer], analysis.trace.layout
+    queries: dict[Query, np.ndarray] = {name: weights[:, index] for index, name in enumerate(layout.prefix)}
+    queries[2, 3] = weights[:, layout.prefix_count + 2 * 6 + 3]
+    queries["patches"] = weights[:, layout.prefix_count :].mean(1)
+    for query, rows in queries.items():
+        expected = getattr(rows, head)(0) if isinstance(head, str) else rows[head]
+        found = analysis.attention(layer, head, query)
+        np.testing.assert_allclose(tokens_of(found.values, found.token_map.prefix), expected, atol=1e-6)
+        assert found.values.shape == (4, 6)
+        assert tuple(found.token_map.prefix) == layout.prefix
+
+
+@every_model
+def test_rollout_is_the_product_of_the_networks_own_attention(make_model: MakeModel, changes: dict[str, Any]) -> None:
+    analysis = analyze(photo(), make_model(**changes))
+    layout = analysis.trace.layout
+    product = np.eye(layout.token_count)
+    for weights in weights_of(analysis).mean(1):
+        mixed = weights + np.eye(len(weights))
+        product = mixed / mixed.sum(1, keepdims=True) @ product
+    expected = product[0] if "cls" in layout.prefix else product[layout.prefix_count :].mean(0)
+    found = analysis.rollout()
+    np.testing.assert_allclose(tokens_of(found.values, found.token_map.prefix), expected, atol=1e-6)
+
+
+CALLS: list[tuple[str, dict[str, Any]]] = [
+    ("attention", {}),
+    ("attention", {"layer": 1, "head": 2, "query": (3, 5), "direction": "column"}),
+    ("rollout", {}),
+    ("rollout", {"head_fusion": "max", "discard_ratio": 0.9, "residual_weight": 0.2, "start_layer": 1}),
+    ("rollout", {"query": "patches", "reference": "vit-explain"}),
+]
+
+
+@pytest.mark.parametrize(("method", "parameters"), CALLS)
+def test_maps_are_those_of_the_functions(make_model: MakeModel, method: str, parameters: dict[str, Any]) -> None:
+    analysis = analyze(photo(), make_model())
+    expected = {"attention": attention, "rollout": rollout}[method](analysis.trace, **parameters)
+    for found in (analysis.map(method, **parameters), getattr(analysis, method)(**parameters)):
+        assert torch.equal(found.values, expected.values)
+        assert found.token_map.prefix == expected.prefix
+        assert found.description == expected.description
+        assert found.image is analysis.prepared.image
+        assert found.geometry == analysis.prepared.geometry
+
+
+@pytest.mark.parametrize(("query", "direction"), [(None, "row"), ((1, 2), "row"), ("register 1", "column")])
+def test_the_sheet_has_every_layer_and_head(make_model: MakeModel, query: Query | None, direction: str) -> None:
+    analysis = analyze(photo(), make_model(register_tokens=1))
+    cells = analysis.attention_sheet(query, direction)
+    expected = attention_sheet(analysis.trace, query, direction)
+    assert [len(row) for row in cells] == [4, 4, 4]
+    for layer, row in enumerate(cells):
+        for head, cell in enumerate(row):
+            assert torch.equal(cell.values, expected[layer][head].values)
+            assert torch.equal(cell.values, analysis.attention(layer, head, query, direction).values)
+
+
+def test_an_unknown_method_is_refused_with_the_legal_ones(make_model: MakeModel) -> None:
+    with pytest.raises(MethodError) as caught:
+        analyze(photo(), make_model()).map("gradient")
+    assert str(caught.value).startswith("method 'gradient': expected ")
+    assert all(repr(name) in str(caught.value) for name in METHODS)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_unknown_parameter_is_refused_with_the_legal_ones(make_model: MakeModel, method: str) -> None:
+    analysis = analyze(photo(), make_model())
+    with pytest.raises(MethodError) as caught:
+        analysis.map(method, temperature=2)
+    assert str(caught.value).startswith(f"{method} has no parameter 'temperature': expected ")
+    assert all(repr(parameter.name) in str(caught.value) for parameter in METHODS[method].parameters)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "told"),
+    [
+        ({"layer": 3}, "layer 3: this model has layers 0 to 2"),
+        ({"head": 4}, "head 4: this model has heads 0 to 3"),
+        ({"query": "register 1"}, "token 'register 1': this model has prefix tokens 'cls', patches"),
+        ({"query": (4, 0)}, r"patch \(4, 0\): .* patches \(0, 0\) to \(3, 5\)"),
+    ],
+)
+def test_what_the_model_does_not_have_is_refused_with_what_it_has(
+    make_model: MakeModel, parameters: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(QueryError, match=told):
+        analyze(photo(), make_model()).attention(**parameters)
+
+
+# How the image reaches the model.
+
+
+@pytest.mark.parametrize(
+    ("size", "fit", "grid", "box"),
+    [
+        ((30, 20), "squash", (4, 6), (0, 0, 30, 20)),
+        ((20, 60), "squash", (4, 6), (0, 0, 20, 60)),
+        ((30, 20), "crop", (4, 6), (0, 0, 30, 20)),
+        ((60, 20), "crop", (4, 6), (15, 0, 45, 20)),
+        ((30, 60), "crop", (4, 6), (0, 20, 30, 40)),
+        ((90, 30), "native", (3, 8), (0, 0, 90, 30)),
+        ((20, 60), "native", (8, 3), (0, 0, 20, 60)),
+    ],
+)
+@pytest.mark.parametrize("own", [True, False], ids=["the checkpoint's fit", "another fit"])
+def test_a_fit_decides_what_of_the_image_the_map_covers(
+    make_model: MakeModel,
+    size: tuple[int, int],
+    fit: str,
+    grid: tuple[int, int],
+    box: tuple[float, ...],
+    own: bool,
+) -> None:
+    model = make_model(fit=fit if own else "squash")
+    analysis = analyze(photo(*size), model, None if own else fit)
+    heatmap = analysis.attention()
+    assert heatmap.values.shape == grid
+    assert heatmap.geometry.box == pytest.approx(box)
+    assert analysis.prepared.pixels.shape == (1, 3, 4 * grid[0], 4 * grid[1])
+    assert heatmap.overlay().size == size
+    seen = ~np.isnan(heatmap.pixels())
+    assert seen.sum() == (box[2] - box[0]) * (box[3] - box[1])
+
+
+def test_an_unknown_fit_is_refused_with_the_legal_ones(make_model: MakeModel) -> None:
+    with pytest.raises(ConfigError, match="fit 'stretch': expected 'crop', 'squash' or 'native'"):
+        analyze(photo(), make_model(), "stretch")
+
+
+def test_an_analysis_counts_what_it_holds(make_model: MakeModel) -> None:
+    analysis = analyze(photo(), make_model(register_tokens=4))
+    tokens, pixels = 1 + 4 + 4 * 6, 3 * 16 * 24
+    assert analysis.nbytes == 2 * 3 * 4 * tokens * 8 * 4 + pixels * 4 + 3 * 30 * 20

@@ -1,0 +1,320 @@
+"""The app as a user has it: `app.py` in a process of its own, driven in a headless browser."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+
+import vitviz
+from tests.browser import find_browser
+from vitviz import Analysis, Heatmap, Model, Style
+
+ROOT = Path(__file__).parents[1]
+ARTEFACTS = Path(__file__).parent / "artefacts"
+# The background services of the browser would look for hosts outside.
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+EXAMPLE = ROOT / "assets" / "chelsea.jpg"
+expect.set_options(timeout=30_000)
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """The address that `python app.py` prints."""
+    command = [sys.executable, "-u", str(ROOT / "app.py")]
+    # No fixed port: another app on this machine may hold it.
+    environment = {name: value for name, value in os.environ.items() if name != "GRADIO_SERVER_PORT"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment) as app:
+        assert app.stdout is not None
+        printed = ""
+        for line in app.stdout:
+            printed += line
+            found = re.search(r"http://127\.0\.0\.1:\d+", line)
+            if found:
+                yield found[0]
+                break
+        else:
+            pytest.fail(f"app.py printed no address: {printed}")
+        app.terminate()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    path = find_browser()
+    assert path is not None, "no browser: run `python -m tests.browser`"
+    with sync_playwright() as playwright:
+        yield playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+
+
+@pytest.fixture
+def page(browser: Browser, address: str) -> Iterator[Page]:
+    """The opened app; fails the test on a console error, a page error or a request that leaves this machine."""
+    wrong: list[str] = []
+    page = browser.new_page(viewport={"width": 1400, "height": 1000})
+    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on(
+        "request", lambda sent: None if sent.url.startswith((address, "data:", "blob:")) else wrong.append(sent.url)
+    )
+    page.goto(f"{address}/?__theme=light")
+    expect(canvas(page)).to_be_visible()
+    yield page
+    page.close()
+    assert wrong == []
+
+
+@pytest.fixture(scope="module")
+def example(bundled: Model) -> Analysis:
+    return vitviz.analyze(EXAMPLE, bundled)
+
+
+def canvas(page: Page) -> Locator:
+    return page.locator("#vv-canvas img")
+
+
+def caption(page: Page) -> Locator:
+    return page.locator("#vv-caption")
+
+
+def upload(page: Page, path: Path) -> None:
+    page.locator("#vv-photo input[type=file]").set_input_files(path)
+
+
+def click_at(picture: Locator, across: float, down: float) -> None:
+    """Click at a fraction of a picture's width and height, which may be narrower than its element."""
+    width, height, natural_width, natural_height = picture.evaluate(
+        "async image => { await image.decode();"
+        " return [image.clientWidth, image.clientHeight, image.naturalWidth, image.naturalHeight] }"
+    )
+    scale = min(width / natural_width, height / natural_height)
+    left, top = (width - natural_width * scale) / 2, (height - natural_height * scale) / 2
+    x, y = left + across * natural_width * scale, top + down * natural_height * scale
+    picture.click(position={"x": x, "y": y})
+
+
+def shown(page: Page) -> np.ndarray:
+    """What the canvas shows, as the page fetched it."""
+    response = page.request.get(canvas(page).get_attribute("src") or "")
+    return np.asarray(Image.open(io.BytesIO(response.body())).convert("RGB"), dtype=np.float32)
+
+
+def says(heatmap: Heatmap) -> list[str]:
+    """What the page must say about a map, computed without the app."""
+    values = heatmap.values.numpy()
+    row, column = np.unravel_index(values.argmax(), values.shape)
+    return [heatmap.description, f"Strongest: patch ({row}, {column}) with {values.max():.3g}."]
+
+
+def expect_map(page: Page, heatmap: Heatmap) -> None:
+    for sentence in says(heatmap):
+        expect(caption(page)).to_contain_text(sentence)
+    low, high = float(heatmap.values.min()), float(heatmap.values.max())
+    expect(page.locator("#vv-legend")).to_contain_text(f"{low:.3g}")
+    expect(page.locator("#vv-legend")).to_contain_text(f"{high:.3g}")
+
+
+def expect_picture(page: Page, heatmap: Heatmap, style: Style, mark: tuple[int, int] | None = None) -> None:
+    expected = np.asarray(heatmap.resized(900).overlay(style, mark), dtype=np.float32)
+    found = shown(page)
+    assert found.shape == expected.shape
+    # The page gets a lossy WebP.
+    assert np.abs(found - expected).mean() < 4
+
+
+def set_slider(page: Page, name: str, value: float) -> None:
+    number = page.locator(f"#{name} input[type=number]")
+    number.fill(str(value))
+    number.press("Enter")
+
+
+def test_it_opens_with_an_example_already_analysed(page: Page, example: Analysis) -> None:
+    expect_map(page, example.attention())
+    expect_picture(page, example.attention(), Style(grid=True))
+    for prediction in example.predictions(5):
+        line = page.locator("#vv-predictions").get_by_text(re.compile(rf"^{prediction.label}$"))
+        expect(line.first).to_be_visible()
+    ARTEFACTS.mkdir(exist_ok=True)
+    page.screenshot(path=ARTEFACTS / "light.png", full_page=True)
+
+
+def test_an_upload_is_analysed_at_once(page: Page, bundled: Model, tmp_path: Path) -> None:
+    photo = tmp_path / "automobile.png"
+    rng = np.random.default_rng(0)
+    Image.fromarray(rng.integers(0, 255, (9, 16, 3), dtype=np.uint8)).resize((640, 360)).save(photo)
+    upload(page, photo)
+    analysis = vitviz.analyze(photo, bundled)
+    expect_map(page, analysis.attention())
+    expect_picture(page, analysis.attention(), Style(grid=True))
+    best = analysis.predictions(1)[0]
+    expect(page.locator("#vv-predictions")).to_contain_text(f"{best.probability:.0%}")
+    page.screenshot(path=ARTEFACTS / "upload.png", full_page=True)
+
+
+@pytest.mark.parametrize(("size", "spot"), [((300, 800), (210, 140)), ((800, 300), (650, 90))])
+def test_the_heat_lies_where_the_object_is(
+    page: Page, bundled: Model, tmp_path: Path, size: tuple[int, int], spot: tuple[int, int]
+) -> None:
+    picture = Image.new("RGB", size, (25, 25, 25))
+    picture.paste((255, 240, 60), (spot[0] - 30, spot[1] - 30, spot[0] + 30, spot[1] + 30))
+    photo = tmp_path / "spot.png"
+    picture.save(photo)
+    upload(page, photo)
+    analysis = vitviz.analyze(photo, bundled)
+    expect_map(page, analysis.attention())
+    click_at(canvas(page), spot[0] / size[0], spot[1] / size[1])
+    patch = int(spot[1] / size[1] * 8), int(spot[0] / size[0] * 8)
+    expect_map(page, analysis.attention(query=patch))
+    expect_picture(page, analysis.attention(query=patch), Style(grid=True), mark=patch)
+    page.screenshot(path=ARTEFACTS / f"spot-{'portrait' if size[0] < size[1] else 'landscape'}.png")
+
+
+def test_a_click_on_a_patch_shows_its_attention_in_both_directions(page: Page, example: Analysis) -> None:
+    click_at(canvas(page), 2.5 / 8, 5.5 / 8)
+    expect_map(page, example.attention(query=(5, 2)))
+    page.get_by_label("is looked at by").check()
+    expect_map(page, example.attention(query=(5, 2), direction="column"))
+
+
+def test_the_token_menu_offers_the_prefix_tokens_and_every_patch(page: Page, example: Analysis) -> None:
+    menu = page.locator("#vv-token input")
+    menu.click()
+    expect(page.get_by_role("option")).to_have_count(66)
+    page.get_by_role("option", name="Mean patch").click()
+    expect_map(page, example.attention(query="patches"))
+
+
+def test_layer_and_head_are_chosen_by_control_and_by_cell(page: Page, example: Analysis) -> None:
+    set_slider(page, "vv-attention-layer", 2)
+    page.locator("#vv-attention-head").get_by_label("5", exact=True).check()
+    expect_map(page, example.attention(layer=1, head=4))
+    sheet = page.locator("#vv-sheet img")
+    click_at(sheet, 0.5, 0.97)
+    expect(caption(page)).to_contain_text("layer 6 of 6, head")
+    expect(page.locator("#vv-attention-layer input[type=number]")).to_have_value("6")
+
+
+def test_rollout_follows_its_controls(page: Page, example: Analysis) -> None:
+    page.get_by_label("Attention rollout").check()
+    expect_map(page, example.rollout())
+    page.locator("#vv-rollout-head_fusion").get_by_label("max").check()
+    set_slider(page, "vv-rollout-discard_ratio", 0.9)
+    set_slider(page, "vv-rollout-start_layer", 3)
+    expect_map(page, example.rollout(head_fusion="max", discard_ratio=0.9, start_layer=2))
+    page.screenshot(path=ARTEFACTS / "rollout.png", full_page=True)
+    page.get_by_label("vit-explain").check()
+    expect(page.locator("#vv-notice")).to_contain_text("vit-explain knows only 0.5 and 0")
+    set_slider(page, "vv-rollout-start_layer", 1)
+    expect_map(page, example.rollout(head_fusion="max", discard_ratio=0.9, reference="vit-explain"))
+    expect(page.locator("#vv-notice")).not_to_be_visible()
+
+
+def test_an_emptied_control_is_told_and_loses_nothing(page: Page, example: Analysis) -> None:
+    number = page.locator("#vv-attention-layer input[type=number]")
+    number.fill("")
+    number.press("Enter")
+    expect(page.get_by_text("Traceback")).to_have_count(0)
+    set_slider(page, "vv-attention-layer", 4)
+    expect_map(page, example.attention(layer=3))
+    expect(page.locator("#vv-notice")).not_to_be_visible()
+
+
+def test_the_look_changes_the_picture_and_not_the_numbers(page: Page, example: Analysis) -> None:
+    page.get_by_text("Look", exact=True).click()
+    page.locator("#vv-smooth").get_by_label("Smooth between patches").check()
+    page.locator("#vv-grid").get_by_label("Patch grid").uncheck()
+    set_slider(page, "vv-opacity", 1)
+    page.locator("#vv-colormap input").click()
+    page.get_by_role("option", name="viridis").click()
+    expect(page.locator("#vv-legend .vv-ramp")).to_have_attribute("style", re.compile(r"rgb\(68[, ]+1[, ]+84\)"))
+    expect_map(page, example.attention())
+    expect_picture(page, example.attention(), Style("viridis", opacity=1, smooth=True))
+
+
+def test_what_the_model_does_not_see_is_dimmed_and_cannot_be_asked(page: Page, bundled: Model) -> None:
+    page.get_by_text("Look", exact=True).click()
+    page.locator("#vv-fit input").click()
+    page.get_by_role("option", name="centre, cropped").click()
+    cropped = vitviz.analyze(EXAMPLE, bundled, fit="crop")
+    expect_map(page, cropped.attention())
+    expect_picture(page, cropped.attention(), Style(grid=True))
+    click_at(canvas(page), 0.03, 0.5)
+    expect(page.locator("#vv-notice")).to_contain_text("did not see this part")
+    page.screenshot(path=ARTEFACTS / "crop.png", full_page=True)
+
+
+def test_a_picture_keeps_its_own_shape_on_request(page: Page, bundled: Model) -> None:
+    page.get_by_text("Look", exact=True).click()
+    page.locator("#vv-fit input").click()
+    page.get_by_role("option", name="whole picture, its own shape").click()
+    native = vitviz.analyze(EXAMPLE, bundled, fit="native")
+    assert native.trace.layout.grid_width > native.trace.layout.grid_height
+    expect_map(page, native.attention())
+    click_at(canvas(page), 0.99, 0.01)
+    expect_map(page, native.attention(query=(0, native.trace.layout.grid_width - 1)))
+
+
+@pytest.mark.parametrize("content", [b"", b"<html>not a picture</html>", EXAMPLE.read_bytes()[:9000]])
+def test_a_bad_file_is_told_and_the_picture_before_stays(
+    page: Page, example: Analysis, tmp_path: Path, content: bytes
+) -> None:
+    bad = tmp_path / "my _notes_ [1].jpg"
+    bad.write_bytes(content)
+    before = canvas(page).get_attribute("src")
+    upload(page, bad)
+    expect(page.locator("#vv-notice")).to_contain_text("my _notes_ [1].jpg: ")
+    expect(page.get_by_text("Traceback")).to_have_count(0)
+    assert canvas(page).get_attribute("src") == before
+    set_slider(page, "vv-attention-layer", 1)
+    expect_map(page, example.attention(layer=0))
+
+
+def test_a_rotated_tiff_is_shown_upright(page: Page, bundled: Model, tmp_path: Path) -> None:
+    photo = tmp_path / "scan.tiff"
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.open(EXAMPLE).save(photo, exif=exif)
+    upload(page, photo)
+    analysis = vitviz.analyze(photo, bundled)
+    assert analysis.prepared.image.size == (300, 451)
+    expect_map(page, analysis.attention())
+    natural = "image => image.naturalWidth > 0 && image.naturalWidth < image.naturalHeight"
+    page.wait_for_function(f"({natural})(document.querySelector('#vv-photo img'))")
+    # Not of the preview, but of the file.
+    set_slider(page, "vv-attention-layer", 3)
+    expect_map(page, analysis.attention(layer=2))
+
+
+def test_an_example_is_one_click_away_and_the_picture_can_be_cleared(page: Page, bundled: Model) -> None:
+    page.locator("#vv-examples button").nth(1).click()
+    expect_map(page, vitviz.analyze(ROOT / "assets" / "rocket.jpg", bundled).attention())
+    page.locator("#vv-photo").get_by_label("Remove Image").click()
+    expect(caption(page)).to_contain_text("Drop a picture")
+    upload(page, EXAMPLE)
+    expect_map(page, vitviz.analyze(EXAMPLE, bundled).attention())
+
+
+@pytest.mark.parametrize(("name", "width", "theme"), [("dark", 1400, "dark"), ("narrow", 390, "light")])
+def test_it_fits_the_screen(browser: Browser, address: str, name: str, width: int, theme: str) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.goto(f"{address}/?__theme={theme}")
+    expect(canvas(page)).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.screenshot(path=ARTEFACTS / f"{name}.png", full_page=True)
+    page.close()

@@ -1,0 +1,474 @@
+"""The `vitviz` command: what it writes is what the library computes, and what goes wrong is told in one line."""
+
+from __future__ import annotations
+
+import argparse
+import builtins
+import re
+import runpy
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from vitviz import METHODS, Model, Style, TokenMap, analyze, load, save_checkpoint
+from vitviz.attribution.methods import Choice, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
+from vitviz.cli import _parser, main
+from vitviz.training import loop
+from vitviz.training.config import Augmentation, TrainingConfig
+from vitviz.training.data import read_image_folder
+from vitviz.training.evaluate import evaluate
+
+MakeModel = Callable[..., Model]
+Capture = pytest.CaptureFixture[str]
+
+needs_muon = pytest.mark.skipif(
+    not hasattr(torch.optim, "Muon"), reason=f"torch {torch.__version__} has no Muon optimiser, which training needs"
+)
+
+
+@pytest.fixture
+def photo(tmp_path: Path) -> Path:
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8)
+    path = tmp_path / "my photo.png"
+    Image.fromarray(pixels).save(path)
+    return path
+
+
+@pytest.fixture
+def checkpoint(make_model: MakeModel, tmp_path: Path) -> Path:
+    path = tmp_path / "small.safetensors"
+    save_checkpoint(path, make_model(register_tokens=1))
+    return path
+
+
+def same_pixels(path: Path, expected: Image.Image) -> bool:
+    with Image.open(path) as found:
+        return found.format == "PNG" and found.mode == expected.mode and found.tobytes() == expected.tobytes()
+
+
+# Maps.
+
+PICTURES: dict[str, tuple[list[str], dict[str, Any], Style, tuple[int, int] | None]] = {
+    "attention": (["attention"], {}, Style(), None),
+    "attention of a patch": (
+        ["attention", "--query", "2,3", "--layer", "-2", "--head", "1"],
+        {"query": (2, 3), "layer": -2, "head": 1},
+        Style(),
+        (2, 3),
+    ),
+    "attention to a register": (
+        ["attention", "--query", "register 1", "--direction", "column", "--head", "max", "--layer", "0"],
+        {"query": "register 1", "direction": "column", "head": "max", "layer": 0},
+        Style(),
+        None,
+    ),
+    "attention of all patches": (["attention", "--query", "patches"], {"query": "patches"}, Style(), None),
+    "attention of a token index": (["attention", "--query", "4"], {"query": 4}, Style(), None),
+    "attention of the last head": (["attention", "--head", "-1"], {"head": -1}, Style(), None),
+    "rollout": (["rollout"], {}, Style(), None),
+    "rollout with everything": (
+        ["rollout", "--head-fusion", "max", "--discard-ratio", "0.5", "--residual-weight", ".25", "--start-layer", "1"],
+        {"head_fusion": "max", "discard_ratio": 0.5, "residual_weight": 0.25, "start_layer": 1},
+        Style(),
+        None,
+    ),
+    "rollout of vit-explain": (["rollout", "--reference", "vit-explain"], {"reference": "vit-explain"}, Style(), None),
+    "coloured": (["rollout", "--colormap", "magma", "--opacity", "0.3"], {}, Style("magma", 0.3), None),
+    "smooth": (["rollout", "--smooth"], {}, Style(smooth=True), None),
+    "with a grid": (["rollout", "--grid"], {}, Style(grid=True), None),
+}
+
+
+@pytest.mark.parametrize(("arguments", "parameters", "style", "mark"), PICTURES.values(), ids=PICTURES)
+def test_a_command_writes_the_overlay_of_the_library(
+    photo: Path,
+    checkpoint: Path,
+    capsys: Capture,
+    arguments: list[str],
+    parameters: dict[str, Any],
+    style: Style,
+    mark: tuple[int, int] | None,
+) -> None:
+    output = photo.with_name("map.png")
+    assert main([*arguments, str(photo), "--checkpoint", str(checkpoint), "-o", str(output)]) == 0
+    heatmap = analyze(photo, load(checkpoint)).map(arguments[0], **parameters)
+    assert same_pixels(output, heatmap.overlay(style, mark))
+    told = capsys.readouterr()
+    assert told.out == f"{heatmap.description}\nwritten to {output}\n"
+    assert told.err == ""
+
+
+@pytest.mark.parametrize("fit", ["crop", "squash", "native"])
+def test_the_fit_reaches_the_model(photo: Path, checkpoint: Path, fit: str) -> None:
+    Image.new("RGB", (60, 20), "red").save(photo)
+    output = photo.with_name("map.png")
+    assert main(["attention", str(photo), "--checkpoint", str(checkpoint), "-o", str(output), "--fit", fit]) == 0
+    assert same_pixels(output, analyze(photo, load(checkpoint), fit).attention().overlay())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_bundled_checkpoint_is_the_default_and_the_output_lies_beside_the_image(
+    photo: Path, bundled: Model, method: str
+) -> None:
+    before = photo.read_bytes()
+    assert main([method, str(photo)]) == 0
+    assert same_pixels(photo.with_name(f"my photo.{method}.png"), analyze(photo, bundled).map(method).overlay())
+    assert photo.read_bytes() == before
+
+
+def other_value(parameter: Parameter) -> tuple[str, object]:
+    """Another value than the default: as it is typed, and as it should arrive."""
+    match parameter:
+        case Choice():
+            value = next(value for _, value in parameter.options if value not in (None, parameter.default))
+            return str(value), value
+        case Number():
+            middle = (parameter.minimum + parameter.maximum) / 2 + parameter.step
+            return str(middle), middle
+        case LayerNumber():
+            return "1", 1
+        case HeadNumber():
+            return "2", 2
+        case TokenQuery():
+            return "3,2", (3, 2)
+
+
+EVERY_PARAMETER = [(method.name, parameter) for method in METHODS.values() for parameter in method.parameters]
+
+
+@pytest.mark.parametrize(("method", "parameter"), EVERY_PARAMETER, ids=lambda part: getattr(part, "name", part))
+def test_every_parameter_has_an_option_that_reaches_the_function(
+    photo: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, method: str, parameter: Parameter
+) -> None:
+    calls = []
+
+    def compute(trace: object, **parameters: object) -> TokenMap:
+        calls.append(parameters)
+        return TokenMap(torch.zeros(4, 6), {}, "nothing", "nothing")
+
+    monkeypatch.setitem(METHODS, method, replace(METHODS[method], compute=compute))
+    typed, arrives = other_value(parameter)
+    flag = "--" + parameter.name.replace("_", "-")
+    command = [method, str(photo), "--checkpoint", str(checkpoint), "-o", str(photo.with_name("map.png"))]
+    assert main(command) == 0
+    assert main([*command, flag, typed]) == 0
+    defaults = {part.name: part.default for part in METHODS[method].parameters}
+    assert calls == [defaults, {**defaults, parameter.name: arrives}]
+    assert arrives != parameter.default
+
+
+# What goes wrong.
+
+ERRORS: dict[str, tuple[list[str], str]] = {
+    "no image": (["attention", "gone.png"], "gone.png: no such file"),
+    "no picture": (["attention", "{checkpoint}"], "small.safetensors: not an image"),
+    "no checkpoint": (["rollout", "{photo}", "--checkpoint", "vit-b"], "'vit-b': neither a bundled checkpoint nor"),
+    "no safetensors": (["rollout", "{photo}", "--checkpoint", "{photo}"], "my photo.png: not a safetensors file"),
+    "no such layer": (["attention", "{photo}", "--layer", "99"], "layer 99: this model has layers 0 to"),
+    "no such head": (["attention", "{photo}", "--head", "-99"], "head -99: this model has heads 0 to"),
+    "no such fusion": (["attention", "{photo}", "--head", "median"], "head 'median': expected a number from 0 to"),
+    "no such token": (["attention", "{photo}", "--query", "register 9"], "token 'register 9': this model has prefix"),
+    "no such patch": (["rollout", "{photo}", "--query", "99,0"], "patch (99, 0): this model has prefix tokens"),
+    "no such index": (["rollout", "{photo}", "--query", "999"], "token 999: this model has prefix tokens"),
+    "too much discarded": (["rollout", "{photo}", "--discard-ratio", "1"], "discard_ratio = 1.0: expected a number"),
+    "no number": (["rollout", "{photo}", "--residual-weight", "nan"], "residual_weight = nan: expected a number"),
+    "too opaque": (["attention", "{photo}", "--opacity", "2"], "opacity = 2.0: expected a number in [0, 1]"),
+    "contradiction": (
+        ["rollout", "{photo}", "--reference", "vit-explain", "--start-layer", "1"],
+        "residual_weight = 0.5 and start_layer = 1: vit-explain knows only",
+    ),
+    "no such folder": (["attention", "{photo}", "-o", "gone/map.png"], "gone/map.png: cannot be written"),
+    "no such format": (["attention", "{photo}", "-o", "{folder}/map.xyz"], "map.xyz: cannot be written"),
+    "output a folder": (["attention", "{photo}", "-o", "{folder}"], "cannot be written"),
+    "nothing to evaluate on": (["evaluate", "{folder}"], "no folder test/ or val/ or validation/ in it"),
+    "nothing to train on": (["train", "{folder}", "{folder}/run"], "no folder test/ or val/"),
+    "no training possible": (["train", "{folder}", "{folder}/run", "--heads", "5"], "expected a multiple of heads = 5"),
+    "no augmentation": (["train", "{folder}", "{folder}/run", "--mix", "3"], "mix = 3.0: expected a number in [0, 1]"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "told"), ERRORS.values(), ids=ERRORS)
+def test_an_error_is_one_line_and_leaves_no_file(
+    photo: Path, checkpoint: Path, capsys: Capture, arguments: list[str], told: str
+) -> None:
+    before = sorted(photo.parent.iterdir())
+    names = {"photo": photo, "checkpoint": checkpoint, "folder": photo.parent}
+    assert main([argument.format(**names) for argument in arguments]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("vitviz: ")
+    assert told in said.err
+    assert said.err.count("\n") == 1
+    assert said.err.endswith("\n")
+    assert sorted(photo.parent.iterdir()) == before
+
+
+USAGE = [
+    ([], "the following arguments are required: COMMAND"),
+    (["draw"], "invalid choice: 'draw'"),
+    (["attention"], "the following arguments are required: image"),
+    (["attention", "a.png", "--query", "2,x"], "argument --query: '2,x': expected ROW,COLUMN, both whole numbers"),
+    (["attention", "a.png", "--query", "-1,0"], "--query"),
+    (["attention", "a.png", "--layer", "last"], "argument --layer: invalid int value: 'last'"),
+    (["attention", "a.png", "--direction", "diagonal"], "argument --direction: invalid choice: 'diagonal'"),
+    (["rollout", "a.png", "--colormap", "jet"], "argument --colormap: invalid choice: 'jet'"),
+    (["rollout", "a.png", "--fit", "pad"], "argument --fit: invalid choice: 'pad'"),
+    (["train", "a", "b", "--epochs", "many"], "argument --epochs: invalid int value: 'many'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "told"), USAGE, ids=[" ".join(arguments) for arguments, _ in USAGE])
+def test_what_is_typed_wrong_is_told_with_the_usage(capsys: Capture, arguments: list[str], told: str) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    usage, *_, error = capsys.readouterr().err.splitlines()
+    assert usage.startswith("usage: vitviz")
+    assert told in error
+
+
+@pytest.mark.parametrize("text", ["2,3", "2, 3", " 2 ,3 "])
+def test_a_patch_may_be_typed_with_spaces(text: str) -> None:
+    assert _parser().parse_args(["attention", "a.png", "--query", text]).query == (2, 3)
+
+
+def test_the_process_ends_with_the_status(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    script = Path(__file__).parents[1] / "vitviz" / "cli.py"
+    monkeypatch.setattr(sys, "argv", ["vitviz", "attention", "gone.png"])
+    with pytest.raises(SystemExit) as caught:
+        runpy.run_path(str(script), run_name="__main__")
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.startswith("vitviz: gone.png: no such file")
+
+
+def test_an_interrupt_is_told_without_a_traceback(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("vitviz.cli.load", interrupted)
+    assert main(["attention", "a.png"]) == 130
+    assert capsys.readouterr().err == "\nvitviz: interrupted\n"
+
+
+# The app.
+
+
+def test_the_app_is_launched_where_it_is_told(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    launched = []
+
+    class Demo:
+        def launch(self, **options: object) -> None:
+            launched.append(options)
+
+    ui = type(sys)("vitviz.ui")
+    ui.__dict__.update(build_demo=Demo, launch_options=lambda: {"ssr_mode": False})
+    monkeypatch.setitem(sys.modules, "vitviz.ui", ui)
+    assert main(["app"]) == 0
+    assert main(["app", "--host", "0.0.0.0", "--port", "7999"]) == 0
+    assert launched == [
+        {"server_name": "127.0.0.1", "server_port": None, "ssr_mode": False},
+        {"server_name": "0.0.0.0", "server_port": 7999, "ssr_mode": False},
+    ]
+
+    def taken(self: Demo, **_: object) -> None:
+        raise OSError("Cannot find empty port in range: 7999-7999")
+
+    monkeypatch.setattr(Demo, "launch", taken)
+    assert main(["app", "--port", "7999"]) == 2
+    assert capsys.readouterr().err == "vitviz: Cannot find empty port in range: 7999-7999\n"
+
+
+# Evaluation and training.
+
+
+def write_images(root: Path, classes: dict[str, tuple[int, int, int]], **counts: int) -> Path:
+    random = np.random.default_rng(0)
+    for split, count in counts.items():
+        for label, colour in classes.items():
+            (root / split / label).mkdir(parents=True)
+            for number in range(count):
+                pixels = np.array(colour) + random.normal(0, 20, (8, 8, 3))
+                Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(root / split / label / f"{number}.png")
+    return root
+
+
+def test_evaluate_prints_the_accuracy(checkpoint: Path, tmp_path: Path, capsys: Capture) -> None:
+    colours = {f"class {index}": (50 * index, 255 - 60 * index, 128) for index in range(5)}
+    folder = write_images(tmp_path / "images", colours, val=3)
+    assert main(["evaluate", str(folder), "--checkpoint", str(checkpoint)]) == 0
+    model = load(checkpoint)
+    expected = evaluate(
+        model.network, model.preprocessing, read_image_folder(folder, "test", model.preprocessing, 4, 4)
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[-1] for line in lines[:5]] == [f"{part:.1%}" for part in expected.per_class.values()]
+    assert [line.split("  ")[-2].strip() for line in lines[:5]] == list(model.labels)
+    assert lines[5:] == [f"top-1 accuracy {expected.top1:.2%} of 15 images, cross-entropy {expected.loss:.3f}"]
+    assert 0 < expected.top1 < 1
+
+
+def test_evaluate_refuses_images_of_other_classes(checkpoint: Path, tmp_path: Path, capsys: Capture) -> None:
+    folder = write_images(tmp_path / "images", {"cat": (1, 2, 3)}, test=1)
+    assert main(["evaluate", str(folder), "--checkpoint", str(checkpoint)]) == 2
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert "images: classes cat; small knows class 0, class 1, class 2, class 3, class 4" in told
+
+
+TINY = ["--image-size", "8", "--patch-size", "2", "--width", "16", "--depth", "1", "--heads", "2", "--batch-size", "8"]
+TINY += ["--epochs", "3", "--muon-rate", "0.02", "--adam-rate", "0.02", "--no-flip", "--evaluate-every", "1"]
+
+
+@pytest.fixture
+def colours(tmp_path: Path) -> Path:
+    return write_images(tmp_path / "images", {"red": (220, 40, 30), "blue": (30, 40, 220)}, train=12, test=4)
+
+
+@needs_muon
+def test_a_model_is_trained_evaluated_and_used(colours: Path, photo: Path, capsys: Capture) -> None:
+    output = photo.with_name("run")
+    assert main(["train", str(colours), str(output), *TINY]) == 0
+    trained = output / loop.CHECKPOINT
+    told = re.search(r"top-1 accuracy ([\d.]+)% of 8 test images\nwritten to (.*)\n$", capsys.readouterr().out)
+    assert told is not None
+    assert float(told[1]) > 80
+    assert told[2] == str(trained)
+
+    assert main(["evaluate", str(colours), "--checkpoint", str(trained)]) == 0
+    assert f"top-1 accuracy {told[1]}% of 8 images" in capsys.readouterr().out
+
+    picture = photo.with_name("map.png")
+    assert main(["attention", str(photo), "--checkpoint", str(trained), "-o", str(picture), "--query", "3,3"]) == 0
+    model = load(trained)
+    assert model.labels == ("blue", "red")
+    assert same_pixels(picture, analyze(photo, model).attention(query=(3, 3)).overlay(mark=(3, 3)))
+
+
+@needs_muon
+def test_an_interrupted_training_says_how_it_continues(
+    colours: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["train", str(colours), str(tmp_path / "run"), *TINY]
+    average = loop.average_into
+
+    def interrupted(averaged: torch.nn.Module, network: torch.nn.Module, step: int, decay: float) -> None:
+        if step == 4:
+            raise KeyboardInterrupt
+        average(averaged, network, step, decay)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "average_into", interrupted)
+        assert main(command) == 130
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == "vitviz: interrupted; the same command continues after the last whole epoch"
+    assert torch.load(tmp_path / "run" / loop.STATE, weights_only=True)["epoch"] == 1
+
+    seen = []
+    monkeypatch.setattr(loop, "average_into", lambda *arguments: (seen.append(arguments[2]), average(*arguments)))
+    assert main(command) == 0
+    assert seen == [3, 4, 5, 6, 7, 8]
+    assert main([*command, "--seed", "1"]) == 2
+    assert "belongs to another run (seed was 0, now 1)" in capsys.readouterr().err
+
+
+def test_every_setting_of_a_run_has_an_option_that_reaches_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    given = []
+
+    class Stop(Exception):
+        pass
+
+    def train(images: Path, output: Path, config: TrainingConfig) -> None:
+        given.append((images, output, config))
+        raise Stop
+
+    monkeypatch.setattr(loop, "train", train)
+    changed = TrainingConfig(
+        **{"image_size": 64, "patch_size": 8, "width": 96, "depth": 2, "heads": 3, "mlp_ratio": 2.5},
+        **{"register_tokens": 4, "epochs": 7, "batch_size": 8, "muon_rate": 0.1, "adam_rate": 0.2},
+        **{"weight_decay": 0.3, "warmup": 0.4, "label_smoothing": 0.5, "low_resolution": 0.6, "average_decay": 0.7},
+        **{"evaluate_every": 3, "seed": 9, "augmentation": Augmentation(0.8, False, 0.9, 0.25)},
+    )
+    settings = {**vars(changed), **vars(changed.augmentation)}
+    del settings["augmentation"]
+    # A setting left at its default could be lost unseen.
+    assert not settings.items() & {**vars(TrainingConfig()), **vars(Augmentation())}.items()
+    options = []
+    for name, value in settings.items():
+        flag = name.replace("_", "-")
+        options += [f"--no-{flag}"] if value is False else [f"--{flag}", str(value)]
+    for arguments, config in (([], TrainingConfig()), (options, changed)):
+        with pytest.raises(Stop):
+            main(["train", "images", str(tmp_path), *arguments])
+        assert given.pop() == (Path("images"), tmp_path, config)
+
+
+@pytest.mark.parametrize(("command", "missing"), [("train", "tensorboard"), ("train", "tqdm"), ("evaluate", "tqdm")])
+def test_a_missing_extra_is_told_with_the_line_that_installs_it(
+    command: str, missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    for name, module in list(sys.modules.items()):
+        package, _, own = name.rpartition(".")
+        if package == "vitviz.training":
+            # An import puts a module into its package too: both come back after the test.
+            monkeypatch.setattr(sys.modules[package], own, module)
+        if name.startswith(("vitviz.training.", "torch.utils.tensorboard", f"{missing}.")) or name == missing:
+            monkeypatch.delitem(sys.modules, name)
+    imported = builtins.__import__
+
+    def without(name: str, *arguments: Any, **options: Any) -> Any:
+        if name.partition(".")[0] == missing:
+            raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
+        return imported(name, *arguments, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    assert main([command, str(tmp_path), *([str(tmp_path)] if command == "train" else [])]) == 2
+    assert capsys.readouterr().err == f"vitviz: this needs {missing}: pip install 'vitviz[train]'\n"
+
+
+# Help.
+
+
+def parsers() -> dict[str, argparse.ArgumentParser]:
+    """The parser of every command by its name, and the whole one as ``""``."""
+    whole = _parser()
+    action = next(action for action in whole._actions if isinstance(action, argparse._SubParsersAction))
+    return {"": whole, **action.choices}
+
+
+COMMANDS = list(parsers())
+
+
+def test_there_is_a_command_for_every_method() -> None:
+    assert set(COMMANDS) == {"", *METHODS, "app", "evaluate", "train"}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_is_explained(command: str, capsys: Capture) -> None:
+    for action in parsers()[command]._actions:
+        if not isinstance(action, argparse._SubParsersAction):
+            assert action.help, f"{command} {action.dest} has no help"
+            assert len(action.help) > 10
+    with pytest.raises(SystemExit) as caught:
+        main([command, "--help"] if command else ["--help"])
+    assert caught.value.code == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"usage: vitviz {command}".rstrip())
+    for action in parsers()[command]._actions:
+        assert all(option in shown for option in action.option_strings)
+
+
+def test_the_list_of_commands_says_what_each_does(capsys: Capture) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    whole = parsers()[""]
+    action = next(action for action in whole._actions if isinstance(action, argparse._SubParsersAction))
+    explained = {part.dest: part.help for part in action._choices_actions}
+    assert set(explained) == set(action.choices)
+    assert all(f"{name} {text}" in shown for name, text in explained.items())

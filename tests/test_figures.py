@@ -1,0 +1,229 @@
+"""The sheet of all layers and heads: cells lie where its layout says, and show what the maps show."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from vitviz import Geometry, Heatmap, Style, TokenMap
+from vitviz.errors import QueryError
+from vitviz.figures import SheetLayout, sheet
+
+
+def heatmaps(
+    rows: int = 2, columns: int = 3, size: tuple[int, int] = (60, 40), cropped: bool = False
+) -> list[list[Heatmap]]:
+    """Maps of different ranges on one image."""
+    noise = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+    image = Image.fromarray(noise)
+    box = (size[0] / 6, 0.0, size[0] * 5 / 6, float(size[1])) if cropped else (0.0, 0.0, *map(float, size))
+    geometry = Geometry(*size, box, 8, 12)
+    return [
+        [
+            Heatmap(TokenMap(torch.rand(2, 3) * (row + column + 1), {}, "weight", "a map"), image, geometry)
+            for column in range(columns)
+        ]
+        for row in range(rows)
+    ]
+
+
+def cell_box(layout: SheetLayout, row: int, column: int) -> tuple[int, int, int, int]:
+    """Left, top, right and bottom of a cell's pixels, without the gap to the next cell."""
+    left, top = layout.left + column * layout.cell_width, layout.top + row * layout.cell_height
+    return left, top, left + layout.cell_width - layout.gap, top + layout.cell_height - layout.gap
+
+
+def cell_pixels(picture: Image.Image, layout: SheetLayout, row: int, column: int) -> np.ndarray:
+    return np.asarray(picture.crop(cell_box(layout, row, column)))
+
+
+def changed_box(before: Image.Image, after: Image.Image) -> tuple[int, int, int, int]:
+    """Left, top, right and bottom of where two pictures differ."""
+    ys, xs = np.nonzero((np.asarray(before) != np.asarray(after)).any(-1))
+    return int(xs.min()), int(ys.min()), int(xs.max()) + 1, int(ys.max()) + 1
+
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "landscape": {},
+    "portrait": {"size": (40, 60)},
+    "one row": {"rows": 1},
+    "one cell": {"rows": 1, "columns": 1},
+    "tall": {"rows": 5, "columns": 1},
+    "cropped": {"cropped": True},
+    "enlarged": {"size": (12, 8)},
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("style", [None, Style("gray", 0.3, smooth=True, grid=True)], ids=["plain", "styled"])
+def test_every_cell_is_the_overlay_of_its_layer_and_head(shape: dict[str, Any], style: Style | None) -> None:
+    maps = heatmaps(**shape)
+    picture, layout = sheet(maps, style, cell=50)
+    assert (layout.rows, layout.columns) == (len(maps), len(maps[0]))
+    assert (picture.mode, picture.size) == ("RGBA", layout.size)
+    for row, cells in enumerate(maps):
+        for column, heatmap in enumerate(cells):
+            expected = heatmap.resized(50).overlay(style)
+            found = cell_pixels(picture, layout, row, column)
+            assert found.shape == (expected.height, expected.width, 4)
+            assert np.array_equal(found[..., :3], np.asarray(expected))
+            assert (found[..., 3] == 255).all()
+
+
+def test_the_picture_has_the_size_of_its_layout_at_every_size() -> None:
+    maps = heatmaps(1, 1, (50, 50))
+    # Among these are sizes of which hundredths of an inch lose a pixel in matplotlib before 3.11.
+    for cell in range(130, 165):
+        picture, layout = sheet(maps, cell=cell)
+        assert picture.size == layout.size
+        expected = np.asarray(maps[0][0].resized(cell).overlay())
+        assert np.array_equal(cell_pixels(picture, layout, 0, 0)[..., :3], expected)
+
+
+def test_the_background_is_transparent_and_the_labels_are_not() -> None:
+    picture, layout = sheet(heatmaps())
+    alpha = np.asarray(picture)[..., 3]
+    assert alpha[0, 0] == alpha[-1, -1] == alpha[0, -1] == alpha[-1, 0] == 0
+    for row in range(2):
+        _, top, _, bottom = cell_box(layout, row, 0)
+        assert alpha[top:bottom, layout.left // 2 : layout.left].any(), "the layer's number"
+    for column in range(3):
+        left, _, right, _ = cell_box(layout, 0, column)
+        assert alpha[layout.top // 2 : layout.top, left:right].any(), "the head's number"
+
+
+# Which cell lies at a point.
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_a_point_in_a_cell_is_that_cell(shape: dict[str, Any]) -> None:
+    _, layout = sheet(heatmaps(**shape), cell=50)
+    for row in range(layout.rows):
+        for column in range(layout.columns):
+            left, top, right, bottom = cell_box(layout, row, column)
+            assert layout.cell_at((left + right) / 2, (top + bottom) / 2) == (row, column)
+            for x in (left, right - 1):
+                for y in (top, bottom - 1):
+                    assert layout.cell_at(x, y) == (row, column)
+
+
+@pytest.mark.parametrize(
+    "point",
+    [(0, 0), (10, 70), (100, 5), (29.9, 70), (100, 19.9), (150, 70), (100, 120), (-100, 70), (100, -100), (1e6, 1e6)],
+)
+def test_a_point_beside_the_cells_is_none(point: tuple[float, float]) -> None:
+    layout = SheetLayout(rows=5, columns=4, left=30, top=20, cell_width=30, cell_height=20, gap=4)
+    assert layout.size == (150, 120)
+    assert layout.cell_at(*point) is None
+
+
+# Scales.
+
+
+def brightest(shared_scale: bool, style: Style) -> list[int]:
+    """The highest grey level of two cells whose maps reach to 0.25 and to 1."""
+    (first, second) = heatmaps(1, 2)[0]
+    values = torch.tensor([[0.0, 0.5, 1.0], [0.0, 0.0, 0.0]])
+    row = [
+        Heatmap(TokenMap(values * factor, {}, "weight", "a map"), first.image, first.geometry) for factor in (0.25, 1)
+    ]
+    assert second.image is first.image
+    picture, layout = sheet([row], style, shared_scale)
+    return [int(cell_pixels(picture, layout, 0, column)[..., 0].max()) for column in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("shared_scale", "ends", "expected"),
+    [
+        (False, {}, [255, 255]),
+        (True, {}, [64, 255]),
+        (True, {"high": 0.5}, [128, 255]),
+        (False, {"high": 0.5}, [128, 255]),
+        (True, {"low": -1.0}, [159, 255]),
+        (True, {"low": 0.0, "high": 2.0}, [32, 128]),
+    ],
+)
+def test_cells_have_their_own_scale_or_one_for_all(
+    shared_scale: bool, ends: dict[str, float], expected: list[int]
+) -> None:
+    assert brightest(shared_scale, Style("gray", 1.0, **ends)) == pytest.approx(expected, abs=1)
+
+
+@pytest.mark.parametrize("shared_scale", [False, True])
+def test_constant_maps_make_a_sheet(shared_scale: bool) -> None:
+    maps = heatmaps()
+    for row in maps:
+        row[:] = [Heatmap(TokenMap(torch.full((2, 3), 0.5), {}, "", ""), cell.image, cell.geometry) for cell in row]
+    picture, layout = sheet(maps, Style("gray", 1.0), shared_scale)
+    assert cell_pixels(picture, layout, 1, 2)[..., :3].max() == 0
+
+
+# The frame.
+
+
+@pytest.mark.parametrize(
+    ("selected", "first", "last"),
+    [((0, 0), (0, 0), (0, 0)), ((1, 2), (1, 2), (1, 2)), ((0, None), (0, 0), (0, 2)), ((1, None), (1, 0), (1, 2))],
+)
+def test_the_selected_cell_or_row_is_framed(
+    selected: tuple[int, int | None], first: tuple[int, int], last: tuple[int, int]
+) -> None:
+    maps = heatmaps()
+    plain, layout = sheet(maps)
+    framed, same = sheet(maps, selected=selected)
+    assert same == layout
+    left, top, _, _ = cell_box(layout, *first)
+    _, _, right, bottom = cell_box(layout, *last)
+    expected = (left, top, right, bottom)
+    box = changed_box(plain, framed)
+    assert box == pytest.approx(expected, abs=5)
+    assert box[0] < left and box[1] < top and box[2] > right and box[3] > bottom
+    inside = (left + 2, top + 2, right - 2, bottom - 2)
+    assert np.array_equal(np.asarray(framed.crop(inside)), np.asarray(plain.crop(inside)))
+
+
+def test_without_a_selection_there_is_no_frame() -> None:
+    maps = heatmaps()
+    assert sheet(maps)[0].tobytes() == sheet(maps, selected=None)[0].tobytes()
+    assert sheet(maps)[0].tobytes() != sheet(maps, selected=(0, 0))[0].tobytes()
+
+
+@pytest.mark.parametrize("selected", [(2, 0), (0, 3), (-1, 0), (0, -1), (2, None)])
+def test_a_cell_that_is_not_there_cannot_be_selected(selected: tuple[int, int | None]) -> None:
+    message = f"cell {selected}: this sheet has cells (0, 0) to (1, 2)"
+    with pytest.raises(QueryError, match=f"^{re.escape(message)}$"):
+        sheet(heatmaps(), selected=selected)
+
+
+# What is no sheet.
+
+
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [
+        ([3, 2], "sheet of rows with [3, 2] maps: expected rows of one length"),
+        ([0, 0], "sheet of rows with [0, 0] maps: expected rows of one length"),
+        ([], "sheet of rows with [] maps: expected rows of one length"),
+    ],
+)
+def test_ragged_or_empty_rows_are_refused(lengths: list[int], message: str) -> None:
+    rows = [row[:length] for row, length in zip(heatmaps(), lengths, strict=False)]
+    with pytest.raises(QueryError, match=f"^{re.escape(message)}$"):
+        sheet(rows)
+
+
+def test_maps_of_several_images_are_refused() -> None:
+    with pytest.raises(QueryError, match=r"^sheet of maps on several images: expected maps on one$"):
+        sheet([*heatmaps(1), *heatmaps(1)])
+
+
+def test_the_image_is_left_untouched() -> None:
+    maps = heatmaps()
+    before = maps[0][0].image.tobytes()
+    sheet(maps, Style(opacity=1.0, grid=True), selected=(0, 1))
+    assert maps[0][0].image.tobytes() == before

@@ -1,0 +1,403 @@
+"""Preprocessing brings pictures to the model's input; Geometry finds patches and pixels in both directions."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from vitviz import preprocessing as preprocessing_module
+from vitviz.errors import ConfigError, ImageError
+from vitviz.preprocessing import Geometry, PreparedImage, Preprocessing
+
+# Geometry.
+
+RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
+PATCHES = [(16, 16), (14, 14), (8, 16), (32, 8), (4, 4)]
+
+
+def situations(count: int, seed: int) -> list[tuple[str, Image.Image, Preprocessing, tuple[int, int]]]:
+    """Random images, portrait and landscape in turn, with every fit and patch shape."""
+    random = np.random.default_rng(seed)
+    found = []
+    for index in range(count):
+        short, long = sorted(int(side) for side in random.integers(2, 500, 2))
+        size = (short, long) if index % 2 else (long, short)
+        fit = ("crop", "squash", "native")[index // 2 % 3]
+        patch = PATCHES[index % len(PATCHES)]
+        rows, columns = (int(side) for side in random.integers(1, 9, 2))
+        preprocessing = Preprocessing(
+            rows * patch[0], columns * patch[1], (0.5,) * 3, (0.5,) * 3, fit, float(random.choice([1, 0.9, 0.875]))
+        )
+        found.append((fit, Image.new("RGB", size), preprocessing, patch))
+    return found
+
+
+def geometries(count: int, seed: int) -> list[tuple[str, Geometry, int, int]]:
+    found = []
+    for fit, image, preprocessing, patch in situations(count, seed):
+        seen, geometry = preprocessing.fit_image(image, *patch)
+        assert seen.size == (geometry.input_width, geometry.input_height)
+        assert (geometry.image_width, geometry.image_height) == image.size
+        found.append((fit, geometry, geometry.input_height // patch[0], geometry.input_width // patch[1]))
+    return found
+
+
+GEOMETRIES = geometries(120, seed=4)
+
+
+def test_the_centre_of_a_patchs_rectangle_is_in_that_patch() -> None:
+    for _, geometry, rows, columns in GEOMETRIES:
+        for row in range(rows):
+            for column in range(columns):
+                left, top, right, bottom = geometry.patch_rectangle(row, column, rows, columns)
+                assert geometry.patch_at((left + right) / 2, (top + bottom) / 2, rows, columns) == (row, column)
+
+
+def test_patch_rectangles_tile_the_box_without_gap_or_overlap() -> None:
+    for _, geometry, rows, columns in GEOMETRIES:
+        grid = [
+            [geometry.patch_rectangle(row, column, rows, columns) for column in range(columns)] for row in range(rows)
+        ]
+        assert grid[0][0][:2] == geometry.box[:2]
+        assert grid[-1][-1][2:] == geometry.box[2:]
+        for row in range(rows):
+            for column in range(columns):
+                left, top, right, bottom = grid[row][column]
+                assert left < right and top < bottom
+                assert (left, right) == (grid[0][column][0], grid[0][column][2])
+                assert (top, bottom) == (grid[row][0][1], grid[row][0][3])
+                assert column == columns - 1 or right == grid[row][column + 1][0]
+                assert row == rows - 1 or bottom == grid[row + 1][column][1]
+
+
+def test_a_point_goes_to_the_input_and_back_to_itself() -> None:
+    random = np.random.default_rng(5)
+    for _, geometry, rows, columns in GEOMETRIES:
+        for x, y in random.uniform((0, 0), (geometry.image_width, geometry.image_height), (10, 2)):
+            across, down = geometry.to_input(x, y)
+            assert geometry.to_image(across, down) == pytest.approx((x, y), abs=1e-9)
+            seen = 0 <= across < geometry.input_width and 0 <= down < geometry.input_height
+            cell = (int(down * rows / geometry.input_height), int(across * columns / geometry.input_width))
+            assert geometry.patch_at(x, y, rows, columns) == (cell if seen else None)
+
+
+def test_corners_of_the_box_are_corners_of_the_input() -> None:
+    for _, geometry, _, _ in GEOMETRIES:
+        left, top, right, bottom = geometry.box
+        assert geometry.to_input(left, top) == (0, 0)
+        assert geometry.to_input(right, bottom) == pytest.approx((geometry.input_width, geometry.input_height))
+
+
+def test_whole_pixels_on_a_patch_border_belong_to_the_patch_right_and_below() -> None:
+    for side in (90, 100, 224, 300, 518):
+        geometry = Geometry(side, side, (0, 0, side, side), 224, 224)
+        for patches in (7, 10, 14, 37):
+            for pixel in range(side):
+                expected = pixel * patches // side
+                assert geometry.patch_at(pixel, pixel, patches, patches) == (expected, expected)
+
+
+def test_a_point_outside_a_crop_has_no_patch() -> None:
+    preprocessing = Preprocessing(32, 32, (0.5,) * 3, (0.5,) * 3, "crop", 0.875)
+    for size, outside in (
+        ((300, 100), [(10, 50), (290, 50), (150, 1), (150, 99)]),
+        ((100, 300), [(50, 10), (50, 290), (1, 150), (99, 150)]),
+    ):
+        _, geometry = preprocessing.fit_image(Image.new("RGB", size), 8, 8)
+        assert [geometry.patch_at(x, y, 4, 4) for x, y in outside] == [None] * 4
+        assert geometry.patch_at(size[0] / 2 + 1, size[1] / 2 + 1, 4, 4) == (2, 2)
+    for x, y in ((-1, 50), (50, -0.1), (geometry.image_width, 150), (50, geometry.image_height), (math.nan, 50)):
+        assert geometry.patch_at(x, y, 4, 4) is None
+
+
+def test_the_right_and_lower_edge_of_the_image_are_outside() -> None:
+    geometry = Geometry(20, 10, (0, 0, 20, 10), 8, 8)
+    assert geometry.patch_at(0, 0, 2, 2) == (0, 0)
+    assert geometry.patch_at(19.999, 9.999, 2, 2) == (1, 1)
+    assert geometry.patch_at(20, 5, 2, 2) is None
+    assert geometry.patch_at(5, 10, 2, 2) is None
+
+
+@pytest.mark.parametrize("fit", ["crop", "squash", "native"])
+@pytest.mark.parametrize("size", [(640, 360), (360, 640), (500, 500)], ids=["landscape", "portrait", "square"])
+@pytest.mark.parametrize("patch", [(16, 16), (8, 16)], ids=["square patch", "wide patch"])
+def test_an_object_lands_in_the_patch_that_geometry_says(
+    fit: str, size: tuple[int, int], patch: tuple[int, int]
+) -> None:
+    preprocessing = Preprocessing(96, 96, (0.5,) * 3, (0.5,) * 3, fit, 0.875)
+    for across, down in ((0.38, 0.31), (0.66, 0.42), (0.53, 0.7)):
+        x, y = round(size[0] * across), round(size[1] * down)
+        image = Image.new("RGB", size)
+        image.paste(WHITE, (x - 4, y - 4, x + 4, y + 4))
+        prepared = preprocessing.prepare(image, *patch)
+        rows, columns = prepared.pixels.shape[2] // patch[0], prepared.pixels.shape[3] // patch[1]
+        light = prepared.pixels.reshape(3, rows, patch[0], columns, patch[1]).sum((0, 2, 4))
+        brightest = divmod(int(light.argmax()), columns)
+        assert prepared.geometry.patch_at(x, y, rows, columns) == brightest
+        left, top, right, bottom = prepared.geometry.patch_rectangle(*brightest, rows, columns)
+        assert left <= x < right and top <= y < bottom
+        input_y, input_x = np.unravel_index(int(prepared.pixels[0, 0].argmax()), prepared.pixels.shape[2:])
+        assert prepared.geometry.to_image(input_x + 0.5, input_y + 0.5) == pytest.approx((x, y), abs=6)
+
+
+@pytest.mark.parametrize(
+    ("box", "expected"),
+    [
+        ((0, 0, 20, 10), (0, 0, 20, 10)),
+        ((2.4, 0.6, 17.5, 9.4), (2, 1, 18, 9)),
+        ((5.1, 5.1, 5.2, 5.2), (5, 5, 6, 6)),
+        ((19.8, 9.8, 20, 10), (19, 9, 20, 10)),
+    ],
+)
+def test_the_pixel_box_is_whole_pixels_inside_the_image(box: tuple[float, ...], expected: tuple[int, ...]) -> None:
+    assert Geometry(20, 10, box, 4, 4).pixel_box() == expected
+
+
+@pytest.mark.parametrize(
+    ("box", "input_size"),
+    [
+        ((0, 0, 21, 10), (4, 4)),
+        ((0, -1, 20, 10), (4, 4)),
+        ((5, 0, 5, 10), (4, 4)),
+        ((8, 0, 5, 10), (4, 4)),
+        ((0, 0, math.nan, 10), (4, 4)),
+        ((0, 0, 20, 10), (0, 4)),
+        ((0, 0, 20, 10), (4, -4)),
+    ],
+)
+def test_a_geometry_that_cannot_be_is_refused(box: tuple[float, ...], input_size: tuple[int, int]) -> None:
+    with pytest.raises(ConfigError, match=r"20×10 pixels|at least 1"):
+        Geometry(20, 10, box, *input_size)
+
+
+# Fitting.
+
+
+def noise(width: int, height: int, seed: int) -> Image.Image:
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
+
+
+def torchvision_crop(image: Image.Image, resized: int, side: int, resampling: Image.Resampling) -> Image.Image:
+    """Resize(resized) and CenterCrop(side) of torchvision on PIL images."""
+    short, long = sorted(image.size)
+    new_long = int(resized * long / short)
+    width, height = (resized, new_long) if image.width <= image.height else (new_long, resized)
+    image = image.resize((width, height), resampling)
+    top, left = round((height - side) / 2.0), round((width - side) / 2.0)
+    return image.crop((left, top, left + side, top + side))
+
+
+@pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic", "lanczos"])
+@pytest.mark.parametrize(
+    ("side", "fraction", "resized"), [(32, 1.0, 32), (56, 0.875, 64), (224, 0.9, 248), (32, 32 / 93, 93)]
+)
+def test_crop_is_torchvisions_resize_and_center_crop(
+    interpolation: str, side: int, fraction: float, resized: int
+) -> None:
+    preprocessing = Preprocessing(side, side, (0.5,) * 3, (0.5,) * 3, "crop", fraction, interpolation)
+    random = np.random.default_rng(6)
+    sizes = [(640, 480), (375, 500), (31, 33), (200, 200), *random.integers(2, 300, (8, 2)).tolist()]
+    for seed, (width, height) in enumerate(sizes):
+        image = noise(width, height, seed)
+        seen, _ = preprocessing.fit_image(image, 8, 8)
+        expected = torchvision_crop(image, resized, side, preprocessing_module.INTERPOLATIONS[interpolation])
+        assert np.array_equal(seen, expected), (width, height)
+
+
+def test_squash_and_native_show_the_whole_image_resized_once() -> None:
+    preprocessing = Preprocessing(64, 32, (0.5,) * 3, (0.5,) * 3, "squash")
+    image = noise(90, 50, 0)
+    seen, geometry = preprocessing.fit_image(image, 16, 16)
+    assert np.array_equal(seen, image.resize((32, 64), Image.Resampling.BICUBIC))
+    assert geometry.box == (0, 0, 90, 50)
+    seen, geometry = preprocessing.fit_image(image, 16, 16, "native")
+    assert np.array_equal(seen, image.resize((64, 32), Image.Resampling.BICUBIC))
+    assert geometry.box == (0, 0, 90, 50)
+
+
+@pytest.mark.parametrize("size", [(400, 100), (100, 400), (180, 101)])
+def test_crop_to_an_oblong_input_fills_it_from_the_middle(size: tuple[int, int]) -> None:
+    preprocessing = Preprocessing(32, 64, (0.5,) * 3, (0.5,) * 3, "crop")
+    seen, geometry = preprocessing.fit_image(Image.new("RGB", size), 8, 8)
+    left, top, right, bottom = geometry.box
+    assert seen.size == (64, 32)
+    assert (right - left) / (bottom - top) == pytest.approx(2, rel=0.03)
+    assert (left + right) / 2 == pytest.approx(size[0] / 2, abs=size[0] * 0.02)
+    assert (top + bottom) / 2 == pytest.approx(size[1] / 2, abs=size[1] * 0.02)
+    assert right - left == pytest.approx(size[0]) or bottom - top == pytest.approx(size[1])
+
+
+@pytest.mark.parametrize("size", [(30_000, 2), (2, 30_000)])
+@pytest.mark.parametrize("fit", ["crop", "squash", "native"])
+def test_a_strip_stays_bounded_whatever_the_fit(size: tuple[int, int], fit: str) -> None:
+    preprocessing = Preprocessing(224, 224, (0.5,) * 3, (0.5,) * 3, fit)
+    start = time.perf_counter()
+    prepared = preprocessing.prepare(Image.new("RGB", size), 16, 16)
+    assert time.perf_counter() - start < 2
+    height, width = prepared.pixels.shape[2:]
+    assert height % 16 == 0 and width % 16 == 0
+    assert height * width <= 224 * 224
+    if fit == "native":
+        assert (width > height) == (size[0] > size[1])
+
+
+def test_a_cropped_strip_shows_its_middle() -> None:
+    strip = Image.new("RGB", (30_000, 2), BLUE)
+    strip.paste(RED, (14_990, 0, 15_000, 2))
+    strip.paste(GREEN, (15_000, 0, 15_010, 2))
+    preprocessing = Preprocessing(224, 224, (0.5,) * 3, (0.5,) * 3, "crop", 1.0, "bilinear")
+    seen, geometry = preprocessing.fit_image(strip, 16, 16)
+    assert [seen.getpixel((x, 100)) for x in (5, 50, 174, 219)] == [RED, RED, GREEN, GREEN]
+    assert geometry.to_input(15_000, 1) == pytest.approx((112, 112))
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic", "lanczos"])
+def test_a_strip_is_cropped_as_any_other_image_but_for_rounding(
+    interpolation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preprocessing = Preprocessing(64, 64, (0.5,) * 3, (0.5,) * 3, "crop", 0.9, interpolation)
+    for seed, size in enumerate([(300, 5), (5, 300), (41, 40), (2, 90)]):
+        image = noise(*size, seed)
+        whole, geometry = preprocessing.fit_image(image, 8, 8)
+        with monkeypatch.context() as limit:
+            limit.setattr(preprocessing_module, "MAX_PIXELS", 64 * 64)
+            part, same = preprocessing.fit_image(image, 8, 8)
+        assert same == geometry
+        assert np.abs(np.subtract(whole, part, dtype=np.int16)).max() <= 2
+
+
+@pytest.mark.parametrize("patch", PATCHES)
+def test_native_keeps_the_aspect_at_about_the_trained_area_in_whole_patches(patch: tuple[int, int]) -> None:
+    preprocessing = Preprocessing(224, 224, (0.5,) * 3, (0.5,) * 3, "native")
+    for width, height in ((640, 480), (480, 640), (1000, 250), (37, 41)):
+        seen, _ = preprocessing.fit_image(Image.new("RGB", (width, height)), *patch)
+        assert seen.height % patch[0] == 0 and seen.width % patch[1] == 0
+        assert 0.75 < seen.width * seen.height / (224 * 224) < 1.25
+        scale = math.sqrt(224 * 224 / (width * height))
+        assert abs(seen.width - width * scale) <= patch[1] / 2 + 1e-9
+        assert abs(seen.height - height * scale) <= patch[0] / 2 + 1e-9
+
+
+def test_native_with_a_patch_larger_than_the_trained_size_is_one_patch() -> None:
+    preprocessing = Preprocessing(8, 8, (0.5,) * 3, (0.5,) * 3, "native")
+    assert preprocessing.fit_image(Image.new("RGB", (50, 40)), 16, 16)[0].size == (16, 16)
+
+
+def test_an_unknown_fit_is_refused_with_the_legal_ones() -> None:
+    preprocessing = Preprocessing(8, 8, (0.5,) * 3, (0.5,) * 3)
+    for fit in ("stretch", ""):
+        with pytest.raises(ConfigError, match=f"'{fit}': expected 'crop', 'squash' or 'native'"):
+            preprocessing.prepare(Image.new("RGB", (8, 8)), 4, 4, fit)
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "RGBA"])
+def test_an_image_that_open_image_did_not_make_is_refused(mode: str) -> None:
+    with pytest.raises(ImageError, match=f"mode '{mode}': expected 'RGB'"):
+        Preprocessing(8, 8, (0.5,) * 3, (0.5,) * 3).prepare(Image.new(mode, (8, 8)), 4, 4)
+
+
+def test_the_users_image_is_kept_and_untouched_by_preparing() -> None:
+    image = noise(50, 40, 0)
+    before = image.tobytes()
+    for fit in ("crop", "squash", "native"):
+        for channels in (1, 3):
+            prepared = Preprocessing(16, 16, (0.5,) * channels, (0.5,) * channels, fit).prepare(image, 8, 8)
+            prepared.pixels.zero_()
+            assert prepared.image is image
+    assert (image.mode, image.size, image.tobytes()) == ("RGB", (50, 40), before)
+
+
+def test_a_prepared_image_with_another_images_geometry_is_refused() -> None:
+    image = Image.new("RGB", (20, 10))
+    pixels = torch.zeros(1, 3, 4, 4)
+    with pytest.raises(ConfigError, match="20×10 pixels: its geometry is for 10×20"):
+        PreparedImage(image, pixels, Geometry(10, 20, (0, 0, 10, 20), 4, 4))
+    with pytest.raises(ConfigError, match=r"\(1, 3, 4, 4\): the geometry expects '1 channel 4 8'"):
+        PreparedImage(image, pixels, Geometry(20, 10, (0, 0, 20, 10), 4, 8))
+
+
+# Preprocessing.
+
+IMAGENET = Preprocessing(16, 24, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), "squash", 0.875, "bilinear")
+
+
+def test_prepared_pixels_are_standardised_channel_by_channel() -> None:
+    image = noise(24, 16, 0)
+    prepared = IMAGENET.prepare(image, 8, 8)
+    expected = (np.asarray(image) / 255 - IMAGENET.mean) / IMAGENET.std
+    assert prepared.pixels.dtype == torch.float32
+    assert prepared.pixels.shape == (1, 3, 16, 24)
+    assert np.allclose(prepared.pixels[0].permute(1, 2, 0), expected, atol=1e-6)
+
+
+def test_standardise_takes_any_leading_dimensions_and_keeps_the_type() -> None:
+    pixels = np.random.default_rng(7).random((2, 5, 3, 4, 6))
+    mean, std = (np.reshape(part, (3, 1, 1)) for part in (IMAGENET.mean, IMAGENET.std))
+    standardised = IMAGENET.standardise(torch.from_numpy(pixels))
+    assert standardised.dtype == torch.float64
+    assert np.allclose(standardised, (pixels - mean) / std, atol=1e-12)
+    assert np.allclose(IMAGENET.standardise(torch.from_numpy(pixels[0, 0])), (pixels[0, 0] - mean) / std, atol=1e-12)
+
+
+@pytest.mark.parametrize("fit", ["crop", "squash", "native"])
+def test_a_one_channel_model_gets_the_luminance(fit: str) -> None:
+    preprocessing = Preprocessing(16, 16, (0.1307,), (0.3081,), fit)
+    image = noise(16, 16, 0)
+    luminance = np.asarray(image) @ [0.299, 0.587, 0.114]
+    pixels = preprocessing.prepare(image, 8, 8).pixels
+    assert pixels.shape == (1, 1, 16, 16)
+    assert np.allclose(pixels[0, 0], (luminance / 255 - 0.1307) / 0.3081, atol=0.02)
+
+
+def test_preprocessing_survives_json() -> None:
+    for preprocessing in (IMAGENET, Preprocessing(8, 8, (0.5,), (1,), "native")):
+        again = Preprocessing.from_dict(json.loads(json.dumps(preprocessing.to_dict())))
+        assert again == preprocessing
+        assert hash(again) == hash(preprocessing)
+
+
+def test_from_dict_needs_only_the_fields_without_default() -> None:
+    values = {"height": 8, "width": 8, "mean": [0.5], "std": [0.5]}
+    assert Preprocessing.from_dict(values) == Preprocessing(8, 8, (0.5,), (0.5,), "crop", 1.0, "bicubic")
+
+
+FIELDS = "height, width, mean, std, fit, crop_fraction, interpolation"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"size": 8}, f"unknown field 'size'; expected the fields {FIELDS}"),
+        ({"size": 8, "crop": 1}, "unknown field 'size' or 'crop'"),
+        ({"std": None}, f"no field 'std'; expected the fields {FIELDS}"),
+        ({"height": 0}, "0×24 pixels"),
+        ({"width": -3}, "16×-3 pixels"),
+        ({"height": "16"}, "'16'×24 pixels: expected two whole numbers"),
+        ({"height": 16.0}, "16.0×24 pixels: expected two whole numbers"),
+        ({"height": 10**6, "width": 10**6}, "at most 64,000,000 pixels"),
+        ({"mean": [0.5, 0.5]}, r"mean = \(0.5, 0.5\): expected a tuple of 1 or 3"),
+        ({"mean": [0.5]}, "1 means and 3 deviations"),
+        ({"mean": 0.5}, "mean = 0.5: expected a tuple of 1 or 3"),
+        ({"mean": ["a", 0.5, 0.5]}, "mean = .*: expected a tuple of 1 or 3 finite numbers"),
+        ({"std": [0.2, 0.0, 0.2]}, "every deviation must be above 0"),
+        ({"std": [0.2, -1, 0.2]}, "every deviation must be above 0"),
+        ({"std": [0.2, math.nan, 0.2]}, "std = .*nan.*finite"),
+        ({"fit": "pad"}, "fit 'pad': expected 'crop', 'squash' or 'native'"),
+        ({"crop_fraction": 0}, r"crop_fraction = 0: expected a number in \(0, 1\]"),
+        ({"crop_fraction": 1.2}, r"crop_fraction = 1.2: expected a number in \(0, 1\]"),
+        ({"crop_fraction": math.nan}, "crop_fraction = nan"),
+        ({"crop_fraction": "all"}, "crop_fraction = 'all'"),
+        ({"interpolation": "cubic"}, "interpolation 'cubic': expected 'nearest', 'bilinear', 'bicubic' or 'lanczos'"),
+        ({"interpolation": {}}, "interpolation {}: expected 'nearest'"),
+    ],
+)
+def test_a_preprocessing_that_cannot_be_is_refused_with_what_is_legal(change: dict[str, object], message: str) -> None:
+    values = {**IMAGENET.to_dict(), **change}
+    with pytest.raises(ConfigError, match=message):
+        Preprocessing.from_dict({name: value for name, value in values.items() if value is not None})

@@ -1,0 +1,170 @@
+"""What the package shows to the outside: its names, what importing it loads, and what it needs."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import vitviz
+
+ROOT = Path(__file__).parents[1]
+MODULES = sorted((ROOT / "vitviz").rglob("*.py"))
+TRAINING = [path for path in MODULES if path.is_relative_to(ROOT / "vitviz" / "training")]
+RUN_TIME = [ROOT / "app.py", *(path for path in MODULES if path not in TRAINING)]
+
+
+# Names.
+
+
+def test_all_is_sorted_without_doubles() -> None:
+    """Constants, then classes, then functions, as ruff sorts them."""
+    order = sorted(set(vitviz.__all__), key=lambda name: (not name.isupper(), name[0].islower(), name))
+    assert vitviz.__all__ == order
+
+
+def test_all_is_exactly_what_is_exported() -> None:
+    exported = {
+        name for name, value in vars(vitviz).items() if not name.startswith("_") and not isinstance(value, ModuleType)
+    }
+    assert exported == set(vitviz.__all__)
+
+
+@pytest.mark.parametrize("name", [name for name in vitviz.__all__ if callable(getattr(vitviz, name))])
+def test_every_public_name_is_documented(name: str) -> None:
+    public = getattr(vitviz, name)
+    assert len(inspect.getdoc(public) or "") > 20
+    assert public.__doc__ is not None, "inherited from its base"
+    # A dataclass without a docstring gets its signature as one.
+    assert not public.__doc__.startswith(f"{name}(")
+
+
+def documented_members() -> list[tuple[str, object]]:
+    """Public methods and properties that vitviz itself defines, of every public class."""
+    classes = [value for value in map(vitviz.__dict__.get, vitviz.__all__) if inspect.isclass(value)]
+    return [
+        (f"{kind.__name__}.{name}", member.fget if isinstance(member, property) else inspect.unwrap(member))
+        for kind in classes
+        for name, member in vars(kind).items()
+        if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property))
+    ]
+
+
+# One word says all about these.
+SELF_EXPLAINING = {
+    "AttentionTrace.layers",
+    "AttentionTrace.heads",
+    "TokenLayout.prefix_count",
+    "TokenLayout.patch_count",
+    "TokenLayout.token_count",
+}
+
+
+def test_every_public_method_is_documented() -> None:
+    members = documented_members()
+    assert len(members) > 30
+    bare = {name for name, member in members if not inspect.getdoc(member)}
+    assert bare <= SELF_EXPLAINING
+
+
+def test_every_error_is_a_vitviz_error() -> None:
+    errors = [value for value in vars(vitviz).values() if inspect.isclass(value) and issubclass(value, Exception)]
+    assert len(errors) >= 7
+    assert all(issubclass(error, vitviz.VitvizError) for error in errors)
+
+
+# What an import loads.
+
+STEPS = ("vitviz.attribution", "vitviz, vitviz.cli", "vitviz.figures")
+# Neither can be imported in the process below: torch takes tqdm where it finds it, which would hide that vitviz does.
+ABSENT = ("tqdm", "tensorboard")
+
+
+@pytest.fixture(scope="module")
+def loaded() -> dict[str, set[str]]:
+    """Top-level names of what a fresh interpreter has loaded after each step, one after the other."""
+    lines = ["import json, sys", "loaded = {}"]
+    lines += [f"sys.modules[{name!r}] = None" for name in ABSENT]
+    for step in STEPS:
+        lines += [f"import {step}", f"loaded[{step!r}] = sorted({{name.partition('.')[0] for name in sys.modules}})"]
+    lines += ["print(json.dumps(loaded))"]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], cwd=ROOT, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    return {step: set(names) for step, names in json.loads(done.stdout).items()}
+
+
+def test_importing_the_methods_loads_neither_gradio_nor_matplotlib(loaded: dict[str, set[str]]) -> None:
+    assert {"vitviz", "torch"} <= loaded["vitviz.attribution"]
+    assert not loaded["vitviz.attribution"] & {"gradio", "matplotlib"}
+
+
+def test_importing_vitviz_loads_nothing_that_only_the_app_or_a_training_needs(loaded: dict[str, set[str]]) -> None:
+    # That tqdm and tensorboard are not asked for is said by the process itself, which has none.
+    assert not loaded["vitviz, vitviz.cli"] & {"gradio", "matplotlib"}
+
+
+def test_the_tests_above_can_fail(loaded: dict[str, set[str]]) -> None:
+    assert "matplotlib" in loaded["vitviz.figures"]
+
+
+# What it needs.
+
+
+def imported(path: Path) -> set[str]:
+    """Top-level names of everything that a module imports, anywhere in it."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.partition(".")[0])
+    return names
+
+
+def third_party(paths: list[Path]) -> set[str]:
+    """Distributions that modules import from."""
+    names = set().union(*map(imported, paths)) - sys.stdlib_module_names - {"vitviz"}
+    return {"pillow" if name == "PIL" else name for name in names}
+
+
+def listed(lines: list[str]) -> set[str]:
+    """Names of the distributions in requirement lines."""
+    return {re.split(r"[<>=!~;\[ ]", line)[0].lower() for line in lines if line and not line.startswith("#")}
+
+
+REQUIREMENTS = listed((ROOT / "requirements.txt").read_text().splitlines())
+
+
+def train_extra() -> set[str]:
+    found = re.search(r"^train = \[\n(.*?)^\]", (ROOT / "pyproject.toml").read_text(), re.MULTILINE | re.DOTALL)
+    assert found is not None
+    return listed(re.findall(r'"(.*?)"', found[1]))
+
+
+def test_everything_that_runs_is_in_the_requirements_and_nothing_else() -> None:
+    assert third_party(RUN_TIME) == REQUIREMENTS
+
+
+def test_training_needs_its_extra_only() -> None:
+    extra = train_extra()
+    assert {"tensorboard", "tqdm"} <= extra
+    assert third_party(TRAINING) <= REQUIREMENTS | extra
+    # tensorboard is imported by torch's writer, not by its own name.
+    source = "".join(path.read_text() for path in TRAINING)
+    assert "from torch.utils.tensorboard import" in source
+    assert "tqdm" in third_party(TRAINING)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_module_outgrows_what_can_be_read_at_once(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 400
+    assert (ast.get_docstring(ast.parse(path.read_text())) or "").strip(), "it does not say what it is"

@@ -1,0 +1,375 @@
+"""Rollout equals the reference implementations, a slow one written from its formula, and what follows from both."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from vitviz import AttentionTrace, TokenLayout
+from vitviz.attribution import rollout, rollout_matrix
+from vitviz.errors import MethodError, QueryError
+from vitviz.layout import Query
+
+REFERENCE = np.load(Path(__file__).parent / "data" / "attention_methods.npz")
+FUSIONS = ("mean", "max", "min")
+LAYOUTS = {
+    "CLS": TokenLayout(("cls",), 3, 3),
+    "five prefix tokens": TokenLayout(("cls", "register 1", "register 2", "register 3", "register 4"), 2, 3),
+    "distillation": TokenLayout(("cls", "distillation"), 4, 2),
+    "no CLS": TokenLayout((), 2, 5),
+}
+every_layout = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+WITH_CLS = {name: layout for name, layout in LAYOUTS.items() if "cls" in layout.prefix}
+every_layout_with_cls = pytest.mark.parametrize("layout", WITH_CLS.values(), ids=WITH_CLS)
+
+
+def trace_of(attention: torch.Tensor, layout: TokenLayout) -> AttentionTrace:
+    """A trace whose attention is exactly a given one, ``"layer head query key"``: the softmax undoes the logarithm."""
+    queries = attention.clamp(min=1e-300).log()
+    return AttentionTrace(queries, torch.eye(attention.shape[-1]).to(queries).expand_as(queries), 1.0, layout)
+
+
+def random_attention(layout: TokenLayout, layers: int = 4, heads: int = 3) -> torch.Tensor:
+    scores = torch.randn(layers, heads, layout.token_count, layout.token_count, dtype=torch.float64)
+    return (2 * scores).softmax(-1)
+
+
+def close(found: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-12) -> None:
+    torch.testing.assert_close(found, expected, atol=tolerance, rtol=0)
+
+
+# The reference implementations.
+
+
+def reference_trace() -> AttentionTrace:
+    return trace_of(torch.from_numpy(REFERENCE["attention"]), TokenLayout(("cls",), 4, 4))
+
+
+@pytest.mark.parametrize("fusion", FUSIONS)
+@pytest.mark.parametrize("ratio", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_vit_explain_is_reproduced(fusion: str, ratio: float, dtype: torch.dtype) -> None:
+    trace = reference_trace()
+    trace = AttentionTrace(trace.queries.to(dtype), trace.keys.to(dtype), 1.0, trace.layout)
+    found = rollout(trace, fusion, ratio, reference="vit-explain").values
+    expected = REFERENCE[f"vit_explain_rollout_{fusion}_{ratio}"]
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-5, rtol=0)
+    # It is another map than the paper's, but where rows sum to 1 before they are divided.
+    own = rollout(trace, fusion, ratio).values
+    assert ((own / own.max() - found).abs().max() < 1e-5) == (fusion == "mean" and ratio == 0)
+
+
+@pytest.mark.parametrize("start", [0, 2])
+def test_the_baseline_of_transformer_explainability_is_reproduced(start: int) -> None:
+    found = rollout_matrix(reference_trace(), start_layer=start)
+    np.testing.assert_allclose(found.numpy(), REFERENCE[f"chefer_rollout_start{start}"], atol=1e-5, rtol=0)
+
+
+# The formula.
+
+
+def slow_rollout(attention: np.ndarray, fusion: str, ratio: float, residual: float, start: int) -> np.ndarray:
+    """``Â_last … Â_start`` entry by entry, with ``Â = rownorm((1 - α) · discard(fuse(A)) + α · I)``."""
+    layers, heads, tokens, _ = attention.shape
+    product = [[float(query == key) for key in range(tokens)] for query in range(tokens)]
+    for layer in range(start, layers):
+        fused = {}
+        for query in range(tokens):
+            for key in range(tokens):
+                values = [float(attention[layer, head, query, key]) for head in range(heads)]
+                fused[query, key] = {"mean": sum(values) / heads, "max": max(values), "min": min(values)}[fusion]
+        for place in sorted(fused, key=fused.__getitem__)[: math.floor(tokens * tokens * ratio)]:
+            fused[place] = 0.0
+        step = []
+        for query in range(tokens):
+            row = [(1 - residual) * fused[query, key] + residual * (query == key) for key in range(tokens)]
+            whole = sum(row)
+            # A row of which nothing is left passes its token on unchanged.
+            step.append([value / whole for value in row] if whole else [float(query == key) for key in range(tokens)])
+        product = [
+            [sum(step[query][middle] * product[middle][key] for middle in range(tokens)) for key in range(tokens)]
+            for query in range(tokens)
+        ]
+    return np.array(product)
+
+
+@every_layout
+@pytest.mark.parametrize("fusion", FUSIONS)
+@pytest.mark.parametrize("ratio", [0.0, 0.37, 0.9])
+def test_rollout_follows_its_formula(layout: TokenLayout, fusion: str, ratio: float) -> None:
+    attention = random_attention(layout)
+    trace = trace_of(attention, layout)
+    for residual, start in [(0.5, 0), (0.0, 0), (0.3, 1), (0.8, 3)]:
+        parameters: dict[str, Any] = {
+            "head_fusion": fusion,
+            "discard_ratio": ratio,
+            "residual_weight": residual,
+            "start_layer": start,
+        }
+        expected = torch.from_numpy(slow_rollout(attention.numpy(), fusion, ratio, residual, start))
+        close(rollout_matrix(trace, **parameters), expected)
+        close(rollout(trace, query=3, **parameters).values, layout.grid(expected[3]))
+
+
+# What must hold for every attention.
+
+
+@every_layout
+@pytest.mark.parametrize("fusion", FUSIONS)
+@pytest.mark.parametrize("ratio", [0.0, 0.5, 0.9, 0.99])
+def test_rows_sum_to_1_at_every_setting(layout: TokenLayout, fusion: str, ratio: float) -> None:
+    trace = trace_of(random_attention(layout), layout)
+    for residual, start in product((0.0, 0.25, 1.0), (0, -1)):
+        matrix = rollout_matrix(trace, fusion, ratio, residual, start)
+        assert (matrix >= 0).all()
+        close(matrix.sum(-1), torch.ones(layout.token_count, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("fusion", FUSIONS)
+def test_a_token_whose_whole_row_is_discarded_stays_where_it_is(fusion: str, dtype: torch.dtype) -> None:
+    layout = TokenLayout(("cls",), 1, 3)
+    attention = torch.full((1, 1, 4, 4), 0.25, dtype=dtype)
+    attention[0, 0, 2] = torch.tensor([0.1, 0.2, 0.3, 0.4])
+    attention[0, 0, 3] = torch.tensor([0.7, 0.15, 0.1, 0.05])
+    attention[0, 0, :2] = torch.tensor([0.41, 0.19, 0.21, 0.19])
+    matrix = rollout_matrix(trace_of(attention, layout), fusion, 15 / 16, 0.0)
+    expected = torch.eye(4, dtype=dtype)
+    expected[3] = torch.tensor([1.0, 0, 0, 0])
+    close(matrix, expected)
+
+
+@every_layout
+@pytest.mark.parametrize("parameters", [{}, {"discard_ratio": 0.6, "residual_weight": 0.2, "head_fusion": "max"}])
+def test_a_tokens_map_is_its_row_of_the_matrix(layout: TokenLayout, parameters: dict[str, Any]) -> None:
+    trace = trace_of(random_attention(layout), layout)
+    matrix = rollout_matrix(trace, **parameters)
+    patches = [(row, column) for row in range(layout.grid_height) for column in range(layout.grid_width)]
+    queries: list[Query] = [*layout.prefix, *patches]
+    for token, query in enumerate(queries):
+        for asked in (query, token):
+            token_map = rollout(trace, query=asked, **parameters)
+            close(token_map.values, layout.grid(matrix[token]))
+            assert list(token_map.prefix) == list(layout.prefix)
+            assert list(token_map.prefix.values()) == pytest.approx(matrix[token, : layout.prefix_count].tolist())
+
+
+@every_layout
+def test_the_mean_patch_has_the_mean_of_the_patches_rows(layout: TokenLayout) -> None:
+    trace = trace_of(random_attention(layout), layout)
+    mean = rollout_matrix(trace, "max", 0.5)[layout.prefix_count :].mean(0)
+    token_map = rollout(trace, "max", 0.5, query="patches")
+    close(token_map.values, layout.grid(mean))
+    assert list(token_map.prefix.values()) == pytest.approx(mean[: layout.prefix_count].tolist())
+
+
+@every_layout
+def test_map_and_prefix_values_sum_to_1(layout: TokenLayout) -> None:
+    trace = trace_of(random_attention(layout), layout)
+    for query in [*layout.prefix, "patches", (1, 1)]:
+        token_map = rollout(trace, "min", 0.9, 0.1, query=query)
+        assert float(token_map.values.sum()) + sum(token_map.prefix.values()) == pytest.approx(1)
+        assert token_map.domain == (0.0, 1.0)
+
+
+@every_layout
+def test_without_a_query_it_is_the_cls_token_or_else_all_patches(layout: TokenLayout) -> None:
+    trace = trace_of(random_attention(layout), layout)
+    asked = rollout(trace, query="cls" if "cls" in layout.prefix else "patches")
+    default = rollout(trace)
+    assert torch.equal(default.values, asked.values)
+    assert default.description == asked.description
+
+
+@every_layout
+@pytest.mark.parametrize("fusion", FUSIONS)
+@pytest.mark.parametrize(("ratio", "residual"), [(0.0, 0.5), (0.0, 0.0), (0.5, 0.5), (0.9, 0.2)])
+def test_identity_attention_rolls_out_to_the_identity(
+    layout: TokenLayout, fusion: str, ratio: float, residual: float
+) -> None:
+    identity = torch.eye(layout.token_count, dtype=torch.float64).expand(3, 2, -1, -1)
+    # Nine tenths discarded would take entries of the diagonal too.
+    ratio = min(ratio, 1 - 1 / layout.token_count)
+    matrix = rollout_matrix(trace_of(identity, layout), fusion, ratio, residual)
+    close(matrix, torch.eye(layout.token_count, dtype=torch.float64))
+
+
+@every_layout
+@pytest.mark.parametrize("residual", [0.0, 0.5, 0.75, 1.0])
+def test_uniform_attention_has_a_closed_form_and_a_constant_map(layout: TokenLayout, residual: float) -> None:
+    tokens, layers = layout.token_count, 3
+    trace = trace_of(torch.full((layers, 2, tokens, tokens), 1 / tokens, dtype=torch.float64), layout)
+    stays = residual**layers
+    expected = stays * torch.eye(tokens) + (1 - stays) / tokens
+    close(rollout_matrix(trace, residual_weight=residual), expected.double(), 1e-7)
+    for query in [*layout.prefix, "patches"]:
+        low, high = rollout(trace, residual_weight=residual, query=query).range
+        assert high - low == pytest.approx(0, abs=1e-12)
+
+
+@every_layout
+@pytest.mark.parametrize("fusion", FUSIONS)
+def test_the_order_of_the_heads_changes_nothing(layout: TokenLayout, fusion: str) -> None:
+    attention = random_attention(layout, heads=5)
+    for reference in (None, *(["vit-explain"] if "cls" in layout.prefix else [])):
+        before = rollout(trace_of(attention, layout), fusion, 0.5, reference=reference)
+        after = rollout(trace_of(attention[:, [3, 1, 4, 0, 2]], layout), fusion, 0.5, reference=reference)
+        close(after.values, before.values)
+
+
+def test_the_order_of_the_layers_matters() -> None:
+    layout = LAYOUTS["CLS"]
+    attention = random_attention(layout)
+    before, after = rollout(trace_of(attention, layout)), rollout(trace_of(attention.flip(0), layout))
+    assert (before.values - after.values).abs().max() > 1e-3
+
+
+@every_layout
+def test_one_layer_with_one_head_is_the_attention_mixed_with_the_identity(layout: TokenLayout) -> None:
+    attention = random_attention(layout, layers=1, heads=1)
+    identity = torch.eye(layout.token_count, dtype=torch.float64)
+    trace = trace_of(attention, layout)
+    for fusion in FUSIONS:
+        close(rollout_matrix(trace, fusion), 0.5 * attention[0, 0] + 0.5 * identity)
+        close(rollout_matrix(trace, fusion, residual_weight=0), attention[0, 0])
+        close(rollout_matrix(trace, fusion, residual_weight=1), identity)
+
+
+@pytest.mark.parametrize(("start", "same"), [(-1, 3), (-4, 0), (-2, 2)])
+def test_the_start_layer_may_be_counted_from_the_end(start: int, same: int) -> None:
+    trace = trace_of(random_attention(LAYOUTS["CLS"]), LAYOUTS["CLS"])
+    assert torch.equal(rollout_matrix(trace, start_layer=start), rollout_matrix(trace, start_layer=same))
+    assert torch.equal(rollout(trace, start_layer=start).values, rollout(trace, start_layer=same).values)
+
+
+def test_only_the_layers_from_the_start_on_count() -> None:
+    attention = random_attention(LAYOUTS["CLS"])
+    upper = trace_of(attention[2:], LAYOUTS["CLS"])
+    close(rollout_matrix(trace_of(attention, LAYOUTS["CLS"]), start_layer=2), rollout_matrix(upper))
+
+
+def test_a_trace_is_not_changed_by_a_rollout() -> None:
+    trace = trace_of(random_attention(LAYOUTS["CLS"]), LAYOUTS["CLS"])
+    queries, keys = trace.queries.clone(), trace.keys.clone()
+    for reference in (None, "vit-explain"):
+        rollout(trace, discard_ratio=0.5, reference=reference)
+    assert torch.equal(trace.queries, queries) and torch.equal(trace.keys, keys)
+
+
+# What vit-explain gives beyond its own case.
+
+
+def test_vit_explain_is_refused_for_a_model_without_the_cls_token_that_it_takes_for_granted() -> None:
+    trace = trace_of(random_attention(LAYOUTS["no CLS"]), LAYOUTS["no CLS"])
+    with pytest.raises(MethodError, match="no CLS token, which vit-explain takes for granted"):
+        rollout(trace, reference="vit-explain")
+
+
+@every_layout_with_cls
+@pytest.mark.parametrize("query", [None, "patches", (1, 1), 0])
+def test_vit_explain_is_relative_to_the_highest_patch_for_every_token(layout: TokenLayout, query: Query | None) -> None:
+    trace = trace_of(random_attention(layout), layout)
+    token_map = rollout(trace, "max", 0.5, query=query, reference="vit-explain")
+    assert token_map.range[1] == 1
+    assert token_map.values.min() >= 0
+    assert token_map.quantity == "share relative to the highest patch"
+    assert rollout(trace, query=query).quantity == "share of the rollout"
+
+
+def test_vit_explain_with_no_patch_left_is_refused_and_not_divided_by_zero() -> None:
+    layout = TokenLayout(("cls",), 2, 2)
+    attention = torch.full((2, 1, 5, 5), 0.01, dtype=torch.float64)
+    attention[..., 0] = 0.96
+    # The residual of the patches' own rows does not reach the CLS token.
+    message = (
+        "^Attention rollout for the CLS token, as vit-explain computes it: "
+        "no patch is left after discarding 99.9% of every layer$"
+    )
+    with pytest.raises(MethodError, match=message):
+        rollout(trace_of(attention, layout), discard_ratio=0.999, reference="vit-explain")
+
+
+# Captions and errors.
+
+
+@pytest.mark.parametrize(
+    ("parameters", "description"),
+    [
+        ({}, "Attention rollout for the CLS token: mean of 3 heads, residual 0.5, layers 1 to 4"),
+        (
+            {"query": (1, 2), "head_fusion": "min", "residual_weight": 0.25, "start_layer": -2},
+            "Attention rollout for patch (1, 2): min of 3 heads, residual 0.25, layers 3 to 4",
+        ),
+        (
+            {"query": "patches", "discard_ratio": 0.9},
+            "Attention rollout for the mean patch: mean of 3 heads, residual 0.5, lowest 90% discarded, layers 1 to 4",
+        ),
+        (
+            {"discard_ratio": 0.995},
+            "Attention rollout for the CLS token: mean of 3 heads, residual 0.5, lowest 99.5% discarded, layers 1 to 4",
+        ),
+        (
+            {"head_fusion": "max", "reference": "vit-explain"},
+            "Attention rollout for the CLS token, as vit-explain computes it: "
+            "max of 3 heads, residual 0.5, layers 1 to 4",
+        ),
+    ],
+)
+def test_the_description_says_how_the_map_was_made(parameters: dict[str, Any], description: str) -> None:
+    trace = trace_of(random_attention(LAYOUTS["CLS"]), LAYOUTS["CLS"])
+    assert rollout(trace, **parameters).description == description
+
+
+WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"head_fusion": "median"}, MethodError, "head fusion 'median': expected 'mean', 'max' or 'min'"),
+    ({"discard_ratio": 1.0}, MethodError, r"discard_ratio = 1.0: expected a number in \[0, 1\)"),
+    ({"discard_ratio": -0.1}, MethodError, r"discard_ratio = -0.1: expected a number in \[0, 1\)"),
+    ({"discard_ratio": math.nan}, MethodError, r"discard_ratio = nan: expected a number in \[0, 1\)"),
+    ({"residual_weight": 1.1}, MethodError, r"residual_weight = 1.1: expected a number in \[0, 1\]"),
+    ({"residual_weight": -0.1}, MethodError, r"residual_weight = -0.1: expected a number in \[0, 1\]"),
+    ({"residual_weight": math.nan}, MethodError, r"residual_weight = nan: expected a number in \[0, 1\]"),
+    ({"start_layer": 4}, QueryError, r"layer 4: this model has layers 0 to 3 \(or -4 to -1 from the end\)"),
+    ({"start_layer": -5}, QueryError, r"layer -5: this model has layers 0 to 3 \(or -4 to -1 from the end\)"),
+]
+
+
+@pytest.mark.parametrize(("parameters", "error", "message"), WRONG)
+@pytest.mark.parametrize("function", [rollout, rollout_matrix])
+def test_a_parameter_out_of_range_is_refused_with_the_range(
+    function: Any, parameters: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    trace = trace_of(random_attention(LAYOUTS["CLS"]), LAYOUTS["CLS"])
+    with pytest.raises(error, match=f"^{message}$"):
+        function(trace, **parameters)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error", "message"),
+    [
+        ({"query": "register 1"}, QueryError, r"token 'register 1': this model has prefix tokens 'cls', patches"),
+        ({"query": (3, 0)}, QueryError, r"patch \(3, 0\): this model has"),
+        ({"reference": "vit_explain"}, MethodError, "reference 'vit_explain': expected 'vit-explain', or None for the"),
+        (
+            {"reference": "vit-explain", "residual_weight": 0.4},
+            MethodError,
+            "residual_weight = 0.4 and start_layer = 0: vit-explain knows only 0.5 and 0",
+        ),
+        (
+            {"reference": "vit-explain", "start_layer": -1},
+            MethodError,
+            "residual_weight = 0.5 and start_layer = 3: vit-explain knows only 0.5 and 0",
+        ),
+    ],
+)
+def test_an_unknown_token_or_reference_is_refused(
+    parameters: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    trace = trace_of(random_attention(LAYOUTS["CLS"]), LAYOUTS["CLS"])
+    with pytest.raises(error, match=f"^{message}"):
+        rollout(trace, **parameters)

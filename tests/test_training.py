@@ -1,0 +1,867 @@
+"""A tiny folder of coloured squares is learnt, interrupted, resumed, watched and evaluated."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from einops import rearrange, repeat
+from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tqdm import tqdm
+
+from vitviz import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    ImageError,
+    Model,
+    Preprocessing,
+    VisionTransformer,
+    ViTConfig,
+    load,
+)
+from vitviz.training import data as data_module
+from vitviz.training import loop
+from vitviz.training.augment import mixed, views
+from vitviz.training.config import Augmentation, TrainingConfig
+from vitviz.training.data import LabelledImages, read_image_folder, training_batches
+from vitviz.training.evaluate import Accuracy, evaluate
+from vitviz.training.optimise import average_into, initialise, optimisers, schedule, sine_positions
+from vitviz.training.watch import SIDE, attention_picture
+
+needs_muon = pytest.mark.skipif(
+    not hasattr(torch.optim, "Muon"), reason=f"torch {torch.__version__} has no Muon optimiser, which training needs"
+)
+
+COLOURS = {"blue": (30, 40, 220), "green": (40, 200, 50), "red": (220, 40, 30)}
+PLAIN = Preprocessing(8, 8, (0.0,) * 3, (1.0,) * 3, "squash")
+SMALL = TrainingConfig(
+    image_size=8,
+    patch_size=2,
+    width=16,
+    depth=1,
+    heads=2,
+    mlp_ratio=2,
+    epochs=6,
+    batch_size=12,
+    muon_rate=0.02,
+    adam_rate=0.02,
+    augmentation=Augmentation(jitter=0.1),
+)
+STEPS_PER_EPOCH = 3
+
+
+def write_folder(root: Path, classes: dict[str, tuple[int, int, int]] = COLOURS, **counts: int) -> Path:
+    """Noisy squares of one colour a class: ``write_folder(root, train=12, test=4)``."""
+    random = np.random.default_rng(0)
+    for split, count in (counts or {"train": 12, "test": 4}).items():
+        for label, colour in classes.items():
+            (root / split / label).mkdir(parents=True)
+            for number in range(count):
+                pixels = np.array(colour) + random.normal(0, 25, (8, 8, 3))
+                Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(root / split / label / f"{number}.png")
+    return root
+
+
+def same_weights(one: VisionTransformer, other: VisionTransformer) -> bool:
+    """Whether two networks agree in every bit."""
+    mine, others = one.state_dict(), other.state_dict()
+    return mine.keys() == others.keys() and all(torch.equal(mine[key], others[key]) for key in mine)
+
+
+def curves(output: Path) -> EventAccumulator:
+    return EventAccumulator(str(output / loop.LOGS)).Reload()
+
+
+def steps_of(events: EventAccumulator, tag: str) -> list[int]:
+    return [event.step for event in events.Scalars(tag)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve training and four test images of each of three colours. Read only."""
+    return write_folder(tmp_path_factory.mktemp("images"))
+
+
+@dataclass(frozen=True)
+class Finished:
+    output: Path
+    model: Model
+    accuracy: Accuracy
+
+
+@pytest.fixture(scope="module")
+def finished(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """A whole run, never interrupted. Read only."""
+    output = tmp_path_factory.mktemp("runs") / "colours"
+    return Finished(output, *loop.train(folder, output, SMALL))
+
+
+@pytest.fixture
+def state(finished: Finished) -> dict[str, Any]:
+    return torch.load(finished.output / loop.STATE, weights_only=True)
+
+
+# A whole run.
+
+
+@needs_muon
+def test_a_small_folder_is_learnt(finished: Finished) -> None:
+    assert finished.accuracy.images == 12
+    assert finished.accuracy.top1 >= 0.9
+    assert finished.accuracy.loss < 0.8 < np.log(3)
+
+
+@needs_muon
+def test_the_checkpoint_is_the_model_that_train_returns(finished: Finished) -> None:
+    loaded = load(finished.output / loop.CHECKPOINT)
+    assert same_weights(loaded.network, finished.model.network)
+    assert loaded.network.config == finished.model.network.config
+    assert loaded.preprocessing == finished.model.preprocessing
+    assert loaded.labels == ("blue", "green", "red")
+    assert loaded.card == {
+        "data": "36 training and 12 test images of 3 classes",
+        "epochs": "6",
+        "top-1 accuracy": f"{finished.accuracy.top1:.2%} of 12 test images",
+    }
+    assert finished.model.name == "colours"
+    assert not finished.model.network.training
+    assert not any(parameter.requires_grad for parameter in finished.model.network.parameters())
+
+
+@needs_muon
+def test_the_accuracy_is_that_of_the_model_that_is_kept(finished: Finished, folder: Path) -> None:
+    test = read_image_folder(folder, "test", finished.model.preprocessing, 2, 2)
+    again = evaluate(finished.model.network, finished.model.preprocessing, test)
+    assert (again.top1, again.per_class) == (finished.accuracy.top1, finished.accuracy.per_class)
+    assert again.loss == pytest.approx(finished.accuracy.loss, rel=1e-5)
+
+
+@needs_muon
+def test_the_preprocessing_standardises_by_the_training_images(finished: Finished, folder: Path) -> None:
+    files = sorted((folder / "train").rglob("*.png"))
+    values = np.stack([np.asarray(Image.open(path)) for path in files]).astype(np.float64) / 255
+    np.testing.assert_allclose(finished.model.preprocessing.mean, values.mean((0, 1, 2)), atol=1e-4)
+    np.testing.assert_allclose(finished.model.preprocessing.std, values.std((0, 1, 2)), atol=1e-4)
+
+
+@needs_muon
+def test_tensorboard_shows_the_curves_and_the_attention(finished: Finished) -> None:
+    events = curves(finished.output)
+    every_epoch = [STEPS_PER_EPOCH * epoch for epoch in range(1, 7)]
+    for tag in ("train/loss", "train/accuracy", "train/learning rate"):
+        assert steps_of(events, tag) == every_epoch
+    for tag in ("test/loss", "test/accuracy"):
+        assert steps_of(events, tag) == every_epoch[1::2]
+    loss = [event.value for event in events.Scalars("train/loss")]
+    assert loss[-1] < loss[0]
+    assert events.Scalars("test/accuracy")[-1].value == pytest.approx(finished.accuracy.top1, abs=0.1)
+    rates = [event.value for event in events.Scalars("train/learning rate")]
+    expected = [schedule(step - 1, 18, SMALL.warmup) for step in every_epoch]
+    np.testing.assert_allclose(rates, expected, rtol=1e-6)
+    pictures = events.Images("attention rollout")
+    assert [picture.step for picture in pictures] == every_epoch[1::2]
+    assert (pictures[0].width, pictures[0].height) == (3 * SIDE, 2 * SIDE)
+
+
+@needs_muon
+def test_the_state_holds_data_only(state: dict[str, Any]) -> None:
+    assert state.keys() == {"config", "images", "epoch", "network", "averaged", "optimisers"}
+    assert state["config"] == asdict(SMALL)
+    assert state["images"] == {"classes": ["blue", "green", "red"], "training images": 36}
+    assert state["epoch"] == 6
+
+
+@needs_muon
+def test_a_finished_run_is_not_trained_further(
+    finished: Finished, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = shutil.copytree(finished.output, tmp_path / "copy")
+    (output / loop.CHECKPOINT).unlink()
+    monkeypatch.setattr(loop, "training_batches", None)
+    model, accuracy = loop.train(folder, output, SMALL)
+    assert same_weights(model.network, finished.model.network)
+    assert accuracy == finished.accuracy
+    assert (output / loop.CHECKPOINT).is_file()
+
+
+@needs_muon
+def test_the_seed_determines_the_weights_and_nothing_else_does(
+    finished: Finished, folder: Path, tmp_path: Path
+) -> None:
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    again, _ = loop.train(folder, tmp_path / "again", SMALL)
+    assert torch.equal(torch.get_rng_state(), before), "the caller's own random numbers have changed"
+    assert same_weights(again.network, finished.model.network)
+    other, _ = loop.train(folder, tmp_path / "other", replace(SMALL, seed=1))
+    assert not same_weights(other.network, finished.model.network)
+
+
+@needs_muon
+def test_the_progress_bar_does_not_decide_what_is_learnt(
+    finished: Finished, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Hidden(tqdm):
+        """What TQDM_DISABLE=1 makes of every bar."""
+
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options, disable=True)
+
+    monkeypatch.setattr(loop, "tqdm", Hidden)
+    model, _ = loop.train(folder, tmp_path, SMALL)
+    assert same_weights(model.network, finished.model.network)
+    assert steps_of(curves(tmp_path), "test/loss") == [6, 12, 18]
+
+
+@needs_muon
+def test_the_first_epochs_are_seen_at_low_resolution(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def watched(*arguments: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        for pixels, targets in training_batches(*arguments):
+            seen.append(pixels)
+            yield pixels, targets
+
+    monkeypatch.setattr(loop, "training_batches", watched)
+    loop.train(folder, tmp_path, replace(SMALL, epochs=4, low_resolution=0.5, evaluate_every=4))
+    assert [tuple(pixels.shape) for pixels in seen] == [(12, 3, 6, 6)] * 6 + [(12, 3, 8, 8)] * 6
+    assert len({pixels.numpy().tobytes() for pixels in seen}) == 12, "an epoch repeats another"
+
+
+@needs_muon
+def test_registers_are_trained_with_the_rest(folder: Path, tmp_path: Path) -> None:
+    config = replace(SMALL, register_tokens=2, epochs=1)
+    model, _ = loop.train(folder, tmp_path, config)
+    assert model.network.config.prefix == ("cls", "register 1", "register 2")
+    with torch.random.fork_rng():
+        torch.manual_seed(SMALL.seed)
+        start = VisionTransformer(config.model_config(3))
+        initialise(start)
+    moved = (model.network.prefix_tokens - start.prefix_tokens).abs().amax(1)
+    assert (moved > 1e-4).all()
+
+
+@needs_muon
+def test_a_run_that_diverges_says_which_settings_to_change(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"epoch \d: the loss is (nan|inf); try a smaller muon_rate .* adam_rate"):
+        loop.train(folder, tmp_path, replace(SMALL, adam_rate=1e30, warmup=0))
+    assert not (tmp_path / loop.CHECKPOINT).exists()
+
+
+# Interrupts and resumes.
+
+
+def interrupt_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the middle of the fifth epoch."""
+
+    def average(averaged: torch.nn.Module, network: torch.nn.Module, step: int, decay: float) -> None:
+        if step == 4 * STEPS_PER_EPOCH + 1:
+            raise KeyboardInterrupt
+        average_into(averaged, network, step, decay)
+
+    monkeypatch.setattr(loop, "average_into", average)
+
+
+def interrupt_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the second epoch, before its state is written."""
+
+    def stop(*_: object) -> Accuracy:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop, "evaluate", stop)
+
+
+def interrupt_writing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With half of the third epoch's state on the disk."""
+    whole, written = torch.save, []
+
+    def save(state: dict[str, Any], path: Path) -> None:
+        whole(state, path)
+        written.append(path)
+        if len(written) == 3:
+            path.write_bytes(path.read_bytes()[:1000])
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(torch, "save", save)
+
+
+@needs_muon
+@pytest.mark.parametrize(
+    ("interrupt", "whole_epochs"), [(interrupt_step, 4), (interrupt_evaluation, 1), (interrupt_writing, 2)]
+)
+def test_an_interrupted_run_resumes_as_if_it_had_not_been(
+    finished: Finished,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    interrupt: Callable[[pytest.MonkeyPatch], None],
+    whole_epochs: int,
+) -> None:
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        interrupt(patched)
+        loop.train(folder, tmp_path, SMALL)
+    assert torch.load(tmp_path / loop.STATE, weights_only=True)["epoch"] == whole_epochs
+    assert not (tmp_path / loop.CHECKPOINT).exists()
+
+    model, accuracy = loop.train(folder, tmp_path, SMALL)
+    assert same_weights(model.network, finished.model.network)
+    assert accuracy == finished.accuracy
+    resumed, uninterrupted = curves(tmp_path), curves(finished.output)
+    for tag in uninterrupted.Tags()["scalars"]:
+        both = [[(event.step, event.value) for event in events.Scalars(tag)] for events in (resumed, uninterrupted)]
+        assert both[0] == both[1], f"{tag} has gaps or doubles where it was resumed"
+
+
+CHANGES = {
+    "epochs": ({"epochs": 7}, "epochs was 6, now 7"),
+    "seed": ({"seed": 1}, "seed was 0, now 1"),
+    "augmentation": ({"augmentation": Augmentation(jitter=0.1, flip=False)}, "flip was True, now False"),
+    "two": ({"muon_rate": 0.01, "depth": 2}, "depth was 1, now 2; muon_rate was 0.02, now 0.01"),
+}
+
+
+@needs_muon
+@pytest.mark.parametrize(("changes", "told"), CHANGES.values(), ids=CHANGES)
+def test_another_configuration_is_not_resumed_and_the_difference_is_told(
+    finished: Finished, folder: Path, tmp_path: Path, changes: dict[str, Any], told: str
+) -> None:
+    before = shutil.copy(finished.output / loop.STATE, tmp_path / loop.STATE).read_bytes()
+    with pytest.raises(CheckpointError, match=rf"state\.pt: belongs to another run \({re.escape(told)}\)"):
+        loop.train(folder, tmp_path, replace(SMALL, **changes))
+    assert (tmp_path / loop.STATE).read_bytes() == before
+
+
+@needs_muon
+@pytest.mark.parametrize(
+    ("classes", "count", "told"),
+    [
+        (("blue", "green", "yellow"), 12, r"classes was \['blue', 'green', 'red'\], now \['blue', 'green', 'yellow'\]"),
+        (("blue", "green", "red"), 13, "training images was 36, now 39"),
+    ],
+    ids=["classes", "count"],
+)
+def test_other_images_are_not_resumed(
+    finished: Finished, tmp_path: Path, classes: tuple[str, ...], count: int, told: str
+) -> None:
+    other = write_folder(tmp_path / "images", dict.fromkeys(classes, (9, 9, 9)), train=count, test=1)
+    shutil.copy(finished.output / loop.STATE, tmp_path / loop.STATE)
+    with pytest.raises(CheckpointError, match=told):
+        loop.train(other, tmp_path, SMALL)
+
+
+class Payload:
+    """Makes a folder when it is unpickled by a loader that executes what it reads."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return Path.mkdir, (self.path,)
+
+
+DAMAGES: dict[str, Callable[[Path, dict[str, Any]], object]] = {
+    "empty": lambda path, state: path.write_bytes(b""),
+    "text": lambda path, state: path.write_bytes(b"not a state"),
+    "truncated": lambda path, state: path.write_bytes(path.read_bytes()[:-2000]),
+    "pickle": lambda path, state: path.write_bytes(pickle.dumps(Payload(path.parent / "executed"))),
+    "torch pickle": lambda path, state: torch.save({"config": Payload(path.parent / "executed")}, path),
+    "list": lambda path, state: torch.save([1, 2], path),
+    "no optimisers": lambda path, state: torch.save({**state, "optimisers": []}, path),
+    "no network": lambda path, state: torch.save({k: v for k, v in state.items() if k != "network"}, path),
+    "no config": lambda path, state: torch.save({**state, "config": None}, path),
+    "other tensors": lambda path, state: torch.save({**state, "network": {"norm.weight": torch.ones(3)}}, path),
+    "no epoch": lambda path, state: torch.save({**state, "epoch": "six"}, path),
+}
+
+
+@needs_muon
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_state_is_refused_and_never_executed(
+    finished: Finished,
+    folder: Path,
+    tmp_path: Path,
+    state: dict[str, Any],
+    damage: Callable[[Path, dict[str, Any]], object],
+) -> None:
+    path = shutil.copy(finished.output / loop.STATE, tmp_path / loop.STATE)
+    damage(path, state)
+    with pytest.raises(CheckpointError, match=r"state\.pt: damaged, or not written by .* remove it") as caught:
+        loop.train(folder, tmp_path, SMALL)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "executed").exists()
+
+
+def test_the_payload_is_one_that_a_careless_loader_executes(tmp_path: Path) -> None:
+    pickle.loads(pickle.dumps(Payload(tmp_path / "executed")))
+    assert (tmp_path / "executed").is_dir()
+
+
+# What cannot be trained.
+
+FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no train": (lambda root: shutil.rmtree(root / "train"), r"no folder train/ in it; expected train/CLASS/IMAGE"),
+    "no test": (lambda root: shutil.rmtree(root / "test"), r"no folder test/ or val/ or validation/ in it"),
+    "no class": (lambda root: [shutil.rmtree(root / "test" / name) for name in COLOURS], "test: no class folder in it"),
+    "empty class": (
+        lambda root: (root / "train" / "yellow").mkdir(),
+        "train: no image in yellow; expected CLASS/IMAGE",
+    ),
+    "classes differ": (
+        lambda root: (root / "test" / "red").rename(root / "test" / "violet"),
+        "red only in train; violet only in test; expected the same classes",
+    ),
+    "class missing": (lambda root: shutil.rmtree(root / "test" / "red"), r"images: red only in train; expected"),
+    "no batch": (
+        lambda root: shutil.rmtree(root / "train") or write_folder(root, train=3),
+        "9 training images are less",
+    ),
+}
+
+
+@pytest.mark.parametrize(("damage", "told"), FOLDERS.values(), ids=FOLDERS)
+def test_a_folder_that_cannot_be_trained_on_is_refused(
+    folder: Path, tmp_path: Path, damage: Callable[[Path], object], told: str
+) -> None:
+    root = shutil.copytree(folder, tmp_path / "images")
+    damage(root)
+    with pytest.raises(DataError, match=told):
+        loop.train(root, tmp_path / "run", SMALL)
+    assert not (tmp_path / "run").exists()
+
+
+def test_more_images_than_memory_are_refused_before_they_are_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_module, "MEMORY_LIMIT", 36 * 3 * 8 * 8)
+    assert len(read_image_folder(folder, "train", PLAIN, 2, 2)) == 36
+    monkeypatch.setattr(data_module, "MEMORY_LIMIT", 36 * 3 * 8 * 8 - 1)
+    monkeypatch.setattr(data_module, "open_image", None)
+    with pytest.raises(DataError, match=r"train: 36 decoded images take .* GiB; at most .* GiB"):
+        read_image_folder(folder, "train", PLAIN, 2, 2)
+
+
+def test_torch_without_muon_is_refused_by_name(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.optim, "Muon", raising=False)
+    with pytest.raises(ConfigError, match=r"torch .* has no Muon optimiser; training needs torch 2\.9 or newer"):
+        loop.train(folder, tmp_path, SMALL)
+
+
+CONFIGS = [
+    ({"epochs": 0}, "epochs = 0: expected at least 1"),
+    ({"batch_size": 0}, "batch_size = 0"),
+    ({"evaluate_every": 0}, "evaluate_every = 0"),
+    ({"heads": 5}, "width = 192: expected a multiple of heads = 5"),
+    ({"warmup": 1.5}, "warmup = 1.5"),
+    ({"label_smoothing": float("nan")}, "label_smoothing = nan"),
+    ({"average_decay": 1.1}, "average_decay = 1.1"),
+    ({"muon_rate": -1.0}, "muon_rate = -1.0: expected a number of 0 or more"),
+    ({"adam_rate": float("inf")}, "adam_rate = inf"),
+    ({"weight_decay": float("nan")}, "weight_decay = nan"),
+    ({"image_size": 30}, "image of 30×30 pixels .* multiple of the patch"),
+    ({"patch_size": 0}, "patch_height = 0"),
+    ({"depth": 0}, "depth = 0"),
+    ({"mlp_ratio": 0.0}, "mlp_width = 0"),
+    ({"register_tokens": -1}, "register_tokens = -1"),
+]
+
+
+@pytest.mark.parametrize(("changes", "told"), CONFIGS, ids=[next(iter(changes)) for changes, _ in CONFIGS])
+def test_a_configuration_out_of_range_is_refused_at_once(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        TrainingConfig(**changes)
+
+
+@pytest.mark.parametrize("changes", [{"smallest_crop": 0.0}, {"smallest_crop": 1.1}, {"jitter": -0.1}, {"mix": 2.0}])
+def test_an_augmentation_out_of_range_is_refused(changes: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match=f"{next(iter(changes))} = "):
+        Augmentation(**changes)
+
+
+@pytest.mark.parametrize(
+    ("image_size", "patch_size", "low"), [(32, 4, 24), (224, 16, 160), (8, 2, 6), (8, 4, 8), (4, 4, 4)]
+)
+def test_low_resolution_is_a_whole_number_of_patches(image_size: int, patch_size: int, low: int) -> None:
+    config = TrainingConfig(image_size=image_size, patch_size=patch_size, epochs=8, low_resolution=0.5)
+    assert [config.resolution(epoch) for epoch in range(8)] == [low] * 4 + [image_size] * 4
+
+
+# The images and their batches.
+
+
+def test_a_folder_is_read_in_the_order_of_classes_and_names(folder: Path) -> None:
+    data = read_image_folder(folder, "test", PLAIN, 2, 2)
+    assert data.labels == ("blue", "green", "red")
+    assert data.targets.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    assert data.images.dtype == torch.uint8
+    for index, path in enumerate(sorted((folder / "test").rglob("*.png"))):
+        expected = rearrange(np.asarray(Image.open(path)), "height width channel -> channel height width")
+        np.testing.assert_array_equal(data.images[index], expected)
+
+
+@pytest.mark.parametrize("name", ["val", "validation"])
+def test_val_serves_as_test(folder: Path, tmp_path: Path, name: str) -> None:
+    shutil.copytree(folder / "test", tmp_path / name)
+    data = read_image_folder(tmp_path, "test", PLAIN, 2, 2)
+    assert torch.equal(data.images, read_image_folder(folder, "test", PLAIN, 2, 2).images)
+
+
+def test_hidden_files_and_other_files_are_no_images(tmp_path: Path) -> None:
+    write_folder(tmp_path, train=2)
+    (tmp_path / "train" / ".cache").mkdir()
+    (tmp_path / "train" / "notes.txt").write_text("no class")
+    for name in ("._0.png", "Thumbs.db", "notes.txt"):
+        (tmp_path / "train" / "red" / name).write_bytes(b"no image")
+    data = read_image_folder(tmp_path, "train", PLAIN, 2, 2)
+    assert data.targets.tolist() == [0, 0, 1, 1, 2, 2]
+
+
+def test_an_image_that_cannot_be_opened_is_named_with_its_folder(tmp_path: Path) -> None:
+    write_folder(tmp_path, train=2)
+    (tmp_path / "train" / "red" / "1.png").write_bytes(b"no image")
+    with pytest.raises(ImageError, match=re.escape(str(Path("train", "red", "1.png")))):
+        read_image_folder(tmp_path, "train", PLAIN, 2, 2)
+
+
+def test_one_channel_is_read_as_one_channel(folder: Path) -> None:
+    grey = Preprocessing(8, 8, (0.5,), (0.5,), "native")
+    data = read_image_folder(folder, "test", grey, 2, 2)
+    assert data.images.shape == (12, 1, 8, 8)
+    first = np.asarray(Image.open(folder / "test" / "blue" / "0.png").convert("L"))
+    np.testing.assert_array_equal(data.images[0, 0], first)
+
+
+def counted(count: int) -> LabelledImages:
+    """Images that are recognised by their grey, 10 for the first, 20 for the second and so on, of three classes."""
+    greys = torch.arange(10, 10 * count + 10, 10, dtype=torch.uint8)
+    return LabelledImages(
+        repeat(greys, "image -> image 3 8 8").clone(), torch.arange(count) % 3, ("blue", "green", "red")
+    )
+
+
+def batches(seed: int, augmentation: Augmentation, count: int = 10) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    return list(training_batches(counted(count), PLAIN, augmentation, 4, 8, 0.3, seed))
+
+
+def test_an_epoch_sees_an_image_at_most_once_and_whole_batches_only() -> None:
+    seen = batches(0, Augmentation(jitter=0, mix=0))
+    assert [len(pixels) for pixels, _ in seen] == [4, 4]
+    pixels, targets = (torch.cat(part) for part in zip(*seen, strict=True))
+    indices = (pixels * 25.5 - 1).mean((1, 2, 3)).round().long()
+    torch.testing.assert_close(pixels, repeat((indices + 1) / 25.5, "image -> image 3 8 8"))
+    assert len(set(indices.tolist())) == 8
+    assert indices.tolist() != sorted(indices.tolist())
+    expected = torch.full((8, 3), 0.1)
+    expected[range(8), indices % 3] = 0.8
+    torch.testing.assert_close(targets, expected)
+
+
+def test_a_set_of_whole_batches_is_seen_completely() -> None:
+    pixels = torch.cat([pixels for pixels, _ in batches(0, Augmentation(jitter=0, mix=0), count=12)])
+    assert sorted((pixels[:, 0, 0, 0] * 25.5).round().tolist()) == list(range(1, 13))
+
+
+def test_an_epoch_follows_from_its_seed() -> None:
+    torch.manual_seed(1)
+    first = batches(7, Augmentation())
+    torch.manual_seed(2)
+    second, other = batches(7, Augmentation()), batches(8, Augmentation())
+    assert all(torch.equal(a, b) and torch.equal(c, d) for (a, c), (b, d) in zip(first, second, strict=True))
+    assert not torch.equal(first[0][0], other[0][0])
+
+
+def test_pixels_are_standardised_after_the_augmentation() -> None:
+    standard = replace(PLAIN, mean=(0.5, 0.4, 0.3), std=(0.5, 0.25, 0.2))
+    arguments = (Augmentation(), 4, 8, 0.3, 0)
+    plain, _ = next(training_batches(counted(4), PLAIN, *arguments))
+    pixels, _ = next(training_batches(counted(4), standard, *arguments))
+    mean, std = (torch.tensor(part)[:, None, None] for part in (standard.mean, standard.std))
+    torch.testing.assert_close(pixels * std + mean, plain)
+
+
+# Augmentation.
+
+COUNT, SIZE = 200, 16
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def ramps() -> torch.Tensor:
+    """Red grows to the right and green downwards, both by 1/32 a pixel; blue is constant."""
+    slope = (torch.arange(SIZE) + 8) / 32
+    across = repeat(slope, "column -> row column", row=SIZE)
+    image = torch.stack([across, across.T, torch.full((SIZE, SIZE), 0.5)])
+    return repeat(image, "channel row column -> image channel row column", image=COUNT)
+
+
+def only(**settings: Any) -> Augmentation:
+    """Nothing but the settings given."""
+    return Augmentation(**{"smallest_crop": 1, "flip": False, "jitter": 0, "mix": 0, **settings})
+
+
+def test_without_crop_flip_and_jitter_an_image_moves_by_a_sixteenth_at_most() -> None:
+    images = ramps()
+    seen = views(only(), images, SIZE, generator())
+    assert seen.shape == images.shape
+    moved = (seen - images).abs() * 32
+    assert moved.max() <= SIZE / 16 + 1e-3
+    # In the middle, where nothing is reflected, the picture is moved as a whole.
+    inside = (seen - images)[:, :2, 2:-2, 2:-2] * 32
+    assert (inside.amax((2, 3)) - inside.amin((2, 3))).max() < 1e-3
+    assert inside.mean((2, 3)).std() > 0.2
+
+
+@pytest.mark.parametrize("smallest", [0.1, 0.5, 0.8, 0.95, 1.0])
+def test_a_crop_keeps_at_least_the_area_that_was_asked_for(smallest: float) -> None:
+    seen = views(only(smallest_crop=smallest), ramps(), SIZE, generator())
+    across = seen[:, 0].diff(dim=-1).flatten(1).median(1).values * 32
+    down = seen[:, 1].diff(dim=-2).flatten(1).median(1).values * 32
+    area = across * down
+    assert area.min() >= smallest - 1e-3
+    assert area.max() <= 1 + 1e-3
+    assert area.std() >= 0.1 * (1 - smallest)
+    ratio = across / down
+    assert ratio.min() >= 3 / 4 - 1e-3
+    assert ratio.max() <= 4 / 3 + 1e-3
+
+
+def test_a_crop_reaches_over_the_edge_by_a_sixteenth_of_its_side_at_most() -> None:
+    seen = views(only(smallest_crop=0.3), ramps(), SIZE, generator())
+    for channel, dim in ((0, -1), (1, -2)):
+        side = seen[:, channel].diff(dim=dim).flatten(1).median(1).values * 32 * SIZE
+        middle = seen[:, channel].narrow(dim, SIZE // 2 - 1, 2)
+        centre = middle.mean((1, 2)) * 32 - 7.5
+        start, end = centre - side / 2, centre + side / 2
+        assert -1 / 16 - 0.02 <= (start / side).min() < -0.02
+        assert 0.02 < ((end - SIZE) / side).max() <= 1 / 16 + 0.02
+
+
+def test_flipped_views_are_the_mirror_images() -> None:
+    straight = views(only(smallest_crop=0.5), ramps(), SIZE, generator())
+    flipped = views(only(smallest_crop=0.5, flip=True), ramps(), SIZE, generator())
+    kept, mirrored = (
+        [torch.allclose(one, other, atol=1e-5) for one, other in zip(flipped, candidates, strict=True)]
+        for candidates in (straight, straight.flip(-1))
+    )
+    assert all(a != b for a, b in zip(kept, mirrored, strict=True))
+    assert 0.35 < sum(mirrored) / COUNT < 0.65
+
+
+def test_jitter_changes_brightness_within_its_bounds() -> None:
+    grey = torch.full((COUNT, 3, SIZE, SIZE), 0.5)
+    levels = views(only(jitter=0.3), grey, SIZE, generator())[:, 0, 0, 0]
+    assert 0.35 - 1e-4 <= levels.min() < 0.38
+    assert 0.62 < levels.max() <= 0.65 + 1e-4
+    torch.testing.assert_close(views(only(), grey, SIZE, generator()), grey)
+
+
+def test_jitter_changes_saturation_but_not_grey() -> None:
+    colour = repeat(torch.tensor([0.6, 0.4, 0.5]), "channel -> image channel 4 4", image=COUNT)
+    seen = views(only(jitter=0.3), colour, 4, generator())[:, :, 0, 0]
+    spread = (seen[:, 0] - seen[:, 1]) / 0.2
+    assert 0.7**2 - 1e-3 <= spread.min() < 0.8
+    assert 1.2 < spread.max() <= 1.3**2 + 1e-3
+    torch.testing.assert_close(seen[:, 2], seen.mean(1))
+
+
+@pytest.mark.parametrize("size", [8, SIZE, 24])
+def test_views_have_the_size_asked_for_and_values_in_range(size: int) -> None:
+    images = torch.rand(20, 3, SIZE, SIZE, generator=generator(1)).round()
+    before = images.clone()
+    seen = views(Augmentation(smallest_crop=0.2, jitter=1), images, size, generator())
+    assert seen.shape == (20, 3, size, size)
+    assert seen.min() >= 0
+    assert seen.max() <= 1
+    assert torch.equal(images, before)
+
+
+def test_every_image_gets_a_view_of_its_own_that_follows_from_the_generator() -> None:
+    one, same, other = (views(Augmentation(), ramps(), SIZE, generator(seed)) for seed in (0, 0, 1))
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+    assert len({view.numpy().tobytes() for view in one}) == COUNT
+
+
+def test_mixed_targets_are_the_share_of_the_pixels() -> None:
+    """One black and one white image: the mean of the pixels says how much white an image has."""
+    images = repeat(torch.tensor([0.0, 1.0]), "image -> image 3 16 16")
+    targets = torch.eye(2)
+    kinds = {"mixup": 0, "cutmix": 0}
+    shares = []
+    for seed in range(COUNT):
+        pixels, shared = mixed(only(mix=1), images, targets, generator(seed))
+        torch.testing.assert_close(shared.sum(1), torch.ones(2))
+        torch.testing.assert_close(pixels.mean((1, 2, 3)), shared[:, 1], atol=1e-5, rtol=0)
+        evenly = bool((pixels[0] == pixels[0, 0, 0, 0]).all())
+        kinds["mixup" if evenly else "cutmix"] += 1
+        if not evenly:
+            white = pixels[0, 0].nonzero()
+            height, width = (white.amax(0) - white.amin(0) + 1).tolist()
+            assert len(white) == height * width, "what was pasted is no rectangle"
+        shares.append(float(shared[0, 0]))
+    assert min(kinds.values()) > 0.35 * COUNT
+    assert min(shares) < 0.05 < 0.95 < max(shares)
+    assert torch.equal(images, repeat(torch.tensor([0.0, 1.0]), "image -> image 3 16 16"))
+    assert torch.equal(targets, torch.eye(2))
+
+
+@pytest.mark.parametrize(("mix", "low", "high"), [(0.0, 0, 0), (0.5, 0.35, 0.65), (1.0, 1, 1)])
+def test_as_many_batches_are_mixed_as_asked_for(mix: float, low: float, high: float) -> None:
+    images, targets = torch.rand(4, 3, 8, 8, generator=generator()), torch.eye(4)
+    changed = [
+        not torch.equal(mixed(only(mix=mix), images, targets, generator(seed))[1], targets) for seed in range(COUNT)
+    ]
+    assert low <= sum(changed) / COUNT <= high
+
+
+# How a run learns.
+
+
+@pytest.mark.parametrize(
+    ("step", "steps", "warmup", "factor"),
+    [
+        (0, 100, 0.1, 0.1),
+        (4, 100, 0.1, 0.5),
+        (9, 100, 0.1, 1.0),
+        (10, 100, 0.1, 1.0),
+        (55, 100, 0.1, 0.5),
+        (40, 100, 0.1, 0.75),
+        (99, 100, 0.1, 0.5 + 0.5 * np.cos(np.pi * 89 / 90)),
+        (100, 100, 0.1, 0.0),
+        (0, 10, 0.0, 1.0),
+        (0, 10, 1.0, 0.1),
+        (9, 10, 1.0, 1.0),
+        (0, 1, 0.05, 1.0),
+    ],
+)
+def test_rates_rise_linearly_and_fall_as_half_a_cosine(step: int, steps: int, warmup: float, factor: float) -> None:
+    assert schedule(step, steps, warmup) == pytest.approx(factor, abs=1e-12)
+
+
+@pytest.mark.parametrize(("step", "share"), [(0, 0.9), (90, 0.09), (10**6, 0.01)])
+def test_averaged_weights_follow_the_current_ones(step: int, share: float) -> None:
+    averaged, network = torch.nn.Linear(2, 2).requires_grad_(False), torch.nn.Linear(2, 2)
+    expected = [a.lerp(b, share) for a, b in zip(averaged.parameters(), network.parameters(), strict=True)]
+    average_into(averaged, network, step, 0.99)
+    torch.testing.assert_close(list(averaged.parameters()), expected)
+
+
+def likeness(matrix: torch.Tensor) -> float:
+    """Correlation of a square matrix's entries with those of the identity."""
+    both = torch.stack([matrix.flatten(), torch.eye(len(matrix)).flatten()])
+    return float(torch.corrcoef(both)[0, 1])
+
+
+def attention_products(network: VisionTransformer) -> tuple[list[float], list[float]]:
+    """Likeness to the identity: of queries' and keys' product in every head, of values' and projection's in a layer."""
+    scores, outputs = [], []
+    for layer in network.encoder:
+        queries, keys, values = rearrange(
+            layer.attention.qkv.weight.detach(), "(part inner) width -> part inner width", part=3
+        )
+        heads = network.config.heads
+        for query, key in zip(queries.chunk(heads), keys.chunk(heads), strict=True):
+            scores.append(likeness(query.T @ key))
+        outputs.append(likeness(layer.attention.projection.weight.detach() @ values))
+    return scores, outputs
+
+
+@pytest.mark.parametrize(("heads", "head_width"), [(4, 16), (2, 16), (4, 32)])
+def test_starting_weights_look_like_those_of_a_trained_network(heads: int, head_width: int) -> None:
+    """Trockman & Kolter 2023: queries agree with keys, values and projection are near a negative identity."""
+    config = ViTConfig(16, 16, 4, 4, width=64, depth=2, heads=heads, head_width=head_width, mlp_width=64, classes=3)
+    network = VisionTransformer(config)
+    scores, outputs = attention_products(network)
+    assert max(map(abs, scores + outputs)) < 0.1, "torch's own weights pass: the test says nothing"
+    initialise(network)
+    scores, outputs = attention_products(network)
+    assert min(scores) > 0.25
+    assert max(outputs) < -0.4
+    if heads * head_width >= 64:
+        assert max(outputs) < -0.6
+    biases = [module.bias for module in network.modules() if isinstance(module, torch.nn.Linear)]
+    assert not any(bias.any() for bias in biases)
+    assert not network(torch.rand(2, 3, 16, 16)).any(), "before the first step no class is preferred"
+
+
+@pytest.mark.parametrize("width", [64, 66, 16])
+def test_starting_positions_are_different_everywhere_and_nearer_where_patches_are(width: int) -> None:
+    positions = sine_positions(6, 9, width)
+    assert positions.shape == (6, 9, width)
+    assert positions.abs().max() <= 1
+    assert len({place.numpy().tobytes() for place in positions.flatten(0, 1)}) == 54
+    distance = (positions - positions[0, 0]).norm(dim=-1)
+    assert distance[0, 1] < distance[0, 2] < distance[2, 2]
+    torch.testing.assert_close(distance[:6, 0], distance[0, :6])
+
+
+@needs_muon
+def test_every_parameter_has_one_optimiser(make_network: Callable[..., VisionTransformer]) -> None:
+    network = make_network()
+    muon, adam = optimisers(network, 0.1, 0.2, 0.3)
+    matrices, rest = (
+        [parameter for group in part.param_groups for parameter in group["params"]] for part in (muon, adam)
+    )
+    owned = [id(parameter) for parameter in matrices + rest]
+    assert sorted(owned) == sorted(map(id, network.parameters()))
+    assert {id(parameter) for parameter in matrices} == {
+        id(parameter)
+        for name, parameter in network.named_parameters()
+        if name.startswith("layers.") and parameter.ndim == 2
+    }
+
+
+# Evaluation.
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 13, 250])
+def test_evaluation_is_what_numpy_computes(make_network: Callable[..., VisionTransformer], batch_size: int) -> None:
+    network = make_network()
+    preprocessing = Preprocessing(16, 24, (0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
+    images = torch.randint(0, 256, (13, 3, 16, 24), dtype=torch.uint8)
+    data = LabelledImages(images, torch.arange(13) % 5, ("a", "b", "c", "d", "e"))
+    found = evaluate(network, preprocessing, data, batch_size=batch_size)
+
+    mean, std = (np.array(part)[:, None, None] for part in (preprocessing.mean, preprocessing.std))
+    pixels = (images.numpy() / 255 - mean) / std
+    logits = network(torch.from_numpy(pixels).float()).double().numpy()
+    targets = data.targets.numpy()
+    probabilities = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    right = logits.argmax(1) == targets
+    assert 0 < right.sum() < 13, "a test set on which every mistake shows"
+    assert found.images == 13
+    assert found.top1 == pytest.approx(right.mean())
+    assert found.loss == pytest.approx(-np.log(probabilities[range(13), targets]).mean(), rel=1e-4)
+    assert found.per_class == {
+        label: pytest.approx(right[targets == index].mean()) for index, label in enumerate(data.labels)
+    }
+
+
+def test_evaluation_refuses_images_of_other_classes(make_network: Callable[..., VisionTransformer]) -> None:
+    with pytest.raises(DataError, match="3 classes in the images, 5 in the model"):
+        evaluate(make_network(), PLAIN, counted(3))
+
+
+def test_the_picture_of_the_log_has_every_class_above_its_attention(
+    make_network: Callable[..., VisionTransformer],
+) -> None:
+    network = make_network(image_height=8, image_width=8, classes=3, register_tokens=1)
+    picture = attention_picture(network, PLAIN, counted(6))
+    assert picture.shape == (3, 2 * SIDE, 3 * SIDE)
+    assert picture.dtype == np.uint8
+    above = picture[:, :SIDE].reshape(3, SIDE, 3, SIDE)
+    np.testing.assert_array_equal(above, np.broadcast_to(np.array([10, 20, 30])[None, None, :, None], above.shape))
+    assert all(below.std() > 5 for below in np.split(picture[:, SIDE:], 3, axis=2))

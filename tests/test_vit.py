@@ -1,0 +1,385 @@
+"""One Vision Transformer for every family, against a plain one written with other tools."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from PIL import Image
+
+from vitviz import VisionTransformer, ViTConfig
+from vitviz.errors import ConfigError, ImageError
+from vitviz.vit import linear_from_convolution, resize_positions
+
+Make = Callable[..., VisionTransformer]
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "CLS": {},
+    "CLS, pooled by mean": {"pooling": "mean"},
+    "no CLS": {"cls_token": False, "pooling": "mean"},
+    "registers only": {"cls_token": False, "pooling": "mean", "register_tokens": 2},
+    "distillation": {"distillation_token": True},
+    "five prefix tokens": {"register_tokens": 4},
+    "every kind of prefix token, pooled by mean": {
+        "distillation_token": True,
+        "register_tokens": 2,
+        "pooling": "mean",
+    },
+    "one head": {"heads": 1, "head_width": 32},
+    "heads narrower than width / heads": {"head_width": 5},
+    "heads wider than width / heads": {"head_width": 16},
+    "no classifier": {"classes": 0},
+    "no classifier, pooled by mean": {"classes": 0, "pooling": "mean"},
+    "no bias of queries, keys and values": {"qkv_bias": False},
+    "one channel": {"channels": 1},
+    "portrait image, oblong patch": {"image_height": 18, "image_width": 8, "patch_height": 6, "patch_width": 2},
+    "square": {"image_width": 16},
+    "one patch": {"image_height": 4, "image_width": 4},
+    "one layer": {"depth": 1},
+    "large epsilon": {"norm_epsilon": 0.1},
+}
+every_variant = pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
+
+
+def pixels_for(network: VisionTransformer, images: int = 2) -> torch.Tensor:
+    config = network.config
+    return torch.randn(images, config.channels, config.image_height, config.image_width)
+
+
+# The plain reference.
+
+
+def plain_norm(tokens: torch.Tensor, norm: torch.nn.LayerNorm) -> torch.Tensor:
+    centred = tokens - tokens.mean(-1, keepdim=True)
+    return centred / (centred.square().mean(-1, keepdim=True) + norm.eps).sqrt() * norm.weight + norm.bias
+
+
+def plain_attention(tokens: torch.Tensor, layer: Any, config: ViTConfig) -> tuple[torch.Tensor, torch.Tensor]:
+    """torch's own multi-head attention where it can do it, loops over images and heads where it cannot."""
+    attention, inner = layer.attention, config.heads * config.head_width
+    if inner == config.width:
+        sequence = tokens.transpose(0, 1)
+        mixed, weights = F.multi_head_attention_forward(
+            *(sequence, sequence, sequence, inner, config.heads, attention.qkv.weight, attention.qkv.bias),
+            *(None, None, False, 0.0, attention.projection.weight, attention.projection.bias),
+            training=False,
+            need_weights=True,
+            average_attn_weights=False,
+        )
+        return mixed.transpose(0, 1), weights
+    weights = torch.empty(len(tokens), config.heads, tokens.shape[1], tokens.shape[1])
+    joined = torch.empty(len(tokens), tokens.shape[1], inner)
+    for image in range(len(tokens)):
+        for head in range(config.heads):
+            parts = []
+            for part in range(3):
+                first = part * inner + head * config.head_width
+                rows = slice(first, first + config.head_width)
+                parts.append(tokens[image] @ attention.qkv.weight[rows].T + attention.qkv.bias[rows])
+            scores = (parts[0] @ parts[1].T / math.sqrt(config.head_width)).exp()
+            weights[image, head] = scores / scores.sum(1, keepdim=True)
+            columns = slice(head * config.head_width, (head + 1) * config.head_width)
+            joined[image, :, columns] = weights[image, head] @ parts[2]
+    return joined @ attention.projection.weight.T + attention.projection.bias, weights
+
+
+def plain_forward(network: VisionTransformer, pixels: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    config = network.config
+    patch = (config.patch_height, config.patch_width)
+    kernel = network.patch_embedding.weight.reshape(config.width, config.channels, *patch)
+    planes = F.conv2d(pixels, kernel, network.patch_embedding.bias, stride=patch)
+    prefix_count = config.cls_token + config.distillation_token + config.register_tokens
+    sequences = []
+    for image in range(len(pixels)):
+        rows = [network.prefix_tokens[number] for number in range(prefix_count)]
+        for row in range(planes.shape[2]):
+            for column in range(planes.shape[3]):
+                rows.append(planes[image, :, row, column] + network.positions[row, column])
+        sequences.append(torch.stack(rows))
+    tokens = torch.stack(sequences)
+    all_weights = []
+    for layer in network.layers:
+        mixed, weights = plain_attention(plain_norm(tokens, layer.attention_norm), layer, config)
+        tokens = tokens + mixed
+        hidden = plain_norm(tokens, layer.mlp_norm) @ layer.mlp[0].weight.T + layer.mlp[0].bias
+        hidden = hidden * 0.5 * (1 + torch.erf(hidden / math.sqrt(2)))
+        tokens = tokens + hidden @ layer.mlp[2].weight.T + layer.mlp[2].bias
+        all_weights.append(weights)
+    tokens = plain_norm(tokens, network.norm)
+    pooled = tokens[:, 0] if config.pooling == "cls" else tokens[:, prefix_count:].mean(1)
+    if not config.classes:
+        return pooled, all_weights
+    return pooled @ network.classifier.weight.T + network.classifier.bias, all_weights
+
+
+@every_variant
+def test_logits_and_attention_equal_the_plain_reference(make_network: Make, changes: dict[str, Any]) -> None:
+    network = make_network(**changes)
+    pixels = pixels_for(network)
+    logits, weights = network(pixels, need_weights=True)
+    expected_logits, expected_weights = plain_forward(network, pixels)
+    assert logits.shape == (2, network.config.classes or network.config.width)
+    torch.testing.assert_close(logits, expected_logits, atol=1e-5, rtol=1e-5)
+    for found, expected in zip(weights, expected_weights, strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
+@every_variant
+def test_the_kernel_with_materialised_weights_gives_the_same(make_network: Make, changes: dict[str, Any]) -> None:
+    network = make_network(**changes)
+    pixels = pixels_for(network)
+    logits, weights = network(pixels, need_weights=True)
+    for layer in network.encoder:
+        layer.attention.fused = False
+    slow_logits, slow_weights = network(pixels, need_weights=True)
+    torch.testing.assert_close(slow_logits, logits, atol=1e-5, rtol=1e-5)
+    for slow, fast in zip(slow_weights, weights, strict=True):
+        torch.testing.assert_close(slow, fast, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(("channels", "height", "width"), [(3, 4, 4), (1, 2, 6), (3, 7, 3)])
+def test_a_patch_convolution_is_the_linear_patch_embedding(
+    make_network: Make, channels: int, height: int, width: int
+) -> None:
+    sizes = {"image_height": 2 * height, "image_width": 3 * width, "patch_height": height, "patch_width": width}
+    network = make_network(channels=channels, cls_token=False, pooling="mean", **sizes)
+    convolution = torch.nn.Conv2d(channels, network.config.width, (height, width), stride=(height, width))
+    network.patch_embedding.weight.copy_(linear_from_convolution(convolution.weight))
+    network.patch_embedding.bias.copy_(convolution.bias)
+    network.positions.zero_()
+    pixels = pixels_for(network)
+    tokens, _ = network.embed(pixels)
+    torch.testing.assert_close(tokens, convolution(pixels).flatten(2).transpose(1, 2), atol=1e-5, rtol=1e-5)
+
+
+def test_one_image_does_not_change_another_in_its_batch(make_network: Make) -> None:
+    network = make_network()
+    pixels = pixels_for(network, 3)
+    logits, weights = network(pixels, need_weights=True)
+    for image in range(3):
+        alone, alone_weights = network(pixels[image : image + 1], need_weights=True)
+        torch.testing.assert_close(alone[0], logits[image], atol=1e-5, rtol=1e-5)
+        for found, expected in zip(alone_weights, weights, strict=True):
+            torch.testing.assert_close(found[0], expected[image], atol=1e-5, rtol=0)
+
+
+# need_weights.
+
+
+@every_variant
+def test_need_weights_gives_one_tensor_per_layer_whose_rows_sum_to_1(
+    make_network: Make, changes: dict[str, Any]
+) -> None:
+    network = make_network(**changes)
+    config = network.config
+    tokens = config.layout(config.image_height, config.image_width).token_count
+    _, weights = network(pixels_for(network), need_weights=True)
+    assert [tuple(layer.shape) for layer in weights] == [(2, config.heads, tokens, tokens)] * config.depth
+    for layer in weights:
+        assert (layer >= 0).all()
+        torch.testing.assert_close(layer.sum(-1), torch.ones(2, config.heads, tokens))
+
+
+def test_weights_are_the_softmax_of_the_scaled_scores_that_the_layer_computed(make_network: Make) -> None:
+    network = make_network(head_width=5)
+    seen: list[torch.Tensor] = []
+    for layer in network.encoder:
+        layer.attention.qkv.register_forward_hook(lambda *call: seen.append(call[2]))
+    _, weights = network(pixels_for(network), need_weights=True)
+    for layer, projected in zip(weights, seen, strict=True):
+        for head in range(4):
+            queries, keys = (projected[..., first : first + 5] for first in (5 * head, 20 + 5 * head))
+            scores = torch.einsum("bqd, bkd -> bqk", queries, keys) / 5**0.5
+            torch.testing.assert_close(layer[:, head], torch.softmax(scores, -1), atol=1e-6, rtol=0)
+
+
+@every_variant
+@pytest.mark.parametrize("fused", [True, False])
+def test_logits_are_the_same_bits_with_and_without_weights_and_traces(
+    make_network: Make, changes: dict[str, Any], fused: bool
+) -> None:
+    network = make_network(**changes)
+    for layer in network.encoder:
+        layer.attention.fused = fused
+    pixels = pixels_for(network)
+    logits = network(pixels)
+    assert torch.equal(logits, network(pixels, need_weights=True)[0])
+    assert torch.equal(logits, network.encode(pixels).logits)
+
+
+# Positions and other sizes.
+
+
+def test_at_the_trained_size_the_positions_are_added_unchanged(make_network: Make) -> None:
+    network = make_network(register_tokens=1)
+    assert resize_positions(network.positions, 4, 6) is network.positions
+    network.patch_embedding.weight.zero_()
+    network.patch_embedding.bias.zero_()
+    tokens, layout = network.embed(pixels_for(network))
+    assert (layout.prefix, layout.grid_height, layout.grid_width) == (("cls", "register 1"), 4, 6)
+    for image in tokens:
+        assert torch.equal(image[:2], network.prefix_tokens)
+        assert torch.equal(image[2:], network.positions.reshape(24, 32))
+
+
+@pytest.mark.parametrize(("height", "width"), [(32, 48), (8, 8), (4, 40), (40, 4), (24, 16), (16, 28)])
+@pytest.mark.parametrize("changes", [{}, {"cls_token": False, "pooling": "mean"}, {"register_tokens": 4}])
+def test_other_image_sizes_give_their_own_grid(
+    make_network: Make, height: int, width: int, changes: dict[str, Any]
+) -> None:
+    network = make_network(**changes)
+    encoding = network.encode(torch.randn(2, 3, height, width))
+    layout = encoding.traces[0].layout
+    assert (layout.grid_height, layout.grid_width) == (height // 4, width // 4)
+    assert encoding.logits.shape == (2, 5)
+    assert encoding.logits.isfinite().all()
+    _, weights = network(torch.randn(2, 3, height, width), need_weights=True)
+    assert weights[0].shape[-1] == len(network.config.prefix) + height * width // 16
+
+
+GRIDS = [(8, 12), (2, 3), (1, 1), (3, 10), (7, 4), (4, 9), (4, 5)]
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+def test_resized_positions_equal_pillows_antialiased_bicubic(grid: tuple[int, int]) -> None:
+    positions = torch.randn(4, 6, 5)
+    resized = resize_positions(positions, *grid)
+    assert resized.shape == (*grid, 5)
+    for feature in range(5):
+        plane = Image.fromarray(np.ascontiguousarray(positions[..., feature].numpy()))
+        expected = np.asarray(plane.resize(grid[::-1], Image.Resampling.BICUBIC))
+        np.testing.assert_allclose(resized[..., feature].numpy(), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+def test_constant_positions_stay_constant(grid: tuple[int, int]) -> None:
+    constant = torch.tensor([0.7, -2.0, 0.0])
+    resized = resize_positions(constant.expand(4, 6, 3), *grid)
+    torch.testing.assert_close(resized, constant.expand(*grid, 3))
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+def test_positions_that_tell_rows_apart_still_tell_rows_apart(grid: tuple[int, int]) -> None:
+    rows = torch.arange(4.0)[:, None, None].expand(4, 6, 1)
+    resized = resize_positions(rows, *grid)[..., 0]
+    torch.testing.assert_close(resized, resized[:, :1].expand(*grid))
+    assert (resized.diff(dim=0) > 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_resized_positions_keep_their_precision(dtype: torch.dtype) -> None:
+    positions = torch.randn(4, 6, 5, dtype=torch.float64)
+    resized = resize_positions(positions.to(dtype), 7, 9)
+    assert resized.dtype == dtype
+    tolerance = {torch.float64: 1e-12, torch.bfloat16: 0.05, torch.float16: 0.005}[dtype]
+    torch.testing.assert_close(resized.double(), resize_positions(positions, 7, 9), atol=tolerance, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kept"),
+    [(torch.float64, torch.float64), (torch.float32, torch.float32), (torch.bfloat16, torch.float32)],
+)
+def test_a_trace_has_the_precision_of_its_network_but_at_least_single(
+    make_network: Make, dtype: torch.dtype, kept: torch.dtype
+) -> None:
+    network = make_network().to(dtype)
+    encoding = network.encode(pixels_for(network).to(dtype))
+    assert encoding.logits.dtype == dtype
+    assert {encoding.traces[0].queries.dtype, encoding.traces[0].keys.dtype} == {kept}
+
+
+# Errors.
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((2, 1, 16, 24), r"pixels of shape \(2, 1, 16, 24\): expected 'batch channel height width' with 3 channels"),
+        ((2, 16, 24, 3), r"pixels of shape \(2, 16, 24, 3\): expected 'batch channel height width' with 3 channels"),
+        ((3, 16, 24), r"pixels of shape \(3, 16, 24\): expected 'batch channel height width' with 3 channels"),
+        ((1, 2, 3, 16, 24), r"pixels of shape \(1, 2, 3, 16, 24\): expected 'batch channel height width'"),
+        ((2, 3, 15, 24), r"image of 15×24 pixels \(height × width\): both sides must be a multiple of the patch, 4×4"),
+        ((2, 3, 16, 25), r"image of 16×25 pixels"),
+        ((2, 3, 0, 24), r"image of 0×24 pixels"),
+    ],
+)
+@pytest.mark.parametrize("call", ["forward", "encode"])
+def test_pixels_that_do_not_fit_are_refused_by_their_shape(
+    make_network: Make, shape: tuple[int, ...], message: str, call: str
+) -> None:
+    with pytest.raises(ImageError, match=message):
+        getattr(make_network(), call)(torch.zeros(shape))
+
+
+CONFIG: dict[str, Any] = {
+    "image_height": 16,
+    "image_width": 24,
+    "patch_height": 4,
+    "patch_width": 4,
+    "width": 32,
+    "depth": 3,
+    "heads": 4,
+    "head_width": 8,
+    "mlp_width": 64,
+    "classes": 5,
+}
+SIZES = [name for name in CONFIG if name != "classes"] + ["channels"]
+WRONG = [
+    (name, value, f"{name} = {value!r}: expected a whole number of at least 1") for name in SIZES for value in (0, -4)
+]
+WRONG += [
+    (name, value, f"{name} = {value!r}: expected a whole number of at least 0")
+    for name in ("classes", "register_tokens")
+    for value in (-1, 2.0, True, "3", None)
+]
+WRONG += [
+    ("depth", 3.0, "depth = 3.0: expected a whole number of at least 1"),
+    ("width", "32", "width = '32': expected a whole number of at least 1"),
+    ("heads", True, "heads = True: expected a whole number of at least 1"),
+    ("image_height", None, "image_height = None: expected a whole number of at least 1"),
+    ("cls_token", 1, "cls_token = 1: expected True or False"),
+    ("distillation_token", "no", "distillation_token = 'no': expected True or False"),
+    ("qkv_bias", None, "qkv_bias = None: expected True or False"),
+    ("pooling", "max", "pooling = 'max': expected 'cls' or 'mean'"),
+    ("pooling", None, "pooling = None: expected 'cls' or 'mean'"),
+    ("cls_token", False, "pooling = 'cls' needs cls_token = True; without a CLS token, pool by 'mean'"),
+    ("image_height", 18, "image of 18×24 pixels (height × width): both sides must be a multiple of the patch, 4×4"),
+    ("image_width", 26, "image of 16×26 pixels (height × width): both sides must be a multiple of the patch, 4×4"),
+    ("patch_height", 32, "image of 16×24 pixels (height × width): both sides must be a multiple of the patch, 32×4"),
+]
+WRONG += [
+    ("norm_epsilon", value, f"norm_epsilon = {value!r}: expected a finite number above 0")
+    for value in (0, -1e-6, math.nan, math.inf, "1e-6", True)
+]
+
+
+@pytest.mark.parametrize(("name", "value", "message"), WRONG)
+def test_a_config_that_cannot_be_is_refused_by_name(name: str, value: object, message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        ViTConfig(**{**CONFIG, name: value})
+    assert str(raised.value) == message
+
+
+@pytest.mark.parametrize("size", [(0, 24), (16, 0), (-16, 24)])
+def test_a_config_has_no_layout_for_an_empty_image(size: tuple[int, int]) -> None:
+    with pytest.raises(ConfigError):
+        ViTConfig(**CONFIG).layout(*size)
+
+
+@pytest.mark.parametrize(
+    ("changes", "prefix"),
+    [
+        ({}, ("cls",)),
+        ({"distillation_token": True}, ("cls", "distillation")),
+        ({"register_tokens": 2}, ("cls", "register 1", "register 2")),
+        ({"cls_token": False, "pooling": "mean", "register_tokens": 1}, ("register 1",)),
+        ({"distillation_token": True, "register_tokens": 1}, ("cls", "distillation", "register 1")),
+    ],
+)
+def test_prefix_tokens_are_named_in_their_order(changes: dict[str, Any], prefix: tuple[str, ...]) -> None:
+    assert ViTConfig(**{**CONFIG, **changes}).prefix == prefix

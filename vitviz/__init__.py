@@ -1,0 +1,56 @@
+"""See what a Vision Transformer attends to, on your own image.
+
+import vitviz
+
+model = vitviz.load()
+analysis = vitviz.analyze("cat.jpg", model)
+analysis.predictions(5)
+analysis.rollout(head_fusion="max", discard_ratio=0.9).overlay().save("rollout.png")
+"""
+
+from vitviz.analysis import Analysis, Prediction, analyze
+from vitviz.attribution import METHODS
+from vitviz.errors import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    ImageError,
+    MethodError,
+    QueryError,
+    VitvizError,
+)
+from vitviz.heatmaps import Heatmap, Style
+from vitviz.images import open_image
+from vitviz.layout import TokenLayout
+from vitviz.preprocessing import Geometry, Preprocessing
+from vitviz.token_map import TokenMap
+from vitviz.trace import AttentionTrace
+from vitviz.vit import VisionTransformer, ViTConfig
+from vitviz.weights import Model, load, save_checkpoint
+
+__all__ = [
+    "METHODS",
+    "Analysis",
+    "AttentionTrace",
+    "CheckpointError",
+    "ConfigError",
+    "DataError",
+    "Geometry",
+    "Heatmap",
+    "ImageError",
+    "MethodError",
+    "Model",
+    "Prediction",
+    "Preprocessing",
+    "QueryError",
+    "Style",
+    "TokenLayout",
+    "TokenMap",
+    "ViTConfig",
+    "VisionTransformer",
+    "VitvizError",
+    "analyze",
+    "load",
+    "open_image",
+    "save_checkpoint",
+]

@@ -1,0 +1,78 @@
+"""Raw attention: what a token looks at, and who looks at it."""
+
+from __future__ import annotations
+
+import torch
+
+from vitviz.errors import MethodError, choices
+from vitviz.layout import Query
+from vitviz.token_map import TokenMap
+from vitviz.trace import HEAD_FUSIONS, AttentionTrace, fuse_heads
+
+DIRECTIONS = ("row", "column")
+
+
+def attention(
+    trace: AttentionTrace,
+    layer: int = -1,
+    head: int | str = "mean",
+    query: Query | None = None,
+    direction: str = "row",
+) -> TokenMap:
+    """The attention weights of one token in one layer.
+
+    Vaswani et al. 2017, "Attention Is All You Need", equation 1.
+
+    Args:
+        trace: of one image.
+        layer: counted from 0, or from the end as ``-1``.
+        head: counted from 0, or ``"mean"``, ``"max"`` or ``"min"`` over the heads.
+        query: the token: ``"cls"``, ``"register 1"``, a patch's ``(row, column)``, ``"patches"`` for the mean of all
+            patches (taken before the heads are fused), or a token index; where it is not given the CLS token, or all
+            patches in a model without one.
+        direction: ``"row"`` for what the token looks at (of one head or their mean it sums to 1 over patches and prefix
+            tokens), ``"column"`` for how much every patch looks at it.
+
+    Returns:
+        Values in [0, 1].
+
+    Raises:
+        QueryError: the model has no such layer, head or token.
+        MethodError: the fusion or direction is unknown.
+    """
+    heads = _heads(trace, layer, query, direction)
+    if isinstance(head, str):
+        if head not in HEAD_FUSIONS:
+            raise MethodError(f"head {head!r}: expected a number from 0 to {trace.heads - 1}, {choices(HEAD_FUSIONS)}")
+        return _map(fuse_heads(heads, head), trace, layer, f"{head} of {trace.heads} heads", query, direction)
+    index = trace.head_index(head)
+    return _map(heads[index], trace, layer, f"head {index + 1}", query, direction)
+
+
+def attention_sheet(trace: AttentionTrace, query: Query | None = None, direction: str = "row") -> list[list[TokenMap]]:
+    """The attention weights of one token in every layer (outer list) and head (inner list).
+
+    Parameters, values and errors as in :func:`attention`.
+    """
+    return [
+        [_map(tokens, trace, layer, f"head {head + 1}", query, direction) for head, tokens in enumerate(heads)]
+        for layer in range(trace.layers)
+        for heads in [_heads(trace, layer, query, direction)]
+    ]
+
+
+def _heads(trace: AttentionTrace, layer: int, query: Query | None, direction: str) -> torch.Tensor:
+    """``"head token"`` of one layer."""
+    if direction not in DIRECTIONS:
+        raise MethodError(f"direction {direction!r}: expected {choices(DIRECTIONS)}")
+    query = trace.layout.reader if query is None else query
+    return trace.row(layer, query) if direction == "row" else trace.column(layer, query)
+
+
+def _map(
+    tokens: torch.Tensor, trace: AttentionTrace, layer: int, which: str, query: Query | None, direction: str
+) -> TokenMap:
+    name = trace.layout.name(trace.layout.reader if query is None else query)
+    verb = f"What {name} looks at" if direction == "row" else f"How much each patch looks at {name}"
+    place = f"layer {trace.layer_index(layer) + 1} of {trace.layers}, {which}"
+    return TokenMap.of_tokens(tokens, trace.layout, "attention weight", f"{verb}: {place}", (0.0, 1.0))

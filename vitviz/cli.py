@@ -1,0 +1,203 @@
+"""The `vitviz` command."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import MISSING, Field, fields
+from pathlib import Path
+from typing import Any
+
+from vitviz.analysis import analyze
+from vitviz.attribution import METHODS, Method
+from vitviz.attribution.methods import Choice, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
+from vitviz.errors import ConfigError, DataError, ImageError, VitvizError
+from vitviz.heatmaps import COLORMAPS, Style
+from vitviz.layout import Query
+from vitviz.preprocessing import FITS
+from vitviz.trace import HEAD_FUSIONS
+from vitviz.training.config import Augmentation, TrainingConfig
+from vitviz.weights import BUNDLED, load
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit status: 0, 2 for an error that is told in one line, 130 for an interrupt."""
+    options = vars(_parser().parse_args(arguments))
+    run = options.pop("run")
+    try:
+        run(**options)
+    # The system's own errors say in one line what it was: a full disk, a port that is taken.
+    except (VitvizError, OSError) as error:
+        print(f"vitviz: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        resume = "; the same command continues after the last whole epoch" if run is _run_train else ""
+        print(f"\nvitviz: interrupted{resume}", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "vitviz", description="See what a Vision Transformer attends to, on your own image."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for method in METHODS.values():
+        _add_method(commands, method)
+
+    app = commands.add_parser("app", help="start the app in the browser")
+    app.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    app.add_argument("--port", type=int, default=None, help="port to listen on (default: the first free from 7860)")
+    app.set_defaults(run=_run_app)
+
+    evaluated = commands.add_parser("evaluate", help="measure a checkpoint's accuracy on an image folder")
+    evaluated.add_argument("images", type=Path, help="folder with test/CLASS/IMAGE")
+    _add_checkpoint(evaluated)
+    evaluated.set_defaults(run=_run_evaluate)
+
+    trained = commands.add_parser("train", help="train a Vision Transformer on an image folder")
+    trained.add_argument("images", type=Path, help="folder with train/CLASS/IMAGE and test/CLASS/IMAGE")
+    trained.add_argument("output", type=Path, help="folder for checkpoint, logs and what a resume needs")
+    _add_training_options(trained)
+    trained.set_defaults(run=_run_train)
+    return parser
+
+
+def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--checkpoint", default=BUNDLED[0], help="a bundled name or a file (default: %(default)s)")
+
+
+def _add_method(commands: Any, method: Method) -> None:
+    parser = commands.add_parser(
+        method.name, help=f"save the {method.title.lower()} of an image", epilog=method.reading
+    )
+    parser.add_argument("image", help="path of the image")
+    parser.add_argument("-o", "--output", type=Path, default=None, help="PNG to write (default: IMAGE.METHOD.png)")
+    _add_checkpoint(parser)
+    for parameter in method.parameters:
+        flag = "--" + parameter.name.replace("_", "-")
+        parser.add_argument(flag, dest=parameter.name, default=parameter.default, **_argument(parameter))
+    parser.add_argument("--fit", choices=FITS, default=None, help="what the model sees (default: the checkpoint's own)")
+    parser.add_argument("--colormap", choices=COLORMAPS, default=Style.colormap, help="default: %(default)s")
+    parser.add_argument("--opacity", type=float, default=Style.opacity, help="of the colours (default: %(default)s)")
+    parser.add_argument("--smooth", action="store_true", help="interpolate between patches")
+    parser.add_argument("--grid", action="store_true", help="draw the patch grid")
+    parser.set_defaults(run=_run_method, method=method.name)
+
+
+def _argument(parameter: Parameter) -> dict[str, Any]:
+    """What argparse is told about a parameter."""
+    match parameter:
+        case Choice():
+            values = [value for _, value in parameter.options if value is not None]
+            return {"choices": values, "help": f"{parameter.help} (default: {parameter.default or 'none'})"}
+        case Number():
+            bounds = f"{parameter.minimum:g} to {parameter.maximum:g}, default: {parameter.default:g}"
+            return {"type": float, "help": f"{parameter.help} ({bounds})"}
+        case LayerNumber():
+            return {
+                "type": int,
+                "help": f"{parameter.help}; from 0, or from the end as -1 (default: {parameter.default})",
+            }
+        case HeadNumber():
+            counted = f"counted from 0, or {', '.join(HEAD_FUSIONS)}; default: {parameter.default}"
+            return {"type": _head, "help": f"{parameter.help} ({counted})"}
+        case TokenQuery():
+            said = "cls, patches (their mean), 'register 1', ROW,COLUMN, or a token's number"
+            return {"type": _query, "help": f"{parameter.help}: {said} (default: cls, or patches where there is none)"}
+
+
+def _head(text: str) -> int | str:
+    return int(text) if text.removeprefix("-").isdecimal() else text
+
+
+def _query(text: str) -> Query:
+    row, comma, column = (part.strip() for part in text.partition(","))
+    if not comma:
+        return int(row) if row.isdecimal() else text
+    if not (row.isdecimal() and column.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected ROW,COLUMN, both whole numbers")
+    return int(row), int(column)
+
+
+def _add_training_options(parser: argparse.ArgumentParser) -> None:
+    for option in (*fields(TrainingConfig), *fields(Augmentation)):
+        if option.default is not MISSING:
+            _add_training_option(parser, option)
+
+
+def _add_training_option(parser: argparse.ArgumentParser, option: Field[Any]) -> None:
+    flag = "--" + option.name.replace("_", "-")
+    help = f"{option.metadata['help']} (default: {option.default})"
+    action: Any = argparse.BooleanOptionalAction if isinstance(option.default, bool) else "store"
+    kind: dict[str, Any] = {} if isinstance(option.default, bool) else {"type": type(option.default)}
+    parser.add_argument(flag, dest=option.name, default=option.default, help=help, action=action, **kind)
+
+
+def _run_method(
+    method: str,
+    image: str,
+    output: Path | None,
+    checkpoint: str,
+    fit: str | None,
+    colormap: str,
+    opacity: float,
+    smooth: bool,
+    grid: bool,
+    **parameters: Any,
+) -> None:
+    style = Style(colormap, opacity, smooth, grid)
+    heatmap = analyze(image, load(checkpoint), fit).map(method, **parameters)
+    output = output or Path(image).with_suffix(f".{method}.png")
+    query = parameters.get("query")
+    try:
+        heatmap.overlay(style, mark=query if isinstance(query, tuple) else None).save(output)
+    except (OSError, ValueError) as error:
+        raise ImageError(f"{output}: cannot be written ({error})") from None
+    print(f"{heatmap.description}\nwritten to {output}")
+
+
+def _run_app(host: str, port: int | None) -> None:
+    from vitviz.ui import build_demo, launch_options
+
+    build_demo().launch(server_name=host, server_port=port, **launch_options())
+
+
+def _run_evaluate(images: Path, checkpoint: str) -> None:
+    with _extra("train"):
+        from vitviz.training.data import read_image_folder
+        from vitviz.training.evaluate import evaluate
+    model = load(checkpoint)
+    config = model.network.config
+    data = read_image_folder(images, "test", model.preprocessing, config.patch_height, config.patch_width)
+    if data.labels != model.labels:
+        raise DataError(f"{images}: classes {', '.join(data.labels)}; {model.name} knows {', '.join(model.labels)}")
+    accuracy = evaluate(model.network, model.preprocessing, data)
+    for label, part in accuracy.per_class.items():
+        print(f"{label:>16}  {part:.1%}")
+    print(f"top-1 accuracy {accuracy.top1:.2%} of {accuracy.images:,} images, cross-entropy {accuracy.loss:.3f}")
+
+
+def _run_train(images: Path, output: Path, **settings: Any) -> None:
+    with _extra("train"):
+        from vitviz.training.loop import CHECKPOINT, train
+    names = [option.name for option in fields(Augmentation)]
+    augmentation = Augmentation(**{name: settings.pop(name) for name in names})
+    _, accuracy = train(images, output, TrainingConfig(**settings, augmentation=augmentation))
+    print(f"top-1 accuracy {accuracy.top1:.2%} of {accuracy.images:,} test images")
+    print(f"written to {output / CHECKPOINT}")
+
+
+@contextmanager
+def _extra(name: str) -> Iterator[None]:
+    """Imports of what only an extra installs; where it is missing, the error says how to get it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"this needs {error.name}: pip install 'vitviz[{name}]'") from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+"""What vitviz raises.
+
+VitvizError
+├── ImageError        a file, array or picture that cannot be used as an image
+├── ConfigError       a model or run configuration that contradicts itself
+├── CheckpointError   a file that is not a checkpoint vitviz can load exactly
+├── QueryError        a layer, head or token that the model does not have
+├── MethodError       a method or parameter that does not exist or does not apply to the model
+└── DataError         a training set that cannot be trained on
+
+Every message names the input, what was found, what was expected and, where there is a choice, the legal ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class VitvizError(Exception):
+    """Base of every error that vitviz raises on purpose."""
+
+
+class ImageError(VitvizError):
+    """A file, array or picture cannot be used as an image."""
+
+
+class ConfigError(VitvizError):
+    """A model or run configuration contradicts itself."""
+
+
+class CheckpointError(VitvizError):
+    """A file is not a checkpoint that vitviz can load exactly."""
+
+
+class QueryError(VitvizError):
+    """A layer, head or token is asked for that the model does not have."""
+
+
+class MethodError(VitvizError):
+    """A method or a parameter of one does not exist, or does not apply to this model."""
+
+
+class DataError(VitvizError):
+    """A folder of images cannot be trained or evaluated on."""
+
+
+def choices(options: Iterable[object]) -> str:
+    """The legal choices as they stand in an error message: ``'mean', 'max' or 'min'``."""
+    names = [repr(option) for option in options]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"

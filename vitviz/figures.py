@@ -1,0 +1,124 @@
+"""Figures of many maps at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from PIL import Image
+
+from vitviz.errors import QueryError
+from vitviz.heatmaps import Heatmap, Style
+
+INK = "#7b7f87"
+# A power of two: a whole number of pixels is then the same number again after its way through inches.
+DPI = 128
+
+
+@dataclass(frozen=True)
+class SheetLayout:
+    """Where the cells of a sheet lie in its picture, in pixels.
+
+    Args:
+        rows, columns: layers and heads.
+        left, top: of the first cell.
+        cell_width, cell_height: of a cell, with the gap to the next.
+        gap: between cells.
+    """
+
+    rows: int
+    columns: int
+    left: int
+    top: int
+    cell_width: int
+    cell_height: int
+    gap: int
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height of the picture."""
+        return self.left + self.columns * self.cell_width, self.top + self.rows * self.cell_height
+
+    def cell_at(self, x: float, y: float) -> tuple[int, int] | None:
+        """The cell ``(row, column)`` at a point of the picture; None beside the cells."""
+        row, column = int((y - self.top) // self.cell_height), int((x - self.left) // self.cell_width)
+        return (row, column) if 0 <= row < self.rows and 0 <= column < self.columns else None
+
+
+def sheet(
+    heatmaps: Sequence[Sequence[Heatmap]],
+    style: Style | None = None,
+    shared_scale: bool = False,
+    selected: tuple[int, int | None] | None = None,
+    cell: int = 110,
+) -> tuple[Image.Image, SheetLayout]:
+    """All layers (rows) and heads (columns) in one picture with a transparent background.
+
+    Args:
+        heatmaps: one row per layer, one heatmap per head, all on one image.
+        style: of every cell.
+        shared_scale: one range of values for all cells instead of each cell's own, where the style gives none.
+        selected: a layer and head to be framed; the whole layer where the head is None.
+        cell: longest side of a cell in pixels.
+
+    Returns:
+        The picture, RGBA, and where its cells lie.
+
+    Raises:
+        QueryError: there is no heatmap, the rows differ in length, the maps are not of one image, or there is no such
+            layer or head to be framed.
+    """
+    if not heatmaps or not heatmaps[0] or len({len(row) for row in heatmaps}) != 1:
+        raise QueryError(f"sheet of rows with {[len(row) for row in heatmaps]} maps: expected rows of one length")
+    first = heatmaps[0][0]
+    if any(each.image is not first.image or each.geometry != first.geometry for row in heatmaps for each in row):
+        raise QueryError("sheet of maps on several images: expected maps on one")
+    style = style or Style()
+    if shared_scale:
+        lows, highs = zip(*(heatmap.token_map.range for row in heatmaps for heatmap in row), strict=True)
+        low, high = min(lows) if style.low is None else style.low, max(highs) if style.high is None else style.high
+        style = replace(style, low=low, high=high)
+    # Once, and not in every cell: for a large photo that takes seconds.
+    small = first.resized(cell)
+    cells = [[replace(small, token_map=heatmap.token_map).overlay(style) for heatmap in row] for row in heatmaps]
+    width, height = small.image.size
+    layout = SheetLayout(len(cells), len(cells[0]), 56, 52, width + 4, height + 4, 4)
+    frame = None if selected is None else _frame(layout, *selected)
+
+    figure = Figure((layout.size[0] / DPI, layout.size[1] / DPI), dpi=DPI)
+    canvas = FigureCanvasAgg(figure)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, layout.size[0]), ylim=(layout.size[1], 0))
+    axes.axis("off")
+    figure.patch.set_alpha(0)
+    for row, pictures in enumerate(cells):
+        top = layout.top + row * layout.cell_height
+        axes.text(layout.left - 8, top + height / 2, str(row + 1), ha="right", va="center", color=INK, fontsize=12)
+        for column, picture in enumerate(pictures):
+            left = layout.left + column * layout.cell_width
+            figure.figimage(np.asarray(picture), left, layout.size[1] - top - height, zorder=1)
+    for column in range(layout.columns):
+        x = layout.left + column * layout.cell_width + width / 2
+        axes.text(x, layout.top - 6, str(column + 1), ha="center", va="bottom", color=INK, fontsize=12)
+    middle_x, middle_y = (layout.size[0] + layout.left) / 2, (layout.size[1] + layout.top) / 2
+    axes.text(middle_x, 4, "head", ha="center", va="top", color=INK, fontsize=12)
+    axes.text(4, middle_y, "layer", ha="left", va="center", rotation=90, color=INK, fontsize=12)
+    if frame is not None:
+        axes.add_patch(frame)
+    canvas.draw()
+    return Image.fromarray(np.asarray(canvas.buffer_rgba())), layout
+
+
+def _frame(layout: SheetLayout, row: int, column: int | None) -> Rectangle:
+    if not (0 <= row < layout.rows and (column is None or 0 <= column < layout.columns)):
+        raise QueryError(
+            f"cell {(row, column)}: this sheet has cells (0, 0) to {(layout.rows - 1, layout.columns - 1)}"
+        )
+    first, count = (0, layout.columns) if column is None else (column, 1)
+    left, top = layout.left + first * layout.cell_width - 2, layout.top + row * layout.cell_height - 2
+    size = (count * layout.cell_width - 0.5, layout.cell_height - 0.5)
+    return Rectangle((left, top), *size, fill=False, edgecolor="#e8590c", linewidth=1.7, zorder=3)

@@ -1,0 +1,177 @@
+"""A token map on the user's own pixels: placed by the geometry, coloured, and laid over the image."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import torch
+from einops import rearrange
+from PIL import Image, ImageDraw
+
+from vitviz.errors import MethodError, QueryError, choices
+from vitviz.preprocessing import Geometry, resize_longest
+from vitviz.token_map import TokenMap
+
+BAND = 256
+COLORMAPS = ("turbo", "viridis", "inferno", "magma", "cividis", "gray")
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a heatmap is drawn.
+
+    Args:
+        colormap: one of :data:`COLORMAPS`.
+        opacity: of the colours over the image, in [0, 1].
+        smooth: interpolate between patch centres instead of drawing each patch in one colour.
+        grid: draw the borders of the patches.
+        low, high: values at the two ends of the colormap; those of the map's own range where they are not given.
+
+    Raises:
+        MethodError: the colormap is unknown, or a number is out of range.
+    """
+
+    colormap: str = "turbo"
+    opacity: float = 0.6
+    smooth: bool = False
+    grid: bool = False
+    low: float | None = None
+    high: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.colormap not in COLORMAPS:
+            raise MethodError(f"colormap {self.colormap!r}: expected {choices(COLORMAPS)}")
+        if not 0 <= self.opacity <= 1:
+            raise MethodError(f"opacity = {self.opacity}: expected a number in [0, 1]")
+        ends = [end for end in (self.low, self.high) if end is not None]
+        if not all(map(math.isfinite, ends)) or ends != sorted(ends):
+            raise MethodError(f"low = {self.low} and high = {self.high}: expected finite numbers, low at most high")
+
+
+@dataclass(frozen=True, eq=False)
+class Heatmap:
+    """A token map and the image it belongs to.
+
+    Args:
+        token_map: the values and what they are.
+        image: the user's image, RGB.
+        geometry: where the model's input lies on it.
+    """
+
+    token_map: TokenMap
+    image: Image.Image
+    geometry: Geometry
+
+    @property
+    def values(self) -> torch.Tensor:
+        """The map's values, ``"grid_height grid_width"``."""
+        return self.token_map.values
+
+    @property
+    def description(self) -> str:
+        """How the map was made, fit for a caption."""
+        return self.token_map.description
+
+    def resized(self, longest_side: int) -> Heatmap:
+        """The same on an image of another size, for the screen."""
+        return Heatmap(self.token_map, *resize_longest(self.image, self.geometry, longest_side))
+
+    def pixels(self, smooth: bool = False) -> np.ndarray:
+        """The value at every pixel of the image: ``"height width"``, float32, NaN where the model did not look.
+
+        Args:
+            smooth: bilinear between patch centres instead of constant over a patch.
+        """
+        left, top, right, bottom = self.geometry.box
+        values = self.values.detach().cpu().float().numpy()
+        rows = _sampling(self.image.height, top, bottom, values.shape[0], smooth)
+        columns = _sampling(self.image.width, left, right, values.shape[1], smooth)
+        return rows @ values @ columns.T
+
+    def overlay(self, style: Style | None = None, mark: tuple[int, int] | None = None) -> Image.Image:
+        """The image with the map's colours over it; what the model did not see stays uncoloured and is dimmed.
+
+        Args:
+            style: how it is drawn.
+            mark: a patch ``(row, column)`` to be outlined.
+
+        Raises:
+            QueryError: the map has no such patch.
+        """
+        style = style or Style()
+        low, high = self.token_map.range
+        low, high = low if style.low is None else style.low, high if style.high is None else style.high
+        picture, values = np.array(self.image), self.pixels(style.smooth)
+        # In single precision a large photo takes gigabytes: only a few rows of it at a time.
+        for start in range(0, len(picture), BAND):
+            rows = slice(start, start + BAND)
+            picture[rows] = _coloured(picture[rows], values[rows], low, high, style)
+        overlay = Image.fromarray(picture)
+        if style.grid:
+            self._draw_grid(overlay)
+        if mark is not None:
+            self._draw_mark(overlay, mark)
+        return overlay
+
+    def _draw_grid(self, overlay: Image.Image) -> None:
+        draw = ImageDraw.Draw(overlay, "RGBA")
+        rows, columns = self.values.shape
+        left, top, right, bottom = self.geometry.box
+        stroke = max(1, round(max(overlay.size) / 1000))
+        for row in range(rows + 1):
+            y = min(top + row * (bottom - top) / rows, overlay.height - 1)
+            draw.line((left, y, right, y), (255, 255, 255, 90), stroke)
+        for column in range(columns + 1):
+            x = min(left + column * (right - left) / columns, overlay.width - 1)
+            draw.line((x, top, x, bottom), (255, 255, 255, 90), stroke)
+
+    def _draw_mark(self, overlay: Image.Image, mark: tuple[int, int]) -> None:
+        rows, columns = self.values.shape
+        if not (0 <= mark[0] < rows and 0 <= mark[1] < columns):
+            raise QueryError(f"mark {mark}: this map has patches (0, 0) to ({rows - 1}, {columns - 1})")
+        draw = ImageDraw.Draw(overlay)
+        left, top, right, bottom = self.geometry.patch_rectangle(*mark, rows, columns)
+        stroke = max(1, round(max(overlay.size) / 300))
+        # Black around white is seen on every colour.
+        for grow, colour in ((2 * stroke, "black"), (stroke, "white")):
+            box = (round(left) - grow, round(top) - grow, round(right) + grow - 1, round(bottom) + grow - 1)
+            draw.rectangle(box, outline=colour, width=stroke)
+
+
+@cache
+def colour_table(colormap: str) -> np.ndarray:
+    """The colormap's 256 colours, ``"value channel"``, float32 in [0, 255]."""
+    # Not above: whoever computes maps without drawing them does not wait for matplotlib.
+    import matplotlib
+
+    table = matplotlib.colormaps[colormap](np.linspace(0, 1, 256))[:, :3] * 255
+    return table.astype(np.float32)
+
+
+def _coloured(picture: np.ndarray, values: np.ndarray, low: float, high: float, style: Style) -> np.ndarray:
+    """A picture ``"height width channel"`` under the colours of its values ``"height width"``; dimmed where NaN."""
+    unseen = np.isnan(values)
+    values, span = np.where(unseen, low, values), np.float32(high - low)
+    # Ends without a range between them say only which values lie above.
+    scaled = (values.clip(low, high) - low) / span if span > 0 else values > high
+    # 256 equal steps, as matplotlib divides them.
+    colours = colour_table(style.colormap)[(scaled * 256.0).clip(0, 255).astype(np.uint8)]
+    seen = picture + (colours - picture) * style.opacity
+    return np.where(rearrange(unseen, "height width -> height width 1"), picture * 0.35, seen).round()
+
+
+def _sampling(pixels: int, start: float, end: float, patches: int, smooth: bool) -> np.ndarray:
+    """Weight of every patch along one axis at every pixel's centre: ``"pixel patch"``, NaN outside of the box."""
+    centres = np.arange(pixels) + 0.5
+    if smooth:
+        position = (centres - start) * patches / (end - start) - 0.5
+        distance = np.abs(position.clip(0, patches - 1)[:, None] - np.arange(patches))
+        weights = (1 - distance).clip(0)
+    else:
+        edges = start + (end - start) * np.arange(1, patches) / patches
+        weights = np.eye(patches)[np.searchsorted(edges, centres, side="right")]
+    weights[(centres < start) | (centres >= end)] = np.nan
+    return weights.astype(np.float32)

@@ -1,0 +1,117 @@
+"""Which token is what: the prefix tokens, the patch grid, and the way from one to the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from einops import rearrange
+
+from vitviz.errors import ConfigError, QueryError
+
+Query = str | int | tuple[int, int]
+
+PATCHES = "patches"
+
+
+@dataclass(frozen=True)
+class TokenLayout:
+    """The order of a sequence of tokens: prefix tokens first, then the patches row by row.
+
+    This is the only place in vitviz where prefix tokens are told from patches.
+
+    Args:
+        prefix: names of the prefix tokens in order, such as ``("cls", "register 1")``; empty where there are none.
+        grid_height: patches from top to bottom.
+        grid_width: patches from left to right.
+    """
+
+    prefix: tuple[str, ...]
+    grid_height: int
+    grid_width: int
+
+    def __post_init__(self) -> None:
+        if self.grid_height < 1 or self.grid_width < 1:
+            raise ConfigError(f"patch grid {self.grid_height}×{self.grid_width}: both sides must be at least 1")
+        if len(set(self.prefix)) != len(self.prefix):
+            raise ConfigError(f"prefix tokens {self.prefix}: names must differ")
+
+    @property
+    def prefix_count(self) -> int:
+        return len(self.prefix)
+
+    @property
+    def patch_count(self) -> int:
+        return self.grid_height * self.grid_width
+
+    @property
+    def token_count(self) -> int:
+        return self.prefix_count + self.patch_count
+
+    def index(self, query: Query) -> int:
+        """The token index of a prefix token's name, a patch's ``(row, column)`` or a token index.
+
+        Raises:
+            QueryError: the model has no such token.
+        """
+        if isinstance(query, str):
+            if query not in self.prefix:
+                raise QueryError(f"token {query!r}: this model has {self._legal()}")
+            return self.prefix.index(query)
+        if isinstance(query, tuple):
+            if len(query) != 2 or not (0 <= query[0] < self.grid_height and 0 <= query[1] < self.grid_width):
+                raise QueryError(f"patch {query}: this model has {self._legal()}")
+            return self.prefix_count + query[0] * self.grid_width + query[1]
+        if not 0 <= query < self.token_count:
+            raise QueryError(f"token {query}: this model has {self._legal()}")
+        return query
+
+    def select(self, query: Query) -> slice:
+        """The tokens that a query stands for: one, or every patch for ``"patches"``, of which maps take the mean.
+
+        Raises:
+            QueryError: the model has no such token.
+        """
+        if query == PATCHES:
+            return slice(self.prefix_count, self.token_count)
+        index = self.index(query)
+        return slice(index, index + 1)
+
+    @property
+    def reader(self) -> Query:
+        """What a map starts from where nothing is asked: the CLS token, or all patches where there is none."""
+        return "cls" if "cls" in self.prefix else PATCHES
+
+    def name(self, query: Query) -> str:
+        """What a caption calls it: ``"the CLS token"``, ``"register 1"``, ``"patch (2, 3)"``, ``"the mean patch"``."""
+        if query == PATCHES:
+            return "the mean patch"
+        index = self.index(query)
+        if index < self.prefix_count:
+            name = self.prefix[index]
+            return "the CLS token" if name == "cls" else f"the {name} token" if name == "distillation" else name
+        return "patch ({}, {})".format(*self.cell(index))
+
+    def cell(self, index: int) -> tuple[int, int]:
+        """The ``(row, column)`` of a patch's token index.
+
+        Raises:
+            QueryError: the token is not a patch.
+        """
+        if not self.prefix_count <= index < self.token_count:
+            raise QueryError(f"token {index} is not a patch: this model has {self._legal()}")
+        row, column = divmod(index - self.prefix_count, self.grid_width)
+        return row, column
+
+    def grid(self, tokens: torch.Tensor) -> torch.Tensor:
+        """The patches of a per-token tensor: ``"... token"`` to ``"... grid_height grid_width"``."""
+        patches = tokens[..., self.prefix_count :]
+        return rearrange(patches, "... (row column) -> ... row column", row=self.grid_height, column=self.grid_width)
+
+    def _legal(self) -> str:
+        prefix = f"prefix tokens {', '.join(map(repr, self.prefix))}" if self.prefix else "no prefix token"
+        rows, columns = self.grid_height - 1, self.grid_width - 1
+        return (
+            f"{prefix}, patches (0, 0) to ({rows}, {columns}), {PATCHES!r} for the mean of all, "
+            f"and token indices 0 to {self.token_count - 1}"
+        )

@@ -1,0 +1,73 @@
+"""What is done to a batch of training images."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+
+from vitviz.training.config import Augmentation
+
+
+def views(augmentation: Augmentation, images: torch.Tensor, size: int, random: torch.Generator) -> torch.Tensor:
+    """Random crops, flips and colours: ``"image channel height width"`` in [0, 1] to the same of ``size`` pixels."""
+    count = len(images)
+    area = _uniform(count, augmentation.smallest_crop, 1, random).sqrt()
+    stretch = _uniform(count, math.log(3 / 4), math.log(4 / 3), random).mul(0.5).exp()
+    across, down = (area * stretch).clamp(max=1), (area / stretch).clamp(max=1)
+    # Where one side met the edge, the other makes up for it.
+    across = torch.maximum(across, augmentation.smallest_crop / down).clamp(max=1)
+    down = torch.maximum(down, augmentation.smallest_crop / across)
+    # A crop may reach over the edge by a sixteenth of its side; what lies there is reflected.
+    shift_x = _uniform(count, -1, 1, random) * (1 - across + across / 8)
+    shift_y = _uniform(count, -1, 1, random) * (1 - down + down / 8)
+    mirror = 1.0 - 2.0 * (torch.rand(count, generator=random) < 0.5) if augmentation.flip else torch.ones(count)
+    zero = torch.zeros(count)
+    matrix = rearrange(
+        [across * mirror, zero, shift_x, zero, down, shift_y], "(row column) image -> image row column", row=2
+    )
+    # Drawn on the processor, so that every device sees the same crops.
+    places = F.affine_grid(matrix.to(images.device), [count, images.shape[1], size, size], align_corners=False)
+    views = F.grid_sample(images, places, padding_mode="reflection", align_corners=False)
+    return _colours(augmentation, views, random)
+
+
+def _colours(augmentation: Augmentation, views: torch.Tensor, random: torch.Generator) -> torch.Tensor:
+    brightness, contrast, saturation = (
+        rearrange(
+            _uniform(len(views), 1 - augmentation.jitter, 1 + augmentation.jitter, random), "image -> image 1 1 1"
+        ).to(views.device)
+        for _ in range(3)
+    )
+    grey = views.mean(1, keepdim=True)
+    views = grey + (views - grey) * saturation
+    middle = views.mean((1, 2, 3), keepdim=True)
+    return (middle * brightness + (views - middle) * contrast).clamp(0, 1)
+
+
+def mixed(
+    augmentation: Augmentation, images: torch.Tensor, targets: torch.Tensor, random: torch.Generator
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Some batches mixed with their own reverse; ``targets`` ``"image class"`` mixed in the same proportion."""
+    if torch.rand((), generator=random) >= augmentation.mix:
+        return images, targets
+    share = float(torch.rand((), generator=random))
+    if torch.rand((), generator=random) < 0.5:
+        images = torch.lerp(images.flip(0), images, share)
+    else:
+        height, width = images.shape[-2:]
+        side = math.sqrt(1 - share)
+        rows, columns = round(side * height), round(side * width)
+        top = int(torch.randint(height - rows + 1, (), generator=random))
+        left = int(torch.randint(width - columns + 1, (), generator=random))
+        images = images.clone()
+        window = (..., slice(top, top + rows), slice(left, left + columns))
+        images[window] = images.flip(0)[window]
+        share = 1 - rows * columns / (height * width)
+    return images, torch.lerp(targets.flip(0), targets, share)
+
+
+def _uniform(count: int, low: float, high: float, random: torch.Generator) -> torch.Tensor:
+    return torch.rand(count, generator=random) * (high - low) + low

@@ -1,0 +1,100 @@
+"""What determines a training run. Imports nothing that only a run needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from vitviz.errors import ConfigError
+from vitviz.vit import ViTConfig
+
+
+def setting(default: Any, help: str) -> Any:
+    """A field of a run's configuration; the command offers it as an option with this help."""
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """What is done to a training image, drawn anew for every image and epoch.
+
+    Mixup: Zhang et al. 2018. CutMix: Yun et al. 2019. The metadata of each field says what it is.
+    """
+
+    smallest_crop: float = setting(0.5, "least part of the area that a random crop keeps")
+    flip: bool = setting(True, "mirror half of the images")
+    jitter: float = setting(0.3, "largest change of brightness, contrast and saturation")
+    mix: float = setting(0.5, "part of the batches that are mixed, by mixup or CutMix")
+
+    def __post_init__(self) -> None:
+        if not 0 < self.smallest_crop <= 1:
+            raise ConfigError(f"smallest_crop = {self.smallest_crop}: expected a number in (0, 1]")
+        for name in ("jitter", "mix"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"{name} = {getattr(self, name)}: expected a number in [0, 1]")
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """Everything that determines a run, together with its images. The metadata of each field says what it is.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+
+    image_size: int = setting(32, "side of the model's input in pixels")
+    patch_size: int = setting(4, "side of a patch in pixels")
+    width: int = setting(192, "features of a token")
+    depth: int = setting(6, "encoder layers")
+    heads: int = setting(6, "attention heads of a layer")
+    mlp_ratio: float = setting(4.0, "hidden features of the MLP, as a multiple of the width")
+    register_tokens: int = setting(0, "register tokens beside the CLS token")
+    epochs: int = setting(32, "times that every training image is seen")
+    batch_size: int = setting(256, "images a step")
+    muon_rate: float = setting(3e-3, "highest learning rate of the encoder's matrices")
+    adam_rate: float = setting(2e-3, "highest learning rate of everything else")
+    weight_decay: float = setting(0.05, "of both optimisers")
+    warmup: float = setting(0.05, "part of the steps in which the rates rise")
+    label_smoothing: float = setting(0.1, "probability that is spread evenly over all classes")
+    low_resolution: float = setting(0.625, "part of the epochs with images of three quarters of the side, to save time")
+    average_decay: float = setting(0.999, "of the averaged weights, which are the ones that are evaluated and kept")
+    evaluate_every: int = setting(2, "epochs from one evaluation on the test images to the next")
+    seed: int = setting(0, "of starting weights, order and augmentation")
+    augmentation: Augmentation = field(default_factory=Augmentation)
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "evaluate_every", "heads"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} = {getattr(self, name)}: expected at least 1")
+        for name in ("warmup", "label_smoothing", "low_resolution", "average_decay"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"{name} = {getattr(self, name)}: expected a number in [0, 1]")
+        for name in ("muon_rate", "adam_rate", "weight_decay", "mlp_ratio"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ConfigError(f"{name} = {getattr(self, name)}: expected a number of 0 or more")
+        if self.width % self.heads:
+            raise ConfigError(f"width = {self.width}: expected a multiple of heads = {self.heads}")
+        # What only the network checks is told before the images are read.
+        self.model_config(classes=1)
+
+    def model_config(self, classes: int) -> ViTConfig:
+        """The network of this run for so many classes."""
+        return ViTConfig(
+            image_height=self.image_size,
+            image_width=self.image_size,
+            patch_height=self.patch_size,
+            patch_width=self.patch_size,
+            width=self.width,
+            depth=self.depth,
+            heads=self.heads,
+            head_width=self.width // self.heads,
+            mlp_width=round(self.width * self.mlp_ratio),
+            classes=classes,
+            register_tokens=self.register_tokens,
+        )
+
+    def resolution(self, epoch: int) -> int:
+        """Side of the images in an epoch, in pixels."""
+        if epoch >= self.low_resolution * self.epochs:
+            return self.image_size
+        return max(1, round(self.image_size / self.patch_size * 0.75)) * self.patch_size

@@ -1,0 +1,131 @@
+"""A labelled image folder, decoded once and kept in memory, and its batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from tqdm import tqdm
+
+from vitviz.errors import DataError
+from vitviz.images import open_image
+from vitviz.preprocessing import Preprocessing
+from vitviz.training.augment import mixed, views
+from vitviz.training.config import Augmentation
+
+SPLITS = {"train": ("train",), "test": ("test", "val", "validation")}
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".tif", ".tiff", ".bmp")
+MEMORY_LIMIT = 8 * 2**30
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledImages:
+    """Decoded images and their classes.
+
+    Args:
+        images: ``"image channel height width"``, uint8.
+        targets: ``"image"``, class indices.
+        labels: names of the classes, in the order of the indices.
+    """
+
+    images: torch.Tensor
+    targets: torch.Tensor
+    labels: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+
+def read_image_folder(
+    folder: Path, split: str, preprocessing: Preprocessing, patch_height: int, patch_width: int
+) -> LabelledImages:
+    """Read ``folder/split/class/*``, each image brought to the model's input size.
+
+    Args:
+        folder: the folder that holds ``train`` and ``test`` (or ``val``).
+        split: ``"train"`` or ``"test"``.
+        preprocessing: how images become the model's input.
+        patch_height, patch_width: of the model, in pixels.
+
+    Raises:
+        DataError: the folder, its classes or their images are missing, or the images would not fit in memory.
+        ImageError: an image cannot be opened; named in the message.
+    """
+    root = next((folder / name for name in SPLITS[split] if (folder / name).is_dir()), None)
+    if root is None:
+        wanted = " or ".join(f"{name}/" for name in SPLITS[split])
+        raise DataError(f"{folder}: no folder {wanted} in it; expected {wanted}CLASS/IMAGE for every class")
+    labels = tuple(sorted(entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith(".")))
+    found_in = [_images(root / label) for label in labels]
+    files = [(path, index) for index, paths in enumerate(found_in) for path in paths]
+    empty = [label for label, paths in zip(labels, found_in, strict=True) if not paths]
+    if not files or empty:
+        found = f"no image in {', '.join(empty)}" if empty else "no class folder in it"
+        raise DataError(f"{root}: {found}; expected CLASS/IMAGE with {', '.join(SUFFIXES)}")
+    channels = len(preprocessing.mean)
+    size = len(files) * channels * preprocessing.height * preprocessing.width
+    if size > MEMORY_LIMIT:
+        limit = MEMORY_LIMIT >> 30
+        raise DataError(
+            f"{root}: {len(files):,} decoded images take {size / 2**30:.1f} GiB; at most {limit} GiB are kept"
+        )
+
+    # A folder is one size of input; a shape of its own for every image would not stack.
+    fit = "squash" if preprocessing.fit == "native" else preprocessing.fit
+
+    # Filled image by image: a list of them beside the tensor would take the memory twice.
+    images = torch.empty(len(files), channels, preprocessing.height, preprocessing.width, dtype=torch.uint8)
+
+    def read(index: int) -> None:
+        path, _ = files[index]
+        # By its whole path: such a folder often has many files of one name.
+        seen, _ = preprocessing.fit_image(open_image(path, str(path)), patch_height, patch_width, fit)
+        values = torch.from_numpy(np.array(seen)).view(preprocessing.height, preprocessing.width, channels)
+        images[index] = rearrange(values, "height width channel -> channel height width")
+
+    with ThreadPoolExecutor() as pool:
+        for _ in tqdm(pool.map(read, range(len(files))), f"reading {root.name}", len(files), leave=False):
+            pass
+    return LabelledImages(images, torch.tensor([index for _, index in files]), labels)
+
+
+def _images(folder: Path) -> list[Path]:
+    # macOS puts a "._name.jpg" beside "name.jpg" where the disk cannot hold its attributes.
+    return sorted(
+        path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+    )
+
+
+def training_batches(
+    data: LabelledImages,
+    preprocessing: Preprocessing,
+    augmentation: Augmentation,
+    batch_size: int,
+    size: int,
+    label_smoothing: float,
+    seed: int,
+    device: torch.device | None = None,
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """One epoch in random order: normalised pixels and class probabilities, on the device.
+
+    The last, smaller batch is left out.
+
+    Everything random follows from the seed, so that an epoch can be repeated after an interrupt.
+    """
+    random = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(data), generator=random)
+    classes = len(data.labels)
+    for chosen in order.split(batch_size):
+        if len(chosen) < batch_size:
+            return
+        pixels = views(augmentation, data.images[chosen].to(device).float() / 255, size, random)
+        right = F.one_hot(data.targets[chosen].to(device), classes).float()
+        targets = right * (1 - label_smoothing) + label_smoothing / classes
+        pixels, targets = mixed(augmentation, pixels, targets, random)
+        yield preprocessing.standardise(pixels), targets

@@ -1,0 +1,99 @@
+"""How a run learns: starting weights, optimisers, learning-rate schedule and averaged weights."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from einops import rearrange
+from torch import nn
+
+from vitviz.errors import ConfigError
+from vitviz.vit import VisionTransformer
+
+
+def initialise(network: VisionTransformer) -> None:
+    """Starting weights that already look like those of a trained ViT, which small data sets need.
+
+    Trockman & Kolter 2023, "Mimetic Initialization of Self-Attention Layers": queries and keys start near agreement,
+    values and projection near a negative identity; positions start as sines and cosines (Vaswani et al. 2017).
+    """
+    config = network.config
+    nn.init.trunc_normal_(network.prefix_tokens, std=0.02)
+    with torch.no_grad():
+        network.positions.copy_(sine_positions(*network.positions.shape))
+        for layer in network.encoder:
+            qkv = rearrange(
+                layer.attention.qkv.weight, "(part head dim) width -> part head dim width", part=3, head=config.heads
+            )
+            for head in range(config.heads):
+                left, strength, right = torch.linalg.svd(_near_identity(config.width, 0.7, 0.7))
+                root = strength[: config.head_width].sqrt()[:, None]
+                qkv[0, head] = root * left[:, : config.head_width].T
+                qkv[1, head] = root * right[: config.head_width]
+            inner = config.heads * config.head_width
+            left, strength, right = torch.linalg.svd(_near_identity(config.width, 0.4, -0.4))
+            root = strength[:inner].sqrt()
+            rank = len(root)
+            values = torch.zeros(inner, config.width)
+            projection = torch.zeros(config.width, inner)
+            values[:rank], projection[:, :rank] = root[:, None] * right[:rank], left[:, :rank] * root
+            qkv[2] = rearrange(values, "(head dim) width -> head dim width", head=config.heads)
+            layer.attention.projection.weight.copy_(projection)
+    for module in network.modules():
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            nn.init.zeros_(module.bias)
+    for layer in network.encoder:
+        for linear in layer.mlp:
+            if isinstance(linear, nn.Linear):
+                nn.init.xavier_uniform_(linear.weight)
+    if isinstance(network.classifier, nn.Linear):
+        nn.init.zeros_(network.classifier.weight)
+
+
+def sine_positions(grid_height: int, grid_width: int, width: int) -> torch.Tensor:
+    """Sines and cosines of row and column at geometric frequencies: ``"row column width"``, values in [-1, 1]."""
+    quarter = width // 4
+    frequencies = 10000 ** (-torch.arange(quarter) / quarter)
+    row = torch.arange(grid_height)[:, None, None] * frequencies
+    column = torch.arange(grid_width)[None, :, None] * frequencies
+    parts = torch.broadcast_tensors(row.sin(), row.cos(), column.sin(), column.cos())
+    return torch.nn.functional.pad(torch.cat(parts, -1), (0, width - 4 * quarter))
+
+
+def _near_identity(width: int, noise: float, diagonal: float) -> torch.Tensor:
+    return noise * torch.randn(width, width) / width**0.5 + diagonal * torch.eye(width)
+
+
+def optimisers(
+    network: VisionTransformer, muon_rate: float, adam_rate: float, weight_decay: float
+) -> list[torch.optim.Optimizer]:
+    """Muon (Jordan et al. 2024) for the matrices of the encoder layers, AdamW for everything else.
+
+    Raises:
+        ConfigError: this torch has no Muon.
+    """
+    if not hasattr(torch.optim, "Muon"):
+        raise ConfigError(f"torch {torch.__version__} has no Muon optimiser; training needs torch 2.9 or newer")
+    matrices = [parameter for parameter in network.layers.parameters() if parameter.ndim == 2]
+    chosen = {id(parameter) for parameter in matrices}
+    rest = [parameter for parameter in network.parameters() if id(parameter) not in chosen]
+    return [
+        torch.optim.Muon(matrices, muon_rate, weight_decay, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(rest, adam_rate, (0.9, 0.98), weight_decay=weight_decay),
+    ]
+
+
+def schedule(step: int, steps: int, warmup: float) -> float:
+    """Factor of the learning rates: a linear warm-up, then half a cosine down to zero (Loshchilov & Hutter 2017)."""
+    rising = max(1, round(warmup * steps))
+    if step < rising:
+        return (step + 1) / rising
+    return 0.5 * (1 + math.cos(math.pi * (step - rising) / max(1, steps - rising)))
+
+
+def average_into(averaged: nn.Module, network: nn.Module, step: int, decay: float) -> None:
+    """Move the averaged weights a little towards the current ones; faster in the first steps."""
+    share = 1 - min(decay, (1 + step) / (10 + step))
+    for target, parameter in zip(averaged.parameters(), network.parameters(), strict=True):
+        target.lerp_(parameter.detach(), share)

@@ -1,0 +1,34 @@
+"""The attention of a few fixed images, to be watched while a model learns."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from einops import rearrange
+from PIL import Image
+
+from vitviz.attribution import rollout
+from vitviz.heatmaps import Heatmap
+from vitviz.preprocessing import Geometry, Preprocessing
+from vitviz.training.data import LabelledImages
+from vitviz.vit import VisionTransformer
+
+SHOWN = 8
+SIDE = 96
+
+
+@torch.inference_mode()
+def attention_picture(network: VisionTransformer, preprocessing: Preprocessing, data: LabelledImages) -> np.ndarray:
+    """The first image of the first classes, and below each its attention rollout: ``"channel height width"``, uint8."""
+    first = [int((data.targets == target).nonzero()[0]) for target in range(min(SHOWN, len(data.labels)))]
+    images = data.images[first]
+    pixels = preprocessing.standardise(images.float() / 255)
+    traces = network.encode(pixels.to(network.positions.device)).traces
+    columns = []
+    for image, trace in zip(images, traces, strict=True):
+        picture = Image.fromarray(rearrange(image, "channel height width -> height width channel").numpy())
+        whole = (0.0, 0.0, float(picture.width), float(picture.height))
+        geometry = Geometry(picture.width, picture.height, whole, picture.height, picture.width)
+        heatmap = Heatmap(rollout(trace), picture, geometry).resized(SIDE)
+        columns.append(np.concatenate([np.asarray(heatmap.image), np.asarray(heatmap.overlay())]))
+    return rearrange(columns, "image height width channel -> channel height (image width)")

@@ -1,0 +1,10 @@
+"""The browser app: :func:`build_demo` makes it, :func:`launch_options` says how it looks."""
+
+import os
+
+# Gradio reads this while it is imported.
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+
+from vitviz.ui.demo import build_demo, launch_options
+
+__all__ = ["build_demo", "launch_options"]

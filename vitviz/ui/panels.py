@@ -1,0 +1,184 @@
+"""The read-out beside the picture: which map, its parameters, and how it is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import gradio as gr
+
+from vitviz.attribution import METHODS
+from vitviz.attribution.methods import TokenQuery
+from vitviz.errors import QueryError
+from vitviz.heatmaps import COLORMAPS, Style
+from vitviz.layout import Query, TokenLayout
+from vitviz.ui.controls import control, token_choices, token_value, value
+from vitviz.weights import Model
+
+FITS = (
+    ("whole picture, stretched", "squash"),
+    ("centre, cropped", "crop"),
+    ("whole picture, its own shape", "native"),
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the controls say.
+
+    Args:
+        method: name of the map that is shown.
+        parameters: arguments of every method, by its name.
+        fit: how the picture is brought to the model's input.
+        style: how maps are drawn.
+        shared_scale: whether the cells of the sheet share one range of values.
+    """
+
+    method: str
+    parameters: dict[str, dict[str, Any]]
+    fit: str
+    style: Style
+    shared_scale: bool
+
+
+def default_settings(model: Model) -> Settings:
+    """The settings with which the page opens: those of the methods, the checkpoint and the style."""
+    parameters = {
+        name: {parameter.name: parameter.default for parameter in method.parameters} for name, method in METHODS.items()
+    }
+    return Settings("attention", parameters, model.preprocessing.fit, Style(grid=True), False)
+
+
+class ControlPanel:
+    """The controls of one model, in the order in which ``components`` lists and :meth:`read` reads them."""
+
+    def __init__(self, model: Model) -> None:
+        self.config = model.network.config
+        self.method = gr.Radio(
+            [(method.title, name) for name, method in METHODS.items()],
+            value="attention",
+            label="Map",
+            elem_id="vv-method",
+        )
+        self.token = control(_token_parameter(), self.config)
+        self.token.elem_id = "vv-token"
+        self.controls: dict[tuple[str, str], Any] = {}
+        self.groups: dict[str, gr.Column] = {}
+        for name, method in METHODS.items():
+            shown = name == "attention"
+            with gr.Column(visible=shown, elem_id=f"vv-{name}") as self.groups[name]:
+                for parameter in method.parameters:
+                    if isinstance(parameter, TokenQuery):
+                        self.controls[name, parameter.name] = self.token
+                    else:
+                        made = control(parameter, self.config)
+                        made.elem_id = f"vv-{name}-{parameter.name}"
+                        self.controls[name, parameter.name] = made
+        with gr.Accordion("Look", open=False):
+            self.colormap = gr.Dropdown(list(COLORMAPS), value=Style.colormap, label="Colours", elem_id="vv-colormap")
+            self.opacity = gr.Slider(0, 1, Style.opacity, step=0.05, label="Opacity", buttons=[], elem_id="vv-opacity")
+            self.smooth = gr.Checkbox(False, label="Smooth between patches", elem_id="vv-smooth")
+            self.grid = gr.Checkbox(True, label="Patch grid", elem_id="vv-grid")
+            self.fit = gr.Dropdown(
+                list(FITS), value=model.preprocessing.fit, label="What the model sees", elem_id="vv-fit"
+            )
+        self.shared_scale = gr.Checkbox(
+            False, label="One colour scale for all cells", elem_id="vv-shared-scale", render=False
+        )
+        self.method.change(self._show_group, self.method, list(self.groups.values()), **_SILENT)
+
+    @property
+    def layer(self) -> Any:
+        """The layer of the token attention."""
+        return self.controls["attention", "layer"]
+
+    @property
+    def head(self) -> Any:
+        """The head of the token attention."""
+        return self.controls["attention", "head"]
+
+    @property
+    def components(self) -> list[Any]:
+        """Everything that :meth:`read` reads."""
+        parameters = [part for part in self.controls.values() if part is not self.token]
+        look = [self.colormap, self.opacity, self.smooth, self.grid, self.shared_scale]
+        return [self.fit, self.method, self.token, *parameters, *look]
+
+    @property
+    def drawing(self) -> list[Any]:
+        """What changes the picture."""
+        return [part for part in self.components if part not in (self.fit, self.shared_scale)]
+
+    @property
+    def tiling(self) -> list[Any]:
+        """What changes the sheet."""
+        shown = [self.token, self.layer, self.head, self.controls["attention", "direction"], self.shared_scale]
+        return [*shown, self.colormap, self.opacity, self.smooth]
+
+    def read(self, values: Sequence[Any]) -> Settings:
+        """The settings that these values of ``components`` stand for.
+
+        Raises:
+            QueryError: a control was emptied.
+        """
+        empty = [part.label for part, shown in zip(self.components, values, strict=True) if shown is None]
+        if empty:
+            raise QueryError(f"{', '.join(empty)}: nothing is chosen; expected a value")
+        said = dict(zip(map(id, self.components), values, strict=True))
+        parameters = {
+            name: {
+                parameter.name: value(parameter, said[id(self.controls[name, parameter.name])])
+                for parameter in method.parameters
+            }
+            for name, method in METHODS.items()
+        }
+        style = Style(
+            colormap=said[id(self.colormap)],
+            opacity=said[id(self.opacity)],
+            smooth=said[id(self.smooth)],
+            grid=said[id(self.grid)],
+        )
+        return Settings(said[id(self.method)], parameters, said[id(self.fit)], style, said[id(self.shared_scale)])
+
+    def token_menu(self, layout: TokenLayout, settings: Settings) -> tuple[dict[str, Any], Settings]:
+        """The token menu for an image's layout, and the settings with a token that the layout has."""
+        query = settings.parameters["attention"]["query"]
+        try:
+            layout.select(query)
+        except QueryError:
+            query = layout.reader
+            parameters = {name: {**said, "query": query} for name, said in settings.parameters.items()}
+            settings = replace(settings, parameters=parameters)
+        return gr.update(choices=token_choices(layout), value=token_value(query)), settings
+
+    def token_value(self, query: Query) -> str:
+        """A query as the token menu's value."""
+        return token_value(query)
+
+    def _show_group(self, method: str) -> list[dict[str, Any]]:
+        return [gr.update(visible=name == method) for name in self.groups]
+
+
+_SILENT: dict[str, Any] = {"show_progress": "hidden", "queue": False, "api_visibility": "private"}
+
+
+def model_card(model: Model) -> str:
+    """What the page says about a model, in Markdown."""
+    config = model.network.config
+    layout = config.layout(config.image_height, config.image_width)
+    tokens = f"{', '.join(layout.prefix) or 'none'}; {layout.grid_height}×{layout.grid_width} patches"
+    facts = {
+        "layers × heads": f"{config.depth} × {config.heads}",
+        "tokens": f"prefix: {tokens} of {config.patch_height}×{config.patch_width} pixels",
+        "input": f"{config.image_height}×{config.image_width} pixels",
+        "pooling": config.pooling,
+        "parameters": f"{model.parameters:,}",
+        **model.card,
+        "knows only": ", ".join(model.labels),
+    }
+    return f"**{model.name}**\n\n" + "\n".join(f"- {name}: {fact}" for name, fact in facts.items())
+
+
+def _token_parameter() -> TokenQuery:
+    return next(part for part in METHODS["attention"].parameters if isinstance(part, TokenQuery))

@@ -1,0 +1,105 @@
+"""What stands behind the page: the model, the analyses of all visitors, and the pictures made from them."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass, replace
+
+from PIL import Image
+
+from vitviz.analysis import Analysis, analyze
+from vitviz.attribution import METHODS
+from vitviz.cache import AnalysisCache
+from vitviz.figures import SheetLayout, sheet
+from vitviz.heatmaps import Heatmap, Style, colour_table
+from vitviz.images import open_image
+from vitviz.ui.panels import Settings
+from vitviz.ui.photo import Upload
+from vitviz.weights import Model
+
+CACHE_BYTES = 512 * 2**20
+CANVAS_SIDE = 900
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A map as the page shows it: the overlay, its caption (Markdown) and the legend of its colours (HTML)."""
+
+    overlay: Image.Image
+    caption: str
+    legend: str
+
+
+class Workbench:
+    """One model for everybody; every visitor's analyses under their own ids."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.cache = AnalysisCache(CACHE_BYTES)
+
+    def analyze(self, upload: Upload, fit: str) -> tuple[str, Analysis]:
+        """Run the model; returns the id under which the analysis is kept.
+
+        Raises:
+            ImageError: the upload cannot be opened; the message names it as the user does.
+        """
+        analysis = analyze(open_image(upload.path, upload.name), self.model, fit)
+        # Maps do not depend on it, and every redraw and the cache then cost what the screen needs.
+        analysis = replace(analysis, prepared=analysis.prepared.resized(CANVAS_SIDE))
+        return self.cache.put(analysis), analysis
+
+    def recall(self, key: str, upload: Upload, fit: str) -> tuple[str, Analysis]:
+        """The analysis of an id; made again if it has left the cache."""
+        analysis = self.cache.get(key)
+        return (key, analysis) if analysis is not None else self.analyze(upload, fit)
+
+    def predictions(self, analysis: Analysis) -> dict[str, float] | None:
+        """The most probable classes; None for a model without a classifier."""
+        if not self.model.labels:
+            return None
+        return {prediction.label: prediction.probability for prediction in analysis.predictions(5)}
+
+    def picture(self, analysis: Analysis, settings: Settings) -> Picture:
+        """The chosen map over the image.
+
+        Raises:
+            MethodError: the parameters contradict each other.
+        """
+        parameters = settings.parameters[settings.method]
+        heatmap = analysis.map(settings.method, **parameters)
+        query = parameters["query"]
+        overlay = heatmap.overlay(settings.style, mark=query if isinstance(query, tuple) else None)
+        return Picture(overlay, _caption(heatmap, settings.method), _legend(heatmap, settings.style))
+
+    def sheet(self, analysis: Analysis, settings: Settings) -> tuple[Image.Image, SheetLayout]:
+        """The chosen token's attention in every layer and head."""
+        said = settings.parameters["attention"]
+        selected = (analysis.trace.layer_index(said["layer"]), None if isinstance(said["head"], str) else said["head"])
+        cells = analysis.attention_sheet(said["query"], said["direction"])
+        return sheet(cells, replace(settings.style, grid=False), settings.shared_scale, selected)
+
+    def patch_at(self, analysis: Analysis, x: float, y: float) -> tuple[int, int] | None:
+        """The patch under a point of the picture on the page; None where the model did not look."""
+        layout = analysis.trace.layout
+        return analysis.prepared.geometry.patch_at(x, y, layout.grid_height, layout.grid_width)
+
+
+def _caption(heatmap: Heatmap, method: str) -> str:
+    token_map = heatmap.token_map
+    row, column = token_map.strongest
+    strongest = f"Strongest: patch ({row}, {column}) with {token_map.values[row, column]:.3g}."
+    kept = [f"{name.upper() if name == 'cls' else name} {share:.1%}" for name, share in token_map.prefix.items()]
+    prefix = f" Prefix tokens: {', '.join(kept)}." if kept else ""
+    return f"**{token_map.description}.** {strongest}{prefix}\n\n*{METHODS[method].reading}*"
+
+
+def _legend(heatmap: Heatmap, style: Style) -> str:
+    low, high = heatmap.token_map.range
+    table = colour_table(style.colormap)[:: 255 // 15].astype(int)
+    stops = ", ".join(f"rgb({red} {green} {blue})" for red, green, blue in table)
+    quantity = html.escape(heatmap.token_map.quantity)
+    return (
+        f'<div class="vv-legend"><span>{low:.3g}</span>'
+        f'<div class="vv-ramp" style="background: linear-gradient(to right, {stops})"></div>'
+        f"<span>{high:.3g}</span><span>{quantity}</span></div>"
+    )

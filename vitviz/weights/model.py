@@ -1,0 +1,44 @@
+"""A network together with what belongs to it: its name, preprocessing, labels and card."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from vitviz.errors import ConfigError
+from vitviz.preprocessing import Preprocessing
+from vitviz.vit import VisionTransformer
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A checkpoint, ready to use.
+
+    Args:
+        name: what the user calls it.
+        network: the Vision Transformer, in evaluation mode.
+        preprocessing: how its images are prepared.
+        labels: one per class; empty for a model without a classifier.
+        card: facts about it, such as its accuracy, by name.
+
+    Raises:
+        ConfigError: labels, channels or image size of the parts contradict each other.
+    """
+
+    name: str
+    network: VisionTransformer
+    preprocessing: Preprocessing
+    labels: tuple[str, ...]
+    card: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        config, preprocessing = self.network.config, self.preprocessing
+        if len(self.labels) != config.classes:
+            raise ConfigError(f"{self.name}: {len(self.labels)} labels for {config.classes} classes")
+        if len(preprocessing.mean) != config.channels:
+            raise ConfigError(f"{self.name}: {len(preprocessing.mean)} channel means for {config.channels} channels")
+        config.layout(preprocessing.height, preprocessing.width)
+
+    @property
+    def parameters(self) -> int:
+        """Number of weights."""
+        return sum(parameter.numel() for parameter in self.network.parameters())
