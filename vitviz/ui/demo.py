@@ -129,6 +129,7 @@ class Page:
             [self.photo, *panel.components],
             [self.key, self.photo, panel.token, self.predictions, *drawn[1:]],
             show_progress="minimal",
+            show_progress_on=self.canvas,
             trigger_mode="always_last",
             concurrency_limit=1,
             concurrency_id="model",
