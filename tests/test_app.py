@@ -30,6 +30,9 @@ ARGUMENTS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    # A camera that shows a test picture, and no question whether it may be used.
+    "--use-fake-device-for-media-stream",
+    "--use-fake-ui-for-media-stream",
 )
 EXAMPLE = ROOT / "assets" / "chelsea.jpg"
 expect.set_options(timeout=30_000)
@@ -299,6 +302,37 @@ def test_a_rotated_tiff_is_shown_upright(page: Page, bundled: Model, tmp_path: P
     # Not of the preview, but of the file.
     set_slider(page, "vv-attention-layer", 3)
     expect_map(page, analysis.attention(layer=2))
+
+
+def test_a_picture_can_be_pasted(page: Page, bundled: Model) -> None:
+    picture = Image.new("RGB", (200, 100), (51, 102, 255))
+    picture.paste((255, 255, 255), (120, 40, 160, 60))
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.evaluate(
+        """async () => {
+            const canvas = Object.assign(document.createElement('canvas'), {width: 200, height: 100});
+            const drawing = canvas.getContext('2d');
+            drawing.fillStyle = 'rgb(51 102 255)';
+            drawing.fillRect(0, 0, 200, 100);
+            drawing.fillStyle = 'white';
+            drawing.fillRect(120, 40, 40, 20);
+            const png = await new Promise(resolve => canvas.toBlob(resolve, 'image/png'));
+            await navigator.clipboard.write([new ClipboardItem({'image/png': png})]);
+        }"""
+    )
+    page.locator("#vv-photo").get_by_label("Paste from clipboard").click()
+    expect_map(page, vitviz.analyze(picture, bundled).attention())
+
+
+def test_a_picture_can_be_taken_with_the_camera(page: Page) -> None:
+    photo = page.locator("#vv-photo")
+    photo.get_by_label("Remove Image").click()
+    expect(caption(page)).to_contain_text("Drop a picture")
+    photo.get_by_label("Capture from camera").click()
+    photo.get_by_text("Click to Access Webcam").click()
+    page.wait_for_function("document.querySelector('#vv-photo video')?.currentTime > 0")
+    photo.get_by_label("capture photo").click()
+    expect(caption(page)).to_contain_text("What the CLS token looks at: layer 6 of 6")
 
 
 def test_an_example_is_one_click_away_and_the_picture_can_be_cleared(page: Page, bundled: Model) -> None:
