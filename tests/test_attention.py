@@ -44,7 +44,7 @@ def matches(token_map: TokenMap, tokens: torch.Tensor, layout: TokenLayout) -> b
     """Whether a map holds these values, ``"token"``: every patch at its place, every prefix token by its name."""
     grid = tokens[layout.prefix_count :].reshape(layout.grid_height, layout.grid_width)
     torch.testing.assert_close(token_map.values, grid, atol=1e-12, rtol=0)
-    prefix = dict(zip(layout.prefix, tokens.tolist(), strict=False))
+    prefix = dict(zip(layout.prefix, tokens[: layout.prefix_count].tolist(), strict=True))
     return list(token_map.prefix) == list(prefix) and token_map.prefix == pytest.approx(prefix, abs=1e-12)
 
 

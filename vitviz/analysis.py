@@ -107,6 +107,7 @@ def analyze(image: ImageSource, model: Model, fit: str | None = None) -> Analysi
 
     Raises:
         ImageError: the image cannot be opened.
+        ConfigError: the fit is none of these.
     """
     config = model.network.config
     prepared = model.preprocessing.prepare(open_image(image), config.patch_height, config.patch_width, fit)
