@@ -278,7 +278,7 @@ HEADERS: dict[str, tuple[Callable[[dict[str, str]], object], str]] = {
     "heads a long list": (configured(heads=list(range(10_000))), r"heads = \[0, 1, .* …\)$"),
     "cls_token a text": (configured(cls_token="no"), "cls_token = 'no': expected True or False"),
     "qkv_bias a number": (configured(qkv_bias=1), "qkv_bias = 1: expected True or False"),
-    "pooling unknown": (configured(pooling="max"), "pooling = 'max': expected 'cls' or 'mean'"),
+    "pooling unknown": (configured(pooling="max"), "pooling = 'max': expected 'cls', 'mean', "),
     "epsilon a text": (configured(norm_epsilon="1e-6"), "norm_epsilon = '1e-6': expected a finite number above 0"),
     "epsilon NaN": (configured(norm_epsilon=float("nan")), "norm_epsilon = nan"),
     "epsilon zero": (configured(norm_epsilon=0), "norm_epsilon = 0"),

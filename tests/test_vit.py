@@ -14,7 +14,8 @@ from PIL import Image
 
 from vitviz import VisionTransformer, ViTConfig
 from vitviz.errors import ConfigError, ImageError
-from vitviz.vit import linear_from_convolution, resize_positions
+from vitviz.positions import resize_positions
+from vitviz.vit import linear_from_convolution
 
 Make = Callable[..., VisionTransformer]
 
@@ -337,6 +338,7 @@ WRONG += [
     for name in ("classes", "register_tokens")
     for value in (-1, 2.0, True, "3", None)
 ]
+POOLED = "'cls', 'mean', 'mean of all', 'cls and mean', 'cls and distillation' or 'attention'"
 WRONG += [
     ("depth", 3.0, "depth = 3.0: expected a whole number of at least 1"),
     ("width", "32", "width = '32': expected a whole number of at least 1"),
@@ -345,8 +347,8 @@ WRONG += [
     ("cls_token", 1, "cls_token = 1: expected True or False"),
     ("distillation_token", "no", "distillation_token = 'no': expected True or False"),
     ("qkv_bias", None, "qkv_bias = None: expected True or False"),
-    ("pooling", "max", "pooling = 'max': expected 'cls' or 'mean'"),
-    ("pooling", None, "pooling = None: expected 'cls' or 'mean'"),
+    ("pooling", "max", f"pooling = 'max': expected {POOLED}"),
+    ("pooling", None, f"pooling = None: expected {POOLED}"),
     ("cls_token", False, "pooling = 'cls' needs cls_token = True; without a CLS token, pool by 'mean'"),
     ("image_height", 18, "image of 18×24 pixels (height × width): both sides must be a multiple of the patch, 4×4"),
     ("image_width", 26, "image of 16×26 pixels (height × width): both sides must be a multiple of the patch, 4×4"),
@@ -383,3 +385,19 @@ def test_a_config_has_no_layout_for_an_empty_image(size: tuple[int, int]) -> Non
 )
 def test_prefix_tokens_are_named_in_their_order(changes: dict[str, Any], prefix: tuple[str, ...]) -> None:
     assert ViTConfig(**{**CONFIG, **changes}).prefix == prefix
+
+
+NEW = [
+    ("final_norm", "last", "final_norm = 'last': expected 'before pooling', 'after pooling' or 'none'"),
+    ("activation", "tanh", "activation = 'tanh': expected 'gelu', 'gelu tanh', 'quick gelu', 'silu' or 'relu'"),
+    ("rotary_base", 0, "rotary_base = 0: expected a finite number above 0 or None"),
+    ("attention_scale", math.nan, "attention_scale = nan: expected a finite number above 0 or None"),
+    ("representation_width", -1, "representation_width = -1: expected a whole number of at least 0"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "message"), NEW)
+def test_what_other_families_need_is_checked_as_well(name: str, value: object, message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        ViTConfig(**{**CONFIG, name: value})
+    assert str(raised.value) == message

@@ -10,6 +10,7 @@ analysis.rollout(head_fusion="max", discard_ratio=0.9).overlay().save("rollout.p
 
 from vitviz.analysis import Analysis, Prediction, analyze
 from vitviz.attribution import METHODS
+from vitviz.config import ViTConfig
 from vitviz.errors import (
     CheckpointError,
     ConfigError,
@@ -25,7 +26,7 @@ from vitviz.layout import TokenLayout
 from vitviz.preprocessing import Geometry, Preprocessing
 from vitviz.token_map import TokenMap
 from vitviz.trace import AttentionTrace
-from vitviz.vit import VisionTransformer, ViTConfig
+from vitviz.vit import VisionTransformer
 from vitviz.weights import Model, load, save_checkpoint
 
 __all__ = [

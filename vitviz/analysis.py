@@ -112,6 +112,6 @@ def analyze(image: ImageSource, model: Model, fit: str | None = None) -> Analysi
     config = model.network.config
     prepared = model.preprocessing.prepare(open_image(image), config.patch_height, config.patch_width, fit)
     with torch.inference_mode():
-        encoding = model.network.encode(prepared.pixels.to(model.network.positions.device))
+        encoding = model.network.encode(prepared.pixels.to(model.network.device))
     logits = encoding.logits[0] if config.classes else encoding.logits.new_empty(0)
     return Analysis(model, prepared, logits, encoding.traces[0])

@@ -21,6 +21,7 @@ INTERPOLATIONS = {
     "bicubic": Image.Resampling.BICUBIC,
     "lanczos": Image.Resampling.LANCZOS,
 }
+ROUNDINGS = ("torchvision", "transformers")
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,10 @@ class Preprocessing:
             each side a multiple of the patch.
         crop_fraction: for ``"crop"``, the part of the shorter side that is kept, in (0, 1].
         interpolation: nearest, bilinear, bicubic or lanczos; all but nearest antialiased.
+        squash_fraction: for ``"squash"``, the part of either side that is kept, in (0, 1].
+        rounding: whose whole numbers. ``"torchvision"``, and with it timm and open_clip, rounds where a crop begins;
+            ``"native"`` then has the sides nearest to the trained area. ``"transformers"`` rounds the beginning of a
+            crop down; ``"native"`` then has the most patches that fit the trained number, as in NaFlex.
 
     Raises:
         ConfigError: a value is out of range.
@@ -155,6 +160,8 @@ class Preprocessing:
     fit: str = "crop"
     crop_fraction: float = 1.0
     interpolation: str = "bicubic"
+    squash_fraction: float = 1.0
+    rounding: str = "torchvision"
 
     def __post_init__(self) -> None:
         sides = (self.height, self.width)
@@ -170,10 +177,13 @@ class Preprocessing:
             raise ConfigError(f"std = {self.std}: every deviation must be above 0")
         if self.fit not in FITS:
             raise ConfigError(f"fit {self.fit!r}: expected {choices(FITS)}")
-        if not _is_number(self.crop_fraction) or not 0 < self.crop_fraction <= 1:
-            raise ConfigError(f"crop_fraction = {self.crop_fraction!r}: expected a number in (0, 1]")
+        for name, part in (("crop_fraction", self.crop_fraction), ("squash_fraction", self.squash_fraction)):
+            if not _is_number(part) or not 0 < part <= 1:
+                raise ConfigError(f"{name} = {part!r}: expected a number in (0, 1]")
         if self.interpolation not in tuple(INTERPOLATIONS):
             raise ConfigError(f"interpolation {self.interpolation!r}: expected {choices(INTERPOLATIONS)}")
+        if self.rounding not in ROUNDINGS:
+            raise ConfigError(f"rounding {self.rounding!r}: expected {choices(ROUNDINGS)}")
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Preprocessing:
@@ -236,7 +246,9 @@ class Preprocessing:
         if len(self.mean) == 1:
             image = image.convert("L")
         if fit == "crop":
-            return self._crop(image)
+            return self._cut(image, *self._size_before_crop(image))
+        if fit == "squash" and self.squash_fraction < 1:
+            return self._cut(image, *self._enlarged(self.squash_fraction))
         height, width = self.height, self.width
         if fit == "native":
             height, width = self._native_size(image, patch_height, patch_width)
@@ -244,10 +256,10 @@ class Preprocessing:
         seen = image.resize((width, height), INTERPOLATIONS[self.interpolation])
         return seen, Geometry(image.width, image.height, whole, height, width)
 
-    def _crop(self, image: Image.Image) -> tuple[Image.Image, Geometry]:
-        """Resize the shorter side, then cut at whole pixels, with the rounding of torchvision and timm."""
-        width, height = self._size_before_crop(image)
-        left, top = round((width - self.width) / 2), round((height - self.height) / 2)
+    def _cut(self, image: Image.Image, height: int, width: int) -> tuple[Image.Image, Geometry]:
+        """Resize to this size, then cut the model's input out of the centre, at whole pixels."""
+        whole = math.floor if self.rounding == "transformers" else round
+        left, top = whole((width - self.width) / 2), whole((height - self.height) / 2)
         across, down = image.width / width, image.height / height
         right, bottom = min(image.width, (left + self.width) * across), min(image.height, (top + self.height) * down)
         box = (left * across, top * down, right, bottom)
@@ -259,17 +271,28 @@ class Preprocessing:
             seen = image.resize((width, height), resampling).crop((left, top, left + self.width, top + self.height))
         return seen, Geometry(image.width, image.height, box, self.height, self.width)
 
-    def _size_before_crop(self, image: Image.Image) -> tuple[int, int]:
+    def _enlarged(self, fraction: float) -> tuple[int, int]:
+        """The size of which the trained size is this part."""
         # 32 / (32 / 93) is a little under 93.
-        height, width = (int(side / self.crop_fraction + 1e-6) for side in (self.height, self.width))
-        if image.width * height >= image.height * width:
-            return int(height * image.width / image.height), height
-        return width, int(width * image.height / image.width)
+        return int(self.height / fraction + 1e-6), int(self.width / fraction + 1e-6)
+
+    def _size_before_crop(self, image: Image.Image) -> tuple[int, int]:
+        height, width = self._enlarged(self.crop_fraction)
+        # torchvision knows squares only; for the rest, timm rounds where it cuts off.
+        if height != width:
+            ratio = min(image.height / height, image.width / width)
+            return round(image.height / ratio), round(image.width / ratio)
+        if image.width >= image.height:
+            return height, int(height * image.width / image.height)
+        return int(width * image.height / image.width), width
 
     def _native_size(self, image: Image.Image, patch_height: int, patch_width: int) -> tuple[int, int]:
-        scale = math.sqrt(self.height * self.width / (image.height * image.width))
         # A strip may not have more patches in its one row than the trained square has in all.
         patches = max(1, (self.height // patch_height) * (self.width // patch_width))
+        if self.rounding == "transformers":
+            rows, columns = _most_patches(image, patch_height, patch_width, patches)
+            return rows * patch_height, columns * patch_width
+        scale = math.sqrt(self.height * self.width / (image.height * image.width))
         rows = min(patches, max(1, round(image.height * scale / patch_height)))
         columns = min(patches, max(1, round(image.width * scale / patch_width)))
         return rows * patch_height, columns * patch_width
@@ -292,6 +315,22 @@ def _resize_part(
     # Pillow keeps the box in single precision: near zero it is exact enough.
     near = (box[0] - left, box[1] - top, box[2] - left, box[3] - top)
     return image.crop((left, top, right, bottom)).resize(size, resampling, box=near)
+
+
+def _most_patches(image: Image.Image, patch_height: int, patch_width: int, patches: int) -> tuple[int, int]:
+    """Rows and columns of the image at the largest scale that has at most so many patches.
+
+    The search is that of NaFlex in transformers and timm, which ends a little below that scale.
+    """
+
+    def grid(scale: float) -> tuple[int, int]:
+        return math.ceil(image.height * scale / patch_height), math.ceil(image.width * scale / patch_width)
+
+    low, high = 1e-6, 100.0
+    while high - low >= 1e-5:
+        scale = (low + high) / 2
+        low, high = (scale, high) if math.prod(grid(scale)) <= patches else (low, scale)
+    return grid(low)
 
 
 def _edge(low: float, high: float, index: int, count: int) -> float:

@@ -23,7 +23,7 @@ def attention_picture(network: VisionTransformer, preprocessing: Preprocessing, 
     first = [int((data.targets == target).nonzero()[0]) for target in range(min(SHOWN, len(data.labels)))]
     images = data.images[first]
     pixels = preprocessing.standardise(images.float() / 255)
-    traces = network.encode(pixels.to(network.positions.device)).traces
+    traces = network.encode(pixels.to(network.device)).traces
     columns = []
     for image, trace in zip(images, traces, strict=True):
         picture = Image.fromarray(rearrange(image, "channel height width -> height width channel").numpy())

@@ -7,9 +7,9 @@ from typing import Any
 import gradio as gr
 
 from vitviz.attribution.methods import Choice, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
+from vitviz.config import ViTConfig
 from vitviz.layout import PATCHES, Query, TokenLayout
 from vitviz.trace import HEAD_FUSIONS
-from vitviz.vit import ViTConfig
 
 
 def control(parameter: Parameter, config: ViTConfig) -> gr.components.Component:

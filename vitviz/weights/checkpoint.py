@@ -15,9 +15,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
+from vitviz.config import ViTConfig
 from vitviz.errors import CheckpointError, ConfigError
 from vitviz.preprocessing import Preprocessing
-from vitviz.vit import VisionTransformer, ViTConfig
+from vitviz.vit import VisionTransformer
 from vitviz.weights.model import Model
 
 FORMAT = "vitviz 1"

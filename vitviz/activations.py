@@ -1,0 +1,23 @@
+"""The nonlinearities of an MLP, by the names that :class:`vitviz.ViTConfig` gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+
+
+def quick_gelu(values: torch.Tensor) -> torch.Tensor:
+    """The sigmoid approximation of GELU with which OpenAI trained CLIP (Hendrycks & Gimpel 2016, section 2)."""
+    return values * torch.sigmoid(1.702 * values)
+
+
+ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "gelu": F.gelu,
+    "gelu tanh": partial(F.gelu, approximate="tanh"),
+    "quick gelu": quick_gelu,
+    "silu": F.silu,
+    "relu": F.relu,
+}

@@ -1,0 +1,121 @@
+"""Where a patch lies, told to the network: learned embeddings on another grid, and rotary angles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange, repeat
+
+from vitviz.errors import ImageError
+
+# "1 width row column", grid height and grid width, to "1 width grid_height grid_width".
+Rule = Callable[[torch.Tensor, int, int], torch.Tensor]
+
+
+def _resized(planes: torch.Tensor, grid_height: int, grid_width: int, **options: object) -> torch.Tensor:
+    return F.interpolate(planes, (grid_height, grid_width), **options)  # type: ignore[arg-type]
+
+
+def _resized_by_offset(planes: torch.Tensor, grid_height: int, grid_width: int) -> torch.Tensor:
+    """Bicubic, by scale factors to which a tenth of a patch was added, as DINO was trained and is used."""
+    factors = (grid_height + 0.1) / planes.shape[-2], (grid_width + 0.1) / planes.shape[-1]
+    return F.interpolate(planes, scale_factor=factors, mode="bicubic")
+
+
+def _first(planes: torch.Tensor, grid_height: int, grid_width: int) -> torch.Tensor:
+    """The first positions in reading order, however long a row is."""
+    sequence = planes.flatten(2)
+    count = grid_height * grid_width
+    if count > sequence.shape[-1]:
+        raise ImageError(
+            f"grid of {grid_height}×{grid_width} patches: this model has positions for at most {sequence.shape[-1]}"
+        )
+    return sequence[..., :count].unflatten(-1, (grid_height, grid_width))
+
+
+def _refused(planes: torch.Tensor, grid_height: int, grid_width: int) -> torch.Tensor:
+    rows, columns = planes.shape[-2:]
+    asked = f"grid of {grid_height}×{grid_width} patches"
+    raise ImageError(f"{asked}: this model has positions for {rows}×{columns} and no rule for others")
+
+
+POSITION_RULES: dict[str, Rule] = {
+    "bicubic antialiased": partial(_resized, mode="bicubic", antialias=True),
+    "bicubic": partial(_resized, mode="bicubic"),
+    "bicubic offset": _resized_by_offset,
+    "bicubic corners": partial(_resized, mode="bicubic", align_corners=True),
+    "bilinear antialiased": partial(_resized, mode="bilinear", antialias=True),
+    "bilinear corners": partial(_resized, mode="bilinear", align_corners=True),
+    "reading order": _first,
+    "fixed": _refused,
+}
+"""How learned positions are carried to another grid; each library has its own way, and its numbers with it."""
+
+
+def resize_positions(
+    positions: torch.Tensor, grid_height: int, grid_width: int, rule: str = "bicubic antialiased"
+) -> torch.Tensor:
+    """Position embeddings for another grid; unchanged at their own.
+
+    Args:
+        positions: ``"row column width"`` of the trained grid.
+        grid_height, grid_width: the grid wanted.
+        rule: a name in :data:`POSITION_RULES`.
+
+    Returns:
+        ``"grid_height grid_width width"``.
+
+    Raises:
+        ImageError: the rule knows no positions for this grid.
+    """
+    if positions.shape[:2] == (grid_height, grid_width):
+        return positions
+    precise = positions.to(torch.promote_types(positions.dtype, torch.float32))
+    planes = rearrange(precise, "row column width -> 1 width row column")
+    resized = POSITION_RULES[rule](planes, grid_height, grid_width)
+    return rearrange(resized, "1 width row column -> row column width").to(positions.dtype)
+
+
+def rotary_angles(
+    grid_height: int, grid_width: int, head_width: int, base: float, device: torch.device | None = None
+) -> torch.Tensor:
+    """By how much each pair of features of a patch's query or key is turned, as DINOv3 does it.
+
+    Siméoni et al. 2025, "DINOv3", section 3.2; rotary positions: Su et al. 2021, "RoFormer". A patch's centre lies in
+    [-1, 1] along each side of the grid, whatever its size, so that any grid is a trained one.
+
+    Args:
+        grid_height, grid_width: of the patches.
+        head_width: features of a head; a multiple of 4: half of the pairs are turned by the row, half by the column.
+        base: ratio of the longest to the shortest period, nearly.
+
+    Returns:
+        ``"(row column) pair"`` in radians, ``head_width / 2`` pairs, those of the row first.
+    """
+    periods = base ** (torch.arange(head_width // 4, dtype=torch.float32, device=device) * 4 / head_width)
+    rows, columns = (
+        2 * (torch.arange(count, dtype=torch.float32, device=device) + 0.5) / count - 1
+        for count in (grid_height, grid_width)
+    )
+    by_row = repeat(rows, "row -> row column 1", column=grid_width)
+    by_column = repeat(columns, "column -> row column 1", row=grid_height)
+    angles = 2 * math.pi * torch.stack([by_row / periods, by_column / periods], 2)
+    return rearrange(angles, "row column side pair -> (row column) (side pair)")
+
+
+def rotate(tokens: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+    """Turn the patches of queries or keys; prefix tokens, which come first, stay.
+
+    Args:
+        tokens: ``"... token dim"``; a pair is one feature of the first half of dim and the same of the second.
+        angles: ``"patch pair"``.
+    """
+    prefix_count = tokens.shape[-2] - len(angles)
+    first, second = tokens[..., prefix_count:, :].chunk(2, -1)
+    cosine, sine = angles.cos().to(tokens.dtype), angles.sin().to(tokens.dtype)
+    turned = torch.cat([first * cosine - second * sine, second * cosine + first * sine], -1)
+    return torch.cat([tokens[..., :prefix_count, :], turned], -2)
