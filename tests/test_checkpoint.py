@@ -401,11 +401,11 @@ def test_a_configuration_of_other_tensors_is_refused_before_they_are_built(
 # One door to every checkpoint.
 
 
-@pytest.mark.parametrize("source", ["vitviz-imagenet", "no/such/file.safetensors", "", "."])
+@pytest.mark.parametrize("source", ["vitviz-imagenet", "no/such/file.safetensors", "nowhere"])
 def test_an_unknown_checkpoint_is_refused_with_the_bundled_names(source: str) -> None:
     with pytest.raises(CheckpointError) as caught:
         load(source)
-    assert str(caught.value).startswith(f"{source!r}: neither a bundled checkpoint nor a file")
+    assert str(caught.value).startswith(f"{source!r}: neither a checkpoint's name nor a file")
     assert all(repr(name) in str(caught.value) for name in BUNDLED)
 
 

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import argparse
 import builtins
+import json
 import re
 import runpy
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import save_file
+from torch import nn
 
+from tests.hub_server import HubServer
 from vitviz import METHODS, Model, Style, TokenMap, analyze, load, save_checkpoint
 from vitviz.attribution.methods import Choice, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
 from vitviz.cli import _parser, main
@@ -24,6 +29,7 @@ from vitviz.training import loop
 from vitviz.training.config import Augmentation, TrainingConfig
 from vitviz.training.data import read_image_folder
 from vitviz.training.evaluate import evaluate
+from vitviz.weights import BUNDLED, FAMILIES, ZOO, NamedModel, read
 
 MakeModel = Callable[..., Model]
 Capture = pytest.CaptureFixture[str]
@@ -169,8 +175,8 @@ def test_every_parameter_has_an_option_that_reaches_the_function(
 ERRORS: dict[str, tuple[list[str], str]] = {
     "no image": (["attention", "gone.png"], "gone.png: no such file"),
     "no picture": (["attention", "{checkpoint}"], "small.safetensors: not an image"),
-    "no checkpoint": (["rollout", "{photo}", "--checkpoint", "vit-b"], "'vit-b': neither a bundled checkpoint nor"),
-    "no safetensors": (["rollout", "{photo}", "--checkpoint", "{photo}"], "my photo.png: not a safetensors file"),
+    "no checkpoint": (["rollout", "{photo}", "--checkpoint", "vit-b"], "'vit-b': neither a checkpoint's name nor"),
+    "no safetensors": (["rollout", "{photo}", "--checkpoint", "{photo}"], "my photo.png: it begins with"),
     "no such layer": (["attention", "{photo}", "--layer", "99"], "layer 99: this model has layers 0 to"),
     "no such head": (["attention", "{photo}", "--head", "-99"], "head -99: this model has heads 0 to"),
     "no such fusion": (["attention", "{photo}", "--head", "median"], "head 'median': expected a number from 0 to"),
@@ -187,6 +193,17 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "no such folder": (["attention", "{photo}", "-o", "gone/map.png"], "gone/map.png: cannot be written"),
     "no such format": (["attention", "{photo}", "-o", "{folder}/map.xyz"], "map.xyz: cannot be written"),
     "output a folder": (["attention", "{photo}", "-o", "{folder}"], "cannot be written"),
+    "no fact": (["rollout", "{photo}", "--fact", "heads"], "'heads': expected NAME=VALUE, such as heads=6"),
+    "no such fact": (["inspect", "{timm}", "--fact", "hats=3"], "hats = '3': of a checkpoint you can say heads"),
+    "no such value": (["inspect", "{timm}", "--fact", "pooling=max"], "pooling = 'max': expected"),
+    "no size": (["app", "--fact", "image_size=24x"], "image_size = '24x': expected a number"),
+    "no such family": (["inspect", "{timm}", "--family", "resnet"], "family 'resnet': expected 'dinov3'"),
+    "another family": (["attention", "{photo}", "--checkpoint", "{timm}", "--family", "clip"], "timm.safetensors: "),
+    "heads left open": (["inspect", "{timm}"], "say it with heads="),
+    "facts of vitviz's own": (["inspect", "{checkpoint}", "--fact", "heads=4"], "leave out heads"),
+    "nothing to inspect": (["inspect", "{folder}/gone"], "gone': neither a checkpoint's name nor a file or folder"),
+    "nothing in it": (["inspect", "{photo}"], "my photo.png: it begins with"),
+    "no classifier": (["evaluate", "{folder}", "--checkpoint", "{dino}"], "dino has no classifier"),
     "nothing to evaluate on": (["evaluate", "{folder}"], "no folder test/ or val/ or validation/ in it"),
     "nothing to train on": (["train", "{folder}", "{folder}/run"], "no folder test/ or val/"),
     "no training possible": (["train", "{folder}", "{folder}/run", "--heads", "5"], "expected a multiple of heads = 5"),
@@ -198,8 +215,9 @@ ERRORS: dict[str, tuple[list[str], str]] = {
 def test_an_error_is_one_line_and_leaves_no_file(
     photo: Path, checkpoint: Path, capsys: Capture, arguments: list[str], told: str
 ) -> None:
-    before = sorted(photo.parent.iterdir())
     names = {"photo": photo, "checkpoint": checkpoint, "folder": photo.parent}
+    names |= {"timm": write_timm(photo.parent), "dino": write_dino(photo.parent)}
+    before = sorted(photo.parent.iterdir())
     assert main([argument.format(**names) for argument in arguments]) == 2
     said = capsys.readouterr()
     assert said.out == ""
@@ -214,6 +232,8 @@ USAGE = [
     ([], "the following arguments are required: COMMAND"),
     (["draw"], "invalid choice: 'draw'"),
     (["attention"], "the following arguments are required: image"),
+    (["inspect"], "the following arguments are required: checkpoint"),
+    (["inspect", "a.pth", "--fact"], "argument --fact: expected one argument"),
     (["attention", "a.png", "--query", "2,x"], "argument --query: '2,x': expected ROW,COLUMN, both whole numbers"),
     (["attention", "a.png", "--query", "-1,0"], "--query"),
     (["attention", "a.png", "--layer", "last"], "argument --layer: invalid int value: 'last'"),
@@ -249,10 +269,10 @@ def test_the_process_ends_with_the_status(monkeypatch: pytest.MonkeyPatch, capsy
 
 
 def test_an_interrupt_is_told_without_a_traceback(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("vitviz.cli.load", interrupted)
+    monkeypatch.setattr("vitviz.cli.read", interrupted)
     assert main(["attention", "a.png"]) == 130
     assert capsys.readouterr().err == "\nvitviz: interrupted\n"
 
@@ -260,29 +280,328 @@ def test_an_interrupt_is_told_without_a_traceback(monkeypatch: pytest.MonkeyPatc
 # The app.
 
 
-def test_the_app_is_launched_where_it_is_told(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    launched = []
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Model, dict[str, object]]]:
+    """The app as it was started: with which model, and where."""
+    started = []
 
     class Demo:
+        def __init__(self, model: Model) -> None:
+            self.model = model
+
         def launch(self, **options: object) -> None:
-            launched.append(options)
+            if options["server_port"] == 7000:
+                raise OSError("Cannot find empty port in range: 7000-7000")
+            started.append((self.model, options))
 
     ui = type(sys)("vitviz.ui")
     ui.__dict__.update(build_demo=Demo, launch_options=lambda: {"ssr_mode": False})
     monkeypatch.setitem(sys.modules, "vitviz.ui", ui)
+    return started
+
+
+def test_the_app_is_launched_where_it_is_told(launched: list[tuple[Model, dict[str, object]]], capsys: Capture) -> None:
     assert main(["app"]) == 0
     assert main(["app", "--host", "0.0.0.0", "--port", "7999"]) == 0
-    assert launched == [
+    assert [options for _, options in launched] == [
         {"server_name": "127.0.0.1", "server_port": None, "ssr_mode": False},
         {"server_name": "0.0.0.0", "server_port": 7999, "ssr_mode": False},
     ]
+    assert [model.name for model, _ in launched] == [BUNDLED[0]] * 2
+    assert main(["app", "--port", "7000"]) == 2
+    assert capsys.readouterr().err == "vitviz: Cannot find empty port in range: 7000-7000\n"
 
-    def taken(self: Demo, **_: object) -> None:
-        raise OSError("Cannot find empty port in range: 7999-7999")
 
-    monkeypatch.setattr(Demo, "launch", taken)
-    assert main(["app", "--port", "7999"]) == 2
-    assert capsys.readouterr().err == "vitviz: Cannot find empty port in range: 7999-7999\n"
+def test_the_app_opens_with_the_checkpoint_that_it_is_told(
+    launched: list[tuple[Model, dict[str, object]]], tmp_path: Path, checkpoint: Path
+) -> None:
+    timm = write_timm(tmp_path)
+    assert main(["app", "--checkpoint", str(checkpoint)]) == 0
+    assert main(["app", "--checkpoint", str(timm), "--family", "timm", "--fact", "heads=2"]) == 0
+    assert [model.name for model, _ in launched] == ["small", "timm"]
+    assert launched[1][0].network.config.heads == 2
+    assert main(["app", "--checkpoint", str(tmp_path / "gone")]) == 2
+    assert len(launched) == 2
+
+
+# Checkpoints of others.
+
+
+def write_timm(folder: Path, size: tuple[int, int] = (32, 32)) -> Path:
+    """A checkpoint in timm's layout with random weights: 16 features an input for 2 classes, patches of 8."""
+    path = folder / "timm.safetensors"
+    save_file(timm_state(size), path)
+    return path
+
+
+def timm_state(size: tuple[int, int] = (32, 32), width: int = 48) -> dict[str, torch.Tensor]:
+    torch.manual_seed(0)
+    shapes: dict[str, nn.Module] = {
+        "patch_embed.proj": nn.Conv2d(3, width, 8),
+        "norm": nn.LayerNorm(width),
+        "head": nn.Linear(width, 2),
+    }
+    for layer in range(2):
+        parts = {"attn.qkv": (width, 3 * width), "attn.proj": (width, width)}
+        parts |= {"mlp.fc1": (width, 96), "mlp.fc2": (96, width)}
+        shapes |= {f"blocks.{layer}.{name}": nn.Linear(*sides) for name, sides in parts.items()}
+        shapes |= {f"blocks.{layer}.norm{number}": nn.LayerNorm(width) for number in (1, 2)}
+    state = {f"{name}.{part}": tensor for name, one in shapes.items() for part, tensor in one.state_dict().items()}
+    patches = (size[0] // 8) * (size[1] // 8)
+    state |= {"cls_token": torch.randn(1, 1, width), "pos_embed": torch.randn(1, patches + 1, width)}
+    return {name: tensor + torch.randn_like(tensor) * 0.2 for name, tensor in state.items()}
+
+
+def write_dino(folder: Path) -> Path:
+    """A checkpoint in DINO's own layout, as wide as its smallest."""
+    state = {key: tensor for key, tensor in timm_state(width=192).items() if not key.startswith("head.")}
+    path = folder / "dino.pth"
+    torch.save({"teacher": {f"backbone.{key}": tensor for key, tensor in state.items()}, "epoch": 3}, path)
+    return path
+
+
+def write_transformers(folder: Path) -> Path:
+    """A folder with a ViT in the layout of transformers and its configuration."""
+    state = timm_state()
+    names = {
+        "blocks.": "vit.encoder.layer.",
+        "norm1": "layernorm_before",
+        "norm2": "layernorm_after",
+        "attn.proj": "attention.output.dense",
+        "mlp.fc1": "intermediate.dense",
+        "mlp.fc2": "output.dense",
+        "head.": "classifier.",
+        "cls_token": "vit.embeddings.cls_token",
+        "pos_embed": "vit.embeddings.position_embeddings",
+        "patch_embed.proj": "vit.embeddings.patch_embeddings.projection",
+    }
+    renamed = {}
+    for key, tensor in state.items():
+        for name, other in names.items():
+            key = key.replace(name, other)
+        if "attn.qkv" in key:
+            for part, third in zip(("query", "key", "value"), tensor.chunk(3), strict=True):
+                renamed[key.replace("attn.qkv", f"attention.attention.{part}")] = third.clone()
+        else:
+            renamed[key.replace("norm.", "vit.layernorm.") if key.startswith("norm.") else key] = tensor
+    config = {"model_type": "vit", "hidden_size": 48, "num_attention_heads": 4, "num_hidden_layers": 2}
+    config |= {"intermediate_size": 96, "image_size": 32, "patch_size": 8, "id2label": {"0": "blue", "1": "red"}}
+    target = folder / "vit-folder"
+    target.mkdir()
+    save_file(renamed, target / "model.safetensors")
+    (target / "config.json").write_text(json.dumps(config))
+    return target
+
+
+WRITERS: dict[str, tuple[Callable[[Path], Path], list[str]]] = {
+    "timm": (write_timm, ["--fact", "heads=4"]),
+    "DINO": (write_dino, []),
+    "transformers": (write_transformers, []),
+}
+FOREIGN = pytest.mark.parametrize(("write", "options"), WRITERS.values(), ids=WRITERS)
+
+
+def facts_of(options: list[str]) -> dict[str, int]:
+    return {"heads": 4} if options else {}
+
+
+@FOREIGN
+def test_inspect_says_everything_and_how_it_is_known(
+    write: Callable[[Path], Path], options: list[str], tmp_path: Path, capsys: Capture
+) -> None:
+    path = write(tmp_path)
+    assert main(["inspect", str(path), *options]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    check_table(said.out, read(path, **facts_of(options)))
+
+
+def test_inspect_reads_vitvizs_own_format_too(checkpoint: Path, capsys: Capture) -> None:
+    for source in (str(checkpoint), BUNDLED[0]):
+        assert main(["inspect", source]) == 0
+        check_table(capsys.readouterr().out, read(source))
+
+
+def check_table(shown: str, reading: Any) -> None:
+    """Each line begins every column where the others do; put together again, the cells are the checks."""
+    lines = shown.splitlines()
+    assert all(len(line) <= 100 and line == line.rstrip() for line in lines)
+    assert lines[0] == f"{reading.model.name}: {reading.model.parameters:,} parameters"
+    assert "has its place, and the right shape." in lines[-1]
+    header, *table = lines[2:-2]
+    columns = [header.index(title) for title in ("fact", "value", "how it is known")]
+    assert columns[0] == 0
+    rows: list[list[str]] = []
+    for line in table:
+        ends = [*columns[1:], len(line)]
+        cells = [line[start:end] for start, end in zip(columns, ends, strict=True)]
+        assert all(cell == "" or cell[0] != " " for cell in cells if cell.strip()), line
+        if cells[0].strip():
+            rows.append([cell.strip() for cell in cells])
+        else:
+            rows[-1] = [f"{before} {cell.strip()}".strip() for before, cell in zip(rows[-1], cells, strict=True)]
+    expected = [[check.fact, check.value, check.source] for check in reading.checks if check.fact != "not needed"]
+    assert rows[: len(expected)] == expected
+    assert {row[2] for row in rows[len(expected) :]} == set(reading.ignored.values())
+
+
+def test_keys_that_are_not_needed_are_told_by_their_reason(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "mae.pth"
+    state = timm_state() | {f"decoder_blocks.{number}.weight": torch.zeros(2) for number in range(60)}
+    torch.save(state, path)
+    assert main(["inspect", str(path), "--fact", "heads=4"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("decoder_blocks") == 2
+    assert "and 58 more" in " ".join(shown.split())
+    assert shown.count("not needed") == 1
+    assert "Every other tensor of the file" in shown
+
+
+def test_a_long_value_goes_on_in_its_own_column(capsys: Capture, tmp_path: Path) -> None:
+    folder = write_transformers(tmp_path)
+    preprocessor: dict[str, object] = {"image_processor_type": "ViTImageProcessor", "size": 32}
+    preprocessor |= {"image_mean": [0.481, 0.458, 0.408], "image_std": [0.269, 0.261, 0.276]}
+    (folder / "preprocessor_config.json").write_text(json.dumps(preprocessor))
+    assert main(["inspect", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    check_table(shown, read(folder))
+    lines = shown.splitlines()
+    at = next(index for index, line in enumerate(lines) if line.startswith("preprocessing"))
+    assert lines[at + 1].startswith(" " * lines[2].index("value"))
+
+
+def test_facts_and_family_reach_the_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    path = write_timm(tmp_path, size=(24, 48))
+    assert main(["inspect", str(path), "--fact", "heads=4"]) == 2, "18 patches are no square"
+    assert "say image_size=(height, width)" in capsys.readouterr().err
+    assert main(["inspect", str(path), "--fact", "heads=4", "--fact", "image_size=24x48", "--family", "timm"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "heads 4 said" in shown
+    assert "grid 3×6 patches" in shown
+    given = []
+
+    def spy(source: str, **options: object) -> object:
+        given.append((source, {name: value for name, value in options.items() if name != "report"}))
+        return read(source, **options)
+
+    monkeypatch.setattr("vitviz.cli.read", spy)
+    typed = ["--family", "timm", "--fact", "heads=4", "--fact", "image_size=24x48", "--fact", "norm_epsilon=1e-5"]
+    assert main(["inspect", str(path), *typed, "--fact", "pooling=mean", "--fact", "heads=2"]) == 0
+    told = {"family": "timm", "heads": 2, "image_size": (24, 48), "norm_epsilon": 1e-5, "pooling": "mean"}
+    assert given == [(str(path), told)]
+
+
+@FOREIGN
+def test_a_method_runs_on_a_checkpoint_of_others(
+    write: Callable[[Path], Path], options: list[str], photo: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    path, output = write(tmp_path), photo.with_name("map.png")
+    arguments = ["attention", str(photo), "--checkpoint", str(path), *options, "-o", str(output), "--query", "1,2"]
+    assert main(arguments) == 0
+    heatmap = analyze(photo, load(path, **facts_of(options))).attention(query=(1, 2))
+    assert same_pixels(output, heatmap.overlay(mark=(1, 2)))
+    assert capsys.readouterr().out == f"{heatmap.description}\nwritten to {output}\n"
+
+
+def test_a_checkpoint_of_others_is_evaluated(colours: Path, tmp_path: Path, capsys: Capture) -> None:
+    path = write_transformers(tmp_path)
+    model = load(path)
+    assert model.labels == ("blue", "red")
+    assert main(["evaluate", str(colours), "--checkpoint", str(path)]) == 0
+    expected = evaluate(
+        model.network, model.preprocessing, read_image_folder(colours, "test", model.preprocessing, 8, 8)
+    )
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[-1] == f"top-1 accuracy {expected.top1:.2%} of 8 images, cross-entropy {expected.loss:.3f}"
+    assert main(["evaluate", str(colours), "--checkpoint", str(write_timm(tmp_path)), "--fact", "heads=4"]) == 2
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert "images: classes blue, red; timm knows class 0, class 1, in this order" in told
+
+
+# Names.
+
+
+def test_models_lists_every_name_under_its_family(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    there = {model.repository for number, model in enumerate(ZOO.values()) if number % 3 == 0}
+    assert there
+    monkeypatch.setattr("vitviz.cli.is_cached", there.__contains__)
+    assert main(["models"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    lines = shown.out.splitlines()
+    assert all(len(line) <= 100 and line == line.rstrip() for line in lines)
+    headings = [line for line in lines if line and not line.startswith(" ")]
+    assert headings == [*dict.fromkeys(model.family for model in ZOO.values()), "Bundled"]
+    heading, listed = "", {}
+    for at, line in enumerate(lines):
+        heading = line if line and not line.startswith(" ") else heading
+        entry = re.match(r"  (\S+) {2,}(.*)$", line)
+        if entry:
+            listed[entry[1]] = (heading, entry[2], lines[at + 1].strip() if at + 1 < len(lines) else "")
+    assert list(listed) == [*ZOO, BUNDLED[0]]
+    for name, model in ZOO.items():
+        heading, described, source = listed[name]
+        cost = "downloaded" if model.repository in there else f"{model.megabytes:,.0f} MB to download"
+        assert heading == model.family
+        assert described == f"{model.title}, {model.input_size} pixels, {model.licence}, {cost}"
+        assert source == f"hf:{model.repository}"
+    said = " ".join(shown.out.split())
+    for family, sentence in {(model.family, model.known_for) for model in ZOO.values()}:
+        assert sentence in said.split(family, 1)[1]
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    """A hub with the checkpoint ``small-one``."""
+    with HubServer() as server:
+        server.use(monkeypatch, tmp_path / "home")
+        (tmp_path / "made").mkdir()
+        files = {"model.safetensors": write_timm(tmp_path / "made").read_bytes()}
+        server.add("someone/small", files, lfs=("model.safetensors",))
+        entry = NamedModel("small-one", "Z", "ViT", "someone/small", 2.0, "mit", 32, "Small.", facts={"heads": 4})
+        monkeypatch.setitem(ZOO, "small-one", entry)
+        yield server
+    huggingface_hub.close_session()
+
+
+def test_what_models_says_of_the_cache_is_so(
+    server: HubServer, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    assert main(["models"]) == 0
+    assert re.search(r"small-one +ViT, 32 pixels, mit, 2 MB to download", capsys.readouterr().out)
+    load("small-one")
+    assert main(["models"]) == 0
+    assert re.search(r"small-one +ViT, 32 pixels, mit, downloaded", capsys.readouterr().out)
+
+
+def test_the_bar_of_a_download_does_not_stand_in_what_is_printed(
+    server: HubServer, photo: Path, capsys: Capture
+) -> None:
+    output = photo.with_name("map.png")
+    arguments = ["attention", str(photo), "--checkpoint", "small-one", "-o", str(output)]
+    assert main(arguments) == 0
+    first = capsys.readouterr()
+    heatmap = analyze(photo, load("small-one")).attention()
+    assert first.out == f"{heatmap.description}\nwritten to {output}\n"
+    assert "someone/small: 100%" in first.err
+    assert first.err.endswith("\n"), "what comes next begins on a line of its own"
+    assert main(arguments) == 0
+    again = capsys.readouterr()
+    assert (again.out, again.err) == (first.out, ""), "nothing is downloaded twice"
+
+
+def test_a_download_that_fails_ends_with_one_line(server: HubServer, photo: Path, capsys: Capture) -> None:
+    server.fault(404, "GET model.safetensors")
+    assert main(["inspect", "small-one"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.splitlines()[-1].startswith("vitviz: someone/small: ")
+    assert "Traceback" not in said.err
+
+
+def test_an_unknown_name_is_answered_with_near_ones(capsys: Capture) -> None:
+    assert main(["inspect", "dino_vits61"]) == 2
+    assert "did you mean 'dino_vits16'" in capsys.readouterr().err
 
 
 # Evaluation and training.
@@ -408,7 +727,7 @@ def test_every_setting_of_a_run_has_an_option_that_reaches_it(monkeypatch: pytes
         assert given.pop() == (Path("images"), tmp_path, config)
 
 
-@pytest.mark.parametrize(("command", "missing"), [("train", "tensorboard"), ("train", "tqdm"), ("evaluate", "tqdm")])
+@pytest.mark.parametrize(("command", "missing"), [("train", "tensorboard")])
 def test_a_missing_extra_is_told_with_the_line_that_installs_it(
     command: str, missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
@@ -445,7 +764,16 @@ COMMANDS = list(parsers())
 
 
 def test_there_is_a_command_for_every_method() -> None:
-    assert set(COMMANDS) == {"", *METHODS, "app", "evaluate", "train"}
+    assert set(COMMANDS) == {"", *METHODS, "models", "inspect", "app", "evaluate", "train"}
+
+
+@pytest.mark.parametrize("command", [*METHODS, "inspect", "app", "evaluate"])
+def test_every_command_that_opens_a_checkpoint_takes_any(command: str) -> None:
+    actions = {action.dest: action for action in parsers()[command]._actions}
+    assert {"checkpoint", "family", "facts"} <= actions.keys()
+    assert all(family.name in str(actions["family"].help) for family in FAMILIES)
+    if command != "inspect":
+        assert actions["checkpoint"].default == BUNDLED[0]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

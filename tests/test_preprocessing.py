@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -31,9 +32,10 @@ def situations(count: int, seed: int) -> list[tuple[str, Image.Image, Preprocess
         fit = ("crop", "squash", "native")[index // 2 % 3]
         patch = PATCHES[index % len(PATCHES)]
         rows, columns = (int(side) for side in random.integers(1, 9, 2))
-        preprocessing = Preprocessing(
-            rows * patch[0], columns * patch[1], (0.5,) * 3, (0.5,) * 3, fit, float(random.choice([1, 0.9, 0.875]))
-        )
+        height, width, fraction = rows * patch[0], columns * patch[1], float(random.choice([1, 0.9, 0.875]))
+        preprocessing = Preprocessing(height, width, (0.5,) * 3, (0.5,) * 3, fit, fraction, squash_fraction=fraction)
+        if index % 4 > 1:
+            preprocessing = replace(preprocessing, rounding="transformers")
         found.append((fit, Image.new("RGB", size), preprocessing, patch))
     return found
 
@@ -221,6 +223,29 @@ def test_squash_and_native_show_the_whole_image_resized_once() -> None:
     assert geometry.box == (0, 0, 90, 50)
 
 
+@pytest.mark.parametrize("rounding", ["torchvision", "transformers"])
+def test_squash_may_keep_a_part_from_the_middle_of_the_stretched_image(rounding: str) -> None:
+    preprocessing = Preprocessing(28, 56, (0.5,) * 3, (0.5,) * 3, "squash", squash_fraction=0.8, rounding=rounding)
+    image = noise(90, 50, 0)
+    seen, geometry = preprocessing.fit_image(image, 14, 14)
+    # Of the 7 rows that are left over, half is rounded to 4, or down to 3.
+    top = 4 if rounding == "torchvision" else 3
+    stretched = image.resize((70, 35), Image.Resampling.BICUBIC)
+    assert np.array_equal(seen, stretched.crop((7, top, 63, top + 28)))
+    assert geometry.box == pytest.approx((7 * 90 / 70, top * 50 / 35, 63 * 90 / 70, (top + 28) * 50 / 35))
+
+
+@pytest.mark.parametrize("size", [(451, 300), (300, 451), (97, 131), (31, 33)])
+def test_transformers_begins_its_crop_at_the_pixel_above(size: tuple[int, int]) -> None:
+    preprocessing = Preprocessing(56, 56, (0.5,) * 3, (0.5,) * 3, "crop", 0.875, rounding="transformers")
+    image = noise(*size, 0)
+    short, long = sorted(size)
+    resized = (64, int(64 * long / short)) if image.width < image.height else (int(64 * long / short), 64)
+    left, top = (resized[0] - 56) // 2, (resized[1] - 56) // 2
+    expected = image.resize(resized, Image.Resampling.BICUBIC).crop((left, top, left + 56, top + 56))
+    assert np.array_equal(preprocessing.fit_image(image, 8, 8)[0], expected)
+
+
 @pytest.mark.parametrize("size", [(400, 100), (100, 400), (180, 101)])
 def test_crop_to_an_oblong_input_fills_it_from_the_middle(size: tuple[int, int]) -> None:
     preprocessing = Preprocessing(32, 64, (0.5,) * 3, (0.5,) * 3, "crop")
@@ -282,6 +307,21 @@ def test_native_keeps_the_aspect_at_about_the_trained_area_in_whole_patches(patc
         scale = math.sqrt(224 * 224 / (width * height))
         assert abs(seen.width - width * scale) <= patch[1] / 2 + 1e-9
         assert abs(seen.height - height * scale) <= patch[0] / 2 + 1e-9
+
+
+@pytest.mark.parametrize("patch", PATCHES)
+def test_native_as_in_transformers_has_as_many_patches_as_fit(patch: tuple[int, int]) -> None:
+    preprocessing = Preprocessing(224, 224, (0.5,) * 3, (0.5,) * 3, "native", rounding="transformers")
+    trained = (224 // patch[0]) * (224 // patch[1])
+    for width, height in ((640, 480), (480, 640), (1000, 250), (37, 41), (1, 1), (9000, 2), (224, 224)):
+        seen, _ = preprocessing.fit_image(Image.new("RGB", (width, height)), *patch)
+        rows, columns = seen.height // patch[0], seen.width // patch[1]
+        assert (seen.height, seen.width) == (rows * patch[0], columns * patch[1])
+        assert 1 <= rows * columns <= trained
+        # The picture one per cent larger has too many; the search for the scale ends at a hundred.
+        scale = 1.01 * min(rows * patch[0] / height, columns * patch[1] / width)
+        larger = math.ceil(height * scale / patch[0]) * math.ceil(width * scale / patch[1])
+        assert larger > trained or scale > 100
 
 
 def test_native_with_a_patch_larger_than_the_trained_size_is_one_patch() -> None:
@@ -356,7 +396,8 @@ def test_a_one_channel_model_gets_the_luminance(fit: str) -> None:
 
 
 def test_preprocessing_survives_json() -> None:
-    for preprocessing in (IMAGENET, Preprocessing(8, 8, (0.5,), (1,), "native")):
+    naflex = Preprocessing(8, 8, (0.5,), (1,), "native", squash_fraction=0.5, rounding="transformers")
+    for preprocessing in (IMAGENET, naflex):
         again = Preprocessing.from_dict(json.loads(json.dumps(preprocessing.to_dict())))
         assert again == preprocessing
         assert hash(again) == hash(preprocessing)
@@ -367,7 +408,7 @@ def test_from_dict_needs_only_the_fields_without_default() -> None:
     assert Preprocessing.from_dict(values) == Preprocessing(8, 8, (0.5,), (0.5,), "crop", 1.0, "bicubic")
 
 
-FIELDS = "height, width, mean, std, fit, crop_fraction, interpolation"
+FIELDS = "height, width, mean, std, fit, crop_fraction, interpolation, squash_fraction, rounding"
 
 
 @pytest.mark.parametrize(
@@ -393,6 +434,10 @@ FIELDS = "height, width, mean, std, fit, crop_fraction, interpolation"
         ({"crop_fraction": 1.2}, r"crop_fraction = 1.2: expected a number in \(0, 1\]"),
         ({"crop_fraction": math.nan}, "crop_fraction = nan"),
         ({"crop_fraction": "all"}, "crop_fraction = 'all'"),
+        ({"squash_fraction": 0}, r"squash_fraction = 0: expected a number in \(0, 1\]"),
+        ({"squash_fraction": 1.2}, r"squash_fraction = 1.2: expected a number in \(0, 1\]"),
+        ({"rounding": "timm"}, "rounding 'timm': expected 'torchvision' or 'transformers'"),
+        ({"rounding": {}}, "rounding {}: expected 'torchvision'"),
         ({"interpolation": "cubic"}, "interpolation 'cubic': expected 'nearest', 'bilinear', 'bicubic' or 'lanczos'"),
         ({"interpolation": {}}, "interpolation {}: expected 'nearest'"),
     ],

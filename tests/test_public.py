@@ -82,8 +82,10 @@ def test_every_error_is_a_vitviz_error() -> None:
 
 # What an import loads.
 
-STEPS = ("vitviz.attribution", "vitviz, vitviz.cli", "vitviz.figures")
-# Neither can be imported in the process below: torch takes tqdm where it finds it, which would hide that vitviz does.
+STEPS = ("vitviz.attribution", "vitviz, vitviz.cli", "vitviz.figures", "huggingface_hub, vitviz.weights.hub_client")
+HEAVY = {"gradio", "matplotlib", "huggingface_hub"}
+# Cannot be imported in the process below before the hub's client is: torch takes tqdm where it finds it, which would
+# hide that vitviz does.
 ABSENT = ("tqdm", "tensorboard")
 
 
@@ -93,6 +95,8 @@ def loaded() -> dict[str, set[str]]:
     lines = ["import json, sys", "loaded = {}"]
     lines += [f"sys.modules[{name!r}] = None" for name in ABSENT]
     for step in STEPS:
+        if "huggingface_hub" in step:
+            lines += ["del sys.modules['tqdm']"]
         lines += [f"import {step}", f"loaded[{step!r}] = sorted({{name.partition('.')[0] for name in sys.modules}})"]
     lines += ["print(json.dumps(loaded))"]
     done = subprocess.run(
@@ -102,18 +106,21 @@ def loaded() -> dict[str, set[str]]:
     return {step: set(names) for step, names in json.loads(done.stdout).items()}
 
 
-def test_importing_the_methods_loads_neither_gradio_nor_matplotlib(loaded: dict[str, set[str]]) -> None:
+def test_importing_the_methods_loads_nothing_heavy(loaded: dict[str, set[str]]) -> None:
     assert {"vitviz", "torch"} <= loaded["vitviz.attribution"]
-    assert not loaded["vitviz.attribution"] & {"gradio", "matplotlib"}
+    assert not loaded["vitviz.attribution"] & HEAVY
 
 
-def test_importing_vitviz_loads_nothing_that_only_the_app_or_a_training_needs(loaded: dict[str, set[str]]) -> None:
+def test_importing_vitviz_loads_nothing_that_only_the_app_a_download_or_a_training_needs(
+    loaded: dict[str, set[str]],
+) -> None:
     # That tqdm and tensorboard are not asked for is said by the process itself, which has none.
-    assert not loaded["vitviz, vitviz.cli"] & {"gradio", "matplotlib"}
+    assert not loaded["vitviz, vitviz.cli"] & HEAVY
 
 
 def test_the_tests_above_can_fail(loaded: dict[str, set[str]]) -> None:
-    assert "matplotlib" in loaded["vitviz.figures"]
+    assert loaded["vitviz.figures"] & HEAVY == {"matplotlib"}
+    assert "huggingface_hub" in loaded[STEPS[-1]]
 
 
 # What it needs.
@@ -144,10 +151,15 @@ def listed(lines: list[str]) -> set[str]:
 REQUIREMENTS = listed((ROOT / "requirements.txt").read_text().splitlines())
 
 
-def train_extra() -> set[str]:
-    found = re.search(r"^train = \[\n(.*?)^\]", (ROOT / "pyproject.toml").read_text(), re.MULTILINE | re.DOTALL)
+def in_pyproject(name: str) -> list[str]:
+    """The strings of a list in pyproject.toml."""
+    found = re.search(rf"^{name} = \[\n(.*?)^\]", (ROOT / "pyproject.toml").read_text(), re.MULTILINE | re.DOTALL)
     assert found is not None
-    return listed(re.findall(r'"(.*?)"', found[1]))
+    return re.findall(r'^ *"(.*?)"', found[1], re.MULTILINE)
+
+
+def extra(name: str) -> set[str]:
+    return listed(in_pyproject(name))
 
 
 def test_everything_that_runs_is_in_the_requirements_and_nothing_else() -> None:
@@ -155,13 +167,36 @@ def test_everything_that_runs_is_in_the_requirements_and_nothing_else() -> None:
 
 
 def test_training_needs_its_extra_only() -> None:
-    extra = train_extra()
-    assert {"tensorboard", "tqdm"} <= extra
-    assert third_party(TRAINING) <= REQUIREMENTS | extra
+    assert extra("train") == {"tensorboard", "torch"}
+    assert third_party(TRAINING) <= REQUIREMENTS | extra("train")
     # tensorboard is imported by torch's writer, not by its own name.
     source = "".join(path.read_text() for path in TRAINING)
     assert "from torch.utils.tensorboard import" in source
-    assert "tqdm" in third_party(TRAINING)
+
+
+# The packages that vitviz is compared with, by the names they are imported by.
+COMPARED = {
+    "open_clip": "open_clip_torch",
+    "timm": "timm",
+    "torchvision": "torchvision",
+    "transformers": "transformers",
+    "vit_pytorch": "vit-pytorch",
+}
+
+
+def test_what_vitviz_is_compared_with_only_its_tests_need() -> None:
+    assert set(COMPARED.values()) <= extra("test")
+    assert not third_party(MODULES) & COMPARED.keys()
+    assert imported(ROOT / "tests" / "reference_packages.py") >= COMPARED.keys()
+
+
+def test_every_package_and_every_file_of_data_is_installed() -> None:
+    folders = {path.parent.relative_to(ROOT) for path in MODULES}
+    data = {path.parent.relative_to(ROOT) for path in (ROOT / "vitviz" / "weights" / "data").iterdir()}
+    outside = {"vitviz.assets", "vitviz.checkpoints"}
+    expected = {".".join(folder.parts) for folder in folders | data}
+    assert set(in_pyproject("packages")) == expected | outside
+    assert '"vitviz.weights.data" = ["*"]' in (ROOT / "pyproject.toml").read_text()
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))

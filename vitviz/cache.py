@@ -1,16 +1,18 @@
-"""Analyses kept for a while, within a bound of bytes, and handed out only to who made them."""
+"""Analyses and models kept for a while, within a bound of bytes. Safe between threads."""
 
 from __future__ import annotations
 
 import secrets
 import threading
 from collections import OrderedDict
+from collections.abc import Callable, Hashable
 
 from vitviz.analysis import Analysis
+from vitviz.weights import Model
 
 
 class AnalysisCache:
-    """The analyses used last, by unguessable ids; the oldest leave when the bound is reached. Safe between threads.
+    """The analyses used last, by unguessable ids; the oldest leave when the bound is reached.
 
     Args:
         max_bytes: most that is held, by each analysis's own count; at least the newest is always kept.
@@ -41,3 +43,63 @@ class AnalysisCache:
             if key in self._held:
                 self._held.move_to_end(key)
             return self._held.get(key)
+
+    def drop(self, model: Model) -> None:
+        """Let go of every analysis by a model, which else would keep it in memory."""
+        with self._lock:
+            for key in [key for key, analysis in self._held.items() if analysis.model is model]:
+                self._bytes -= self._held.pop(key).nbytes
+
+
+class ModelCache:
+    """The models used last; the oldest leave when the bound is reached, and are opened again when asked for.
+
+    Args:
+        max_bytes: most that is held, by the models' own count; at least the newest is always kept.
+        leaving: told of every model that leaves.
+    """
+
+    def __init__(self, max_bytes: int, leaving: Callable[[Model], None]) -> None:
+        self.max_bytes = max_bytes
+        self.leaving = leaving
+        self._held: OrderedDict[Hashable, Model] = OrderedDict()
+        self._opening: dict[Hashable, threading.Event] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def get(self, key: Hashable, open_model: Callable[[], Model]) -> Model:
+        """The model of a key, opened where it is not there; by one thread, while others wait for it.
+
+        Where it cannot be opened, the thread that tried gets the error, and the next one tries for itself.
+        """
+        while True:
+            with self._lock:
+                if key in self._held:
+                    self._held.move_to_end(key)
+                    return self._held[key]
+                opened = self._opening.get(key)
+                if opened is None:
+                    opened = self._opening[key] = threading.Event()
+                    break
+            opened.wait()
+        gone: list[Model] = []
+        try:
+            model = open_model()
+            with self._lock:
+                self._held[key] = model
+                gone = self._make_room()
+        finally:
+            with self._lock:
+                del self._opening[key]
+            opened.set()
+        for left in gone:
+            self.leaving(left)
+        return model
+
+    def _make_room(self) -> list[Model]:
+        gone = []
+        while sum(model.nbytes for model in self._held.values()) > self.max_bytes and len(self._held) > 1:
+            gone.append(self._held.popitem(last=False)[1])
+        return gone

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, fields
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,11 @@ from vitviz.layout import Query
 from vitviz.preprocessing import FITS
 from vitviz.trace import HEAD_FUSIONS
 from vitviz.training.config import Augmentation, TrainingConfig
-from vitviz.weights import BUNDLED, load
+from vitviz.weights import BUNDLED, FACTS, FAMILIES, ZOO, Model, Progress, Reading, is_cached, parse_facts, read
+from vitviz.weights.checkpoint import listed
+
+# Of a line on the terminal.
+WIDTH = 100
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,14 +46,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "vitviz", description="See what a Vision Transformer attends to, on your own image."
-    )
+    description = "See what a Vision Transformer attends to, on your own image."
+    parser = argparse.ArgumentParser("vitviz", description=description)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for method in METHODS.values():
         _add_method(commands, method)
 
+    listed = commands.add_parser("models", help="list the checkpoints that have a name")
+    listed.set_defaults(run=_run_models)
+
+    inspected = commands.add_parser("inspect", help="say what a checkpoint is, and how that is known")
+    _add_checkpoint(inspected, "checkpoint")
+    inspected.set_defaults(run=_run_inspect)
+
     app = commands.add_parser("app", help="start the app in the browser")
+    _add_checkpoint(app)
     app.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     app.add_argument("--port", type=int, default=None, help="port to listen on (default: the first free from 7860)")
     app.set_defaults(run=_run_app)
@@ -65,8 +78,22 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--checkpoint", default=BUNDLED[0], help="a bundled name or a file (default: %(default)s)")
+def _add_checkpoint(parser: argparse.ArgumentParser, argument: str = "--checkpoint") -> None:
+    known = "a name (see vitviz models), hf:OWNER/NAME, or a file or folder"
+    if argument.startswith("-"):
+        parser.add_argument(argument, default=BUNDLED[0], help=f"{known} (default: %(default)s)")
+    else:
+        parser.add_argument(argument, help=known)
+    names = ", ".join(family.name for family in FAMILIES)
+    parser.add_argument("--family", default=None, help=f"where the checkpoint's keys do not tell: {names}")
+    parser.add_argument(
+        "--fact",
+        dest="facts",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help=f"what the checkpoint leaves open, such as heads=6: {', '.join(FACTS)}",
+    )
 
 
 def _add_method(commands: Any, method: Method) -> None:
@@ -97,10 +124,8 @@ def _argument(parameter: Parameter) -> dict[str, Any]:
             bounds = f"{parameter.minimum:g} to {parameter.maximum:g}, default: {parameter.default:g}"
             return {"type": float, "help": f"{parameter.help} ({bounds})"}
         case LayerNumber():
-            return {
-                "type": int,
-                "help": f"{parameter.help}; from 0, or from the end as -1 (default: {parameter.default})",
-            }
+            counted = f"from 0, or from the end as -1 (default: {parameter.default})"
+            return {"type": int, "help": f"{parameter.help}; {counted}"}
         case HeadNumber():
             counted = f"counted from 0, or {', '.join(HEAD_FUSIONS)}; default: {parameter.default}"
             return {"type": _head, "help": f"{parameter.help} ({counted})"}
@@ -141,6 +166,8 @@ def _run_method(
     image: str,
     output: Path | None,
     checkpoint: str,
+    family: str | None,
+    facts: list[str],
     fit: str | None,
     colormap: str,
     opacity: float,
@@ -149,7 +176,7 @@ def _run_method(
     **parameters: Any,
 ) -> None:
     style = Style(colormap, opacity, smooth, grid)
-    heatmap = analyze(image, load(checkpoint), fit).map(method, **parameters)
+    heatmap = analyze(image, _load(checkpoint, family, facts), fit).map(method, **parameters)
     output = output or Path(image).with_suffix(f".{method}.png")
     query = parameters.get("query")
     try:
@@ -159,21 +186,88 @@ def _run_method(
     print(f"{heatmap.description}\nwritten to {output}")
 
 
-def _run_app(host: str, port: int | None) -> None:
+def _run_models() -> None:
+    family = known_for = ""
+    for model in ZOO.values():
+        if model.family != family:
+            print(f"\n{model.family}")
+        # What several of a family have in common is said once.
+        if (model.family, model.known_for) != (family, known_for):
+            print(textwrap.fill(model.known_for, WIDTH, initial_indent="  ", subsequent_indent="  "))
+        family, known_for = model.family, model.known_for
+        cost = "downloaded" if is_cached(model.repository) else f"{model.megabytes:,.0f} MB to download"
+        print(f"  {model.name:<24} {model.title}, {model.input_size} pixels, {model.licence}, {cost}")
+        print(f"  {'':<24} hf:{model.repository}")
+    print(f"\nBundled\n  {BUNDLED[0]:<24} ViT trained on CIFAR-10 by vitviz, 32 pixels")
+
+
+def _run_inspect(checkpoint: str, family: str | None, facts: list[str]) -> None:
+    reading = _read(checkpoint, family, facts)
+    # Of what is not needed there may be hundreds of keys, and few reasons.
+    needless: dict[str, list[str]] = {}
+    for key, reason in reading.ignored.items():
+        needless.setdefault(reason, []).append(key)
+    rows = [(check.fact, check.value, check.source) for check in reading.checks if check.fact != "not needed"]
+    rows += [("not needed", listed(keys, 2), reason) for reason, keys in needless.items()]
+    print(f"{reading.model.name}: {reading.model.parameters:,} parameters\n")
+    _print_table([("fact", "value", "how it is known"), *rows])
+    print(f"\nEvery {'other ' * bool(needless)}tensor of the file has its place, and the right shape.")
+
+
+def _print_table(rows: Sequence[tuple[str, str, str]]) -> None:
+    """Three columns; what does not fit goes on in the next line."""
+    first = max(len(row[0]) for row in rows)
+    second = min(max(len(row[1]) for row in rows), 41)
+    widths = (first, second, WIDTH - first - second - 4)
+    for row in rows:
+        cells = [textwrap.wrap(cell, width, break_on_hyphens=False) for cell, width in zip(row, widths, strict=True)]
+        for fact, value, source in zip_longest(*cells, fillvalue=""):
+            print(f"{fact:<{first}}  {value:<{second}}  {source}".rstrip())
+
+
+def _read(checkpoint: str, family: str | None, facts: list[str]) -> Reading:
+    """A checkpoint, with a bar on the terminal while it is downloaded."""
+    from tqdm import tqdm
+
+    bar: Any = None
+
+    def show(progress: Progress) -> None:
+        nonlocal bar
+        if bar is None:
+            bar = tqdm(total=progress.total, desc=progress.repository, unit="B", unit_scale=True, initial=progress.done)
+        bar.update(progress.done - bar.n)
+
+    try:
+        return read(checkpoint, family=family, report=show, **parse_facts(facts))
+    finally:
+        if bar is not None:
+            bar.close()
+
+
+def _load(checkpoint: str, family: str | None, facts: list[str]) -> Model:
+    return _read(checkpoint, family, facts).model
+
+
+def _run_app(host: str, port: int | None, checkpoint: str, family: str | None, facts: list[str]) -> None:
+    model = _load(checkpoint, family, facts)
+    # Takes seconds, which nobody should wait to be told of a wrong name.
     from vitviz.ui import build_demo, launch_options
 
-    build_demo().launch(server_name=host, server_port=port, **launch_options())
+    build_demo(model).launch(server_name=host, server_port=port, **launch_options())
 
 
-def _run_evaluate(images: Path, checkpoint: str) -> None:
+def _run_evaluate(images: Path, checkpoint: str, family: str | None, facts: list[str]) -> None:
     with _extra("train"):
         from vitviz.training.data import read_image_folder
         from vitviz.training.evaluate import evaluate
-    model = load(checkpoint)
+    model = _load(checkpoint, family, facts)
     config = model.network.config
+    if not model.labels:
+        raise ConfigError(f"{model.name} has no classifier, so it has no accuracy")
     data = read_image_folder(images, "test", model.preprocessing, config.patch_height, config.patch_width)
     if data.labels != model.labels:
-        raise DataError(f"{images}: classes {', '.join(data.labels)}; {model.name} knows {', '.join(model.labels)}")
+        known = listed(model.labels, 10)
+        raise DataError(f"{images}: classes {listed(data.labels, 10)}; {model.name} knows {known}, in this order")
     accuracy = evaluate(model.network, model.preprocessing, data)
     for label, part in accuracy.per_class.items():
         print(f"{label:>16}  {part:.1%}")

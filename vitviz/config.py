@@ -17,7 +17,7 @@ SIZES = (
 )
 SWITCHES = (
     *("cls_token", "distillation_token", "qkv_bias", "query_key_norm"),
-    *("patch_norms", "pre_norm", "gated_mlp"),
+    *("patch_norms", "pre_norm", "gated_mlp", "rotary"),
 )
 FINAL_NORMS = ("before pooling", "after pooling", "none")
 
@@ -49,7 +49,7 @@ class ViTConfig:
         patch_norms: whether patches are normalised before and after their embedding.
         pre_norm: whether tokens are normalised before the first layer.
         position_rule: a name in :data:`vitviz.positions.POSITION_RULES`: how positions are carried to another grid.
-        rotary_base: for rotary positions in every layer, in place of learned ones, the base of their periods.
+        rotary: whether queries and keys are turned by their place, in every layer, instead of learned positions.
         representation_width: features of a tanh layer between pooling and classifier; 0 for none.
         projection_width: features of a linear projection after pooling, without bias; 0 for none.
 
@@ -82,7 +82,7 @@ class ViTConfig:
     patch_norms: bool = False
     pre_norm: bool = False
     position_rule: str = "bicubic antialiased"
-    rotary_base: float | None = None
+    rotary: bool = False
     representation_width: int = 0
     projection_width: int = 0
 
@@ -96,7 +96,7 @@ class ViTConfig:
         for name in SWITCHES:
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"{name} = {getattr(self, name)!r}: expected True or False")
-        for name in ("norm_epsilon", "attention_scale", "rotary_base"):
+        for name in ("norm_epsilon", "attention_scale"):
             number, optional = getattr(self, name), name != "norm_epsilon"
             if not (optional and number is None) and not _is_positive(number):
                 raise ConfigError(f"{name} = {number!r}: expected a finite number above 0{' or None' * optional}")
@@ -114,7 +114,7 @@ class ViTConfig:
                     f"pooling = {self.pooling!r} needs {token}_token = True; "
                     f"without a {token.upper() if token == 'cls' else token} token, pool by 'mean'"
                 )
-        if self.rotary_base is not None and self.head_width % 4:
+        if self.rotary and self.head_width % 4:
             raise ConfigError(f"head_width = {self.head_width}: rotary positions need a multiple of 4")
         if self.pooling == "attention" and self.width % self.heads:
             raise ConfigError(f"width = {self.width}: attention pooling needs a multiple of heads = {self.heads}")

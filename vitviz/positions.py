@@ -80,25 +80,26 @@ def resize_positions(
     return rearrange(resized, "1 width row column -> row column width").to(positions.dtype)
 
 
-def rotary_angles(
-    grid_height: int, grid_width: int, head_width: int, base: float, device: torch.device | None = None
-) -> torch.Tensor:
+def rotary_periods(head_width: int, base: float = 100.0) -> torch.Tensor:
+    """Periods of rotary positions, ``"head_width / 4"``, from 1 to nearly the base in geometric steps."""
+    return base ** (torch.arange(head_width // 4, dtype=torch.float32) * 4 / head_width)
+
+
+def rotary_angles(grid_height: int, grid_width: int, periods: torch.Tensor) -> torch.Tensor:
     """By how much each pair of features of a patch's query or key is turned, as DINOv3 does it.
 
-    Siméoni et al. 2025, "DINOv3", section 3.2; rotary positions: Su et al. 2021, "RoFormer". A patch's centre lies in
-    [-1, 1] along each side of the grid, whatever its size, so that any grid is a trained one.
+    Siméoni et al. 2025, "DINOv3"; rotary positions: Su et al. 2021, "RoFormer". A patch's centre lies in [-1, 1] along
+    each side of the grid, whatever its size, so that any grid is a trained one.
 
     Args:
         grid_height, grid_width: of the patches.
-        head_width: features of a head; a multiple of 4: half of the pairs are turned by the row, half by the column.
-        base: ratio of the longest to the shortest period, nearly.
+        periods: in units of half a side of the grid; there are as many pairs turned by the row as by the column.
 
     Returns:
-        ``"(row column) pair"`` in radians, ``head_width / 2`` pairs, those of the row first.
+        ``"(row column) pair"`` in radians, twice as many pairs as periods, those of the row first.
     """
-    periods = base ** (torch.arange(head_width // 4, dtype=torch.float32, device=device) * 4 / head_width)
     rows, columns = (
-        2 * (torch.arange(count, dtype=torch.float32, device=device) + 0.5) / count - 1
+        2 * (torch.arange(count, dtype=periods.dtype, device=periods.device) + 0.5) / count - 1
         for count in (grid_height, grid_width)
     )
     by_row = repeat(rows, "row -> row column 1", column=grid_width)

@@ -25,7 +25,7 @@ from vitviz.config import ViTConfig
 from vitviz.errors import ConfigError, ImageError
 from vitviz.layout import TokenLayout
 from vitviz.pooling import POOLINGS
-from vitviz.positions import resize_positions, rotary_angles, rotate
+from vitviz.positions import resize_positions, rotary_angles, rotary_periods, rotate
 from vitviz.trace import AttentionTrace, attention_weights
 
 
@@ -160,7 +160,7 @@ class VisionTransformer(nn.Module):
     - ``patch_embedding`` is one linear map of the pixels ``"(channel patch_height patch_width)"``: a convolution's
       kernel is the same numbers, unflattened (:func:`linear_from_convolution`);
     - ``prefix_tokens`` ``"prefix width"``, their positions already added;
-    - ``positions`` ``"grid_height grid_width width"`` of the trained grid, where they are learned.
+    - ``positions`` ``"grid_height grid_width width"`` of the trained grid, or the ``periods`` of rotary ones.
 
     Where ``config.patch_norms`` is set, ``patch_norms`` holds the norms before and after the patch embedding; its
     other optional parts are ``pre_norm``, ``pooler`` (attention pooling), ``representation`` and ``projection``.
@@ -178,7 +178,9 @@ class VisionTransformer(nn.Module):
         self.patch_embedding = nn.Linear(pixels, width)
         self.patch_norms = _either(config.patch_norms, lambda: nn.ModuleList([make_norm(pixels), make_norm(width)]))
         self.prefix_tokens = nn.Parameter(torch.empty(trained.prefix_count, width))
-        if config.rotary_base is None:
+        if config.rotary:
+            self.periods = nn.Parameter(rotary_periods(config.head_width), requires_grad=False)
+        else:
             self.positions = nn.Parameter(torch.empty(trained.grid_height, trained.grid_width, width))
         self.pre_norm = _either(config.pre_norm, lambda: make_norm(width))
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.depth))
@@ -194,7 +196,7 @@ class VisionTransformer(nn.Module):
             bool(config.projection_width), lambda: nn.Linear(represented, config.projection_width, bias=False)
         )
         self.classifier = _either(bool(config.classes), lambda: nn.Linear(config.features, config.classes))
-        for parameter in (self.prefix_tokens, *([self.positions] if config.rotary_base is None else [])):
+        for parameter in (self.prefix_tokens, *([] if config.rotary else [self.positions])):
             nn.init.trunc_normal_(parameter, std=0.02)
 
     @property
@@ -299,7 +301,7 @@ class VisionTransformer(nn.Module):
             patches = self.patch_norms[1](self.patch_embedding(self.patch_norms[0](patches)))
         else:
             patches = self.patch_embedding(patches)
-        if config.rotary_base is None:
+        if not config.rotary:
             patches = patches + resize_positions(
                 self.positions, layout.grid_height, layout.grid_width, config.position_rule
             )
@@ -319,10 +321,9 @@ class VisionTransformer(nn.Module):
         return self.classifier(self.projection(self.representation(pooled)))
 
     def _angles(self, layout: TokenLayout) -> torch.Tensor | None:
-        base = self.config.rotary_base
-        if base is None:
+        if not self.config.rotary:
             return None
-        return rotary_angles(layout.grid_height, layout.grid_width, self.config.head_width, base, self.device)
+        return rotary_angles(layout.grid_height, layout.grid_width, self.periods)
 
 
 def linear_from_convolution(kernel: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
@@ -12,39 +13,89 @@ from vitviz.layout import PATCHES, Query, TokenLayout
 from vitviz.trace import HEAD_FUSIONS
 
 
+def _of_the_model(control: Any, preprocess: Callable[[Any], Any], payload: Any) -> Any:
+    """What a control says whose choices belong to the model.
+
+    When another model is chosen, a page may still send what the control said of the one before: then the control's own
+    value counts, which the page is about to show.
+    """
+    try:
+        return preprocess(payload)
+    except gr.Error:
+        return control.value
+
+
+class LayerSlider(gr.Slider):
+    """A layer of the model."""
+
+    # Drawn by the browser code of the class it is made from.
+    is_template = True
+
+    def preprocess(self, payload: Any) -> Any:
+        return _of_the_model(self, super().preprocess, payload)
+
+
+class HeadRadio(gr.Radio):
+    """A head of the model, or a fusion of all."""
+
+    is_template = True
+
+    def preprocess(self, payload: Any) -> Any:
+        return _of_the_model(self, super().preprocess, payload)
+
+
+class TokenMenu(gr.Dropdown):
+    """A token of the model."""
+
+    is_template = True
+
+    def preprocess(self, payload: Any) -> Any:
+        return _of_the_model(self, super().preprocess, payload)
+
+
 def control(parameter: Parameter, config: ViTConfig) -> gr.components.Component:
     """The control of one parameter, for a model of this configuration."""
+    shared = {"label": parameter.title, **_options(parameter, config)}
     match parameter:
         case Choice():
-            options = [(title, title) for title, _ in parameter.options]
-            shown = next(title for title, value in parameter.options if value == parameter.default)
-            return gr.Radio(options, value=shown, label=parameter.title, info=parameter.help)
+            return gr.Radio(info=parameter.help, **shared)
+        case HeadNumber():
+            return HeadRadio(info=parameter.help, **shared)
         case Number():
-            return gr.Slider(
-                parameter.minimum,
-                parameter.maximum,
-                value=parameter.default,
-                step=parameter.step,
-                label=parameter.title,
-                info=parameter.help,
-                buttons=[],
-            )
+            return gr.Slider(info=parameter.help, buttons=[], **shared)
         case LayerNumber():
-            layer = parameter.default % config.depth + 1
-            return gr.Slider(
-                1, config.depth, value=layer, step=1, label=parameter.title, info=parameter.help, buttons=[]
-            )
+            return LayerSlider(info=parameter.help, buttons=[], **shared)
+        case TokenQuery():
+            return TokenMenu(info="click a patch in the picture, or choose", **shared)
+
+
+def control_update(parameter: Parameter, config: ViTConfig) -> dict[str, Any]:
+    """What changes in the control of a parameter when a model of this configuration is chosen; it starts anew."""
+    return gr.update(**_options(parameter, config))
+
+
+def _options(parameter: Parameter, config: ViTConfig) -> dict[str, Any]:
+    """What a control offers, and what it shows first."""
+    match parameter:
+        case Choice():
+            shown = next(title for title, value in parameter.options if value == parameter.default)
+            return {"choices": [(title, title) for title, _ in parameter.options], "value": shown}
+        case Number():
+            bounds = {"minimum": parameter.minimum, "maximum": parameter.maximum, "step": parameter.step}
+            return {**bounds, "value": parameter.default}
+        case LayerNumber():
+            return {
+                "minimum": 1,
+                "maximum": config.depth,
+                "step": 1,
+                "value": parameter.default % config.depth + 1,
+            }
         case HeadNumber():
             heads = [*HEAD_FUSIONS, *(str(head + 1) for head in range(config.heads))]
-            return gr.Radio(heads, value=parameter.default, label=parameter.title, info=parameter.help)
+            return {"choices": heads, "value": parameter.default}
         case TokenQuery():
             trained = config.layout(config.image_height, config.image_width)
-            return gr.Dropdown(
-                token_choices(trained),
-                value=token_value(trained.reader),
-                label=parameter.title,
-                info="click a patch in the picture, or choose",
-            )
+            return {"choices": token_choices(trained), "value": token_value(trained.reader)}
 
 
 def value(parameter: Parameter, shown: Any) -> Any:

@@ -3,29 +3,47 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gradio as gr
 
 from vitviz.errors import VitvizError
-from vitviz.ui.panels import ControlPanel, default_settings, model_card
+from vitviz.layout import TokenLayout
+from vitviz.ui.models import OWN, START, ModelChoice, ModelPicker
+from vitviz.ui.panels import ControlPanel, default_settings, model_aside, model_card
 from vitviz.ui.photo import PhotoInput, Preview, Upload
 from vitviz.ui.workbench import Workbench
-from vitviz.weights import Model, load, resources
+from vitviz.weights import Model, Progress, load, resources
 
 EXAMPLES = ("chelsea.jpg", "rocket.jpg", "coffee.jpg", "astronaut.jpg")
 KEPT_SECONDS = 12 * 3600
+# Of a checkpoint; pictures have a bound of their own.
+MAX_FILE = "2gb"
+# Gradio hands its own to a handler with this default.
+PROGRESS = gr.Progress()
 TITLE = """# vitviz
 What a Vision Transformer attends to, on your own picture. **Click any patch** to see what it looks at."""
 EMPTY = "Drop a picture on the left, paste one, take one with the camera, or choose an example."
 
 
+class Seen(NamedTuple):
+    """What the page shows the analysis of: a model, a picture, and how the one was brought to the other."""
+
+    choice: ModelChoice
+    path: str
+    fit: str
+
+
+NOTHING = Seen(START, "", "")
+
+
 def build_demo(model: Model | None = None) -> gr.Blocks:
-    """The app for one model, with an example already analysed. Launch it with :func:`launch_options`.
+    """The app, with an example already analysed. Launch it with :func:`launch_options`.
 
     Args:
-        model: the bundled checkpoint where it is not given.
+        model: with which the page opens; the bundled checkpoint where it is not given.
 
     Raises:
         CheckpointError: the bundled checkpoint cannot be loaded.
@@ -45,7 +63,7 @@ def launch_options() -> dict[str, Any]:
         font_mono=("ui-monospace", "monospace"),
     )
     css = Path(__file__).with_name("style.css").read_text()
-    return {"theme": theme, "css": css, "ssr_mode": False, "max_file_size": "64mb", "footer_links": []}
+    return {"theme": theme, "css": css, "ssr_mode": False, "max_file_size": MAX_FILE, "footer_links": []}
 
 
 class Page:
@@ -54,16 +72,23 @@ class Page:
     def __init__(self, bench: Workbench) -> None:
         self.bench = bench
         first = resources("assets") / EXAMPLES[0]
-        settings = default_settings(bench.model)
-        key, analysis = bench.analyze(Upload(first, first.name), settings.fit)
+        settings = default_settings(bench.start)
+        key, analysis = bench.analyze(bench.start, Upload(first, first.name), settings.fit)
         shown = bench.picture(analysis, settings)
         cells, sheet_layout = bench.sheet(analysis, settings)
 
         self.key = gr.State(key)
+        self.seen = gr.State(Seen(START, str(first), settings.fit))
+        self.drawn = gr.State((key, settings))
+        self.choice = gr.State(START)
+        self.wanted = gr.State(START)
         self.sheet_layout = gr.State(sheet_layout)
         gr.Markdown(TITLE, elem_classes="vv-title")
         with gr.Row(equal_height=False):
-            with gr.Column(scale=2, min_width=250):
+            with gr.Column(scale=3, min_width=290):
+                self.picker = ModelPicker(bench.start)
+                with gr.Accordion("Your own checkpoint", open=False):
+                    self.picker.render_own()
                 self.photo = PhotoInput(
                     str(first),
                     label="Picture",
@@ -84,10 +109,9 @@ class Page:
                     show_heading=False,
                     elem_id="vv-predictions",
                 )
-                if bench.model.labels:
-                    gr.Markdown(f"This model knows only: {', '.join(bench.model.labels)}.", elem_classes="vv-aside")
+                self.aside = gr.Markdown(model_aside(bench.start), elem_classes="vv-aside", elem_id="vv-aside")
                 with gr.Accordion("About this model", open=False):
-                    gr.Markdown(model_card(bench.model))
+                    self.card = gr.Markdown(model_card(bench.start), elem_id="vv-card")
             with gr.Column(scale=5, min_width=320):
                 self.notice = gr.Markdown(visible=False, elem_id="vv-notice")
                 self.canvas = gr.Image(
@@ -102,7 +126,7 @@ class Page:
                 self.legend = gr.HTML(shown.legend, elem_id="vv-legend")
                 self.caption = gr.Markdown(shown.caption, elem_id="vv-caption")
             with gr.Column(scale=4, min_width=320):
-                self.panel = ControlPanel(bench.model)
+                self.panel = ControlPanel(bench.start)
                 with gr.Accordion("All layers × heads", open=True):
                     self.sheet = gr.Image(
                         cells,
@@ -117,73 +141,165 @@ class Page:
         self._connect()
 
     def _connect(self) -> None:
-        panel, told = self.panel, [self.key, self.photo, *self.panel.components]
-        drawn = [self.key, self.canvas, self.caption, self.legend, self.notice]
+        panel, picker = self.panel, self.picker
+        told = [self.key, self.choice, self.photo, *panel.components]
+        drawn = [self.key, self.drawn, self.canvas, self.caption, self.legend, self.notice]
         tiled = [self.sheet, self.sheet_layout]
         private: dict[str, Any] = {"api_visibility": "private"}
         quick: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "always_last", "concurrency_limit": 4}
 
-        analysed = gr.on(
-            [self.photo.change, panel.fit.change],
-            self._analyze,
-            [self.photo, *panel.components],
-            [self.key, self.photo, panel.token, self.predictions, *drawn[1:]],
-            show_progress="minimal",
-            show_progress_on=self.canvas,
-            trigger_mode="always_last",
-            concurrency_limit=1,
-            concurrency_id="model",
+        heavy: dict[str, Any] = {"show_progress": "minimal", "show_progress_on": self.canvas, "concurrency_limit": 1}
+        heavy |= {"concurrency_id": "model", **private}
+        of_picture = [self.seen, panel.token, self.predictions, *drawn]
+        for event in (self.photo.change, panel.fit.change):
+            inputs = [self.seen, self.choice, self.photo, *panel.components]
+            analysed = event(self._analyze, inputs, [self.photo, *of_picture], trigger_mode="always_last", **heavy)
+            analysed.then(self._settle, [self.drawn, *told], drawn[:-1], **quick, **private)
+            analysed.then(self._tile, told, tiled, **quick, **private)
+
+        opening: dict[str, Any] = {
+            "show_progress": "full",
+            "show_progress_on": self.canvas,
+            "trigger_mode": "once",
+            "concurrency_limit": 2,
+            "concurrency_id": "open",
+        }
+        opened = [self.wanted, picker.menu, self.notice]
+        picker.menu.input(self._open_named, [self.choice, picker.menu], opened, **opening, **private)
+        gr.on(
+            [picker.open.click, picker.hub.submit, picker.facts.submit],
+            self._open_own,
+            [self.choice, picker.files, picker.hub, picker.facts],
+            opened,
+            **opening,
             **private,
         )
-        analysed.then(self._tile, told, tiled, **quick, **private)
-        gr.on([part.change for part in panel.drawing], self._draw, told, drawn, **quick, **private)
+        # Not after each of these: a menu tells of one choice more than once.
+        switched = self.wanted.change(
+            self._show_model,
+            [self.wanted, *told],
+            [self.wanted, self.choice, picker.menu, self.aside, self.card, *panel.of_the_model, *of_picture],
+            **heavy,
+        )
+
+        switched.then(self._settle, [self.drawn, *told], drawn[:-1], **quick, **private)
+        switched.then(self._tile, told, tiled, **quick, **private)
+
+        moved = [part.change for part in panel.drawing]
+        gr.on(moved, self._draw, [self.drawn, *told], drawn, **quick, **private)
         gr.on([part.change for part in panel.tiling], self._tile, told, tiled, **quick, **private)
         self.canvas.select(self._pick, told, [panel.token, self.notice], **quick, **private)
         self.sheet.select(
             self._choose_cell, [self.sheet_layout], [panel.method, panel.layer, panel.head], **quick, **private
         )
 
-    def _analyze(self, upload: Upload | None, *values: Any) -> tuple[Any, ...]:
+    def _open_named(self, choice: ModelChoice, name: str, progress: Any = PROGRESS) -> tuple[Any, ...]:
+        return self._open(choice, lambda: choice if name == OWN else ModelChoice(name), progress)
+
+    def _open_own(
+        self,
+        choice: ModelChoice,
+        files: list[str] | None,
+        hub: str,
+        facts: str,
+        progress: Any = PROGRESS,
+    ) -> tuple[Any, ...]:
+        return self._open(choice, lambda: self.picker.own(files, hub, facts), progress)
+
+    def _open(self, choice: ModelChoice, chosen: Callable[[], ModelChoice], progress: Any) -> tuple[Any, ...]:
+        """Open a model; what was there before stays where it cannot be opened."""
+
+        def report(state: Progress) -> None:
+            progress((state.done, state.total), desc=f"Downloading {state.repository}", unit="bytes")
+
+        try:
+            wanted = chosen()
+            progress(0, desc="Opening the model")
+            self.bench.model(wanted, report)
+        except VitvizError as error:
+            menu = self.picker.shown(choice, self.bench.model(choice))
+            return choice, menu, _notice(f"{error}. Below is still the model before.")
+        return wanted, gr.skip(), gr.update(visible=False)
+
+    def _show_model(
+        self, wanted: ModelChoice, key: str, choice: ModelChoice, upload: Upload | None, *values: Any
+    ) -> tuple[Any, ...]:
+        skipped = tuple(gr.skip() for _ in range(len(self.panel.of_the_model) + 10))
+        if wanted == choice:
+            return wanted, choice, gr.skip(), *skipped, gr.skip()
+        try:
+            model = self.bench.model(wanted)
+            updates, settings = self.panel.for_model(model, self.panel.read(values))
+            menu = self.picker.shown(wanted, model)
+            said = [wanted, wanted, menu, model_aside(model), model_card(model), *updates]
+            if upload is None:
+                tokens, _ = self.panel.token_menu(_trained(model), settings)
+                return *said, NOTHING, tokens, None, "", None, None, EMPTY, "", gr.update(visible=False)
+            key, analysis = self.bench.analyze(model, upload, settings.fit)
+            tokens, settings = self.panel.token_menu(analysis.trace.layout, settings)
+            shown = self.bench.picture(analysis, settings)
+        except VitvizError as error:
+            menu = self.picker.shown(choice, self.bench.model(choice))
+            return choice, choice, menu, *skipped, _notice(f"{error}. Below is still the model before.")
+        predictions, hidden = self.bench.predictions(analysis), gr.update(visible=False)
+        seen = Seen(wanted, str(upload.path), settings.fit)
+        picture = shown.overlay, shown.caption, shown.legend, hidden
+        return *said, seen, tokens, predictions, key, (key, settings), *picture
+
+    def _analyze(self, seen: Seen, choice: ModelChoice, upload: Upload | None, *values: Any) -> tuple[Any, ...]:
         if upload is None:
-            return "", gr.skip(), gr.skip(), None, None, EMPTY, "", gr.update(visible=False)
+            return gr.skip(), NOTHING, gr.skip(), None, "", None, None, EMPTY, "", gr.update(visible=False)
+        wanted = Seen(choice, str(upload.path), self.panel.fit_of(values))
+        # A page tells of one change more than once, and of those that it was told to make itself.
+        if wanted == seen:
+            return tuple(gr.skip() for _ in range(10))
         try:
             settings = self.panel.read(values)
-            key, analysis = self.bench.analyze(upload, settings.fit)
+            key, analysis = self.bench.analyze(self.bench.model(choice), upload, settings.fit)
             menu, settings = self.panel.token_menu(analysis.trace.layout, settings)
             shown = self.bench.picture(analysis, settings)
         except VitvizError as error:
-            return *(gr.skip() for _ in range(7)), _notice(f"{error}. Below is still the picture before.")
+            return *(gr.skip() for _ in range(9)), _notice(f"{error}. Below is still the picture before.")
         preview = gr.skip() if upload.shown else Preview(analysis.prepared.image, upload)
         predictions, hidden = self.bench.predictions(analysis), gr.update(visible=False)
-        return key, preview, menu, predictions, shown.overlay, shown.caption, shown.legend, hidden
+        picture = shown.overlay, shown.caption, shown.legend, hidden
+        return preview, wanted, menu, predictions, key, (key, settings), *picture
 
-    def _draw(self, key: str, upload: Upload | None, *values: Any) -> tuple[Any, ...]:
+    def _draw(self, drawn: Any, key: str, choice: ModelChoice, upload: Upload | None, *values: Any) -> tuple[Any, ...]:
         if upload is None:
-            return tuple(gr.skip() for _ in range(5))
+            return tuple(gr.skip() for _ in range(6))
         try:
             settings = self.panel.read(values)
-            key, analysis = self.bench.recall(key, upload, settings.fit)
+            if drawn == (key, settings):
+                return *(gr.skip() for _ in range(5)), gr.update(visible=False)
+            key, analysis = self.bench.recall(key, choice, upload, settings.fit)
             shown = self.bench.picture(analysis, settings)
         except VitvizError as error:
-            return key, gr.skip(), gr.skip(), gr.skip(), _notice(error)
-        return key, shown.overlay, shown.caption, shown.legend, gr.update(visible=False)
+            return key, *(gr.skip() for _ in range(4)), _notice(error)
+        return key, (key, settings), shown.overlay, shown.caption, shown.legend, gr.update(visible=False)
 
-    def _tile(self, key: str, upload: Upload | None, *values: Any) -> tuple[Any, ...]:
+    def _settle(self, *told: Any) -> tuple[Any, ...]:
+        """Draw what the controls say now, where they have moved while the model ran."""
+        return self._draw(*told)[:-1]
+
+    def _tile(self, key: str, choice: ModelChoice, upload: Upload | None, *values: Any) -> tuple[Any, ...]:
         if upload is None:
             return None, None
         try:
             settings = self.panel.read(values)
-            _, analysis = self.bench.recall(key, upload, settings.fit)
+            _, analysis = self.bench.recall(key, choice, upload, settings.fit)
             return self.bench.sheet(analysis, settings)
         except VitvizError:
             # The drawing of the picture says what is wrong; the sheet stays as it was.
             return gr.skip(), gr.skip()
 
-    def _pick(self, event: gr.SelectData, key: str, upload: Upload | None, *values: Any) -> tuple[Any, ...]:
+    def _pick(
+        self, event: gr.SelectData, key: str, choice: ModelChoice, upload: Upload | None, *values: Any
+    ) -> tuple[Any, ...]:
         if upload is None:
             return gr.skip(), gr.skip()
         try:
-            _, analysis = self.bench.recall(key, upload, self.panel.read(values).fit)
+            _, analysis = self.bench.recall(key, choice, upload, self.panel.read(values).fit)
         except VitvizError as error:
             return gr.skip(), _notice(error)
         patch = self.bench.patch_at(analysis, *event.index)
@@ -196,6 +312,11 @@ class Page:
         if cell is None:
             return gr.skip(), gr.skip(), gr.skip()
         return "attention", cell[0] + 1, str(cell[1] + 1)
+
+
+def _trained(model: Model) -> TokenLayout:
+    config = model.network.config
+    return config.layout(config.image_height, config.image_width)
 
 
 def _notice(message: object) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,13 +10,15 @@ from typing import Any
 import gradio as gr
 
 from vitviz.attribution import METHODS
-from vitviz.attribution.methods import TokenQuery
+from vitviz.attribution.methods import HeadNumber, LayerNumber, Parameter, TokenQuery
 from vitviz.errors import QueryError
 from vitviz.heatmaps import COLORMAPS, Style
 from vitviz.layout import Query, TokenLayout
-from vitviz.ui.controls import control, token_choices, token_value, value
-from vitviz.weights import Model
+from vitviz.ui.controls import control, control_update, token_choices, token_value, value
+from vitviz.weights import Model, describe
 
+# Of more classes, the page names the first few.
+MOST_LABELS = 20
 FITS = (
     ("whole picture, stretched", "squash"),
     ("centre, cropped", "crop"),
@@ -51,17 +54,17 @@ def default_settings(model: Model) -> Settings:
 
 
 class ControlPanel:
-    """The controls of one model, in the order in which ``components`` lists and :meth:`read` reads them."""
+    """The controls, made for the model of the start; :meth:`read` reads them in the order of ``components``."""
 
     def __init__(self, model: Model) -> None:
-        self.config = model.network.config
+        config = model.network.config
         self.method = gr.Radio(
             [(method.title, name) for name, method in METHODS.items()],
             value="attention",
             label="Map",
             elem_id="vv-method",
         )
-        self.token = control(_token_parameter(), self.config)
+        self.token = control(_token_parameter(), config)
         self.token.elem_id = "vv-token"
         self.controls: dict[tuple[str, str], Any] = {}
         self.groups: dict[str, gr.Column] = {}
@@ -72,7 +75,7 @@ class ControlPanel:
                     if isinstance(parameter, TokenQuery):
                         self.controls[name, parameter.name] = self.token
                     else:
-                        made = control(parameter, self.config)
+                        made = control(parameter, config)
                         made.elem_id = f"vv-{name}-{parameter.name}"
                         self.controls[name, parameter.name] = made
         with gr.Accordion("Look", open=False):
@@ -141,6 +144,42 @@ class ControlPanel:
         )
         return Settings(said[id(self.method)], parameters, said[id(self.fit)], style, said[id(self.shared_scale)])
 
+    @property
+    def of_the_model(self) -> list[Any]:
+        """What offers other choices for another model, the token menu aside."""
+        return [self.fit, *(self.controls[key] for key in self._of_the_model())]
+
+    def for_model(self, model: Model, settings: Settings) -> tuple[list[dict[str, Any]], Settings]:
+        """Updates of ``of_the_model`` for another model, and the settings as far as they mean the same there."""
+        config = model.network.config
+        updates = [
+            gr.update(value=model.preprocessing.fit),
+            *(control_update(parameter, config) for parameter in self._of_the_model().values()),
+        ]
+        reader = config.layout(config.image_height, config.image_width).reader
+
+        def start(method: str, part: Parameter) -> Any:
+            if isinstance(part, TokenQuery):
+                return reader
+            return part.default if _is_of_the_model(part) else settings.parameters[method][part.name]
+
+        parameters = {
+            name: {part.name: start(name, part) for part in method.parameters} for name, method in METHODS.items()
+        }
+        return updates, replace(settings, parameters=parameters, fit=model.preprocessing.fit)
+
+    def _of_the_model(self) -> dict[tuple[str, str], Parameter]:
+        return {
+            (name, parameter.name): parameter
+            for name, method in METHODS.items()
+            for parameter in method.parameters
+            if _is_of_the_model(parameter) and not isinstance(parameter, TokenQuery)
+        }
+
+    def fit_of(self, values: Sequence[Any]) -> Any:
+        """The fit among these values of ``components``."""
+        return values[self.components.index(self.fit)]
+
     def token_menu(self, layout: TokenLayout, settings: Settings) -> tuple[dict[str, Any], Settings]:
         """The token menu for an image's layout, and the settings with a token that the layout has."""
         query = settings.parameters["attention"]["query"]
@@ -165,19 +204,34 @@ _SILENT: dict[str, Any] = {"show_progress": "hidden", "queue": False, "api_visib
 
 def model_card(model: Model) -> str:
     """What the page says about a model, in Markdown."""
-    config = model.network.config
-    layout = config.layout(config.image_height, config.image_width)
-    tokens = f"{', '.join(layout.prefix) or 'none'}; {layout.grid_height}×{layout.grid_width} patches"
-    facts = {
-        "layers × heads": f"{config.depth} × {config.heads}",
-        "tokens": f"prefix: {tokens} of {config.patch_height}×{config.patch_width} pixels",
-        "input": f"{config.image_height}×{config.image_width} pixels",
-        "pooling": config.pooling,
-        "parameters": f"{model.parameters:,}",
-        **model.card,
-        "knows only": ", ".join(model.labels),
-    }
-    return f"**{model.name}**\n\n" + "\n".join(f"- {name}: {fact}" for name, fact in facts.items())
+    facts = {check.fact: check.value for check in describe(model.network.config)}
+    facts |= {"parameters": f"{model.parameters:,}", **model.card}
+    lines = "\n".join(f"- {name}: {_plain(fact)}" for name, fact in facts.items())
+    return f"**{_plain(model.name)}**\n\n{lines}"
+
+
+def model_aside(model: Model) -> str:
+    """What a reader of its predictions has to know, in Markdown."""
+    count = len(model.labels)
+    if not count:
+        return "This model has no classifier: it gives features, not predictions."
+    if count > MOST_LABELS:
+        return f"This model knows {count:,} classes: {_plain(', '.join(_first(model.labels)))}, … and no others."
+    return f"This model knows only: {_plain(', '.join(model.labels))}."
+
+
+def _first(labels: tuple[str, ...]) -> list[str]:
+    """The first few classes, of names with synonyms the first."""
+    return [label.partition(",")[0] for label in labels[:6]]
+
+
+def _plain(text: str) -> str:
+    """Text to the letter in Markdown, whatever a checkpoint calls its classes."""
+    return re.sub(r"([\\`*_{}\[\]<>#|~])", r"\\\1", text)
+
+
+def _is_of_the_model(parameter: Parameter) -> bool:
+    return isinstance(parameter, LayerNumber | HeadNumber | TokenQuery)
 
 
 def _token_parameter() -> TokenQuery:

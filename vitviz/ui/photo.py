@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import gradio as gr
 from gradio.image_utils import decode_base64_to_file
@@ -41,10 +40,8 @@ class PhotoInput(gr.Image):
     # Drawn by the browser code of the class it is made from.
     is_template = True
 
-    @cached_property
-    def _previewed(self) -> OrderedDict[str, Upload]:
-        """Uploads by the path of their preview. No constructor: Gradio reads the options of the page from its own."""
-        return OrderedDict()
+    # Uploads by the path of their preview. Of the class: Gradio makes a new instance whenever it updates one.
+    _previewed: ClassVar[OrderedDict[str, Upload]] = OrderedDict()
 
     def preprocess(self, payload: Any) -> Any:
         if payload is None:

@@ -1,23 +1,26 @@
-"""What stands behind the page: the model, the analyses of all visitors, and the pictures made from them."""
+"""What stands behind the page: the models, the analyses of all visitors, and the pictures made from them."""
 
 from __future__ import annotations
 
 import html
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from PIL import Image
 
 from vitviz.analysis import Analysis, analyze
 from vitviz.attribution import METHODS
-from vitviz.cache import AnalysisCache
+from vitviz.cache import AnalysisCache, ModelCache
 from vitviz.figures import SheetLayout, sheet
 from vitviz.heatmaps import Heatmap, Style, colour_table
 from vitviz.images import open_image
+from vitviz.ui.models import START, ModelChoice, open_choice
 from vitviz.ui.panels import Settings
 from vitviz.ui.photo import Upload
-from vitviz.weights import Model
+from vitviz.weights import Model, Progress
 
 CACHE_BYTES = 512 * 2**20
+MODEL_BYTES = 3 * 2**30
 CANVAS_SIDE = 900
 
 
@@ -31,33 +34,53 @@ class Picture:
 
 
 class Workbench:
-    """One model for everybody; every visitor's analyses under their own ids."""
+    """The models for everybody; every visitor's analyses under their own ids.
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
+    Args:
+        start: the model with which the page opens.
+    """
+
+    def __init__(self, start: Model) -> None:
+        self.start = start
         self.cache = AnalysisCache(CACHE_BYTES)
+        self.models = ModelCache(MODEL_BYTES, leaving=self.cache.drop)
 
-    def analyze(self, upload: Upload, fit: str) -> tuple[str, Analysis]:
-        """Run the model; returns the id under which the analysis is kept.
+    def model(self, choice: ModelChoice, report: Callable[[Progress], None] | None = None) -> Model:
+        """The model that a visitor chose, opened where it is not in memory.
 
         Raises:
-            ImageError: the upload cannot be opened; the message names it as the user does.
+            CheckpointError: it cannot be opened.
         """
-        analysis = analyze(open_image(upload.path, upload.name), self.model, fit)
+        if choice == START:
+            return self.start
+        return self.models.get(choice, lambda: open_choice(choice, report))
+
+    def analyze(self, model: Model, upload: Upload, fit: str) -> tuple[str, Analysis]:
+        """Run a model; returns the id under which the analysis is kept.
+
+        Raises:
+            ImageError: the upload cannot be opened, or the model cannot see it so; the message names it as the user
+                does.
+        """
+        analysis = analyze(open_image(upload.path, upload.name), model, fit)
         # Maps do not depend on it, and every redraw and the cache then cost what the screen needs.
         analysis = replace(analysis, prepared=analysis.prepared.resized(CANVAS_SIDE))
         return self.cache.put(analysis), analysis
 
-    def recall(self, key: str, upload: Upload, fit: str) -> tuple[str, Analysis]:
+    def recall(self, key: str, choice: ModelChoice, upload: Upload, fit: str) -> tuple[str, Analysis]:
         """The analysis of an id; made again if it has left the cache."""
         analysis = self.cache.get(key)
-        return (key, analysis) if analysis is not None else self.analyze(upload, fit)
+        return (key, analysis) if analysis is not None else self.analyze(self.model(choice), upload, fit)
 
     def predictions(self, analysis: Analysis) -> dict[str, float] | None:
         """The most probable classes; None for a model without a classifier."""
-        if not self.model.labels:
+        labels = analysis.model.labels
+        if not labels:
             return None
-        return {prediction.label: prediction.probability for prediction in analysis.predictions(5)}
+        # ImageNet has two cranes: by name alone, one would hide the other.
+        best = analysis.logits.softmax(-1).topk(min(5, len(labels)))
+        named = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return {_told_apart(labels, index): probability for index, probability in named}
 
     def picture(self, analysis: Analysis, settings: Settings) -> Picture:
         """The chosen map over the image.
@@ -82,6 +105,10 @@ class Workbench:
         """The patch under a point of the picture on the page; None where the model did not look."""
         layout = analysis.trace.layout
         return analysis.prepared.geometry.patch_at(x, y, layout.grid_height, layout.grid_width)
+
+
+def _told_apart(labels: tuple[str, ...], index: int) -> str:
+    return f"{labels[index]} ({index})" if labels.count(labels[index]) > 1 else labels[index]
 
 
 def _caption(heatmap: Heatmap, method: str) -> str:

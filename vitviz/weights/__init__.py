@@ -1,7 +1,30 @@
-"""Checkpoints: :func:`load` opens one, :func:`save_checkpoint` writes one."""
+"""Checkpoints: :func:`load` opens one of any family, :func:`save_checkpoint` writes one of vitviz's own."""
 
 from vitviz.weights.checkpoint import load_checkpoint, save_checkpoint
-from vitviz.weights.load import BUNDLED, load, resources
+from vitviz.weights.facts import FACTS, parse_facts
+from vitviz.weights.families import FAMILIES
+from vitviz.weights.hub import Progress, is_cached
+from vitviz.weights.load import BUNDLED, load, read, resources
 from vitviz.weights.model import Model
+from vitviz.weights.read import Reading, describe, read_checkpoint
+from vitviz.weights.zoo import ZOO, NamedModel
 
-__all__ = ["BUNDLED", "Model", "load", "load_checkpoint", "resources", "save_checkpoint"]
+__all__ = [
+    "BUNDLED",
+    "FACTS",
+    "FAMILIES",
+    "ZOO",
+    "Model",
+    "NamedModel",
+    "Progress",
+    "Reading",
+    "describe",
+    "is_cached",
+    "load",
+    "load_checkpoint",
+    "parse_facts",
+    "read",
+    "read_checkpoint",
+    "resources",
+    "save_checkpoint",
+]

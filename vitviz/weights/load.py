@@ -1,38 +1,94 @@
-"""One door to every checkpoint: by the name of a bundled one, or by path."""
+"""One door to every checkpoint: by the name of a published one, by hub id, or by path."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 from vitviz.errors import CheckpointError, choices
-from vitviz.weights.checkpoint import load_checkpoint
+from vitviz.weights.hub import Progress, download
 from vitviz.weights.model import Model
+from vitviz.weights.read import Reading, read_checkpoint
+from vitviz.weights.zoo import ZOO
 
 BUNDLED = ("vitviz-cifar10",)
+HUB = "hf:"
 
 
-def load(source: str | os.PathLike[str] = BUNDLED[0]) -> Model:
-    """Open a checkpoint.
+def load(
+    source: str | os.PathLike[str] = BUNDLED[0],
+    *,
+    family: str | None = None,
+    report: Callable[[Progress], None] | None = None,
+    **facts: Any,
+) -> Model:
+    """Open a checkpoint of any family that vitviz reads. Nothing in its file is ever executed.
 
     Args:
-        source: the name of a bundled checkpoint, or the path of a file that ``vitviz train`` wrote.
+        source: the name of a bundled or published checkpoint (``"dino_vits16"``; ``vitviz models`` lists them), a hub
+            id (``"hf:facebook/dinov2-small"``, with ``@revision`` behind it if wanted), or the path of a file or of a
+            folder with a file and its configuration.
+        family: the name of its family, where its keys do not tell.
+        report: told how far a download is.
+        facts: what the file leaves open: ``heads``, ``activation``, ``pooling``, ``final_norm``, ``norm_epsilon``,
+            ``position_rule``, ``image_size`` and ``patch_size``.
 
     Raises:
-        CheckpointError: there is no such checkpoint, or it cannot be loaded exactly.
+        CheckpointError: there is no such checkpoint, it cannot be downloaded, or it cannot be loaded exactly.
     """
+    return read(source, family=family, report=report, **facts).model
+
+
+def read(
+    source: str | os.PathLike[str],
+    *,
+    family: str | None = None,
+    report: Callable[[Progress], None] | None = None,
+    **facts: Any,
+) -> Reading:
+    """As :func:`load`, with everything that was found out about the checkpoint."""
     if source in BUNDLED:
-        return load_checkpoint(resources("checkpoints") / f"{source}.safetensors")
+        return read_checkpoint(resources("checkpoints") / f"{source}.safetensors", None, family, **facts)
+    if isinstance(source, str):
+        named = ZOO.get(source)
+        if named is not None:
+            folder = download(named.repository, report=report)
+            reading = _read_download(folder, source, family, {**named.facts, **facts})
+            return replace(reading, model=replace(reading.model, card={**named.card, **reading.model.card}))
+        if source.startswith(HUB):
+            repository, _, revision = source.removeprefix(HUB).partition("@")
+            folder = download(repository, revision or None, report=report)
+            return _read_download(folder, repository, family, facts)
     path = Path(source)
-    if not path.is_file():
-        raise CheckpointError(
-            f"{str(source)!r}: neither a bundled checkpoint nor a file; expected {choices(BUNDLED)}, "
-            "or the path of a checkpoint that `vitviz train` wrote"
-        )
-    return load_checkpoint(path)
+    if not path.exists():
+        raise CheckpointError(_missing(str(source)))
+    return read_checkpoint(path, None, family, **facts)
+
+
+def _read_download(folder: Path, name: str, family: str | None, facts: dict[str, Any]) -> Reading:
+    try:
+        return read_checkpoint(folder, name, family, **facts)
+    except CheckpointError as error:
+        # In the cache, a folder is called by its commit, which says nothing to anybody.
+        raise CheckpointError(str(error).replace(folder.name, name)) from None
 
 
 def resources(kind: str) -> Path:
     """The folder of the bundled ``"checkpoints"`` or ``"assets"``: in an installed package, or in the repository."""
     package = Path(__file__).parents[1]
     return package / kind if (package / kind).is_dir() else package.parent / kind
+
+
+def _missing(source: str) -> str:
+    near = get_close_matches(source, [*BUNDLED, *ZOO], 3)
+    meant = f"did you mean {choices(near)}? " if near else ""
+    if source.count("/") == 1 and not source.startswith((".", "/", "~")):
+        meant += f"of the hub, write {HUB + source!r}; "
+    return (
+        f"{source!r}: neither a checkpoint's name nor a file or folder; {meant}"
+        f"`vitviz models` lists the names, {BUNDLED[0]!r} is bundled"
+    )

@@ -42,3 +42,8 @@ class Model:
     def parameters(self) -> int:
         """Number of weights."""
         return sum(parameter.numel() for parameter in self.network.parameters())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that its weights take in memory."""
+        return sum(parameter.nbytes for parameter in self.network.parameters())

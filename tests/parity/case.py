@@ -1,0 +1,117 @@
+"""One row of the parity table: a model of the real package with random weights, written as its checkpoints are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from vitviz.weights.read import Reading, read_checkpoint
+
+Size = tuple[int, int]
+Answer = tuple[torch.Tensor, list[torch.Tensor]]
+"""Logits or features ``"batch feature"``, and the attention weights of every layer, ``"batch head query key"``."""
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """A checkpoint of the real package on disk, and the package's own answer to pixels.
+
+    Args:
+        path: what vitviz opens.
+        answer: of the package, to ``"batch channel height width"``.
+    """
+
+    path: Path
+    answer: Callable[[torch.Tensor], Answer]
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One way of writing a checkpoint.
+
+    Args:
+        row: the row of the table in the README; several cases may share one.
+        name: what is particular about it.
+        family: as which it has to be recognised.
+        make: writes the checkpoint into an empty folder.
+        sizes: images that the package itself takes, height and width, the trained one first.
+        facts: what the file leaves open.
+        channels: of its images.
+    """
+
+    row: str
+    name: str
+    family: str
+    make: Callable[[Path], Reference]
+    sizes: tuple[Size, ...]
+    facts: dict[str, Any] = field(default_factory=dict)
+    channels: int = 3
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The largest absolute difference of a case, over all its sizes."""
+
+    output: float
+    attention: float
+
+
+def compare(case: Case, folder: Path) -> tuple[Reading, Difference]:
+    """vitviz's answers against the package's, in float32, at every size of the case."""
+    torch.manual_seed(0)
+    reference = case.make(folder)
+    reading = read_checkpoint(reference.path, **case.facts)
+    network = reading.model.network
+    output = attention = 0.0
+    for size in case.sizes:
+        pixels = torch.randn(2, case.channels, *size)
+        with torch.inference_mode():
+            expected, expected_weights = reference.answer(pixels)
+            found, weights = network(pixels, need_weights=True)
+        assert found.shape == expected.shape, f"{case.row}, {case.name}: {found.shape}, expected {expected.shape}"
+        assert [layer.shape for layer in weights] == [layer.shape for layer in expected_weights]
+        assert all(layer.isfinite().all() for layer in (found, *weights)), "no maximum is larger than a NaN"
+        assert expected.std() > 0.01, "an output without variation proves nothing"
+        output = max(output, float((found - expected).abs().max()))
+        pairs = zip(weights, expected_weights, strict=True)
+        attention = max([attention, *(float((ours - theirs).abs().max()) for ours, theirs in pairs)])
+    return reading, Difference(output, attention)
+
+
+def randomised(module: nn.Module) -> nn.Module:
+    """The module in evaluation mode, all its weights random, so that no mistake goes unseen behind zeros and ones."""
+    for name, parameter in module.named_parameters():
+        with torch.no_grad():
+            if parameter.ndim == 1 and name.endswith("weight"):
+                parameter.normal_(1, 0.2)
+            else:
+                parameter.normal_(0, 0.15)
+    return module.eval().requires_grad_(False)
+
+
+@contextmanager
+def collected(modules: list[nn.Module], pick: Callable[[Any], torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+    """What modules give while they run, each picked from its output."""
+    found: list[torch.Tensor] = []
+    hooks = [module.register_forward_hook(lambda _, __, output: found.append(pick(output))) for module in modules]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def with_weights(modules: list[nn.MultiheadAttention]) -> None:
+    """Have torch's own attention give its weights, which its callers do not ask for."""
+
+    def ask(_: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, Any]:
+        return arguments, {**keywords, "need_weights": True, "average_attn_weights": False}
+
+    for module in modules:
+        module.register_forward_pre_hook(ask, with_kwargs=True)

@@ -1,0 +1,206 @@
+"""open_clip, torchvision and vit-pytorch themselves; Google's archives as timm's own loader reads them."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from timm.models.vision_transformer import VisionTransformer
+from torch import nn
+
+from tests.parity.case import Answer, Case, Reference, Size, collected, randomised, with_weights
+from tests.reference_packages import open_clip, torchvision, vit_pytorch
+
+SQUARE: tuple[Size, ...] = ((32, 32),)
+VISION = {"image_size": 32, "patch_size": 8, "width": 64, "layers": 3, "head_width": 16}
+TEXT = {"context_length": 8, "vocab_size": 40, "width": 32, "heads": 2, "layers": 1}
+
+
+def make_open_clip(folder: Path, quick_gelu: bool, openai: bool = False, **options: Any) -> Reference:
+    cfg = {"embed_dim": 24, "vision_cfg": {**VISION, **options}, "text_cfg": TEXT, "quick_gelu": quick_gelu}
+    model = randomised(open_clip.CLIP(**cfg))
+    attentions = [block.attn for block in model.visual.transformer.resblocks]
+    with_weights(attentions)
+    if openai:
+        sizes = {"input_resolution": 32, "context_length": 8, "vocab_size": 40}
+        state = model.state_dict() | {name: torch.tensor(value) for name, value in sizes.items()}
+        torch.save({name: tensor.clone() for name, tensor in state.items()}, folder / "clip.pt")
+    else:
+        torch.save(model.state_dict(), folder / "open_clip_pytorch_model.bin")
+        (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": cfg, "preprocess_cfg": {}}))
+
+    def answer(pixels: torch.Tensor) -> Answer:
+        resized = grown(model, cfg, pixels.shape[-2:])
+        with collected([block.attn for block in resized.transformer.resblocks], lambda output: output[1]) as weights:
+            return resized(pixels), weights
+
+    return Reference(folder / "clip.pt" if openai else folder, answer)
+
+
+def grown(model: nn.Module, cfg: dict[str, Any], size: torch.Size) -> nn.Module:
+    """The visual tower at another size, its positions resized as open_clip does when it loads a checkpoint."""
+    if tuple(size) == (32, 32):
+        return model.visual
+    other = open_clip.CLIP(**{**cfg, "vision_cfg": {**cfg["vision_cfg"], "image_size": tuple(size)}}).eval()
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    open_clip.model.resize_pos_embed(state, other)
+    other.load_state_dict(state)
+    with_weights([block.attn for block in other.visual.transformer.resblocks])
+    return other.visual.requires_grad_(False)
+
+
+def make_torchvision(folder: Path, representation: int | None = None) -> Reference:
+    def build(size: int) -> nn.Module:
+        kind = torchvision.models.VisionTransformer
+        return kind(size, 8, 3, 4, 64, 96, num_classes=7, representation_size=representation).eval()
+
+    model = randomised(build(32))
+    torch.save(model.state_dict(), folder / "vit.pth")
+
+    def answer(pixels: torch.Tensor) -> Answer:
+        network = build(pixels.shape[-1])
+        state = torchvision.models.vision_transformer.interpolate_embeddings(
+            pixels.shape[-1], 8, {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        )
+        network.load_state_dict(state)
+        attentions = [layer.self_attention for layer in network.encoder.layers]
+        with_weights(attentions)
+        with torch.no_grad(), collected(attentions, lambda output: output[1]) as weights:
+            return network(pixels), weights
+
+    return Reference(folder / "vit.pth", answer)
+
+
+def make_vit_pytorch(folder: Path, **options: Any) -> Reference:
+    small = {"image_size": 32, "patch_size": 8, "num_classes": 7, "dim": 64, "depth": 3, "heads": 4, "mlp_dim": 96}
+    model = randomised(vit_pytorch.ViT(**{**small, "dim_head": 16, **options}))
+    torch.save(model.state_dict(), folder / "vit.pt")
+
+    def answer(pixels: torch.Tensor) -> Answer:
+        with collected([layer[0].attend for layer in model.transformer.layers], lambda weights: weights) as weights:
+            return model(pixels), weights
+
+    return Reference(folder / "vit.pt", answer)
+
+
+def make_npz(folder: Path, prefix: str = "", gap: bool = False, dtype: str = "float32") -> Reference:
+    """A random archive in Google's layout, opened by timm's own loader."""
+    width, heads, depth, mlp, classes = 64, 4, 3, 96, 7
+    numbers = (0, 1, 0) if gap else (1, 2, 3)
+    block = {
+        "LayerNorm_0": (width,),
+        f"LayerNorm_{numbers[1]}": (width,),
+        f"MlpBlock_{numbers[2]}/Dense_0": (width, mlp),
+        f"MlpBlock_{numbers[2]}/Dense_1": (mlp, width),
+        **{
+            f"MultiHeadDotProductAttention_{numbers[0]}/{part}": (width, heads, 16)
+            for part in ("query", "key", "value")
+        },
+        f"MultiHeadDotProductAttention_{numbers[0]}/out": (heads, 16, width),
+    }
+    shapes: dict[str, tuple[int, ...]] = {"embedding/kernel": (8, 8, 3, width), "embedding/bias": (width,)}
+    shapes |= {"head/kernel": (width, classes), "head/bias": (classes,)}
+    shapes |= {"Transformer/encoder_norm/scale": (width,), "Transformer/encoder_norm/bias": (width,)}
+    if gap:
+        shapes["pos_embedding"] = (1, 16, width)
+    else:
+        shapes |= {"cls": (1, 1, width), "Transformer/posembed_input/pos_embedding": (1, 17, width)}
+    for layer in range(depth):
+        for name, shape in block.items():
+            norm = "LayerNorm" in name
+            bias = (width,) if norm or name.endswith("out") else shape[1:]
+            shapes[f"Transformer/encoderblock_{layer}/{name}/{'scale' if norm else 'kernel'}"] = shape
+            shapes[f"Transformer/encoderblock_{layer}/{name}/bias"] = bias
+    random = np.random.RandomState(0)
+    arrays = {
+        prefix + name: (random.standard_normal(shape) * 0.15 + name.endswith("scale")).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+    np.savez(folder / "vit.npz", **arrays)
+    options = {"class_token": False, "global_pool": "avg", "fc_norm": False} if gap else {}
+    model = VisionTransformer(
+        32, 8, 3, classes, embed_dim=width, depth=depth, num_heads=heads, mlp_ratio=1.5, **options
+    )
+    model.load_pretrained(str(folder / "vit.npz"))
+    for each in model.eval().requires_grad_(False).blocks:
+        each.attn.fused_attn = False
+
+    def answer(pixels: torch.Tensor) -> Answer:
+        with collected([each.attn.attn_drop for each in model.blocks], lambda weights: weights) as weights:
+            return model(pixels), weights
+
+    return Reference(folder / "vit.npz", answer)
+
+
+HEADS = {"heads": 4}
+CASES = (
+    Case(
+        "OpenCLIP visual tower",
+        "GELU",
+        "clip",
+        partial(make_open_clip, quick_gelu=False),
+        ((32, 32), (48, 48), (24, 40)),
+    ),
+    Case(
+        "OpenCLIP visual tower",
+        "mean of the patches",
+        "clip",
+        partial(make_open_clip, quick_gelu=False, pool_type="avg", final_ln_after_pool=True),
+        SQUARE,
+    ),
+    Case(
+        "OpenCLIP visual tower",
+        "LayerScale, no norm before the layers",
+        "clip",
+        partial(make_open_clip, quick_gelu=True, ls_init_value=0.5, no_ln_pre=True),
+        SQUARE,
+    ),
+    Case(
+        "OpenAI CLIP visual tower",
+        "quick GELU",
+        "clip",
+        partial(make_open_clip, quick_gelu=True, openai=True),
+        ((32, 32), (48, 48), (24, 40)),
+        HEADS,
+    ),
+    Case("Google's JAX .npz", "ViT", "google-npz", make_npz, SQUARE),
+    Case(
+        "Google's JAX .npz",
+        "big_vision, mean of the patches",
+        "google-npz",
+        partial(make_npz, prefix="params/", gap=True),
+        SQUARE,
+    ),
+    Case("torchvision vit_*", "ViT", "torchvision", make_torchvision, ((32, 32), (48, 48)), HEADS),
+    Case(
+        "torchvision vit_*",
+        "representation",
+        "torchvision",
+        partial(make_torchvision, representation=40),
+        SQUARE,
+        HEADS,
+    ),
+    Case("vit-pytorch ViT", "CLS", "vit-pytorch", make_vit_pytorch, ((32, 32), (24, 32), (16, 16)), HEADS),
+    Case("vit-pytorch ViT", "mean", "vit-pytorch", partial(make_vit_pytorch, pool="mean"), ((32, 32), (24, 32)), HEADS),
+    Case("vit-pytorch ViT", "64 features a head", "vit-pytorch", partial(make_vit_pytorch, dim_head=64), SQUARE),
+    Case(
+        "vit-pytorch ViT",
+        "one head, no output projection",
+        "vit-pytorch",
+        partial(make_vit_pytorch, heads=1, dim_head=64),
+        SQUARE,
+    ),
+    Case(
+        "vit-pytorch ViT",
+        "rectangles",
+        "vit-pytorch",
+        partial(make_vit_pytorch, image_size=(24, 40)),
+        ((24, 40),),
+        {**HEADS, "image_size": (24, 40)},
+    ),
+    Case("vit-pytorch ViT", "one channel", "vit-pytorch", partial(make_vit_pytorch, channels=1), SQUARE, HEADS, 1),
+)

@@ -1,0 +1,110 @@
+"""State dicts to be changed and read again: that of a case, and a small one that needs no package."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from tests.parity.case import Case
+from vitviz.errors import CheckpointError
+from vitviz.weights.files import USUAL, open_weights
+from vitviz.weights.read import Reading, read_checkpoint
+
+State = dict[str, torch.Tensor]
+
+
+def save(path: Path, state: Mapping[str, Any]) -> None:
+    """A state dict in the format that the name of the file means."""
+    if path.suffix == ".safetensors":
+        save_file(dict(state), path, {"format": "pt"})
+    elif path.suffix == ".npz":
+        np.savez(path, **state)
+    else:
+        torch.save(dict(state), path)
+
+
+class Kept:
+    """The checkpoint of a case on disk.
+
+    Args:
+        case: a case with one state dict in one file.
+        folder: where to, empty.
+    """
+
+    def __init__(self, case: Case, folder: Path) -> None:
+        torch.manual_seed(0)
+        self.path, self.facts = case.make(folder).path, case.facts
+        inside = [self.path / name for name in USUAL if (self.path / name).is_file()]
+        self.file = inside[0] if inside else self.path
+        opened = open_weights(self.file)
+        self.state = {key: opened.read("", key) for key in opened.groups[""]}
+
+    def read(self, state: Mapping[str, torch.Tensor], **facts: Any) -> Reading:
+        """What vitviz makes of another state dict in its place."""
+        save(self.file, state)
+        return read_checkpoint(self.path, **{**self.facts, **facts})
+
+    def without(self, *keys: str) -> dict[str, torch.Tensor]:
+        return {key: tensor for key, tensor in self.state.items() if key not in keys}
+
+
+# A small state dict.
+
+WIDTH, HIDDEN = 192, 48
+
+
+def timm_state(depth: int = 2, classes: int | None = 7, width: int = WIDTH, positions: int = 17) -> State:
+    """Random weights as timm, DeiT, MAE and DINO write them."""
+    shapes: dict[str, tuple[int, ...]] = {
+        "cls_token": (1, 1, width),
+        "pos_embed": (1, positions, width),
+        "patch_embed.proj.weight": (width, 3, 8, 8),
+        "patch_embed.proj.bias": (width,),
+        "norm.weight": (width,),
+        "norm.bias": (width,),
+    }
+    for layer in range(depth):
+        for name, shape in {
+            **{f"norm{number}.{part}": (width,) for number in (1, 2) for part in ("weight", "bias")},
+            **{"attn.qkv.weight": (3 * width, width), "attn.qkv.bias": (3 * width,)},
+            **{"attn.proj.weight": (width, width), "attn.proj.bias": (width,)},
+            **{"mlp.fc1.weight": (HIDDEN, width), "mlp.fc1.bias": (HIDDEN,)},
+            **{"mlp.fc2.weight": (width, HIDDEN), "mlp.fc2.bias": (width,)},
+        }.items():
+            shapes[f"blocks.{layer}.{name}"] = shape
+    if classes is not None:
+        shapes |= {"head.weight": (classes, width), "head.bias": (classes,)}
+    generator = torch.Generator().manual_seed(0)
+    return {name: torch.randn(shape, generator=generator) * 0.1 for name, shape in shapes.items()}
+
+
+def read(content: Any, folder: Path, name: str = "small.pth", **facts: Any) -> Reading:
+    torch.save(content, folder / name)
+    return read_checkpoint(folder / name, **facts)
+
+
+def refusal(content: Any, folder: Path, name: str = "small.pth", **facts: Any) -> str:
+    """Why a checkpoint is refused, in one short line that names the file."""
+    with pytest.raises(CheckpointError) as caught:
+        read(content, folder, name, **facts)
+    message = str(caught.value)
+    assert message.startswith(f"{name}: ") and "\n" not in message and len(message) < 900
+    return message
+
+
+def facts_of(reading: Reading) -> dict[str, str]:
+    return {check.fact: check.value for check in reading.checks}
+
+
+def prefixed(prefix: str, state: Mapping[str, torch.Tensor]) -> State:
+    return {prefix + key: tensor for key, tensor in state.items()}
+
+
+def answer(reading: Reading) -> torch.Tensor:
+    return reading.model.network(torch.ones(1, 3, 32, 32))

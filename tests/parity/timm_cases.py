@@ -1,0 +1,119 @@
+"""timm's Vision Transformers, written as ``timm.models.save_for_hf`` writes them or as bare state dicts."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from timm.models.deit import VisionTransformerDistilled
+from timm.models.eva import Eva
+from timm.models.vision_transformer import VisionTransformer
+
+from tests.parity.case import Answer, Case, Reference, collected, randomised
+from tests.reference_packages import timm
+
+SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 64, "depth": 3, "num_heads": 4, "num_classes": 7}
+TOLD = {"heads": 4}
+
+
+def make(
+    folder: Path, cls: type = VisionTransformer, architecture: str = "", rename: Any = dict, **options: Any
+) -> Reference:
+    model = randomised(cls(**{**SMALL, "dynamic_img_size": True, **options}))
+    blocks = list(model.blocks)
+    for block in blocks:
+        block.attn.fused_attn = False
+
+    def answer(pixels: torch.Tensor) -> Answer:
+        with collected([block.attn.attn_drop for block in blocks], lambda weights: weights) as weights:
+            return model(pixels), weights
+
+    if architecture:
+        model.pretrained_cfg = {"architecture": architecture, "input_size": (3, 32, 32), "num_classes": 7}
+        timm.models.save_for_hf(model, folder)
+        return Reference(folder, answer)
+    torch.save(rename(model.state_dict()), folder / "model.pth")
+    return Reference(folder / "model.pth", answer)
+
+
+def as_deit3(state: dict[str, Any]) -> dict[str, Any]:
+    """The keys with which DeiT-III was published."""
+    return {"model": {re.sub(r"ls(\d)\.gamma", r"gamma_\1", key): tensor for key, tensor in state.items()}}
+
+
+def case(
+    row: str, name: str, sizes: tuple[tuple[int, int], ...] = ((32, 32), (48, 48), (24, 40)), **options: Any
+) -> Case:
+    family = options.pop("family", "timm")
+    facts = {**TOLD, **options.pop("facts", {})}
+    return Case(row, name, family, partial(make, **options), sizes, facts)
+
+
+CASES = (
+    case("timm ViT (AugReg, DeiT)", "ViT"),
+    case("timm ViT (AugReg, DeiT)", "as timm saves it", architecture="vit_tiny_patch8_32"),
+    case("timm ViT (AugReg, DeiT)", "pre-logits free, no bias", qkv_bias=False),
+    case(
+        "timm ViT (AugReg, DeiT)",
+        "trained on rectangles",
+        ((24, 40), (32, 32)),
+        img_size=(24, 40),
+        facts={"image_size": (24, 40)},
+    ),
+    case(
+        "timm ViT (AugReg, DeiT)",
+        "patches that are not square",
+        ((32, 32), (24, 40)),
+        patch_size=(8, 4),
+        facts={"image_size": 32},
+    ),
+    case("DeiT distilled (timm)", "two heads", cls=VisionTransformerDistilled),
+    case("DeiT-III (timm)", "LayerScale", init_values=0.5, no_embed_class=True),
+    case("DeiT-III (timm)", "its own layout", init_values=0.5, no_embed_class=True, rename=as_deit3),
+    case("MAE (timm)", "fine-tuned, mean of the patches", global_pool="avg"),
+    case("MAE (timm)", "encoder", num_classes=0, rename=lambda state: {"model": state}),
+    case("timm, no CLS token", "mean of the patches", class_token=False, global_pool="avg", fc_norm=False),
+    case("timm, registers", "CLS and four registers", reg_tokens=4, no_embed_class=True, architecture="vit_reg4"),
+    case(
+        "timm, registers",
+        "no CLS, four registers",
+        reg_tokens=4,
+        no_embed_class=True,
+        class_token=False,
+        global_pool="avg",
+        fc_norm=False,
+    ),
+    case("timm, registers", "registers with positions", reg_tokens=4, facts={"image_size": 32}),
+    case("timm, QK-norm", "norms of queries and keys", qk_norm=True),
+    case("timm SigLIP", "attention pooling", class_token=False, global_pool="map", facts={"activation": "gelu"}),
+    case("timm SigLIP", "attention pooling beside a CLS token", global_pool="map", facts={"activation": "gelu"}),
+    case(
+        "timm CLIP",
+        "norm before the layers",
+        pre_norm=True,
+        norm_layer=torch.nn.LayerNorm,
+        act_layer="quick_gelu",
+        facts={"activation": "quick gelu"},
+    ),
+    case(
+        "timm DINOv3",
+        "rotary positions",
+        ((32, 32), (48, 48), (24, 40)),
+        family="timm-dinov3",
+        cls=Eva,
+        use_rot_pos_emb=True,
+        rope_type="dinov3",
+        rope_temperature=100,
+        use_abs_pos_emb=False,
+        num_reg_tokens=4,
+        init_values=0.5,
+        use_fc_norm=False,
+        qkv_bias=False,
+        norm_layer=partial(torch.nn.LayerNorm, eps=1e-5),
+        rope_rotate_half=True,
+        facts={"image_size": 32},
+    ),
+)

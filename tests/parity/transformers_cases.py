@@ -1,0 +1,215 @@
+"""Models of transformers, written by their own ``save_pretrained``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from einops import rearrange
+
+from tests.parity.case import Answer, Case, Reference, Size, randomised
+from tests.reference_packages import transformers
+
+SMALL = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "image_size": 32, "patch_size": 8}
+MLP = {"intermediate_size": 96}
+TEXT = {**SMALL, **MLP, "vocab_size": 50, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
+SIZES: tuple[Size, ...] = ((32, 32), (48, 48), (24, 40))
+OUTPUTS = ("logits", "image_embeds", "pooler_output")
+
+
+def make(
+    folder: Path,
+    model: str,
+    config: str,
+    interpolate: bool = True,
+    single: bool = True,
+    inputs: Callable[[torch.Tensor], dict[str, torch.Tensor]] | None = None,
+    output: Callable[[Any], torch.Tensor] | None = None,
+    **options: Any,
+) -> Reference:
+    settings = getattr(transformers, config)(**{**SMALL, **(MLP if "Dinov2" not in config else {}), **options})
+    settings._attn_implementation = "eager"
+    network = randomised(getattr(transformers, model)(settings))
+    network.save_pretrained(folder, **({} if single else {"max_shard_size": "100KB"}))
+
+    def answer(pixels: torch.Tensor) -> Answer:
+        keywords = {"interpolate_pos_encoding": True} if interpolate else {}
+        given = inputs(pixels) if inputs else {"pixel_values": pixels}
+        found = network(**given, output_attentions=True, **keywords)
+        values = output(found) if output else next(found[name] for name in OUTPUTS if found.get(name) is not None)
+        return values, list(found.attentions)
+
+    return Reference(folder, answer)
+
+
+def make_tower(folder: Path, model: str, config: str, **options: Any) -> Reference:
+    """A model of images and text, of which vitviz takes the images' half."""
+    whole = getattr(transformers, config)(
+        vision_config={**SMALL, **MLP, **options}, text_config=TEXT, projection_dim=24
+    )
+    whole.vision_config._attn_implementation = "eager"
+    whole._attn_implementation = "eager"
+    network = randomised(getattr(transformers, model)(whole))
+    network.save_pretrained(folder)
+
+    def answer(pixels: torch.Tensor) -> Answer:
+        if "Classification" in model:
+            found = network(pixel_values=pixels, output_attentions=True, interpolate_pos_encoding=True)
+            return found.logits, list(found.attentions)
+        seen = network.vision_model(pixel_values=pixels, output_attentions=True, interpolate_pos_encoding=True)
+        projection = getattr(network, "visual_projection", torch.nn.Identity())
+        return projection(seen.pooler_output), list(seen.attentions)
+
+    return Reference(folder, answer)
+
+
+def patches_of(pixels: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Pixels as SigLIP 2 takes them, patch by patch."""
+    rows, columns = (side // SMALL["patch_size"] for side in pixels.shape[-2:])
+    order = "batch channel (row height) (column width) -> batch (row column) (height width channel)"
+    return {
+        "pixel_values": rearrange(pixels, order, row=rows, column=columns),
+        "pixel_attention_mask": torch.ones(len(pixels), rows * columns, dtype=torch.long),
+        "spatial_shapes": torch.tensor([[rows, columns]] * len(pixels)),
+    }
+
+
+def cls_of(found: Any) -> torch.Tensor:
+    return found.last_hidden_state[:, 0]
+
+
+def case(
+    row: str, name: str, family: str, model: str, config: str, sizes: tuple[Size, ...] = SIZES, **options: Any
+) -> Case:
+    maker = options.pop("maker", make)
+    facts = options.pop("facts", {})
+    channels = options.get("num_channels", 3)
+    return Case(row, name, family, partial(maker, model=model, config=config, **options), sizes, facts, channels)
+
+
+VIT, DEIT, CLIP = "transformers-vit", "transformers-deit", "transformers-clip"
+DINOV2, REGISTERS = "transformers-dinov2", "transformers-dinov2-registers"
+SIGLIP, SIGLIP2, DINOV3 = "transformers-siglip", "transformers-siglip2", "transformers-dinov3"
+
+CASES = (
+    case("transformers ViT", "classifier", VIT, "ViTForImageClassification", "ViTConfig", num_labels=5),
+    case("transformers ViT", "pooler", VIT, "ViTModel", "ViTConfig"),
+    case(
+        "transformers ViT",
+        "no bias, one channel",
+        VIT,
+        "ViTForImageClassification",
+        "ViTConfig",
+        qkv_bias=False,
+        num_channels=1,
+        num_labels=5,
+    ),
+    case("transformers ViT", "sharded", VIT, "ViTForImageClassification", "ViTConfig", single=False, num_labels=5),
+    case(
+        "transformers DeiT",
+        "two classifiers",
+        DEIT,
+        "DeiTForImageClassificationWithTeacher",
+        "DeiTConfig",
+        num_labels=5,
+    ),
+    case("transformers DeiT", "one classifier", DEIT, "DeiTForImageClassification", "DeiTConfig", num_labels=5),
+    case(
+        "transformers ViTMAE (encoder)",
+        "encoder",
+        "transformers-vit-mae",
+        "ViTMAEModel",
+        "ViTMAEConfig",
+        mask_ratio=0.0,
+        output=cls_of,
+        inputs=lambda pixels: {
+            "pixel_values": pixels,
+            "noise": torch.arange(pixels[0, 0].numel() // 64).float().expand(len(pixels), -1),
+        },
+    ),
+    case("transformers DINOv2", "features", DINOV2, "Dinov2Model", "Dinov2Config", interpolate=False),
+    case(
+        "transformers DINOv2",
+        "linear classifier",
+        DINOV2,
+        "Dinov2ForImageClassification",
+        "Dinov2Config",
+        interpolate=False,
+        num_labels=5,
+    ),
+    case(
+        "transformers DINOv2",
+        "SwiGLU of the giant",
+        DINOV2,
+        "Dinov2Model",
+        "Dinov2Config",
+        interpolate=False,
+        use_swiglu_ffn=True,
+    ),
+    case(
+        "transformers DINOv2 with registers",
+        "features",
+        REGISTERS,
+        "Dinov2WithRegistersModel",
+        "Dinov2WithRegistersConfig",
+        interpolate=False,
+    ),
+    case(
+        "transformers DINOv2 with registers",
+        "linear classifier",
+        REGISTERS,
+        "Dinov2WithRegistersForImageClassification",
+        "Dinov2WithRegistersConfig",
+        interpolate=False,
+        num_labels=5,
+    ),
+    case("transformers CLIP vision", "features", CLIP, "CLIPVisionModel", "CLIPVisionConfig"),
+    case(
+        "transformers CLIP vision",
+        "projection",
+        CLIP,
+        "CLIPVisionModelWithProjection",
+        "CLIPVisionConfig",
+        projection_dim=24,
+    ),
+    case("transformers CLIP vision", "GELU", CLIP, "CLIPVisionModel", "CLIPVisionConfig", hidden_act="gelu"),
+    case("transformers CLIP vision", "beside its text tower", CLIP, "CLIPModel", "CLIPConfig", maker=make_tower),
+    case("transformers CLIP vision", "classifier", CLIP, "CLIPForImageClassification", "CLIPConfig", maker=make_tower),
+    case("transformers SigLIP vision", "attention pooling", SIGLIP, "SiglipVisionModel", "SiglipVisionConfig"),
+    case(
+        "transformers SigLIP vision", "beside its text tower", SIGLIP, "SiglipModel", "SiglipConfig", maker=make_tower
+    ),
+    case(
+        "transformers SigLIP vision",
+        "classifier",
+        SIGLIP,
+        "SiglipForImageClassification",
+        "SiglipConfig",
+        maker=make_tower,
+    ),
+    case(
+        "transformers SigLIP 2 (NaFlex)",
+        "attention pooling",
+        SIGLIP2,
+        "Siglip2VisionModel",
+        "Siglip2VisionConfig",
+        interpolate=False,
+        inputs=patches_of,
+        num_patches=16,
+    ),
+    case("transformers DINOv3 ViT", "features", DINOV3, "DINOv3ViTModel", "DINOv3ViTConfig", interpolate=False),
+    case(
+        "transformers DINOv3 ViT",
+        "four registers, SwiGLU",
+        DINOV3,
+        "DINOv3ViTModel",
+        "DINOv3ViTConfig",
+        interpolate=False,
+        num_register_tokens=4,
+        use_gated_mlp=True,
+        hidden_act="silu",
+    ),
+)

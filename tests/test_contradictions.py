@@ -1,0 +1,374 @@
+"""What a checkpoint leaves open is asked for, what is said is believed, and what contradicts itself is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.parity import CASES
+from tests.parity.states import (
+    HIDDEN,
+    WIDTH,
+    Kept,
+    State,
+    answer,
+    facts_of,
+    prefixed,
+    read,
+    refusal,
+    save,
+    timm_state,
+)
+from vitviz import Model, save_checkpoint
+from vitviz.errors import CheckpointError
+from vitviz.vit import VisionTransformer
+from vitviz.weights.facts import CHOICES, FACTS, check_facts, parse_facts
+from vitviz.weights.read import read_checkpoint
+
+FIRST = {case.family: case for case in reversed(CASES)}
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is refused here is refused before a network is made."""
+
+    def build(*_: object) -> None:
+        raise AssertionError("a network is made")
+
+    monkeypatch.setattr(VisionTransformer, "__init__", build)
+
+
+def configured(case: Any, folder: Path, name: str, value: Any) -> Kept:
+    """A checkpoint of transformers of which one value in ``config.json`` is another."""
+    kept = Kept(case, folder)
+    file = folder / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), name: value}))
+    return kept
+
+
+def config_refusal(family: str, folder: Path, name: str, value: Any) -> str:
+    kept = configured(FIRST[family], folder, name, value)
+    with pytest.raises(CheckpointError) as caught:
+        read_checkpoint(kept.path)
+    message = str(caught.value)
+    assert "\n" not in message and len(message) < 700
+    return message
+
+
+# config.json against the weights.
+
+OTHERS = {
+    "hidden_size": (32, "width = 32, its weights have 64"),
+    "num_hidden_layers": (100, "depth = 100, its weights have 3"),
+    "intermediate_size": (128, "mlp_width = 128, its weights have 96"),
+    "patch_size": (16, "patch_height = 16, its weights have 8"),
+    "num_channels": (1, "channels = 1, its weights have 3"),
+    "num_attention_heads": (5, "no multiple of 5 heads"),
+}
+
+
+@pytest.mark.usefixtures("no_network")
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_configuration_of_another_network_is_refused_at_once(name: str, tmp_path: Path) -> None:
+    value, sentence = OTHERS[name]
+    assert sentence in config_refusal("transformers-vit", tmp_path, name, value)
+
+
+WRONG = {
+    **{"text": "64", "fraction": 64.5, "truth": True, "negative": -64, "zero": 0, "list": [], "nested": {"a": 64}},
+    **{"NaN": math.nan, "infinite": math.inf, "three": [8, 8, 8], "list of truths": [True, True], "long": "x" * 9999},
+}
+
+
+@pytest.mark.usefixtures("no_network")
+@pytest.mark.parametrize("value", WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize("name", [*OTHERS, "image_size"])
+def test_a_value_that_is_no_number_is_refused_by_name(name: str, value: Any, tmp_path: Path) -> None:
+    message = config_refusal("transformers-vit", tmp_path, name, value)
+    assert f"{name} = " in message and "expected" in message
+
+
+@pytest.mark.usefixtures("no_network")
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_huge_number_is_refused_without_being_believed(name: str, tmp_path: Path) -> None:
+    config_refusal("transformers-vit", tmp_path, name, 10**300)
+
+
+@pytest.mark.parametrize("value", ["tanh", "GELU", 3, None, ["gelu"], {"name": "gelu"}, "x" * 9999])
+def test_an_unknown_activation_is_refused(value: Any, tmp_path: Path) -> None:
+    message = config_refusal("transformers-vit", tmp_path, "hidden_act", value)
+    assert "activation" in message and "'quick_gelu'" in message
+
+
+@pytest.mark.parametrize("value", ["relu", 3, ["tanh"]])
+def test_a_pooler_with_another_activation_is_refused(value: Any, tmp_path: Path) -> None:
+    (case,) = (case for case in CASES if (case.family, case.name) == ("transformers-vit", "pooler"))
+    kept = configured(case, tmp_path, "pooler_act", value)
+    with pytest.raises(CheckpointError, match=r"pooler_act = .* in its config.json; expected 'tanh'"):
+        kept.read(kept.state)
+
+
+@pytest.mark.parametrize("value", ["swin", "bert", 7, ["vit"], {"a": 1}, "x" * 9999])
+def test_an_unknown_model_type_is_refused(value: Any, tmp_path: Path) -> None:
+    message = config_refusal("transformers-vit", tmp_path, "model_type", value)
+    assert "model_type " in message and "'dinov2'" in message
+
+
+@pytest.mark.parametrize("value", ["1e-5", 0, -1e-6, math.nan, math.inf, True, [1e-6]])
+def test_an_epsilon_that_is_none_is_refused(value: Any, tmp_path: Path) -> None:
+    assert "norm_epsilon = " in config_refusal("transformers-vit", tmp_path, "layer_norm_eps", value)
+
+
+@pytest.mark.parametrize("value", ["100", -1, 0, math.nan, math.inf, True, [100.0], {"base": 100}])
+def test_a_base_of_rotary_positions_that_is_none_is_refused(value: Any, tmp_path: Path) -> None:
+    assert "rope_theta = " in config_refusal("transformers-dinov3", tmp_path, "rope_theta", value)
+
+
+@pytest.mark.parametrize("value", ["max", "avgmax", 7, ["avg"], {"a": 1}, True])
+def test_a_pooling_that_vitviz_lacks_is_refused(value: Any, tmp_path: Path) -> None:
+    (case,) = (case for case in CASES if case.name == "as timm saves it")
+    kept = configured(case, tmp_path, "global_pool", value)
+    with pytest.raises(CheckpointError, match=r"global_pool .* expected token, avg or map"):
+        kept.read(kept.state)
+
+
+@pytest.mark.parametrize(
+    ("part", "value"), [("pool_type", "none"), ("pool_type", ["avg"]), ("head_width", 0), ("head_width", "16")]
+)
+def test_what_open_clip_says_has_to_fit_too(part: str, value: Any, tmp_path: Path) -> None:
+    kept = Kept(FIRST["clip"], tmp_path)
+    file = tmp_path / "open_clip_config.json"
+    config = json.loads(file.read_text())
+    config["model_cfg"]["vision_cfg"][part] = value
+    file.write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match=f"{part} = .* in its open_clip_config.json; expected"):
+        kept.read(kept.state)
+
+
+# What is left open is asked for.
+
+
+@pytest.mark.parametrize(("positions", "count"), [(1 + 13, 13), (1 + 2, 2), (1 + 101, 101)])
+def test_positions_that_fill_no_square_are_asked_for(positions: int, count: int, tmp_path: Path) -> None:
+    message = refusal(timm_state(positions=positions), tmp_path)
+    assert f"{positions} positions in 'pos_embed' and 1 prefix tokens do not fit a square image" in message
+    assert "say image_size=(height, width)" in message
+    said = read(timm_state(positions=positions), tmp_path, image_size=(8, 8 * count))
+    config = said.model.network.config
+    assert (config.image_height, config.image_width) == (8, 8 * count)
+    assert facts_of(said)["image_size"] == f"(8, {8 * count})"
+    wrong = refusal(timm_state(positions=positions), tmp_path, image_size=(16, 8 * count))
+    assert f"do not fit an image of 16×{8 * count} in patches of 8×8" in wrong
+
+
+def test_heads_are_asked_for_where_no_published_model_has_this_width(tmp_path: Path) -> None:
+    state = timm_state(width=72)
+    message = refusal(state, tmp_path)
+    assert "72 features wide, and the file does not say how many heads; say it with heads=…" in message
+    for heads in (1, 2, 9):
+        assert read(state, tmp_path, heads=heads).model.network.config.heads == heads
+    assert "72 features are no multiple of 7 heads" in refusal(state, tmp_path, heads=7)
+
+
+def test_clip_alone_does_not_say_which_gelu_it_was_trained_with(tmp_path: Path) -> None:
+    kept = Kept(FIRST["clip"], tmp_path)
+    visual = {key: tensor for key, tensor in kept.state.items() if key.startswith("visual.")}
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    message = refusal(visual, alone, heads=4)
+    assert "say it with activation=… ('gelu' or 'quick gelu')" in message
+    for activation in ("gelu", "quick gelu"):
+        reading = read(visual, alone, heads=4, activation=activation)
+        assert reading.model.network.config.activation == activation
+
+
+SAID = {
+    "heads": 6,
+    "activation": "relu",
+    "pooling": "mean",
+    "final_norm": "after pooling",
+    "norm_epsilon": 0.25,
+    "position_rule": "fixed",
+    "image_size": (16, 64),
+}
+
+
+@pytest.mark.parametrize("fact", SAID)
+def test_what_is_said_overrides_and_stands_among_the_checks(fact: str, tmp_path: Path) -> None:
+    reading = read(timm_state(), tmp_path, **{fact: SAID[fact]})
+    config = reading.model.network.config
+    found = (config.image_height, config.image_width) if fact == "image_size" else getattr(config, fact)
+    assert found == SAID[fact]
+    assert (fact, str(SAID[fact]), "said") in [(check.fact, check.value, check.source) for check in reading.checks]
+    unsaid = read(timm_state(), tmp_path)
+    assert not any(check.source == "said" for check in unsaid.checks)
+    pixels = torch.randn(1, 3, *found) if fact == "image_size" else torch.randn(1, 3, 32, 32)
+    # At the trained grid no rule is used, and a norm before taking one token is the same after it.
+    if fact not in ("position_rule", "final_norm"):
+        assert not torch.equal(reading.model.network(pixels), unsaid.model.network(pixels))
+
+
+def test_every_fact_can_be_said() -> None:
+    assert set(FACTS) == {*SAID, "patch_size"}
+
+
+def test_a_patch_size_is_asked_for_where_pixels_make_no_square(tmp_path: Path) -> None:
+    kept = Kept(FIRST["vit-pytorch"], tmp_path)
+    narrow = {
+        key: tensor[..., :96] if key.startswith("to_patch_embedding.") else tensor for key, tensor in kept.state.items()
+    }
+    for part in ("weight", "bias"):
+        narrow[f"to_patch_embedding.3.{part}"] = kept.state[f"to_patch_embedding.3.{part}"]
+    narrow["to_patch_embedding.2.bias"] = kept.state["to_patch_embedding.2.bias"]
+    with pytest.raises(CheckpointError, match="say patch_size="):
+        kept.read(narrow)
+    config = kept.read(narrow, patch_size=(4, 8)).model.network.config
+    assert (config.patch_height, config.patch_width, config.channels) == (4, 8, 3)
+
+
+# FACTS, in Python and as text.
+
+GOOD: dict[str, dict[str, Any]] = {
+    "heads=6": {"heads": 6},
+    " heads = 6 ": {"heads": 6},
+    "image_size=224": {"image_size": (224, 224)},
+    "image_size=224x448": {"image_size": (224, 448)},
+    "image_size=224×448": {"image_size": (224, 448)},
+    "patch_size=8": {"patch_size": (8, 8)},
+    "norm_epsilon=1e-5": {"norm_epsilon": 1e-5},
+    **{f"{fact}={value}": {fact: value} for fact, values in CHOICES.items() for value in values},
+}
+BAD = {
+    "heads": "expected NAME=VALUE",
+    "heads=": "expected NAME=VALUE",
+    "=6": "expected NAME=VALUE",
+    "": "expected NAME=VALUE",
+    "heads=six": "expected a number",
+    "heads=6.0": "expected a number",
+    "heads=0": "expected a whole number above 0",
+    "heads=-2": "expected a whole number above 0",
+    "image_size=0": "expected one or two whole numbers above 0",
+    "image_size=8x": "expected a number",
+    "image_size=8x8x8": "expected one or two whole numbers above 0",
+    "image_size=8,8": "expected a number",
+    "norm_epsilon=0": "expected a finite number above 0",
+    "norm_epsilon=nan": "expected a finite number above 0",
+    "norm_epsilon=inf": "expected a finite number above 0",
+    "norm_epsilon=small": "expected a number",
+    "pooling=max": "expected 'cls', 'mean'",
+    "activation=tanh": "expected 'gelu'",
+    "final_norm=none at all": "expected 'before pooling'",
+    "position_rule=cubic": "expected 'bicubic antialiased'",
+    "width=3": "you can say heads, image_size, patch_size,",
+    "__class__=3": "you can say",
+}
+
+
+@pytest.mark.parametrize("text", GOOD)
+def test_a_fact_as_text(text: str) -> None:
+    assert parse_facts([text]) == GOOD[text]
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_a_fact_as_text_that_says_nothing_is_refused(text: str) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        parse_facts(["heads=6", text] if text != "" else [text])
+    assert BAD[text] in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fact", "value"),
+    [
+        *[("heads", value) for value in (True, 6.0, "6", None, 0, math.nan)],
+        *[("image_size", value) for value in (True, (8,), (8, 8.0), (8, True), "8", None, {8, 9})],
+        *[("norm_epsilon", value) for value in (True, "1e-6", None, -1.0, math.nan)],
+        *[("pooling", value) for value in (None, ["cls"], {"a": 1}, 3)],
+    ],
+)
+def test_a_fact_of_another_type_is_refused(fact: str, value: Any) -> None:
+    with pytest.raises(CheckpointError, match=f"{fact} = .*expected"):
+        check_facts({fact: value})
+
+
+def test_facts_are_not_changed_where_they_are_given() -> None:
+    given = {"image_size": 32}
+    assert check_facts(given) == {"image_size": (32, 32)}
+    assert given == {"image_size": 32}
+
+
+# Values of the weights.
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("key", ["blocks.1.mlp.fc2.weight", "pos_embed", "head.bias"])
+def test_a_weight_that_is_no_number_is_refused_by_its_key(key: str, value: float, tmp_path: Path) -> None:
+    state = timm_state()
+    state[key].view(-1)[-1] = value
+    assert f"values that are not finite in '{key}'" in refusal(state, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "dtype"),
+    [
+        *[(suffix, dtype) for suffix in (".pth", ".safetensors", ".npz") for dtype in (torch.float16, torch.float64)],
+        # NumPy has no such type.
+        *[(suffix, torch.bfloat16) for suffix in (".pth", ".safetensors")],
+    ],
+)
+def test_other_precisions_are_read_as_float32(suffix: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    state = {key: tensor.to(dtype) for key, tensor in timm_state().items()}
+    save(tmp_path / f"small{suffix}", state)
+    reading = read_checkpoint(tmp_path / f"small{suffix}")
+    assert {parameter.dtype for parameter in reading.model.network.parameters()} == {torch.float32}
+    rounded = {key: tensor.float() for key, tensor in state.items()}
+    assert torch.equal(answer(reading), answer(read(rounded, tmp_path)))
+
+
+def test_the_network_owns_its_weights(tmp_path: Path) -> None:
+    state = timm_state()
+    reading = read(state, tmp_path)
+    before = answer(reading)
+    (tmp_path / "small.pth").write_bytes(b"gone")
+    assert torch.equal(answer(reading), before)
+    assert not any(parameter.requires_grad for parameter in reading.model.network.parameters())
+
+
+# vitviz's own files say everything themselves.
+
+
+@pytest.mark.parametrize("said", [{"heads": 4}, {"family": "timm"}, {"family": "timm", "pooling": "cls"}])
+def test_nothing_can_be_said_of_a_file_of_vitviz_s_own(
+    said: dict[str, Any], make_model: Callable[..., Model], tmp_path: Path
+) -> None:
+    path = tmp_path / "own.safetensors"
+    save_checkpoint(path, make_model())
+    assert read_checkpoint(path).checks[0].value == "vitviz's own"
+    with pytest.raises(CheckpointError) as caught:
+        read_checkpoint(path, **said)
+    assert (
+        str(caught.value)
+        == f"own.safetensors: a checkpoint of vitviz's own says everything itself; leave out {', '.join(said)}"
+    )
+
+
+def test_a_classifier_of_other_features_is_refused(tmp_path: Path) -> None:
+    kept = Kept(next(case for case in CASES if (case.family, case.name) == ("dinov2", "linear classifier")), tmp_path)
+    with pytest.raises(CheckpointError, match=r"a classifier of 33 features; expected 32 .* or 64"):
+        kept.read({**kept.state, "linear_head.weight": torch.ones(7, 33)})
+
+
+def test_an_encoder_without_layers_is_refused(tmp_path: Path) -> None:
+    state: State = {key: tensor for key, tensor in timm_state().items() if "blocks" not in key}
+    assert "'blocks.0.attn.qkv.weight'" in refusal(state, tmp_path)
+    assert "'net.blocks.0.attn.qkv.weight'" in refusal(prefixed("net.", state), tmp_path)
+
+
+def test_the_small_state_is_what_these_tests_take_it_for(tmp_path: Path) -> None:
+    config = read(timm_state(), tmp_path).model.network.config
+    assert (config.width, config.mlp_width, config.depth, config.heads) == (WIDTH, HIDDEN, 2, 3)

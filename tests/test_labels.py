@@ -1,0 +1,80 @@
+"""Names for classifiers that have as many classes as a version of ImageNet."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.reference_packages import timm
+from vitviz.weights.labels import DATA, ORDERS, dataset_name, label_names, synset_names
+
+SUBSETS = {
+    1000: "imagenet-1k",
+    11221: "imagenet-21k-miil",
+    11821: "imagenet-12k",
+    21841: "imagenet-22k",
+    21842: "imagenet-22k-ms",
+    21843: "imagenet-21k-goog",
+}
+
+
+@pytest.mark.parametrize("classes", ORDERS)
+def test_there_is_a_name_for_every_class(classes: int) -> None:
+    names = label_names(classes)
+    assert names is not None and len(names) == classes
+    assert all(name and name == name.strip() and name.count(", ") <= 2 for name in names)
+    assert label_names(classes) is names
+
+
+@pytest.mark.parametrize(
+    ("index", "name"),
+    [
+        (0, "tench, Tinca tinca"),
+        (2, "great white shark, white shark, man-eater"),
+        (207, "golden retriever"),
+        (281, "tabby, tabby cat"),
+        (285, "Egyptian cat"),
+        (999, "toilet tissue, toilet paper, bathroom tissue"),
+    ],
+)
+def test_well_known_classes_of_imagenet(index: int, name: str) -> None:
+    for classes in (1000, 21842):
+        names = label_names(classes)
+        assert names is not None and names[index] == name
+
+
+@pytest.mark.parametrize("classes", SUBSETS)
+def test_every_name_is_the_first_three_lemmas_that_timm_has(classes: int) -> None:
+    known = timm.data.ImageNetInfo(SUBSETS[classes])
+    assert known.num_classes() == classes
+    expected = [", ".join(text.split(", ")[:3]) for text in known.label_descriptions()]
+    assert label_names(classes) == tuple(expected)
+
+
+def test_the_order_that_timm_has_no_name_for_is_that_of_its_file() -> None:
+    info = timm.data.imagenet_info.__file__
+    with open(info.replace("imagenet_info.py", "_info/imagenet21k_miil_w21_synsets.txt")) as file:
+        synsets = file.read().split()
+    assert label_names(10450) == tuple(synset_names()[synset] for synset in synsets)
+
+
+def test_synsets_have_the_names_of_their_classes() -> None:
+    assert len(synset_names()) == 21844
+    for classes, subset in SUBSETS.items():
+        synsets = timm.data.ImageNetInfo(subset).label_names()
+        assert label_names(classes) == tuple(synset_names()[synset] for synset in synsets)
+
+
+@pytest.mark.parametrize("classes", [0, 2, 10, 100, 999, 1001, 21844, -1])
+def test_other_numbers_of_classes_have_no_names(classes: int) -> None:
+    assert label_names(classes) is None
+    assert dataset_name(classes) is None
+
+
+def test_every_order_says_what_it_is() -> None:
+    assert dataset_name(1000) == "ImageNet-1k in the usual order"
+    assert len({dataset_name(classes) for classes in ORDERS}) == len(ORDERS)
+
+
+def test_the_names_stay_small_and_say_whose_they_are() -> None:
+    assert DATA.stat().st_size < 300_000
+    assert "WordNet 3.0 Copyright 2006 by Princeton University." in DATA.with_name("README.md").read_text()

@@ -1,0 +1,329 @@
+"""One door: a name, a hub id, a file or a folder; what cannot be meant is said in one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+import torch
+from huggingface_hub import constants
+from safetensors.torch import save_file
+
+from tests.hub_server import HubServer
+from vitviz import CheckpointError, Model, load, save_checkpoint
+from vitviz.weights import ZOO, NamedModel, Progress, hub_client, read
+
+NAME, REPOSITORY, REVISION = "dino_vits_small", "someone/vit-small", "v2"
+WEIGHTS = "model.safetensors"
+MakeModel = Callable[..., Model]
+
+
+def timm_state(seed: int = 0, width: int = 64) -> dict[str, torch.Tensor]:
+    """Random weights by timm's names: 2 layers, 16 features an input, patches of 8 in 32×32 pixels, 7 classes."""
+    random = partial(torch.randn, generator=torch.Generator().manual_seed(seed))
+    state = {"cls_token": random(1, 1, width), "pos_embed": random(1, 17, width)}
+    linears = {"patch_embed.proj": (width, 3, 8, 8), "head": (7, width)}
+    norms = ["norm"]
+    for layer in range(2):
+        block = f"blocks.{layer}"
+        linears |= {f"{block}.attn.qkv": (3 * width, width), f"{block}.attn.proj": (width, width)}
+        linears |= {f"{block}.mlp.fc1": (96, width), f"{block}.mlp.fc2": (width, 96)}
+        norms += [f"{block}.norm1", f"{block}.norm2"]
+    for name, shape in linears.items():
+        state |= {f"{name}.weight": random(shape) * 0.1, f"{name}.bias": random(shape[0])}
+    for name in norms:
+        state |= {f"{name}.weight": 1 + random(width) * 0.1, f"{name}.bias": random(width)}
+    return state
+
+
+def published(folder: Path, seed: int = 0, **config: object) -> dict[str, bytes]:
+    """The files of a repository of timm's."""
+    save_file(timm_state(seed), folder / WEIGHTS)
+    described = {"architecture": "vit_small_patch8_32", "num_classes": 7, **config}
+    return {"config.json": json.dumps(described).encode(), WEIGHTS: (folder / WEIGHTS).read_bytes()}
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    """A hub with one checkpoint, an empty cache, and a name for the checkpoint."""
+    with HubServer() as server:
+        server.use(monkeypatch, tmp_path / "home")
+        monkeypatch.setattr(hub_client, "WAIT", 0.01)
+        (tmp_path / "made").mkdir()
+        server.add(REPOSITORY, published(tmp_path / "made"), lfs=(WEIGHTS,))
+        server.add(REPOSITORY, published(tmp_path / "made", seed=1), lfs=(WEIGHTS,), revision=REVISION)
+        entry = NamedModel(NAME, "DINO", "ViT-S", REPOSITORY, 0.4, "mit", 32, "Small.", facts={"heads": 2})
+        monkeypatch.setitem(ZOO, NAME, entry)
+        yield server
+    huggingface_hub.close_session()
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Callable[[object], str]:
+    """The message with which a source is refused."""
+
+    def refused(source: object, **options: object) -> str:
+        with pytest.raises(CheckpointError) as caught:
+            load(source, **options)
+        assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) < 600
+        return str(caught.value)
+
+    return refused
+
+
+def classifier(model: Model) -> torch.Tensor:
+    return model.network.state_dict()["classifier.weight"]
+
+
+def holds(model: Model, seed: int) -> bool:
+    return torch.equal(classifier(model), timm_state(seed)["head.weight"])
+
+
+# What can be opened.
+
+
+def test_a_name_is_looked_up_downloaded_and_given_to_the_model(server: HubServer) -> None:
+    model = load(NAME)
+    assert model.name == NAME
+    assert holds(model, seed=0)
+    assert model.network.config.heads == 2, "the entry of the name says so"
+    assert model.card["architecture"].startswith("vit_small_patch8_32")
+    assert len(server.requests(f"GET {WEIGHTS}")) == 1
+
+
+def test_a_hub_id_is_a_repository(server: HubServer) -> None:
+    model = load(f"hf:{REPOSITORY}", heads=4)
+    assert model.name == REPOSITORY
+    assert holds(model, seed=0)
+    assert model.network.config.heads == 4
+
+
+def test_a_revision_stands_behind_it(server: HubServer, tmp_path: Path) -> None:
+    model = load(f"hf:{REPOSITORY}@{REVISION}", heads=4)
+    assert model.name == REPOSITORY
+    assert holds(model, seed=1)
+    assert holds(load(f"hf:{REPOSITORY}", heads=4), seed=0)
+    commit = server.add(REPOSITORY, published(tmp_path / "made", seed=2), lfs=(WEIGHTS,))
+    for revision, seed in ((f"@{REVISION}", 1), (f"@{commit}", 2), ("@main", 2), ("", 2), ("@", 2)):
+        assert holds(load(f"hf:{REPOSITORY}{revision}", heads=4), seed)
+
+
+def test_what_a_name_knows_does_not_reach_its_repository(server: HubServer, told: Callable[..., str]) -> None:
+    """Asked for by its hub id, a checkpoint is as unknown as any other."""
+    assert load(NAME).network.config.heads == 2
+    assert "say it with heads=" in told(f"hf:{REPOSITORY}")
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+@pytest.mark.parametrize("own", [False, True], ids=["foreign", "vitviz's own"])
+def test_a_file_is_called_by_its_name(tmp_path: Path, make_model: MakeModel, kind: type, own: bool) -> None:
+    path = tmp_path / "mine.safetensors"
+    if own:
+        save_checkpoint(path, make_model())
+        model = load(kind(path))
+    else:
+        save_file(timm_state(), path)
+        model = load(kind(path), heads=4)
+        assert holds(model, seed=0)
+    assert model.name == "mine"
+    assert model.network.config.classes == len(model.labels)
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_folder_is_read_with_the_configuration_in_it(tmp_path: Path, kind: type) -> None:
+    folder = tmp_path / "my-vit"
+    folder.mkdir()
+    labels = [f"colour {index}" for index in range(7)]
+    for name, content in published(folder, label_names=labels).items():
+        (folder / name).write_bytes(content)
+    model = load(kind(folder), heads=4)
+    assert model.name == "my-vit"
+    assert model.labels == tuple(labels)
+    assert holds(model, seed=0)
+
+
+def test_the_bundled_checkpoint_has_a_name_and_is_the_default(bundled: Model, tmp_path: Path) -> None:
+    named = load("vitviz-cifar10")
+    assert named.name == bundled.name == "vitviz-cifar10"
+    assert torch.equal(classifier(named), classifier(bundled))
+    assert named.labels == bundled.labels
+
+
+def test_a_name_means_the_same_where_a_file_is_called_so(
+    server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / NAME).write_bytes(b"something else")
+    assert load(NAME).name == NAME
+    with pytest.raises(CheckpointError, match="begins with"):
+        load(f"./{NAME}")
+    with pytest.raises(CheckpointError, match="begins with"):
+        load(Path(NAME).resolve())
+
+
+def test_read_gives_the_model_and_how_everything_is_known(server: HubServer) -> None:
+    reading = read(NAME)
+    checks = {check.fact: (check.value, check.source) for check in reading.checks}
+    assert reading.model.name == NAME
+    assert checks["family"] == ("timm ViT, DeiT, MAE, SigLIP, CLIP", "its keys")
+    assert checks["heads"] == ("2", "said")
+    assert checks["classes"][0] == "7"
+
+
+# What is known of a name, and what the user says.
+
+
+def test_what_the_user_says_is_added_to_what_is_known(server: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = load(NAME, norm_epsilon=1e-3).network.config
+    assert (config.heads, config.norm_epsilon) == (2, 1e-3)
+    before = dict(ZOO[NAME].facts)
+    config = load(NAME, heads=8).network.config
+    assert config.heads == 8, "the user's word counts more"
+    assert ZOO[NAME].facts == before
+    assert load(NAME).network.config.heads == 2
+
+
+def test_the_family_can_be_said(server: HubServer, told: Callable[..., str]) -> None:
+    assert load(NAME, family="timm").name == NAME
+    assert "dinov3" in told(NAME, family="timm-dinov3").lower()
+    assert "expected 'dinov3', 'dinov2', 'dino'" in told(NAME, family="resnet")
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [({"heads": 0}, "heads = 0: expected"), ({"hats": 3}, "hats = 3: of a checkpoint you can say heads, image_size")],
+)
+def test_what_cannot_be_is_refused(server: HubServer, told: Callable[..., str], facts: dict, message: str) -> None:
+    assert told(NAME, **facts).startswith(message)
+
+
+# The way from the hub.
+
+
+def test_a_second_time_the_weights_are_not_asked_for(server: HubServer) -> None:
+    first = load(NAME)
+    server.log.clear()
+    reports: list[Progress] = []
+    again = load(NAME, report=reports.append)
+    assert [request.what for request in server.log] == ["GET list"]
+    assert not reports
+    assert torch.equal(classifier(first), classifier(again))
+    server.log.clear()
+    server.close()
+    assert holds(load(NAME), seed=0), "without a network, what is there is used"
+
+
+def test_a_download_is_reported(server: HubServer) -> None:
+    reports: list[Progress] = []
+    load(NAME, report=reports.append)
+    size = len(server._state.revisions[REPOSITORY]["main"].files[WEIGHTS])
+    assert [report.repository for report in reports] == [REPOSITORY] * len(reports)
+    assert reports[0].done == 0
+    assert reports[-1].done == reports[-1].total >= size
+    done = [report.done for report in reports]
+    assert done == sorted(done)
+
+
+def test_what_a_report_raises_ends_the_download(server: HubServer) -> None:
+    class Enough(Exception):
+        pass
+
+    def stop(_: Progress) -> None:
+        raise Enough
+
+    with pytest.raises(Enough):
+        load(NAME, report=stop)
+    assert not server.requests(f"GET {WEIGHTS}")
+    assert load(NAME).name == NAME
+
+
+# What is refused.
+
+
+def test_an_unknown_name_is_answered_with_near_ones(server: HubServer, told: Callable[..., str]) -> None:
+    message = told("dino_vits_smal")
+    assert message.startswith("'dino_vits_smal': neither a checkpoint's name nor a file or folder; did you mean ")
+    assert f"'{NAME}'" in message.split("?")[0]
+    assert "'vitviz-cifar10'" in told("vitviz_cifar10").split("?")[0]
+    for name in ("zzz", "dino_vits_smal"):
+        assert told(name).endswith("`vitviz models` lists the names, 'vitviz-cifar10' is bundled")
+    assert "did you mean" not in told("zzz")
+    assert not server.log
+
+
+def test_a_hub_id_without_its_sign_is_told_how_it_is_written(
+    server: HubServer, told: Callable[..., str], tmp_path: Path
+) -> None:
+    assert f"of the hub, write 'hf:{REPOSITORY}'" in told(REPOSITORY)
+    for path in (f"./{NAME}", "../gone", "a/b/c", "gone.safetensors", str(tmp_path / "gone"), "~/gone", ""):
+        assert "hf:" not in told(path)
+    assert not server.log
+
+
+def test_a_folder_of_that_name_comes_before_the_hub(
+    server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / REPOSITORY
+    folder.mkdir(parents=True)
+    save_file(timm_state(5), folder / WEIGHTS)
+    monkeypatch.chdir(tmp_path)
+    assert holds(load(REPOSITORY, heads=4), seed=5)
+    assert holds(load(f"hf:{REPOSITORY}", heads=4), seed=0)
+
+
+REFUSED = {
+    "no such repository": ("hf:someone/gone", "someone/gone: no such repository at "),
+    "no such revision": (f"hf:{REPOSITORY}@v3", f"{REPOSITORY}: no revision 'v3'; expected a branch, a tag or a"),
+    "a hub id without a name": ("hf:someone", "'someone': not a repository of the Hugging Face hub"),
+    "a hub id of three parts": ("hf:a/b/c", "'a/b/c': not a repository of the Hugging Face hub"),
+    "nothing": ("hf:", "'': not a repository of the Hugging Face hub; expected owner/name"),
+    "a way out of the cache": ("hf:../x", "'../x': not a repository"),
+}
+
+
+@pytest.mark.parametrize(("source", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_is_not_at_the_hub_is_said(server: HubServer, told: Callable[..., str], source: str, message: str) -> None:
+    assert told(source).startswith(message)
+
+
+def test_offline_with_an_empty_cache_says_what_to_do(
+    server: HubServer, told: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    for source in (NAME, f"hf:{REPOSITORY}"):
+        message = told(source)
+        assert message.startswith(f"{REPOSITORY}: not completely in the cache (")
+        assert "HF_HUB_OFFLINE" in message
+    assert not server.log
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    load(NAME)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert load(NAME).name == NAME
+
+
+def test_weights_of_something_else_are_refused(server: HubServer, told: Callable[..., str], tmp_path: Path) -> None:
+    path = tmp_path / "other.safetensors"
+    save_file({"layer1.0.conv1.weight": torch.zeros(4, 4)}, path)
+    server.add("someone/resnet", {WEIGHTS: path.read_bytes()})
+    assert "this is a ResNet, which has no attention" in told("hf:someone/resnet")
+    save_file({"some.weight": torch.zeros(4, 4)}, path)
+    server.add("someone/mlp", {WEIGHTS: path.read_bytes()})
+    assert "not a Vision Transformer of a family that vitviz reads" in told("hf:someone/mlp")
+    assert "some.weight" in told("hf:someone/mlp")
+    server.add("someone/page", {"README.md": b"# Nothing"})
+    assert told("hf:someone/page").startswith("someone/page: no weights among its files, 'README.md'")
+
+
+def test_a_refusal_names_what_the_user_asked_for(server: HubServer, told: Callable[..., str], tmp_path: Path) -> None:
+    """Not the commit, which is what the file's folder in the cache is called."""
+    path = tmp_path / "other.safetensors"
+    save_file({"layer1.0.conv1.weight": torch.zeros(4, 4)}, path)
+    commit = server.add("someone/resnet", {WEIGHTS: path.read_bytes()})
+    assert told("hf:someone/resnet").startswith("someone/resnet: ")
+    assert told(NAME, heads=5).startswith(f"{NAME}: ")
+    assert commit not in told("hf:someone/resnet")

@@ -1,0 +1,92 @@
+"""Every family against the package that its checkpoints are from: the same numbers, at every size it takes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.parity import CASES
+from tests.parity.case import Case, compare
+from tests.parity.table import HEADER, README, SECTION, by_row, kinds, package, written
+from vitviz.weights.families import FAMILIES
+
+TOLERANCE = 1e-5
+FIRST = {case.family: case for case in reversed(CASES)}
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.row}: {case.name}")
+every_family = pytest.mark.parametrize("case", FIRST.values(), ids=FIRST)
+
+
+@every_case
+def test_output_and_attention_are_those_of_the_package(
+    case: Case, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    reading, difference = compare(case, tmp_path)
+    assert difference.output < TOLERANCE
+    assert difference.attention < TOLERANCE
+    titles = {family.name: family.title for family in FAMILIES}
+    assert (reading.checks[0].fact, reading.checks[0].value) == ("family", titles[case.family])
+    assert capfd.readouterr() == ("", "")
+
+
+@every_family
+def test_asking_for_the_weights_changes_no_bit_and_traces_give_the_same_ones(case: Case, tmp_path: Path) -> None:
+    reading, _ = compare(case, tmp_path)
+    network = reading.model.network
+    for size in case.sizes:
+        pixels = torch.randn(2, case.channels, *size)
+        logits, weights = network(pixels, need_weights=True)
+        assert torch.equal(network(pixels), logits)
+        encoding = network.encode(pixels)
+        assert torch.equal(encoding.logits, logits)
+        for image, trace in enumerate(encoding.traces):
+            for layer, found in enumerate(weights):
+                torch.testing.assert_close(trace.weights(layer), found[image], rtol=0, atol=1e-6)
+
+
+def test_every_family_has_a_case() -> None:
+    assert {case.family for case in CASES} == {family.name for family in FAMILIES}
+    assert len({(case.row, case.name) for case in CASES}) == len(CASES)
+
+
+@every_case
+def test_a_case_begins_at_the_size_that_its_network_was_trained_at(case: Case, tmp_path: Path) -> None:
+    # Else the table's "trained" would be empty words.
+    reading, _ = compare(case, tmp_path)
+    config = reading.model.network.config
+    assert (config.image_height, config.image_width) == case.sizes[0]
+
+
+# The table in the README.
+
+
+def readme_rows() -> list[list[str]]:
+    table = SECTION.search(README.read_text())
+    assert table is not None
+    lines = table[0].splitlines()
+    assert tuple(lines[:2]) == HEADER
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
+
+
+def test_the_table_has_exactly_the_rows_of_the_cases() -> None:
+    # Versions and numbers differ between machines.
+    def without_version(text: str) -> str:
+        return re.sub(r" \d[\d.]*$", "", text)
+
+    expected = [[row, without_version(package(cases[0])), kinds(cases)] for row, cases in by_row(CASES).items()]
+    assert [[row[0], without_version(row[1]), row[2]] for row in readme_rows()] == expected
+
+
+def test_every_number_in_the_table_is_within_the_tolerance() -> None:
+    numbers = [number for row in readme_rows() for number in row[3:]]
+    assert len(numbers) == 2 * len(by_row(CASES))
+    assert all(re.fullmatch(r"\d\.\de-\d\d", number) and float(number) <= TOLERANCE for number in numbers)
+
+
+def test_a_table_is_written_between_its_marks_and_nowhere_else() -> None:
+    text = "before\n<!-- families -->\nold\n\\1\n<!-- /families -->\nafter\n"
+    assert written(text, "new \\1") == "before\n<!-- families -->\nnew \\1\n<!-- /families -->\nafter\n"
+    with pytest.raises(ValueError, match="no place for the table"):
+        written("no marks", "new")

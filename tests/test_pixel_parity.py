@@ -1,0 +1,247 @@
+"""A checkpoint's files give the pixels that timm, transformers and open_clip would have made from them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from einops import rearrange
+from PIL import Image
+
+from tests.reference_packages import open_clip, timm, transformers
+from vitviz.errors import CheckpointError
+from vitviz.preprocessing import Preprocessing
+from vitviz.weights.preparation import CLIP, MODEL_TYPES, PROCESSORS, read_preprocessing
+from vitviz.weights.sidecars import Sidecars
+
+SIZES = [(451, 300), (300, 451), (97, 131), (500, 375), (224, 224), (33, 1000), (1000, 33)]
+UNUSED = Preprocessing(8, 8, (0.1,) * 3, (0.9,) * 3, "native")
+
+
+def picture(width: int, height: int) -> Image.Image:
+    """Noise, in which a shift by one pixel or another filter shows everywhere."""
+    return Image.fromarray(np.random.default_rng(width).integers(0, 256, (height, width, 3), dtype=np.uint8))
+
+
+def read(folder: Path, height: int, width: int) -> Preprocessing:
+    preprocessing, _ = read_preprocessing(Sidecars.read(folder), height, width, UNUSED)
+    return preprocessing
+
+
+def read_json(folder: Path, name: str, values: dict[str, Any], height: int, width: int) -> Preprocessing:
+    (folder / name).write_text(json.dumps(values))
+    return read(folder, height, width)
+
+
+# timm.
+
+
+def timm_pixels(config: dict[str, Any], image: Image.Image) -> torch.Tensor:
+    data = timm.data.resolve_data_config({}, pretrained_cfg=config)
+    return timm.data.create_transform(**data, is_training=False)(image)[None]
+
+
+def same_as_timm(folder: Path, config: dict[str, Any], sizes: list[tuple[int, int]]) -> None:
+    _, height, width = config["input_size"]
+    preprocessing = read_json(folder, "config.json", {"architecture": "vit", "pretrained_cfg": config}, height, width)
+    for size in sizes:
+        expected = timm_pixels(config, picture(*size))
+        assert torch.equal(preprocessing.prepare(picture(*size), 16, 16).pixels, expected), size
+
+
+def timm_configs() -> list[dict[str, Any]]:
+    """One of every way in which timm prepares the pictures of a Vision Transformer."""
+    names = [name for name in timm.list_pretrained() if "vit" in name or name.startswith(("eva", "beit", "deit"))]
+    configs = [timm.models.get_pretrained_cfg(name).to_dict(remove_source=True) for name in names]
+    keys = ("input_size", "crop_pct", "crop_mode", "interpolation", "mean", "std")
+    return list({tuple(config[key] for key in keys): config for config in configs}.values())
+
+
+def test_every_vision_transformer_of_timm_is_prepared_as_by_timm(tmp_path: Path) -> None:
+    configs = timm_configs()
+    modes = {config["crop_mode"] for config in configs}
+    assert len(configs) > 50 and modes == {"center", "squash", "border"}
+    for config in configs:
+        if config["crop_mode"] == "border":
+            with pytest.raises(CheckpointError, match="crop_mode = 'border': expected 'center' or 'squash'"):
+                same_as_timm(tmp_path, config, [])
+        else:
+            same_as_timm(tmp_path, config, [(451, 300)])
+
+
+@pytest.mark.parametrize("crop_mode", ["center", "squash"])
+@pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic", "lanczos"])
+@pytest.mark.parametrize(("height", "width", "crop_pct"), [(224, 224, 0.9), (225, 225, 0.95), (64, 96, 0.875)])
+def test_timms_crops_to_squares_and_oblongs(
+    crop_mode: str, interpolation: str, height: int, width: int, crop_pct: float, tmp_path: Path
+) -> None:
+    config = {"input_size": [3, height, width], "mean": [0.5, 0.4, 0.3], "std": [0.2, 0.3, 0.4], "crop_pct": crop_pct}
+    same_as_timm(tmp_path, {**config, "crop_mode": crop_mode, "interpolation": interpolation}, SIZES)
+
+
+def test_the_file_that_timm_saves(tmp_path: Path) -> None:
+    model = timm.create_model("test_vit.r160_in1k", num_classes=7)
+    timm.models.save_for_hf(model, tmp_path, safe_serialization=True)
+    data = timm.data.resolve_model_data_config(model)
+    preprocessing = read(tmp_path, 160, 160)
+    for size in SIZES:
+        expected = timm.data.create_transform(**data, is_training=False)(picture(*size))[None]
+        assert torch.equal(preprocessing.prepare(picture(*size), 16, 16).pixels, expected)
+
+
+def test_what_timms_file_leaves_out_is_timms_default(tmp_path: Path) -> None:
+    preprocessing = read_json(tmp_path, "config.json", {"pretrained_cfg": {"num_classes": 3}}, 224, 224)
+    expected = timm_pixels({"num_classes": 3}, picture(451, 300))
+    assert torch.equal(preprocessing.prepare(picture(451, 300), 16, 16).pixels, expected)
+
+
+# transformers. Its processors with Pillow are the reference; those with torchvision resize with torch.
+
+IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
+SAVED = {
+    "ViT": ("ViTImageProcessor", {}),
+    "ViT at 384, not normalised": ("ViTImageProcessor", {"size": {"height": 384, "width": 384}, "do_normalize": False}),
+    "DINO": ("ViTImageProcessor", {**IMAGENET, "resample": 3}),
+    "DeiT": ("DeiTImageProcessor", IMAGENET),
+    "DeiT, odd": ("DeiTImageProcessor", {"size": 301, "crop_size": 224}),
+    "BEiT": ("BeitImageProcessor", {}),
+    "DINOv2": ("BitImageProcessor", {**IMAGENET, "size": {"shortest_edge": 256}}),
+    "CLIP": ("CLIPImageProcessor", {}),
+    "CLIP, odd": ("CLIPImageProcessor", {"size": {"shortest_edge": 231}, "crop_size": 224, "resample": 1}),
+    "SigLIP": ("SiglipImageProcessor", {}),
+    "SigLIP, oblong": ("SiglipImageProcessor", {"size": {"height": 192, "width": 256}, "resample": 0}),
+}
+# As files were before the classes that read them were renamed and learnt to write their sizes.
+OLD = {
+    "ViT": {"feature_extractor_type": "ViTFeatureExtractor", "do_normalize": True, "do_resize": True}
+    | {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "resample": 2, "size": 224},
+    "DeiT": {"feature_extractor_type": "DeiTFeatureExtractor", "do_center_crop": True, "crop_size": 224, "size": 256}
+    | {"do_normalize": True, "do_resize": True, "resample": 3, **IMAGENET},
+    "CLIP": {"feature_extractor_type": "CLIPFeatureExtractor", "do_center_crop": True, "crop_size": 224, "size": 224}
+    | {"do_normalize": True, "do_resize": True, "resample": 3, "image_mean": CLIP[0], "image_std": CLIP[1]},
+    "BEiT": {"feature_extractor_type": "BeitFeatureExtractor", "do_center_crop": False, "crop_size": 224, "size": 224}
+    | {"do_normalize": True, "do_resize": True, "resample": 3, "image_mean": 0.5, "image_std": 0.5},
+}
+
+
+def transformers_pixels(folder: Path, name: str, image: Image.Image) -> torch.Tensor:
+    processor = getattr(transformers, name).from_pretrained(folder)
+    return processor(image, return_tensors="pt")["pixel_values"]
+
+
+def input_size(pixels: torch.Tensor) -> tuple[int, int]:
+    return pixels.shape[2], pixels.shape[3]
+
+
+@pytest.mark.parametrize("case", SAVED)
+def test_the_file_that_an_image_processor_saves(case: str, tmp_path: Path) -> None:
+    name, arguments = SAVED[case]
+    getattr(transformers, name + "Pil")(**arguments).save_pretrained(tmp_path)
+    for size in SIZES:
+        expected = transformers_pixels(tmp_path, name + "Pil", picture(*size))
+        preprocessing = read(tmp_path, *input_size(expected))
+        assert torch.allclose(preprocessing.prepare(picture(*size), 16, 16).pixels, expected, rtol=0, atol=1e-6), size
+
+
+@pytest.mark.parametrize("case", OLD)
+def test_the_file_that_a_feature_extractor_saved(case: str, tmp_path: Path) -> None:
+    name = OLD[case]["feature_extractor_type"].replace("FeatureExtractor", "ImageProcessorPil")
+    preprocessing = read_json(tmp_path, "preprocessor_config.json", OLD[case], 224, 224)
+    for size in SIZES:
+        expected = transformers_pixels(tmp_path, name, picture(*size))
+        assert torch.allclose(preprocessing.prepare(picture(*size), 16, 16).pixels, expected, rtol=0, atol=1e-6), size
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "largest", "mean"),
+    [
+        ("ViTImageProcessor", {}, 1, 0.01),
+        ("DeiTImageProcessor", {}, 2, 0.01),
+        ("BitImageProcessor", {"size": {"shortest_edge": 256}}, 2, 0.01),
+        ("CLIPImageProcessor", {}, 2, 0.01),
+        ("SiglipImageProcessor", {}, 2, 0.01),
+        # Rescales before it resizes, and so never rounds to whole levels.
+        ("DINOv3ViTImageProcessor", {}, 1, 0.35),
+    ],
+)
+def test_processors_with_torchvision_differ_by_how_they_round_levels(
+    name: str, arguments: dict[str, Any], largest: int, mean: float, tmp_path: Path
+) -> None:
+    getattr(transformers, name)(**arguments).save_pretrained(tmp_path)
+    preprocessing = read(tmp_path, 224, 224)
+    level = rearrange(1 / 255 / torch.tensor(preprocessing.std), "channel -> channel 1 1")
+    for size in SIZES:
+        expected = transformers_pixels(tmp_path, name, picture(*size))
+        levels = (preprocessing.prepare(picture(*size), 16, 16).pixels - expected).abs() / level
+        assert levels.max() < largest + 1e-3, size
+        assert levels.mean() < mean, size
+
+
+@pytest.mark.parametrize(("patch", "most"), [(16, 256), (14, 100), (16, 1024)])
+def test_naflex_has_the_patches_of_siglip_2(patch: int, most: int, tmp_path: Path) -> None:
+    processor = transformers.Siglip2ImageProcessorPil(patch_size=patch, max_num_patches=most)
+    processor.save_pretrained(tmp_path)
+    side = round(most**0.5) * patch
+    preprocessing = read(tmp_path, side, side)
+    for size in [*SIZES, (1, 1), (5000, 3)]:
+        expected = processor(picture(*size), return_tensors="pt")
+        rows, columns = expected["spatial_shapes"][0].tolist()
+        pixels = preprocessing.prepare(picture(*size), patch, patch).pixels
+        assert input_size(pixels) == (rows * patch, columns * patch)
+        patches = rearrange(pixels, "1 channel (row y) (column x) -> (row column) (y x channel)", y=patch, x=patch)
+        assert torch.allclose(patches, expected["pixel_values"][0, : rows * columns], rtol=0, atol=1e-6), size
+
+
+def test_dinov2_at_its_trained_size_keeps_the_part_that_its_file_keeps(tmp_path: Path) -> None:
+    transformers.BitImageProcessorPil(size={"shortest_edge": 256}, crop_size=224).save_pretrained(tmp_path)
+    preprocessing = read(tmp_path, 518, 518)
+    transformers.BitImageProcessorPil(size={"shortest_edge": 592}, crop_size=518).save_pretrained(tmp_path)
+    for size in SIZES[:4]:
+        expected = transformers_pixels(tmp_path, "BitImageProcessorPil", picture(*size))
+        assert torch.allclose(preprocessing.prepare(picture(*size), 14, 14).pixels, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_what_a_file_leaves_out_is_the_default_of_its_class(name: str, tmp_path: Path) -> None:
+    assert PROCESSORS[name].square == getattr(transformers, name).default_to_square
+    getattr(transformers, name)().save_pretrained(tmp_path)
+    height, width = (256, 256) if name == "Siglip2ImageProcessor" else (224, 224)
+    stated = read(tmp_path, height, width)
+    for written in (name, name + "Fast", name + "Pil", name.replace("ImageProcessor", "FeatureExtractor")):
+        values = {"image_processor_type": written}
+        assert read_json(tmp_path, "preprocessor_config.json", values, height, width) == stated
+
+
+def test_a_file_that_names_no_class_is_that_of_the_models_type() -> None:
+    for model_type, name in MODEL_TYPES.items():
+        known = transformers.models.auto.image_processing_auto.IMAGE_PROCESSOR_MAPPING_NAMES[model_type]
+        assert name in known.values()
+
+
+# open_clip.
+
+
+@pytest.mark.parametrize("resize_mode", ["shortest", "squash"])
+@pytest.mark.parametrize("interpolation", ["bicubic", "bilinear", "random"])
+@pytest.mark.parametrize("side", [224, 257])
+def test_open_clips_transform(resize_mode: str, interpolation: str, side: int, tmp_path: Path) -> None:
+    config = {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.3, 0.4]} | {
+        "interpolation": interpolation,
+        "resize_mode": resize_mode,
+    }
+    transform = open_clip.image_transform(side, is_train=False, **config)
+    preprocessing = read_json(tmp_path, "open_clip_config.json", {"preprocess_cfg": config}, side, side)
+    for size in SIZES:
+        expected = transform(picture(*size))[None]
+        assert torch.equal(preprocessing.prepare(picture(*size), 16, 16).pixels, expected), size
+
+
+def test_what_open_clips_file_leaves_out_is_open_clips_default(tmp_path: Path) -> None:
+    config = {"model_cfg": open_clip.get_model_config("ViT-B-32")}
+    preprocessing = read_json(tmp_path, "open_clip_config.json", config, 224, 224)
+    transform = open_clip.image_transform(224, is_train=False)
+    assert torch.equal(preprocessing.prepare(picture(451, 300), 16, 16).pixels, transform(picture(451, 300))[None])

@@ -1,0 +1,389 @@
+"""What a checkpoint is, told from its keys and shapes alone; and what is no checkpoint of this kind."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.parity import CASES
+from tests.parity.states import (
+    WIDTH,
+    Kept,
+    State,
+    answer,
+    facts_of,
+    prefixed,
+    read,
+    refusal,
+    save,
+    timm_state,
+)
+from vitviz.errors import CheckpointError
+from vitviz.vit import VisionTransformer
+from vitviz.weights.families import FAMILIES
+from vitviz.weights.read import read_checkpoint
+
+FIRST = {case.family: case for case in reversed(CASES)}
+EVERY = {family.name: family for family in FAMILIES}
+every_family = pytest.mark.parametrize("case", FIRST.values(), ids=FIRST)
+
+
+# Wrappers: whatever a state dict is wrapped in, it is the same network.
+
+WRAPPERS: dict[str, tuple[Callable[[State], Any], str]] = {
+    "bare": (lambda state: state, ""),
+    "model": (lambda state: {"model": state}, "model"),
+    "state_dict": (lambda state: {"state_dict": state}, "state_dict"),
+    "state_dict.model": (lambda state: {"state_dict": {"model": state}}, "state_dict.model"),
+    "a training run": (
+        lambda state: {"model": state, "optimizer": {"state": {0: {"exp_avg": torch.ones(3)}}}, "epoch": 7},
+        "model",
+    ),
+    "several processes": (lambda state: prefixed("module.", state), "module"),
+    "torch.compile": (lambda state: prefixed("_orig_mod.", state), "_orig_mod"),
+    "both": (lambda state: {"model": prefixed("module._orig_mod.", state)}, "module._orig_mod"),
+    "a module in a module": (lambda state: prefixed("model.vit.", state), "model.vit"),
+    "Lightning": (
+        lambda state: {"state_dict": prefixed("net.", state), "pytorch-lightning_version": "2", "epoch": 1},
+        "net",
+    ),
+}
+
+
+@pytest.mark.parametrize(("wrap", "where"), WRAPPERS.values(), ids=WRAPPERS)
+def test_a_wrapped_state_dict_is_the_same_network(wrap: Callable[[State], Any], where: str, tmp_path: Path) -> None:
+    state = timm_state()
+    reading, bare = read(wrap(state), tmp_path), read(state, tmp_path, "bare.pth")
+    facts = facts_of(reading)
+    assert facts["family"] == EVERY["timm"].title
+    assert torch.equal(answer(reading), answer(bare))
+    assert (where in facts["encoder"]) if where else ("encoder" not in facts)
+
+
+def test_of_teacher_and_student_the_teacher_is_taken_and_the_other_is_named(tmp_path: Path) -> None:
+    states = {name: timm_state(classes=None) for name in ("student", "teacher")}
+    states["teacher"]["norm.bias"] += 1
+    reading = read({name: prefixed("module.backbone.", state) for name, state in states.items()}, tmp_path)
+    assert facts_of(reading)["family"] == EVERY["dino"].title
+    assert torch.equal(answer(reading), answer(read(states["teacher"], tmp_path, "teacher.pth")))
+    (encoder,) = (check for check in reading.checks if check.fact == "encoder")
+    assert "teacher" in encoder.value and "student.module.backbone" in encoder.source
+
+
+def test_averaged_weights_are_preferred(tmp_path: Path) -> None:
+    averaged = {**timm_state(), "norm.bias": torch.ones(WIDTH)}
+    reading = read({"state_dict": timm_state(), "state_dict_ema": averaged}, tmp_path)
+    assert torch.equal(answer(reading), answer(read(averaged, tmp_path, "averaged.pth")))
+
+
+@pytest.mark.parametrize("classes", [None, 1, 2, 10, 1000, 1001])
+def test_a_head_of_any_size_or_none(classes: int | None, tmp_path: Path) -> None:
+    reading = read({"model": timm_state(classes=classes)}, tmp_path)
+    assert reading.model.network.config.classes == (classes or 0)
+    assert len(reading.model.labels) == (classes or 0)
+    assert answer(reading).shape == (1, WIDTH if classes is None else classes)
+
+
+def test_a_head_may_stand_outside_of_the_encoder(tmp_path: Path) -> None:
+    state = timm_state()
+    heads = ("head.weight", "head.bias")
+    apart = {("model." if key in heads else "model.vit.") + key: tensor for key, tensor in state.items()}
+    assert torch.equal(answer(read(apart, tmp_path)), answer(read(state, tmp_path, "inside.pth")))
+    other = {("net." if key in heads else "net.backbone.") + key: tensor for key, tensor in state.items()}
+    # DINO's training has keys like these, but no classifier: it must not fall under the table.
+    assert "'net.head.weight'" in refusal(other, tmp_path)
+    assert torch.equal(answer(read(other, tmp_path, family="timm")), answer(read(state, tmp_path, "inside.pth")))
+
+
+# Every key is needed, or its absence is a network that there is.
+
+
+@pytest.mark.parametrize("key", timm_state())
+def test_a_missing_key_is_named(key: str, tmp_path: Path) -> None:
+    state = {name: tensor for name, tensor in timm_state().items() if name != key}
+    # A patch embedding and a classifier can be without a bias; and a bias of zeros is none.
+    if key in ("patch_embed.proj.bias", "head.bias"):
+        whole = {**state, key: torch.zeros_like(timm_state()[key])}
+        assert torch.equal(answer(read(state, tmp_path)), answer(read(whole, tmp_path, "whole.pth")))
+    else:
+        assert f"'{key}'" in refusal(state, tmp_path)
+
+
+# Keys whose absence is legal: biases, heads, tokens that only some models have, and what is not needed anyway.
+LEGAL = {
+    "dino": {"patch_embed.proj.bias"},
+    "dinov2": {"patch_embed.proj.bias", "mask_token"},
+    "dinov3": {"patch_embed.proj.bias", "mask_token", "storage_tokens"},
+    "timm": {"patch_embed.proj.bias", "head.bias"},
+    "timm-dinov3": {"patch_embed.proj.bias", "head.bias"},
+    "transformers-vit": {"classifier.bias", "vit.embeddings.patch_embeddings.projection.bias"},
+    "transformers-deit": {
+        *("cls_classifier.bias", "distillation_classifier.bias"),
+        "deit.embeddings.patch_embeddings.projection.bias",
+    },
+    "transformers-vit-mae": {"embeddings.patch_embeddings.projection.bias"},
+    "transformers-dinov2": {"embeddings.patch_embeddings.projection.bias", "embeddings.mask_token"},
+    "transformers-dinov2-registers": {"embeddings.patch_embeddings.projection.bias", "embeddings.mask_token"},
+    "transformers-dinov3": {"embeddings.patch_embeddings.bias", "embeddings.mask_token"},
+    "transformers-clip": set(),
+    "transformers-siglip": {"head.attention.out_proj.bias", "head.mlp.fc1.bias", "head.mlp.fc2.bias"},
+    "transformers-siglip2": {"head.attention.out_proj.bias", "head.mlp.fc1.bias", "head.mlp.fc2.bias"},
+    "clip": {"visual.proj"},
+    "google-npz": {"embedding/bias", "head/bias"},
+    "jax-port": {"embedding.bias", "classifier.bias"},
+    "torchvision": {"conv_proj.bias", "heads.head.bias"},
+    "vit-pytorch": {"to_patch_embedding.2.bias", "mlp_head.bias"},
+    "vit-pytorch-first": {"to_patch_embedding.1.bias", "mlp_head.1.bias"},
+    "multihead": {"image_to_embeddings.0.projector.bias", "head.linear.bias"},
+    "sequential": {"0.projection.0.bias", "2.2.bias"},
+}
+
+
+@every_family
+def test_every_key_of_every_family_is_needed_and_named(case: Any, tmp_path: Path) -> None:
+    kept = Kept(case, tmp_path)
+    needless = kept.read(kept.state).ignored.keys()
+    loaded = set()
+    for key in kept.state:
+        try:
+            kept.read(kept.without(key))
+            loaded.add(key)
+        except CheckpointError as error:
+            assert f"'{key}'" in str(error)
+    assert loaded - needless == LEGAL[case.family] - needless
+
+
+@every_family
+def test_a_key_too_many_is_named(case: Any, tmp_path: Path) -> None:
+    kept = Kept(case, tmp_path)
+    for surplus in ("unheard.of.weight", "blocks.0.attn.unheard_of", "0"):
+        with pytest.raises(CheckpointError, match="surplus.*" + re.escape(f"'{surplus}'")):
+            kept.read({**kept.state, surplus: torch.ones(2)})
+
+
+@every_family
+def test_what_all_layers_lack_is_a_bias_or_a_scale_or_refused(case: Any, tmp_path: Path) -> None:
+    kept = Kept(case, tmp_path)
+    needless = kept.read(kept.state).ignored.keys()
+    kinds: dict[str, list[str]] = {}
+    for key in kept.state.keys() - needless:
+        kinds.setdefault(re.sub(r"\d+", "*", key, count=1), []).append(key)
+    loaded = set()
+    for name, keys in kinds.items():
+        if len(keys) == 3:
+            try:
+                kept.read(kept.without(*keys))
+                loaded.add(name)
+            except CheckpointError:
+                pass
+    # Linear maps without bias and layers without LayerScale do exist.
+    assert [name for name in loaded if not re.search(r"bias$|lambda1$|gamma(_\d)?$|bias_mask$", name)] == []
+    assert [name for name in loaded if re.search("norm", name)] == []
+
+
+def test_both_parts_of_an_output_projection_are_needed(tmp_path: Path) -> None:
+    # One head as wide as a token has none in vit-pytorch; anywhere else its absence is damage.
+    state = {key: tensor for key, tensor in timm_state().items() if ".attn.proj." not in key}
+    assert "missing 'blocks.0.attn.proj.weight'" in refusal(state, tmp_path)
+
+
+def test_layers_with_a_gap_are_refused_at_once(tmp_path: Path) -> None:
+    state = timm_state()
+    far = {key.replace("blocks.1.", "blocks.3."): tensor for key, tensor in state.items()}
+    assert "missing 'blocks.1.norm1.bias', " in refusal(far, tmp_path)
+    # As large a number as a key can have: nothing may be made for every layer.
+    last = {key.replace("blocks.1.", "blocks.999999."): tensor for key, tensor in state.items()}
+    assert "and 11,999,972 more" in refusal(last, tmp_path)
+    for number in ("1000000", "9" * 5000, "01", "１"):
+        beyond = {key.replace("blocks.1.", f"blocks.{number}."): tensor for key, tensor in state.items()}
+        assert "surplus" in refusal(beyond, tmp_path)
+
+
+def test_two_keys_of_the_same_thing_are_refused(tmp_path: Path) -> None:
+    state = timm_state()
+    extra = {**state, "blocks.0.mlp.fc1_x.weight": state["blocks.0.mlp.fc1.weight"]}
+    message = refusal(extra, tmp_path)
+    assert "'blocks.0.mlp.fc1.weight' and 'blocks.0.mlp.fc1_x.weight' are two keys of the same thing" in message
+    both = {**state, "fc_norm.weight": torch.ones(WIDTH)}
+    assert "'norm.weight' and 'fc_norm.weight'" in refusal(both, tmp_path)
+
+
+# Keys that are not needed.
+
+NEEDLESS = [(family.name, pattern, reason) for family in FAMILIES for pattern, reason in family.ignored.items()]
+OUTSIDE = [(family.name, pattern, reason) for family in FAMILIES for pattern, reason in family.outside.items()]
+
+
+@pytest.mark.parametrize(("family", "pattern", "reason"), [*NEEDLESS, *OUTSIDE])
+def test_a_needless_key_is_passed_over_with_its_reason(family: str, pattern: str, reason: str, tmp_path: Path) -> None:
+    kept = Kept(FIRST[family], tmp_path)
+    key = pattern.replace("*", "0.something")
+    encoder = [check.value for check in kept.read(kept.state).checks if check.fact == "encoder"]
+    prefix = encoder[0].split("'")[1] + "." if encoder else ""
+    inside = (family, pattern, reason) in NEEDLESS
+    state = kept.state
+    if inside:
+        key = prefix + key
+    elif not prefix:
+        # Beside the encoder there is only something where the encoder has a prefix.
+        state = prefixed("backbone.", state)
+    reading = kept.read({**state, key: torch.ones(3)})
+    assert reading.ignored[key] == reason
+    assert ("not needed", key, reason) in [(check.fact, check.value, check.source) for check in reading.checks]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_needless_key_has_a_reason(name: str) -> None:
+    family = EVERY[name]
+    assert all(reason and not reason.endswith(".") for reason in {**family.ignored, **family.outside}.values())
+
+
+# Shapes.
+
+
+# The output projection says how wide queries are, so that these name the queries instead.
+AGAINST_OUT = ("/out/kernel", ".attn.out.weight", ".to_out.0.weight")
+
+
+@every_family
+def test_a_wrong_shape_names_the_key_what_was_found_and_what_was_expected(case: Any, tmp_path: Path) -> None:
+    kept = Kept(case, tmp_path)
+    needless = kept.read(kept.state).ignored.keys()
+    for key, tensor in kept.state.items():
+        # Later layers are compared with the same code.
+        if key in needless or re.search(r"(\.|_)[12][./]", key):
+            continue
+        shapes = {
+            "nothing": torch.ones(()),
+            "empty": torch.ones([0] * tensor.ndim),
+            "long": torch.ones([tensor.shape[0] * 5 + 1, *tensor.shape[1:]]),
+            "nested": tensor[None, None],
+        }
+        for what, changed in shapes.items():
+            if what == "empty" and re.search("(reg_token|storage_tokens|register_tokens)$", key):
+                continue
+            try:
+                kept.read({**kept.state, key: changed})
+            except CheckpointError as error:
+                message = str(error)
+                assert key in message or "config.json says" in message or key.endswith(AGAINST_OUT), message
+                assert len(message) < 1500
+            else:
+                # An axis of length 1 in front of a token or a table of positions says nothing; more registers are more.
+                # And JAX's kernels have the height of a patch first.
+                token = re.search("(class_embedding|token|pos|cls$|probe|embedding/kernel)", key)
+                assert token and what in ("nested", "long"), (key, what)
+
+
+# What is no Vision Transformer of this kind.
+
+SWIN = {"layers.0.blocks.0.attn.relative_position_bias_table": (9, 4), "patch_embed.proj.weight": (8, 3, 4, 4)}
+STRANGERS: dict[str, tuple[dict[str, tuple[int, ...]], str]] = {
+    "Swin": (SWIN, "Swin"),
+    "ResNet": ({"conv1.weight": (8, 3, 7, 7), "layer1.0.conv1.weight": (8, 8, 3, 3)}, "a ResNet"),
+    "ConvNeXt": ({"downsample_layers.0.0.weight": (8, 3, 4, 4)}, "a ConvNeXt"),
+    "MViT": ({"blocks.0.attn.rel_pos_h": (3, 4)}, "SAM or MViT"),
+    "JAX hybrid": ({"conv_root/kernel": (7, 7, 3, 8), "embedding/kernel": (1, 1, 8, 8)}, "a hybrid"),
+    "diffusion": ({"unet.down.weight": (3, 3)}, "a diffusion model"),
+    "language model": ({"model.embed_tokens.weight": (9, 4), "lm_head.weight": (9, 4)}, "a language model"),
+    "LoRA": ({"base_model.model.blocks.0.attn.qkv.lora_A.weight": (4, 8)}, "merge it into its base model first"),
+}
+
+
+@pytest.mark.parametrize(("shapes", "sentence"), STRANGERS.values(), ids=STRANGERS)
+def test_a_stranger_is_told_what_it_is(shapes: dict[str, tuple[int, ...]], sentence: str, tmp_path: Path) -> None:
+    state = {key: torch.ones(shape) for key, shape in shapes.items()}
+    message = refusal(state, tmp_path)
+    assert "this is " in message and sentence in message
+    # And the same among keys that are those of a Vision Transformer.
+    assert sentence in refusal({**timm_state(), **state}, tmp_path)
+
+
+def test_sam_and_timm_s_hybrids_have_most_keys_of_a_vision_transformer(tmp_path: Path) -> None:
+    sam = {**timm_state(classes=None), "blocks.0.attn.rel_pos_h": torch.ones(3, 4)}
+    assert "SAM or MViT" in refusal(prefixed("image_encoder.", sam), tmp_path)
+    hybrid = {**timm_state(), "patch_embed.backbone.stem.conv.weight": torch.ones(3, 3, 7, 7)}
+    assert "a hybrid of ResNet and ViT" in refusal(hybrid, tmp_path)
+
+
+def test_what_is_nothing_known_shows_its_keys(tmp_path: Path) -> None:
+    message = refusal({"a.weight": torch.ones(2), "b": torch.ones(3)}, tmp_path)
+    assert "not a Vision Transformer of a family that vitviz reads: its keys are 'a.weight', 'b'" in message
+
+
+def test_a_family_can_be_said_and_a_wrong_one_is_refused(tmp_path: Path) -> None:
+    state = timm_state(classes=None)
+    assert facts_of(read(state, tmp_path))["family"] == EVERY["dino"].title
+    said = read(state, tmp_path, family="timm")
+    assert (said.checks[0].value, said.checks[0].source) == (EVERY["timm"].title, "said")
+    assert said.model.network.config.position_rule != read(state, tmp_path).model.network.config.position_rule
+    assert "of the family 'clip'" in refusal(state, tmp_path, family="clip")
+    with pytest.raises(CheckpointError, match=r"family 'tim': expected 'dinov3', .*'timm'.* or 'sequential'"):
+        read(state, tmp_path, family="tim")
+
+
+# Hostile names.
+
+NAMES = [
+    "__proto__",
+    "__class__",
+    "a\nb\x1b[31m\x00c",
+    "\u202egnp",
+    "x" * 10_000,
+    "",
+    "..",
+    "blocks." * 1000,
+    "é" * 300,
+]
+
+
+@pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
+def test_any_name_of_a_key_is_shown_short_and_escaped(name: str, tmp_path: Path) -> None:
+    for state in (
+        {name: torch.ones(2)},
+        {**timm_state(), name: torch.ones(2)},
+        {**timm_state(), f"head.{name}": torch.ones(2)},
+    ):
+        message = refusal(state, tmp_path)
+        assert message.isprintable() and "\u202e" not in message
+    # Where the encoder stands is told as well.
+    if name.count(".") < 3:
+        wrapped = read(prefixed(f"{name}.", timm_state()), tmp_path)
+        assert all(check.value.isprintable() and len(check.value) < 400 for check in wrapped.checks)
+    else:
+        refusal(prefixed(name, timm_state()), tmp_path)
+
+
+def test_many_encoders_in_one_file_take_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    anchors = ("patch_embed.proj.weight", "blocks.0.attn.qkv.weight", "pos_embed")
+    one = torch.ones(1)
+    state = {f"a{index}.{key}": one for index in range(5000) for key in anchors}
+
+    def build(*_: object) -> None:
+        raise AssertionError("a network is made before the keys are told apart")
+
+    monkeypatch.setattr(VisionTransformer, "__init__", build)
+    torch.save(state, tmp_path / "many.pth")
+    start = time.process_time()
+    with pytest.raises(CheckpointError):
+        read_checkpoint(tmp_path / "many.pth")
+    # It was minutes when every encoder looked through all keys.
+    assert time.process_time() - start < 10
+
+
+def test_the_archive_and_the_shards_are_read_by_their_own_keys(tmp_path: Path) -> None:
+    state = timm_state()
+    names = list(state)
+    for number, part in enumerate((names[::2], names[1::2])):
+        save(tmp_path / f"part{number}.safetensors", {key: state[key] for key in part})
+    places = {key: f"part{index % 2}.safetensors" for index, key in enumerate(names)}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    sharded = read_checkpoint(tmp_path / "model.safetensors.index.json")
+    assert torch.equal(answer(sharded), answer(read(state, tmp_path, "whole.pth")))

@@ -1,0 +1,388 @@
+"""Names are sane, as the packages' own registries have them; and what every published architecture needs is inferred.
+
+Full-size models of timm and transformers are built without memory. What vitviz infers from their shapes and from the
+configuration that timm writes beside them is compared with the models themselves, and small ones give the same numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from tests.parity.case import randomised
+from tests.reference_packages import timm, transformers
+from vitviz import CheckpointError, ViTConfig
+from vitviz.weights import ZOO, NamedModel
+from vitviz.weights.assemble import assemble, infer_config
+from vitviz.weights.facts import check_facts
+from vitviz.weights.files import TensorInfo, WeightFile
+from vitviz.weights.hub import REPOSITORY
+from vitviz.weights.read import read_checkpoint
+from vitviz.weights.recognise import recognise
+from vitviz.weights.sidecars import Sidecars
+
+ENTRIES = list(ZOO.values())
+TIMM = [model for model in ENTRIES if model.repository.startswith("timm/")]
+OTHERS = [model for model in ENTRIES if model not in TIMM]
+LICENCES = {"apache-2.0", "mit", "cc-by-nc-4.0", "dinov3-license"}
+
+
+def named(model: NamedModel) -> str:
+    return model.name
+
+
+# Names.
+
+
+def test_every_name_stands_for_its_own_checkpoint() -> None:
+    assert len(ZOO) >= 20
+    assert [model.name for model in ENTRIES] == list(ZOO)
+    assert len({model.repository for model in ENTRIES}) == len(ENTRIES)
+    titles = [(model.family, model.title) for model in ENTRIES]
+    assert len(set(titles)) == len(titles), "two entries of a menu that read the same"
+
+
+@pytest.mark.parametrize("model", ENTRIES, ids=named)
+def test_an_entry_is_sane(model: NamedModel) -> None:
+    assert re.fullmatch(r"[a-z][a-z0-9_]*", model.name)
+    assert len(model.name) <= 24, "as much room as the list has"
+    assert REPOSITORY.fullmatch(model.repository)
+    assert model.licence in LICENCES
+    assert 1 < model.megabytes < 10_000
+    assert model.input_size in (224, 256, 384, 518)
+    assert re.fullmatch(r"[A-Z][^\n]*\.", model.known_for)
+    assert len(model.known_for) < 130
+    assert not re.search(r"[a-z]\. [A-Z]", model.known_for), "one sentence"
+    assert check_facts(model.facts) == model.facts
+
+
+def test_a_family_stands_together() -> None:
+    families = [family for family, _ in groupby(model.family for model in ENTRIES)]
+    assert len(families) == len(set(families))
+
+
+def test_of_models_that_are_known_for_the_same_small_ones_come_first() -> None:
+    for (family, _), models in groupby(ENTRIES, lambda model: (model.family, model.known_for)):
+        sizes = [model.megabytes for model in models]
+        # A patch size more or less is no other size.
+        assert all(later > 0.95 * earlier for earlier, later in pairwise(sizes)), f"{family}: {sizes}"
+    for family, models in groupby(ENTRIES, lambda model: model.family):
+        first, *rest = (model.megabytes for model in models)
+        assert all(size > 0.95 * first for size in rest), f"{family} begins with {first}"
+
+
+# Full-size models without memory.
+
+
+class Outline(WeightFile):
+    """A checkpoint of which only the shapes are known."""
+
+    def read(self, group: str, key: str) -> torch.Tensor:
+        return torch.empty(self.groups[group][key].shape, device="meta")
+
+
+def outline(state: Mapping[str, torch.Tensor]) -> Outline:
+    infos = {key: TensorInfo(tuple(tensor.shape), "float32") for key, tensor in state.items()}
+    return Outline("outline", "safetensors", {"": infos}, (), {}, Path("/nowhere"), {})
+
+
+def inferred(file: WeightFile, config: Mapping[str, Any], **told: Any) -> ViTConfig:
+    """What vitviz makes of a checkpoint; every one of its tensors has found its place."""
+    with torch.device("meta"):
+        found = recognise(file, Sidecars(config=config), None, told)
+        known = found.family.facts(found) | told
+        made = infer_config(found, known)
+        assemble(found, known, made)
+    return made
+
+
+@dataclass(frozen=True, eq=False)
+class Published:
+    """A model of timm as it is published: its shapes, its configuration, and what it computes."""
+
+    file: Outline
+    config: dict[str, Any]
+    parameters: int
+    expected: dict[str, Any]
+
+
+@cache
+def published(name: str) -> Published:
+    # Weights without memory need no values; the class Eva fills them nevertheless.
+    skip = {} if name.partition(".")[0] in timm.list_models(module="eva") else {"weight_init": "skip"}
+    with torch.device("meta"):
+        model = timm.create_model(name, **skip)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    return Published(outline(model.state_dict()), config_of(model), count, expected_of(model))
+
+
+def config_of(model: nn.Module) -> dict[str, Any]:
+    """The ``config.json`` that timm writes, without the arguments that only its newest release puts into it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "config.json")
+        timm.models._hub.save_config_for_hf(model, path)
+        written: dict[str, Any] = json.loads(path.read_text())
+    written.pop("model_args", None)
+    return written
+
+
+ACTIVATIONS = {"GELU": "gelu", "GELUTanh": "gelu tanh", "QuickGELU": "quick gelu", "SiLU": "silu"}
+POOLINGS = {"token": "cls", "avg": "mean", "map": "attention"}
+
+
+def expected_of(model: Any) -> dict[str, Any]:
+    """What a model of timm computes, from its modules, in the words of vitviz."""
+    block, heads = model.blocks[0], model.blocks[0].attn.num_heads
+    before = not isinstance(model.norm, nn.Identity)
+    after = not isinstance(getattr(model, "fc_norm", nn.Identity()), nn.Identity)
+    classifies = isinstance(model.head, nn.Linear) and model.head.bias is not None
+    return {
+        "depth": len(model.blocks),
+        "heads": heads,
+        "head_width": len(block.attn.qkv.weight) // 3 // heads,
+        "width": model.embed_dim,
+        "patch": tuple(model.patch_embed.patch_size),
+        "grid": tuple(model.patch_embed.grid_size),
+        "prefix": model.num_prefix_tokens,
+        "pooling": "cls and distillation" if hasattr(model, "head_dist") else POOLINGS[model.global_pool],
+        "final_norm": "after pooling" if after else "before pooling" if before else "none",
+        "norm_epsilon": block.norm1.eps,
+        "activation": ACTIVATIONS[type(block.mlp.act).__name__],
+        "classes": model.num_classes if classifies else 0,
+    }
+
+
+def summary(config: ViTConfig) -> dict[str, Any]:
+    """The same of vitviz's configuration."""
+    layout = config.layout(config.image_height, config.image_width)
+    return {
+        "depth": config.depth,
+        "heads": config.heads,
+        "head_width": config.head_width,
+        "width": config.width,
+        "patch": (config.patch_height, config.patch_width),
+        "grid": (layout.grid_height, layout.grid_width),
+        "prefix": len(config.prefix),
+        "pooling": config.pooling,
+        "final_norm": config.final_norm,
+        "norm_epsilon": config.norm_epsilon,
+        "activation": config.activation,
+        "classes": config.classes,
+    }
+
+
+# The names, against the packages' own registries.
+
+
+@pytest.mark.parametrize("model", TIMM, ids=named)
+def test_a_name_of_timms_is_what_timm_says(model: NamedModel) -> None:
+    name = model.repository.removeprefix("timm/")
+    cfg = timm.get_pretrained_cfg(name, allow_unregistered=False)
+    assert cfg is not None
+    assert cfg.hf_hub_id == model.repository
+    assert cfg.hf_hub_filename is None, "its weights stand in the usual file"
+    assert cfg.input_size == (3, model.input_size, model.input_size)
+    assert cfg.license == model.licence
+    theirs = published(name)
+    assert 4e-6 * theirs.parameters == pytest.approx(model.megabytes, rel=0.01)
+    assert summary(inferred(theirs.file, theirs.config, **model.facts)) == theirs.expected
+
+
+# What is published of each: its class, its configuration, and the side of the images that its positions are for.
+VIT = {"image_size": 224, "patch_size": 16, "num_labels": 1000}
+SIZES = {"small": (384, 6, 12), "base": (768, 12, 12), "large": (1024, 16, 24)}
+
+
+def in_transformers(model: NamedModel) -> tuple[str, dict[str, Any]]:
+    if model.repository == "google/vit-base-patch16-224":
+        return "ViTForImageClassification", VIT
+    kind, _, size = model.repository.removeprefix("facebook/dinov2-").rpartition("-")
+    width, heads, depth = SIZES[size]
+    settings = {"hidden_size": width, "num_attention_heads": heads, "num_hidden_layers": depth}
+    cls = "Dinov2WithRegistersModel" if kind == "with-registers" else "Dinov2Model"
+    return cls, {**settings, "image_size": 518, "patch_size": 14}
+
+
+@pytest.mark.parametrize("model", OTHERS, ids=named)
+def test_a_name_of_transformers_has_the_size_of_its_class(model: NamedModel) -> None:
+    kind, settings = in_transformers(model)
+    cls = getattr(transformers, kind)
+    config = cls.config_class(**settings)
+    with torch.device("meta"):
+        theirs = cls(config)
+    assert 4e-6 * sum(each.numel() for each in theirs.parameters()) == pytest.approx(model.megabytes, rel=0.01)
+    state = transformers.core_model_loading.revert_weight_conversion(theirs, theirs.state_dict())
+    made = inferred(outline(state), config.to_dict(), **model.facts)
+    layers = (config.hidden_size, config.num_attention_heads, config.num_hidden_layers)
+    assert (made.width, made.heads, made.depth) == layers
+    assert made.mlp_width == 4 * made.width
+    assert (made.patch_height, made.image_height) == (config.patch_size, config.image_size)
+    assert made.norm_epsilon == config.layer_norm_eps
+    assert made.register_tokens == (4 if model.repository.startswith("facebook/dinov2-with") else 0)
+    assert made.classes == (1000 if "num_labels" in settings else 0)
+    assert f"/{made.patch_height}" in model.title
+
+
+# Every Vision Transformer of timm.
+
+NAMES = [name for module in ("vision_transformer", "deit", "eva") for name in timm.list_models(module=module)]
+
+# What vitviz cannot serve, by its name in timm.
+REFUSED = {
+    "AIMv2: RMSNorm": r"aimv2_.*",
+    "BEiT-3: norms inside attention and MLP": r"beit3_.*",
+    "parallel attention and MLP": r"vit_.*_xp_.*|vit_.*_18x2_.*|vit_d?pwee_.*",
+    "differential attention": r"vit_d(little|wee|pwee)_.*",
+    "norms after attention and MLP": r"vit_.*_rpn_.*",
+    "for timm's own tests: RMSNorm, and pooling of the registers too": r"test_vit[34]",
+    "rotary positions of another kind": r"eva02_.*|vit_.*_rope_.*|vit_pe_.*",
+    "grouped queries": r"vit_.*_sapiens2",
+}
+
+
+def refused(name: str) -> bool:
+    return any(re.fullmatch(pattern, name) for pattern in REFUSED.values())
+
+
+SERVED = [name for name in NAMES if not refused(name)]
+# Of widths that models with different numbers of heads have, or hardly any model; heads are asked for.
+ASKED = {
+    "vit_giant_patch16_radio_v3": {"heads": 24},
+    "vit_giant_patch16_lingbot": {"heads": 24},
+    "test_vit": {"heads": 2},
+    "test_vit2": {"heads": 2},
+}
+# Nobody has published weights of these.
+UNPUBLISHED = {"vit_base_patch16_gap_224"}
+
+
+def test_the_list_is_the_whole_of_timm() -> None:
+    assert len(NAMES) > 200
+    assert len(SERVED) > 150
+    assert ASKED.keys() | UNPUBLISHED <= set(SERVED)
+    for reason, pattern in REFUSED.items():
+        assert any(re.fullmatch(pattern, name) for name in NAMES), reason
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_everything_is_inferred_as_timm_has_it(name: str) -> None:
+    theirs = published(name)
+    told = ASKED.get(name, {})
+    if told:
+        with pytest.raises(CheckpointError, match="say it with heads="):
+            inferred(theirs.file, theirs.config)
+    assert summary(inferred(theirs.file, theirs.config, **told)) == theirs.expected
+
+
+@pytest.mark.parametrize("name", [name for name in SERVED if name not in UNPUBLISHED])
+def test_without_a_configuration_it_is_the_same_or_asked_for(name: str) -> None:
+    """Nothing that decides the numbers is guessed. What is pooled, and at which size, is no number of the weights."""
+    theirs = published(name)
+    told = dict(ASKED.get(name, {}))
+    for _ in range(3):
+        try:
+            found = summary(inferred(theirs.file, {}, **told))
+            break
+        except CheckpointError as error:
+            asked = re.search(r"say it with (heads|activation)=", str(error))
+            assert asked, error
+            assert asked[1] not in told
+            told[asked[1]] = theirs.expected[asked[1]]
+    expected = dict(theirs.expected)
+    if "blocks.0.gamma_1" in theirs.file.groups[""] and "pos_embed" not in theirs.file.groups[""]:
+        for left_open in ("pooling", "grid"):
+            del expected[left_open], found[left_open]
+    assert found == expected
+
+
+DINOV3_OWN = {
+    "reg_token": "storage_tokens",
+    "gamma_1": "ls1.gamma",
+    "gamma_2": "ls2.gamma",
+    "fc1_g": "w1",
+    "fc1_x": "w2",
+    "fc2": "w3",
+}
+
+
+@pytest.mark.parametrize("layout", ["transformers", "its own"])
+def test_dinov3s_h_plus_has_other_heads_than_clips_of_its_width(layout: str) -> None:
+    """A file without its configuration says neither how many heads there are nor which function gates."""
+    if layout == "transformers":
+        settings = {"num_hidden_layers": 2, "num_register_tokens": 4, "use_gated_mlp": True}
+        cls = transformers.DINOv3ViTModel
+        with torch.device("meta"):
+            model = cls(cls.config_class(hidden_size=1280, num_attention_heads=20, intermediate_size=5120, **settings))
+        state = transformers.core_model_loading.revert_weight_conversion(model, model.state_dict())
+    else:
+        state = {"rope_embed.periods": torch.empty(16), "mask_token": torch.empty(1, 1280)}
+        for key, info in published("vit_huge_plus_patch16_dinov3").file.groups[""].items():
+            for name, own in DINOV3_OWN.items():
+                key = key.replace(name, own)
+            state[key] = torch.empty(info.shape, device="meta")
+    config = inferred(outline(state), {})
+    assert (config.heads, config.head_width) == (20, 64)
+    assert (config.activation, config.gated_mlp) == ("silu", True)
+
+
+# These have the very keys of others: only the architecture in their configuration tells them apart.
+NAMELESS = {
+    *("vit_base_patch16_rpn_224", "eva02_enormous_patch14_clip_224", "test_vit3"),
+    # DeiT-III's, in its own layout.
+    *(f"vit_{size}_patch16_rope_ape_224" for size in ("small", "base", "large")),
+}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if refused(name)])
+def test_what_cannot_be_served_is_refused(name: str) -> None:
+    model = small_model(name)
+    file = outline(model.state_dict())
+    for config in (config_of(model), {})[: 1 if name in NAMELESS else 2]:
+        with pytest.raises(CheckpointError) as caught:
+            inferred(file, config, heads=2, activation="gelu")
+        assert "say it with" not in str(caught.value), "as if more could be said that would make it right"
+
+
+def patch_of(name: str) -> int:
+    found = re.search(r"patch(\d+)", name)
+    return int(found[1]) if found else 16
+
+
+def small_model(name: str) -> Any:
+    """The architecture with two layers of 32 features and 3×3 patches."""
+    options = {"embed_dim": 32, "depth": 2, "num_heads": 2, "img_size": 3 * patch_of(name)}
+    if "sapiens2" in name:
+        options["num_kv_heads"] = (1, 1)
+    return randomised(timm.create_model(name, **options))
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    yield tmp_path_factory.mktemp("small")
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_a_small_one_gives_timms_numbers(name: str, folders: Path) -> None:
+    model = small_model(name)
+    save_file({key: tensor.contiguous() for key, tensor in model.state_dict().items()}, folders / "model.safetensors")
+    (folders / "config.json").write_text(json.dumps(config_of(model)))
+    network = read_checkpoint(folders, heads=2).model.network
+    side = 3 * patch_of(name)
+    pixels = torch.randn(2, 3, side, side)
+    with torch.inference_mode():
+        theirs, ours = model(pixels), network(pixels)
+    assert theirs.std() > 0.01
+    assert math.isclose(float((theirs - ours).abs().max()), 0, abs_tol=3e-5)

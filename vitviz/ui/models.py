@@ -1,0 +1,149 @@
+"""The model menu of the app, and the user's own checkpoints."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gradio as gr
+
+from vitviz.errors import CheckpointError
+from vitviz.weights import (
+    BUNDLED,
+    FACTS,
+    ZOO,
+    Model,
+    NamedModel,
+    Progress,
+    is_cached,
+    load,
+    parse_facts,
+    read_checkpoint,
+)
+
+
+class ModelChoice(NamedTuple):
+    """A model as a visitor chose it.
+
+    Args:
+        source: a name, ``hf:OWNER/NAME``, or empty for uploaded files.
+        files: paths of the uploaded files.
+        facts: what the user says of them.
+    """
+
+    source: str
+    files: tuple[str, ...] = ()
+    facts: tuple[tuple[str, Any], ...] = ()
+
+
+START = ModelChoice("start")
+"""The model with which the page opened."""
+# The entry of the menu that stands for the visitor's own checkpoint while it is open.
+OWN = "own"
+
+
+def open_choice(choice: ModelChoice, report: Callable[[Progress], None] | None = None) -> Model:
+    """Open what a visitor chose.
+
+    Raises:
+        CheckpointError: it cannot be opened.
+    """
+    facts = dict(choice.facts)
+    if not choice.files:
+        return load(choice.source, report=report, **facts)
+    missing = [Path(file).name for file in choice.files if not Path(file).is_file()]
+    if missing:
+        raise CheckpointError(f"{', '.join(missing)}: no longer kept on this server; upload it again")
+    name = max((Path(file) for file in choice.files), key=lambda path: path.stat().st_size).stem
+    if len(choice.files) == 1:
+        return read_checkpoint(choice.files[0], name, **facts).model
+    # An upload puts every file into a folder of its own, and a checkpoint is read with what lies beside it.
+    with tempfile.TemporaryDirectory(prefix="vitviz-") as folder:
+        for file in choice.files:
+            _link(file, Path(folder) / Path(file).name)
+        return read_checkpoint(folder, name, **facts).model
+
+
+def _link(file: str, target: Path) -> None:
+    try:
+        os.link(file, target)
+    except OSError:
+        shutil.copyfile(file, target)
+
+
+def _cost(model: NamedModel) -> str:
+    return "ready" if is_cached(model.repository) else f"{model.megabytes:,.0f} MB"
+
+
+class ModelPicker:
+    """The menu of models, and the way to open one's own.
+
+    Args:
+        start: the model with which the page opens.
+    """
+
+    def __init__(self, start: Model) -> None:
+        self.start = start
+        self.menu = gr.Dropdown(
+            self.choices(),
+            value=START.source,
+            label="Model",
+            info="MB: to be downloaded first",
+            elem_id="vv-model",
+        )
+
+    def render_own(self) -> None:
+        """The part for one's own checkpoint."""
+        self.files = gr.File(
+            label="A file, or the files of its folder",
+            file_count="multiple",
+            height=110,
+            elem_id="vv-files",
+        )
+        self.hub = gr.Textbox(
+            label="or of the Hugging Face hub", placeholder="owner/name", max_lines=1, max_length=200, elem_id="vv-hub"
+        )
+        self.facts = gr.Textbox(
+            label="What its file leaves open",
+            placeholder="heads=6, pooling=mean",
+            info=f"only where a message asks for it: {', '.join(FACTS)}",
+            max_lines=1,
+            max_length=300,
+            elem_id="vv-facts",
+        )
+        self.open = gr.Button("Open", size="sm", elem_id="vv-open")
+
+    def choices(self, own: str | None = None) -> list[tuple[str, str]]:
+        """What the menu offers: the model of the start, then the named ones by family, with what they cost.
+
+        Args:
+            own: the name of the visitor's own checkpoint, while it is open.
+        """
+        named = [(f"{model.family} · {model.title} · {_cost(model)}", model.name) for model in ZOO.values()]
+        bundled = [(f"vitviz · {name} · ready", name) for name in BUNDLED if name != self.start.name]
+        mine = [] if own is None else [(f"yours · {own}", OWN)]
+        return [*mine, (f"vitviz · {self.start.name} · ready", START.source), *bundled, *named]
+
+    def shown(self, choice: ModelChoice, model: Model) -> dict[str, Any]:
+        """The menu while a model is open."""
+        if choice.source in (START.source, *BUNDLED, *ZOO):
+            return gr.update(choices=self.choices(), value=choice.source)
+        return gr.update(choices=self.choices(model.name), value=OWN)
+
+    def own(self, files: Sequence[str] | None, hub: str, facts: str) -> ModelChoice:
+        """The choice that the part for one's own checkpoint stands for.
+
+        Raises:
+            CheckpointError: nothing is given, or two things, or facts that cannot be.
+        """
+        told = tuple(parse_facts([part for part in facts.split(",") if part.strip()]).items())
+        hub = hub.strip().removeprefix("hf:").removeprefix("https://huggingface.co/").strip("/")
+        if bool(files) == bool(hub):
+            raise CheckpointError("Your own checkpoint: expected either its file, or its name on the hub")
+        if files:
+            return ModelChoice("", tuple(files), told)
+        return ModelChoice(f"hf:{hub}", (), told)

@@ -1,0 +1,83 @@
+"""What a user may say of a checkpoint that its file leaves open."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vitviz.activations import ACTIVATIONS
+from vitviz.config import FINAL_NORMS
+from vitviz.errors import CheckpointError, choices
+from vitviz.pooling import POOLINGS
+from vitviz.positions import POSITION_RULES
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "activation": tuple(ACTIVATIONS),
+    "pooling": tuple(POOLINGS),
+    "final_norm": FINAL_NORMS,
+    "position_rule": tuple(POSITION_RULES),
+}
+SIZES = ("image_size", "patch_size")
+FACTS = ("heads", *SIZES, *CHOICES, "norm_epsilon")
+
+
+def check_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What the user says, as far as it can be checked before anything is known; sizes as height and width.
+
+    Raises:
+        CheckpointError: there is no such fact, or it cannot have this value.
+    """
+    checked = dict(facts)
+    for fact, value in facts.items():
+        if fact not in FACTS:
+            raise CheckpointError(f"{fact} = {value!r}: of a checkpoint you can say {', '.join(FACTS)}")
+        if fact in CHOICES and value not in CHOICES[fact]:
+            raise CheckpointError(f"{fact} = {value!r}: expected {choices(CHOICES[fact])}")
+        if fact == "heads" and not _is_count(value):
+            raise CheckpointError(f"heads = {value!r}: expected a whole number above 0")
+        if fact == "norm_epsilon" and not _is_positive(value):
+            raise CheckpointError(f"norm_epsilon = {value!r}: expected a finite number above 0")
+        if fact in SIZES:
+            pair = (value, value) if _is_count(value) else value
+            if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(map(_is_count, pair)):
+                raise CheckpointError(f"{fact} = {value!r}: expected one or two whole numbers above 0 (height, width)")
+            checked[fact] = (pair[0], pair[1])
+    return checked
+
+
+def parse_facts(texts: Sequence[str]) -> dict[str, Any]:
+    """Facts as one writes them: ``"heads=6"``, ``"image_size=224"``, ``"image_size=224x448"``, ``"pooling=mean"``.
+
+    Raises:
+        CheckpointError: a text is not of this form, or :func:`check_facts` refuses it.
+    """
+    facts: dict[str, Any] = {}
+    for text in texts:
+        fact, equals, value = (part.strip() for part in text.partition("="))
+        if not (fact and equals and value):
+            raise CheckpointError(f"{text!r}: expected NAME=VALUE, such as heads=6")
+        facts[fact] = _parsed(fact, value)
+    return check_facts(facts)
+
+
+def _parsed(fact: str, value: str) -> Any:
+    try:
+        if fact == "heads":
+            return int(value)
+        if fact == "norm_epsilon":
+            return float(value)
+        if fact in SIZES:
+            sides = [int(side) for side in value.replace("×", "x").split("x")]
+            return sides[0] if len(sides) == 1 else tuple(sides)
+    except ValueError:
+        raise CheckpointError(f"{fact} = {value!r}: expected a number") from None
+    return value
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0

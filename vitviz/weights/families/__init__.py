@@ -1,0 +1,14 @@
+"""Every way in which checkpoints of Vision Transformers are written: one record each, in the order they are tried."""
+
+from vitviz.weights.families import clip, einops_style, jax, meta, timm, torchvision, transformers
+from vitviz.weights.pieces import Family
+
+FAMILIES: tuple[Family, ...] = (
+    *meta.FAMILIES,
+    *timm.FAMILIES,
+    *transformers.FAMILIES,
+    *clip.FAMILIES,
+    *jax.FAMILIES,
+    *torchvision.FAMILIES,
+    *einops_style.FAMILIES,
+)

@@ -1,0 +1,126 @@
+"""Google's checkpoints as NumPy archives (google-research/vision_transformer), and ports that keep their form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from einops import rearrange
+
+from vitviz.weights.families.conventions import half
+from vitviz.weights.pieces import Family, Found
+
+BLOCK = "Transformer/encoderblock_*"
+ATTENTION = ("query", "key", "value", "out")
+
+
+def _npz_names(attention: int, mlp_norm: int, mlp: int) -> dict[str, str]:
+    """The keys of one numbering of a block's parts; flax changed it over the years."""
+    parts = {
+        f"{BLOCK}/LayerNorm_0": "attention_norm",
+        **{f"{BLOCK}/MultiHeadDotProductAttention_{attention}/{part}": part for part in ATTENTION},
+        f"{BLOCK}/LayerNorm_{mlp_norm}": "mlp_norm",
+        f"{BLOCK}/MlpBlock_{mlp}/Dense_0": "mlp_in",
+        f"{BLOCK}/MlpBlock_{mlp}/Dense_1": "mlp_out",
+    }
+    kept = {piece: "scale" if piece.endswith("norm") else "kernel" for piece in parts.values()}
+    weights = {f"{name}/{kept[piece]}": f"{piece}.weight" for name, piece in parts.items()}
+    return weights | {f"{name}/bias": f"{piece}.bias" for name, piece in parts.items()}
+
+
+NPZ_NAMES = {
+    "embedding/kernel": "patch.weight",
+    "embedding/bias": "patch.bias",
+    "cls": "cls",
+    "Transformer/posembed_input/pos_embedding": "positions",
+    "pos_embedding": "positions",
+    **_npz_names(1, 2, 3),
+    **_npz_names(0, 1, 0),
+    "Transformer/encoder_norm/scale": "norm.weight",
+    "Transformer/encoder_norm/bias": "norm.bias",
+    "pre_logits/kernel": "representation.weight",
+    "pre_logits/bias": "representation.bias",
+    "head/kernel": "classifier.weight",
+    "head/bias": "classifier.bias",
+}
+PORT_NAMES = {
+    "embedding": "patch",
+    "cls_token": "cls",
+    "transformer.pos_embedding.pos_embedding": "positions",
+    "transformer.encoder_layers.*.norm1": "attention_norm",
+    **{f"transformer.encoder_layers.*.attn.{part}": part for part in ATTENTION},
+    "transformer.encoder_layers.*.norm2": "mlp_norm",
+    "transformer.encoder_layers.*.mlp.fc1": "mlp_in",
+    "transformer.encoder_layers.*.mlp.fc2": "mlp_out",
+    "transformer.encoder_layers.*.mlp.fc_1": "mlp_in",
+    "transformer.encoder_layers.*.mlp.fc_2": "mlp_out",
+    "transformer.norm": "norm",
+    "classifier": "classifier",
+}
+
+
+def npz_facts(found: Found) -> dict[str, Any]:
+    return {
+        "heads": found.learn("heads", _heads(found), "shape of the queries' kernel"),
+        "norm_epsilon": 1e-6,
+        "position_rule": "bilinear corners",
+        "pooling": "cls" if found.has("cls") else "mean",
+    }
+
+
+def port_facts(found: Found) -> dict[str, Any]:
+    return {**npz_facts(found), "norm_epsilon": 1e-5}
+
+
+def _heads(found: Found) -> int:
+    shape = found.stored("query.weight")
+    return shape[1] if len(shape) == 3 else 1
+
+
+def attention_form(piece: str, tensor: torch.Tensor, facts: Mapping[str, Any]) -> torch.Tensor:
+    """Attention keeps its heads apart: ``"in head dim"`` for queries, keys and values, ``"head dim out"`` after."""
+    name, _, part = piece.partition(".")
+    if name == "out" and part == "weight":
+        return rearrange(tensor, "head dim out -> out (head dim)")
+    if name in ATTENTION[:3]:
+        if part == "weight":
+            return rearrange(tensor, "width head dim -> (head dim) width")
+        return rearrange(tensor, "head dim -> (head dim)")
+    return tensor
+
+
+def npz_form(piece: str, tensor: torch.Tensor, facts: Mapping[str, Any]) -> torch.Tensor:
+    """JAX multiplies from the left by what torch multiplies from the right, and keeps channels last."""
+    if piece == "patch.weight":
+        return rearrange(tensor, "height column channel width -> width channel height column")
+    if piece.split(".")[0] in ATTENTION:
+        return attention_form(piece, tensor, facts)
+    return tensor.mT if piece.endswith(".weight") and tensor.ndim == 2 else tensor
+
+
+def _standard() -> Any:
+    return half("google-research/vision_transformer", fit="squash", interpolation="bilinear")
+
+
+NPZ = Family(
+    name="google-npz",
+    title="Google's JAX .npz",
+    names=NPZ_NAMES,
+    signature=("embedding/kernel", "Transformer/encoder_norm/scale"),
+    facts=npz_facts,
+    standard=_standard(),
+    form=npz_form,
+)
+
+PORT = Family(
+    name="jax-port",
+    title="PyTorch port of the JAX ViT",
+    names=PORT_NAMES,
+    signature=("embedding.weight", "transformer.pos_embedding.pos_embedding", "transformer.norm.weight"),
+    facts=port_facts,
+    standard=_standard(),
+    form=attention_form,
+)
+
+FAMILIES = (NPZ, PORT)

@@ -1,0 +1,128 @@
+"""The layouts in which Meta published DINO, DINOv2 and DINOv3."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vitviz.weights.families.conventions import (
+    heads_by_width,
+    heads_of_dinov3,
+    imagenet,
+    pooling_of_classifier,
+)
+from vitviz.weights.families.timm import GIANT
+from vitviz.weights.families.timm import NAMES as TIMM_NAMES
+from vitviz.weights.pieces import Candidate, Family, Found
+
+TRAINING = "used in self-supervised training only"
+
+DINO_NAMES = {key: piece for key, piece in TIMM_NAMES.items() if piece not in ("classifier", "projection")}
+DINOV2_NAMES = {
+    **{key: piece for key, piece in DINO_NAMES.items() if piece not in ("registers", "mlp_in", "mlp_out")},
+    "register_tokens": "registers",
+    "blocks.*.mlp.fc1": "mlp_in",
+    "blocks.*.mlp.fc2": "mlp_out",
+    "blocks.*.mlp.w12": "mlp_in",
+    "blocks.*.mlp.w3": "mlp_out",
+    "linear_head": "classifier",
+}
+DINOV3_NAMES = {
+    "patch_embed.proj": "patch",
+    "cls_token": "cls",
+    "storage_tokens": "registers",
+    "rope_embed.periods": "rotary_periods",
+    "blocks.*.norm1": "attention_norm",
+    "blocks.*.attn.qkv": "qkv",
+    "blocks.*.attn.qkv.bias_mask": "qkv.bias_mask",
+    "blocks.*.attn.proj": "out",
+    "blocks.*.ls1.gamma": "attention_scale",
+    "blocks.*.norm2": "mlp_norm",
+    "blocks.*.mlp.fc1": "mlp_in",
+    "blocks.*.mlp.fc2": "mlp_out",
+    "blocks.*.mlp.w1": "gate",
+    "blocks.*.mlp.w2": "mlp_in",
+    "blocks.*.mlp.w3": "mlp_out",
+    "blocks.*.ls2.gamma": "mlp_scale",
+    "norm": "norm",
+    "linear_head": "classifier",
+}
+
+
+def dino_facts(found: Found) -> dict[str, Any]:
+    return {"heads": heads_by_width(found), "norm_epsilon": 1e-6, "position_rule": "bicubic offset", "pooling": "cls"}
+
+
+def dinov2_facts(found: Found) -> dict[str, Any]:
+    gated = found.keys.get((0, "mlp_in.weight"), "").endswith("w12.weight")
+    giant = found.stored("attention_norm.weight") == (GIANT,) and "heads" not in found.told
+    return {
+        "heads": found.learn("heads", 24, "DINOv2's giant") if giant else heads_by_width(found),
+        "norm_epsilon": 1e-6,
+        "activation": "silu" if gated else "gelu",
+        "position_rule": "bicubic antialiased" if found.has("registers") else "bicubic offset",
+        "positioned": (1,),
+        "pooling": "cls",
+        **pooling_of_classifier(found),
+    }
+
+
+def dinov3_facts(found: Found) -> dict[str, Any]:
+    return {
+        "heads": heads_of_dinov3(found),
+        "norm_epsilon": 1e-5,
+        "activation": "silu" if found.has("gate.weight") else "gelu",
+        "rotary": True,
+        "pooling": "cls",
+        "image_size": (256, 256),
+        **pooling_of_classifier(found),
+    }
+
+
+def _is_dino(candidate: Candidate) -> bool:
+    """timm writes the same keys; DINO's own files have no classifier and no configuration."""
+    if candidate.config or candidate.keys & {"head.weight", "head.bias", "fc_norm.weight"}:
+        return False
+    training = candidate.prefix.endswith("backbone.") or candidate.group in ("teacher", "student")
+    # In a module of another's making it is timm's, and its classifier may stand beside it.
+    whole = candidate.group == "" and set(candidate.prefix.split(".")) <= {"", "module", "_orig_mod"}
+    plain = whole and not any(key.startswith("decoder_") for key in candidate.keys)
+    return training or plain
+
+
+DINO = Family(
+    name="dino",
+    title="DINO, its own layout",
+    names=DINO_NAMES,
+    signature=("patch_embed.proj.weight", "cls_token", "pos_embed", "blocks.0.attn.qkv.weight", "norm.weight"),
+    without=("mask_token", "reg_token", "norm_pre.weight", "dist_token", "blocks.0.ls1.gamma", "blocks.0.gamma_1"),
+    accepts=_is_dino,
+    facts=dino_facts,
+    standard=imagenet("DINO's evaluation"),
+    # Not a classifier's ``head.weight``.
+    outside={"head.mlp.*": TRAINING, "head.last_layer.*": TRAINING},
+)
+
+DINOV2 = Family(
+    name="dinov2",
+    title="DINOv2, its own layout",
+    names=DINOV2_NAMES,
+    signature=("patch_embed.proj.weight", "mask_token", "pos_embed", "blocks.0.attn.qkv.weight", "blocks.0.ls1.gamma"),
+    without=("decoder_embed.weight",),
+    facts=dinov2_facts,
+    standard=imagenet("DINOv2's evaluation"),
+    ignored={"mask_token": TRAINING},
+    outside={"dino_head.*": TRAINING, "ibot_head.*": TRAINING},
+)
+
+DINOV3 = Family(
+    name="dinov3",
+    title="DINOv3, its own layout",
+    names=DINOV3_NAMES,
+    signature=("patch_embed.proj.weight", "rope_embed.periods", "blocks.0.attn.qkv.weight"),
+    facts=dinov3_facts,
+    standard=imagenet("DINOv3's model card", crop_fraction=1.0),
+    ignored={"mask_token": TRAINING, "local_cls_norm.*": TRAINING},
+    outside={"dino_head.*": TRAINING, "ibot_head.*": TRAINING},
+)
+
+FAMILIES = (DINOV3, DINOV2, DINO)

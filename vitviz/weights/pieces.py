@@ -1,0 +1,293 @@
+"""The parts that every checkpoint of a Vision Transformer has, whatever its family calls them.
+
+A *piece* is one tensor under the name that vitviz gives it; a family's names are a table from its keys to pieces:
+
+=============================================================  =====================================================
+``patch``                                                      patch embedding: a convolution's kernel or a matrix
+``patch_norm_before``, ``patch_norm_after``                    norms around it
+``cls``, ``distillation``, ``registers``, ``positions``        tokens, ``"... token width"``
+``pre_norm``, ``norm``                                         before the first and after the last layer
+``attention_norm``, ``mlp_norm``                               of a layer
+``qkv``, or ``query``, ``key``, ``value``; ``out``             its attention; ``qkv.bias_mask`` multiplies the bias
+``query_norm``, ``key_norm``                                   norms of a head's queries and keys
+``attention_scale``, ``mlp_scale``                             LayerScale, ``"width"``
+``mlp_in`` (with a gate packed before it) or ``gate``;         its MLP
+``mlp_in``, ``mlp_out``
+``representation``, ``projection``                             after pooling
+``classifier``, ``distillation_classifier``                    the heads
+``pool.probe``, ``pool.query``, ``pool.key_value`` or          attention pooling
+``pool.qkv``, ``pool.out``, ``pool.norm``, ``pool.mlp_in``,
+``pool.mlp_out``
+=============================================================  =====================================================
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from vitviz.errors import CheckpointError
+from vitviz.weights.files import WeightFile
+from vitviz.weights.pickled import shown
+
+# Pieces that are one tensor; all others have a weight and mostly a bias.
+TOKENS = ("cls", "distillation", "registers", "positions")
+SINGLE = (*TOKENS, "attention_scale", "mlp_scale", "pool.probe", "rotary_periods")
+# Heads stand outside of the part of a checkpoint that its encoder's keys begin with.
+OUTER = ("classifier", "distillation_classifier", "projection", "representation")
+# Pieces whose weight has two dimensions or more.
+MAPS = (
+    *("patch", "qkv", "query", "key", "value", "out", "mlp_in", "gate", "mlp_out", *OUTER),
+    *("pool.query", "pool.key_value", "pool.qkv", "pool.out", "pool.mlp_in", "pool.mlp_out"),
+)
+
+Key = tuple[int | None, str]
+"""The layer, where a piece has one, and the piece with its part: ``(3, "qkv.weight")``."""
+
+
+def as_it_is(piece: str, tensor: torch.Tensor, facts: Mapping[str, Any]) -> torch.Tensor:
+    """The form of the families that keep torch's own."""
+    return tensor
+
+
+@dataclass(frozen=True)
+class Standard:
+    """How the family's images are standardised where the checkpoint does not say.
+
+    Args:
+        mean, std: of red, green and blue, for values in [0, 1].
+        fit, crop_fraction, interpolation: as :class:`vitviz.Preprocessing` has them.
+        source: who says so.
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    source: str
+    fit: str = "crop"
+    crop_fraction: float = 0.875
+    interpolation: str = "bicubic"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A state dict that has the signature of a family.
+
+    Args:
+        group: which of the file's state dicts.
+        prefix: what its encoder's keys begin with, before the family's own.
+        keys: what follows, without the keys that do not begin so.
+        config: the JSON beside the file.
+    """
+
+    group: str
+    prefix: str
+    keys: frozenset[str]
+    config: Mapping[str, Any]
+
+
+def always(candidate: Candidate) -> bool:
+    """Of families whose signature says enough."""
+    return True
+
+
+@dataclass(frozen=True)
+class Family:
+    """One way in which checkpoints are written.
+
+    Args:
+        name: short and unique; what ``load(..., family=...)`` takes.
+        title: as the README and the app call it.
+        names: their keys to our pieces; ``*`` stands for the number of a layer. A piece that is no single tensor
+            stands for ``.weight`` and ``.bias``.
+        signature: keys, layer 0 of them, by which it is recognised: all must be there.
+        facts: what the weights alone cannot tell: fields of :class:`vitviz.ViTConfig`, and what
+            :func:`vitviz.weights.assemble.assemble` asks for besides.
+        standard: preprocessing where the checkpoint has none.
+        without: keys none of which may be there.
+        accepts: what a signature cannot say of a state dict.
+        model_types: ``model_type`` of a transformers ``config.json`` that means this family.
+        ignored: keys that are not needed, or their beginnings where they end in ``*``, with the reason.
+        outside: the same of keys that do not begin as those of the encoder do.
+        form: ``(piece, tensor, facts)`` to the tensor as torch keeps it; must work on tensors without memory.
+    """
+
+    name: str
+    title: str
+    names: Mapping[str, str]
+    signature: tuple[str, ...]
+    facts: Callable[[Found], dict[str, Any]]
+    standard: Standard
+    without: tuple[str, ...] = ()
+    accepts: Callable[[Candidate], bool] = always
+    model_types: tuple[str, ...] = ()
+    ignored: Mapping[str, str] = field(default_factory=dict)
+    outside: Mapping[str, str] = field(default_factory=dict)
+    form: Callable[[str, torch.Tensor, Mapping[str, Any]], torch.Tensor] = as_it_is
+
+    def match(self, key: str) -> Key | None:
+        """The piece that a key of this family is, without what stands before the family's own keys."""
+        for pattern, piece in self._patterns():
+            matched = pattern.fullmatch(key)
+            if matched:
+                return (int(matched[1]) if pattern.groups else None), piece
+        return None
+
+    def spellings(self, piece: str) -> list[str]:
+        """The keys that a piece can have in this family, ``*`` for the number of its layer."""
+        return [
+            name + ("" if meant in SINGLE else piece.removeprefix(meant))
+            for name, meant in self.names.items()
+            if meant == piece or piece.startswith(meant + ".")
+        ]
+
+    def _patterns(self) -> list[tuple[re.Pattern[str], str]]:
+        found = _PATTERNS.get(id(self.names))
+        if found is None:
+            full: dict[str, str] = {}
+            for name, piece in self.names.items():
+                if piece in SINGLE or piece.endswith((".weight", ".bias", ".bias_mask")):
+                    full[name] = piece
+                else:
+                    full |= {f"{name}.{part}": f"{piece}.{part}" for part in ("weight", "bias")}
+            # No more digits than int() takes, and no other alphabet's.
+            layer = "(0|[1-9][0-9]{0,5})"
+            found = [(re.compile(re.escape(name).replace(r"\*", layer)), piece) for name, piece in full.items()]
+            _PATTERNS[id(self.names)] = found
+        return found
+
+
+_PATTERNS: dict[int, list[tuple[re.Pattern[str], str]]] = {}
+
+
+@dataclass(frozen=True)
+class Check:
+    """Something found out about a checkpoint.
+
+    Args:
+        fact: what, such as ``"heads"``.
+        value: as it was found.
+        source: how it is known.
+    """
+
+    fact: str
+    value: str
+    source: str
+
+
+@dataclass(eq=False)
+class Found:
+    """A checkpoint whose keys have been told apart.
+
+    Args:
+        file: where it is.
+        group: which of its state dicts.
+        family: which keys it has.
+        prefix: what its encoder's keys begin with, before the family's own.
+        keys: the key of each piece.
+        ignored: keys that are not needed, with the reason.
+        config: the vision part of its ``config.json``; empty where there is none.
+        open_clip: its ``open_clip_config.json``.
+        told: what the user said.
+        checks: what has been found out, in order.
+    """
+
+    file: WeightFile
+    group: str
+    family: Family
+    prefix: str
+    keys: dict[Key, str]
+    ignored: dict[str, str]
+    config: Mapping[str, Any]
+    open_clip: Mapping[str, Any]
+    told: Mapping[str, Any]
+    checks: list[Check]
+
+    @property
+    def name(self) -> str:
+        return self.file.name
+
+    @property
+    def depth(self) -> int:
+        """Encoder layers."""
+        return 1 + max((layer for layer, _ in self.keys if layer is not None), default=-1)
+
+    def has(self, piece: str) -> bool:
+        """Whether the piece is there; one of a layer, in the first layer."""
+        return (None, piece) in self.keys or (0, piece) in self.keys
+
+    def stored(self, piece: str) -> tuple[int, ...]:
+        """The shape of a piece as the file has it; one of a layer, in the first layer; ``()`` where there is none."""
+        key = self.keys.get((None, piece)) or self.keys.get((0, piece))
+        return self.file.groups[self.group][key].shape if key else ()
+
+    def spell(self, piece: str, layer: int | None = None) -> str:
+        """The key that a piece would have here: as other layers, or its other part, are written."""
+        spellings = self.family.spellings(piece) or [piece]
+        for ending in ("", "[./]?[^./]*"):
+            for name in spellings:
+                stem = re.split(r"[./][^./]*$", name)[0] if ending else name
+                pattern = re.compile("(.*?)" + re.escape(stem).replace(r"\*", "[0-9]+") + ending, re.DOTALL)
+                for key in self.keys.values():
+                    like = pattern.fullmatch(key)
+                    # Heads may stand before the encoder's prefix ends.
+                    if like and self.prefix.startswith(like[1]):
+                        return like[1] + name.replace("*", str(layer))
+        return self.prefix + spellings[0].replace("*", str(layer))
+
+    def lacks(self, piece: str, layer: int | None = None) -> CheckpointError:
+        """That a piece is missing, by the key that it would have."""
+        return CheckpointError(f"{self.name}: missing {shown(self.spell(piece, layer))}")
+
+    def leave(self, piece: str, reason: str) -> None:
+        """Do without a piece and its parts, and say why."""
+        for key in [key for key in self.keys if key[1] == piece or key[1].startswith(piece + ".")]:
+            self.ignored[self.keys.pop(key)] = reason
+
+    def learn(self, fact: str, value: Any, source: str) -> Any:
+        """Write a fact down with how it is known; returns its value."""
+        self.checks.append(Check(fact, str(value), source))
+        return value
+
+    def ask(self, fact: str, why: str, legal: Sequence[object] | None = None) -> Any:
+        """What the user said where nothing else can tell.
+
+        Raises:
+            CheckpointError: the user said nothing.
+        """
+        if fact in self.told:
+            return self.told[fact]
+        options = f" ({' or '.join(repr(option) for option in legal)})" if legal else ""
+        raise CheckpointError(f"{self.name}: {why}; say it with {fact}=…{options}")
+
+    def number(self, name: str, default: int | None = None) -> int | None:
+        """A whole number of the configuration.
+
+        Raises:
+            CheckpointError: it is none.
+        """
+        value = self.config.get(name, default)
+        if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
+            return value
+        raise CheckpointError(
+            f"{self.name}: {name} = {shown(value)} in its config.json; expected a whole number above 0"
+        )
+
+    def size(self, name: str) -> tuple[int, int] | None:
+        """A size of the configuration, a number or a pair, as height and width.
+
+        Raises:
+            CheckpointError: it is neither.
+        """
+        value = self.config.get(name)
+        if value is None:
+            return None
+        pair = value if isinstance(value, list | tuple) else [value, value]
+        if len(pair) == 2 and all(isinstance(side, int) and not isinstance(side, bool) and side > 0 for side in pair):
+            return pair[0], pair[1]
+        raise CheckpointError(
+            f"{self.name}: {name} = {shown(value)} in its config.json; expected one or two whole numbers above 0"
+        )

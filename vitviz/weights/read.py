@@ -1,0 +1,141 @@
+"""A checkpoint of any family as a :class:`Model`, with everything that was found out about it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vitviz.config import ViTConfig
+from vitviz.errors import CheckpointError, ConfigError
+from vitviz.preprocessing import Preprocessing
+from vitviz.weights.assemble import assemble, infer_config
+from vitviz.weights.checkpoint import FORMAT, load_checkpoint
+from vitviz.weights.classes import read_labels
+from vitviz.weights.facts import check_facts
+from vitviz.weights.files import USUAL, open_weights
+from vitviz.weights.model import Model
+from vitviz.weights.pieces import Check, Standard
+from vitviz.weights.preparation import read_preprocessing
+from vitviz.weights.recognise import recognise
+from vitviz.weights.sidecars import Sidecars
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """A checkpoint and what was found out about it.
+
+    Args:
+        model: ready to use.
+        checks: in the order in which they were made.
+        ignored: keys of the file that are not needed, with the reason.
+    """
+
+    model: Model
+    checks: tuple[Check, ...]
+    ignored: Mapping[str, str]
+
+
+def read_checkpoint(
+    path: str | os.PathLike[str], name: str | None = None, family: str | None = None, **facts: Any
+) -> Reading:
+    """Open a checkpoint of any family. Nothing in it is ever executed.
+
+    Args:
+        path: a file, or a folder with a file and its configuration.
+        name: what the model is called; the file's name where it is not given.
+        family: the name of its family, where its keys do not tell.
+        facts: what its file leaves open: ``heads``, ``activation``, ``pooling``, ``final_norm``, ``norm_epsilon``,
+            ``position_rule``, ``image_size`` and ``patch_size``.
+
+    Raises:
+        CheckpointError: it cannot be loaded exactly; the message says what was found and what was expected.
+    """
+    told = check_facts(facts)
+    file = open_weights(path)
+    if file.metadata.get("format", "").startswith(FORMAT.split()[0]):
+        return _read_own(Path(path), name, family, told)
+    usual = Path(path).is_dir() or Path(path).name in USUAL
+    sidecars = Sidecars.read(file.folder) if usual else Sidecars()
+    found = recognise(file, sidecars, family, told)
+    known = found.family.facts(found) | told
+    for fact, value in told.items():
+        found.learn(fact, value, "said")
+    config = infer_config(found, known)
+    default = _default(found.family.standard, config)
+    patch = (config.patch_height, config.patch_width) if known.get("any_size") else None
+    preprocessing, source = read_preprocessing(sidecars, config.image_height, config.image_width, default, patch)
+    if source.startswith("the family's convention"):
+        source = f"{found.family.standard.source}: no file beside the checkpoint says it"
+    found.learn("preprocessing", _summary(preprocessing), source)
+    labels, origin = read_labels(sidecars, config.classes)
+    found.learn("labels", f"{len(labels):,}" if labels else "none", origin)
+    network = assemble(found, known, config)
+    for key, reason in found.ignored.items():
+        found.learn("not needed", key, reason)
+    card = {check.fact: f"{check.value} ({check.source})" for check in found.checks if check.fact != "not needed"}
+    first = next(index for index, check in enumerate(found.checks) if check.fact == "preprocessing")
+    known_better = {check.fact for check in found.checks}
+    described = [check for check in describe(config) if check.fact not in known_better]
+    checks = (*found.checks[:first], *described, *found.checks[first:])
+    try:
+        model = Model(name or Path(file.name).stem, network, preprocessing, labels, card)
+    except ConfigError as error:
+        raise CheckpointError(f"{file.name}: {error}") from None
+    return Reading(model, checks, dict(found.ignored))
+
+
+def _read_own(path: Path, name: str | None, family: str | None, told: Mapping[str, Any]) -> Reading:
+    if family is not None or told:
+        said = ", ".join(["family"] * (family is not None) + list(told))
+        raise CheckpointError(f"{path.name}: a checkpoint of vitviz's own says everything itself; leave out {said}")
+    model = load_checkpoint(path, name)
+    header = "the header of its file"
+    checks = [
+        Check("family", "vitviz's own", header),
+        *describe(model.network.config, header, header),
+        Check("preprocessing", _summary(model.preprocessing), header),
+        Check("labels", f"{len(model.labels):,}", header),
+    ]
+    return Reading(model, tuple(checks), {})
+
+
+def describe(
+    config: ViTConfig, shapes: str = "shapes of its weights", family: str = "its family or its configuration"
+) -> list[Check]:
+    """A configuration in words.
+
+    Args:
+        config: of the network.
+        shapes: how that is known which the shapes of the weights tell.
+        family: how the rest is known.
+    """
+    trained = config.layout(config.image_height, config.image_width)
+    return [
+        Check("layers", str(config.depth), shapes),
+        Check("heads", f"{config.heads} of {config.head_width} features", family),
+        Check("width, MLP width", f"{config.width}, {config.mlp_width}", shapes),
+        Check("patch", f"{config.patch_height}×{config.patch_width} pixels, {config.channels} channels", shapes),
+        Check("grid", f"{trained.grid_height}×{trained.grid_width} patches", shapes),
+        Check("prefix tokens", ", ".join(config.prefix) or "none", shapes),
+        Check("classes", f"{config.classes:,}" if config.classes else "no classifier", shapes),
+        Check("pooling", f"{config.pooling}, final norm {config.final_norm}", family),
+        Check("activation", f"{config.activation}, gated" if config.gated_mlp else config.activation, family),
+        Check("positions", "rotary" if config.rotary else f"learned; other grids: {config.position_rule}", family),
+    ]
+
+
+def _default(standard: Standard, config: ViTConfig) -> Preprocessing:
+    pair = (standard.mean, standard.std)
+    mean, std = (values if config.channels == len(values) else (0.5,) * config.channels for values in pair)
+    size = config.image_height, config.image_width
+    return Preprocessing(*size, mean, std, standard.fit, standard.crop_fraction, standard.interpolation)
+
+
+def _summary(preprocessing: Preprocessing) -> str:
+    crop = f" to {preprocessing.crop_fraction:.3g}" if preprocessing.fit == "crop" else ""
+    size = f"{preprocessing.height}×{preprocessing.width}"
+    mean, std = (" ".join(f"{value:.3g}" for value in values) for values in (preprocessing.mean, preprocessing.std))
+    return f"{size}, {preprocessing.fit}{crop}, {preprocessing.interpolation}, mean {mean}, std {std}"

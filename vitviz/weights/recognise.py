@@ -1,0 +1,271 @@
+"""Which family a checkpoint belongs to, and which of its keys is what."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from vitviz.errors import CheckpointError, choices
+from vitviz.weights.families import FAMILIES
+from vitviz.weights.files import WeightFile
+from vitviz.weights.pickled import listed, shown
+from vitviz.weights.pieces import MAPS, OUTER, TOKENS, Candidate, Family, Found, Key
+from vitviz.weights.sidecars import Sidecars
+
+HYBRID = "a hybrid of ResNet and ViT, whose patches are features of a convolutional network"
+# Keys of what is no Vision Transformer with global attention, and what it is.
+STRANGERS = {
+    "relative_position_bias_table": "attention with relative position biases (Swin, BEiT), which vitviz does not read",
+    "rel_pos_h": "attention with relative position biases (SAM or MViT), which vitviz does not read",
+    "conv_root/kernel": HYBRID,
+    "patch_embed.backbone.": HYBRID,
+    "layer1.0.conv1.weight": "a ResNet, which has no attention",
+    "downsample_layers.0.0.weight": "a ConvNeXt, which has no attention",
+    "unet.": "a diffusion model",
+    "lm_head.weight": "a language model",
+    "lora_A": "a LoRA adapter: merge it into its base model first",
+}
+# How many places of a file are looked at for a family that it nearly is.
+NEAREST = 4
+# Parts of the longest prefix of an encoder's keys: each of them is tried for the heads.
+NESTED = 16
+# Of several state dicts in one file: the teacher's or averaged weights first, the student's last.
+PREFERRED, LAST = ("teacher", "ema"), ("student",)
+
+
+def recognise(file: WeightFile, sidecars: Sidecars, family: str | None, told: Mapping[str, Any]) -> Found:
+    """Tell a checkpoint's family from its keys, and its keys apart.
+
+    Args:
+        file: the checkpoint.
+        sidecars: the JSON beside it.
+        family: its family's name, where the user says it.
+        told: facts that the user says.
+
+    Raises:
+        CheckpointError: no family has such keys, or the family has more or fewer.
+    """
+    families = _possible(file, sidecars, family)
+    candidates = list(_candidates(file, sidecars, families))
+    if not candidates:
+        raise CheckpointError(_unknown(file, families))
+    chosen, candidate = min(candidates, key=_rank)
+    vision = sidecars.config.get("vision_config")
+    found = Found(
+        file,
+        candidate.group,
+        chosen,
+        candidate.prefix,
+        keys={},
+        ignored={},
+        config=vision if isinstance(vision, dict) else sidecars.config,
+        open_clip=sidecars.open_clip,
+        told=told,
+        checks=[],
+    )
+    found.learn("family", chosen.title, "its keys" if family is None else "said")
+    if candidate.group or candidate.prefix:
+        where = " in ".join(shown(part) for part in (candidate.prefix.rstrip("./"), candidate.group) if part)
+        others = {place for _, other in candidates if (place := _place(other)) != _place(candidate)}
+        beside = f"; beside {listed(sorted(others))}" if others else ""
+        found.learn("encoder", where, f"where its keys stand{beside}")
+    _tell_apart(found)
+    _same_in_every_layer(found)
+    _belong_together(found)
+    return found
+
+
+def _possible(file: WeightFile, sidecars: Sidecars, name: str | None) -> tuple[Family, ...]:
+    """The families that the user and the configuration leave possible."""
+    if name is not None:
+        named = tuple(family for family in FAMILIES if family.name == name)
+        if not named:
+            raise CheckpointError(f"family {name!r}: expected {choices(family.name for family in FAMILIES)}")
+        return named
+    model_type = sidecars.config.get("model_type")
+    # transformers wraps timm's models and keeps their keys.
+    if model_type is None or model_type == "timm_wrapper":
+        return FAMILIES
+    meant = tuple(family for family in FAMILIES if model_type in family.model_types)
+    if not meant:
+        known = sorted(kind for family in FAMILIES for kind in family.model_types)
+        raise CheckpointError(
+            f"{file.name}: model_type {shown(model_type)} in its config.json; expected {choices(known)}"
+        )
+    return meant
+
+
+def _candidates(file: WeightFile, sidecars: Sidecars, families: Sequence[Family]) -> Iterator[tuple[Family, Candidate]]:
+    """Every state dict that has the signature of a family; of several families, the first."""
+    for group, tensors in file.groups.items():
+        prefixes: set[str] = set()
+        ordered = sorted(tensors)
+        for family in families:
+            for prefix in _prefixes(tensors, family.signature[0]):
+                if prefix in prefixes or not all(prefix + key in tensors for key in family.signature):
+                    continue
+                # Keys that begin alike stand together: a file of many small encoders takes no longer than another.
+                first = bisect_left(ordered, prefix)
+                inner = frozenset(key[len(prefix) :] for key in _run(ordered, first, prefix))
+                candidate = Candidate(group, prefix, inner, sidecars.config)
+                if inner.isdisjoint(family.without) and family.accepts(candidate):
+                    prefixes.add(prefix)
+                    yield family, candidate
+
+
+def _prefixes(keys: Mapping[str, object], anchor: str) -> list[str]:
+    """What stands before a key wherever it occurs."""
+    found = (key[: -len(anchor)] for key in keys if key.endswith(anchor))
+    return [
+        prefix
+        for prefix in found
+        if prefix == "" or (prefix[-1] in "./" and prefix.count(".") + prefix.count("/") <= NESTED)
+    ]
+
+
+def _run(ordered: Sequence[str], first: int, prefix: str) -> Iterator[str]:
+    """Keys from a place on, as long as they begin so."""
+    for index in range(first, len(ordered)):
+        if not ordered[index].startswith(prefix):
+            return
+        yield ordered[index]
+
+
+def _place(candidate: Candidate) -> str:
+    return f"{candidate.group}.{candidate.prefix}".strip("./")
+
+
+def _rank(pair: tuple[Family, Candidate]) -> tuple[int, int, str]:
+    place = _place(pair[1])
+    words = place.replace("_", ".").split(".")
+    liked = 0 if set(words) & set(PREFERRED) else 2 if set(words) & set(LAST) else 1
+    return liked, len(place), place
+
+
+def _tell_apart(found: Found) -> None:
+    """Every key as a piece, or as something that is not needed."""
+    ancestors = _ancestors(found.prefix)
+    surplus = [key for key in found.file.groups[found.group] if not _place_key(found, key, ancestors)]
+    if surplus:
+        stranger = _stranger(surplus)
+        if stranger:
+            raise CheckpointError(f"{found.name}: this is {stranger}")
+        raise CheckpointError(
+            f"{found.name}: keys that a checkpoint of this kind ({found.family.title}) does not have: surplus "
+            f"{listed(surplus)}"
+        )
+
+
+def _place_key(found: Found, key: str, ancestors: Sequence[str]) -> bool:
+    family = found.family
+    for ancestor in ancestors:
+        if not key.startswith(ancestor):
+            continue
+        name, inside = key[len(ancestor) :], ancestor == found.prefix
+        matched = family.match(name)
+        if matched and (inside or matched[1].split(".")[0] in OUTER):
+            _put(found, matched, key)
+            return True
+        needless = family.ignored if inside else {**family.ignored, **family.outside}
+        reason = next((why for pattern, why in needless.items() if _matches(name, pattern)), None)
+        if reason:
+            found.ignored[key] = reason
+            return True
+    return False
+
+
+def _ancestors(prefix: str) -> list[str]:
+    """A prefix and all shorter ones: ``"model.vit."``, ``"model."``, ``""``."""
+    steps = [prefix]
+    while steps[-1]:
+        parent = steps[-1][:-1]
+        end = max(parent.rfind("."), parent.rfind("/")) + 1
+        steps.append(parent[:end])
+    return steps
+
+
+def _put(found: Found, piece: Key, key: str) -> None:
+    if piece in found.keys:
+        raise CheckpointError(
+            f"{found.name}: {shown(found.keys[piece])} and {shown(key)} are two keys of the same thing"
+        )
+    found.keys[piece] = key
+
+
+def _matches(name: str, pattern: str) -> bool:
+    return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
+
+
+def _same_in_every_layer(found: Found) -> None:
+    """Layers have the same pieces, and none is left out."""
+    present: dict[int, set[str]] = {}
+    for layer, piece in found.keys:
+        if layer is not None:
+            present.setdefault(layer, set()).add(piece)
+    every = set().union(*present.values()) if present else set()
+    # A key may name any layer: what is missing is counted, and only what is said is spelt.
+    count = found.depth * len(every) - sum(map(len, present.values()))
+    if count:
+        missing = (
+            found.spell(piece, layer)
+            for layer in range(found.depth)
+            for piece in sorted(every - present.get(layer, set()))
+        )
+        said = list(islice(missing, 4))
+        more = f" and {count - len(said):,} more" * (count > len(said))
+        raise CheckpointError(f"{found.name}: missing {listed(said)}{more}")
+
+
+def _belong_together(found: Found) -> None:
+    """No bias without its weight, no attention pooling without its query, no shape that no model has."""
+    for layer, piece in found.keys:
+        stem, _, part = piece.rpartition(".")
+        # BEiT's biases of queries and values stand beside one weight of all three.
+        beside = part == "bias" and not (stem in ("query", "value") and (layer, "qkv.weight") in found.keys)
+        if beside and (layer, f"{stem}.weight") not in found.keys:
+            raise found.lacks(f"{stem}.weight", layer)
+        if piece.startswith("pool.") and (None, "pool.probe") not in found.keys:
+            raise found.lacks("pool.probe")
+    for (_, piece), key in found.keys.items():
+        stem, _, part = piece.rpartition(".")
+        shape = found.file.groups[found.group][key].shape
+        least = 2 if part == "weight" and stem in MAPS else 1
+        if len(shape) < least or ("norm" in stem and len(shape) > 1) or (0 in shape and piece not in TOKENS[:3]):
+            expected = "one dimension" if "norm" in stem else f"at least {least} dimension{'s' * (least > 1)}"
+            expected += ", not empty"
+            raise CheckpointError(f"{found.name}: {shown(key)} has the shape {shape}; expected {expected}")
+
+
+def _stranger(keys: Sequence[str]) -> str | None:
+    return next((what for part, what in STRANGERS.items() if any(part in key for key in keys)), None)
+
+
+def _unknown(file: WeightFile, families: Sequence[Family]) -> str:
+    keys = [key for tensors in file.groups.values() for key in tensors]
+    stranger = _stranger(keys)
+    if stranger:
+        return f"{file.name}: this is {stranger}"
+    near = _nearest(file, families)
+    if near:
+        each = " or ".join(f"{family.title}, missing {listed(missing)}" for family, missing in near)
+        return f"{file.name}: most of its keys are those of {each}"
+    expected = "of a family that vitviz reads" if len(families) > 1 else f"of the family {families[0].name!r}"
+    return f"{file.name}: not a Vision Transformer {expected}: its keys are {listed(keys) if keys else 'no tensors'}"
+
+
+def _nearest(file: WeightFile, families: Sequence[Family]) -> list[tuple[Family, list[str]]]:
+    """Families that have most of a file's keys, at most three, and those of their signatures that are missing."""
+    near: list[tuple[int, int, Family, list[str]]] = []
+    for tensors in file.groups.values():
+        for family in families:
+            prefixes = {prefix for anchor in family.signature for prefix in _prefixes(tensors, anchor)}
+            for prefix in sorted(prefixes, key=len)[:NEAREST]:
+                known = sum(key.startswith(prefix) and bool(family.match(key[len(prefix) :])) for key in tensors)
+                missing = [prefix + key for key in family.signature if prefix + key not in tensors]
+                foreign = any(prefix + key in tensors for key in family.without)
+                if missing and not foreign and 2 * known > len(tensors):
+                    near.append((-known, len(missing), family, missing))
+    near.sort(key=lambda entry: entry[:2])
+    return [entry[2:] for entry in near if entry[0] == near[0][0]][:3]
