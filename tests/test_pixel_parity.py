@@ -160,7 +160,7 @@ def test_the_file_that_a_feature_extractor_saved(case: str, tmp_path: Path) -> N
     ("name", "arguments", "largest", "mean"),
     [
         # Torch before 2.9 rounds its bilinear levels otherwise.
-        ("ViTImageProcessor", {}, 1, 0.2),
+        ("ViTImageProcessor", {}, 1, 0.01 if hasattr(torch.optim, "Muon") else 0.2),
         ("DeiTImageProcessor", {}, 2, 0.01),
         ("BitImageProcessor", {"size": {"shortest_edge": 256}}, 2, 0.01),
         ("CLIPImageProcessor", {}, 2, 0.01),

@@ -11,12 +11,14 @@ from vitviz.config import FINAL_NORMS
 from vitviz.errors import CheckpointError, choices
 from vitviz.pooling import POOLINGS
 from vitviz.positions import POSITION_RULES
+from vitviz.weights.preparation import NORMALISATIONS
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "activation": tuple(ACTIVATIONS),
     "pooling": tuple(POOLINGS),
     "final_norm": FINAL_NORMS,
     "position_rule": tuple(POSITION_RULES),
+    "normalisation": tuple(NORMALISATIONS),
 }
 SIZES = ("image_size", "patch_size")
 FACTS = ("heads", *SIZES, *CHOICES, "norm_epsilon")

@@ -35,7 +35,7 @@ def load(
         family: the name of its family, where its keys do not tell.
         report: told how far a download is.
         facts: what the file leaves open: ``heads``, ``activation``, ``pooling``, ``final_norm``, ``norm_epsilon``,
-            ``position_rule``, ``image_size`` and ``patch_size``.
+            ``position_rule``, ``normalisation``, ``image_size`` and ``patch_size``.
 
     Raises:
         CheckpointError: there is no such checkpoint, it cannot be downloaded, or it cannot be loaded exactly.

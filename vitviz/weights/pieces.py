@@ -26,6 +26,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -70,6 +71,11 @@ class Standard:
     fit: str = "crop"
     crop_fraction: float = 0.875
     interpolation: str = "bicubic"
+
+    @property
+    def unsaid(self) -> str:
+        """How a preprocessing is known of which the checkpoint says nothing."""
+        return f"{self.source}: no file beside the checkpoint says it; say normalisation=… where yours differs"
 
 
 @dataclass(frozen=True)
@@ -130,7 +136,7 @@ class Family:
 
     def match(self, key: str) -> Key | None:
         """The piece that a key of this family is, without what stands before the family's own keys."""
-        for pattern, piece in self._patterns():
+        for pattern, piece in self._patterns:
             matched = pattern.fullmatch(key)
             if matched:
                 return (int(matched[1]) if pattern.groups else None), piece
@@ -144,23 +150,17 @@ class Family:
             if meant == piece or piece.startswith(meant + ".")
         ]
 
+    @cached_property
     def _patterns(self) -> list[tuple[re.Pattern[str], str]]:
-        found = _PATTERNS.get(id(self.names))
-        if found is None:
-            full: dict[str, str] = {}
-            for name, piece in self.names.items():
-                if piece in SINGLE or piece.endswith((".weight", ".bias", ".bias_mask")):
-                    full[name] = piece
-                else:
-                    full |= {f"{name}.{part}": f"{piece}.{part}" for part in ("weight", "bias")}
-            # No more digits than int() takes, and no other alphabet's.
-            layer = "(0|[1-9][0-9]{0,5})"
-            found = [(re.compile(re.escape(name).replace(r"\*", layer)), piece) for name, piece in full.items()]
-            _PATTERNS[id(self.names)] = found
-        return found
-
-
-_PATTERNS: dict[int, list[tuple[re.Pattern[str], str]]] = {}
+        full: dict[str, str] = {}
+        for name, piece in self.names.items():
+            if piece in SINGLE or piece.endswith((".weight", ".bias", ".bias_mask")):
+                full[name] = piece
+            else:
+                full |= {f"{name}.{part}": f"{piece}.{part}" for part in ("weight", "bias")}
+        # No more digits than int() takes, and no other alphabet's.
+        layer = "(0|[1-9][0-9]{0,5})"
+        return [(re.compile(re.escape(name).replace(r"\*", layer)), piece) for name, piece in full.items()]
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,9 @@ HALVES = ((0.5,) * 3, (0.5,) * 3)
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 
+NORMALISATIONS = {"imagenet": IMAGENET, "half": HALVES, "clip": CLIP, "none": ((0.0,) * 3, (1.0,) * 3)}
+"""How pixels are standardised, by the names that a user may say: means and deviations of red, green and blue."""
+
 # "random" is for training: open_clip then evaluates with bicubic, and timm cannot evaluate.
 TIMM_INTERPOLATIONS = {**{name: name for name in INTERPOLATIONS}, "random": "bicubic"}
 OPEN_CLIP_INTERPOLATIONS = {"bicubic": "bicubic", "bilinear": "bilinear", "random": "bicubic"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from vitviz.weights.facts import check_facts
 from vitviz.weights.files import USUAL, open_weights
 from vitviz.weights.model import Model
 from vitviz.weights.pieces import Check, Standard
-from vitviz.weights.preparation import read_preprocessing
+from vitviz.weights.preparation import NORMALISATIONS, read_preprocessing
 from vitviz.weights.recognise import recognise
 from vitviz.weights.sidecars import Sidecars
 
@@ -48,7 +48,7 @@ def read_checkpoint(
         name: what the model is called; the file's name where it is not given.
         family: the name of its family, where its keys do not tell.
         facts: what its file leaves open: ``heads``, ``activation``, ``pooling``, ``final_norm``, ``norm_epsilon``,
-            ``position_rule``, ``image_size`` and ``patch_size``.
+            ``position_rule``, ``normalisation``, ``image_size`` and ``patch_size``.
 
     Raises:
         CheckpointError: it cannot be loaded exactly; the message says what was found and what was expected.
@@ -68,7 +68,11 @@ def read_checkpoint(
     patch = (config.patch_height, config.patch_width) if known.get("any_size") else None
     preprocessing, source = read_preprocessing(sidecars, config.image_height, config.image_width, default, patch)
     if source.startswith("the family's convention"):
-        source = f"{found.family.standard.source}: no file beside the checkpoint says it"
+        source = found.family.standard.unsaid
+    normalisation = known.get("normalisation")
+    if normalisation is not None and ("normalisation" in told or source == found.family.standard.unsaid):
+        mean, std = (values[: config.channels] for values in NORMALISATIONS[normalisation])
+        preprocessing = replace(preprocessing, mean=mean, std=std)
     found.learn("preprocessing", _summary(preprocessing), source)
     labels, origin = read_labels(sidecars, config.classes)
     found.learn("labels", f"{len(labels):,}" if labels else "none", origin)

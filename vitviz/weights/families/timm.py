@@ -83,6 +83,7 @@ def timm_facts(found: Found) -> dict[str, Any]:
         "activation": _activation(found, architecture),
         "final_norm": "after pooling" if after else "before pooling" if found.has("norm.weight") else "none",
         "image_size": _image_size(found),
+        "normalisation": _normalisation(found),
         **_pooling(found, after),
     }
     return facts
@@ -105,6 +106,13 @@ def dinov3_facts(found: Found) -> dict[str, Any]:
 
 def _final_norm(found: Found) -> str:
     return "after pooling" if found.keys.get((None, "norm.weight"), "").endswith("fc_norm.weight") else "before pooling"
+
+
+def _normalisation(found: Found) -> str:
+    """What a file without a configuration was most likely trained with, by what only some of them have."""
+    if found.has("distillation") or found.group == "model" or found.has("attention_scale"):
+        return "imagenet"  # DeiT, DeiT-III, MAE and DINOv2
+    return "clip" if found.has("pre_norm.weight") else "half"
 
 
 def _architecture(found: Found) -> str:
@@ -190,7 +198,7 @@ TIMM = Family(
     names=NAMES,
     signature=("patch_embed.proj.weight", "blocks.0.attn.qkv.weight", "pos_embed"),
     facts=timm_facts,
-    standard=half("timm's convention for ViT", crop_fraction=0.9),
+    standard=half("timm's convention for AugReg, or DeiT's, MAE's or CLIP's by its keys", crop_fraction=0.9),
     ignored={
         "decoder_*": MAE_DECODER,
         "mask_token": MAE_DECODER,

@@ -1,0 +1,49 @@
+"""How pixels are standardised where a checkpoint's files say it, where they do not, and where the user does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.parity.timm_cases import as_deit3, make
+from vitviz.weights import read_checkpoint
+from vitviz.weights.preparation import CLIP, HALVES, IMAGENET
+
+
+def wrapped(state: dict[str, torch.Tensor]) -> dict[str, Any]:
+    return {"model": state}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        pytest.param({}, HALVES, id="AugReg"),
+        pytest.param({"rename": wrapped}, IMAGENET, id="DeiT and MAE, which stand under 'model'"),
+        pytest.param({"rename": as_deit3, "init_values": 0.5, "no_embed_class": True}, IMAGENET, id="DeiT-III"),
+        pytest.param({"pre_norm": True, "facts": {"activation": "gelu"}}, CLIP, id="CLIP"),
+    ],
+)
+def test_a_bare_file_has_the_convention_of_what_its_keys_are_like(
+    options: dict[str, Any], expected: tuple[tuple[float, ...], ...], tmp_path: Path
+) -> None:
+    facts = {"heads": 4, **options.pop("facts", {})}
+    path = make(tmp_path, **options).path
+    reading = read_checkpoint(path, **facts)
+    assert (reading.model.preprocessing.mean, reading.model.preprocessing.std) == expected
+    source = next(check.source for check in reading.checks if check.fact == "preprocessing")
+    assert "no file beside the checkpoint says it" in source
+    assert "normalisation=" in source
+    told = read_checkpoint(path, **facts, normalisation="none").model.preprocessing
+    assert (told.mean, told.std) == ((0.0,) * 3, (1.0,) * 3)
+
+
+def test_a_configuration_comes_before_the_convention_and_the_user_before_both(tmp_path: Path) -> None:
+    path = make(tmp_path, architecture="vit_tiny_patch8_32").path
+    stated = read_checkpoint(path, heads=4).model.preprocessing
+    assert (stated.mean, stated.std) == IMAGENET, "what timm writes where a model has no own"
+    told = read_checkpoint(path, heads=4, normalisation="clip").model.preprocessing
+    assert (told.mean, told.std) == CLIP
+    assert told.crop_fraction == stated.crop_fraction
