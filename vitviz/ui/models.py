@@ -63,9 +63,15 @@ def open_choice(choice: ModelChoice, report: Callable[[Progress], None] | None =
         return read_checkpoint(choice.files[0], name, **facts).model
     # An upload puts every file into a folder of its own, and a checkpoint is read with what lies beside it.
     with tempfile.TemporaryDirectory(prefix="vitviz-") as folder:
-        for file in choice.files:
-            _link(file, Path(folder) / Path(file).name)
-        return read_checkpoint(folder, name, **facts).model
+        try:
+            for file in choice.files:
+                _link(file, Path(folder) / Path(file).name)
+            return read_checkpoint(folder, name, **facts).model
+        except CheckpointError as error:
+            # The folder's name says nothing to anybody.
+            raise CheckpointError(str(error).replace(Path(folder).name, name)) from None
+        except OSError as error:
+            raise CheckpointError(f"{name}: cannot be opened ({error.strerror})") from None
 
 
 def _link(file: str, target: Path) -> None:
