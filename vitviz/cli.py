@@ -15,14 +15,13 @@ from typing import Any
 from vitviz.analysis import analyze
 from vitviz.attribution import METHODS, Method
 from vitviz.attribution.methods import Choice, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
-from vitviz.errors import ConfigError, DataError, ImageError, VitvizError
+from vitviz.errors import ConfigError, DataError, ImageError, VitvizError, listed, several
 from vitviz.heatmaps import COLORMAPS, Style
 from vitviz.layout import Query
 from vitviz.preprocessing import FITS
 from vitviz.trace import HEAD_FUSIONS
 from vitviz.training.config import Augmentation, TrainingConfig
 from vitviz.weights import BUNDLED, FACTS, FAMILIES, ZOO, Model, Progress, Reading, is_cached, parse_facts, read
-from vitviz.weights.checkpoint import listed
 
 # Of a line on the terminal.
 WIDTH = 100
@@ -266,8 +265,8 @@ def _run_evaluate(images: Path, checkpoint: str, family: str | None, facts: list
         raise ConfigError(f"{model.name} has no classifier, so it has no accuracy")
     data = read_image_folder(images, "test", model.preprocessing, config.patch_height, config.patch_width)
     if data.labels != model.labels:
-        known = listed(model.labels, 10)
-        raise DataError(f"{images}: classes {listed(data.labels, 10)}; {model.name} knows {known}, in this order")
+        known = several(model.labels, 10)
+        raise DataError(f"{images}: classes {several(data.labels, 10)}; {model.name} knows {known}, in this order")
     accuracy = evaluate(model.network, model.preprocessing, data)
     for label, part in accuracy.per_class.items():
         print(f"{label:>16}  {part:.1%}")

@@ -98,7 +98,7 @@ class ViTConfig:
                 raise ConfigError(f"{name} = {getattr(self, name)!r}: expected True or False")
         for name in ("norm_epsilon", "attention_scale"):
             number, optional = getattr(self, name), name != "norm_epsilon"
-            if not (optional and number is None) and not _is_positive(number):
+            if not (optional and number is None) and not is_positive(number):
                 raise ConfigError(f"{name} = {number!r}: expected a finite number above 0{' or None' * optional}")
         for name, legal in (
             ("pooling", tuple(POOLINGS)),
@@ -147,5 +147,6 @@ class ViTConfig:
         return TokenLayout(self.prefix, image_height // self.patch_height, image_width // self.patch_width)
 
 
-def _is_positive(value: object) -> bool:
+def is_positive(value: object) -> bool:
+    """Whether it is a finite number above 0."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf

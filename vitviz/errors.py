@@ -13,7 +13,8 @@ Every message names the input, what was found, what was expected and, where ther
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import reprlib
+from collections.abc import Iterable, Sequence
 
 
 class VitvizError(Exception):
@@ -48,3 +49,29 @@ def choices(options: Iterable[object]) -> str:
     """The legal choices as they stand in an error message: ``'mean', 'max' or 'min'``."""
     names = [repr(option) for option in options]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+_SHOWN = reprlib.Repr()
+_SHOWN.maxstring = _SHOWN.maxother = 120
+
+
+def shown(value: object) -> str:
+    """What a file holds as it stands in a message: a text in quotes, without control characters, shortened."""
+    return _SHOWN.repr(value)
+
+
+def plain(text: str) -> str:
+    """A text in the same way, without quotes where it needs none."""
+    quoted = shown(text)
+    return text if quoted[1:-1] == text else quoted
+
+
+def listed(names: Iterable[str], most: int = 4) -> str:
+    """The first names, quoted, and how many more there are."""
+    return several(list(map(shown, names)), most)
+
+
+def several(texts: Sequence[str], most: int = 4) -> str:
+    """The first of many texts as they are, and how many more there are."""
+    rest = len(texts) - most
+    return ", ".join(texts[:most]) + f" and {rest:,} more" * (rest > 0)

@@ -21,18 +21,8 @@ from typing import IO, Any, NoReturn, cast
 import numpy as np
 import torch
 
-from vitviz.errors import CheckpointError
-from vitviz.weights.pickled import (
-    DTYPES,
-    MAX_DIMENSIONS,
-    MAX_PICKLE,
-    MAX_TENSORS,
-    PickleReader,
-    Storage,
-    StoredTensor,
-    listed,
-    shown,
-)
+from vitviz.errors import CheckpointError, listed, shown
+from vitviz.weights.pickled import DTYPES, MAX_DIMENSIONS, MAX_PICKLE, MAX_TENSORS, PickleReader, Storage, StoredTensor
 
 # The most that a directory of an archive, a header or an index may be.
 MAX_HEADER = 16 * 2**20

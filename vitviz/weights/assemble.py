@@ -11,11 +11,10 @@ import torch
 from einops import EinopsError, rearrange
 
 from vitviz.config import ViTConfig
-from vitviz.errors import CheckpointError, ConfigError
+from vitviz.errors import CheckpointError, ConfigError, listed, shown
 from vitviz.pooling import POOLINGS
 from vitviz.positions import rotary_periods
 from vitviz.vit import VisionTransformer, linear_from_convolution
-from vitviz.weights.pickled import listed, shown
 from vitviz.weights.pieces import TOKENS, Found, Key
 
 CONFIG = tuple(field.name for field in fields(ViTConfig))

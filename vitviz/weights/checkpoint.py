@@ -6,7 +6,7 @@ import json
 import os
 import reprlib
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from vitviz.config import ViTConfig
-from vitviz.errors import CheckpointError, ConfigError
+from vitviz.errors import CheckpointError, ConfigError, several
 from vitviz.preprocessing import Preprocessing
 from vitviz.vit import VisionTransformer
 from vitviz.weights.model import Model
@@ -79,7 +79,7 @@ def load_checkpoint(path: str | os.PathLike[str], name: str | None = None) -> Mo
         raise CheckpointError(f"{path.name}: not a safetensors file, or a damaged one ({error})") from None
     broken = [key for key, tensor in tensors.items() if not tensor.isfinite().all()]
     if broken:
-        raise CheckpointError(f"{path.name}: values that are not finite in {listed(broken)}")
+        raise CheckpointError(f"{path.name}: values that are not finite in {several(broken)}")
     model.network.load_state_dict(tensors, assign=True)
     model.network.requires_grad_(False)
     return model
@@ -126,18 +126,12 @@ def _check_tensors(
     problems = []
     for what, keys in (("missing", expected.keys() - found.keys()), ("surplus", found.keys() - expected.keys())):
         if keys:
-            problems.append(f"{what}: {listed(sorted(keys))}")
+            problems.append(f"{what}: {several(sorted(keys))}")
     wrong = []
     for key in sorted(expected.keys() & found.keys()):
         shape, dtype = found[key]
         if shape != tuple(expected[key].shape) or dtype not in DTYPES:
             wrong.append(f"{key} is {dtype} {shape}, expected {tuple(expected[key].shape)} in {' or '.join(DTYPES)}")
     if problems or wrong:
-        problems += [listed(wrong)] * bool(wrong)
+        problems += [several(wrong)] * bool(wrong)
         raise CheckpointError(f"{name}: the tensors are not those of its configuration ({'; '.join(problems)})")
-
-
-def listed(names: Sequence[str], most: int = 4) -> str:
-    """The first few of many names, and how many more there are."""
-    rest = len(names) - most
-    return ", ".join(names[:most]) + f" and {rest:,} more" * (rest > 0)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vitviz.activations import ACTIVATIONS
-from vitviz.config import FINAL_NORMS
+from vitviz.config import FINAL_NORMS, is_positive
 from vitviz.errors import CheckpointError, choices
 from vitviz.pooling import POOLINGS
 from vitviz.positions import POSITION_RULES
@@ -38,7 +37,7 @@ def check_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
             raise CheckpointError(f"{fact} = {value!r}: expected {choices(CHOICES[fact])}")
         if fact == "heads" and not _is_count(value):
             raise CheckpointError(f"heads = {value!r}: expected a whole number above 0")
-        if fact == "norm_epsilon" and not _is_positive(value):
+        if fact == "norm_epsilon" and not is_positive(value):
             raise CheckpointError(f"norm_epsilon = {value!r}: expected a finite number above 0")
         if fact in SIZES:
             pair = (value, value) if _is_count(value) else value
@@ -75,10 +74,6 @@ def _parsed(fact: str, value: str) -> Any:
     except ValueError:
         raise CheckpointError(f"{fact} = {value!r}: expected a number") from None
     return value
-
-
-def _is_positive(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
 def _is_count(value: object) -> bool:

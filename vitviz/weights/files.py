@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from vitviz.errors import CheckpointError
+from vitviz.errors import CheckpointError, listed, plain, shown
 from vitviz.weights.archives import (
     EXPECTED,
     FLOATS,
@@ -31,7 +31,7 @@ from vitviz.weights.archives import (
     open_zip,
     refuse,
 )
-from vitviz.weights.pickled import MAX_TENSORS, listed, plain, shown
+from vitviz.weights.pickled import MAX_TENSORS
 
 __all__ = ["TensorInfo", "WeightFile", "open_weights"]
 

@@ -10,9 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from vitviz.errors import CheckpointError
+from vitviz.errors import CheckpointError, listed, shown
 from vitviz.weights.files import SUFFIXES, USUAL
-from vitviz.weights.pickled import listed, shown
 
 # Everything that is read beside the weights.
 JSONS = ("config.json", "preprocessor_config.json", "processor_config.json", "open_clip_config.json")

@@ -24,9 +24,8 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.file_download import repo_folder_name
 
-from vitviz.errors import CheckpointError
+from vitviz.errors import CheckpointError, shown
 from vitviz.weights.hub import COMMIT
-from vitviz.weights.pickled import shown
 
 # A request is tried so often, again after so many seconds at first, and given up when nothing came for so long.
 ATTEMPTS = 5

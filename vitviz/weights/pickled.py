@@ -7,14 +7,13 @@ It also makes tensors of the size that a file claims, reads a legacy file whole,
 from __future__ import annotations
 
 import pickletools
-import reprlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
 import torch
 
-from vitviz.errors import CheckpointError
+from vitviz.errors import CheckpointError, plain
 
 MAX_PICKLE = 64 * 2**20
 MAX_TENSORS = 100_000
@@ -78,27 +77,6 @@ CONSTANTS = {
 }
 
 KEYS = (str, bytes, int, float, type(None))
-
-_SHOWN = reprlib.Repr()
-_SHOWN.maxstring = _SHOWN.maxother = 120
-
-
-def shown(value: object) -> str:
-    """What a file holds as it stands in a message: a text in quotes, without control characters, shortened."""
-    return _SHOWN.repr(value)
-
-
-def plain(text: str) -> str:
-    """A text in the same way, without quotes where it needs none."""
-    quoted = shown(text)
-    return text if quoted[1:-1] == text else quoted
-
-
-def listed(names: Iterable[str], most: int = 4) -> str:
-    """The first names, quoted, and how many more there are."""
-    every = list(names)
-    rest = len(every) - most
-    return ", ".join(map(shown, every[:most])) + f" and {rest:,} more" * (rest > 0)
 
 
 @dataclass(frozen=True, eq=False)

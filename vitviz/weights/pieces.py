@@ -31,9 +31,8 @@ from typing import Any
 
 import torch
 
-from vitviz.errors import CheckpointError
+from vitviz.errors import CheckpointError, shown
 from vitviz.weights.files import WeightFile
-from vitviz.weights.pickled import shown
 
 # Pieces that are one tensor; all others have a weight and mostly a bias.
 TOKENS = ("cls", "distillation", "registers", "positions")

@@ -20,6 +20,9 @@ CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711
 NORMALISATIONS = {"imagenet": IMAGENET, "half": HALVES, "clip": CLIP, "none": ((0.0,) * 3, (1.0,) * 3)}
 """How pixels are standardised, by the names that a user may say: means and deviations of red, green and blue."""
 
+UNSAID = "the family's convention: no file beside the checkpoint says how its pictures are prepared"
+"""The sentence of a preprocessing that is the default."""
+
 # "random" is for training: open_clip then evaluates with bicubic, and timm cannot evaluate.
 TIMM_INTERPOLATIONS = {**{name: name for name in INTERPOLATIONS}, "random": "bicubic"}
 OPEN_CLIP_INTERPOLATIONS = {"bicubic": "bicubic", "bilinear": "bilinear", "random": "bicubic"}
@@ -55,8 +58,7 @@ def read_preprocessing(
             if patch and rule.size and rule.size[0] % patch[0] == rule.size[1] % patch[1] == 0:
                 return rule.at(*rule.size), rule.source
             return rule.at(image_height, image_width), rule.sentence(image_height, image_width)
-    sentence = "the family's convention: no file beside the checkpoint says how its pictures are prepared"
-    return replace(default, height=image_height, width=image_width), sentence
+    return replace(default, height=image_height, width=image_width), UNSAID
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from vitviz.weights.facts import check_facts
 from vitviz.weights.files import USUAL, open_weights
 from vitviz.weights.model import Model
 from vitviz.weights.pieces import Check, Standard
-from vitviz.weights.preparation import NORMALISATIONS, read_preprocessing
+from vitviz.weights.preparation import NORMALISATIONS, UNSAID, read_preprocessing
 from vitviz.weights.recognise import recognise
 from vitviz.weights.sidecars import Sidecars
 
@@ -67,10 +67,10 @@ def read_checkpoint(
     default = _default(found.family.standard, config)
     patch = (config.patch_height, config.patch_width) if known.get("any_size") else None
     preprocessing, source = read_preprocessing(sidecars, config.image_height, config.image_width, default, patch)
-    if source.startswith("the family's convention"):
+    unsaid, normalisation = source == UNSAID, known.get("normalisation")
+    if unsaid:
         source = found.family.standard.unsaid
-    normalisation = known.get("normalisation")
-    if normalisation is not None and ("normalisation" in told or source == found.family.standard.unsaid):
+    if normalisation is not None and (unsaid or "normalisation" in told):
         mean, std = (values[: config.channels] for values in NORMALISATIONS[normalisation])
         preprocessing = replace(preprocessing, mean=mean, std=std)
     found.learn("preprocessing", _summary(preprocessing), source)

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from vitviz.errors import CheckpointError, choices
+from vitviz.errors import CheckpointError, choices, listed, shown
 from vitviz.weights.families import FAMILIES
 from vitviz.weights.files import WeightFile
-from vitviz.weights.pickled import listed, shown
 from vitviz.weights.pieces import MAPS, OUTER, TOKENS, Candidate, Family, Found, Key
 from vitviz.weights.sidecars import Sidecars
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 
-from vitviz.errors import CheckpointError, choices
+from vitviz.errors import CheckpointError, choices, shown
 from vitviz.weights.families.conventions import heads_by_width, size_of
-from vitviz.weights.pickled import shown
 from vitviz.weights.pieces import Family, Found, Standard
 from vitviz.weights.preparation import CLIP
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vitviz.errors import CheckpointError, choices
-from vitviz.weights.pickled import shown
+from vitviz.errors import CheckpointError, choices, shown
 from vitviz.weights.pieces import Found, Standard
 from vitviz.weights.preparation import HALVES, IMAGENET
 

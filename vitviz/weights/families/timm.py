@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from vitviz.errors import CheckpointError
+from vitviz.errors import CheckpointError, shown
 from vitviz.weights.families.conventions import half, heads_by_width, heads_of_dinov3, imagenet, size_of
-from vitviz.weights.pickled import shown
 from vitviz.weights.pieces import Family, Found
 
 NAMES = {

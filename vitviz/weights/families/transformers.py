@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from vitviz.errors import CheckpointError
+from vitviz.errors import CheckpointError, shown
 from vitviz.weights.families.conventions import (
     activation,
     half,
@@ -14,7 +14,6 @@ from vitviz.weights.families.conventions import (
     imagenet,
     pooling_of_classifier,
 )
-from vitviz.weights.pickled import shown
 from vitviz.weights.pieces import Family, Found, Standard
 from vitviz.weights.preparation import CLIP
 from vitviz.weights.sidecars import is_number
