@@ -278,4 +278,5 @@ def test_an_unknown_fit_is_refused_with_the_legal_ones(make_model: MakeModel) ->
 def test_an_analysis_counts_what_it_holds(make_model: MakeModel) -> None:
     analysis = analyze(photo(), make_model(register_tokens=4))
     tokens, pixels = 1 + 4 + 4 * 6, 3 * 16 * 24
-    assert analysis.nbytes == 2 * 3 * 4 * tokens * 8 * 4 + pixels * 4 + 3 * 30 * 20
+    trace = 4 * 3 * 4 * tokens * (8 + 8 + 1)
+    assert analysis.nbytes == trace + pixels * 4 + 3 * 30 * 20

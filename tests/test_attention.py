@@ -18,7 +18,7 @@ from vitviz.attribution import attention, attention_sheet, rollout
 from vitviz.attribution.methods import Choice, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
 from vitviz.errors import ConfigError, MethodError, QueryError
 from vitviz.layout import Query
-from vitviz.trace import HEAD_FUSIONS
+from vitviz.softmax import HEAD_FUSIONS
 
 LAYOUTS = {
     "CLS": TokenLayout(("cls",), 3, 3),

@@ -194,14 +194,75 @@ def test_no_opacity_gives_back_the_image_where_it_was_seen(fit: str) -> None:
     assert np.array_equal(array(heatmap.overlay(Style(opacity=0.0)))[seen], array(image)[seen])
 
 
+def exact(heatmap: Heatmap, smooth: bool) -> np.ndarray:
+    """The value at every pixel in double precision, NaN where it was not seen."""
+    left, top, right, bottom = heatmap.geometry.box
+    values = heatmap.values.double().numpy()
+    for start, end, pixels in ((top, bottom, heatmap.image.height), (left, right, heatmap.image.width)):
+        centres = np.arange(pixels) + 0.5
+        position = (centres - start) * len(values) / (end - start) - 0.5
+        position = np.clip(position if smooth else np.floor(position + 0.5), 0, len(values) - 1)
+        before = np.floor(position).astype(int)
+        behind = np.minimum(before + 1, len(values) - 1)
+        along = (position - before)[:, None]
+        values = (1 - along) * values[before] + along * values[behind]
+        values[(centres < start) | (centres >= end)] = np.nan
+        values = values.T
+    return values
+
+
+def assert_mixed(heatmap: Heatmap, style: Style) -> None:
+    """Every channel is within 1 level of the mixture in exact numbers, and has none of it where there is one part."""
+    low, high = heatmap.token_map.range
+    low, high = low if style.low is None else style.low, high if style.high is None else style.high
+    steps = 256 * (exact(heatmap, style.smooth) - low) / (high - low)
+    unseen, image, overlay = np.isnan(steps), array(heatmap.image), array(heatmap.overlay(style))
+    away = []
+    # What lies on the border between two colours, up to single precision, may have either.
+    for shift in (-1e-3, 1e-3):
+        places = np.where(unseen, 0, steps + shift).clip(0, 255).astype(int)
+        mixture = (1 - style.opacity) * image + style.opacity * matplotlibs(style.colormap, places)
+        away.append(np.abs(overlay - mixture.round())[~unseen])
+    assert np.minimum(*away).max() <= (0 if style.opacity in (0, 1) else 1)
+    assert np.array_equal(overlay[unseen], (0.35 * image[unseen]).round())
+
+
+@pytest.mark.parametrize("opacity", [0.0, 0.05, 0.3, 0.5, 0.6, 0.95, 1.0])
+@pytest.mark.parametrize("smooth", [False, True])
+@pytest.mark.parametrize("ends", [(None, None), (0.3, 0.6), (-1.0, None)])
+@every_fit
+def test_colours_are_mixed_with_the_image_by_the_opacity(
+    fit: str, ends: tuple[float | None, float | None], smooth: bool, opacity: float
+) -> None:
+    image, geometry, rows, columns = prepared((250, 170), fit)
+    heatmap = Heatmap(token_map(torch.rand(rows, columns)), image, geometry)
+    assert_mixed(heatmap, Style("turbo", opacity, smooth, low=ends[0], high=ends[1]))
+
+
 @pytest.mark.parametrize("height", [5, BAND - 1, BAND, BAND + 1, 2 * BAND + 7])
-@pytest.mark.parametrize("opacity", [0.3, 0.6])
-def test_colours_are_mixed_with_the_image_by_the_opacity(height: int, opacity: float) -> None:
-    heatmap = whole(torch.rand(7, 3), noise(11, height))
-    values, (low, high) = heatmap.pixels(), heatmap.token_map.range
-    colours = matplotlibs("viridis", (values - np.float32(low)) / np.float32(high - low))
-    expected = (1 - opacity) * array(heatmap.image) + opacity * colours
-    np.testing.assert_allclose(array(heatmap.overlay(Style("viridis", opacity))), expected, atol=0.501)
+@pytest.mark.parametrize("smooth", [False, True])
+def test_a_picture_of_any_height_is_coloured_to_its_last_row(height: int, smooth: bool) -> None:
+    assert_mixed(whole(torch.rand(7, 3), noise(11, height)), Style("viridis", smooth=smooth))
+
+
+def test_every_level_mixes_with_every_colour() -> None:
+    levels = np.broadcast_to(np.arange(256, dtype=np.uint8)[:, None, None], (256, 256, 3))
+    heatmap = whole(torch.arange(256)[None] / 255, Image.fromarray(np.ascontiguousarray(levels)))
+    for colormap in COLORMAPS:
+        for opacity in np.linspace(0, 1, 21):
+            assert_mixed(heatmap, Style(colormap, float(opacity)))
+
+
+def test_a_map_far_wider_than_the_ends_of_its_colours_is_as_exact_as_single_precision() -> None:
+    heatmap = whole([[0.2, 0.5]], noise(100, 2))
+    overlay = array(heatmap.overlay(Style("gray", 1.0, smooth=True, low=0.45, high=0.45)))[0, :, 0]
+    assert np.array_equal(overlay, np.where(exact(heatmap, True)[0] > 0.45, 255, 0))
+
+
+def test_the_overlay_carries_none_of_the_files_notes() -> None:
+    image = noise(8, 8)
+    image.info = {"icc_profile": b"profile", "transparency": (0, 0, 0)}
+    assert all(not whole([[0.0, 1.0]], image).overlay(Style(opacity=o)).info for o in (0.0, 0.6, 1.0))
 
 
 @pytest.mark.parametrize(

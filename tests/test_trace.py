@@ -12,7 +12,7 @@ import torch
 from vitviz import AttentionTrace, TokenLayout, VisionTransformer
 from vitviz.errors import ConfigError, MethodError, QueryError
 from vitviz.layout import Query
-from vitviz.trace import attention_weights, fuse_heads
+from vitviz.softmax import attention_weights, fuse_heads
 
 Make = Callable[..., VisionTransformer]
 
@@ -116,8 +116,10 @@ def test_a_trace_holds_its_own_image_and_not_the_batch(make_network: Make) -> No
     trace = make_network().encode(torch.randn(8, 3, 16, 24)).traces[0]
     shape = (3, 4, 25, 8)
     assert trace.queries.shape == trace.keys.shape == shape
-    assert trace.nbytes == 2 * 4 * 3 * 4 * 25 * 8
-    assert trace.queries.untyped_storage().nbytes() + trace.keys.untyped_storage().nbytes() == trace.nbytes
+    queries, logarithms = 4 * 3 * 4 * 25 * 8, 4 * 3 * 4 * 25
+    assert trace.nbytes == 2 * queries + logarithms
+    assert trace.queries.untyped_storage().nbytes() == 2 * queries
+    assert trace.queries.untyped_storage().data_ptr() == trace.keys.untyped_storage().data_ptr()
 
 
 # Exactness.

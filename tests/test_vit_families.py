@@ -15,8 +15,8 @@ from vitviz import VisionTransformer
 from vitviz.activations import ACTIVATIONS
 from vitviz.config import FINAL_NORMS
 from vitviz.errors import ConfigError, ImageError
+from vitviz.layers import AttentionPooling
 from vitviz.pooling import POOLINGS
-from vitviz.vit import AttentionPooling
 
 Make = Callable[..., VisionTransformer]
 
@@ -52,10 +52,14 @@ def seen(module: torch.nn.Module) -> Iterator[list[tuple[Any, Any]]]:
 
 
 def last_tokens(network: VisionTransformer, images: torch.Tensor) -> torch.Tensor:
-    """The output of the last layer."""
-    with seen(network.layers[-1]) as found:
+    """The output of the last layer for every token, though only those are computed that are classified."""
+    last = network.encoder[-1]
+    with seen(last) as found:
         network(images)
-    return found[0][1][0]
+    given, (gives, _) = found[0]
+    tokens: torch.Tensor = last(given, None, given.shape[1])[0]
+    close(gives, tokens[:, : gives.shape[1]])
+    return tokens
 
 
 # Pooling, and the norm before or after it.
@@ -182,13 +186,16 @@ def test_scale_and_norms_of_queries_and_keys(make_network: Make, scale: float | 
     network = make_network(attention_scale=scale, query_key_norm=norm, depth=1)
     images = pixels()
     attention = network.encoder[0].attention
-    with seen(attention) as found:
+    with seen(attention) as found, seen(attention.projection) as projected:
         logits, weights = network(images, need_weights=True)
-    given, (gives, _, _) = found[0]
+    given, attended = found[0]
     expected = plain_weights(network, given, 8**-0.5 if scale is None else scale)
     close(weights[0], expected)
     values = plain_linear(given, attention.qkv)[..., 64:].unflatten(-1, (4, 8)).transpose(1, 2)
-    close(gives, plain_linear((expected @ values).transpose(1, 2).flatten(2), attention.projection))
+    mixed = expected @ values
+    close(attended.mixed, mixed[:, :, :1])
+    close(attended.values, values)
+    close(projected[0][1], plain_linear(mixed.transpose(1, 2).flatten(2)[:, :1], attention.projection))
     encoding = network.encode(images)
     close(encoding.traces[1].weights(0), expected[1])
     attention.fused = False

@@ -19,7 +19,7 @@ from vitviz.errors import ConfigError, DataError, ImageError, VitvizError, liste
 from vitviz.heatmaps import COLORMAPS, Style
 from vitviz.layout import Query
 from vitviz.preprocessing import FITS
-from vitviz.trace import HEAD_FUSIONS
+from vitviz.softmax import HEAD_FUSIONS
 from vitviz.training.config import Augmentation, TrainingConfig
 from vitviz.weights import BUNDLED, FACTS, FAMILIES, ZOO, Model, Progress, Reading, is_cached, parse_facts, read
 

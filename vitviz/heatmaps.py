@@ -8,15 +8,16 @@ from functools import cache
 
 import numpy as np
 import torch
-from einops import rearrange
 from PIL import Image, ImageDraw
 
 from vitviz.errors import MethodError, QueryError, choices
 from vitviz.preprocessing import Geometry, resize_longest
 from vitviz.token_map import TokenMap
 
-BAND = 256
+# Rows at a time: their pixels stay in the processor's cache, and those of a large photo do not take gigabytes.
+BAND = 64
 COLORMAPS = ("turbo", "viridis", "inferno", "magma", "cividis", "gray")
+DIMMED = [round(0.35 * level) for level in range(256)]
 
 
 @dataclass(frozen=True)
@@ -85,14 +86,14 @@ class Heatmap:
         Args:
             smooth: bilinear between patch centres instead of constant over a patch.
         """
-        left, top, right, bottom = self.geometry.box
-        values = self.values.detach().cpu().float().numpy()
-        rows = _sampling(self.image.height, top, bottom, values.shape[0], smooth)
-        columns = _sampling(self.image.width, left, right, values.shape[1], smooth)
-        return rows @ values @ columns.T
+        rows, columns = self._sampling(smooth)
+        return rows @ self.values.detach().cpu().float().numpy() @ columns.T
 
     def overlay(self, style: Style | None = None, mark: tuple[int, int] | None = None) -> Image.Image:
         """The image with the map's colours over it; what the model did not see stays uncoloured and is dimmed.
+
+        A channel is at most 1 of 255 levels away from the mixture in exact numbers, rounded, and none where the opacity
+        is 0 or 1. A smooth value within rounding of the border between two of the 256 colours may get either.
 
         Args:
             style: how it is drawn.
@@ -102,19 +103,60 @@ class Heatmap:
             QueryError: the map has no such patch.
         """
         style = style or Style()
-        low, high = self.token_map.range
-        low, high = low if style.low is None else style.low, high if style.high is None else style.high
-        picture, values = np.array(self.image), self.pixels(style.smooth)
-        # In single precision a large photo takes gigabytes: only a few rows of it at a time.
-        for start in range(0, len(picture), BAND):
-            rows = slice(start, start + BAND)
-            picture[rows] = _coloured(picture[rows], values[rows], low, high, style)
-        overlay = Image.fromarray(picture)
+        palette = colour_table(style.colormap).round().astype(np.uint8).tobytes()
+        steps, overlay = self._steps(style), Image.new("RGB", self.image.size, None)
+        for start in range(0, overlay.height, BAND):
+            box = (0, start, overlay.width, min(start + BAND, overlay.height))
+            # Pillow looks up and mixes bytes; NumPy would do it in wider numbers and take longer.
+            colours = Image.fromarray(steps[start : start + BAND])
+            colours.putpalette(palette)
+            overlay.paste(Image.blend(self.image.crop(box), colours.convert("RGB"), style.opacity), box)
+        self._dim_unseen(overlay)
         if style.grid:
             self._draw_grid(overlay)
         if mark is not None:
             self._draw_mark(overlay, mark)
         return overlay
+
+    def _steps(self, style: Style) -> np.ndarray:
+        """The place of every pixel's colour in the colour table: ``"height width"``, uint8."""
+        rows, columns = (np.nan_to_num(weights) for weights in self._sampling(style.smooth))
+        # 256 equal steps, as matplotlib divides them.
+        patches = 256 * self._scaled(style)
+        if not style.smooth:
+            return patches.clip(0, 255).astype(np.uint8).take(columns.argmax(1), 1).take(rows.argmax(1), 0)
+        across, steps = patches.astype(np.float32) @ columns.T, np.empty((len(rows), len(columns)), np.uint8)
+        for start in range(0, len(rows), BAND):
+            band = rows[start : start + BAND]
+            near = band.any(0)
+            steps[start : start + BAND] = (band[:, near] @ across[near]).clip(0, 255)
+        return steps
+
+    def _scaled(self, style: Style) -> np.ndarray:
+        """The map's values on a scale from 0 to 1 between the ends of the colours, which they may leave."""
+        low, high = self.token_map.range
+        low, high = low if style.low is None else style.low, high if style.high is None else style.high
+        above = self.values.detach().cpu().double().numpy() - min(low, high)
+        # Ends without a range between them say only which values lie above, in numbers that single precision holds.
+        return above / max(high - low, 1e-30 * np.abs(above).max(), np.finfo(np.float32).tiny)
+
+    def _sampling(self, smooth: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Weights of the map's rows and of its columns: ``"pixel patch"``, NaN where the model did not look."""
+        left, top, right, bottom = self.geometry.box
+        rows, columns = self.values.shape
+        return (
+            _sampling(self.image.height, top, bottom, rows, smooth),
+            _sampling(self.image.width, left, right, columns, smooth),
+        )
+
+    def _dim_unseen(self, overlay: Image.Image) -> None:
+        width, height = overlay.size
+        left, top, right, bottom = self.geometry.box
+        (top, bottom), (left, right) = _seen(height, top, bottom), _seen(width, left, right)
+        above, below = (0, 0, width, top), (0, bottom, width, height)
+        for box in (above, below, (0, top, left, bottom), (right, top, width, bottom)):
+            if box[0] < box[2] and box[1] < box[3]:
+                overlay.paste(self.image.crop(box).point(DIMMED * 3), box)
 
     def _draw_grid(self, overlay: Image.Image) -> None:
         draw = ImageDraw.Draw(overlay, "RGBA")
@@ -151,16 +193,10 @@ def colour_table(colormap: str) -> np.ndarray:
     return table.astype(np.float32)
 
 
-def _coloured(picture: np.ndarray, values: np.ndarray, low: float, high: float, style: Style) -> np.ndarray:
-    """A picture ``"height width channel"`` under the colours of its values ``"height width"``; dimmed where NaN."""
-    unseen = np.isnan(values)
-    values, span = np.where(unseen, low, values), np.float32(high - low)
-    # Ends without a range between them say only which values lie above.
-    scaled = (values.clip(low, high) - low) / span if span > 0 else values > high
-    # 256 equal steps, as matplotlib divides them.
-    colours = colour_table(style.colormap)[(scaled * 256.0).clip(0, 255).astype(np.uint8)]
-    seen = picture + (colours - picture) * style.opacity
-    return np.where(rearrange(unseen, "height width -> height width 1"), picture * 0.35, seen).round()
+def _seen(pixels: int, start: float, end: float) -> tuple[int, int]:
+    """The first pixel whose centre lies in the box, along one axis, and the one behind the last."""
+    first, behind = np.searchsorted(np.arange(pixels) + 0.5, (start, end))
+    return int(first), int(behind)
 
 
 def _sampling(pixels: int, start: float, end: float, patches: int, smooth: bool) -> np.ndarray:
@@ -173,5 +209,6 @@ def _sampling(pixels: int, start: float, end: float, patches: int, smooth: bool)
     else:
         edges = start + (end - start) * np.arange(1, patches) / patches
         weights = np.eye(patches)[np.searchsorted(edges, centres, side="right")]
-    weights[(centres < start) | (centres >= end)] = np.nan
+    first, behind = _seen(pixels, start, end)
+    weights[:first] = weights[behind:] = np.nan
     return weights.astype(np.float32)

@@ -17,13 +17,19 @@ class Pooling:
 
     Args:
         needs: prefix tokens that it reads.
+        prefix_only: whether it reads nothing else.
         parts: how many tokens wide its features are.
         pool: ``"batch token width"`` to ``"batch (parts width)"``; None where the network has weights for it.
     """
 
     needs: tuple[str, ...]
+    prefix_only: bool
     parts: int
     pool: Callable[[torch.Tensor, TokenLayout], torch.Tensor] | None
+
+    def reads(self, layout: TokenLayout) -> int:
+        """How many of the first tokens it reads: from the others nothing has to be computed in the last layer."""
+        return max(map(layout.index, self.needs)) + 1 if self.prefix_only else layout.token_count
 
 
 def _token(name: str) -> Callable[[torch.Tensor, TokenLayout], torch.Tensor]:
@@ -47,12 +53,12 @@ def _cls_and_distillation(tokens: torch.Tensor, layout: TokenLayout) -> torch.Te
 
 
 POOLINGS = {
-    "cls": Pooling(("cls",), 1, _token("cls")),
-    "mean": Pooling((), 1, _mean),
-    "mean of all": Pooling((), 1, _mean_of_all),
-    "cls and mean": Pooling(("cls",), 2, _cls_and_mean),
-    "cls and distillation": Pooling(("cls", "distillation"), 2, _cls_and_distillation),
-    "attention": Pooling((), 1, None),
+    "cls": Pooling(("cls",), True, 1, _token("cls")),
+    "mean": Pooling((), False, 1, _mean),
+    "mean of all": Pooling((), False, 1, _mean_of_all),
+    "cls and mean": Pooling(("cls",), False, 2, _cls_and_mean),
+    "cls and distillation": Pooling(("cls", "distillation"), True, 2, _cls_and_distillation),
+    "attention": Pooling((), False, 1, None),
 }
 """What is classified: the CLS token, the mean of the patches, the mean of all tokens, CLS token and mean of the patches
 side by side (DINOv2), CLS and distillation token side by side (DeiT), or what one learned query attends to (SigLIP)."""

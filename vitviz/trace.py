@@ -2,42 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
-from einops import reduce
+from einops import einsum
 
-from vitviz.errors import ConfigError, MethodError, QueryError, choices
+from vitviz.errors import ConfigError, QueryError
 from vitviz.layout import Query, TokenLayout
+from vitviz.memory import empty
+from vitviz.precision import precise
+from vitviz.softmax import HEAD_FUSIONS, attention_weights, fuse_heads, scores_in_chunks, weights_in_chunks
 
-HEAD_FUSIONS = ("mean", "max", "min")
-
-
-def attention_weights(queries: torch.Tensor, keys: torch.Tensor, scale: float) -> torch.Tensor:
-    """Attention weights, the softmax over keys of the scaled scores.
-
-    Vaswani et al. 2017, "Attention Is All You Need", equation 1.
-
-    Args:
-        queries: ``"... query dim"``.
-        keys: ``"... key dim"``.
-        scale: what the scores are multiplied with, usually ``dim ** -0.5``.
-
-    Returns:
-        ``"... query key"``; every row sums to 1.
-    """
-    return (queries @ keys.transpose(-1, -2) * scale).softmax(-1)
-
-
-def fuse_heads(weights: torch.Tensor, fusion: str) -> torch.Tensor:
-    """Many heads as one: ``"head ..."`` to ``"..."`` by mean, max or min.
-
-    Raises:
-        MethodError: the fusion is none of these.
-    """
-    if fusion not in HEAD_FUSIONS:
-        raise MethodError(f"head fusion {fusion!r}: expected {choices(HEAD_FUSIONS)}")
-    return reduce(weights, "head ... -> ...", fusion)
+Chunks = Iterable[tuple[slice, torch.Tensor]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,22 +23,31 @@ class AttentionTrace:
     """Queries and keys of every encoder layer for one image.
 
     Memory grows with the number of tokens, not with its square; any attention row, column or matrix is recomputed
-    exactly from it. Shapes of what comes back:
+    exactly from it, in single precision at least, whatever precision is stored. Shapes of what comes back:
 
-    ============================  ==========================
-    ``row(layer, query)``         ``"head key"``
-    ``column(layer, key)``        ``"head query"``
-    ``rows(query)``               ``"layer head key"``
-    ``columns(key)``              ``"layer head query"``
-    ``weights(layer)``            ``"head query key"``
-    ``fused(layer, fusion)``      ``"query key"``
-    ============================  ==========================
+    ==================================  ===================================================
+    ``row(layer, query)``               ``"head key"``
+    ``column(layer, key)``              ``"head query"``
+    ``rows(query)``                     ``"layer head key"``
+    ``columns(key)``                    ``"layer head query"``
+    ``log_sums(layer)``                 ``"head query"``
+    ``weights(layer)``                  ``"head query key"``
+    ``fused(layer, fusion)``            ``"query key"``
+    ``fused_in_chunks(layer, fusion)``  query tokens and their ``"query key"``, again and again
+    ==================================  ===================================================
+
+    All but ``weights`` and ``fused`` work in two buffers of at most :data:`vitviz.softmax.CHUNK_BYTES` each beside
+    what they return; so does ``fused``, beside its one matrix.
 
     Args:
-        queries: ``"layer head token dim"``, as they enter the scaled product.
+        queries: ``"layer head token dim"``, as they enter the scaled product; of any floating type.
         keys: ``"layer head token dim"``.
         scale: what the scores are multiplied with before the softmax.
         layout: which token is what.
+        bias: ``"layer head query key"``, added to the scaled scores; layer and head may be 1, for all.
+        known_log_sums: what :meth:`log_sums` gives, of the layers for which it is known; others are computed and added.
+        keep_bytes: fused matrices are kept once computed, all layers of a head fusion if they fit into so many bytes,
+            else none; the fusions used last stay.
 
     Raises:
         ConfigError: the shapes contradict each other or the layout.
@@ -70,13 +57,25 @@ class AttentionTrace:
     keys: torch.Tensor
     scale: float
     layout: TokenLayout
+    bias: torch.Tensor | None = None
+    known_log_sums: dict[int, torch.Tensor] = field(default_factory=dict, repr=False)
+    keep_bytes: int = 0
+    _fused: dict[str, dict[int, torch.Tensor]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.queries.shape != self.keys.shape or self.queries.ndim != 4:
             found = f"queries {tuple(self.queries.shape)} and keys {tuple(self.keys.shape)}"
             raise ConfigError(f"{found}: expected one shape, 'layer head token dim'")
-        if self.queries.shape[2] != self.layout.token_count:
-            raise ConfigError(f"{self.queries.shape[2]} tokens in the trace, {self.layout.token_count} in its layout")
+        layers, heads, tokens, _ = self.queries.shape
+        if tokens != self.layout.token_count:
+            raise ConfigError(f"{tokens} tokens in the trace, {self.layout.token_count} in its layout")
+        if self.bias is not None:
+            legal = [(layer, head, tokens, tokens) for layer in (layers, 1) for head in (heads, 1)]
+            if tuple(self.bias.shape) not in legal:
+                expected = f"'layer head query key', {legal[0]}"
+                raise ConfigError(
+                    f"bias of shape {tuple(self.bias.shape)}: expected {expected}; layer and head may be 1"
+                )
 
     @property
     def layers(self) -> int:
@@ -87,9 +86,18 @@ class AttentionTrace:
         return self.queries.shape[1]
 
     @property
+    def dtype(self) -> torch.dtype:
+        """In what everything is computed: single precision at least."""
+        return torch.promote_types(self.queries.dtype, torch.float32)
+
+    @property
     def nbytes(self) -> int:
-        """Bytes held by queries and keys."""
-        return self.queries.nbytes + self.keys.nbytes
+        """The most bytes that it comes to hold: queries, keys, bias, logarithms of sums and kept matrices."""
+        logarithms = self.layers * self.heads * self.layout.token_count * self.dtype.itemsize
+        kept = self._fusions_kept * self._fusion_bytes
+        return (
+            self.queries.nbytes + self.keys.nbytes + logarithms + kept + (0 if self.bias is None else self.bias.nbytes)
+        )
 
     def layer_index(self, layer: int) -> int:
         """A layer counted from 0, or from the end as ``-1``, as an index from 0.
@@ -109,35 +117,105 @@ class AttentionTrace:
 
     def row(self, layer: int, query: Query) -> torch.Tensor:
         """What the query token looks at, in every head: ``"head key"``, each row summing to 1."""
-        layer, tokens = self.layer_index(layer), self.layout.select(query)
-        return attention_weights(self.queries[layer, :, tokens], self.keys[layer], self.scale).mean(-2)
+        tokens = self.layout.select(query)
+        sums = [weights.sum(1) for _, weights in self._weights(layer, tokens)]
+        return torch.stack(sums).sum(0) / (tokens.stop - tokens.start)
 
     def rows(self, query: Query) -> torch.Tensor:
         """What the query token looks at, in every layer and head: ``"layer head key"``, each row summing to 1."""
-        return torch.stack([self.row(layer, query) for layer in range(self.layers)])
+        tokens = self.layout.select(query)
+        if tokens.stop - tokens.start > 1:
+            return torch.stack([self.row(layer, query) for layer in range(self.layers)])
+        queries = precise(self.queries[:, :, tokens.start]) * self.scale
+        scores = einsum(queries, precise(self.keys), "layer head dim, layer head key dim -> layer head key")
+        return (scores if self.bias is None else scores + self.bias[:, :, tokens.start]).softmax(-1)
 
     def column(self, layer: int, key: Query) -> torch.Tensor:
-        """How much every token looks at the key token, in every head: ``"head query"``, values in [0, 1]."""
+        """How much every token looks at the key token, in every head: ``"head query"``, values in [0, 1].
+
+        Costs the product of all queries with one key, and where :meth:`log_sums` is not known yet, with all keys.
+        """
         layer, tokens = self.layer_index(layer), self.layout.select(key)
-        scores = self.queries[layer] @ self.keys[layer].transpose(-1, -2) * self.scale
-        return (scores[..., tokens] - scores.logsumexp(-1, keepdim=True)).exp().mean(-1)
+        if tokens.stop - tokens.start > 1:
+            return torch.cat([weights[..., tokens].mean(-1) for _, weights in self._weights(layer)], -1)
+        one, bias = precise(self.keys[layer, :, tokens.start]) * self.scale, self._bias(layer)
+        scores = einsum(one, precise(self.queries[layer]), "head dim, head query dim -> head query")
+        if bias is not None:
+            scores = scores + bias[..., tokens.start]
+        return (scores - self.log_sums(layer)).exp()
 
     def columns(self, key: Query) -> torch.Tensor:
         """How much every token looks at the key token, in every layer and head: ``"layer head query"``."""
         return torch.stack([self.column(layer, key) for layer in range(self.layers)])
 
+    def log_sums(self, layer: int) -> torch.Tensor:
+        """Logarithm of the sum that the softmax divides each row's exponentials by: ``"head query"``; kept."""
+        layer = self.layer_index(layer)
+        if layer not in self.known_log_sums:
+            queries, keys = precise(self.queries[layer]), precise(self.keys[layer])
+            chunks = scores_in_chunks(queries, keys, self.scale, self._bias(layer))
+            self.known_log_sums[layer] = torch.cat([scores.logsumexp(-1) for _, scores in chunks], -1)
+        return self.known_log_sums[layer]
+
     def weights(self, layer: int) -> torch.Tensor:
         """The attention weights of one layer: ``"head query key"``, each row summing to 1."""
         layer = self.layer_index(layer)
-        return attention_weights(self.queries[layer], self.keys[layer], self.scale)
+        return attention_weights(precise(self.queries[layer]), precise(self.keys[layer]), self.scale, self._bias(layer))
 
     def fused(self, layer: int, fusion: str = "mean") -> torch.Tensor:
-        """The attention weights of one layer with its heads fused: ``"query key"``.
+        """The attention weights of one layer with its heads fused: ``"query key"``. Not to be changed in place.
 
         Raises:
             MethodError: the fusion is not mean, max or min.
         """
-        return fuse_heads(self.weights(layer), fusion)
+        layer = self.layer_index(layer)
+        kept = self._fused.get(fusion, {}).get(layer)
+        if kept is not None:
+            return kept
+        count = self.layout.token_count
+        matrix = empty((count, count), precise(self.keys[:0]))
+        for chosen, weights in self._weights(layer):
+            matrix[chosen] = fuse_heads(weights, fusion)
+        self._keep(layer, fusion, matrix)
+        return matrix
+
+    def fused_in_chunks(self, layer: int, fusion: str = "mean", rows: slice = slice(None)) -> Chunks:
+        """The same a few query tokens at a time: which tokens, and their ``"query key"``. Not to be changed in place.
+
+        Raises:
+            MethodError: the fusion is not mean, max or min.
+        """
+        if self._fusions_kept:
+            start, end, _ = rows.indices(self.layout.token_count)
+            return [(slice(start, end), self.fused(layer, fusion)[start:end])]
+        return ((chosen, fuse_heads(weights, fusion)) for chosen, weights in self._weights(layer, rows))
+
+    @property
+    def _fusion_bytes(self) -> int:
+        return self.layers * self.layout.token_count**2 * self.dtype.itemsize
+
+    @cached_property
+    def _fusions_kept(self) -> int:
+        return min(self.keep_bytes // self._fusion_bytes, len(HEAD_FUSIONS))
+
+    def _keep(self, layer: int, fusion: str, matrix: torch.Tensor) -> None:
+        if not self._fusions_kept:
+            return
+        # Last in the dictionary is used last.
+        self._fused[fusion] = self._fused.pop(fusion, {}) | {layer: matrix}
+        for oldest in list(self._fused)[: -self._fusions_kept]:
+            self._fused.pop(oldest, None)
+
+    def _weights(self, layer: int, rows: slice = slice(None)) -> Iterator[tuple[slice, torch.Tensor]]:
+        layer = self.layer_index(layer)
+        queries, keys = precise(self.queries[layer]), precise(self.keys[layer])
+        return weights_in_chunks(queries, keys, self.scale, self._bias(layer), rows, self.known_log_sums.get(layer))
+
+    def _bias(self, layer: int) -> torch.Tensor | None:
+        """Of one layer, ``"head query key"``."""
+        if self.bias is None:
+            return None
+        return precise(self.bias[layer if len(self.bias) > 1 else 0]).expand(self.heads, -1, -1)
 
 
 def _index(kind: str, number: int, count: int) -> int:

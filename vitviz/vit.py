@@ -2,10 +2,7 @@
 
 Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale".
 Registers: Darcet et al. 2024, "Vision Transformers Need Registers". Distillation token: Touvron et al. 2021, "Training
-data-efficient image transformers & distillation through attention". Gated MLP: Shazeer 2020, "GLU Variants Improve
-Transformer". Norm of queries and keys: Dehghani et al. 2023, "Scaling Vision Transformers to 22 Billion Parameters".
-Attention pooling: Lee et al. 2019, "Set Transformer", as in Zhai et al. 2023, "Sigmoid Loss for Language Image
-Pre-Training".
+data-efficient image transformers & distillation through attention".
 """
 
 from __future__ import annotations
@@ -16,17 +13,19 @@ from functools import partial
 from typing import Any, Literal, overload
 
 import torch
-import torch.nn.functional as F
 from einops import rearrange, repeat
 from torch import nn
 
-from vitviz.activations import ACTIVATIONS
 from vitviz.config import ViTConfig
 from vitviz.errors import ConfigError, ImageError
+from vitviz.layers import Attended, AttentionPooling, EncoderLayer
 from vitviz.layout import TokenLayout
+from vitviz.memory import copy_tokens, empty
 from vitviz.pooling import POOLINGS
-from vitviz.positions import resize_positions, rotary_angles, rotary_periods, rotate
-from vitviz.trace import AttentionTrace, attention_weights
+from vitviz.positions import resize_positions, rotary_angles, rotary_periods
+from vitviz.precision import precise, type_of
+from vitviz.softmax import attention_weights
+from vitviz.trace import AttentionTrace
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,121 +34,6 @@ class Encoding:
 
     logits: torch.Tensor
     traces: tuple[AttentionTrace, ...]
-
-
-class Activation(nn.Module):
-    """The nonlinearity of an MLP, by its name in :data:`vitviz.activations.ACTIVATIONS`."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.name = name
-
-    def forward(self, values: torch.Tensor) -> torch.Tensor:
-        return ACTIVATIONS[self.name](values)
-
-
-class Gate(nn.Module):
-    """``"... (2 width)"`` to ``"... width"``: the activated first half times the second."""
-
-    def __init__(self, activation: str) -> None:
-        super().__init__()
-        self.activation = Activation(activation)
-
-    def forward(self, values: torch.Tensor) -> torch.Tensor:
-        gate, passed = values.chunk(2, -1)
-        return self.activation(gate) * passed
-
-
-def make_mlp(config: ViTConfig) -> nn.Sequential:
-    """Two linear maps with the activation, or the gate, between them: weights ``0`` and ``2``."""
-    between = Gate(config.activation) if config.gated_mlp else Activation(config.activation)
-    hidden = config.mlp_width * (2 if config.gated_mlp else 1)
-    return nn.Sequential(nn.Linear(config.width, hidden), between, nn.Linear(config.mlp_width, config.width))
-
-
-class Attention(nn.Module):
-    """Multi-head self-attention that hands out its queries and keys.
-
-    ``fused`` chooses torch's fused kernel, the default, or the same sum with its weights materialised.
-    """
-
-    def __init__(self, config: ViTConfig) -> None:
-        super().__init__()
-        inner = config.heads * config.head_width
-        self.heads = config.heads
-        self.fused = True
-        self.scale = config.head_width**-0.5 if config.attention_scale is None else config.attention_scale
-        self.qkv = nn.Linear(config.width, 3 * inner, bias=config.qkv_bias)
-        make_norm = partial(nn.LayerNorm, config.head_width, eps=config.norm_epsilon)
-        self.query_norm, self.key_norm = (make_norm() if config.query_key_norm else nn.Identity() for _ in range(2))
-        self.projection = nn.Linear(inner, config.width)
-
-    def forward(
-        self, tokens: torch.Tensor, angles: torch.Tensor | None = None, head_mask: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """``"batch token width"`` to the same, with queries and keys, both ``"batch head token dim"``.
-
-        Args:
-            tokens: normalised.
-            angles: of rotary positions, ``"patch pair"``.
-            head_mask: ``"head"``, what the attention weights of a head are multiplied with.
-        """
-        parts = rearrange(
-            self.qkv(tokens), "batch token (part head dim) -> part batch head token dim", part=3, head=self.heads
-        )
-        queries, keys, values = self.query_norm(parts[0]), self.key_norm(parts[1]), parts[2]
-        if angles is not None:
-            queries, keys = rotate(queries, angles), rotate(keys, angles)
-        if self.fused:
-            mixed = F.scaled_dot_product_attention(queries, keys, values, scale=self.scale)
-        else:
-            mixed = attention_weights(queries, keys, self.scale).to(values.dtype) @ values
-        if head_mask is not None:
-            mixed = mixed * rearrange(head_mask, "head -> head 1 1")
-        return self.projection(rearrange(mixed, "batch head token dim -> batch token (head dim)")), queries, keys
-
-
-class EncoderLayer(nn.Module):
-    """Pre-norm layer: attention, then an MLP, each added to the stream."""
-
-    def __init__(self, config: ViTConfig) -> None:
-        super().__init__()
-        self.attention_norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
-        self.attention = Attention(config)
-        self.mlp_norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
-        self.mlp = make_mlp(config)
-
-    def forward(
-        self, tokens: torch.Tensor, angles: torch.Tensor | None = None, head_mask: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """``"batch token width"`` to the same, with queries and keys, both ``"batch head token dim"``."""
-        mixed, queries, keys = self.attention(self.attention_norm(tokens), angles, head_mask)
-        tokens = tokens + mixed
-        return tokens + self.mlp(self.mlp_norm(tokens)), queries, keys
-
-
-class AttentionPooling(nn.Module):
-    """What one learned query attends to among the tokens, then an MLP: ``"batch token width"`` to ``"batch width"``."""
-
-    def __init__(self, config: ViTConfig) -> None:
-        super().__init__()
-        self.heads = config.heads
-        self.probe = nn.Parameter(torch.empty(config.width))
-        self.query = nn.Linear(config.width, config.width)
-        self.key_value = nn.Linear(config.width, 2 * config.width)
-        self.projection = nn.Linear(config.width, config.width)
-        self.mlp_norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
-        self.mlp = make_mlp(config)
-        nn.init.trunc_normal_(self.probe, std=0.02)
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        query = repeat(self.query(self.probe), "(head dim) -> batch head 1 dim", head=self.heads, batch=len(tokens))
-        keys, values = rearrange(
-            self.key_value(tokens), "batch token (part head dim) -> part batch head token dim", part=2, head=self.heads
-        )
-        mixed = F.scaled_dot_product_attention(query, keys, values)
-        pooled = self.projection(rearrange(mixed, "batch head 1 dim -> batch (head dim)"))
-        return pooled + self.mlp(self.mlp_norm(pooled))
 
 
 class VisionTransformer(nn.Module):
@@ -169,6 +53,7 @@ class VisionTransformer(nn.Module):
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
         self.config = config
+        self.precision = torch.float32
         trained = config.layout(config.image_height, config.image_width)
         make_norm = partial(nn.LayerNorm, eps=config.norm_epsilon)
         pixels, width = config.channels * config.patch_height * config.patch_width, config.width
@@ -209,6 +94,26 @@ class VisionTransformer(nn.Module):
         """Where the network's weights are."""
         return self.prefix_tokens.device
 
+    @property
+    def scale(self) -> float:
+        """What attention scores are multiplied with before the softmax, in every layer."""
+        return self.encoder[0].attention.scale
+
+    def set_precision(self, precision: str) -> VisionTransformer:
+        """Compute the encoder layers in this precision, by name in :data:`vitviz.precision.PRECISIONS`; returns self.
+
+        Their linear maps are kept and multiplied in it; norms and sums stay in single precision, as do patch embedding
+        and classifier. There is no way back to bits that are dropped.
+
+        Raises:
+            ConfigError: the precision is none of these.
+        """
+        self.precision = type_of(precision)
+        for module in self.layers.modules():
+            if isinstance(module, nn.Linear):
+                module.to(self.precision)
+        return self
+
     @overload
     def forward(
         self, pixels: torch.Tensor, need_weights: Literal[False] = False, head_mask: torch.Tensor | None = None
@@ -243,41 +148,51 @@ class VisionTransformer(nn.Module):
         heads = (self.config.depth, self.config.heads)
         if head_mask is not None and head_mask.shape != heads:
             raise ConfigError(f"head mask of shape {tuple(head_mask.shape)}: expected 'layer head', {heads}")
-        tokens, layout = self.embed(pixels)
-        angles, weights = self._angles(layout), []
-        for number, layer in enumerate(self.encoder):
-            mask = None if head_mask is None else head_mask[number]
-            tokens, queries, keys = layer(tokens, angles, mask)
+        weights: list[torch.Tensor] = []
+
+        def record(layer: int, attended: Attended) -> None:
             if need_weights:
-                found = attention_weights(queries, keys, layer.attention.scale)
-                weights.append(found if mask is None else found * rearrange(mask, "head -> head 1 1"))
-        logits = self.classify(tokens, layout)
+                found = attention_weights(precise(attended.queries), precise(attended.keys), self.scale)
+                weights.append(found if head_mask is None else found * rearrange(head_mask[layer], "head -> head 1 1"))
+
+        logits, _ = self._run(pixels, record, head_mask)
         return (logits, weights) if need_weights else logits
 
-    def encode(self, pixels: torch.Tensor) -> Encoding:
+    def encode(self, pixels: torch.Tensor, storage: str | None = None, keep_bytes: int = 0) -> Encoding:
         """Classify images and keep the queries and keys of the same forward pass, one trace per image.
 
         Args:
             pixels: ``"batch channel height width"``, normalised as the checkpoint was trained.
+            storage: how the traces keep them, by name in :data:`vitviz.precision.PRECISIONS`; exactly as they are
+                where it is not given.
+            keep_bytes: of each :class:`vitviz.AttentionTrace`.
 
         Raises:
             ImageError: as :meth:`forward`.
+            ConfigError: the storage is none of these.
         """
-        tokens, layout = self.embed(pixels)
-        angles, kept = self._angles(layout), []
-        for layer in self.encoder:
-            tokens, queries, keys = layer(tokens, angles)
-            kept.append((queries, keys))
-        traces = tuple(
-            AttentionTrace(
-                _precise(torch.stack([queries[image] for queries, _ in kept])),
-                _precise(torch.stack([keys[image] for _, keys in kept])),
-                self.encoder[0].attention.scale,
-                layout,
-            )
-            for image in range(len(pixels))
-        )
-        return Encoding(self.classify(tokens, layout), traces)
+        dtype = None if storage is None else type_of(storage)
+        kept: list[torch.Tensor] = []
+        sums: list[dict[int, torch.Tensor]] = [{} for _ in pixels]
+
+        def record(layer: int, attended: Attended) -> None:
+            queries, keys, log_sums = attended.queries, attended.keys, attended.log_sums
+            if layer == 0:
+                like = precise(keys[:0]) if dtype is None else keys[:0].to(dtype)
+                kept.extend(empty((2, self.config.depth, *keys.shape[1:]), like) for _ in keys)
+            for image, pair in enumerate(kept):
+                copy_tokens(queries[image].detach(), pair[0, layer])
+                copy_tokens(keys[image].detach(), pair[1, layer])
+                # Those of rounded queries and keys would be others; the last layer's may not be complete.
+                if log_sums is not None and log_sums.shape[-1] == keys.shape[2] and keys.dtype == pair.dtype:
+                    sums[image][layer] = log_sums[image].clone()
+
+        logits, layout = self._run(pixels, record)
+        traces = [
+            AttentionTrace(pair[0], pair[1], self.scale, layout, keep_bytes=keep_bytes, known_log_sums=known)
+            for pair, known in zip(kept, sums, strict=True)
+        ]
+        return Encoding(logits, tuple(traces))
 
     def embed(self, pixels: torch.Tensor) -> tuple[torch.Tensor, TokenLayout]:
         """Prefix tokens and position-coded patches, ``"batch token width"``, and which token is what."""
@@ -320,6 +235,26 @@ class VisionTransformer(nn.Module):
             pooled = self.norm(pooled)
         return self.classifier(self.projection(self.representation(pooled)))
 
+    def _run(
+        self, pixels: torch.Tensor, record: Callable[[int, Attended], None], head_mask: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, TokenLayout]:
+        """Logits and layout of ``"batch channel height width"``; ``record`` is given each layer's number and attention.
+
+        Of the last layer only what is classified is computed.
+        """
+        tokens, layout = self.embed(pixels)
+        angles, encoder = self._angles(layout), self.encoder
+        for number, layer in enumerate(encoder):
+            last = number == len(encoder) - 1
+            count = POOLINGS[self.config.pooling].reads(layout) if last else layout.token_count
+            mask = None if head_mask is None else head_mask[number]
+            with torch.autocast(tokens.device.type, self.precision, enabled=self.precision != torch.float32):
+                tokens, attended = layer(tokens, angles, count, mask)
+            record(number, attended)
+            # Else it would stay in memory while the next layer's is computed.
+            del attended
+        return self.classify(tokens, layout), layout
+
     def _angles(self, layout: TokenLayout) -> torch.Tensor | None:
         if not self.config.rotary:
             return None
@@ -336,8 +271,3 @@ def linear_from_convolution(kernel: torch.Tensor) -> torch.Tensor:
 
 def _either(wanted: bool, make: Callable[[], nn.Module]) -> Any:
     return make() if wanted else nn.Identity()
-
-
-def _precise(tensor: torch.Tensor) -> torch.Tensor:
-    """In single precision at least."""
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))

@@ -6,8 +6,9 @@ import torch
 
 from vitviz.errors import MethodError, choices
 from vitviz.layout import Query
+from vitviz.softmax import HEAD_FUSIONS, fuse_heads
 from vitviz.token_map import TokenMap
-from vitviz.trace import HEAD_FUSIONS, AttentionTrace, fuse_heads
+from vitviz.trace import AttentionTrace
 
 DIRECTIONS = ("row", "column")
 

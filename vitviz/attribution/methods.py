@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from vitviz.attribution.attention import DIRECTIONS, attention
 from vitviz.attribution.rollout import REFERENCES, rollout
+from vitviz.softmax import HEAD_FUSIONS
 from vitviz.token_map import TokenMap
-from vitviz.trace import HEAD_FUSIONS
 
 
 @dataclass(frozen=True)

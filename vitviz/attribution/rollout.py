@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import torch
 
+from vitviz.attribution.discard import kept_in_chunks
 from vitviz.errors import MethodError, choices
 from vitviz.layout import Query, TokenLayout
 from vitviz.token_map import TokenMap
-from vitviz.trace import AttentionTrace
+from vitviz.trace import AttentionTrace, Chunks
 
 VIT_EXPLAIN = "vit-explain"
 REFERENCES = (VIT_EXPLAIN,)
@@ -34,12 +35,13 @@ def rollout(
         trace: of one image.
         head_fusion: ``"mean"`` (the paper), ``"max"`` or ``"min"`` over the heads.
         discard_ratio: part of the lowest entries of a layer's fused matrix that is set to zero, in [0, 1); of equal
-            entries at the limit an arbitrary choice.
+            entries at the limit the first in reading order.
         residual_weight: share of the residual connection, in [0, 1]; the paper takes 0.5.
         start_layer: lowest layer that is followed, counted from 0, or from the end as ``-1``.
         query: the token, as in :func:`vitviz.attribution.attention`.
         reference: ``"vit-explain"`` reproduces the numbers of jacobgil/vit-explain, which divides columns by row sums
-            and spares the CLS-to-CLS entry when it discards; its residual weight is 0.5 and it starts at layer 0.
+            and spares the CLS-to-CLS entry when it discards, of equal entries those that torch's topk takes; its
+            residual weight is 0.5 and it starts at layer 0.
 
     Returns:
         Values in [0, 1] that sum to 1 over patches and prefix tokens; with ``reference="vit-explain"``, values
@@ -51,10 +53,10 @@ def rollout(
     """
     _check(trace.layout, discard_ratio, residual_weight, reference, trace.layer_index(start_layer))
     query = trace.layout.reader if query is None else query
-    tokens = torch.zeros(trace.layout.token_count, dtype=trace.queries.dtype, device=trace.queries.device)
+    start = torch.zeros(1, trace.layout.token_count, dtype=trace.dtype, device=trace.keys.device)
     chosen = trace.layout.select(query)
-    tokens[chosen] = 1 / len(tokens[chosen])
-    tokens = _follow(trace, tokens, head_fusion, discard_ratio, residual_weight, start_layer, reference)
+    start[:, chosen] = 1 / (chosen.stop - chosen.start)
+    tokens = _follow(trace, start, chosen, head_fusion, discard_ratio, residual_weight, start_layer, reference)[0]
     settings = [f"{head_fusion} of {trace.heads} heads", f"residual {residual_weight:g}"]
     settings += [f"lowest {100 * discard_ratio:g}% discarded"] * (discard_ratio > 0)
     settings += [f"layers {trace.layer_index(start_layer) + 1} to {trace.layers}"]
@@ -82,8 +84,8 @@ def rollout_matrix(
     Parameters and errors as in :func:`rollout`; memory grows with the square of the number of tokens.
     """
     _check(trace.layout, discard_ratio, residual_weight, None, trace.layer_index(start_layer))
-    start = torch.eye(trace.layout.token_count, dtype=trace.queries.dtype, device=trace.queries.device)
-    return _follow(trace, start, head_fusion, discard_ratio, residual_weight, start_layer, None)
+    start = torch.eye(trace.layout.token_count, dtype=trace.dtype, device=trace.keys.device)
+    return _follow(trace, start, slice(None), head_fusion, discard_ratio, residual_weight, start_layer, None)
 
 
 def _check(
@@ -107,35 +109,58 @@ def _check(
 def _follow(
     trace: AttentionTrace,
     tokens: torch.Tensor,
+    present: slice,
     head_fusion: str,
     discard_ratio: float,
     residual_weight: float,
     start_layer: int,
     reference: str | None,
 ) -> torch.Tensor:
-    """``"... token"`` of the last layer's output to the same of the start layer's input."""
+    """``"start token"`` of the last layer's output to the same of the start layer's input.
+
+    ``present`` are the tokens of the last layer that are not zero. No more rows of its attention are computed, unless
+    the lowest entries of all have to be found or every row's sum is needed.
+    """
     for layer in reversed(range(trace.layer_index(start_layer), trace.layers)):
-        spared = reference == VIT_EXPLAIN
-        fused = _discard(trace.fused(layer, head_fusion), discard_ratio, spared)
-        identity = torch.eye(len(fused), dtype=fused.dtype, device=fused.device)
-        mixed = (1 - residual_weight) * fused + residual_weight * identity
-        sums = mixed.sum(-1)
-        if reference == VIT_EXPLAIN:
-            tokens = tokens @ (mixed / sums)
+        if discard_ratio == 0 and reference is None:
+            chunks = trace.fused_in_chunks(layer, head_fusion, present)
         else:
-            # A row whose every entry was discarded passes nothing on; its token then stays where it is.
-            mixed = torch.where(sums[:, None] > 0, mixed / sums[:, None], identity)
-            tokens = tokens @ mixed
+            chunks = kept_in_chunks(trace, layer, head_fusion, discard_ratio, reference == VIT_EXPLAIN)
+        if discard_ratio == 0 and head_fusion == "mean":
+            tokens = _mixed_product(tokens, chunks, residual_weight)
+        else:
+            tokens = _normalised_product(tokens, chunks, residual_weight, reference)
+        present = slice(None)
     return tokens
 
 
-def _discard(fused: torch.Tensor, ratio: float, spare_first: bool) -> torch.Tensor:
-    """``"query key"`` with its lowest entries set to zero; on request all but the first entry, which is CLS to CLS."""
-    count = int(fused.numel() * ratio)
-    if not count:
-        return fused
-    flat = fused.flatten()
-    lowest = flat.topk(count, largest=False).indices
-    if spare_first:
-        lowest = lowest[lowest != 0]
-    return flat.index_fill(0, lowest, 0).view_as(fused)
+def _mixed_product(tokens: torch.Tensor, chunks: Chunks, residual_weight: float) -> torch.Tensor:
+    """``"start query"`` times a matrix mixed with the identity, whose rows sum to 1 already; as those of a softmax."""
+    product = None
+    for rows, chunk in chunks:
+        if product is None:
+            product = torch.addmm(tokens, tokens[:, rows], chunk, beta=residual_weight, alpha=1 - residual_weight)
+        else:
+            product.addmm_(tokens[:, rows], chunk, alpha=1 - residual_weight)
+    assert product is not None
+    return product
+
+
+def _normalised_product(
+    tokens: torch.Tensor, chunks: Chunks, residual_weight: float, reference: str | None
+) -> torch.Tensor:
+    """``"start query"`` times the matrix mixed with the identity and divided by its row sums."""
+    share, sums = 1 - residual_weight, tokens.new_ones(tokens.shape[-1])
+    passed = torch.zeros_like(tokens)
+    for rows, chunk in chunks:
+        sums[rows] = share * chunk.sum(-1) + residual_weight
+        given = tokens[:, rows]
+        if reference is None:
+            given = given / (sums[rows] if residual_weight else sums[rows].where(sums[rows] > 0, 1.0))
+        passed.addmm_(given, chunk, alpha=share)
+    if reference is not None:
+        return (passed + residual_weight * tokens) / sums
+    if residual_weight:
+        return passed + tokens * (residual_weight / sums)
+    # A row whose every entry was discarded passes nothing on: its token stays where it is.
+    return passed + tokens * (sums == 0)

@@ -10,7 +10,7 @@ import gradio as gr
 from vitviz.attribution.methods import Choice, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
 from vitviz.config import ViTConfig
 from vitviz.layout import PATCHES, Query, TokenLayout
-from vitviz.trace import HEAD_FUSIONS
+from vitviz.softmax import HEAD_FUSIONS
 
 
 def _of_the_model(control: Any, preprocess: Callable[[Any], Any], payload: Any) -> Any:

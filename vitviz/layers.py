@@ -1,0 +1,180 @@
+"""The parts of a Vision Transformer: attention, its layer, the MLP, attention pooling.
+
+Vaswani et al. 2017, "Attention Is All You Need"; pre-norm as in Dosovitskiy et al. 2021, "An Image is Worth 16x16
+Words". Gated MLP: Shazeer 2020, "GLU Variants Improve Transformer". Norm of queries and keys: Dehghani et al. 2023,
+"Scaling Vision Transformers to 22 Billion Parameters". Attention pooling: Lee et al. 2019, "Set Transformer", as in
+Zhai et al. 2023, "Sigmoid Loss for Language Image Pre-Training".
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange, repeat
+from torch import nn
+
+from vitviz.activations import ACTIVATIONS
+from vitviz.config import ViTConfig
+from vitviz.positions import rotate
+from vitviz.softmax import attend, attention_weights
+
+MLP_TOKENS = 1024
+
+
+class Activation(nn.Module):
+    """The nonlinearity of an MLP, by its name in :data:`vitviz.activations.ACTIVATIONS`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        return ACTIVATIONS[self.name](values)
+
+
+class Gate(nn.Module):
+    """``"... (2 width)"`` to ``"... width"``: the activated first half times the second."""
+
+    def __init__(self, activation: str) -> None:
+        super().__init__()
+        self.activation = Activation(activation)
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        gate, passed = values.chunk(2, -1)
+        return self.activation(gate) * passed
+
+
+def make_mlp(config: ViTConfig) -> nn.Sequential:
+    """Two linear maps with the activation, or the gate, between them: weights ``0`` and ``2``."""
+    between = Gate(config.activation) if config.gated_mlp else Activation(config.activation)
+    hidden = config.mlp_width * (2 if config.gated_mlp else 1)
+    return nn.Sequential(nn.Linear(config.width, hidden), between, nn.Linear(config.mlp_width, config.width))
+
+
+class Attended(NamedTuple):
+    """What attention in one layer was, and what it gave: ``"batch head token dim"``.
+
+    ``mixed``, the values weighted by attention, may have fewer tokens than the rest: the first ones. So may
+    ``log_sums``, ``"batch head token"``, the logarithm of the sum of exponentials that the softmax divided by, where
+    the kernel told it.
+    """
+
+    queries: torch.Tensor
+    keys: torch.Tensor
+    values: torch.Tensor
+    mixed: torch.Tensor
+    log_sums: torch.Tensor | None
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention that hands out its queries, keys and values.
+
+    ``fused`` chooses torch's fused kernel, the default, or the same sum with its weights materialised.
+    """
+
+    def __init__(self, config: ViTConfig) -> None:
+        super().__init__()
+        inner = config.heads * config.head_width
+        self.heads = config.heads
+        self.fused = True
+        self.scale = config.head_width**-0.5 if config.attention_scale is None else config.attention_scale
+        self.qkv = nn.Linear(config.width, 3 * inner, bias=config.qkv_bias)
+        make_norm = partial(nn.LayerNorm, config.head_width, eps=config.norm_epsilon)
+        self.query_norm, self.key_norm = (make_norm() if config.query_key_norm else nn.Identity() for _ in range(2))
+        self.projection = nn.Linear(inner, config.width)
+
+    def forward(self, tokens: torch.Tensor, angles: torch.Tensor | None, count: int) -> Attended:
+        """What tokens ``"batch token width"``, already normalised, attend to.
+
+        Args:
+            tokens: normalised.
+            angles: of rotary positions, ``"patch pair"``.
+            count: for how many of the first tokens the values are mixed.
+        """
+        parts = rearrange(
+            self.qkv(tokens), "batch token (part head dim) -> part batch head token dim", part=3, head=self.heads
+        )
+        queries, keys, values = self.query_norm(parts[0]), self.key_norm(parts[1]), parts[2]
+        if angles is not None:
+            queries, keys = rotate(queries, angles), rotate(keys, angles)
+        asking = queries[:, :, :count]
+        if self.fused:
+            mixed, log_sums = attend(asking, keys, values, self.scale)
+        else:
+            mixed, log_sums = attention_weights(asking, keys, self.scale).to(values.dtype) @ values, None
+        return Attended(queries, keys, values, mixed, log_sums)
+
+
+class EncoderLayer(nn.Module):
+    """Pre-norm layer: attention, then an MLP, each added to the stream."""
+
+    def __init__(self, config: ViTConfig) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
+        self.attention = Attention(config)
+        self.mlp_norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
+        self.mlp = make_mlp(config)
+
+    def forward(
+        self, tokens: torch.Tensor, angles: torch.Tensor | None, count: int, head_mask: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, Attended]:
+        """The first ``count`` tokens of the layer's output, ``"batch token width"``, and its attention.
+
+        Args:
+            tokens: ``"batch token width"``.
+            angles: of rotary positions, ``"patch pair"``.
+            count: how many tokens are wanted.
+            head_mask: ``"head"``, what the attention weights of a head are multiplied with.
+        """
+        attended = self.attend(tokens, angles, count)
+        mixed = attended.mixed
+        if head_mask is not None:
+            mixed = mixed * rearrange(head_mask, "head -> head 1 1")
+        return self.absorb(tokens, mixed), attended
+
+    def attend(self, tokens: torch.Tensor, angles: torch.Tensor | None, count: int) -> Attended:
+        """The layer's attention, of which :meth:`absorb` makes its output."""
+        attended: Attended = self.attention(self.attention_norm(tokens), angles, count)
+        return attended
+
+    def absorb(self, tokens: torch.Tensor, mixed: torch.Tensor) -> torch.Tensor:
+        """Tokens ``"batch token width"`` and what attention gave, ``"batch head token dim"``, as the layer's output."""
+        mixed = rearrange(mixed, "batch head token dim -> batch token (head dim)")
+        tokens = tokens[:, : mixed.shape[1]]
+        if torch.is_grad_enabled() or mixed.shape[1] <= MLP_TOKENS:
+            tokens = tokens + self.attention.projection(mixed)
+            return tokens + self.mlp(self.mlp_norm(tokens))
+        # The MLP is four times as wide: of many tokens at once it would always need fresh memory, which is slow.
+        output = torch.empty_like(tokens)
+        for start in range(0, mixed.shape[1], MLP_TOKENS):
+            part = slice(start, start + MLP_TOKENS)
+            stream = tokens[:, part] + self.attention.projection(mixed[:, part])
+            torch.add(stream, self.mlp(self.mlp_norm(stream)), out=output[:, part])
+        return output
+
+
+class AttentionPooling(nn.Module):
+    """What one learned query attends to among the tokens, then an MLP: ``"batch token width"`` to ``"batch width"``."""
+
+    def __init__(self, config: ViTConfig) -> None:
+        super().__init__()
+        self.heads = config.heads
+        self.probe = nn.Parameter(torch.empty(config.width))
+        self.query = nn.Linear(config.width, config.width)
+        self.key_value = nn.Linear(config.width, 2 * config.width)
+        self.projection = nn.Linear(config.width, config.width)
+        self.mlp_norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
+        self.mlp = make_mlp(config)
+        nn.init.trunc_normal_(self.probe, std=0.02)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        query = repeat(self.query(self.probe), "(head dim) -> batch head 1 dim", head=self.heads, batch=len(tokens))
+        keys, values = rearrange(
+            self.key_value(tokens), "batch token (part head dim) -> part batch head token dim", part=2, head=self.heads
+        )
+        mixed = F.scaled_dot_product_attention(query, keys, values)
+        pooled = self.projection(rearrange(mixed, "batch head 1 dim -> batch (head dim)"))
+        return pooled + self.mlp(self.mlp_norm(pooled))

@@ -1,0 +1,81 @@
+"""Large tensors without the cost of their first touch.
+
+Memory that is fresh from the operating system is cleared page by page when it is first written, which can take as long
+as computing what is written there. So large blocks are asked for in huge pages, and used again.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import weakref
+
+import numpy as np
+import torch
+
+BLOCK_BYTES = 2 * 2**20
+IDLE_BYTES = 256 * 2**20
+TOKEN_BLOCK = 256
+
+
+class _Lease(np.ndarray):
+    """A block while somebody uses it; the block is given back when the last tensor on it is gone."""
+
+
+class BlockPool:
+    """Blocks of memory that are not used at the moment, for those who ask next. Safe between threads.
+
+    Args:
+        idle_bytes: most that is held; the blocks that came back first leave.
+    """
+
+    def __init__(self, idle_bytes: int) -> None:
+        self.idle_bytes = idle_bytes
+        self._idle: list[np.ndarray] = []
+        # The garbage collector may give a block back while its own thread is asking for one.
+        self._lock = threading.RLock()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that wait to be used again."""
+        with self._lock:
+            return sum(block.nbytes for block in self._idle)
+
+    def take(self, nbytes: int) -> np.ndarray:
+        """At least so many bytes, with anything in them."""
+        size = math.ceil(nbytes / BLOCK_BYTES) * BLOCK_BYTES
+        with self._lock:
+            place = next((place for place, block in enumerate(self._idle) if block.nbytes == size), None)
+            # NumPy asks Linux for huge pages, where torch does not.
+            block = np.empty(size, np.uint8) if place is None else self._idle.pop(place)
+        lease = block.view(_Lease)
+        weakref.finalize(lease, self._give_back, block).atexit = False
+        return lease
+
+    def _give_back(self, block: np.ndarray) -> None:
+        with self._lock:
+            self._idle.append(block)
+            while self.nbytes > self.idle_bytes:
+                self._idle.pop(0)
+
+
+_pool = BlockPool(IDLE_BYTES)
+
+
+def empty(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
+    """An uninitialised, contiguous tensor on the device and of the type of another; a large one in used memory."""
+    nbytes = math.prod(shape) * like.itemsize
+    if like.device.type != "cpu" or nbytes < BLOCK_BYTES:
+        return like.new_empty(shape)
+    return torch.from_numpy(_pool.take(nbytes)[:nbytes]).view(like.dtype).view(shape)
+
+
+def copy_tokens(source: torch.Tensor, into: torch.Tensor) -> None:
+    """Copy ``"head token dim"`` into a contiguous tensor of the same shape, from any strides and to any type.
+
+    A source that has its heads side by side in each token is read once per head. A few tokens at a time its pages stay
+    known to the processor.
+    """
+    for start in range(0, source.shape[1], TOKEN_BLOCK):
+        block = slice(start, start + TOKEN_BLOCK)
+        into[:, block] = source[:, block]

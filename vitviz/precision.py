@@ -1,0 +1,25 @@
+"""In how many bits numbers are computed and kept."""
+
+from __future__ import annotations
+
+import torch
+
+from vitviz.errors import ConfigError, choices
+
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def type_of(precision: str) -> torch.dtype:
+    """The type of a precision in :data:`PRECISIONS`.
+
+    Raises:
+        ConfigError: it is none of these.
+    """
+    if precision not in PRECISIONS:
+        raise ConfigError(f"precision {precision!r}: expected {choices(PRECISIONS)}")
+    return PRECISIONS[precision]
+
+
+def precise(tensor: torch.Tensor) -> torch.Tensor:
+    """In single precision at least."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))

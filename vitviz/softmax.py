@@ -1,0 +1,127 @@
+"""From attention scores to attention weights: all at once, or a few query tokens at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from einops import reduce
+
+from vitviz.errors import MethodError, choices
+from vitviz.memory import empty
+
+HEAD_FUSIONS = ("mean", "max", "min")
+# On a processor two buffers of this size and the keys of a layer stay in the second-level cache of two cores.
+CHUNK_BYTES = 4 * 2**20
+DEVICE_CHUNK_BYTES = 128 * 2**20
+
+
+def attention_weights(
+    queries: torch.Tensor, keys: torch.Tensor, scale: float, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Attention weights, the softmax over keys of the scaled scores.
+
+    Vaswani et al. 2017, "Attention Is All You Need", equation 1.
+
+    Args:
+        queries: ``"... query dim"``.
+        keys: ``"... key dim"``.
+        scale: what the scores are multiplied with, usually ``dim ** -0.5``.
+        bias: ``"... query key"``, added to the scaled scores.
+
+    Returns:
+        ``"... query key"``; every row sums to 1.
+    """
+    scores = queries @ keys.transpose(-1, -2) * scale
+    return (scores if bias is None else scores + bias).softmax(-1)
+
+
+def scores_in_chunks(
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    scale: float,
+    bias: torch.Tensor | None = None,
+    rows: slice = slice(None),
+) -> Iterator[tuple[slice, torch.Tensor]]:
+    """Attention scores of a few query tokens at a time, in memory that does not grow with the square of the tokens.
+
+    Args:
+        queries: ``"head query dim"``.
+        keys: ``"head key dim"``.
+        scale: what the scores are multiplied with.
+        bias: ``"head query key"``, added to the scaled scores.
+        rows: of which query tokens; all where it is not given.
+
+    Yields:
+        Which query tokens, and their scores ``"head query key"``: at most :data:`CHUNK_BYTES` on a processor and
+        :data:`DEVICE_CHUNK_BYTES` elsewhere, at least one query token; overwritten when the next are asked for.
+    """
+    heads, tokens, _ = keys.shape
+    start, end, _ = rows.indices(queries.shape[1])
+    most = CHUNK_BYTES if keys.device.type == "cpu" else DEVICE_CHUNK_BYTES
+    count = max(1, min(end - start, most // (heads * tokens * keys.itemsize)))
+    buffer = empty((heads, count, tokens), keys)
+    for first in range(start, end, count):
+        chosen = slice(first, min(first + count, end))
+        # The last chunk may be smaller: its scores lie at the buffer's beginning, so that they are contiguous too.
+        shape = (heads, chosen.stop - chosen.start, tokens)
+        scores = buffer.view(-1)[: shape[0] * shape[1] * shape[2]].view(shape)
+        torch.bmm(queries[:, chosen] * scale, keys.transpose(1, 2), out=scores)
+        if bias is not None:
+            scores += bias[:, chosen]
+        yield chosen, scores
+
+
+def weights_in_chunks(
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    scale: float,
+    bias: torch.Tensor | None = None,
+    rows: slice = slice(None),
+    log_sums: torch.Tensor | None = None,
+) -> Iterator[tuple[slice, torch.Tensor]]:
+    """Attention weights of a few query tokens at a time, as :func:`scores_in_chunks` gives scores.
+
+    With ``log_sums``, the logarithm of the sum of each row's exponentials, ``"head query"``, they stand in the scores'
+    own place and take one pass over it; without, in a second buffer of the same size.
+    """
+    buffer = None
+    for chosen, scores in scores_in_chunks(queries, keys, scale, bias, rows):
+        if log_sums is not None:
+            yield chosen, scores.sub_(log_sums[:, chosen, None]).exp_()
+            continue
+        if buffer is None:
+            buffer = empty(scores.shape, scores)
+        weights = buffer.view(-1)[: scores.numel()].view(scores.shape)
+        torch.softmax(scores, -1, out=weights)
+        yield chosen, weights
+
+
+def attend(
+    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Values weighted by attention, through torch's fused kernel: all ``"batch head token dim"``.
+
+    Returns:
+        The weighted values; and the logarithm of the sum of each row's exponentials, ``"batch head query"``, where the
+        kernel tells it in full precision: it does on a processor, when nothing is to be differentiated.
+    """
+    told = queries.device.type == "cpu" and not torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
+    if told and queries.dtype in (torch.float32, torch.float64) and queries.numel():
+        # What scaled_dot_product_attention calls itself, which then drops the second half of the answer.
+        kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        mixed, log_sums = kernel(queries, keys, values, scale=scale)
+        return mixed, log_sums
+    return F.scaled_dot_product_attention(queries, keys, values, scale=scale), None
+
+
+def fuse_heads(weights: torch.Tensor, fusion: str) -> torch.Tensor:
+    """Many heads as one: ``"head ..."`` to ``"..."`` by mean, max or min.
+
+    Raises:
+        MethodError: the fusion is none of these.
+    """
+    if fusion not in HEAD_FUSIONS:
+        raise MethodError(f"head fusion {fusion!r}: expected {choices(HEAD_FUSIONS)}")
+    return reduce(weights, "head ... -> ...", fusion)
