@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -11,12 +13,14 @@ import numpy as np
 import pytest
 import torch
 
-from vitviz import AttentionTrace, TokenLayout
-from vitviz.attribution import rollout, rollout_matrix
+from vitviz import AttentionTrace, Model, TokenLayout, VisionTransformer, open_image, softmax
+from vitviz.attribution import discard, rollout, rollout_matrix
 from vitviz.errors import MethodError, QueryError
 from vitviz.layout import Query
+from vitviz.softmax import weights_in_chunks
 
 REFERENCE = np.load(Path(__file__).parent / "data" / "attention_methods.npz")
+ASSETS = Path(__file__).parents[1] / "assets"
 FUSIONS = ("mean", "max", "min")
 LAYOUTS = {
     "CLS": TokenLayout(("cls",), 3, 3),
@@ -115,6 +119,174 @@ def test_rollout_follows_its_formula(layout: TokenLayout, fusion: str, ratio: fl
         expected = torch.from_numpy(slow_rollout(attention.numpy(), fusion, ratio, residual, start))
         close(rollout_matrix(trace, **parameters), expected)
         close(rollout(trace, query=3, **parameters).values, layout.grid(expected[3]))
+
+
+def weights_of(trace: AttentionTrace) -> np.ndarray:
+    """What a trace's attention is, ``"layer head query key"`` in double precision and all at once."""
+    queries, keys = trace.queries.double().numpy(), trace.keys.double().numpy()
+    scores = np.einsum("lhqd, lhkd -> lhqk", queries, keys) * trace.scale
+    scores = scores if trace.bias is None else scores + trace.bias.double().numpy()
+    exponentials = np.exp(scores - scores.max(-1, keepdims=True))
+    return exponentials / exponentials.sum(-1, keepdims=True)
+
+
+def exact_rollout(attention: np.ndarray, fusion: str, ratio: float, residual: float = 0.5) -> torch.Tensor:
+    """As :func:`slow_rollout`, for more tokens: with whole matrices."""
+    tokens = attention.shape[-1]
+    product = np.eye(tokens)
+    for layer in attention:
+        fused = getattr(layer, fusion)(0)
+        entries = fused.flatten()
+        entries[np.argsort(entries, kind="stable")[: math.floor(tokens * tokens * ratio)]] = 0
+        mixed = (1 - residual) * entries.reshape(tokens, tokens) + residual * np.eye(tokens)
+        product = mixed / mixed.sum(1, keepdims=True) @ product
+    return torch.from_numpy(product)
+
+
+SETTINGS = [("mean", 0.0), ("max", 0.0), ("max", 0.9), ("min", 0.0)]
+
+
+@pytest.mark.parametrize(("fusion", "ratio"), SETTINGS)
+@pytest.mark.parametrize(("name", "side"), [("astronaut.jpg", 32), ("coffee.jpg", 32), ("chelsea.jpg", 96)])
+def test_the_rollout_of_a_trained_network_is_exact(
+    bundled: Model, name: str, side: int, fusion: str, ratio: float
+) -> None:
+    """Within 1e-5 of double precision, and within 1e-4 of its highest value, for a photograph at two sizes."""
+    pixels = replace(bundled.preprocessing, height=side, width=side).prepare(open_image(ASSETS / name), 4, 4).pixels
+    with torch.inference_mode():
+        trace = bundled.network.encode(pixels).traces[0]
+    matrix = exact_rollout(weights_of(trace), fusion, ratio)
+    for query in ("cls", (3, 3), "patches"):
+        expected = matrix[trace.layout.select(query)].mean(0)
+        found = rollout(trace, fusion, ratio, query=query)
+        tolerance = min(1e-5, 1e-4 * float(expected.max()))
+        close(found.values.double(), trace.layout.grid(expected), tolerance)
+        assert found.prefix["cls"] == pytest.approx(float(expected[0]), abs=tolerance)
+
+
+@pytest.mark.parametrize(("fusion", "ratio"), SETTINGS)
+@pytest.mark.parametrize("sharpness", [1.0, 10.0])
+@pytest.mark.parametrize("changes", [{}, {"register_tokens": 4}, {"cls_token": False, "pooling": "mean"}])
+def test_the_rollout_of_random_weights_is_exact(
+    make_network: Callable[..., VisionTransformer],
+    changes: dict[str, Any],
+    sharpness: float,
+    fusion: str,
+    ratio: float,
+) -> None:
+    network = make_network(**changes, attention_scale=sharpness * 8**-0.5)
+    with torch.no_grad():
+        trace = network.encode(torch.randn(1, 3, 16, 24)).traces[0]
+    close(rollout_matrix(trace, fusion, ratio).double(), exact_rollout(weights_of(trace), fusion, ratio), 1e-5)
+
+
+def tied_attention(layout: TokenLayout) -> torch.Tensor:
+    """Every row sees some tokens equally and others not at all; a quarter of the rows see all."""
+    tokens = layout.token_count
+    seen = torch.rand(4, 2, tokens, tokens, dtype=torch.float64) < 0.4
+    seen |= torch.rand(4, 2, tokens, 1) < 0.25
+    seen |= torch.eye(tokens, dtype=torch.bool)
+    return seen / seen.sum(-1, keepdim=True, dtype=torch.float64)
+
+
+@every_layout
+@pytest.mark.parametrize("fusion", FUSIONS)
+@pytest.mark.parametrize("ratio", [0.2, 0.37, 0.6, 0.9])
+@pytest.mark.parametrize("held", [True, False], ids=["held", "computed again"])
+def test_of_equal_entries_the_first_in_reading_order_are_discarded(
+    monkeypatch: pytest.MonkeyPatch, layout: TokenLayout, fusion: str, ratio: float, held: bool
+) -> None:
+    if not held:
+        monkeypatch.setattr(discard, "HELD_BYTES", 0)
+    monkeypatch.setattr(softmax, "CHUNK_BYTES", 2 * 2 * layout.token_count * 8)
+    trace = trace_of(tied_attention(layout), layout)
+    # What the trace gives, since its softmax rounds; of two heads maximum, minimum and mean round no further.
+    attention = torch.stack([trace.weights(layer) for layer in range(4)])
+    assert len(attention[0].unique()) < attention[0].numel() / 4
+    expected = torch.from_numpy(slow_rollout(attention.numpy(), fusion, ratio, 0.5, 0))
+    close(rollout_matrix(trace, fusion, ratio), expected)
+    last = layout.token_count - 1
+    close(rollout(trace, fusion, ratio, query=last).values, layout.grid(expected[last]))
+
+
+# What is computed of the last layer, and what is kept.
+
+
+@every_layout
+@pytest.mark.parametrize("fusion", FUSIONS)
+@pytest.mark.parametrize("residual", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("start", [0, 2, -1])
+def test_of_the_last_layer_only_the_rows_that_are_asked_for_are_computed(
+    monkeypatch: pytest.MonkeyPatch, layout: TokenLayout, fusion: str, residual: float, start: int
+) -> None:
+    computed: list[slice] = []
+
+    def spy(*arguments: Any, **options: Any) -> Any:
+        for rows, weights in weights_in_chunks(*arguments, **options):
+            computed.append(rows)
+            yield rows, weights
+
+    monkeypatch.setattr("vitviz.trace.weights_in_chunks", spy)
+    monkeypatch.setattr(softmax, "CHUNK_BYTES", 2 * 3 * layout.token_count * 8)
+    trace = trace_of(random_attention(layout), layout)
+    matrix = rollout_matrix(trace, fusion, 0.0, residual, start)
+    lower = layout.token_count * (3 - trace.layer_index(start))
+    for query in (*layout.prefix, (1, 0), layout.token_count - 1, "patches"):
+        computed.clear()
+        tokens = layout.select(query)
+        found = rollout(trace, fusion, 0.0, residual, start, query)
+        close(found.values, layout.grid(matrix[tokens].mean(0)))
+        assert sum(rows.stop - rows.start for rows in computed) == tokens.stop - tokens.start + lower
+        assert (computed[0].start, computed[0].stop - computed[0].start <= 2) == (tokens.start, True)
+
+
+@every_layout
+@pytest.mark.parametrize(("fusion", "ratio"), [*product(FUSIONS, (0.0, 0.5)), ("max", 0.9)])
+@pytest.mark.parametrize("fusions", [1, 2, 3])
+def test_maps_are_the_same_whether_matrices_are_kept_or_not(
+    layout: TokenLayout, fusion: str, ratio: float, fusions: int
+) -> None:
+    plain = trace_of(random_attention(layout), layout)
+    keep_bytes = fusions * 4 * layout.token_count**2 * 8
+    kept = AttentionTrace(plain.queries, plain.keys, 1.0, layout, keep_bytes=keep_bytes)
+    for query in (None, "patches", (1, 1)):
+        for reference in (None, "vit-explain") if "cls" in layout.prefix else (None,):
+            # Some other fusion in between takes the place of this one, or not.
+            rollout(kept, "min")
+            expected = rollout(plain, fusion, ratio, query=query, reference=reference)
+            for _ in range(2):
+                found = rollout(kept, fusion, ratio, query=query, reference=reference)
+                close(found.values, expected.values)
+                assert found.prefix == pytest.approx(expected.prefix, abs=1e-12)
+            first = kept.fused(0, fusion)
+            assert kept.fused(0, fusion) is first
+    close(rollout_matrix(kept, fusion, ratio), rollout_matrix(plain, fusion, ratio))
+
+
+@every_layout
+def test_a_bias_is_followed_through_the_layers(layout: TokenLayout) -> None:
+    plain = trace_of(random_attention(layout), layout)
+    bias = torch.randn(4, 1, layout.token_count, layout.token_count, dtype=torch.float64)
+    trace = AttentionTrace(plain.queries, plain.keys, 1.0, layout, bias)
+    for fusion, ratio in SETTINGS:
+        expected = exact_rollout(weights_of(trace), fusion, ratio)
+        close(rollout_matrix(trace, fusion, ratio), expected)
+        close(rollout(trace, fusion, ratio, query=(1, 1)).values, layout.grid(expected[layout.index((1, 1))]))
+
+
+@every_layout
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_a_trace_stored_in_half_precision_is_followed_in_single(layout: TokenLayout, dtype: torch.dtype) -> None:
+    queries, keys = 2 * torch.randn(2, 4, 3, layout.token_count, 6)
+    half = AttentionTrace(queries.to(dtype), keys.to(dtype), 0.4, layout)
+    for fusion, ratio in SETTINGS:
+        found = rollout(half, fusion, ratio)
+        assert found.values.dtype == torch.float32
+        assert float(found.values.sum()) + sum(found.prefix.values()) == pytest.approx(1, abs=1e-5)
+        # Nothing is rounded but what is stored.
+        matrix = rollout_matrix(half, fusion, ratio)
+        close(matrix.double(), exact_rollout(weights_of(half), fusion, ratio), 1e-5)
+        close(found.values, layout.grid(matrix[layout.select(layout.reader)].mean(0)), 1e-6)
 
 
 # What must hold for every attention.

@@ -12,8 +12,9 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from vitviz import VisionTransformer, ViTConfig
+from vitviz import VisionTransformer, ViTConfig, layers
 from vitviz.errors import ConfigError, ImageError
+from vitviz.pooling import Pooling
 from vitviz.positions import resize_positions
 from vitviz.vit import linear_from_convolution
 
@@ -211,6 +212,141 @@ def test_logits_are_the_same_bits_with_and_without_weights_and_traces(
     logits = network(pixels)
     assert torch.equal(logits, network(pixels, need_weights=True)[0])
     assert torch.equal(logits, network.encode(pixels).logits)
+
+
+# What is not computed, and what is computed in parts.
+
+POOLED: dict[str, dict[str, Any]] = {
+    "cls": {"register_tokens": 2},
+    "mean": {"pooling": "mean"},
+    "mean of all": {"pooling": "mean of all", "register_tokens": 1},
+    "cls and mean": {"pooling": "cls and mean"},
+    "cls and distillation": {"pooling": "cls and distillation", "distillation_token": True, "register_tokens": 1},
+    "attention": {"pooling": "attention", "cls_token": False},
+    "norm after pooling": {"pooling": "mean", "final_norm": "after pooling"},
+    "CLS, norm after pooling": {"final_norm": "after pooling"},
+}
+every_pooling = pytest.mark.parametrize("changes", POOLED.values(), ids=POOLED)
+READ = {"cls": 1, "cls and distillation": 2}
+
+
+def heads_off(network: VisionTransformer) -> torch.Tensor:
+    """A head mask that is different in every layer, the last one included."""
+    return torch.rand(network.config.depth, network.config.heads).round(decimals=1)
+
+
+@every_pooling
+@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("masked", [False, True], ids=["", "head mask"])
+def test_of_the_last_layer_only_what_is_classified_is_computed(
+    make_network: Make, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], depth: int, masked: bool
+) -> None:
+    network = make_network(**changes, depth=depth)
+    pixels, mask = pixels_for(network), heads_off(network) if masked else None
+    counts: list[int] = []
+    for layer in network.encoder:
+        layer.mlp.register_forward_hook(lambda module, inputs, output: counts.append(output.shape[1]))
+    logits, weights = network(pixels, need_weights=True, head_mask=mask)
+    traces = network.encode(pixels).traces
+    tokens = traces[0].layout.token_count
+    few = [tokens] * (depth - 1) + [READ.get(network.config.pooling, tokens)]
+    assert counts == 2 * few
+    # All queries and keys are there nevertheless.
+    assert all(layer.shape == (2, 4, tokens, tokens) for layer in weights)
+    assert all(trace.queries.shape == (depth, 4, tokens, 8) for trace in traces)
+    monkeypatch.setattr(Pooling, "reads", lambda self, layout: layout.token_count)
+    counts.clear()
+    all_logits, all_weights = network(pixels, need_weights=True, head_mask=mask)
+    assert counts == [tokens] * depth
+    torch.testing.assert_close(logits, all_logits, atol=1e-5, rtol=1e-5)
+    for found, expected in zip(weights, all_weights, strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    for trace, other in zip(traces, network.encode(pixels).traces, strict=True):
+        torch.testing.assert_close(trace.queries, other.queries, atol=1e-4, rtol=1e-5)
+        torch.testing.assert_close(trace.keys, other.keys, atol=1e-4, rtol=1e-5)
+
+
+@every_pooling
+def test_a_head_that_is_switched_off_gives_nothing(make_network: Make, changes: dict[str, Any]) -> None:
+    """As a network does whose projection has no weights for that head."""
+    network = make_network(**changes)
+    pixels, mask = pixels_for(network), torch.ones(3, 4)
+    mask[0, 1] = mask[2, 3] = 0
+    masked, weights = network(pixels, need_weights=True, head_mask=mask)
+    assert (weights[2][:, 3] == 0).all() and (weights[2][:, 2] > 0).any()
+    assert (masked - network(pixels)).abs().max() > 1e-2
+    for layer, head in ((0, 1), (2, 3)):
+        network.encoder[layer].attention.projection.weight[:, 8 * head : 8 * head + 8] = 0
+    torch.testing.assert_close(masked, network(pixels), atol=1e-5, rtol=1e-5)
+
+
+@every_pooling
+@pytest.mark.parametrize("size", [1, 7, 16, 1000])
+def test_the_mlp_may_run_on_a_few_tokens_at_a_time(
+    make_network: Make, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], size: int
+) -> None:
+    network = make_network(**changes)
+    pixels, mask = pixels_for(network), heads_off(network)
+    with torch.no_grad():
+        monkeypatch.setattr(layers, "MLP_TOKENS", 10**6)
+        whole, whole_trace = network(pixels, head_mask=mask), network.encode(pixels).traces[1]
+        monkeypatch.setattr(layers, "MLP_TOKENS", size)
+        counts: list[int] = []
+        network.encoder[0].mlp.register_forward_hook(lambda module, inputs, output: counts.append(output.shape[1]))
+        logits = network(pixels, head_mask=mask)
+        tokens = whole_trace.layout.token_count
+        assert sum(counts) == tokens and max(counts) <= size
+        torch.testing.assert_close(logits, whole, atol=1e-5, rtol=1e-5)
+        trace = network.encode(pixels).traces[1]
+    torch.testing.assert_close(trace.queries, whole_trace.queries, atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(trace.keys, whole_trace.keys, atol=1e-4, rtol=1e-5)
+
+
+@every_pooling
+def test_gradients_flow_through_all_that_inference_leaves_out(
+    make_network: Make, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
+    """Those of the fused kernel and the short last layer are those of materialised weights and all tokens."""
+    monkeypatch.setattr(layers, "MLP_TOKENS", 4)
+    network = make_network(**changes).double()
+    pixels = pixels_for(network).double().requires_grad_()
+    with torch.no_grad():
+        expected = network(pixels)
+    network.requires_grad_(True)
+    direction = torch.randn_like(expected)
+
+    def differentiated() -> list[torch.Tensor]:
+        logits = network(pixels)
+        torch.testing.assert_close(logits.detach(), expected, atol=1e-10, rtol=0)
+        wanted = [pixels, *network.parameters()]
+        return list(torch.autograd.grad((logits * direction).sum(), wanted))
+
+    gradients = differentiated()
+    monkeypatch.setattr(Pooling, "reads", lambda self, layout: layout.token_count)
+    for layer in network.encoder:
+        layer.attention.fused = False
+    others = differentiated()
+    names = ["pixels", *(name for name, _ in network.named_parameters())]
+    for name, gradient, other in zip(names, gradients, others, strict=True):
+        assert not gradient.numel() or gradient.abs().max() > 0, name
+        torch.testing.assert_close(gradient, other, atol=1e-8, rtol=1e-8)
+    # And they are gradients: a small step changes the logits as they say.
+    step = 1e-6 * torch.randn_like(pixels)
+    with torch.no_grad():
+        change = float(((network(pixels + step) - network(pixels - step)) * direction).sum())
+    assert change == pytest.approx(2 * float((gradients[0] * step).sum()), rel=1e-4)
+
+
+def test_traces_of_a_network_in_training_hold_no_graph(make_network: Make) -> None:
+    network = make_network().requires_grad_(True)
+    encoding = network.encode(pixels_for(network))
+    assert encoding.logits.requires_grad
+    trace = encoding.traces[0]
+    assert not trace.queries.requires_grad and not trace.keys.requires_grad
+    with torch.no_grad():
+        other = network.encode(pixels_for(network)).traces[0]
+    assert all(not sums.requires_grad for sums in [*trace.known_log_sums.values(), *other.known_log_sums.values()])
+    assert not trace.fused(0).requires_grad and not trace.row(2, "patches").requires_grad
 
 
 # Positions and other sizes.

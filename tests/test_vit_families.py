@@ -56,8 +56,8 @@ def last_tokens(network: VisionTransformer, images: torch.Tensor) -> torch.Tenso
     last = network.encoder[-1]
     with seen(last) as found:
         network(images)
-    given, (gives, _) = found[0]
-    tokens: torch.Tensor = last(given, None, given.shape[1])[0]
+    given, gives = found[0]
+    tokens: torch.Tensor = last(given, None, given.shape[1])
     close(gives, tokens[:, : gives.shape[1]])
     return tokens
 

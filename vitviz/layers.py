@@ -8,6 +8,7 @@ Zhai et al. 2023, "Sigmoid Loss for Language Image Pre-Training".
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ from vitviz.config import ViTConfig
 from vitviz.positions import rotate
 from vitviz.softmax import attend, attention_weights
 
-MLP_TOKENS = 1024
+MLP_TOKENS = 400
 
 
 class Activation(nn.Module):
@@ -119,21 +120,31 @@ class EncoderLayer(nn.Module):
         self.mlp = make_mlp(config)
 
     def forward(
-        self, tokens: torch.Tensor, angles: torch.Tensor | None, count: int, head_mask: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, Attended]:
-        """The first ``count`` tokens of the layer's output, ``"batch token width"``, and its attention.
+        self,
+        tokens: torch.Tensor,
+        angles: torch.Tensor | None,
+        count: int,
+        head_mask: torch.Tensor | None = None,
+        record: Callable[[Attended], None] | None = None,
+    ) -> torch.Tensor:
+        """The first ``count`` tokens of the layer's output, ``"batch token width"``.
 
         Args:
             tokens: ``"batch token width"``.
             angles: of rotary positions, ``"patch pair"``.
             count: how many tokens are wanted.
             head_mask: ``"head"``, what the attention weights of a head are multiplied with.
+            record: is told the layer's attention.
         """
         attended = self.attend(tokens, angles, count)
+        if record is not None:
+            record(attended)
         mixed = attended.mixed
+        # Queries, keys and values need not stay in memory while the MLP runs.
+        del attended
         if head_mask is not None:
             mixed = mixed * rearrange(head_mask, "head -> head 1 1")
-        return self.absorb(tokens, mixed), attended
+        return self.absorb(tokens, mixed)
 
     def attend(self, tokens: torch.Tensor, angles: torch.Tensor | None, count: int) -> Attended:
         """The layer's attention, of which :meth:`absorb` makes its output."""
@@ -144,16 +155,13 @@ class EncoderLayer(nn.Module):
         """Tokens ``"batch token width"`` and what attention gave, ``"batch head token dim"``, as the layer's output."""
         mixed = rearrange(mixed, "batch head token dim -> batch token (head dim)")
         tokens = tokens[:, : mixed.shape[1]]
-        if torch.is_grad_enabled() or mixed.shape[1] <= MLP_TOKENS:
-            tokens = tokens + self.attention.projection(mixed)
-            return tokens + self.mlp(self.mlp_norm(tokens))
         # The MLP is four times as wide: of many tokens at once it would always need fresh memory, which is slow.
-        output = torch.empty_like(tokens)
-        for start in range(0, mixed.shape[1], MLP_TOKENS):
-            part = slice(start, start + MLP_TOKENS)
-            stream = tokens[:, part] + self.attention.projection(mixed[:, part])
-            torch.add(stream, self.mlp(self.mlp_norm(stream)), out=output[:, part])
-        return output
+        parts = max(1, -(-mixed.shape[1] // MLP_TOKENS))
+        outputs = []
+        for stream, given in zip(tokens.chunk(parts, 1), mixed.chunk(parts, 1), strict=True):
+            stream = stream + self.attention.projection(given)
+            outputs.append(stream + self.mlp(self.mlp_norm(stream)))
+        return torch.cat(outputs, 1) if parts > 1 else outputs[0]
 
 
 class AttentionPooling(nn.Module):

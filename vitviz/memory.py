@@ -31,7 +31,7 @@ class BlockPool:
 
     def __init__(self, idle_bytes: int) -> None:
         self.idle_bytes = idle_bytes
-        self._idle: list[np.ndarray] = []
+        self._idle: dict[int, np.ndarray] = {}
         # The garbage collector may give a block back while its own thread is asking for one.
         self._lock = threading.RLock()
 
@@ -39,24 +39,26 @@ class BlockPool:
     def nbytes(self) -> int:
         """Bytes that wait to be used again."""
         with self._lock:
-            return sum(block.nbytes for block in self._idle)
+            return sum(block.nbytes for block in list(self._idle.values()))
 
     def take(self, nbytes: int) -> np.ndarray:
         """At least so many bytes, with anything in them."""
         size = math.ceil(nbytes / BLOCK_BYTES) * BLOCK_BYTES
         with self._lock:
-            place = next((place for place, block in enumerate(self._idle) if block.nbytes == size), None)
-            # NumPy asks Linux for huge pages, where torch does not.
-            block = np.empty(size, np.uint8) if place is None else self._idle.pop(place)
+            known = next((known for known, block in list(self._idle.items()) if block.nbytes == size), None)
+            block = None if known is None else self._idle.pop(known, None)
+            if block is None:
+                # NumPy asks Linux for huge pages, where torch does not.
+                block = np.empty(size, np.uint8)
         lease = block.view(_Lease)
         weakref.finalize(lease, self._give_back, block).atexit = False
         return lease
 
     def _give_back(self, block: np.ndarray) -> None:
         with self._lock:
-            self._idle.append(block)
+            self._idle[id(block)] = block
             while self.nbytes > self.idle_bytes:
-                self._idle.pop(0)
+                self._idle.pop(next(iter(self._idle), 0), None)
 
 
 _pool = BlockPool(IDLE_BYTES)

@@ -105,14 +105,16 @@ def attend(
 
     Returns:
         The weighted values; and the logarithm of the sum of each row's exponentials, ``"batch head query"``, where the
-        kernel tells it in full precision: it does on a processor, when nothing is to be differentiated.
+        kernel tells it in full precision: on a processor, unless it computes in half of it.
     """
-    told = queries.device.type == "cpu" and not torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
+    told = queries.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
+    # The kernel takes for granted that the numbers of a token lie side by side.
+    told = told and all(tensor.stride(-1) == 1 for tensor in (queries, keys, values))
     if told and queries.dtype in (torch.float32, torch.float64) and queries.numel():
         # What scaled_dot_product_attention calls itself, which then drops the second half of the answer.
         kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
         mixed, log_sums = kernel(queries, keys, values, scale=scale)
-        return mixed, log_sums
+        return mixed, log_sums.detach()
     return F.scaled_dot_product_attention(queries, keys, values, scale=scale), None
 
 

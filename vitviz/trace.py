@@ -171,6 +171,7 @@ class AttentionTrace:
         layer = self.layer_index(layer)
         kept = self._fused.get(fusion, {}).get(layer)
         if kept is not None:
+            self._keep(layer, fusion, kept)
             return kept
         count = self.layout.token_count
         matrix = empty((count, count), precise(self.keys[:0]))
@@ -202,7 +203,9 @@ class AttentionTrace:
         if not self._fusions_kept:
             return
         # Last in the dictionary is used last.
-        self._fused[fusion] = self._fused.pop(fusion, {}) | {layer: matrix}
+        layers = self._fused.pop(fusion, {})
+        layers[layer] = matrix
+        self._fused[fusion] = layers
         for oldest in list(self._fused)[: -self._fusions_kept]:
             self._fused.pop(oldest, None)
 

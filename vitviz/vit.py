@@ -152,7 +152,8 @@ class VisionTransformer(nn.Module):
 
         def record(layer: int, attended: Attended) -> None:
             if need_weights:
-                found = attention_weights(precise(attended.queries), precise(attended.keys), self.scale)
+                with torch.autocast(self.device.type, enabled=False):
+                    found = attention_weights(precise(attended.queries), precise(attended.keys), self.scale)
                 weights.append(found if head_mask is None else found * rearrange(head_mask[layer], "head -> head 1 1"))
 
         logits, _ = self._run(pixels, record, head_mask)
@@ -172,25 +173,28 @@ class VisionTransformer(nn.Module):
             ConfigError: the storage is none of these.
         """
         dtype = None if storage is None else type_of(storage)
-        kept: list[torch.Tensor] = []
-        sums: list[dict[int, torch.Tensor]] = [{} for _ in pixels]
+        kept: list[tuple[torch.Tensor, torch.Tensor]] = []
+        known: list[dict[int, torch.Tensor]] = [{} for _ in pixels]
 
         def record(layer: int, attended: Attended) -> None:
             queries, keys, log_sums = attended.queries, attended.keys, attended.log_sums
             if layer == 0:
-                like = precise(keys[:0]) if dtype is None else keys[:0].to(dtype)
-                kept.extend(empty((2, self.config.depth, *keys.shape[1:]), like) for _ in keys)
-            for image, pair in enumerate(kept):
+                # All at once: small pieces among the activations would keep the memory of these from being used again.
+                like, depth = precise(keys[:0]) if dtype is None else keys[:0].to(dtype), self.config.depth
+                shape = (depth, *keys.shape[1:3])
+                kept.extend((empty((2, depth, *keys.shape[1:]), like), empty(shape, precise(like))) for _ in keys)
+            for image, (pair, sums) in enumerate(kept):
                 copy_tokens(queries[image].detach(), pair[0, layer])
                 copy_tokens(keys[image].detach(), pair[1, layer])
                 # Those of rounded queries and keys would be others; the last layer's may not be complete.
                 if log_sums is not None and log_sums.shape[-1] == keys.shape[2] and keys.dtype == pair.dtype:
-                    sums[image][layer] = log_sums[image].clone()
+                    sums[layer] = log_sums[image]
+                    known[image][layer] = sums[layer]
 
         logits, layout = self._run(pixels, record)
         traces = [
-            AttentionTrace(pair[0], pair[1], self.scale, layout, keep_bytes=keep_bytes, known_log_sums=known)
-            for pair, known in zip(kept, sums, strict=True)
+            AttentionTrace(pair[0], pair[1], self.scale, layout, known_log_sums=known[image], keep_bytes=keep_bytes)
+            for image, (pair, _) in enumerate(kept)
         ]
         return Encoding(logits, tuple(traces))
 
@@ -235,30 +239,35 @@ class VisionTransformer(nn.Module):
             pooled = self.norm(pooled)
         return self.classifier(self.projection(self.representation(pooled)))
 
-    def _run(
-        self, pixels: torch.Tensor, record: Callable[[int, Attended], None], head_mask: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, TokenLayout]:
-        """Logits and layout of ``"batch channel height width"``; ``record`` is given each layer's number and attention.
+    def steps(self, layout: TokenLayout) -> list[tuple[EncoderLayer, int]]:
+        """The encoder layers in order, each with how many of its first tokens are needed.
 
-        Of the last layer only what is classified is computed.
+        All of them, but of the last layer only those that are classified.
         """
-        tokens, layout = self.embed(pixels)
-        angles, encoder = self._angles(layout), self.encoder
-        for number, layer in enumerate(encoder):
-            last = number == len(encoder) - 1
-            count = POOLINGS[self.config.pooling].reads(layout) if last else layout.token_count
-            mask = None if head_mask is None else head_mask[number]
-            with torch.autocast(tokens.device.type, self.precision, enabled=self.precision != torch.float32):
-                tokens, attended = layer(tokens, angles, count, mask)
-            record(number, attended)
-            # Else it would stay in memory while the next layer's is computed.
-            del attended
-        return self.classify(tokens, layout), layout
+        needed = [layout.token_count] * (self.config.depth - 1) + [POOLINGS[self.config.pooling].reads(layout)]
+        return list(zip(self.encoder, needed, strict=True))
 
-    def _angles(self, layout: TokenLayout) -> torch.Tensor | None:
+    def angles(self, layout: TokenLayout) -> torch.Tensor | None:
+        """Of rotary positions, ``"patch pair"``; None where the model has others."""
         if not self.config.rotary:
             return None
         return rotary_angles(layout.grid_height, layout.grid_width, self.periods)
+
+    def computing(self) -> torch.autocast:
+        """The context in which encoder layers run: that of their precision."""
+        return torch.autocast(self.device.type, self.precision, enabled=self.precision != torch.float32)
+
+    def _run(
+        self, pixels: torch.Tensor, record: Callable[[int, Attended], None], head_mask: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, TokenLayout]:
+        """Logits and layout of ``"batch channel height width"``; ``record`` is told each layer's attention."""
+        tokens, layout = self.embed(pixels)
+        angles = self.angles(layout)
+        for number, (layer, count) in enumerate(self.steps(layout)):
+            mask = None if head_mask is None else head_mask[number]
+            with self.computing():
+                tokens = layer(tokens, angles, count, mask, partial(record, number))
+        return self.classify(tokens, layout), layout
 
 
 def linear_from_convolution(kernel: torch.Tensor) -> torch.Tensor:

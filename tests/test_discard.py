@@ -1,0 +1,256 @@
+"""The lowest entries are those that a full sort finds, however the matrix is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from vitviz import AttentionTrace, TokenLayout, softmax
+from vitviz.attribution import discard
+from vitviz.attribution.discard import Cut, cut_of_chunks, cut_of_matrix, in_chunks, kept_in_chunks
+from vitviz.softmax import HEAD_FUSIONS
+
+Make = Callable[[], torch.Tensor]
+
+both_types = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+every_fusion = pytest.mark.parametrize("fusion", HEAD_FUSIONS)
+
+
+def without_lowest(matrix: torch.Tensor, count: int) -> torch.Tensor:
+    """By definition: a stable sort of all entries in reading order, of which the first ones are zeroed."""
+    entries = matrix.numpy().flatten()
+    entries[np.argsort(entries, kind="stable")[:count]] = 0
+    return torch.from_numpy(entries.reshape(matrix.shape))
+
+
+def without_lowest_as_vit_explain(matrix: torch.Tensor, count: int) -> torch.Tensor:
+    """As vit_rollout.py of jacobgil/vit-explain has it, for one image."""
+    flat = matrix.clone().view(1, -1)
+    _, indices = flat.topk(count, -1, False)
+    indices = indices[indices != 0]
+    flat[0, indices] = 0
+    return flat.view(matrix.shape)
+
+
+def split(matrix: torch.Tensor, rows: int) -> Iterator[tuple[slice, torch.Tensor]]:
+    for start in range(0, len(matrix), rows):
+        chosen = slice(start, min(start + rows, len(matrix)))
+        yield chosen, matrix[chosen]
+
+
+def joined(chunks: Iterator[tuple[slice, torch.Tensor]], rows: int) -> torch.Tensor:
+    """Chunks as one matrix; they must be in reading order and leave nothing out."""
+    found, start = [], 0
+    for chosen, chunk in chunks:
+        assert chosen.start == start and len(chunk) == chosen.stop - start
+        found.append(chunk.clone())
+        start = chosen.stop
+    assert start == rows
+    return torch.cat(found)
+
+
+MATRICES: dict[str, Make] = {
+    "random": lambda: torch.rand(13, 13),
+    "sharp attention": lambda: (5 * torch.randn(13, 13)).softmax(-1),
+    "many ties": lambda: (torch.rand(13, 13) * 8).round() / 8,
+    "two values": lambda: torch.rand(13, 13).round() + 0.5,
+    "half zeros": lambda: torch.rand(13, 13).sub(0.5).clamp(min=0),
+    "rows alike": lambda: torch.rand(1, 13).expand(13, 13).contiguous(),
+    "constant": lambda: torch.full((13, 13), 1 / 13),
+    "all zeros": lambda: torch.zeros(13, 13),
+    "one entry": lambda: torch.tensor([[0.25]]),
+    "neighbouring numbers": lambda: (0x3F000000 + torch.randint(0, 9, (13, 13))).int().view(torch.float32),
+    "many magnitudes": lambda: 10 ** (torch.rand(13, 13) * 60 - 44),
+}
+every_matrix = pytest.mark.parametrize("make", MATRICES.values(), ids=MATRICES)
+
+
+def counts(entries: int) -> list[int]:
+    return sorted(
+        {1, max(1, entries // 3), max(1, entries // 2), max(1, int(entries * 0.9)), max(1, entries - 1), entries}
+    )
+
+
+@every_matrix
+@both_types
+@pytest.mark.parametrize("rows", [1, 2, 5, 13])
+def test_the_cut_is_that_of_a_full_sort(make: Make, dtype: torch.dtype, rows: int) -> None:
+    matrix = make().to(dtype)
+    before = matrix.clone()
+    for count in counts(matrix.numel()):
+        expected = without_lowest(matrix, count)
+        cut = cut_of_matrix(matrix, count)
+        assert cut_of_chunks(lambda: split(matrix, rows), count, dtype) == cut
+        assert torch.equal(joined(cut.apply(split(matrix, rows)), len(matrix)), expected)
+        # Fused matrices are kept and used again.
+        assert torch.equal(matrix, before)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_of_equal_entries_the_first_in_reading_order_go(rows: int) -> None:
+    matrix = torch.tensor([[0.2, 0.1, 0.3], [0.2, 0.2, 0.0], [0.2, 0.5, 0.2]])
+    for count, cut in [(2, Cut(0.1)), (3, Cut(0.2, 1)), (5, Cut(0.2, 3)), (7, Cut(0.2)), (8, Cut(0.3))]:
+        # As numbers of single precision.
+        value = float(torch.tensor(cut.value))
+        for found in (cut_of_matrix(matrix, count), cut_of_chunks(lambda: split(matrix, rows), count, matrix.dtype)):
+            assert found == Cut(value, cut.ties)
+    kept = joined(Cut(float(matrix[0, 0]), 3).apply(split(matrix, rows)), 3)
+    assert torch.equal(kept, torch.tensor([[0.0, 0.0, 0.3], [0.0, 0.0, 0.0], [0.2, 0.5, 0.2]]))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+@pytest.mark.parametrize("cut", [Cut(0.5), Cut(0.5, 1), Cut(0.5, 4), Cut(1.0)], ids=str)
+def test_the_first_entry_alone_can_be_spared(rows: int, cut: Cut) -> None:
+    matrix = torch.tensor([[0.5, 0.5, 0.5], [0.5, 0.75, 0.25], [1.0, 0.25, 0.5]])
+    expected = joined(cut.apply(split(matrix, rows)), 3)
+    assert expected[0, 0] == 0
+    expected[0, 0] = 0.5
+    assert torch.equal(joined(cut.apply(split(matrix, rows), spare_first=True), 3), expected)
+
+
+@pytest.mark.parametrize(("size", "rows"), [(1, 1), (4 * 7 * 4, 1), (4 * 7 * 4 * 3, 3), (10**6, 9)])
+def test_a_matrix_is_cut_into_chunks_of_whole_rows(monkeypatch: pytest.MonkeyPatch, size: int, rows: int) -> None:
+    monkeypatch.setattr(discard, "CHUNK_BYTES", size)
+    matrix = torch.rand(9, 7)
+    assert torch.equal(joined(in_chunks(matrix), 9), matrix)
+    assert [len(chunk) for _, chunk in in_chunks(matrix)] == [len(chunk) for _, chunk in split(matrix, rows)]
+
+
+# Of a trace.
+
+LAYOUT = TokenLayout(("cls", "register 1"), 3, 4)
+TOKENS = LAYOUT.token_count
+
+
+def trace_of(attention: torch.Tensor) -> AttentionTrace:
+    """A trace whose attention is, but for rounding, a given one, ``"layer head query key"``."""
+    return AttentionTrace(attention.log(), torch.eye(TOKENS).to(attention).expand_as(attention), 1.0, LAYOUT)
+
+
+def cls_sees_itself_least() -> torch.Tensor:
+    attention = (2 * torch.randn(2, 3, TOKENS, TOKENS)).softmax(-1)
+    attention[..., 0, 0] = 1e-4
+    return attention
+
+
+UNTIED: dict[str, Make] = {
+    "random": lambda: (2 * torch.randn(2, 3, TOKENS, TOKENS)).softmax(-1),
+    "CLS sees itself least": cls_sees_itself_least,
+}
+TIED: dict[str, Make] = {
+    "uniform": lambda: torch.full((2, 3, TOKENS, TOKENS), 1 / TOKENS),
+    "few numbers": lambda: torch.randint(1, 4, (2, 1, 1, TOKENS)).float().expand(2, 3, TOKENS, TOKENS),
+    "CLS sees least": lambda: torch.tensor([1.0] * 7 + [2.0] * 7).expand(2, 3, TOKENS, TOKENS).contiguous(),
+}
+every_trace = pytest.mark.parametrize("make", [*UNTIED.values(), *TIED.values()], ids=[*UNTIED, *TIED])
+every_tied_trace = pytest.mark.parametrize("make", TIED.values(), ids=TIED)
+every_ratio = pytest.mark.parametrize("ratio", [1 / TOKENS**2, 0.3, 0.5, 0.9, 0.999])
+held_and_not = pytest.mark.parametrize("held", [True, False], ids=["held", "computed again"])
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three query tokens at a time, of a trace as of a matrix."""
+    monkeypatch.setattr(softmax, "CHUNK_BYTES", 3 * 3 * TOKENS * 8)
+    monkeypatch.setattr(discard, "CHUNK_BYTES", 4 * 3 * TOKENS * 8)
+
+
+@pytest.mark.usefixtures("small_chunks")
+@every_trace
+@every_fusion
+@every_ratio
+@both_types
+@held_and_not
+def test_a_layer_without_its_lowest_entries_is_that_of_a_full_sort(
+    monkeypatch: pytest.MonkeyPatch, make: Make, fusion: str, ratio: float, dtype: torch.dtype, held: bool
+) -> None:
+    if not held:
+        monkeypatch.setattr(discard, "HELD_BYTES", 0)
+    trace = trace_of(make().to(dtype))
+    for layer in range(2):
+        expected = without_lowest(trace.fused(layer, fusion), int(TOKENS**2 * ratio))
+        assert torch.equal(joined(kept_in_chunks(trace, layer, fusion, ratio), TOKENS), expected)
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("held", [True, False])
+def test_a_large_matrix_is_not_held(monkeypatch: pytest.MonkeyPatch, held: bool) -> None:
+    size = TOKENS**2 * 4
+    monkeypatch.setattr(discard, "HELD_BYTES", size if held else size - 1)
+    asked: list[int] = []
+    monkeypatch.setattr(AttentionTrace, "fused", lambda trace, layer, fusion: asked.append(layer) or torch.ones(14, 14))
+    for _ in kept_in_chunks(trace_of(UNTIED["random"]()), 1, "mean", 0.5):
+        pass
+    assert asked == [1] * held
+
+
+@pytest.mark.usefixtures("small_chunks")
+@held_and_not
+def test_less_than_one_entry_is_none(monkeypatch: pytest.MonkeyPatch, held: bool) -> None:
+    if not held:
+        monkeypatch.setattr(discard, "HELD_BYTES", 0)
+    trace = trace_of(TIED["uniform"]())
+    for as_vit_explain in (False, True):
+        kept = joined(kept_in_chunks(trace, 0, "mean", 0.999 / TOKENS**2, as_vit_explain), TOKENS)
+        assert torch.equal(kept, trace.fused(0))
+
+
+@pytest.mark.usefixtures("small_chunks")
+@every_trace
+@every_fusion
+@every_ratio
+@both_types
+def test_vit_explain_discards_what_topk_takes_but_for_the_first_entry(
+    make: Make, fusion: str, ratio: float, dtype: torch.dtype
+) -> None:
+    trace = trace_of(make().to(dtype))
+    matrix = trace.fused(1, fusion)
+    expected = without_lowest_as_vit_explain(matrix, int(TOKENS**2 * ratio))
+    assert expected[0, 0] == matrix[0, 0] > 0
+    assert torch.equal(joined(kept_in_chunks(trace, 1, fusion, ratio, as_vit_explain=True), TOKENS), expected)
+
+
+@pytest.mark.usefixtures("small_chunks")
+@every_trace
+@every_ratio
+def test_of_a_matrix_too_large_to_hold_vit_explain_discards_the_first_of_equal_entries(
+    monkeypatch: pytest.MonkeyPatch, make: Make, ratio: float
+) -> None:
+    monkeypatch.setattr(discard, "HELD_BYTES", 0)
+    trace = trace_of(make())
+    expected = without_lowest(trace.fused(1), int(TOKENS**2 * ratio))
+    expected[0, 0] = trace.fused(1)[0, 0]
+    assert torch.equal(joined(kept_in_chunks(trace, 1, "mean", ratio, as_vit_explain=True), TOKENS), expected)
+
+
+@every_tied_trace
+@both_types
+def test_the_ties_of_these_traces_are_real(make: Make, dtype: torch.dtype) -> None:
+    matrix = trace_of(make().to(dtype)).fused(1)
+    count = TOKENS**2 * 3 // 10
+    ties = cut_of_matrix(matrix, count).ties
+    assert ties is not None and ties > 1
+    # Which of them go makes a difference.
+    first, topk = (cut(matrix, count) for cut in (without_lowest, without_lowest_as_vit_explain))
+    assert not torch.equal(first, topk)
+
+
+@pytest.mark.usefixtures("small_chunks")
+@held_and_not
+@pytest.mark.parametrize("as_vit_explain", [False, True])
+@every_trace
+def test_a_matrix_that_is_kept_is_not_changed(
+    monkeypatch: pytest.MonkeyPatch, make: Make, as_vit_explain: bool, held: bool
+) -> None:
+    if not held:
+        monkeypatch.setattr(discard, "HELD_BYTES", 0)
+    plain = trace_of(make())
+    keeping = AttentionTrace(plain.queries, plain.keys, 1.0, LAYOUT, keep_bytes=10**6)
+    kept = keeping.fused(0, "max")
+    before = kept.clone()
+    found = joined(kept_in_chunks(keeping, 0, "max", 0.9, as_vit_explain), TOKENS)
+    assert torch.equal(found, joined(kept_in_chunks(plain, 0, "max", 0.9, as_vit_explain), TOKENS))
+    assert keeping.fused(0, "max") is kept and torch.equal(kept, before)

@@ -1,0 +1,179 @@
+"""The gradient through the fused kernel is that of materialised attention, and relevance follows from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from vitviz import TokenLayout, VisionTransformer
+from vitviz import softmax as softmax_module
+from vitviz.attribution import relevance
+from vitviz.errors import ConfigError, ImageError, MethodError, QueryError
+from vitviz.gradients import GradientTrace, trace_gradients
+from vitviz.layout import Query
+
+Make = Callable[..., VisionTransformer]
+
+NETWORKS: dict[str, dict[str, Any]] = {
+    "CLS": {},
+    "five prefix tokens": {"register_tokens": 4},
+    "no CLS": {"cls_token": False, "pooling": "mean"},
+    "CLS and mean": {"pooling": "cls and mean"},
+    "attention pooling": {"cls_token": False, "pooling": "attention"},
+    "one head": {"heads": 1},
+    "one layer": {"depth": 1},
+    "rotary, QK-norm, gated MLP": {"rotary": True, "query_key_norm": True, "gated_mlp": True},
+}
+every_network = pytest.mark.parametrize("changes", NETWORKS.values(), ids=NETWORKS)
+
+
+def sharp(make_network: Make, changes: dict[str, Any]) -> tuple[VisionTransformer, torch.Tensor]:
+    """A network whose attention and gradients are far from uniform, in double precision; and an image."""
+    network = make_network(**changes).double().requires_grad_(False)
+    for layer in network.encoder:
+        layer.attention.qkv.weight.mul_(4)
+    return network, torch.randn(1, 3, network.config.image_height, network.config.image_width, dtype=torch.float64)
+
+
+def materialised(
+    network: VisionTransformer, pixels: torch.Tensor, target: int
+) -> tuple[list[torch.Tensor], list[torch.Tensor], torch.Tensor]:
+    """Attention weights and their gradients ``"head query key"`` by plain autograd through every matrix; the score."""
+    tokens, layout = network.embed(pixels)
+    matrices = []
+    for layer in network.encoder:
+        attended = layer.attend(tokens, network.angles(layout), layout.token_count)
+        weights = (attended.queries @ attended.keys.mT * network.scale).softmax(-1)
+        weights = weights.detach().requires_grad_() if not matrices else weights
+        weights.retain_grad()
+        matrices.append(weights)
+        tokens = layer.absorb(tokens, weights @ attended.values)
+    score = network.classify(tokens, layout)[0, target]
+    score.backward()
+    gradients = [weights.grad[0] for weights in matrices if weights.grad is not None]
+    return [weights[0].detach() for weights in matrices], gradients, score.detach()
+
+
+def followed(weights: list[torch.Tensor], gradients: list[torch.Tensor]) -> torch.Tensor:
+    """``R ← R + mean_heads(relu(A ⊙ ∂y/∂A)) · R`` from the first layer up, from the identity on."""
+    matrix = torch.eye(weights[0].shape[-1], dtype=weights[0].dtype)
+    for attention, gradient in zip(weights, gradients, strict=True):
+        matrix = matrix + (attention * gradient).clamp(min=0).mean(0) @ matrix
+    return matrix
+
+
+def close(found: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-10) -> None:
+    torch.testing.assert_close(found, expected, atol=tolerance, rtol=0)
+
+
+@every_network
+@pytest.mark.parametrize("chunk_bytes", [1, 3000, 2**22])
+def test_weights_and_gradients_are_those_of_materialised_attention(
+    make_network: Make, changes: dict[str, Any], chunk_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(softmax_module, "CHUNK_BYTES", chunk_bytes)
+    network, pixels = sharp(make_network, changes)
+    found = trace_gradients(network, pixels, target=2)
+    weights, gradients, score = materialised(network, pixels, 2)
+    assert found.score == pytest.approx(float(score), abs=1e-12)
+    assert max(gradient.abs().max() for gradient in gradients) > 1e-4
+    for layer in range(network.config.depth):
+        seen = 0
+        for rows, attention, gradient in found.in_chunks(layer):
+            close(attention, weights[layer][:, rows])
+            close(gradient, gradients[layer][:, rows])
+            seen += attention.shape[1]
+        assert seen == found.layout.token_count
+
+
+@every_network
+def test_relevance_is_the_row_of_the_matrix_that_transmm_multiplies(
+    make_network: Make, changes: dict[str, Any]
+) -> None:
+    network, pixels = sharp(make_network, changes)
+    weights, gradients, _ = materialised(network, pixels, 1)
+    matrix = followed(weights, gradients)
+    found = trace_gradients(network, pixels, target=1)
+    layout = found.layout
+    queries: list[Query] = [*layout.prefix, (0, 0), (1, 3), layout.token_count - 1]
+    for query in queries:
+        token_map = relevance(found, query)
+        close(token_map.values.double(), layout.grid(matrix[layout.index(query)]))
+        row = matrix[layout.index(query), : layout.prefix_count]
+        assert list(token_map.prefix.values()) == pytest.approx(row.tolist(), abs=1e-12)
+    mean = matrix[layout.prefix_count :].mean(0)
+    close(relevance(found, "patches").values.double(), layout.grid(mean))
+    asked = relevance(found, "cls" if "cls" in layout.prefix else "patches")
+    assert torch.equal(relevance(found).values, asked.values)
+
+
+def test_a_start_layer_leaves_out_what_is_below(make_network: Make) -> None:
+    network, pixels = sharp(make_network, {})
+    weights, gradients, _ = materialised(network, pixels, 0)
+    for start, number in ((1, 1), (-1, 2), (2, 2), (-3, 0)):
+        found = trace_gradients(network, pixels, 0, start)
+        assert found.layers == range(number, 3)
+        matrix = followed(weights[number:], gradients[number:])
+        close(relevance(found).values.double(), found.layout.grid(matrix[0]))
+        assert f"layers {number + 1} to 3" in relevance(found).description
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_it_works_in_any_mode_and_touches_no_weight(make_network: Make, mode: Any, frozen: bool) -> None:
+    network = make_network().requires_grad_(not frozen)
+    pixels = torch.randn(1, 3, 16, 24)
+    expected = relevance(trace_gradients(network, pixels, 0)).values
+    with mode():
+        token_map = relevance(trace_gradients(network, pixels, 0))
+    close(token_map.values, expected, 1e-7)
+    assert not token_map.values.requires_grad
+    assert all(parameter.grad is None for parameter in network.parameters())
+
+
+def test_relevance_says_what_it_is(make_network: Make) -> None:
+    network, pixels = sharp(make_network, {})
+    token_map = relevance(trace_gradients(network, pixels, 3), (1, 2))
+    assert token_map.description == "Relevance for class 4 as patch (1, 2) sees it: layers 1 to 3"
+    assert (token_map.quantity, token_map.domain, token_map.signed) == ("relevance", (0.0, math.inf), False)
+    assert (token_map.values >= 0).all()
+
+
+def test_where_gradients_are_zero_so_is_relevance(make_network: Make) -> None:
+    network, pixels = sharp(make_network, {})
+    found = trace_gradients(network, pixels, 0)
+    nothing = replace(found, gradients=tuple(torch.zeros_like(each) for each in found.gradients))
+    assert (relevance(nothing).values == 0).all()
+
+
+def test_a_class_or_layer_that_is_not_there_is_refused(make_network: Make) -> None:
+    network, pixels = sharp(make_network, {})
+    classes = network.config.classes
+    for target in (-1, classes):
+        with pytest.raises(MethodError, match=rf"^target {target}: this model has classes 0 to {classes - 1}$"):
+            trace_gradients(network, pixels, target)
+    for start in (3, -4):
+        with pytest.raises(MethodError, match=rf"^start_layer = {start}: this model has layers 0 to 2$"):
+            trace_gradients(network, pixels, 0, start)
+    with pytest.raises(MethodError, match=r"^target 0: this model has no classifier$"):
+        trace_gradients(make_network(classes=0), pixels.float(), 0)
+    with pytest.raises(ImageError, match=r"^2 images: expected one"):
+        trace_gradients(network, torch.cat([pixels, pixels]), 0)
+    with pytest.raises(QueryError, match="register 9"):
+        relevance(trace_gradients(network, pixels, 0), "register 9")
+
+
+def test_parts_that_contradict_each_other_are_refused() -> None:
+    layout, part = TokenLayout(("cls",), 1, 2), (torch.zeros(2, 3, 4),)
+    whole = GradientTrace(part, part, part, part, (None,), 1.0, layout, 0, 0, 0.0)
+    with pytest.raises(ConfigError, match=r"gradient trace of \[1, 1, 2, 1, 1\] layers"):
+        replace(whole, values=part * 2)
+    with pytest.raises(ConfigError, match="expected one, 'head token dim' with 3 tokens"):
+        replace(whole, keys=(torch.zeros(2, 4, 4),))
+    with pytest.raises(ConfigError, match="with 7 tokens"):
+        replace(whole, layout=TokenLayout(("cls",), 2, 3))

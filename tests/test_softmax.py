@@ -1,0 +1,255 @@
+"""A few query tokens at a time give what all at once give, in buffers that stay within their bound."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from vitviz import memory, softmax
+from vitviz.softmax import attend, attention_weights, scores_in_chunks, weights_in_chunks
+
+HEADS, TOKENS, DIM, SCALE = 3, 11, 4, 0.7
+TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-12}
+both_types = pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+with_and_without_bias = pytest.mark.parametrize("biased", [False, True], ids=["no bias", "bias"])
+# Of so many rows and so many bytes more: how many query tokens each chunk then has.
+CHUNKS = {
+    "less than a row": (0, 1, [1] * 11),
+    "one row": (1, 0, [1] * 11),
+    "the last chunk smaller": (4, 5, [4, 4, 3]),
+    "all but one row": (10, 0, [10, 1]),
+    "all rows": (11, 0, [11]),
+    "more than all rows": (100, 0, [11]),
+}
+every_chunk_size = pytest.mark.parametrize(("rows", "more", "sizes"), CHUNKS.values(), ids=CHUNKS)
+
+
+class Operands(NamedTuple):
+    queries: torch.Tensor
+    keys: torch.Tensor
+    bias: torch.Tensor | None
+
+    @property
+    def weights(self) -> torch.Tensor:
+        """Attention weights in double precision, all at once and by hand."""
+        scores = torch.einsum("hqd, hkd -> hqk", self.queries.double(), self.keys.double()) * SCALE
+        scores = scores if self.bias is None else scores + self.bias.double()
+        exponentials = (scores - scores.amax(-1, keepdim=True)).exp()
+        return exponentials / exponentials.sum(-1, keepdim=True)
+
+    @property
+    def scores(self) -> torch.Tensor:
+        scores = torch.einsum("hqd, hkd -> hqk", self.queries.double(), self.keys.double()) * SCALE
+        return scores if self.bias is None else scores + self.bias.double()
+
+
+def random_operands(dtype: torch.dtype, biased: bool) -> Operands:
+    """Sharp attention; strided, as a layer cuts them out of its projection; the bias is the same for every head."""
+    projected = 2 * torch.randn(TOKENS, 2, HEADS, DIM, dtype=dtype)
+    queries, keys = projected.permute(1, 2, 0, 3)
+    assert not queries.is_contiguous()
+    bias = torch.randn(TOKENS, TOKENS, dtype=dtype).expand(HEADS, -1, -1) if biased else None
+    return Operands(queries, keys, bias)
+
+
+def limit(monkeypatch: pytest.MonkeyPatch, rows: int, more: int, dtype: torch.dtype) -> int:
+    """Let a chunk have so many rows and so many bytes more; returns that number of bytes."""
+    size = rows * HEADS * TOKENS * dtype.itemsize + more
+    monkeypatch.setattr(softmax, "CHUNK_BYTES", size)
+    return size
+
+
+def close(found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> None:
+    torch.testing.assert_close(found.double(), expected, atol=tolerance, rtol=0)
+
+
+@every_chunk_size
+@both_types
+@with_and_without_bias
+@pytest.mark.parametrize("known", [False, True], ids=["softmax", "known sums"])
+def test_chunks_are_the_whole(
+    monkeypatch: pytest.MonkeyPatch,
+    rows: int,
+    more: int,
+    sizes: list[int],
+    dtype: torch.dtype,
+    biased: bool,
+    known: bool,
+) -> None:
+    limit(monkeypatch, rows, more, dtype)
+    operands = random_operands(dtype, biased)
+    log_sums = operands.scores.logsumexp(-1).to(dtype) if known else None
+    found = []
+    start = 0
+    for chosen, weights in weights_in_chunks(*operands[:2], SCALE, operands.bias, log_sums=log_sums):
+        assert chosen == slice(start, start + sizes[len(found)])
+        assert weights.dtype == dtype and weights.is_contiguous()
+        found.append(weights.clone())
+        start = chosen.stop
+    assert [weights.shape[1] for weights in found] == sizes
+    whole = torch.cat(found, 1)
+    close(whole, operands.weights, TOLERANCES[dtype])
+    close(whole.sum(-1), torch.ones(HEADS, TOKENS, dtype=torch.float64), TOLERANCES[dtype])
+
+
+@every_chunk_size
+@both_types
+@with_and_without_bias
+def test_chunks_of_scores_are_all_scores(
+    monkeypatch: pytest.MonkeyPatch, rows: int, more: int, sizes: list[int], dtype: torch.dtype, biased: bool
+) -> None:
+    limit(monkeypatch, rows, more, dtype)
+    operands = random_operands(dtype, biased)
+    found = [scores.clone() for _, scores in scores_in_chunks(*operands[:2], SCALE, operands.bias)]
+    assert [scores.shape[1] for scores in found] == sizes
+    close(torch.cat(found, 1), operands.scores, 10 * TOLERANCES[dtype])
+
+
+@pytest.mark.parametrize("rows", [slice(0, 3), slice(3, 9), slice(10, 11), slice(8, 100), slice(-2, None)], ids=str)
+@pytest.mark.parametrize("known", [False, True], ids=["softmax", "known sums"])
+@with_and_without_bias
+def test_the_rows_that_are_asked_for_are_those_of_the_whole(
+    monkeypatch: pytest.MonkeyPatch, rows: slice, known: bool, biased: bool
+) -> None:
+    limit(monkeypatch, 2, 0, torch.float64)
+    operands = random_operands(torch.float64, biased)
+    log_sums = operands.scores.logsumexp(-1) if known else None
+    chunks = weights_in_chunks(*operands[:2], SCALE, operands.bias, rows, log_sums)
+    found = [(chosen, weights.clone()) for chosen, weights in chunks]
+    assert [token for chosen, _ in found for token in range(TOKENS)[chosen]] == list(range(TOKENS)[rows])
+    assert max(weights.shape[1] for _, weights in found) <= 2
+    close(torch.cat([weights for _, weights in found], 1), operands.weights[:, rows], 1e-12)
+
+
+def test_no_rows_are_no_chunks() -> None:
+    queries, keys, _ = random_operands(torch.float32, False)
+    assert list(weights_in_chunks(queries, keys, SCALE, rows=slice(5, 5))) == []
+
+
+@every_chunk_size
+@both_types
+@pytest.mark.parametrize(("known", "buffers"), [(False, 2), (True, 1)], ids=["softmax", "known sums"])
+def test_no_buffer_is_larger_than_a_chunk_may_be(
+    monkeypatch: pytest.MonkeyPatch,
+    rows: int,
+    more: int,
+    sizes: list[int],
+    dtype: torch.dtype,
+    known: bool,
+    buffers: int,
+) -> None:
+    most = max(limit(monkeypatch, rows, more, dtype), HEADS * TOKENS * dtype.itemsize)
+    made: list[torch.Tensor] = []
+
+    def spy(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
+        made.append(memory.empty(shape, like))
+        return made[-1]
+
+    monkeypatch.setattr(softmax, "empty", spy)
+    operands = random_operands(dtype, True)
+    log_sums = operands.scores.logsumexp(-1).to(dtype) if known else None
+    places = set()
+    for _, weights in weights_in_chunks(*operands[:2], SCALE, operands.bias, log_sums=log_sums):
+        places.add(weights.data_ptr())
+    assert len(made) == buffers
+    assert all(buffer.nbytes <= most for buffer in made)
+    # What is given out are these buffers, not something else beside them.
+    assert len(places) == 1 and places <= {buffer.data_ptr() for buffer in made}
+
+
+def test_elsewhere_than_on_a_processor_a_chunk_has_a_bound_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = torch.empty(HEADS, TOKENS, DIM, device="meta")
+    monkeypatch.setattr(softmax, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(softmax, "DEVICE_CHUNK_BYTES", 4 * HEADS * TOKENS * 5)
+    sizes = [scores.shape[1] for _, scores in scores_in_chunks(keys, keys, SCALE)]
+    assert sizes == [5, 5, 1]
+
+
+@with_and_without_bias
+@both_types
+def test_attention_weights_are_those_by_hand(dtype: torch.dtype, biased: bool) -> None:
+    operands = random_operands(dtype, biased)
+    found = attention_weights(*operands[:2], SCALE, operands.bias)
+    assert found.dtype == dtype
+    close(found, operands.weights, TOLERANCES[dtype])
+
+
+def test_the_operands_are_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    limit(monkeypatch, 2, 0, torch.float64)
+    operands = random_operands(torch.float64, True)
+    assert operands.bias is not None
+    log_sums = operands.scores.logsumexp(-1)
+    before = [tensor.clone() for tensor in (*operands, log_sums)]
+    for known in (None, log_sums):
+        for _ in weights_in_chunks(*operands[:2], SCALE, operands.bias, log_sums=known):
+            pass
+    for tensor, copy in zip((*operands, log_sums), before, strict=True):
+        assert torch.equal(tensor, copy)
+
+
+# The fused kernel.
+
+LAYOUTS = {"contiguous": (0, 1, 2, 3), "heads side by side in a token": (0, 2, 1, 3), "tokens first": (2, 0, 1, 3)}
+every_layout = pytest.mark.parametrize("order", LAYOUTS.values(), ids=LAYOUTS)
+
+
+def batch(order: tuple[int, ...], dtype: torch.dtype, dim: int = 8) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Queries, keys and values ``"batch head token dim"``, of 2 images, 3 heads, 40 tokens, in an order in memory."""
+    shape = (2, 3, 40, dim)
+    places = [order.index(axis) for axis in range(4)]
+    queries, keys, values = (
+        (2 * torch.randn([shape[axis] for axis in order], dtype=dtype)).permute(places) for _ in range(3)
+    )
+    assert queries.shape == shape
+    return queries, keys, values
+
+
+@every_layout
+@both_types
+@pytest.mark.parametrize("dim", [1, 8, 33])
+@pytest.mark.parametrize("count", [1, 7, 40])
+def test_attending_is_torchs_own_attention_to_the_bit_and_tells_its_sums(
+    order: tuple[int, ...], dtype: torch.dtype, dim: int, count: int
+) -> None:
+    queries, keys, values = batch(order, dtype, dim)
+    queries, scale = queries[:, :, :count], dim**-0.5
+    with torch.no_grad():
+        mixed, log_sums = attend(queries, keys, values, scale)
+        assert torch.equal(mixed, F.scaled_dot_product_attention(queries, keys, values, scale=scale))
+    assert log_sums is not None and log_sums.dtype == dtype
+    scores = torch.einsum("bhqd, bhkd -> bhqk", queries.double(), keys.double()) * scale
+    close(log_sums, scores.logsumexp(-1), 1e-5)
+    close(mixed, scores.softmax(-1) @ values.double(), TOLERANCES[dtype])
+
+
+@every_layout
+def test_what_is_attended_can_be_differentiated_as_torchs_own(order: tuple[int, ...]) -> None:
+    operands = [tensor.detach().requires_grad_() for tensor in batch(order, torch.float64)]
+    mixed, log_sums = attend(operands[0], operands[1], operands[2], SCALE)
+    expected = F.scaled_dot_product_attention(operands[0], operands[1], operands[2], scale=SCALE)
+    assert torch.equal(mixed, expected)
+    # The sums are told as numbers: to keep them does not keep what they were computed from.
+    assert log_sums is None or not log_sums.requires_grad
+    weight = torch.randn_like(mixed)
+    found = torch.autograd.grad((mixed * weight).sum(), operands)
+    for gradient, other in zip(found, torch.autograd.grad((expected * weight).sum(), operands), strict=True):
+        torch.testing.assert_close(gradient, other, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_sums_in_half_precision_are_not_told(dtype: torch.dtype) -> None:
+    queries, keys, values = batch((0, 1, 2, 3), torch.float32)
+    with torch.no_grad():
+        for given in ((queries, keys, values), (queries.to(dtype), keys.to(dtype), values.to(dtype))):
+            with torch.autocast("cpu", dtype):
+                mixed, log_sums = attend(*given, SCALE)
+                expected = F.scaled_dot_product_attention(*given, scale=SCALE)
+            assert log_sums is None
+            assert mixed.dtype == dtype and torch.equal(mixed, expected)
+        given = queries.to(dtype), keys.to(dtype), values.to(dtype)
+        mixed, log_sums = attend(*given, SCALE)
+        assert log_sums is None
+        assert mixed.dtype == dtype and torch.equal(mixed, F.scaled_dot_product_attention(*given, scale=SCALE))
