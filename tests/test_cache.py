@@ -74,7 +74,7 @@ def test_the_newest_is_kept_however_large_it_is(analyses: list[Analysis], bound:
 
 
 def test_one_large_analysis_drives_out_several_small_ones(analyses: list[Analysis], make_model: MakeModel) -> None:
-    large = analyze(Image.new("RGB", (100, 100)), make_model(depth=1))
+    large = analyze(Image.new("RGB", (220, 220)), make_model(depth=1))
     small = analyses[0].nbytes
     cache = AnalysisCache(large.nbytes + small)
     keys = [cache.put(analysis) for analysis in analyses[:3]]

@@ -25,6 +25,7 @@ from tests.hub_server import HubServer
 from vitviz import METHODS, Model, Style, TokenMap, analyze, load, save_checkpoint
 from vitviz.attribution.methods import Choice, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
 from vitviz.cli import _parser, main
+from vitviz.precision import PRECISIONS
 from vitviz.training import loop
 from vitviz.training.config import Augmentation, TrainingConfig
 from vitviz.training.data import read_image_folder
@@ -120,6 +121,48 @@ def test_the_fit_reaches_the_model(photo: Path, checkpoint: Path, fit: str) -> N
 
 
 @pytest.mark.parametrize("method", METHODS)
+def test_the_resolution_reaches_the_model(photo: Path, checkpoint: Path, method: str) -> None:
+    output = photo.with_name("map.png")
+    options = ["--checkpoint", str(checkpoint), "-o", str(output), "--resolution", "32"]
+    assert main([method, str(photo), *options]) == 0
+    larger = analyze(photo, load(checkpoint), resolution=32).map(method)
+    assert larger.values.shape == (8, 12)
+    assert same_pixels(output, larger.overlay())
+
+
+def test_device_and_precision_reach_the_reader(
+    photo: Path, launched: list[tuple[Model, dict[str, object]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = []
+
+    def spy(source: str, **options: Any) -> object:
+        given.append((options.get("device"), options.get("precision")))
+        return read(source, **options)
+
+    monkeypatch.setattr("vitviz.cli.read", spy)
+    for command in (["attention", str(photo)], ["app"]):
+        assert main([*command, "--device", "cpu", "--precision", "bfloat16"]) == 0
+        assert main(command) == 0
+    assert given == [("cpu", "bfloat16"), ("cpu", "float32")] * 2
+    assert launched[0][0].network.precision == torch.bfloat16
+
+
+def test_evaluate_computes_where_the_model_is(
+    colours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    path, devices = write_transformers(tmp_path), []
+
+    def spy(network: Any, preprocessing: Any, data: Any, device: torch.device) -> Any:
+        devices.append((device, network.device))
+        return evaluate(network, preprocessing, data, device)
+
+    monkeypatch.setattr("vitviz.training.evaluate.evaluate", spy)
+    assert main(["evaluate", str(colours), "--checkpoint", str(path), "--precision", "bfloat16"]) == 0
+    assert "of 8 images, cross-entropy" in capsys.readouterr().out
+    assert devices == [(torch.device("cpu"), torch.device("cpu"))]
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_the_bundled_checkpoint_is_the_default_and_the_output_lies_beside_the_image(
     photo: Path, bundled: Model, method: str
 ) -> None:
@@ -190,6 +233,13 @@ ERRORS: dict[str, tuple[list[str], str]] = {
         ["rollout", "{photo}", "--reference", "vit-explain", "--start-layer", "1"],
         "residual_weight = 0.5 and start_layer = 1: vit-explain knows only",
     ),
+    "no such device": (["attention", "{photo}", "--device", "gpu"], "device 'gpu': this machine has none of this name"),
+    "no such resolution": (
+        ["attention", "{photo}", "--resolution", "30"],
+        "resolution = 30: expected a multiple of the patch's 4 pixels: 28 or 32",
+    ),
+    "too large": (["rollout", "{photo}", "--resolution", "3200"], "input of 3200×3200: 640,001 tokens need"),
+    "no memory allowed": (["rollout", "{photo}", "--max-bytes", "1"], "max_bytes = 1; no resolution fits"),
     "no such folder": (["attention", "{photo}", "-o", "gone/map.png"], "gone/map.png: cannot be written"),
     "no such format": (["attention", "{photo}", "-o", "{folder}/map.xyz"], "map.xyz: cannot be written"),
     "output a folder": (["attention", "{photo}", "-o", "{folder}"], "cannot be written"),
@@ -240,6 +290,9 @@ USAGE = [
     (["attention", "a.png", "--direction", "diagonal"], "argument --direction: invalid choice: 'diagonal'"),
     (["rollout", "a.png", "--colormap", "jet"], "argument --colormap: invalid choice: 'jet'"),
     (["rollout", "a.png", "--fit", "pad"], "argument --fit: invalid choice: 'pad'"),
+    (["rollout", "a.png", "--resolution", "big"], "argument --resolution: invalid int value: 'big'"),
+    (["evaluate", "a", "--precision", "int8"], "argument --precision: invalid choice: 'int8'"),
+    (["inspect", "a.pth", "--device", "cpu"], "unrecognized arguments: --device cpu"),
     (["train", "a", "b", "--epochs", "many"], "argument --epochs: invalid int value: 'many'"),
 ]
 
@@ -772,8 +825,10 @@ def test_every_command_that_opens_a_checkpoint_takes_any(command: str) -> None:
     actions = {action.dest: action for action in parsers()[command]._actions}
     assert {"checkpoint", "family", "facts"} <= actions.keys()
     assert all(family.name in str(actions["family"].help) for family in FAMILIES)
+    assert ({"device", "precision"} <= actions.keys()) == (command != "inspect"), "to be looked at, it computes nothing"
     if command != "inspect":
         assert actions["checkpoint"].default == BUNDLED[0]
+        assert actions["precision"].choices == PRECISIONS
 
 
 @pytest.mark.parametrize("command", COMMANDS)

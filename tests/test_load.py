@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from huggingface_hub import constants
 from safetensors.torch import save_file
 
 from tests.hub_server import HubServer
-from vitviz import CheckpointError, Model, load, save_checkpoint
+from vitviz import CheckpointError, ConfigError, Model, load, save_checkpoint
 from vitviz.weights import ZOO, NamedModel, Progress, hub_client, read
 
 NAME, REPOSITORY, REVISION = "dino_vits_small", "someone/vit-small", "v2"
@@ -327,3 +328,72 @@ def test_a_refusal_names_what_the_user_asked_for(server: HubServer, told: Callab
     assert told("hf:someone/resnet").startswith("someone/resnet: ")
     assert told(NAME, heads=5).startswith(f"{NAME}: ")
     assert commit not in told("hf:someone/resnet")
+
+
+# Where and in what precision it computes.
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["foreign", "vitviz's own"])
+def test_a_loaded_model_is_frozen(tmp_path: Path, make_model: MakeModel, own: bool) -> None:
+    path = tmp_path / "mine.safetensors"
+    if own:
+        trained = make_model()
+        trained.network.requires_grad_(True)
+        save_checkpoint(path, trained)
+    else:
+        save_file(timm_state(), path)
+    for precision in ("float32", "bfloat16"):
+        network = load(path, precision=precision, **({} if own else {"heads": 4})).network
+        assert not network.training
+        assert not any(parameter.requires_grad for parameter in network.parameters())
+        assert not network(torch.zeros(1, 3, network.config.image_height, network.config.image_width)).requires_grad
+
+
+@pytest.mark.parametrize(
+    ("precision", "kept", "near"),
+    [("float32", torch.float32, 0), ("bfloat16", torch.bfloat16, 0.1), ("float16", torch.float16, 0.01)],
+)
+def test_the_precision_is_that_of_the_layers(precision: str, kept: torch.dtype, near: float) -> None:
+    exact, model = load(), load(precision=precision)
+    assert model.network.precision == kept
+    assert model.network.encoder[0].attention.qkv.weight.dtype == kept
+    assert model.network.classifier.weight.dtype == torch.float32
+    pixels = torch.randn(2, 3, 32, 32)
+    difference = (model.network(pixels) - exact.network(pixels)).abs().max() / exact.network(pixels).abs().max()
+    assert difference == 0 if precision == "float32" else 0 < difference < near
+
+
+@pytest.mark.parametrize("device", ["cpu", torch.device("cpu")])
+def test_the_device_is_where_the_model_is(device: str | torch.device) -> None:
+    assert load(device=device).network.device == torch.device("cpu")
+
+
+def test_every_weight_is_brought_to_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The only other device that every machine has; it computes nothing, so it is refused to users.
+    monkeypatch.setattr(sys.modules["vitviz.weights.load"], "_usable", torch.device)
+    network = load(device="meta").network
+    assert {tensor.device.type for tensor in network.state_dict().values()} == {"meta"}
+
+
+@pytest.mark.parametrize("device", ["gpu", "", "meta", "cuda:99", torch.device("cuda:99"), None, 99])
+def test_a_device_that_there_is_not_is_refused_before_anything_is_opened(device: object) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load("no such checkpoint", device=device)
+    told = f"device {str(device)!r}: this machine has none of this name; expected 'cpu'"
+    assert str(caught.value).startswith(told)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_devices_that_there_are_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match="'gpu': this machine has none of this name; expected 'cpu' or 'cuda'"):
+        load(device="gpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match=r"'gpu': this machine has none of this name; expected 'cpu'$"):
+        load(device="gpu")
+
+
+def test_a_precision_that_there_is_not_is_refused_before_anything_is_opened() -> None:
+    with pytest.raises(ConfigError, match="precision 'int8': expected 'float32', 'bfloat16' or 'float16'"):
+        load("no such checkpoint", precision="int8")

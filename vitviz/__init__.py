@@ -8,14 +8,17 @@ analysis.predictions(5)
 analysis.rollout(head_fusion="max", discard_ratio=0.9).overlay().save("rollout.png")
 """
 
-from vitviz.analysis import Analysis, Prediction, analyze
+from vitviz.analysis import Analysis, Prediction, analyze, cost
 from vitviz.attribution import METHODS
+from vitviz.batches import analyze_batch
 from vitviz.config import ViTConfig
+from vitviz.costs import Cost
 from vitviz.errors import (
     CheckpointError,
     ConfigError,
     DataError,
     ImageError,
+    LimitError,
     MethodError,
     QueryError,
     VitvizError,
@@ -35,10 +38,12 @@ __all__ = [
     "AttentionTrace",
     "CheckpointError",
     "ConfigError",
+    "Cost",
     "DataError",
     "Geometry",
     "Heatmap",
     "ImageError",
+    "LimitError",
     "MethodError",
     "Model",
     "Prediction",
@@ -51,6 +56,8 @@ __all__ = [
     "VisionTransformer",
     "VitvizError",
     "analyze",
+    "analyze_batch",
+    "cost",
     "load",
     "open_image",
     "save_checkpoint",

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
+from PIL import Image
 
 from vitviz.attribution import METHODS, attention_sheet
-from vitviz.errors import MethodError, choices
+from vitviz.costs import Cost, cost_of
+from vitviz.errors import ConfigError, LimitError, MethodError, choices
 from vitviz.heatmaps import Heatmap
 from vitviz.images import ImageSource, open_image
 from vitviz.layout import Query
-from vitviz.preprocessing import PreparedImage
+from vitviz.precision import type_of
+from vitviz.preprocessing import FITS, PreparedImage, Preprocessing
 from vitviz.token_map import TokenMap
 from vitviz.trace import AttentionTrace
 from vitviz.weights import Model
+
+KEEP_BYTES = 16 * 2**20
+MAX_BYTES = 4 * 2**30
 
 
 @dataclass(frozen=True)
@@ -97,21 +105,139 @@ class Analysis:
         return Heatmap(token_map, self.prepared.image, self.prepared.geometry)
 
 
-def analyze(image: ImageSource, model: Model, fit: str | None = None) -> Analysis:
+@dataclass(frozen=True)
+class Encoder:
+    """How images become analyses: what :func:`analyze` and :func:`vitviz.analyze_batch` share.
+
+    Args:
+        model, fit, resolution, storage, keep_bytes, max_bytes: as :func:`analyze` takes them.
+
+    Raises:
+        ConfigError: as :func:`analyze`.
+    """
+
+    model: Model
+    fit: str | None = None
+    resolution: int | None = None
+    storage: str | None = None
+    keep_bytes: int = KEEP_BYTES
+    max_bytes: int = MAX_BYTES
+
+    def __post_init__(self) -> None:
+        for name, count in (("keep_bytes", self.keep_bytes), ("max_bytes", self.max_bytes)):
+            if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+                raise ConfigError(f"{name} = {count!r}: expected a whole number of bytes, 0 or more")
+        if self.fit is not None and self.fit not in FITS:
+            raise ConfigError(f"fit {self.fit!r}: expected {choices(FITS)}")
+        if self.storage is not None:
+            type_of(self.storage)
+        # Said now and not at the first image.
+        _ = self.preprocessing
+
+    @cached_property
+    def preprocessing(self) -> Preprocessing:
+        """That of the model, at the resolution asked for."""
+        own = self.model.preprocessing
+        return own if self.resolution is None else own.at(self.resolution, *self._patch)
+
+    @property
+    def _patch(self) -> tuple[int, int]:
+        config = self.model.network.config
+        return config.patch_height, config.patch_width
+
+    def cost(self, image: Image.Image, preprocessing: Preprocessing | None = None) -> Cost:
+        """What an image's analysis takes, at another preprocessing than this one where it is given."""
+        size = (preprocessing or self.preprocessing).input_size(image, *self._patch, self.fit)
+        return self.cost_at(*size)
+
+    def cost_at(self, height: int, width: int, batch: int = 1) -> Cost:
+        """What so many inputs of this size in pixels take together."""
+        config = self.model.network.config
+        return cost_of(config, config.layout(height, width), batch, self.storage)
+
+    def prepare(self, source: ImageSource) -> PreparedImage:
+        """An image, opened and brought to the model's input.
+
+        Raises:
+            ImageError: it cannot be opened.
+            LimitError: its analysis would need more than ``max_bytes``.
+        """
+        image = open_image(source)
+        needed = self.cost(image)
+        if needed.nbytes > self.max_bytes:
+            raise LimitError(self._refusal(image, needed))
+        return self.preprocessing.prepare(image, *self._patch, self.fit)
+
+    def encode(self, prepared: Sequence[PreparedImage]) -> list[Analysis]:
+        """One forward pass over images whose inputs are of one size."""
+        network = self.model.network
+        with torch.inference_mode():
+            pixels = prepared[0].pixels if len(prepared) == 1 else torch.cat([one.pixels for one in prepared])
+            encoding = network.encode(pixels.to(network.device), self.storage, self.keep_bytes)
+            logits = encoding.logits if network.config.classes else encoding.logits[:, :0]
+        return [Analysis(self.model, *parts) for parts in zip(prepared, logits, encoding.traces, strict=True)]
+
+    def _refusal(self, image: Image.Image, needed: Cost) -> str:
+        """Why an image is not analysed, and what would be."""
+        sizes = ((at, self.model.preprocessing.at(at, *self._patch)) for at in self.preprocessing.smaller(*self._patch))
+        # What is needed does not always grow with the resolution, so that halving the range would miss the largest.
+        fits = next((at for at, smaller in sizes if self.cost(image, smaller).nbytes <= self.max_bytes), None)
+        height, width = self.preprocessing.input_size(image, *self._patch, self.fit)
+        way = "no resolution fits" if fits is None else f"resolution = {fits} is the largest that fits"
+        return (
+            f"image of {image.width}×{image.height} pixels as an input of {width}×{height}: {needed.tokens:,} tokens "
+            f"need {needed.nbytes:,} bytes, max_bytes = {self.max_bytes:,}; {way}, or allow more by max_bytes"
+        )
+
+
+def analyze(
+    image: ImageSource,
+    model: Model,
+    fit: str | None = None,
+    *,
+    resolution: int | None = None,
+    storage: str | None = None,
+    keep_bytes: int = KEEP_BYTES,
+    max_bytes: int = MAX_BYTES,
+) -> Analysis:
     """Run a model on an image, once.
 
     Args:
         image: a path, the bytes of a file, a PIL image or an array, as :func:`vitviz.images.open_image` takes them.
         model: as :func:`vitviz.load` gives it.
         fit: ``"crop"``, ``"squash"`` or ``"native"``; the checkpoint's own where it is not given.
+        resolution: of the model's input, as :meth:`vitviz.Preprocessing.at` takes it; the trained one where it is not
+            given.
+        storage: in what precision queries and keys are kept: ``"float32"``, ``"bfloat16"`` or ``"float16"``; exactly
+            as they are where it is not given.
+        keep_bytes: fused attention matrices are kept, so that what needs them again is nearly free, where those of all
+            layers fit into so many bytes.
+        max_bytes: most that the analysis may need by :func:`cost`.
+
+    Raises:
+        ImageError: the image cannot be opened, or the model has no positions for an input of this size.
+        ConfigError: the fit, resolution, storage or a number of bytes is none that there is.
+        LimitError: the analysis would need more than ``max_bytes``; nothing has been computed.
+    """
+    encoder = Encoder(model, fit, resolution, storage, keep_bytes, max_bytes)
+    return encoder.encode([encoder.prepare(image)])[0]
+
+
+def cost(
+    image: ImageSource,
+    model: Model,
+    fit: str | None = None,
+    *,
+    resolution: int | None = None,
+    storage: str | None = None,
+) -> Cost:
+    """What :func:`analyze` would take, by formula; the model does not run.
+
+    Args:
+        image, model, fit, resolution, storage: as :func:`analyze` takes them.
 
     Raises:
         ImageError: the image cannot be opened.
-        ConfigError: the fit is none of these.
+        ConfigError: the fit, resolution or storage is none that there is.
     """
-    config = model.network.config
-    prepared = model.preprocessing.prepare(open_image(image), config.patch_height, config.patch_width, fit)
-    with torch.inference_mode():
-        encoding = model.network.encode(prepared.pixels.to(model.network.device))
-    logits = encoding.logits[0] if config.classes else encoding.logits.new_empty(0)
-    return Analysis(model, prepared, logits, encoding.traces[0])
+    return Encoder(model, fit, resolution, storage).cost(open_image(image))

@@ -12,12 +12,13 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from vitviz.analysis import analyze
+from vitviz.analysis import MAX_BYTES, analyze
 from vitviz.attribution import METHODS, Method
 from vitviz.attribution.methods import Choice, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
 from vitviz.errors import ConfigError, DataError, ImageError, VitvizError, listed, several
 from vitviz.heatmaps import COLORMAPS, Style
 from vitviz.layout import Query
+from vitviz.precision import PRECISIONS
 from vitviz.preprocessing import FITS
 from vitviz.softmax import HEAD_FUSIONS
 from vitviz.training.config import Augmentation, TrainingConfig
@@ -81,6 +82,9 @@ def _add_checkpoint(parser: argparse.ArgumentParser, argument: str = "--checkpoi
     known = "a name (see vitviz models), hf:OWNER/NAME, or a file or folder"
     if argument.startswith("-"):
         parser.add_argument(argument, default=BUNDLED[0], help=f"{known} (default: %(default)s)")
+        parser.add_argument("--device", default="cpu", help="where the model runs, such as cuda (default: %(default)s)")
+        told = "in what its layers compute (default: %(default)s)"
+        parser.add_argument("--precision", choices=PRECISIONS, default="float32", help=told)
     else:
         parser.add_argument(argument, help=known)
     names = ", ".join(family.name for family in FAMILIES)
@@ -106,6 +110,20 @@ def _add_method(commands: Any, method: Method) -> None:
         flag = "--" + parameter.name.replace("_", "-")
         parser.add_argument(flag, dest=parameter.name, default=parameter.default, **_argument(parameter))
     parser.add_argument("--fit", choices=FITS, default=None, help="what the model sees (default: the checkpoint's own)")
+    parser.add_argument(
+        "--resolution",
+        type=int,
+        default=None,
+        metavar="PIXELS",
+        help="of the model's input, its shorter side: a multiple of the patch (default: the trained one)",
+    )
+    parser.add_argument(
+        "--max-bytes",
+        type=int,
+        default=MAX_BYTES,
+        metavar="BYTES",
+        help="most memory that the analysis may need (default: %(default)s)",
+    )
     parser.add_argument("--colormap", choices=COLORMAPS, default=Style.colormap, help="default: %(default)s")
     parser.add_argument("--opacity", type=float, default=Style.opacity, help="of the colours (default: %(default)s)")
     parser.add_argument("--smooth", action="store_true", help="interpolate between patches")
@@ -167,7 +185,11 @@ def _run_method(
     checkpoint: str,
     family: str | None,
     facts: list[str],
+    device: str,
+    precision: str,
     fit: str | None,
+    resolution: int | None,
+    max_bytes: int,
     colormap: str,
     opacity: float,
     smooth: bool,
@@ -175,7 +197,8 @@ def _run_method(
     **parameters: Any,
 ) -> None:
     style = Style(colormap, opacity, smooth, grid)
-    heatmap = analyze(image, _load(checkpoint, family, facts), fit).map(method, **parameters)
+    model = _load(checkpoint, family, facts, device, precision)
+    heatmap = analyze(image, model, fit, resolution=resolution, max_bytes=max_bytes).map(method, **parameters)
     output = output or Path(image).with_suffix(f".{method}.png")
     query = parameters.get("query")
     try:
@@ -224,7 +247,7 @@ def _print_table(rows: Sequence[tuple[str, str, str]]) -> None:
             print(f"{fact:<{first}}  {value:<{second}}  {source}".rstrip())
 
 
-def _read(checkpoint: str, family: str | None, facts: list[str]) -> Reading:
+def _read(checkpoint: str, family: str | None, facts: list[str], **computing: Any) -> Reading:
     """A checkpoint, with a bar on the terminal while it is downloaded."""
     from tqdm import tqdm
 
@@ -237,29 +260,33 @@ def _read(checkpoint: str, family: str | None, facts: list[str]) -> Reading:
         bar.update(progress.done - bar.n)
 
     try:
-        return read(checkpoint, family=family, report=show, **parse_facts(facts))
+        return read(checkpoint, family=family, report=show, **computing, **parse_facts(facts))
     finally:
         if bar is not None:
             bar.close()
 
 
-def _load(checkpoint: str, family: str | None, facts: list[str]) -> Model:
-    return _read(checkpoint, family, facts).model
+def _load(checkpoint: str, family: str | None, facts: list[str], device: str, precision: str) -> Model:
+    return _read(checkpoint, family, facts, device=device, precision=precision).model
 
 
-def _run_app(host: str, port: int | None, checkpoint: str, family: str | None, facts: list[str]) -> None:
-    model = _load(checkpoint, family, facts)
+def _run_app(
+    host: str, port: int | None, checkpoint: str, family: str | None, facts: list[str], device: str, precision: str
+) -> None:
+    model = _load(checkpoint, family, facts, device, precision)
     # Takes seconds, which nobody should wait to be told of a wrong name.
     from vitviz.ui import build_demo, launch_options
 
     build_demo(model).launch(server_name=host, server_port=port, **launch_options())
 
 
-def _run_evaluate(images: Path, checkpoint: str, family: str | None, facts: list[str]) -> None:
+def _run_evaluate(
+    images: Path, checkpoint: str, family: str | None, facts: list[str], device: str, precision: str
+) -> None:
     with _extra("train"):
         from vitviz.training.data import read_image_folder
         from vitviz.training.evaluate import evaluate
-    model = _load(checkpoint, family, facts)
+    model = _load(checkpoint, family, facts, device, precision)
     config = model.network.config
     if not model.labels:
         raise ConfigError(f"{model.name} has no classifier, so it has no accuracy")
@@ -267,7 +294,7 @@ def _run_evaluate(images: Path, checkpoint: str, family: str | None, facts: list
     if data.labels != model.labels:
         known = several(model.labels, 10)
         raise DataError(f"{images}: classes {several(data.labels, 10)}; {model.name} knows {known}, in this order")
-    accuracy = evaluate(model.network, model.preprocessing, data)
+    accuracy = evaluate(model.network, model.preprocessing, data, model.network.device)
     for label, part in accuracy.per_class.items():
         print(f"{label:>16}  {part:.1%}")
     print(f"top-1 accuracy {accuracy.top1:.2%} of {accuracy.images:,} images, cross-entropy {accuracy.loss:.3f}")

@@ -6,7 +6,8 @@ VitvizError
 ├── CheckpointError   a file that is not a checkpoint vitviz can load exactly
 ├── QueryError        a layer, head or token that the model does not have
 ├── MethodError       a method or parameter that does not exist or does not apply to the model
-└── DataError         a training set that cannot be trained on
+├── DataError         a training set that cannot be trained on
+└── LimitError        an analysis that would need more memory than it may take
 
 Every message names the input, what was found, what was expected and, where there is a choice, the legal ones.
 """
@@ -43,6 +44,10 @@ class MethodError(VitvizError):
 
 class DataError(VitvizError):
     """A folder of images cannot be trained or evaluated on."""
+
+
+class LimitError(VitvizError):
+    """An analysis would need more memory than it may take."""
 
 
 def choices(options: Iterable[object]) -> str:

@@ -207,6 +207,34 @@ class Preprocessing:
         """Plain values, for a checkpoint's metadata."""
         return asdict(self)
 
+    def at(self, resolution: int, patch_height: int, patch_width: int) -> Preprocessing:
+        """The same with another input size.
+
+        Args:
+            resolution: pixels of the shorter side, a multiple of the patch. The other side is in proportion to the
+                trained one, rounded to the nearest multiple of the patch.
+            patch_height, patch_width: of the model, in pixels.
+
+        Raises:
+            ConfigError: the resolution is no positive whole number or no multiple of the patch, or the input is larger
+                than 64 million pixels.
+        """
+        (short, side, patch), (long, other_side, other_patch) = self._sides(patch_height, patch_width)
+        if not isinstance(resolution, int) or isinstance(resolution, bool) or resolution < 1 or resolution % patch:
+            below = math.floor(resolution / patch) * patch if _is_number(resolution) else 0
+            near = choices((max(below, patch), max(below, patch) + patch))
+            raise ConfigError(f"resolution = {resolution!r}: expected a multiple of the patch's {patch} pixels: {near}")
+        proportional = round(resolution * other_side / side / other_patch) * other_patch
+        # Of a square input with an oblong patch, rounding must not make the other side the shorter one.
+        longer = max(proportional, math.ceil(resolution / other_patch) * other_patch)
+        sides = {short: resolution, long: longer}
+        return replace(self, height=sides["height"], width=sides["width"])
+
+    def smaller(self, patch_height: int, patch_width: int) -> range:
+        """What :meth:`at` takes as a resolution below the present one, the largest first."""
+        _, side, patch = self._sides(patch_height, patch_width)[0]
+        return range((side - 1) // patch * patch, 0, -patch)
+
     def prepare(self, image: Image.Image, patch_height: int, patch_width: int, fit: str | None = None) -> PreparedImage:
         """Resize, crop and normalise an RGB image as the checkpoint was trained.
 
@@ -239,8 +267,7 @@ class Preprocessing:
             ImageError: the image is not RGB.
         """
         fit = self.fit if fit is None else fit
-        if fit not in FITS:
-            raise ConfigError(f"fit {fit!r}: expected {choices(FITS)}")
+        height, width = self.input_size(image, patch_height, patch_width, fit)
         if image.mode != "RGB":
             raise ImageError(f"image of mode {image.mode!r}: expected 'RGB', as open_image gives it")
         if len(self.mean) == 1:
@@ -249,12 +276,22 @@ class Preprocessing:
             return self._cut(image, *self._size_before_crop(image))
         if fit == "squash" and self.squash_fraction < 1:
             return self._cut(image, *self._enlarged(self.squash_fraction))
-        height, width = self.height, self.width
-        if fit == "native":
-            height, width = self._native_size(image, patch_height, patch_width)
         whole = (0.0, 0.0, float(image.width), float(image.height))
         seen = image.resize((width, height), INTERPOLATIONS[self.interpolation])
         return seen, Geometry(image.width, image.height, whole, height, width)
+
+    def input_size(
+        self, image: Image.Image, patch_height: int, patch_width: int, fit: str | None = None
+    ) -> tuple[int, int]:
+        """Height and width in pixels of the model's input for an image, of which only the size is read.
+
+        Raises:
+            ConfigError: the fit is unknown.
+        """
+        fit = self.fit if fit is None else fit
+        if fit not in FITS:
+            raise ConfigError(f"fit {fit!r}: expected {choices(FITS)}")
+        return self._native_size(image, patch_height, patch_width) if fit == "native" else (self.height, self.width)
 
     def _cut(self, image: Image.Image, height: int, width: int) -> tuple[Image.Image, Geometry]:
         """Resize to this size, then cut the model's input out of the centre, at whole pixels."""
@@ -285,6 +322,11 @@ class Preprocessing:
         if image.width >= image.height:
             return height, int(height * image.width / image.height)
         return int(width * image.height / image.width), width
+
+    def _sides(self, patch_height: int, patch_width: int) -> list[tuple[str, int, int]]:
+        """Name, pixels and patch of either side, the shorter one first; of a square, the one with the larger patch."""
+        sides = [("height", self.height, patch_height), ("width", self.width, patch_width)]
+        return sorted(sides, key=lambda side: (side[1], -side[2]))
 
     def _native_size(self, image: Image.Image, patch_height: int, patch_width: int) -> tuple[int, int]:
         # A strip may not have more patches in its one row than the trained square has in all.

@@ -9,7 +9,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from vitviz.errors import CheckpointError, choices
+import torch
+
+from vitviz.errors import CheckpointError, ConfigError, choices
+from vitviz.precision import type_of
 from vitviz.weights.hub import Progress, download
 from vitviz.weights.model import Model
 from vitviz.weights.read import Reading, read_checkpoint
@@ -23,34 +26,73 @@ def load(
     source: str | os.PathLike[str] = BUNDLED[0],
     *,
     family: str | None = None,
+    device: str | torch.device = "cpu",
+    precision: str = "float32",
     report: Callable[[Progress], None] | None = None,
     **facts: Any,
 ) -> Model:
     """Open a checkpoint of any family that vitviz reads. Nothing in its file is ever executed.
+
+    Its weights are frozen: a loaded model is to be looked at, training builds its own.
 
     Args:
         source: the name of a bundled or published checkpoint (``"dino_vits16"``; ``vitviz models`` lists them), a hub
             id (``"hf:facebook/dinov2-small"``, with ``@revision`` behind it if wanted), or the path of a file or of a
             folder with a file and its configuration.
         family: the name of its family, where its keys do not tell.
+        device: where the model runs, such as ``"cuda"``; images are brought to it.
+        precision: in what its layers compute: ``"float32"``, ``"bfloat16"`` or ``"float16"``.
         report: told how far a download is.
         facts: what the file leaves open: ``heads``, ``activation``, ``pooling``, ``final_norm``, ``norm_epsilon``,
             ``position_rule``, ``normalisation``, ``image_size`` and ``patch_size``.
 
     Raises:
         CheckpointError: there is no such checkpoint, it cannot be downloaded, or it cannot be loaded exactly.
+        ConfigError: there is no such precision, or no such device on this machine.
     """
-    return read(source, family=family, report=report, **facts).model
+    return read(source, family=family, device=device, precision=precision, report=report, **facts).model
 
 
 def read(
     source: str | os.PathLike[str],
     *,
     family: str | None = None,
+    device: str | torch.device = "cpu",
+    precision: str = "float32",
     report: Callable[[Progress], None] | None = None,
     **facts: Any,
 ) -> Reading:
     """As :func:`load`, with everything that was found out about the checkpoint."""
+    # Said before anything is downloaded.
+    place = _usable(device)
+    type_of(precision)
+    reading = _read(source, family, report, facts)
+    reading.model.network.to(place).set_precision(precision)
+    return reading
+
+
+def _usable(device: str | torch.device) -> torch.device:
+    """A device on which a number can be kept."""
+    try:
+        found = torch.device(device)
+        # Without memory it takes every tensor and computes none.
+        if found.type != "meta":
+            torch.zeros(1, device=found)
+            return found
+    # Each kind of device has an error of its own for being absent.
+    except Exception:
+        pass
+    kinds = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    legal = choices(["cpu", *(kind for kind, there in kinds.items() if there)])
+    raise ConfigError(f"device {str(device)!r}: this machine has none of this name; expected {legal}")
+
+
+def _read(
+    source: str | os.PathLike[str],
+    family: str | None,
+    report: Callable[[Progress], None] | None,
+    facts: dict[str, Any],
+) -> Reading:
     if source in BUNDLED:
         return read_checkpoint(resources("checkpoints") / f"{source}.safetensors", None, family, **facts)
     if isinstance(source, str):

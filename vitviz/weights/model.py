@@ -15,7 +15,7 @@ class Model:
 
     Args:
         name: what the user calls it.
-        network: the Vision Transformer, in evaluation mode.
+        network: the Vision Transformer, in evaluation mode; one that :func:`vitviz.load` gives is frozen.
         preprocessing: how its images are prepared.
         labels: one per class; empty for a model without a classifier.
         card: facts about it, such as its accuracy, by name.

@@ -1,0 +1,319 @@
+"""Many images in batches: what each alone gives, in order, in bounded memory, with nothing left running."""
+
+from __future__ import annotations
+
+import gc
+import io
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from vitviz import (
+    Analysis,
+    ConfigError,
+    ImageError,
+    LimitError,
+    Model,
+    VisionTransformer,
+    analyze,
+    analyze_batch,
+    cost,
+)
+from vitviz.costs import cost_of
+from vitviz.vit import Encoding
+
+MakeModel = Callable[..., Model]
+
+MODELS: dict[str, dict[str, Any]] = {
+    "CLS": {},
+    "five prefix tokens": {"distillation_token": True, "register_tokens": 3},
+    "no CLS": {"cls_token": False, "pooling": "mean"},
+    "no classifier": {"classes": 0},
+}
+SIZES = [(30, 20), (30, 20), (20, 60), (20, 60), (20, 60), (90, 20), (30, 20), (24, 16), (24, 16), (24, 16), (25, 17)]
+
+
+def photo(seed: int, width: int = 30, height: int = 20) -> Image.Image:
+    random = np.random.default_rng(seed)
+    return Image.fromarray(random.integers(0, 256, (height, width, 3), dtype=np.uint8))
+
+
+def photos() -> list[Image.Image]:
+    return [photo(seed, *size) for seed, size in enumerate(SIZES)]
+
+
+def check_same(found: Analysis, alone: Analysis) -> None:
+    assert found.model is alone.model
+    assert found.prepared.image.tobytes() == alone.prepared.image.tobytes()
+    assert found.prepared.geometry == alone.prepared.geometry
+    assert torch.equal(found.prepared.pixels, alone.prepared.pixels)
+    assert found.trace.layout == alone.trace.layout
+    assert found.trace.keep_bytes == alone.trace.keep_bytes
+    assert found.logits.shape == alone.logits.shape
+    torch.testing.assert_close(found.logits, alone.logits, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(found.trace.queries, alone.trace.queries, atol=1e-4, rtol=1e-2)
+    torch.testing.assert_close(found.trace.keys, alone.trace.keys, atol=1e-4, rtol=1e-2)
+    torch.testing.assert_close(found.rollout().values, alone.rollout().values, atol=1e-4, rtol=0)
+
+
+@pytest.fixture
+def encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many images each forward pass was given."""
+    sizes: list[int] = []
+    encode = VisionTransformer.encode
+
+    def counted(network: VisionTransformer, pixels: torch.Tensor, *rest: Any) -> Encoding:
+        sizes.append(len(pixels))
+        return encode(network, pixels, *rest)
+
+    monkeypatch.setattr(VisionTransformer, "encode", counted)
+    return sizes
+
+
+def workers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("vitviz-batch")]
+
+
+# What comes.
+
+
+@pytest.mark.parametrize("fit", ["crop", "squash", "native"])
+@pytest.mark.parametrize("batch_size", [1, 3, 64])
+@pytest.mark.parametrize("changes", MODELS.values(), ids=MODELS)
+def test_every_analysis_is_that_of_the_image_alone_and_in_its_place(
+    make_model: MakeModel, changes: dict[str, Any], batch_size: int, fit: str
+) -> None:
+    model = make_model(**changes)
+    found = list(analyze_batch(photos(), model, fit, batch_size=batch_size))
+    assert len(found) == len(SIZES)
+    for analysis, image in zip(found, photos(), strict=True):
+        check_same(analysis, analyze(image, model, fit))
+
+
+def test_options_are_those_of_an_analysis_alone(make_model: MakeModel) -> None:
+    options: dict[str, Any] = {"resolution": 32, "storage": "bfloat16", "keep_bytes": 12345}
+    model = make_model()
+    for analysis, image in zip(analyze_batch(photos(), model, "crop", **options), photos(), strict=True):
+        assert analysis.trace.queries.dtype == torch.bfloat16
+        check_same(analysis, analyze(image, model, "crop", **options))
+
+
+def test_sources_may_be_of_any_kind_and_come_from_any_iterable(make_model: MakeModel, tmp_path: Path) -> None:
+    image, model, stream = photo(0), make_model(), io.BytesIO()
+    image.save(stream, "PNG")
+    (tmp_path / "photo.png").write_bytes(stream.getvalue())
+    sources = [tmp_path / "photo.png", str(tmp_path / "photo.png"), stream.getvalue(), image, np.asarray(image)]
+    for iterable in (sources, tuple(sources), (source for source in sources), dict(enumerate(sources)).values()):
+        found = list(analyze_batch(iterable, model, batch_size=2))
+        assert len(found) == 5
+        for analysis in found:
+            check_same(analysis, analyze(image, model))
+    several = np.stack([np.asarray(photo(seed)) for seed in range(3)])
+    for analysis, seed in zip(analyze_batch(several, model), range(3), strict=True):
+        check_same(analysis, analyze(photo(seed), model))
+
+
+def test_of_no_image_comes_no_analysis(make_model: MakeModel) -> None:
+    assert list(analyze_batch([], make_model())) == []
+    assert workers() == []
+
+
+def test_gradients_can_be_taken_between_two_analyses(make_model: MakeModel) -> None:
+    model = make_model()
+    for _ in analyze_batch(photos(), model, batch_size=2):
+        assert not torch.is_inference_mode_enabled()
+        weight = torch.ones(1, requires_grad=True)
+        (weight * 2).sum().backward()
+        assert weight.grad == 2
+
+
+# How many at once.
+
+
+@pytest.mark.parametrize(
+    ("fit", "batch_size", "expected"),
+    [
+        ("squash", 4, [4, 4, 3]),
+        ("squash", 64, [11]),
+        ("squash", 1, [1] * 11),
+        # By their shapes: 30:20 twice, 20:60 three times, 90:20, then all of 3:2.
+        ("native", 64, [2, 3, 1, 5]),
+        ("native", 2, [2, 2, 1, 1, 2, 2, 1]),
+    ],
+)
+def test_images_that_follow_one_another_with_inputs_of_one_size_are_a_batch(
+    make_model: MakeModel, encoded: list[int], fit: str, batch_size: int, expected: list[int]
+) -> None:
+    list(analyze_batch(photos(), make_model(), fit, batch_size=batch_size))
+    assert encoded == expected
+
+
+def test_a_batch_is_as_large_as_the_bound_allows(make_model: MakeModel, encoded: list[int]) -> None:
+    model = make_model()
+    config = model.network.config
+    three = cost_of(config, config.layout(16, 24), 3).nbytes
+    for max_bytes, expected in (
+        (three, [3, 3, 3, 2]),
+        (three - 1, [2] * 5 + [1]),
+        (cost(photo(0), model).nbytes, [1] * 11),
+    ):
+        encoded.clear()
+        assert len(list(analyze_batch(photos(), model, "squash", max_bytes=max_bytes))) == 11
+        assert encoded == expected
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_an_endless_iterable_is_taken_from_as_it_is_needed(make_model: MakeModel, batch_size: int) -> None:
+    taken: list[int] = []
+
+    def endless() -> Iterator[Image.Image]:
+        for seed in count():
+            taken.append(threading.get_ident())
+            yield photo(seed)
+
+    model = make_model()
+    analyses = analyze_batch(endless(), model, batch_size=batch_size)
+    assert taken == [], "nothing happens before it is asked for"
+    for number in range(1, 20):
+        check_same(next(analyses), analyze(photo(number - 1), model))
+        assert number <= len(taken) < number + 3 * batch_size
+    assert set(taken) == {threading.get_ident()}, "an iterable need not know about threads"
+    analyses.close()
+    assert workers() == []
+
+
+def test_an_analysis_that_was_given_out_is_not_held(make_model: MakeModel) -> None:
+    analyses = analyze_batch([photo(seed) for seed in range(6)], make_model(), batch_size=3)
+    for analysis in analyses:
+        gone = weakref.ref(analysis)
+        del analysis
+        gc.collect()
+        assert gone() is None
+
+
+def test_images_are_opened_by_the_workers(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    both = threading.Barrier(2, timeout=30)
+    real = analyze.__globals__["open_image"]
+
+    def watched(source: object) -> Image.Image:
+        opened.append(threading.current_thread().name)
+        # Passed only where two are at it at the same time.
+        both.wait()
+        return real(source)
+
+    monkeypatch.setitem(analyze.__globals__, "open_image", watched)
+    assert len(list(analyze_batch([photo(seed) for seed in range(8)], make_model(), workers=2))) == 8
+    assert {name.split("_")[0] for name in opened} == {"vitviz-batch"}
+    assert len(set(opened)) == 2
+
+
+# What goes wrong.
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3, 8])
+@pytest.mark.parametrize("at", [0, 1, 3, 4])
+def test_a_bad_image_is_told_in_its_place(make_model: MakeModel, batch_size: int, at: int) -> None:
+    model = make_model()
+    sources: list[Any] = [photo(seed) for seed in range(6)]
+    sources[at] = b"no image"
+    analyses = analyze_batch(sources, model, batch_size=batch_size)
+    for seed in range(at):
+        check_same(next(analyses), analyze(photo(seed), model))
+    with pytest.raises(ImageError, match="a text file"):
+        next(analyses)
+    assert list(analyses) == []
+    assert workers() == []
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 8])
+def test_so_is_what_goes_wrong_in_the_iterable(make_model: MakeModel, batch_size: int) -> None:
+    def failing() -> Iterator[Image.Image]:
+        yield from map(photo, range(3))
+        raise ZeroDivisionError("mine")
+
+    analyses = analyze_batch(failing(), make_model(), batch_size=batch_size)
+    assert len([next(analyses) for _ in range(3)]) == 3
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        next(analyses)
+    assert workers() == []
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 8])
+def test_so_is_an_image_that_needs_more_than_is_allowed(make_model: MakeModel, batch_size: int) -> None:
+    model = make_model(fit="native")
+    # Rounded to whole patches, the square has 25 of them and the others 24.
+    sources = [photo(0), photo(1), photo(2, 20, 20), photo(3)]
+    allowed = cost(sources[0], model).nbytes
+    assert cost(sources[2], model).nbytes > allowed
+    analyses = analyze_batch(sources, model, batch_size=batch_size, max_bytes=allowed)
+    assert len([next(analyses) for _ in range(2)]) == 2
+    with pytest.raises(LimitError, match="image of 20×20 pixels as an input of 20×20: 26 tokens need"):
+        next(analyses)
+    assert workers() == []
+
+
+def test_closed_early_it_leaves_no_thread(make_model: MakeModel) -> None:
+    model = make_model()
+    analyses = analyze_batch(map(photo, count()), model, batch_size=2, workers=3)
+    next(analyses)
+    assert workers() != []
+    analyses.close()
+    assert workers() == []
+    assert list(analyses) == []
+
+    forgotten = analyze_batch(map(photo, count()), model)
+    next(forgotten)
+    del forgotten
+    gc.collect()
+    assert workers() == []
+
+
+def test_an_interrupt_of_the_forward_pass_leaves_no_thread(
+    make_model: MakeModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(VisionTransformer, "encode", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        next(analyze_batch(map(photo, count()), make_model()))
+    assert workers() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"batch_size": 0}, "batch_size = 0: expected a whole number of at least 1"),
+        ({"batch_size": 2.0}, "batch_size = 2.0: expected a whole number of at least 1"),
+        ({"batch_size": True}, "batch_size = True: expected a whole number of at least 1"),
+        ({"workers": 0}, "workers = 0: expected a whole number of at least 1"),
+        ({"workers": None}, "workers = None: expected a whole number of at least 1"),
+        ({"max_bytes": -1}, "max_bytes = -1: expected a whole number of bytes, 0 or more"),
+        ({"resolution": 30}, "resolution = 30: expected a multiple of the patch's 4 pixels: 28 or 32"),
+        ({"storage": "int8"}, "precision 'int8': expected 'float32', 'bfloat16' or 'float16'"),
+        ({"fit": "stretch"}, "fit 'stretch': expected 'crop', 'squash' or 'native'"),
+    ],
+)
+def test_options_that_there_are_not_are_refused_at_once(
+    make_model: MakeModel, options: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        analyze_batch([], make_model(), **options)
+    assert str(caught.value) == told
+
+
+@pytest.mark.parametrize(
+    "single", ["photo.jpg", Path("photo.jpg"), b"\xff\xd8", photo(0), np.zeros((4, 4, 3)), np.zeros((4, 4)), 3, None]
+)
+def test_a_single_image_is_not_taken_apart(make_model: MakeModel, single: Any) -> None:
+    with pytest.raises(ConfigError, match=r"images: one \w+ found; expected several, such as a list of paths"):
+        analyze_batch(single, make_model())
