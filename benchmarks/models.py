@@ -1,0 +1,108 @@
+"""The same shape in every package: with the same random weights where they take them from each other."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import vitviz
+from benchmarks.shapes import Shape
+
+
+class Models:
+    """Each is made when it is first asked for, so that a process holds only those that it measures.
+
+    Args:
+        shape: of all.
+        folder: where the checkpoint is written that vitviz opens, by the first process that needs it.
+    """
+
+    def __init__(self, shape: Shape, folder: Path) -> None:
+        self.shape, self.folder = shape, folder
+
+    @cached_property
+    def pixels(self) -> torch.Tensor:
+        """One image, ``"1 channel height width"``."""
+        generator = torch.Generator().manual_seed(1)
+        return torch.randn(1, 3, self.shape.image, self.shape.image, generator=generator)
+
+    @cached_property
+    def timm(self) -> Any:
+        from tests.reference_packages import timm
+
+        shape = self.shape
+        torch.manual_seed(0)
+        model = timm.models.VisionTransformer(
+            shape.image,
+            shape.patch,
+            num_classes=shape.classes,
+            embed_dim=shape.width,
+            depth=shape.depth,
+            num_heads=shape.heads,
+            init_values=1.0 if shape.layer_scale else None,
+        )
+        for block in model.blocks:
+            # Attention about as peaked as a trained model's; that of timm's starting weights is almost even.
+            nn.init.normal_(block.attn.qkv.weight, std=(2 / shape.width) ** 0.5)
+        return model.eval().requires_grad_(False)
+
+    @cached_property
+    def transformers(self) -> Any:
+        """With random weights of its own."""
+        from tests.reference_packages import transformers
+
+        shape = self.shape
+        config = transformers.ViTConfig(
+            hidden_size=shape.width,
+            num_hidden_layers=shape.depth,
+            num_attention_heads=shape.heads,
+            intermediate_size=4 * shape.width,
+            image_size=shape.image,
+            patch_size=shape.patch,
+            num_labels=shape.classes,
+            attn_implementation="eager",
+        )
+        return transformers.ViTForImageClassification(config).eval().requires_grad_(False)
+
+    @cached_property
+    def vit_pytorch(self) -> Any:
+        """With random weights of its own."""
+        from tests.reference_packages import vit_pytorch
+
+        shape = self.shape
+        model = vit_pytorch.ViT(
+            image_size=shape.image,
+            patch_size=shape.patch,
+            num_classes=shape.classes,
+            dim=shape.width,
+            depth=shape.depth,
+            heads=shape.heads,
+            dim_head=shape.width // shape.heads,
+            mlp_dim=4 * shape.width,
+        )
+        return model.eval().requires_grad_(False)
+
+    @cached_property
+    def checkpoint(self) -> Path:
+        """timm's weights in a file."""
+        path = self.folder / f"{self.shape.title.replace('/', '_')}.pth"
+        if not path.exists():
+            partial = path.with_suffix(f".{os.getpid()}.partial")
+            torch.save(self.timm.state_dict(), partial)
+            partial.rename(path)
+        return path
+
+    def open(self, precision: str = "float32") -> vitviz.Model:
+        """vitviz's, in this precision; another one for each call."""
+        model = vitviz.load(self.checkpoint, heads=self.shape.heads)
+        model.network.set_precision(precision)
+        return model
+
+    @cached_property
+    def vitviz(self) -> vitviz.Model:
+        return self.open()

@@ -1,0 +1,42 @@
+"""How a class depends on the attention: with gradients."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from benchmarks.models import Models
+from benchmarks.others import backward, transmm
+from benchmarks.part import Case, Make, Part, Run, Settings
+from benchmarks.parts.analysis import FORWARD, timm_forward
+from benchmarks.shapes import B_14
+
+RELEVANCE = "vitviz: relevance"
+TARGET = 0
+
+
+def contestants(case: Case, settings: Settings) -> dict[str, Make]:
+    models = Models(case.shape, settings.folder)
+    return {
+        FORWARD: partial(timm_forward, models),
+        "timm forward and backward pass": lambda: partial(backward, models.timm, models.pixels, TARGET),
+        "TransMM on timm, weights and gradients kept": lambda: partial(transmm, models.timm, models.pixels, TARGET),
+        RELEVANCE: partial(_relevance, models),
+    }
+
+
+def _relevance(models: Models) -> Run:
+    from vitviz.attribution import relevance
+    from vitviz.gradients import trace_gradients
+
+    network, pixels = models.vitviz.network, models.pixels
+    return lambda: relevance(trace_gradients(network, pixels, target=TARGET))
+
+
+PART = Part(
+    "gradients",
+    "Relevance for a class",
+    "TransMM (Chefer et al. 2021) for one class: attention weights times their gradients through all layers. All "
+    "weights are frozen; the bare backward pass goes down to the patch embedding.",
+    (Case(B_14, 7, memory=True),),
+    contestants,
+)

@@ -1,0 +1,132 @@
+"""The results as Markdown: every bar, then a table for each case of each part."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks import bars
+from benchmarks.measure import Entry
+from benchmarks.numbers import mebibytes, seconds, significant
+from benchmarks.parts import PARTS, analysis, floor
+
+Results = dict[str, dict[str, Any]]
+"""By part: ``machine``, and ``entries`` in the order in which they were measured."""
+MARKS = {True: "✓", False: "✗", None: ""}
+QUICK = "**Tiny stand-ins, to try out the benchmark: these numbers say nothing.**"
+
+
+def report(results: Results, picture: str | None = None) -> str:
+    """Everything that was measured, and the picture of cost against tokens if there is one."""
+    lines = ["# Measurements", "", "Made by `python -m benchmarks`."]
+    if any(found["machine"]["quick"] for found in results.values()):
+        lines += ["", QUICK]
+    lines += ["", *_summary(results)]
+    for name, part in PARTS.items():
+        if name not in results:
+            continue
+        lines += ["", f"## {part.title}", "", part.note, "", _machine(results[name]["machine"])]
+        if name == "tokens" and picture:
+            lines += ["", f"![Time and peak memory against the number of tokens]({picture})"]
+        for case in dict.fromkeys(entry["case"] for entry in results[name]["entries"]):
+            entries = [entry for entry in results[name]["entries"] if entry["case"] == case]
+            lines += ["", f"### {case}", "", *_case(name, entries, results)]
+    return "\n".join((*lines, ""))
+
+
+def shown(entry: Entry) -> str:
+    """One entry in a line."""
+    if entry["kind"] == "time":
+        return f"{seconds(entry['seconds']['median']):>10}  {_ratio(entry['ratio'])}"
+    if entry["kind"] == "memory":
+        return f"{mebibytes(entry['bytes']):>10}"
+    if entry["kind"] == "failed":
+        return f"failed: {entry['error']}"
+    return ", ".join(f"{name} {significant(value)}" for name, value in entry["values"].items())
+
+
+def table(header: list[str], rows: list[list[str]]) -> list[str]:
+    """Without the columns in which no row says anything."""
+    kept = [index for index in range(len(header)) if index == 0 or any(row[index] for row in rows)]
+    lines = [[cells[index] for index in kept] for cells in (header, *rows)]
+    return [f"| {' | '.join(cells)} |" for cells in (lines[0], ["---"] * len(kept), *lines[1:])]
+
+
+def _summary(results: Results) -> list[str]:
+    rows = []
+    for bar in bars.BARS:
+        for entry in results.get(bar.part, {}).get("entries", []):
+            if bars.bar_of(bar.part, entry) == bar:
+                value = bars.measured(entry)
+                numbers = [_held(bar.kind, value), _held(bar.kind, bar.limit), MARKS[bar.is_met(entry)]]
+                rows.append([f"{PARTS[bar.part].title}: {bar.case}", bar.contestant, *numbers])
+    if not rows:
+        return []
+    return ["## Bars", "", *table(["where", "what", "measured", "at most", "met"], rows)]
+
+
+def _case(part: str, entries: list[Entry], results: Results) -> list[str]:
+    failures = [f"- {entry['contestant']}: failed, {entry['error']}" for entry in entries if entry["kind"] == "failed"]
+    facts = [entry for entry in entries if entry["kind"] == "facts"]
+    if facts:
+        return [*_facts(facts, results), *failures]
+    times = {entry["contestant"]: entry for entry in entries if entry["kind"] == "time"}
+    memories = {entry["contestant"]: entry for entry in entries if entry["kind"] == "memory"}
+    baseline = next((entry["baseline"] for entry in times.values()), "")
+    header = ["", "median", "middle half", "least", "runs", f"× {baseline}", "at most", "met"]
+    rows = [[name, *_time(part, times.get(name)), *_memory(part, memories.get(name))] for name in {**times, **memories}]
+    lines = table([*header, "peak memory", "at most", "met"], rows) if rows else []
+    return [*lines, *([""] if lines and failures else []), *failures]
+
+
+def _time(part: str, entry: Entry | None) -> list[str]:
+    if entry is None:
+        return [""] * 7
+    found = entry["seconds"]
+    middle = f"{seconds(found['lower'])} – {seconds(found['upper'])}"
+    return [
+        *(seconds(found["median"]), middle, seconds(found["least"]), str(found["count"])),
+        *(_ratio(entry["ratio"]), *_bar(part, entry)),
+    ]
+
+
+def _memory(part: str, entry: Entry | None) -> list[str]:
+    return [""] * 3 if entry is None else [mebibytes(entry["bytes"]), *_bar(part, entry)]
+
+
+def _bar(part: str, entry: Entry) -> list[str]:
+    bar = bars.bar_of(part, entry)
+    return ["", ""] if bar is None else [_held(bar.kind, bar.limit), MARKS[bar.is_met(entry)]]
+
+
+def _facts(entries: list[Entry], results: Results) -> list[str]:
+    names = list(dict.fromkeys(name for entry in entries for name in entry["values"]))
+    rows = [[entry["contestant"], *(significant(entry["values"][name]) for name in names)] for entry in entries]
+    if entries[0]["case"] == floor.FLOORS:
+        names += ["measured", "over the least"]
+        for row, entry in zip(rows, entries, strict=True):
+            row += _over_floor(entry, results)
+    return table(["", *names], rows)
+
+
+def _over_floor(entry: Entry, results: Results) -> list[str]:
+    """The measured median of the analysis, and how many times the least it is."""
+    for other in results.get("analysis", {}).get("entries", []):
+        if (other["case"], other["contestant"], other["kind"]) == (entry["contestant"], analysis.MEAN, "time"):
+            median = other["seconds"]["median"]
+            return [seconds(median), significant(median / entry["values"][floor.LEAST])]
+    return ["", ""]
+
+
+def _ratio(ratio: dict[str, float]) -> str:
+    return f"{significant(ratio['median'])} ({significant(ratio['lower'])} – {significant(ratio['upper'])})"
+
+
+def _held(kind: str, value: float) -> str:
+    return mebibytes(value) if kind == "memory" else significant(value)
+
+
+def _machine(machine: dict[str, Any]) -> str:
+    return (
+        f"{machine['processor']}, {machine['threads']} of {machine['cores']} cores; {machine['system']}; "
+        f"{machine['versions']}; {machine['date']}."
+    )
