@@ -22,7 +22,7 @@ from vitviz.config import ViTConfig
 from vitviz.positions import rotate
 from vitviz.softmax import attend, attention_weights
 
-MLP_TOKENS = 400
+MLP_TOKENS = 800
 
 
 class Activation(nn.Module):
