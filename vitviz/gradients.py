@@ -10,7 +10,7 @@ import torch
 from vitviz.errors import ConfigError, ImageError, MethodError
 from vitviz.layers import Attended
 from vitviz.layout import TokenLayout
-from vitviz.memory import empty
+from vitviz.memory import beginning, empty
 from vitviz.precision import precise
 from vitviz.softmax import weights_in_chunks
 from vitviz.vit import VisionTransformer
@@ -77,7 +77,7 @@ class GradientTrace:
         for chosen, weights in weights_in_chunks(queries, keys, self.scale, rows=rows, log_sums=self.log_sums[index]):
             if buffer is None:
                 buffer = empty(weights.shape, weights)
-            gradient = buffer.view(-1)[: weights.numel()].view(weights.shape)
+            gradient = beginning(buffer, weights.shape)
             torch.bmm(gradients[:, chosen], values, out=gradient)
             yield chosen, weights, gradient
 

@@ -72,6 +72,11 @@ def empty(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(_pool.take(nbytes)[:nbytes]).view(like.dtype).view(shape)
 
 
+def beginning(buffer: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """The first numbers of a contiguous buffer, as a contiguous tensor of a smaller shape or the same."""
+    return buffer.view(-1)[: math.prod(shape)].view(shape)
+
+
 def copy_tokens(source: torch.Tensor, into: torch.Tensor) -> None:
     """Copy ``"head token dim"`` into a contiguous tensor of the same shape, from any strides and to any type.
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from einops import reduce
 
 from vitviz.errors import MethodError, choices
-from vitviz.memory import empty
+from vitviz.memory import beginning, empty
 
 HEAD_FUSIONS = ("mean", "max", "min")
 # On a processor two buffers of this size and the keys of a layer stay in the second-level cache of two cores.
@@ -64,9 +64,8 @@ def scores_in_chunks(
     buffer = empty((heads, count, tokens), keys)
     for first in range(start, end, count):
         chosen = slice(first, min(first + count, end))
-        # The last chunk may be smaller: its scores lie at the buffer's beginning, so that they are contiguous too.
-        shape = (heads, chosen.stop - chosen.start, tokens)
-        scores = buffer.view(-1)[: shape[0] * shape[1] * shape[2]].view(shape)
+        # The last chunk may be smaller.
+        scores = beginning(buffer, (heads, chosen.stop - chosen.start, tokens))
         torch.bmm(queries[:, chosen] * scale, keys.transpose(1, 2), out=scores)
         if bias is not None:
             scores += bias[:, chosen]
@@ -93,7 +92,7 @@ def weights_in_chunks(
             continue
         if buffer is None:
             buffer = empty(scores.shape, scores)
-        weights = buffer.view(-1)[: scores.numel()].view(scores.shape)
+        weights = beginning(buffer, scores.shape)
         torch.softmax(scores, -1, out=weights)
         yield chosen, weights
 
