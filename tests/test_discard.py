@@ -12,6 +12,7 @@ from vitviz import AttentionTrace, TokenLayout, softmax
 from vitviz.attribution import discard
 from vitviz.attribution.discard import Cut, cut_of_chunks, cut_of_matrix, in_chunks, kept_in_chunks
 from vitviz.softmax import HEAD_FUSIONS
+from vitviz.trace import Chunks
 
 Make = Callable[[], torch.Tensor]
 
@@ -77,16 +78,46 @@ def counts(entries: int) -> list[int]:
 @every_matrix
 @both_types
 @pytest.mark.parametrize("rows", [1, 2, 5, 13])
-def test_the_cut_is_that_of_a_full_sort(make: Make, dtype: torch.dtype, rows: int) -> None:
+@pytest.mark.parametrize("step", [1, 7, 1000])
+def test_the_cut_is_that_of_a_full_sort(
+    monkeypatch: pytest.MonkeyPatch, make: Make, dtype: torch.dtype, rows: int, step: int
+) -> None:
+    """From a sample of all entries, of some, and of the first alone, which says next to nothing."""
+    monkeypatch.setattr(discard, "SAMPLE_STEP", step)
     matrix = make().to(dtype)
     before = matrix.clone()
     for count in counts(matrix.numel()):
         expected = without_lowest(matrix, count)
         cut = cut_of_matrix(matrix, count)
-        assert cut_of_chunks(lambda: split(matrix, rows), count, dtype) == cut
+        assert cut_of_chunks(lambda: split(matrix, rows), count) == cut
         assert torch.equal(joined(cut.apply(split(matrix, rows)), len(matrix)), expected)
         # Fused matrices are kept and used again.
         assert torch.equal(matrix, before)
+
+
+@pytest.mark.parametrize("share", [0.001, 0.3, 0.9, 0.999])
+@pytest.mark.parametrize("tokens", [965, 1024])
+def test_of_a_large_matrix_only_what_is_near_the_limit_is_gathered(
+    monkeypatch: pytest.MonkeyPatch, share: float, tokens: int
+) -> None:
+    assert 965 % discard.SAMPLE_STEP == 0
+    torch.manual_seed(1)
+    # Some columns get more attention than others.
+    matrix = torch.rand(tokens, tokens) * 10 ** torch.rand(tokens)
+    count = int(matrix.numel() * share)
+    expected = cut_of_matrix(matrix, count)
+    gathered: list[int] = []
+    monkeypatch.setattr(discard, "COPIED_ENTRIES", matrix.numel() - 1)
+    plain = discard._split
+
+    def noted(chunks: Chunks, low: float, high: float) -> tuple[int, int, np.ndarray]:
+        found = plain(chunks, low, high)
+        gathered.append(len(found[2]))
+        return found
+
+    monkeypatch.setattr(discard, "_split", noted)
+    assert cut_of_matrix(matrix, count) == expected
+    assert len(gathered) == 1 and gathered[0] < matrix.numel() / 10
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
@@ -95,7 +126,7 @@ def test_of_equal_entries_the_first_in_reading_order_go(rows: int) -> None:
     for count, cut in [(2, Cut(0.1)), (3, Cut(0.2, 1)), (5, Cut(0.2, 3)), (7, Cut(0.2)), (8, Cut(0.3))]:
         # As numbers of single precision.
         value = float(torch.tensor(cut.value))
-        for found in (cut_of_matrix(matrix, count), cut_of_chunks(lambda: split(matrix, rows), count, matrix.dtype)):
+        for found in (cut_of_matrix(matrix, count), cut_of_chunks(lambda: split(matrix, rows), count)):
             assert found == Cut(value, cut.ties)
     kept = joined(Cut(float(matrix[0, 0]), 3).apply(split(matrix, rows)), 3)
     assert torch.equal(kept, torch.tensor([[0.0, 0.0, 0.3], [0.0, 0.0, 0.0], [0.2, 0.5, 0.2]]))

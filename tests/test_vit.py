@@ -191,9 +191,10 @@ def test_weights_are_the_softmax_of_the_scaled_scores_that_the_layer_computed(ma
     network = make_network(head_width=5)
     seen: list[torch.Tensor] = []
     for layer in network.encoder:
-        layer.attention.qkv.register_forward_hook(lambda *call: seen.append(call[2]))
+        layer.attention_norm.register_forward_hook(lambda *call: seen.append(call[2]))
     _, weights = network(pixels_for(network), need_weights=True)
-    for layer, projected in zip(weights, seen, strict=True):
+    for number, (layer, normed) in enumerate(zip(weights, seen, strict=True)):
+        projected = network.encoder[number].attention.qkv(normed)
         for head in range(4):
             queries, keys = (projected[..., first : first + 5] for first in (5 * head, 20 + 5 * head))
             scores = torch.einsum("bqd, bkd -> bqk", queries, keys) / 5**0.5
@@ -282,15 +283,14 @@ def test_a_head_that_is_switched_off_gives_nothing(make_network: Make, changes: 
 
 @every_pooling
 @pytest.mark.parametrize("size", [1, 7, 16, 1000])
-def test_the_mlp_may_run_on_a_few_tokens_at_a_time(
-    make_network: Make, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], size: int
-) -> None:
+def test_the_mlp_may_run_on_a_few_tokens_at_a_time(make_network: Make, changes: dict[str, Any], size: int) -> None:
     network = make_network(**changes)
     pixels, mask = pixels_for(network), heads_off(network)
     with torch.no_grad():
-        monkeypatch.setattr(layers, "MLP_TOKENS", 10**6)
         whole, whole_trace = network(pixels, head_mask=mask), network.encode(pixels).traces[1]
-        monkeypatch.setattr(layers, "MLP_TOKENS", size)
+        for layer in network.encoder:
+            assert layer.tokens_at_once > whole_trace.layout.token_count
+            layer.tokens_at_once = size
         counts: list[int] = []
         network.encoder[0].mlp.register_forward_hook(lambda module, inputs, output: counts.append(output.shape[1]))
         logits = network(pixels, head_mask=mask)
@@ -307,7 +307,7 @@ def test_gradients_flow_through_all_that_inference_leaves_out(
     make_network: Make, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
 ) -> None:
     """Those of the fused kernel and the short last layer are those of materialised weights and all tokens."""
-    monkeypatch.setattr(layers, "MLP_TOKENS", 4)
+    monkeypatch.setattr(layers, "tokens_at_once", lambda config: 4)
     network = make_network(**changes).double()
     pixels = pixels_for(network).double().requires_grad_()
     with torch.no_grad():

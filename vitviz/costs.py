@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vitviz.attribution.discard import HELD_BYTES
+from vitviz.attribution.discard import COPIED_ENTRIES, HELD_BYTES
 from vitviz.config import ViTConfig
 from vitviz.errors import ConfigError
-from vitviz.layers import MLP_TOKENS
+from vitviz.layers import tokens_at_once
 from vitviz.layout import TokenLayout
 from vitviz.pooling import POOLINGS
 from vitviz.precision import type_of
@@ -80,24 +80,24 @@ def _layer(config: ViTConfig, layout: TokenLayout) -> int:
     attending = tokens * (2 * width + (parts + 1) * inner)
     # Hidden features before and after the activation; of a gated MLP, the activated half and the product.
     hidden = config.mlp_width * (4 if config.gated_mlp else 2)
-    together = min(tokens, MLP_TOKENS)
-    absorbing = tokens * (width + inner + (width if tokens > MLP_TOKENS else 0)) + together * (2 * width + hidden)
+    absorbing = tokens * (2 * width + inner) + min(tokens, tokens_at_once(config)) * (2 * width + hidden)
     return max(attending, absorbing)
 
 
 def _retained(config: ViTConfig, batch: int, tokens: int) -> int:
-    """Bytes that stay taken after the tensors of a layer are freed: stream, queries with keys and values, hidden."""
-    hidden = min(tokens, MLP_TOKENS) * config.mlp_width * (2 if config.gated_mlp else 1)
-    sizes = (tokens * config.width, tokens * 3 * config.heads * config.head_width, hidden)
+    """Bytes that stay taken after the tensors of a layer are freed: stream, queries, keys or values, hidden."""
+    hidden = min(tokens, tokens_at_once(config)) * config.mlp_width * (2 if config.gated_mlp else 1)
+    sizes = (tokens * config.width, tokens * config.heads * config.head_width, hidden)
     small = [NUMBER_BYTES * batch * size for size in sizes if NUMBER_BYTES * batch * size <= RETAINED_BYTES]
     return 2 * max(small, default=RETAINED_BYTES)
 
 
 def _rollout(config: ViTConfig, layout: TokenLayout) -> int:
-    """Most bytes that a rollout of one image needs: two chunks, and where it is held, a fused matrix and its copy."""
-    matrix = layout.token_count**2 * NUMBER_BYTES
+    """Most bytes that a rollout of an image needs: two chunks, a fused matrix if it is held, its copy if small."""
+    entries = layout.token_count**2
+    matrix = entries * NUMBER_BYTES
     chunk = min(config.heads * matrix, max(CHUNK_BYTES, config.heads * layout.token_count * NUMBER_BYTES))
-    return 2 * chunk + (2 * matrix if matrix <= HELD_BYTES else 0)
+    return 2 * chunk + matrix * ((matrix <= HELD_BYTES) + (entries <= COPIED_ENTRIES))
 
 
 def _image_flops(config: ViTConfig, layout: TokenLayout) -> int:

@@ -8,6 +8,7 @@ Zhai et al. 2023, "Sigmoid Loss for Language Image Pre-Training".
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -22,7 +23,8 @@ from vitviz.config import ViTConfig
 from vitviz.positions import rotate
 from vitviz.softmax import attend, attention_weights
 
-MLP_TOKENS = 800
+# What the hidden features of an MLP take at most, of as many tokens of an image as it is given at a time.
+HIDDEN_BYTES = 5 * 2**20
 
 
 class Activation(nn.Module):
@@ -53,6 +55,15 @@ def make_mlp(config: ViTConfig) -> nn.Sequential:
     between = Gate(config.activation) if config.gated_mlp else Activation(config.activation)
     hidden = config.mlp_width * (2 if config.gated_mlp else 1)
     return nn.Sequential(nn.Linear(config.width, hidden), between, nn.Linear(config.mlp_width, config.width))
+
+
+def tokens_at_once(config: ViTConfig) -> int:
+    """How many tokens of an image an MLP is given at a time.
+
+    It is four times as wide as the stream: of many tokens at once it would always need fresh memory, which is slow.
+    """
+    hidden = config.mlp_width * (2 if config.gated_mlp else 1)
+    return max(1, HIDDEN_BYTES // (torch.float32.itemsize * hidden))
 
 
 class Attended(NamedTuple):
@@ -95,10 +106,13 @@ class Attention(nn.Module):
             angles: of rotary positions, ``"patch pair"``.
             count: for how many of the first tokens the values are mixed.
         """
-        parts = rearrange(
-            self.qkv(tokens), "batch token (part head dim) -> part batch head token dim", part=3, head=self.heads
+        weights, biases = self.qkv.weight.chunk(3), (None,) * 3 if self.qkv.bias is None else self.qkv.bias.chunk(3)
+        # One after the other: blocks of one size, that of the tokens, leave no holes in the heap.
+        queries, keys, values = (
+            rearrange(F.linear(tokens, *part), "batch token (head dim) -> batch head token dim", head=self.heads)
+            for part in zip(weights, biases, strict=True)
         )
-        queries, keys, values = self.query_norm(parts[0]), self.key_norm(parts[1]), parts[2]
+        queries, keys = self.query_norm(queries), self.key_norm(keys)
         if angles is not None:
             queries, keys = rotate(queries, angles), rotate(keys, angles)
         asking = queries[:, :, :count]
@@ -118,6 +132,7 @@ class EncoderLayer(nn.Module):
         self.attention = Attention(config)
         self.mlp_norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
         self.mlp = make_mlp(config)
+        self.tokens_at_once = tokens_at_once(config)
 
     def forward(
         self,
@@ -155,13 +170,18 @@ class EncoderLayer(nn.Module):
         """Tokens ``"batch token width"`` and what attention gave, ``"batch head token dim"``, as the layer's output."""
         mixed = rearrange(mixed, "batch head token dim -> batch token (head dim)")
         tokens = tokens[:, : mixed.shape[1]]
-        # The MLP is four times as wide: of many tokens at once it would always need fresh memory, which is slow.
-        parts = max(1, -(-mixed.shape[1] // MLP_TOKENS))
-        outputs = []
-        for stream, given in zip(tokens.chunk(parts, 1), mixed.chunk(parts, 1), strict=True):
-            stream = stream + self.attention.projection(given)
-            outputs.append(stream + self.mlp(self.mlp_norm(stream)))
-        return torch.cat(outputs, 1) if parts > 1 else outputs[0]
+        parts = max(1, math.ceil(mixed.shape[1] / self.tokens_at_once))
+        if torch.is_grad_enabled():
+            pieces = zip(tokens.chunk(parts, 1), mixed.chunk(parts, 1), strict=True)
+            return torch.cat([self._absorb(*piece) for piece in pieces], 1)
+        output = torch.empty_like(tokens)
+        for piece in zip(tokens.chunk(parts, 1), mixed.chunk(parts, 1), output.chunk(parts, 1), strict=True):
+            self._absorb(*piece)
+        return output
+
+    def _absorb(self, tokens: torch.Tensor, mixed: torch.Tensor, output: torch.Tensor | None = None) -> torch.Tensor:
+        stream = tokens + self.attention.projection(mixed)
+        return torch.add(stream, self.mlp(self.mlp_norm(stream)), out=output)
 
 
 class AttentionPooling(nn.Module):

@@ -78,7 +78,7 @@ def beginning(buffer: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
 
 
 def copy_tokens(source: torch.Tensor, into: torch.Tensor) -> None:
-    """Copy ``"head token dim"`` into a contiguous tensor of the same shape, from any strides and to any type.
+    """Copy ``"head token dim"`` into a tensor of the same shape, from and to any strides and to any type.
 
     A source that has its heads side by side in each token is read once per head. A few tokens at a time its pages stay
     known to the processor.

@@ -61,12 +61,14 @@ def scores_in_chunks(
     start, end, _ = rows.indices(queries.shape[1])
     most = CHUNK_BYTES if keys.device.type == "cpu" else DEVICE_CHUNK_BYTES
     count = max(1, min(end - start, most // (heads * tokens * keys.itemsize)))
+    # Otherwise every product would rearrange them anew.
+    columns = keys.transpose(1, 2).contiguous()
     buffer = empty((heads, count, tokens), keys)
     for first in range(start, end, count):
         chosen = slice(first, min(first + count, end))
         # The last chunk may be smaller.
         scores = beginning(buffer, (heads, chosen.stop - chosen.start, tokens))
-        torch.bmm(queries[:, chosen] * scale, keys.transpose(1, 2), out=scores)
+        torch.bmm(queries[:, chosen] * scale, columns, out=scores)
         if bias is not None:
             scores += bias[:, chosen]
         yield chosen, scores

@@ -173,7 +173,7 @@ class VisionTransformer(nn.Module):
             ConfigError: the storage is none of these.
         """
         dtype = None if storage is None else type_of(storage)
-        kept: list[tuple[torch.Tensor, torch.Tensor]] = []
+        kept: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
         known: list[dict[int, torch.Tensor]] = [{} for _ in pixels]
 
         def record(layer: int, attended: Attended) -> None:
@@ -181,20 +181,19 @@ class VisionTransformer(nn.Module):
             if layer == 0:
                 # All at once: small pieces among the activations would keep the memory of these from being used again.
                 like, depth = precise(keys[:0]) if dtype is None else keys[:0].to(dtype), self.config.depth
-                shape = (depth, *keys.shape[1:3])
-                kept.extend((empty((2, depth, *keys.shape[1:]), like), empty(shape, precise(like))) for _ in keys)
-            for image, (pair, sums) in enumerate(kept):
-                copy_tokens(queries[image].detach(), pair[0, layer])
-                copy_tokens(keys[image].detach(), pair[1, layer])
+                kept.extend(_room((depth, *keys.shape[1:]), like) for _ in keys)
+            for image, (kept_queries, kept_keys, sums) in enumerate(kept):
+                copy_tokens(queries[image].detach(), kept_queries[layer])
+                copy_tokens(keys[image].detach(), kept_keys[layer])
                 # Those of rounded queries and keys would be others; the last layer's may not be complete.
-                if log_sums is not None and log_sums.shape[-1] == keys.shape[2] and keys.dtype == pair.dtype:
+                if log_sums is not None and log_sums.shape[-1] == keys.shape[2] and keys.dtype == kept_keys.dtype:
                     sums[layer] = log_sums[image]
                     known[image][layer] = sums[layer]
 
         logits, layout = self._run(pixels, record)
         traces = [
-            AttentionTrace(pair[0], pair[1], self.scale, layout, known_log_sums=known[image], keep_bytes=keep_bytes)
-            for image, (pair, _) in enumerate(kept)
+            AttentionTrace(queries, keys, self.scale, layout, known_log_sums=sums, keep_bytes=keep_bytes)
+            for (queries, keys, _), sums in zip(kept, known, strict=True)
         ]
         return Encoding(logits, tuple(traces))
 
@@ -276,6 +275,16 @@ def linear_from_convolution(kernel: torch.Tensor) -> torch.Tensor:
     ``"width channel patch_height patch_width"`` to ``"width (channel patch_height patch_width)"``.
     """
     return rearrange(kernel, "width channel height column -> width (channel height column)")
+
+
+def _room(shape: tuple[int, int, int, int], like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """For queries and keys of a shape ``"layer head token dim"``, and logarithms of sums ``"layer head token"``.
+
+    One dimension of all keys lies side by side: so the product of a few queries with all keys is fastest.
+    """
+    *rows, tokens, dim = shape
+    keys = empty((*rows, dim, tokens), like).transpose(-1, -2)
+    return empty(shape, like), keys, empty((*rows, tokens), precise(like))
 
 
 def _either(wanted: bool, make: Callable[[], nn.Module]) -> Any:

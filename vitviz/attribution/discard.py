@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -13,9 +14,11 @@ from vitviz.memory import empty
 from vitviz.softmax import CHUNK_BYTES
 from vitviz.trace import AttentionTrace, Chunks
 
-# A matrix up to this size is held, with a copy for the selection; a larger one is computed three times instead.
+# A matrix up to this size is held; a larger one is computed three times instead.
 HELD_BYTES = 256 * 2**20
-_DIGIT = 16
+# Of a matrix up to this size a copy is put in order; of a larger one only the entries near the limit.
+COPIED_ENTRIES = 2**21
+SAMPLE_STEP = 193
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ def kept_in_chunks(
     if not count:
         return trace.fused_in_chunks(layer, fusion)
     if entries * trace.dtype.itemsize > HELD_BYTES:
-        cut = cut_of_chunks(lambda: trace.fused_in_chunks(layer, fusion), count, trace.dtype)
+        cut = cut_of_chunks(lambda: trace.fused_in_chunks(layer, fusion), count)
         return cut.apply(trace.fused_in_chunks(layer, fusion), as_vit_explain)
     matrix = trace.fused(layer, fusion)
     cut = cut_of_matrix(matrix, count)
@@ -99,32 +102,71 @@ def cut_of_matrix(matrix: torch.Tensor, count: int) -> Cut:
         value = float(matrix.flatten().kthvalue(count).values)
         below, upto = int((matrix < value).sum()), int((matrix <= value).sum())
         return Cut(value, None if upto == count else count - below)
+    if matrix.numel() > COPIED_ENTRIES:
+        return cut_of_chunks(lambda: in_chunks(matrix), count)
     # NumPy's selection is vectorised: a fifth of the time of torch's own, a seventieth of that of its topk.
     ordered = empty((matrix.numel(),), matrix).copy_(matrix.flatten()).numpy()
-    ordered.partition(count - 1)
-    value = ordered[count - 1]
-    if not (ordered[count:] == value).any():
-        return Cut(float(value))
-    return Cut(float(value), int(np.count_nonzero(ordered[:count] == value)))
+    return _cut_of_array(ordered, count)
 
 
-def cut_of_chunks(chunks: Callable[[], Chunks], count: int, dtype: torch.dtype) -> Cut:
-    """The same of a matrix that is computed in chunks as often as asked: once for every two bytes of a number.
+def cut_of_chunks(chunks: Callable[[], Chunks], count: int) -> Cut:
+    """The same of a matrix that comes in chunks ``"query key"``, as often as asked: as a rule twice.
 
-    Numbers that are not negative are ordered as their bits are. Each pass counts how often the next 16 bits occur.
+    A sample tells two entries between which the limit lies, very likely; so only what lies between them is gathered.
+    Where the count shows that it does not, the same is done on the side where it does.
     """
-    integer = {torch.float32: torch.int32, torch.float64: torch.int64}[dtype]
-    width, prefix, rank = 8 * dtype.itemsize, 0, count
-    for shift in range(width - _DIGIT, -1, -_DIGIT):
-        histogram = torch.zeros(2**_DIGIT, dtype=torch.int64)
-        for _, chunk in chunks():
-            bits = chunk.flatten().view(integer)
-            if shift + _DIGIT < width:
-                bits = bits[bits >> (shift + _DIGIT) == prefix]
-            histogram += torch.bincount((bits >> shift) & (2**_DIGIT - 1), minlength=2**_DIGIT).cpu()
-        upto = histogram.cumsum(0)
-        digit = int(torch.searchsorted(upto, rank))
-        rank -= int(upto[digit] - histogram[digit])
-        prefix = prefix << _DIGIT | digit
-    value = float(torch.tensor(prefix, dtype=integer).view(dtype))
-    return Cut(value, None if rank == int(histogram[digit]) else rank)
+    low, high = _bracket(chunks(), count)
+    while True:
+        below, upto, between = _split(chunks(), low, high)
+        if count <= below:
+            low, high = -np.inf, low
+        elif count <= upto:
+            return Cut(float(low), None if count == upto else count - below)
+        elif count <= upto + len(between):
+            return _cut_of_array(between, count - upto)
+        else:
+            low, high = high, np.inf
+
+
+def _cut_of_array(entries: np.ndarray, count: int) -> Cut:
+    """The cut that discards the ``count`` lowest of some entries, which are put in another order."""
+    entries.partition(count - 1)
+    value = entries[count - 1]
+    if not (entries[count:] == value).any():
+        return Cut(float(value))
+    return Cut(float(value), int(np.count_nonzero(entries[:count] == value)))
+
+
+def _bracket(chunks: Chunks, count: int) -> tuple[float, float]:
+    """Two entries of a sample between which the ``count``-th lowest of all lies, in all but one case of millions."""
+    parts: list[np.ndarray] = []
+    total = skipped = 0
+    for _, chunk in chunks:
+        # A step that divides the length of the rows would always meet the same few columns.
+        step = SAMPLE_STEP + 2 * (chunk.shape[1] % SAMPLE_STEP == 0)
+        entries = chunk.flatten().cpu().numpy()
+        parts.append(entries[skipped::step].copy())
+        total += len(entries)
+        skipped = (skipped - len(entries)) % step
+    sample = np.concatenate(parts)
+    share = count / total
+    # Six standard deviations of where it would be in a random sample.
+    spread = 6 * math.sqrt(len(sample) * share * (1 - share)) + 1
+    first, last = (int(len(sample) * share + side * spread) for side in (-1, 1))
+    first, last = max(first, 0), min(last, len(sample) - 1)
+    sample.partition((first, last))
+    return sample[first], sample[last]
+
+
+def _split(chunks: Chunks, low: float, high: float) -> tuple[int, int, np.ndarray]:
+    """How many entries are below ``low``, how many up to it, and those between it and ``high``, without either."""
+    below = upto = 0
+    parts: list[np.ndarray] = []
+    for _, chunk in chunks:
+        entries = chunk.flatten().cpu().numpy()
+        outside = entries <= low
+        below += int(np.count_nonzero(entries < low))
+        upto += int(np.count_nonzero(outside))
+        outside |= entries >= high
+        parts.append(entries[~outside])
+    return below, upto, np.concatenate(parts)
