@@ -18,7 +18,8 @@ from vitviz.trace import AttentionTrace, Chunks
 HELD_BYTES = 256 * 2**20
 # Of a matrix up to this size a copy is put in order; of a larger one only the entries near the limit.
 COPIED_ENTRIES = 2**21
-SAMPLE_STEP = 193
+# Primes: a step that shares a factor with the length of the rows would always meet the same columns.
+SAMPLE_STEPS = (193, 191)
 
 
 @dataclass(frozen=True)
@@ -117,15 +118,16 @@ def cut_of_chunks(chunks: Callable[[], Chunks], count: int) -> Cut:
     """
     low, high = _bracket(chunks(), count)
     while True:
-        below, upto, between = _split(chunks(), low, high)
-        if count <= below:
-            low, high = -np.inf, low
-        elif count <= upto:
-            return Cut(float(low), None if count == upto else count - below)
-        elif count <= upto + len(between):
+        upto, between = _split(chunks(), low, high)
+        if upto < count <= upto + len(between):
             return _cut_of_array(between, count - upto)
-        else:
+        if count > upto:
             low, high = high, np.inf
+            continue
+        below = sum(int(np.count_nonzero(_entries(chunk) < low)) for _, chunk in chunks())
+        if count > below:
+            return Cut(float(low), None if count == upto else count - below)
+        low, high = -np.inf, low
 
 
 def _cut_of_array(entries: np.ndarray, count: int) -> Cut:
@@ -137,36 +139,38 @@ def _cut_of_array(entries: np.ndarray, count: int) -> Cut:
     return Cut(float(value), int(np.count_nonzero(entries[:count] == value)))
 
 
+def _entries(chunk: torch.Tensor) -> np.ndarray:
+    return chunk.flatten().cpu().numpy()
+
+
 def _bracket(chunks: Chunks, count: int) -> tuple[float, float]:
-    """Two entries of a sample between which the ``count``-th lowest of all lies, in all but one case of millions."""
+    """Two entries of a sample between which the ``count``-th lowest of all lies, as a rule."""
     parts: list[np.ndarray] = []
     total = skipped = 0
     for _, chunk in chunks:
-        # A step that divides the length of the rows would always meet the same few columns.
-        step = SAMPLE_STEP + 2 * (chunk.shape[1] % SAMPLE_STEP == 0)
-        entries = chunk.flatten().cpu().numpy()
+        step = SAMPLE_STEPS[chunk.shape[1] % SAMPLE_STEPS[0] == 0]
+        entries = _entries(chunk)
         parts.append(entries[skipped::step].copy())
         total += len(entries)
         skipped = (skipped - len(entries)) % step
     sample = np.concatenate(parts)
     share = count / total
-    # Six standard deviations of where it would be in a random sample.
-    spread = 6 * math.sqrt(len(sample) * share * (1 - share)) + 1
+    # Five standard deviations of where it would be in a random sample: it is outside once in a million times.
+    spread = 5 * math.sqrt(len(sample) * share * (1 - share)) + 1
     first, last = (int(len(sample) * share + side * spread) for side in (-1, 1))
     first, last = max(first, 0), min(last, len(sample) - 1)
     sample.partition((first, last))
     return sample[first], sample[last]
 
 
-def _split(chunks: Chunks, low: float, high: float) -> tuple[int, int, np.ndarray]:
-    """How many entries are below ``low``, how many up to it, and those between it and ``high``, without either."""
-    below = upto = 0
+def _split(chunks: Chunks, low: float, high: float) -> tuple[int, np.ndarray]:
+    """How many entries are at most ``low``, and those between it and ``high``, without either."""
+    upto = 0
     parts: list[np.ndarray] = []
     for _, chunk in chunks:
-        entries = chunk.flatten().cpu().numpy()
+        entries = _entries(chunk)
         outside = entries <= low
-        below += int(np.count_nonzero(entries < low))
         upto += int(np.count_nonzero(outside))
         outside |= entries >= high
         parts.append(entries[~outside])
-    return below, upto, np.concatenate(parts)
+    return upto, np.concatenate(parts)
