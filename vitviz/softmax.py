@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 import torch.nn.functional as F
-from einops import reduce
 
 from vitviz.errors import MethodError, choices
 from vitviz.memory import beginning, empty
 
-HEAD_FUSIONS = ("mean", "max", "min")
+HEAD_FUSIONS: dict[str, Callable[..., torch.Tensor]] = {"mean": torch.mean, "max": torch.amax, "min": torch.amin}
 # On a processor two buffers of this size and the keys of a layer stay in the second-level cache of two cores.
 CHUNK_BYTES = 4 * 2**20
 DEVICE_CHUNK_BYTES = 128 * 2**20
@@ -127,4 +126,4 @@ def fuse_heads(weights: torch.Tensor, fusion: str) -> torch.Tensor:
     """
     if fusion not in HEAD_FUSIONS:
         raise MethodError(f"head fusion {fusion!r}: expected {choices(HEAD_FUSIONS)}")
-    return reduce(weights, "head ... -> ...", fusion)
+    return HEAD_FUSIONS[fusion](weights, 0)

@@ -127,7 +127,8 @@ class AttentionTrace:
         if tokens.stop - tokens.start > 1:
             return torch.stack([self.row(layer, query) for layer in range(self.layers)])
         queries = precise(self.queries[:, :, tokens.start]) * self.scale
-        scores = einsum(queries, precise(self.keys), "layer head dim, layer head key dim -> layer head key")
+        # What einsum would do too, without the time to find out, which is a tenth of the whole.
+        scores = (queries.unsqueeze(-2) @ precise(self.keys).mT).squeeze(-2)
         return (scores if self.bias is None else scores + self.bias[:, :, tokens.start]).softmax(-1)
 
     def column(self, layer: int, key: Query) -> torch.Tensor:
