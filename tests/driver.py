@@ -98,8 +98,9 @@ def upload(page: Page, path: Path) -> None:
 
 def click_at(picture: Locator, across: float, down: float) -> None:
     """Click at a fraction of a picture's width and height, which may be narrower than its element."""
+    # A picture that is replaced while it is decoded is decoded anew.
     width, height, natural_width, natural_height = picture.evaluate(
-        "async image => { await image.decode();"
+        "async image => { while (!await image.decode().then(() => true, () => false));"
         " return [image.clientWidth, image.clientHeight, image.naturalWidth, image.naturalHeight] }"
     )
     scale = min(width / natural_width, height / natural_height)
@@ -134,9 +135,9 @@ def expect_picture(page: Page, heatmap: Heatmap, style: Style, mark: tuple[int, 
     expected = np.asarray(heatmap.resized(900).overlay(style, mark), dtype=np.float32)
     last = time.monotonic() + 30
     # The page fetches a new picture a little after it has shown the new caption.
-    while not _alike(shown(page), expected) and time.monotonic() < last:
+    while not _alike(shown(page), expected):
+        assert time.monotonic() < last, "the page shows another picture"
         page.wait_for_timeout(100)
-    assert _alike(shown(page), expected)
 
 
 def _alike(found: np.ndarray, expected: np.ndarray) -> bool:

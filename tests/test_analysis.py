@@ -27,7 +27,9 @@ from vitviz import (
     cost,
 )
 from vitviz.attribution import attention, attention_sheet, rollout
+from vitviz.attribution import subject as subject_module
 from vitviz.costs import cost_of
+from vitviz.faithfulness import faithfulness
 from vitviz.images import open_image
 from vitviz.layout import Query
 
@@ -224,6 +226,72 @@ def test_an_unknown_method_is_refused_with_the_legal_ones(make_model: MakeModel)
     assert all(repr(name) in str(caught.value) for name in METHODS)
 
 
+CLASS_SPECIFIC = [method.name for method in METHODS.values() if method.class_specific]
+every_class_specific = pytest.mark.parametrize("method", CLASS_SPECIFIC)
+
+
+@every_class_specific
+def test_a_class_specific_map_is_about_the_most_probable_class_where_none_is_named(
+    make_model: MakeModel, method: str
+) -> None:
+    analysis = analyze(photo(), make_model())
+    best = int(analysis.logits.argmax())
+    found = analysis.map(method)
+    assert f"class {best}" in found.description
+    for target in (best, f"class {best}"):
+        assert torch.equal(analysis.map(method, target=target).values, found.values)
+    other = analysis.map(method, target=(best + 1) % 5)
+    assert (other.values - found.values).abs().max() > 1e-5
+    with pytest.raises(MethodError, match="target 5: this model has classes 0 to 4"):
+        analysis.map(method, target=5)
+
+
+def test_maps_are_held_against_chance_and_heads_switched_off(make_model: MakeModel) -> None:
+    model = make_model()
+    analysis = analyze(photo(), model)
+    maps = {"rollout": analysis.rollout(), "relevance": analysis.map("relevance", target="class 2")}
+    found = analysis.faithfulness(maps, "class 2", metrics=("deletion",), seed=3)
+    values = {name: heatmap.values for name, heatmap in maps.items()}
+    expected = faithfulness(model.network, analysis.prepared.pixels, values, 2, ("deletion",), 3)
+    assert list(found) == ["deletion"]
+    for name, curve in expected["deletion"].items():
+        assert torch.equal(found["deletion"][name].scores, curve.scores)
+    effects = analysis.head_effects("class 2")
+    assert effects.probability == pytest.approx(float(analysis.logits.softmax(-1)[2]), abs=1e-5)
+    assert effects.without.shape == (3, 4)
+    for ask in (lambda analysis: analysis.faithfulness({}), lambda analysis: analysis.head_effects()):
+        with pytest.raises(MethodError, match="this model has no classifier"):
+            ask(analyze(photo(), make_model(classes=0)))
+
+
+@every_class_specific
+def test_a_model_without_a_classifier_has_no_class_specific_map(make_model: MakeModel, method: str) -> None:
+    with pytest.raises(MethodError, match=f"^{method}: this model has no classifier"):
+        analyze(photo(), make_model(classes=0)).map(method)
+
+
+def test_small_gradients_of_the_last_class_are_kept(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[str] = []
+    plain = subject_module.trace_gradients
+
+    def counted(network: Any, pixels: torch.Tensor, target: Any) -> Any:
+        runs.append(target.name)
+        return plain(network, pixels, target)
+
+    monkeypatch.setattr(subject_module, "trace_gradients", counted)
+    analysis = analyze(photo(), make_model())
+    for _ in range(2):
+        analysis.map("relevance", target=1, start_layer=1)
+        analysis.map("gradient_rollout", target=1)
+    analysis.map("relevance", target=2)
+    assert runs == ["class class 1", "class class 2"]
+    assert analysis.nbytes > analyze(photo(), make_model(), keep_bytes=0).nbytes
+    forgetful = analyze(photo(), make_model(), keep_bytes=0)
+    for _ in range(2):
+        forgetful.map("relevance", target=3)
+    assert runs[2:] == ["class class 3"] * 2
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_an_unknown_parameter_is_refused_with_the_legal_ones(make_model: MakeModel, method: str) -> None:
     analysis = analyze(photo(), make_model())
@@ -295,8 +363,8 @@ def test_an_analysis_counts_what_it_holds(make_model: MakeModel) -> None:
     trace = 4 * 3 * 4 * tokens * (8 + 8 + 1)
     held = trace + pixels * 4 + 3 * 30 * 20
     assert analyze(photo(), model, keep_bytes=0).nbytes == held
-    # Of three layers and as many fusions of the heads.
-    assert analyze(photo(), model).nbytes == held + 4 * 3 * 3 * tokens**2
+    # Of three layers as many fusions of the heads, and queries, keys, values and gradients of a class.
+    assert analyze(photo(), model).nbytes == held + 4 * 3 * 3 * tokens**2 + 4 * 3 * 4 * tokens * 4 * 8
 
 
 # Another resolution, precision and bound.

@@ -136,6 +136,40 @@ def test_rollout_follows_its_controls(page: Page, example: Analysis) -> None:
     expect(page.locator("#vv-notice")).not_to_be_visible()
 
 
+def test_a_click_on_a_prediction_shows_what_speaks_for_it(page: Page, example: Analysis) -> None:
+    second = example.predictions(2)[1].label
+    page.locator("#vv-predictions").get_by_role("button", name=second).click()
+    expect_map(page, example.map("relevance", target=second))
+    expect_picture(page, example.map("relevance", target=second), Style(grid=True))
+    # The map that is about a class stays when another is asked for.
+    page.get_by_label("LeGrad").check()
+    expect_map(page, example.map("legrad", target=second))
+    page.screenshot(path=ARTEFACTS / "legrad.png", full_page=True)
+    best = example.predictions(1)[0].label
+    page.locator("#vv-predictions").get_by_role("button", name=best).click()
+    expect_map(page, example.map("legrad", target=best))
+    page.get_by_label("Gradient rollout").check()
+    set_slider(page, "vv-gradient_rollout-start_layer", 4)
+    expect_map(page, example.map("gradient_rollout", target=best, start_layer=3))
+    page.locator("#vv-target input").click()
+    expect(page.get_by_role("option")).to_have_count(11)
+    page.get_by_role("option", name="ship").click()
+    page.get_by_label("Grad-CAM").check()
+    expect_map(page, example.map("grad_cam", target="ship"))
+    page.get_by_label("Token attention").check()
+    expect(page.locator("#vv-target")).not_to_be_visible()
+
+
+def test_mass_and_flow_follow_their_controls(page: Page, example: Analysis) -> None:
+    page.get_by_label("Attention mass").check()
+    set_slider(page, "vv-attention_mass-mass", 0.3)
+    expect_map(page, example.map("attention_mass", mass=0.3))
+    page.get_by_label("Attention flow").check()
+    set_slider(page, "vv-attention_flow-most_patches", 16)
+    expect_map(page, example.map("attention_flow", most_patches=16))
+    page.screenshot(path=ARTEFACTS / "flow.png", full_page=True)
+
+
 def test_an_emptied_control_is_told_and_loses_nothing(page: Page, example: Analysis) -> None:
     number = page.locator("#vv-attention-layer input[type=number]")
     number.fill("")

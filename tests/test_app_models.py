@@ -122,6 +122,11 @@ def test_a_named_model_is_downloaded_and_shown(page: Page, published: Path, serv
     expect_picture(page, analysis.attention(), Style(grid=True))
     expect(page.locator("#vv-aside")).to_contain_text("no classifier")
     expect(page.locator("#vv-predictions")).not_to_contain_text("%")
+    refused = page.locator("#vv-refused")
+    expect(refused).to_contain_text(
+        "Not here: Gradient rollout, Relevance (TransMM), LeGrad, Grad-CAM: this model has no"
+    )
+    expect(page.locator("#vv-method label")).to_have_count(4)
     assert menu(page) == f"{DINO.family} · {DINO.title} · ready"
     page.get_by_text("About this model", exact=True).click()
     card = page.locator("#vv-card")

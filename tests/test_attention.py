@@ -14,11 +14,21 @@ import pytest
 import torch
 
 from vitviz import METHODS, AttentionTrace, TokenLayout, TokenMap, VisionTransformer
-from vitviz.attribution import attention, attention_sheet, rollout
-from vitviz.attribution.methods import Choice, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
+from vitviz.attribution import Subject, attention, attention_sheet, rollout
+from vitviz.attribution.methods import (
+    Choice,
+    ClassTarget,
+    HeadNumber,
+    LayerNumber,
+    Method,
+    Number,
+    Parameter,
+    TokenQuery,
+)
 from vitviz.errors import ConfigError, MethodError, QueryError
 from vitviz.layout import Query
 from vitviz.softmax import HEAD_FUSIONS
+from vitviz.targets import class_target
 
 LAYOUTS = {
     "CLS": TokenLayout(("cls",), 3, 3),
@@ -222,16 +232,37 @@ def legal_values(parameter: Parameter, trace: AttentionTrace) -> list[Any]:
             return [*HEAD_FUSIONS, *range(-trace.heads, trace.heads)]
         case TokenQuery():
             return [None, *trace.layout.prefix, "patches", (0, 0)]
+        case ClassTarget():
+            return []
+
+
+def evidence_of(method: Method, layout: TokenLayout, make_network: Callable[..., VisionTransformer]) -> Any:
+    """What a method computes from, of a model whose tokens are laid out like this."""
+    if not method.class_specific:
+        return random_trace(layout)
+    cls, distillation = "cls" in layout.prefix, "distillation" in layout.prefix
+    network = make_network(
+        image_height=4 * layout.grid_height,
+        image_width=4 * layout.grid_width,
+        cls_token=cls,
+        distillation_token=distillation,
+        register_tokens=layout.prefix_count - cls - distillation,
+        pooling="cls" if cls else "mean",
+    )
+    subject = Subject(network, torch.randn(1, 3, 4 * layout.grid_height, 4 * layout.grid_width), class_target(1, 5))
+    return subject if method.evidence == "subject" else subject.gradients
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_record_lists_the_arguments_of_its_function_with_their_defaults(name: str) -> None:
     method = METHODS[name]
-    trace, *arguments = inspect.signature(method.compute).parameters.values()
-    assert trace.name == "trace"
-    said = {parameter.name: parameter.default for parameter in method.parameters}
-    assert said == {argument.name: argument.default for argument in arguments}
-    assert len(said) == len(method.parameters)
+    evidence, *arguments = inspect.signature(method.compute).parameters.values()
+    assert evidence.name == method.evidence
+    said = {part.name: part.default for part in method.parameters if not isinstance(part, ClassTarget)}
+    # A callback is no parameter of the map.
+    asked = [argument for argument in arguments if argument.kind is not argument.KEYWORD_ONLY]
+    assert said == {argument.name: argument.default for argument in asked}
+    assert len(said) == len(method.parameters) - method.class_specific
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -259,21 +290,29 @@ def test_a_parameter_has_a_title_a_help_and_a_legal_default(method: str, paramet
             assert parameter.default in (0, -1), "every model has a first and a last layer"
         case HeadNumber():
             assert parameter.default in HEAD_FUSIONS
-        case TokenQuery():
+        case TokenQuery() | ClassTarget():
             assert parameter.default is None
 
 
 @every_parameter
 @every_layout
 def test_every_value_that_a_record_says_is_legal_gives_a_map(
-    method: str, parameter: Parameter, layout: TokenLayout
+    make_network: Callable[..., VisionTransformer], method: str, parameter: Parameter, layout: TokenLayout
 ) -> None:
-    trace = random_trace(layout)
-    for value in legal_values(parameter, trace):
+    evidence = evidence_of(METHODS[method], layout, make_network)
+    for value in legal_values(parameter, random_trace(layout)):
         if value == "vit-explain" and "cls" not in layout.prefix:
             continue
-        token_map = METHODS[method].compute(trace, **{parameter.name: value})
+        token_map = METHODS[method].compute(evidence, **{parameter.name: value})
         assert token_map.values.shape == (layout.grid_height, layout.grid_width)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_that_a_model_cannot_serve_says_why(make_network: Callable[..., VisionTransformer], name: str) -> None:
+    method = METHODS[name]
+    assert method.refusal(make_network().config) is None
+    refusal = method.refusal(make_network(classes=0).config)
+    assert (refusal is not None and "no classifier" in refusal) == method.class_specific
 
 
 def test_attribution_is_imported_without_gradio_and_matplotlib() -> None:

@@ -23,7 +23,7 @@ from torch import nn
 
 from tests.hub_server import HubServer
 from vitviz import METHODS, Model, Style, TokenMap, analyze, load, save_checkpoint
-from vitviz.attribution.methods import Choice, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
+from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
 from vitviz.cli import _parser, main
 from vitviz.precision import PRECISIONS
 from vitviz.training import loop
@@ -124,7 +124,7 @@ def test_the_fit_reaches_the_model(photo: Path, checkpoint: Path, fit: str) -> N
 def test_the_resolution_reaches_the_model(photo: Path, checkpoint: Path, method: str) -> None:
     output = photo.with_name("map.png")
     options = ["--checkpoint", str(checkpoint), "-o", str(output), "--resolution", "32"]
-    assert main([method, str(photo), *options]) == 0
+    assert main([command_of(method), str(photo), *options]) == 0
     larger = analyze(photo, load(checkpoint), resolution=32).map(method)
     assert larger.values.shape == (8, 12)
     assert same_pixels(output, larger.overlay())
@@ -167,9 +167,13 @@ def test_the_bundled_checkpoint_is_the_default_and_the_output_lies_beside_the_im
     photo: Path, bundled: Model, method: str
 ) -> None:
     before = photo.read_bytes()
-    assert main([method, str(photo)]) == 0
+    assert main([command_of(method), str(photo)]) == 0
     assert same_pixels(photo.with_name(f"my photo.{method}.png"), analyze(photo, bundled).map(method).overlay())
     assert photo.read_bytes() == before
+
+
+def command_of(method: str) -> str:
+    return method.replace("_", "-")
 
 
 def other_value(parameter: Parameter) -> tuple[str, object]:
@@ -180,6 +184,7 @@ def other_value(parameter: Parameter) -> tuple[str, object]:
             return str(value), value
         case Number():
             middle = (parameter.minimum + parameter.maximum) / 2 + parameter.step
+            middle = int(middle) if parameter.whole else middle
             return str(middle), middle
         case LayerNumber():
             return "1", 1
@@ -189,7 +194,31 @@ def other_value(parameter: Parameter) -> tuple[str, object]:
             return "3,2", (3, 2)
 
 
-EVERY_PARAMETER = [(method.name, parameter) for method in METHODS.values() for parameter in method.parameters]
+CLASS_SPECIFIC = [method.name for method in METHODS.values() if method.class_specific]
+
+
+@pytest.mark.parametrize("method", CLASS_SPECIFIC)
+@pytest.mark.parametrize("target", ["Dog", "5"])
+def test_a_map_about_a_class_takes_a_label_or_a_number(
+    photo: Path, bundled: Model, capsys: Capture, method: str, target: str
+) -> None:
+    output = photo.with_name("map.png")
+    assert main([command_of(method), str(photo), "-o", str(output), "--target", target]) == 0
+    assert "class dog" in capsys.readouterr().out
+    assert same_pixels(output, analyze(photo, bundled).map(method, target=bundled.labels.index("dog")).overlay())
+
+
+def test_a_class_that_the_model_does_not_know_is_told_in_one_line(photo: Path, capsys: Capture) -> None:
+    assert main(["legrad", str(photo), "--target", "unicorn"]) == 2
+    assert capsys.readouterr().err.startswith("vitviz: target 'unicorn': this model has no such class")
+
+
+EVERY_PARAMETER = [
+    (method.name, parameter)
+    for method in METHODS.values()
+    for parameter in method.parameters
+    if not isinstance(parameter, ClassTarget)
+]
 
 
 @pytest.mark.parametrize(("method", "parameter"), EVERY_PARAMETER, ids=lambda part: getattr(part, "name", part))
@@ -205,10 +234,10 @@ def test_every_parameter_has_an_option_that_reaches_the_function(
     monkeypatch.setitem(METHODS, method, replace(METHODS[method], compute=compute))
     typed, arrives = other_value(parameter)
     flag = "--" + parameter.name.replace("_", "-")
-    command = [method, str(photo), "--checkpoint", str(checkpoint), "-o", str(photo.with_name("map.png"))]
+    command = [command_of(method), str(photo), "--checkpoint", str(checkpoint), "-o", str(photo.with_name("map.png"))]
     assert main(command) == 0
     assert main([*command, flag, typed]) == 0
-    defaults = {part.name: part.default for part in METHODS[method].parameters}
+    defaults = {part.name: part.default for part in METHODS[method].parameters if not isinstance(part, ClassTarget)}
     assert calls == [defaults, {**defaults, parameter.name: arrives}]
     assert arrives != parameter.default
 
@@ -817,10 +846,19 @@ COMMANDS = list(parsers())
 
 
 def test_there_is_a_command_for_every_method() -> None:
-    assert set(COMMANDS) == {"", *METHODS, "models", "inspect", "app", "evaluate", "train"}
+    assert set(COMMANDS) == {
+        "",
+        *map(command_of, METHODS),
+        "models",
+        "inspect",
+        "app",
+        "evaluate",
+        "evaluate-methods",
+        "train",
+    }
 
 
-@pytest.mark.parametrize("command", [*METHODS, "inspect", "app", "evaluate"])
+@pytest.mark.parametrize("command", [*map(command_of, METHODS), "inspect", "app", "evaluate"])
 def test_every_command_that_opens_a_checkpoint_takes_any(command: str) -> None:
     actions = {action.dest: action for action in parsers()[command]._actions}
     assert {"checkpoint", "family", "facts"} <= actions.keys()

@@ -10,7 +10,8 @@ import torch
 
 from vitviz import AttentionTrace, TokenLayout, softmax
 from vitviz.attribution import discard
-from vitviz.attribution.discard import Cut, cut_of_chunks, cut_of_matrix, in_chunks, kept_in_chunks
+from vitviz.attribution.discard import Cut, Fused, cut_of_chunks, cut_of_matrix, in_chunks
+from vitviz.attribution.discard import kept_in_chunks as kept_of_fused
 from vitviz.softmax import HEAD_FUSIONS
 from vitviz.trace import Chunks
 
@@ -151,6 +152,13 @@ def test_a_matrix_is_cut_into_chunks_of_whole_rows(monkeypatch: pytest.MonkeyPat
 
 
 # Of a trace.
+
+
+def kept_in_chunks(
+    trace: AttentionTrace, layer: int, fusion: str, ratio: float, as_vit_explain: bool = False
+) -> Chunks:
+    return kept_of_fused(Fused.of(trace, layer, fusion), ratio, as_vit_explain, as_vit_explain)
+
 
 LAYOUT = TokenLayout(("cls", "register 1"), 3, 4)
 TOKENS = LAYOUT.token_count

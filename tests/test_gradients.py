@@ -16,6 +16,7 @@ from vitviz.attribution import relevance
 from vitviz.errors import ConfigError, ImageError, MethodError, QueryError
 from vitviz.gradients import GradientTrace, trace_gradients
 from vitviz.layout import Query
+from vitviz.targets import class_target
 
 Make = Callable[..., VisionTransformer]
 
@@ -160,7 +161,7 @@ def test_a_class_or_layer_that_is_not_there_is_refused(make_network: Make) -> No
     for start in (3, -4):
         with pytest.raises(MethodError, match=rf"^start_layer = {start}: this model has layers 0 to 2$"):
             trace_gradients(network, pixels, 0, start)
-    with pytest.raises(MethodError, match=r"^target 0: this model has no classifier$"):
+    with pytest.raises(MethodError, match=r"^target 0: this model has no classifier"):
         trace_gradients(make_network(classes=0), pixels.float(), 0)
     with pytest.raises(ImageError, match=r"^2 images: expected one"):
         trace_gradients(network, torch.cat([pixels, pixels]), 0)
@@ -170,7 +171,7 @@ def test_a_class_or_layer_that_is_not_there_is_refused(make_network: Make) -> No
 
 def test_parts_that_contradict_each_other_are_refused() -> None:
     layout, part = TokenLayout(("cls",), 1, 2), (torch.zeros(2, 3, 4),)
-    whole = GradientTrace(part, part, part, part, (None,), 1.0, layout, 0, 0, 0.0)
+    whole = GradientTrace(part, part, part, part, (None,), 1.0, layout, 0, class_target(0, 1), 0.0)
     with pytest.raises(ConfigError, match=r"gradient trace of \[1, 1, 2, 1, 1\] layers"):
         replace(whole, values=part * 2)
     with pytest.raises(ConfigError, match="expected one, 'head token dim' with 3 tokens"):

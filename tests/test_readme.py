@@ -8,6 +8,7 @@ from pathlib import Path
 from vitviz import METHODS
 
 ROOT = Path(__file__).parents[1]
+PICTURES = ("attention.png", "rollout.png", "relevance.png")
 README = (ROOT / "README.md").read_text()
 
 
@@ -41,8 +42,8 @@ def test_the_example_in_python_runs(tmp_path: Path) -> None:
     code = re.search(r"```python\n(.*?)```", README, re.DOTALL)
     assert code is not None
     runnable = code[1].replace('"assets/', f'"{ROOT}/assets/')
-    for name in ("attention.png", "rollout.png"):
+    for name in PICTURES:
         assert f'"{name}"' in runnable
         runnable = runnable.replace(f'"{name}"', f'"{tmp_path / name}"')
     exec(compile(runnable, "README.md", "exec"), {})
-    assert {path.name for path in tmp_path.iterdir()} == {"attention.png", "rollout.png"}
+    assert {path.name for path in tmp_path.iterdir()} == set(PICTURES)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import torch
 from PIL import Image
 
-from vitviz.attribution import METHODS, attention_sheet
+from vitviz.ablation import HeadEffects, head_effects
+from vitviz.attribution import METHODS, Method, Subject, attention_sheet
 from vitviz.costs import Cost, cost_of
 from vitviz.errors import ConfigError, LimitError, MethodError, choices
+from vitviz.faithfulness import Curve, faithfulness
 from vitviz.heatmaps import Heatmap
 from vitviz.images import ImageSource, open_image
 from vitviz.layout import Query
 from vitviz.precision import type_of
 from vitviz.preprocessing import FITS, PreparedImage, Preprocessing
+from vitviz.targets import class_index, class_target
 from vitviz.token_map import TokenMap
 from vitviz.trace import AttentionTrace
 from vitviz.weights import Model
@@ -49,12 +52,14 @@ class Analysis:
     prepared: PreparedImage
     logits: torch.Tensor
     trace: AttentionTrace
+    _subjects: dict[int, Subject] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the analysis holds, the model aside."""
+        """The most bytes that the analysis comes to hold, the model aside."""
         width, height = self.prepared.image.size
-        return self.trace.nbytes + self.prepared.pixels.nbytes + 3 * width * height
+        pixels = self.prepared.pixels.nbytes + 3 * width * height
+        return self.trace.nbytes + pixels + (self._gradient_bytes if self._keeps_gradients else 0)
 
     def predictions(self, count: int = 5) -> list[Prediction]:
         """The most probable classes, best first.
@@ -73,8 +78,11 @@ class Analysis:
     def map(self, method: str, **parameters: Any) -> Heatmap:
         """The map of any method in :data:`vitviz.METHODS`, by name, with its parameters.
 
+        A class-specific method takes as ``target`` a class by label or number, the most probable one where it is not
+        given, and runs the model again, forwards and back.
+
         Raises:
-            MethodError: there is no such method, or it has no such parameter.
+            MethodError: there is no such method, it has no such parameter, or the model cannot serve it.
             QueryError: the model has no such layer, head or token.
         """
         if method not in METHODS:
@@ -83,7 +91,12 @@ class Analysis:
         for name in parameters:
             if name not in legal:
                 raise MethodError(f"{method} has no parameter {name!r}: expected {choices(legal)}")
-        return self._heatmap(METHODS[method].compute(self.trace, **parameters))
+        record = METHODS[method]
+        refusal = record.refusal(self.model.network.config)
+        if refusal is not None:
+            raise MethodError(f"{method}: {refusal}")
+        evidence = self._evidence(record, parameters.pop("target", None) if record.class_specific else None)
+        return self._heatmap(record.compute(evidence, **parameters))
 
     def attention(
         self, layer: int = -1, head: int | str = "mean", query: Query | None = None, direction: str = "row"
@@ -100,6 +113,59 @@ class Analysis:
         return [
             [self._heatmap(token_map) for token_map in row] for row in attention_sheet(self.trace, query, direction)
         ]
+
+    def faithfulness(
+        self, maps: Mapping[str, Heatmap], target: int | str | None = None, **options: Any
+    ) -> dict[str, dict[str, Curve]]:
+        """How well maps say what a class's probability depends on, beside random orders of the patches.
+
+        Args:
+            maps: of this analysis, by any name.
+            target: a class by label or number, the most probable one where it is not given.
+            options: ``metrics``, ``seed`` and ``report`` of :func:`vitviz.faithfulness.faithfulness`.
+
+        Returns:
+            The curves by metric and map.
+
+        Raises:
+            MethodError: the model has no such class, or there is no such metric.
+        """
+        values = {name: heatmap.values for name, heatmap in maps.items()}
+        index = class_index(target, self.logits, self.model.labels)
+        return faithfulness(self.model.network, self.prepared.pixels, values, index, **options)
+
+    def head_effects(self, target: int | str | None = None, **options: Any) -> HeadEffects:
+        """What becomes of a class's probability without each head, as :func:`vitviz.ablation.head_effects`.
+
+        Raises:
+            MethodError: the model has no such class.
+        """
+        index = class_index(target, self.logits, self.model.labels)
+        return head_effects(self.model.network, self.prepared.pixels, index, **options)
+
+    @property
+    def _keeps_gradients(self) -> bool:
+        return bool(self.model.labels) and self._gradient_bytes <= self.trace.keep_bytes
+
+    @property
+    def _gradient_bytes(self) -> int:
+        """Of queries, keys, values and gradients of one class, in single precision."""
+        return 4 * self.trace.queries.numel() * torch.float32.itemsize
+
+    def _evidence(self, method: Method, wanted: int | str | None) -> Any:
+        """What a method computes from. Of the last class asked about, gradients are kept if they are small."""
+        if not method.class_specific:
+            return self.trace
+        labels, network = self.model.labels, self.model.network
+        index = class_index(wanted, self.logits, labels)
+        subject = self._subjects.get(index)
+        if subject is None:
+            target = class_target(index, network.config.classes, labels)
+            subject = Subject(network, self.prepared.pixels.to(network.device), target)
+            self._subjects.clear()
+            if self._keeps_gradients:
+                self._subjects[index] = subject
+        return subject if method.evidence == "subject" else subject.gradients
 
     def _heatmap(self, token_map: TokenMap) -> Heatmap:
         return Heatmap(token_map, self.prepared.image, self.prepared.geometry)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from typing import Any
 
 from vitviz.analysis import MAX_BYTES, analyze
 from vitviz.attribution import METHODS, Method
-from vitviz.attribution.methods import Choice, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
+from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
 from vitviz.errors import ConfigError, DataError, ImageError, VitvizError, listed, several
 from vitviz.heatmaps import COLORMAPS, Style
 from vitviz.layout import Query
@@ -70,6 +71,13 @@ def _parser() -> argparse.ArgumentParser:
     _add_checkpoint(evaluated)
     evaluated.set_defaults(run=_run_evaluate)
 
+    compared = commands.add_parser("evaluate-methods", help="measure how faithful every method's maps are, on a folder")
+    compared.add_argument("images", type=Path, help="folder with images, at any depth")
+    compared.add_argument("--count", type=int, default=200, help="how many of them, by chance (default: %(default)s)")
+    compared.add_argument("-o", "--output", type=Path, default=None, help="JSON file for the area of every image")
+    _add_checkpoint(compared)
+    compared.set_defaults(run=_run_evaluate_methods)
+
     trained = commands.add_parser("train", help="train a Vision Transformer on an image folder")
     trained.add_argument("images", type=Path, help="folder with train/CLASS/IMAGE and test/CLASS/IMAGE")
     trained.add_argument("output", type=Path, help="folder for checkpoint, logs and what a resume needs")
@@ -101,7 +109,7 @@ def _add_checkpoint(parser: argparse.ArgumentParser, argument: str = "--checkpoi
 
 def _add_method(commands: Any, method: Method) -> None:
     parser = commands.add_parser(
-        method.name, help=f"save the {method.title.lower()} of an image", epilog=method.reading
+        method.name.replace("_", "-"), help=f"save the {method.title.lower()} of an image", epilog=method.reading
     )
     parser.add_argument("image", help="path of the image")
     parser.add_argument("-o", "--output", type=Path, default=None, help="PNG to write (default: IMAGE.METHOD.png)")
@@ -139,7 +147,7 @@ def _argument(parameter: Parameter) -> dict[str, Any]:
             return {"choices": values, "help": f"{parameter.help} (default: {parameter.default or 'none'})"}
         case Number():
             bounds = f"{parameter.minimum:g} to {parameter.maximum:g}, default: {parameter.default:g}"
-            return {"type": float, "help": f"{parameter.help} ({bounds})"}
+            return {"type": int if parameter.whole else float, "help": f"{parameter.help} ({bounds})"}
         case LayerNumber():
             counted = f"from 0, or from the end as -1 (default: {parameter.default})"
             return {"type": int, "help": f"{parameter.help}; {counted}"}
@@ -149,10 +157,16 @@ def _argument(parameter: Parameter) -> dict[str, Any]:
         case TokenQuery():
             said = "cls, patches (their mean), 'register 1', ROW,COLUMN, or a token's number"
             return {"type": _query, "help": f"{parameter.help}: {said} (default: cls, or patches where there is none)"}
+        case ClassTarget():
+            return {"type": _target, "help": f"{parameter.help}: a label or a number (default: the most probable)"}
 
 
 def _head(text: str) -> int | str:
     return int(text) if text.removeprefix("-").isdecimal() else text
+
+
+def _target(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text
 
 
 def _query(text: str) -> Query:
@@ -298,6 +312,32 @@ def _run_evaluate(
     for label, part in accuracy.per_class.items():
         print(f"{label:>16}  {part:.1%}")
     print(f"top-1 accuracy {accuracy.top1:.2%} of {accuracy.images:,} images, cross-entropy {accuracy.loss:.3f}")
+
+
+def _run_evaluate_methods(
+    images: Path,
+    count: int,
+    output: Path | None,
+    checkpoint: str,
+    family: str | None,
+    facts: list[str],
+    device: str,
+    precision: str,
+) -> None:
+    from tqdm import tqdm
+
+    from vitviz.method_table import areas, find_images, methods_for, table
+
+    model = _load(checkpoint, family, facts, device, precision)
+    methods_for(model)
+    paths = find_images(images, count)
+    with tqdm(total=len(paths), unit="image") as bar:
+        found = areas(model, paths, report=lambda done: bar.update(1) and None)
+    if output is not None:
+        named = {metric: {name: part.tolist() for name, part in each.items()} for metric, each in found.items()}
+        said = {"checkpoint": model.name, "images": [str(path.relative_to(images)) for path in paths], "areas": named}
+        output.write_text(json.dumps(said, indent=1, ensure_ascii=False) + "\n")
+    print(table(found))
 
 
 def _run_train(images: Path, output: Path, **settings: Any) -> None:

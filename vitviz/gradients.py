@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import torch
 
-from vitviz.errors import ConfigError, ImageError, MethodError
+from vitviz.errors import ConfigError, ImageError, MethodError, QueryError
 from vitviz.layers import Attended
 from vitviz.layout import TokenLayout
 from vitviz.memory import beginning, empty
 from vitviz.precision import precise
 from vitviz.softmax import weights_in_chunks
+from vitviz.targets import Target, class_target
 from vitviz.vit import VisionTransformer
 
 
@@ -30,8 +31,8 @@ class GradientTrace:
         scale: what the scores are multiplied with before the softmax.
         layout: which token is what.
         start_layer: the lowest layer that is there.
-        target: index of the class.
-        score: its logit.
+        target: what was asked about.
+        score: what the network gave it.
 
     Raises:
         ConfigError: the layers differ in number or shape, or contradict the layout.
@@ -45,7 +46,7 @@ class GradientTrace:
     scale: float
     layout: TokenLayout
     start_layer: int
-    target: int
+    target: Target
     score: float
 
     def __post_init__(self) -> None:
@@ -62,6 +63,22 @@ class GradientTrace:
     def layers(self) -> range:
         """The numbers of the layers that are there."""
         return range(self.start_layer, self.start_layer + len(self.queries))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of queries, keys, values and gradients."""
+        return sum(tensor.nbytes for part in (self.queries, self.keys, self.values, self.gradients) for tensor in part)
+
+    def layers_from(self, start_layer: int) -> range:
+        """The layers that are there, from one on that is counted from 0, or from the end as ``-1``.
+
+        Raises:
+            QueryError: the model has no such layer.
+        """
+        depth = self.layers.stop
+        if not -depth <= start_layer < depth:
+            raise QueryError(f"start_layer = {start_layer}: this model has layers 0 to {depth - 1}")
+        return range(max(start_layer % depth, self.start_layer), depth)
 
     def in_chunks(self, layer: int, rows: slice = slice(None)) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor]]:
         """Attention weights and the score's gradient with respect to them, a few query tokens at a time.
@@ -83,9 +100,9 @@ class GradientTrace:
 
 
 def trace_gradients(
-    network: VisionTransformer, pixels: torch.Tensor, target: int, start_layer: int = 0
+    network: VisionTransformer, pixels: torch.Tensor, target: Target | int, start_layer: int = 0
 ) -> GradientTrace:
-    """Run a network on one image, forwards and from the score of a class back down to a layer's attention.
+    """Run a network on one image, forwards and from a score back down to a layer's attention.
 
     The backward pass is that of the fused kernel. What is below the start layer's attention is not differentiated, nor
     are the weights, if they are frozen as those of :func:`vitviz.load` are.
@@ -93,7 +110,7 @@ def trace_gradients(
     Args:
         network: in evaluation mode.
         pixels: ``"1 channel height width"``, normalised as the checkpoint was trained.
-        target: index of the class.
+        target: whose score; of a class, its index will do.
         start_layer: the lowest layer that is wanted, counted from 0, or from the end as ``-1``.
 
     Raises:
@@ -101,9 +118,8 @@ def trace_gradients(
         ImageError: as :meth:`VisionTransformer.forward`, or there are several images.
     """
     config = network.config
-    if not 0 <= target < config.classes:
-        legal = f"classes 0 to {config.classes - 1}" if config.classes else "no classifier"
-        raise MethodError(f"target {target}: this model has {legal}")
+    if isinstance(target, int):
+        target = class_target(target, config.classes)
     if not -config.depth <= start_layer < config.depth:
         raise MethodError(f"start_layer = {start_layer}: this model has layers 0 to {config.depth - 1}")
     if len(pixels) != 1:
@@ -127,7 +143,7 @@ def trace_gradients(
                     tokens = layer.absorb(tokens, mixed)
                 found.append(attended)
                 mixes.append(mixed)
-            score = network.classify(tokens, layout)[0, target]
+            score = target.score(network.classify(tokens, layout)[0])
             gradients = torch.autograd.grad(score, mixes)
     return GradientTrace(
         tuple(attended.queries[0].detach() for attended in found),

@@ -1,8 +1,29 @@
-"""Methods that turn a trace into a map. Pure functions; :data:`METHODS` lists them."""
+"""Methods that turn what a model did with an image into a map. Pure functions; :data:`METHODS` lists them."""
 
 from vitviz.attribution.attention import attention, attention_sheet
+from vitviz.attribution.flow import FlowProgress, attention_flow
+from vitviz.attribution.grad_cam import grad_cam
+from vitviz.attribution.gradient_rollout import gradient_rollout
+from vitviz.attribution.legrad import legrad
+from vitviz.attribution.mass import attention_mass
 from vitviz.attribution.methods import METHODS, Method
 from vitviz.attribution.relevance import relevance
 from vitviz.attribution.rollout import rollout, rollout_matrix
+from vitviz.attribution.subject import Subject
 
-__all__ = ["METHODS", "Method", "attention", "attention_sheet", "relevance", "rollout", "rollout_matrix"]
+__all__ = [
+    "METHODS",
+    "FlowProgress",
+    "Method",
+    "Subject",
+    "attention",
+    "attention_flow",
+    "attention_mass",
+    "attention_sheet",
+    "grad_cam",
+    "gradient_rollout",
+    "legrad",
+    "relevance",
+    "rollout",
+    "rollout_matrix",
+]

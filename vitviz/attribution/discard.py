@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -61,33 +62,49 @@ class Cut:
         return max(0, left - len(places))
 
 
-def kept_in_chunks(
-    trace: AttentionTrace, layer: int, fusion: str, ratio: float, as_vit_explain: bool = False
-) -> Chunks:
-    """The fused attention of a layer in chunks ``"query key"``, its lowest entries set to zero.
+class Fused(NamedTuple):
+    """A layer's fused matrix ``"query key"``, without negative entries, to be had whole or in chunks."""
+
+    tokens: int
+    dtype: torch.dtype
+    whole: Callable[[], torch.Tensor]
+    chunks: Callable[[], Chunks]
+
+    @classmethod
+    def of(cls, trace: AttentionTrace, layer: int, fusion: str) -> Fused:
+        """The fused attention weights of a layer."""
+        return cls(
+            trace.layout.token_count,
+            trace.dtype,
+            lambda: trace.fused(layer, fusion),
+            lambda: trace.fused_in_chunks(layer, fusion),
+        )
+
+
+def kept_in_chunks(fused: Fused, ratio: float, as_topk: bool = False, spare_first: bool = False) -> Chunks:
+    """A fused matrix in chunks ``"query key"``, its lowest entries set to zero.
 
     Args:
-        trace: of one image.
-        layer: counted from 0.
-        fusion: of the heads.
+        fused: of a layer.
         ratio: part of the entries that is discarded, rounded down to a whole number of them; of equal entries at the
             limit the first in reading order.
-        as_vit_explain: spare the first entry, CLS to CLS; and discard those of equal entries that torch's topk takes,
-            where the matrix is at most :data:`HELD_BYTES` large.
+        as_topk: discard those of equal entries that torch's topk takes, where the matrix is at most
+            :data:`HELD_BYTES` large.
+        spare_first: keep the first entry, CLS to CLS.
     """
-    entries = trace.layout.token_count**2
+    entries = fused.tokens**2
     count = int(entries * ratio)
     if not count:
-        return trace.fused_in_chunks(layer, fusion)
-    if entries * trace.dtype.itemsize > HELD_BYTES:
-        cut = cut_of_chunks(lambda: trace.fused_in_chunks(layer, fusion), count)
-        return cut.apply(trace.fused_in_chunks(layer, fusion), as_vit_explain)
-    matrix = trace.fused(layer, fusion)
+        return fused.chunks()
+    if entries * fused.dtype.itemsize > HELD_BYTES:
+        return cut_of_chunks(fused.chunks, count).apply(fused.chunks(), spare_first)
+    matrix = fused.whole()
     cut = cut_of_matrix(matrix, count)
-    if as_vit_explain and cut.ties is not None:
+    if as_topk and cut.ties is not None:
         lowest = matrix.flatten().topk(count, largest=False).indices
-        matrix, cut = matrix.flatten().index_fill(0, lowest[lowest != 0], 0).view_as(matrix), Cut(0.0)
-    return cut.apply(in_chunks(matrix), as_vit_explain)
+        lowest = lowest[lowest != 0] if spare_first else lowest
+        matrix, cut = matrix.flatten().index_fill(0, lowest, 0).view_as(matrix), Cut(0.0)
+    return cut.apply(in_chunks(matrix), spare_first)
 
 
 def in_chunks(matrix: torch.Tensor) -> Iterator[tuple[slice, torch.Tensor]]:

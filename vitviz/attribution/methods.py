@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from vitviz.attribution.attention import DIRECTIONS, attention
-from vitviz.attribution.rollout import REFERENCES, rollout
+from vitviz.attribution.flow import attention_flow
+from vitviz.attribution.following import REFERENCES
+from vitviz.attribution.grad_cam import grad_cam
+from vitviz.attribution.gradient_rollout import gradient_rollout
+from vitviz.attribution.legrad import legrad
+from vitviz.attribution.mass import attention_mass
+from vitviz.attribution.relevance import relevance
+from vitviz.attribution.rollout import rollout
+from vitviz.config import ViTConfig
 from vitviz.softmax import HEAD_FUSIONS
+from vitviz.targets import NO_CLASSIFIER
 from vitviz.token_map import TokenMap
 
 
@@ -32,7 +42,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Number:
-    """A parameter between two bounds, both included."""
+    """A parameter between two bounds, both included; ``whole`` where it is a whole number."""
 
     name: str
     title: str
@@ -41,6 +51,7 @@ class Number:
     step: float
     default: float
     help: str
+    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,7 +84,18 @@ class TokenQuery:
     default: None = None
 
 
-Parameter = Choice | Number | LayerNumber | HeadNumber | TokenQuery
+@dataclass(frozen=True)
+class ClassTarget:
+    """A parameter that is a class of the model, by label or number; None is the most probable one."""
+
+    name: str
+    title: str
+    help: str
+    default: None = None
+
+
+Parameter = Choice | Number | LayerNumber | HeadNumber | TokenQuery | ClassTarget
+Evidence = Literal["trace", "gradients", "subject"]
 
 
 @dataclass(frozen=True)
@@ -81,9 +103,11 @@ class Method:
     """One way to make a map.
 
     Args:
-        name: of the command and of the method of :class:`vitviz.Analysis`.
+        name: for :meth:`vitviz.Analysis.map`, and of the command, there with hyphens.
         title: what a menu calls it.
-        compute: a trace and the parameters to a map.
+        evidence: what it computes from: an :class:`vitviz.AttentionTrace`, a
+            :class:`vitviz.gradients.GradientTrace` or a :class:`vitviz.attribution.Subject`.
+        compute: the evidence and the parameters, the target aside, to a map.
         parameters: in the order in which controls stand.
         citation: where it comes from.
         reading: one line on what the map says, and what it does not.
@@ -91,14 +115,37 @@ class Method:
 
     name: str
     title: str
+    evidence: Evidence
     compute: Callable[..., TokenMap]
     parameters: tuple[Parameter, ...]
     citation: str
     reading: str
 
+    @property
+    def class_specific(self) -> bool:
+        """Whether its maps are about a class."""
+        return self.evidence != "trace"
+
+    def refusal(self, config: ViTConfig) -> str | None:
+        """Why it gives no map for a model of this configuration; None where it does."""
+        return NO_CLASSIFIER if self.class_specific and not config.classes else None
+
 
 _FUSIONS = tuple((fusion, fusion) for fusion in HEAD_FUSIONS)
 _QUERY = TokenQuery("query", "Token", "the token whose attention is shown")
+_TARGET = ClassTarget("target", "Class", "what the map is about")
+_LAYER = LayerNumber("layer", "Layer", -1, "encoder layer, 1 is nearest to the image")
+_HEAD = HeadNumber("head", "Head", "mean", "one head, or all heads fused")
+_START = LayerNumber("start_layer", "Start layer", 0, "lowest layer that is followed")
+_DISCARD = Number("discard_ratio", "Discard ratio", 0, 0.99, 0.01, 0, "part of the lowest weights that is set to zero")
+_RESIDUAL = Number("residual_weight", "Residual weight", 0, 1, 0.05, 0.5, "share of the residual connection")
+_REFERENCE = Choice(
+    "reference",
+    "Normalisation",
+    (("rows (the paper)", None), *((name, name) for name in REFERENCES)),
+    None,
+    "rows sum to 1, or the numbers of a widely copied implementation",
+)
 
 METHODS = {
     method.name: method
@@ -106,6 +153,7 @@ METHODS = {
         Method(
             "attention",
             "Token attention",
+            "trace",
             attention,
             (
                 Choice(
@@ -115,35 +163,93 @@ METHODS = {
                     "row",
                     "the token's own attention, or the attention it gets from every patch",
                 ),
-                LayerNumber("layer", "Layer", -1, "encoder layer, 1 is nearest to the image"),
-                HeadNumber("head", "Head", "mean", "one head, or all heads fused"),
+                _LAYER,
+                _HEAD,
                 _QUERY,
             ),
             "Vaswani et al. 2017, Attention Is All You Need",
             "Where one layer takes its information from; not what it does with it, and not what decides the class.",
         ),
         Method(
+            "attention_mass",
+            "Attention mass",
+            "trace",
+            attention_mass,
+            (
+                Number("mass", "Mass", 0.05, 1, 0.05, 0.6, "part of the token's attention that the patches hold"),
+                _LAYER,
+                _HEAD,
+                _QUERY,
+            ),
+            "Caron et al. 2021, Emerging Properties in Self-Supervised Vision Transformers",
+            "The fewest patches that hold this part of a token's attention; in or out, not how much.",
+        ),
+        Method(
             "rollout",
             "Attention rollout",
+            "trace",
             rollout,
             (
                 Choice("head_fusion", "Head fusion", _FUSIONS, "mean", "how the heads of a layer become one"),
-                Number(
-                    "discard_ratio", "Discard ratio", 0, 0.99, 0.01, 0, "part of the lowest weights that is set to zero"
-                ),
-                Number("residual_weight", "Residual weight", 0, 1, 0.05, 0.5, "share of the residual connection"),
-                LayerNumber("start_layer", "Start layer", 0, "lowest layer that is followed"),
-                Choice(
-                    "reference",
-                    "Normalisation",
-                    (("rows (the paper)", None), *((name, name) for name in REFERENCES)),
-                    None,
-                    "rows sum to 1, or the numbers of a widely copied implementation",
-                ),
+                _DISCARD,
+                _RESIDUAL,
+                _START,
+                _REFERENCE,
                 _QUERY,
             ),
             "Abnar & Zuidema 2020, Quantifying Attention Flow in Transformers",
             "Where information may have come from through all layers; not class-specific, and ignores the values.",
+        ),
+        Method(
+            "attention_flow",
+            "Attention flow",
+            "trace",
+            attention_flow,
+            (
+                Number("most_patches", "Cells", 1, 1024, 1, 64, "patches are pooled into so many at most", whole=True),
+                _START,
+                _QUERY,
+            ),
+            "Abnar & Zuidema 2020, Quantifying Attention Flow in Transformers",
+            "How much could reach a token through the narrowest layers; smoother than rollout, and not class-specific.",
+        ),
+        Method(
+            "gradient_rollout",
+            "Gradient rollout",
+            "gradients",
+            gradient_rollout,
+            (_TARGET, _DISCARD, _RESIDUAL, _START, _REFERENCE, _QUERY),
+            "Chefer, Gur & Wolf 2021, Transformer Interpretability Beyond Attention Visualization",
+            "Rollout along attention whose increase would raise the class's score; the residual share is a choice.",
+        ),
+        Method(
+            "relevance",
+            "Relevance (TransMM)",
+            "gradients",
+            relevance,
+            (_TARGET, _START, _QUERY),
+            "Chefer, Gur & Wolf 2021, Generic Attention-model Explainability for Interpreting Bi-Modal and "
+            "Encoder-Decoder Transformers",
+            "What speaks for the class, followed through all layers; what speaks against it is left out.",
+        ),
+        Method(
+            "legrad",
+            "LeGrad",
+            "subject",
+            legrad,
+            (_TARGET, _START),
+            "Bousselham et al. 2025, LeGrad: An Explainability Method for Vision Transformers via Feature Formation "
+            "Sensitivity",
+            "Where more attention in any layer would raise the class's score; how much there is does not count.",
+        ),
+        Method(
+            "grad_cam",
+            "Grad-CAM",
+            "subject",
+            grad_cam,
+            (_TARGET, _LAYER),
+            "Selvaraju et al. 2017, Grad-CAM: Visual Explanations from Deep Networks via Gradient-based Localization",
+            "Where features are strong that raise the class's score; by features, not by attention.",
         ),
     )
 }

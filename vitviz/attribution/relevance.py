@@ -14,34 +14,34 @@ from vitviz.precision import precise
 from vitviz.token_map import TokenMap
 
 
-def relevance(gradients: GradientTrace, query: Query | None = None) -> TokenMap:
+def relevance(gradients: GradientTrace, query: Query | None = None, start_layer: int = 0) -> TokenMap:
     """How much every patch matters for a class, by attention and its gradient.
 
     For every layer upwards, ``R ← R + mean_heads(relu(A ⊙ ∂y/∂A)) · R``, from the identity on; the map is the token's
     row of R. It is computed as a chain of row-vector products from the top layer down.
 
     Args:
-        gradients: of one image and class, as :func:`vitviz.gradients.trace_gradients` gives them; the lowest layer
-            that is followed is theirs.
+        gradients: of one image and target, as :func:`vitviz.gradients.trace_gradients` gives them.
         query: the token, as in :func:`vitviz.attribution.attention`.
+        start_layer: lowest layer that is followed, of those that are there, counted from 0, or from the end as ``-1``.
 
     Returns:
         Values from 0 up, without a bound.
 
     Raises:
-        QueryError: the model has no such token.
+        QueryError: the model has no such layer or token.
     """
-    layout = gradients.layout
+    layout, layers = gradients.layout, gradients.layers_from(start_layer)
     query = layout.reader if query is None else query
     present = layout.select(query)
     tokens = precise(gradients.values[0][:0]).new_zeros(1, layout.token_count)
     tokens[:, present] = 1 / (present.stop - present.start)
-    for layer in reversed(gradients.layers):
+    for layer in reversed(layers):
         passed = tokens.clone()
         for rows, weights, gradient in gradients.in_chunks(layer, present):
             matrix = gradient.relu_().mul_(weights).mean(0)
             passed.addmm_(tokens[:, rows], matrix)
         tokens, present = passed, slice(None)
-    layers = f"layers {gradients.start_layer + 1} to {gradients.layers.stop}"
-    what = f"Relevance for class {gradients.target + 1} as {layout.name(query)} sees it: {layers}"
+    followed = f"layers {layers.start + 1} to {layers.stop}"
+    what = f"Relevance for {gradients.target.name} as {layout.name(query)} sees it: {followed}"
     return TokenMap.of_tokens(tokens[0], layout, "relevance", what, (0.0, math.inf))

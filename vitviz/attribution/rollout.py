@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import torch
 
-from vitviz.attribution.discard import kept_in_chunks
-from vitviz.errors import MethodError, choices
-from vitviz.layout import Query, TokenLayout
+from vitviz.attribution.discard import Fused, kept_in_chunks
+from vitviz.attribution.following import VIT_EXPLAIN, Matrices, Rules, as_map, follow, starting
+from vitviz.layout import Query
+from vitviz.precision import precise
 from vitviz.token_map import TokenMap
 from vitviz.trace import AttentionTrace, Chunks
-
-VIT_EXPLAIN = "vit-explain"
-REFERENCES = (VIT_EXPLAIN,)
 
 
 def rollout(
@@ -51,25 +49,13 @@ def rollout(
         QueryError: the model has no such layer or token.
         MethodError: a parameter is out of range or unknown, or the reference has no such parameter.
     """
-    _check(trace.layout, discard_ratio, residual_weight, reference, trace.layer_index(start_layer))
+    rules = Rules(discard_ratio, residual_weight, trace.layer_index(start_layer), reference)
     query = trace.layout.reader if query is None else query
-    start = torch.zeros(1, trace.layout.token_count, dtype=trace.dtype, device=trace.keys.device)
-    chosen = trace.layout.select(query)
-    start[:, chosen] = 1 / (chosen.stop - chosen.start)
-    tokens = _follow(trace, start, chosen, head_fusion, discard_ratio, residual_weight, start_layer, reference)[0]
-    settings = [f"{head_fusion} of {trace.heads} heads", f"residual {residual_weight:g}"]
-    settings += [f"lowest {100 * discard_ratio:g}% discarded"] * (discard_ratio > 0)
-    settings += [f"layers {trace.layer_index(start_layer) + 1} to {trace.layers}"]
+    matrices, stochastic = _matrices(trace, head_fusion, rules), _is_stochastic(head_fusion, rules)
+    row, present = starting(trace.layout, query, precise(trace.keys[:0]))
+    tokens = follow(row, present, trace.layers, matrices, rules, stochastic)[0]
     what = f"Attention rollout for {trace.layout.name(query)}"
-    if reference is None:
-        quantity = "share of the rollout"
-    else:
-        what, quantity = f"{what}, as {reference} computes it", "share relative to the highest patch"
-        highest = trace.layout.grid(tokens).max()
-        if highest <= 0:
-            raise MethodError(f"{what}: no patch is left after discarding {100 * discard_ratio:g}% of every layer")
-        tokens = tokens / highest
-    return TokenMap.of_tokens(tokens, trace.layout, quantity, f"{what}: {', '.join(settings)}", (0.0, 1.0))
+    return as_map(tokens, trace.layout, trace.layers, rules, what, f"{head_fusion} of {trace.heads} heads")
 
 
 def rollout_matrix(
@@ -83,84 +69,23 @@ def rollout_matrix(
 
     Parameters and errors as in :func:`rollout`; memory grows with the square of the number of tokens.
     """
-    _check(trace.layout, discard_ratio, residual_weight, None, trace.layer_index(start_layer))
+    rules = Rules(discard_ratio, residual_weight, trace.layer_index(start_layer))
     start = torch.eye(trace.layout.token_count, dtype=trace.dtype, device=trace.keys.device)
-    return _follow(trace, start, slice(None), head_fusion, discard_ratio, residual_weight, start_layer, None)
+    matrices = _matrices(trace, head_fusion, rules)
+    return follow(start, slice(None), trace.layers, matrices, rules, _is_stochastic(head_fusion, rules))
 
 
-def _check(
-    layout: TokenLayout, discard_ratio: float, residual_weight: float, reference: str | None, start_layer: int
-) -> None:
-    if not 0 <= discard_ratio < 1:
-        raise MethodError(f"discard_ratio = {discard_ratio}: expected a number in [0, 1)")
-    if not 0 <= residual_weight <= 1:
-        raise MethodError(f"residual_weight = {residual_weight}: expected a number in [0, 1]")
-    if reference is None:
-        return
-    if reference not in REFERENCES:
-        raise MethodError(f"reference {reference!r}: expected {choices(REFERENCES)}, or None for the paper's rollout")
-    if residual_weight != 0.5 or start_layer != 0:
-        found = f"residual_weight = {residual_weight} and start_layer = {start_layer}"
-        raise MethodError(f"{found}: {reference} knows only 0.5 and 0")
-    if layout.reader != "cls":
-        raise MethodError(f"reference {reference!r}: this model has no CLS token, which {reference} takes for granted")
+def _matrices(trace: AttentionTrace, head_fusion: str, rules: Rules) -> Matrices:
+    def matrix(layer: int, present: slice) -> Chunks:
+        # Which entries are lowest takes all rows to know, and so do their sums.
+        if rules.discards or rules.reference is not None:
+            as_theirs = rules.reference == VIT_EXPLAIN
+            return kept_in_chunks(Fused.of(trace, layer, head_fusion), rules.discard_ratio, as_theirs, as_theirs)
+        return trace.fused_in_chunks(layer, head_fusion, present)
+
+    return matrix
 
 
-def _follow(
-    trace: AttentionTrace,
-    tokens: torch.Tensor,
-    present: slice,
-    head_fusion: str,
-    discard_ratio: float,
-    residual_weight: float,
-    start_layer: int,
-    reference: str | None,
-) -> torch.Tensor:
-    """``"start token"`` of the last layer's output to the same of the start layer's input.
-
-    ``present`` are the tokens of the last layer that are not zero. No more rows of its attention are computed, unless
-    the lowest entries of all have to be found or every row's sum is needed.
-    """
-    for layer in reversed(range(trace.layer_index(start_layer), trace.layers)):
-        if discard_ratio == 0 and reference is None:
-            chunks = trace.fused_in_chunks(layer, head_fusion, present)
-        else:
-            chunks = kept_in_chunks(trace, layer, head_fusion, discard_ratio, reference == VIT_EXPLAIN)
-        if discard_ratio == 0 and head_fusion == "mean":
-            tokens = _mixed_product(tokens, chunks, residual_weight)
-        else:
-            tokens = _normalised_product(tokens, chunks, residual_weight, reference)
-        present = slice(None)
-    return tokens
-
-
-def _mixed_product(tokens: torch.Tensor, chunks: Chunks, residual_weight: float) -> torch.Tensor:
-    """``"start query"`` times a matrix mixed with the identity, whose rows sum to 1 already; as those of a softmax."""
-    product = None
-    for rows, chunk in chunks:
-        if product is None:
-            product = torch.addmm(tokens, tokens[:, rows], chunk, beta=residual_weight, alpha=1 - residual_weight)
-        else:
-            product.addmm_(tokens[:, rows], chunk, alpha=1 - residual_weight)
-    assert product is not None
-    return product
-
-
-def _normalised_product(
-    tokens: torch.Tensor, chunks: Chunks, residual_weight: float, reference: str | None
-) -> torch.Tensor:
-    """``"start query"`` times the matrix mixed with the identity and divided by its row sums."""
-    share, sums = 1 - residual_weight, tokens.new_ones(tokens.shape[-1])
-    passed = torch.zeros_like(tokens)
-    for rows, chunk in chunks:
-        sums[rows] = share * chunk.sum(-1) + residual_weight
-        given = tokens[:, rows]
-        if reference is None:
-            given = given / (sums[rows] if residual_weight else sums[rows].where(sums[rows] > 0, 1.0))
-        passed.addmm_(given, chunk, alpha=share)
-    if reference is not None:
-        return (passed + residual_weight * tokens) / sums
-    if residual_weight:
-        return passed + tokens * (residual_weight / sums)
-    # A row whose every entry was discarded passes nothing on: its token stays where it is.
-    return passed + tokens * (sums == 0)
+def _is_stochastic(head_fusion: str, rules: Rules) -> bool:
+    """Whether rows sum to 1 already, as those of a softmax and of the mean of several do."""
+    return head_fusion == "mean" and not rules.discards

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gradio as gr
 
-from vitviz.attribution.methods import Choice, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
-from vitviz.config import ViTConfig
+from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
 from vitviz.layout import PATCHES, Query, TokenLayout
 from vitviz.softmax import HEAD_FUSIONS
+from vitviz.weights import Model
+
+MOST_PROBABLE = "most probable"
 
 
 def _of_the_model(control: Any, preprocess: Callable[[Any], Any], payload: Any) -> Any:
@@ -44,6 +46,15 @@ class HeadRadio(gr.Radio):
         return _of_the_model(self, super().preprocess, payload)
 
 
+class ClassMenu(gr.Dropdown):
+    """A class of the model."""
+
+    is_template = True
+
+    def preprocess(self, payload: Any) -> Any:
+        return _of_the_model(self, super().preprocess, payload)
+
+
 class TokenMenu(gr.Dropdown):
     """A token of the model."""
 
@@ -53,9 +64,9 @@ class TokenMenu(gr.Dropdown):
         return _of_the_model(self, super().preprocess, payload)
 
 
-def control(parameter: Parameter, config: ViTConfig) -> gr.components.Component:
-    """The control of one parameter, for a model of this configuration."""
-    shared = {"label": parameter.title, **_options(parameter, config)}
+def control(parameter: Parameter, model: Model) -> gr.components.Component:
+    """The control of one parameter, for a model."""
+    shared = {"label": parameter.title, **_options(parameter, model)}
     match parameter:
         case Choice():
             return gr.Radio(info=parameter.help, **shared)
@@ -67,15 +78,18 @@ def control(parameter: Parameter, config: ViTConfig) -> gr.components.Component:
             return LayerSlider(info=parameter.help, buttons=[], **shared)
         case TokenQuery():
             return TokenMenu(info="click a patch in the picture, or choose", **shared)
+        case ClassTarget():
+            return ClassMenu(info="click a prediction, or choose", **shared)
 
 
-def control_update(parameter: Parameter, config: ViTConfig) -> dict[str, Any]:
-    """What changes in the control of a parameter when a model of this configuration is chosen; it starts anew."""
-    return gr.update(**_options(parameter, config))
+def control_update(parameter: Parameter, model: Model) -> dict[str, Any]:
+    """What changes in the control of a parameter when a model is chosen; it starts anew."""
+    return gr.update(**_options(parameter, model))
 
 
-def _options(parameter: Parameter, config: ViTConfig) -> dict[str, Any]:
+def _options(parameter: Parameter, model: Model) -> dict[str, Any]:
     """What a control offers, and what it shows first."""
+    config = model.network.config
     match parameter:
         case Choice():
             shown = next(title for title, value in parameter.options if value == parameter.default)
@@ -96,6 +110,13 @@ def _options(parameter: Parameter, config: ViTConfig) -> dict[str, Any]:
         case TokenQuery():
             trained = config.layout(config.image_height, config.image_width)
             return {"choices": token_choices(trained), "value": token_value(trained.reader)}
+        case ClassTarget():
+            return {"choices": class_choices(model.labels), "value": MOST_PROBABLE}
+
+
+def starting_value(parameter: Parameter, model: Model) -> Any:
+    """What a control shows first, as the argument of the method."""
+    return value(parameter, _options(parameter, model)["value"])
 
 
 def value(parameter: Parameter, shown: Any) -> Any:
@@ -109,8 +130,21 @@ def value(parameter: Parameter, shown: Any) -> Any:
             return shown if shown in HEAD_FUSIONS else int(shown) - 1
         case TokenQuery():
             return token_query(shown)
+        case ClassTarget():
+            return None if shown == MOST_PROBABLE else int(shown)
         case Number():
-            return float(shown)
+            return int(shown) if parameter.whole else float(shown)
+
+
+def class_choices(labels: Sequence[str]) -> list[tuple[str, str]]:
+    """What the class menu offers: the most probable class, then every class by name."""
+    named = [(told_apart(labels, index), str(index)) for index in range(len(labels))]
+    return [("the most probable", MOST_PROBABLE), *named]
+
+
+def told_apart(labels: Sequence[str], index: int) -> str:
+    """A class's label; with its number where another class has the same."""
+    return f"{labels[index]} ({index})" if labels.count(labels[index]) > 1 else labels[index]
 
 
 def token_choices(layout: TokenLayout) -> list[tuple[str, str]]:

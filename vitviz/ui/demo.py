@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import gradio as gr
 
+from vitviz.attribution import METHODS
 from vitviz.errors import VitvizError
 from vitviz.layout import TokenLayout
+from vitviz.ui.controls import told_apart
 from vitviz.ui.models import OWN, START, ModelChoice, ModelPicker
-from vitviz.ui.panels import ControlPanel, default_settings, model_aside, model_card
+from vitviz.ui.panels import ControlPanel, Settings, default_settings, model_aside, model_card
 from vitviz.ui.photo import PhotoInput, Preview, Upload
+from vitviz.ui.picture import PictureOutput
 from vitviz.ui.workbench import Workbench
 from vitviz.weights import Model, Progress, load, resources
 
@@ -25,6 +29,8 @@ MAX_FILE = "2gb"
 PROGRESS = gr.Progress()
 TITLE = """# vitviz
 What a Vision Transformer attends to, on your own picture. **Click any patch** to see what it looks at."""
+# The map that a click on a prediction shows, where the one before is not about a class.
+ABOUT_A_CLASS = "relevance"
 EMPTY = "Drop a picture on the left, paste one, take one with the camera, or choose an example."
 
 
@@ -79,7 +85,8 @@ class Page:
 
         self.key = gr.State(key)
         self.seen = gr.State(Seen(START, str(first), settings.fit))
-        self.drawn = gr.State((key, settings))
+        # On the page and not in a State, so that it is what the page shows, in whatever order answers reach it.
+        self.drawn = gr.Textbox(_stamp(key, settings), visible="hidden", elem_id="vv-drawn")
         self.choice = gr.State(START)
         self.wanted = gr.State(START)
         self.sheet_layout = gr.State(sheet_layout)
@@ -114,7 +121,7 @@ class Page:
                     self.card = gr.Markdown(model_card(bench.start), elem_id="vv-card")
             with gr.Column(scale=5, min_width=320):
                 self.notice = gr.Markdown(visible=False, elem_id="vv-notice")
-                self.canvas = gr.Image(
+                self.canvas = PictureOutput(
                     shown.overlay,
                     label="Attention",
                     alt_text="The picture with the attention of the chosen token over it",
@@ -128,7 +135,7 @@ class Page:
             with gr.Column(scale=4, min_width=320):
                 self.panel = ControlPanel(bench.start)
                 with gr.Accordion("All layers × heads", open=True):
-                    self.sheet = gr.Image(
+                    self.sheet = PictureOutput(
                         cells,
                         label="Click a cell",
                         alt_text="Attention of the chosen token in every layer (rows) and head (columns)",
@@ -186,8 +193,16 @@ class Page:
         switched.then(self._tile, told, tiled, **quick, **private)
 
         moved = [part.change for part in panel.drawing]
-        gr.on(moved, self._draw, [self.drawn, *told], drawn, **quick, **private)
+        redrawn = gr.on(moved, self._draw, [self.drawn, *told], drawn, **quick, **private)
+        redrawn.then(self._settle, [self.drawn, *told], drawn[:-1], **quick, **private)
         gr.on([part.change for part in panel.tiling], self._tile, told, tiled, **quick, **private)
+        self.predictions.select(
+            self._choose_class,
+            [self.choice, panel.method],
+            [panel.method, panel.target, self.notice],
+            **quick,
+            **private,
+        )
         self.canvas.select(self._pick, told, [panel.token, self.notice], **quick, **private)
         self.sheet.select(
             self._choose_cell, [self.sheet_layout], [panel.method, panel.layer, panel.head], **quick, **private
@@ -244,7 +259,7 @@ class Page:
         predictions, hidden = self.bench.predictions(analysis), gr.update(visible=False)
         seen = Seen(wanted, str(upload.path), settings.fit)
         picture = shown.overlay, shown.caption, shown.legend, hidden
-        return *said, seen, tokens, predictions, key, (key, settings), *picture
+        return *said, seen, tokens, predictions, key, _stamp(key, settings), *picture
 
     def _analyze(self, seen: Seen, choice: ModelChoice, upload: Upload | None, *values: Any) -> tuple[Any, ...]:
         if upload is None:
@@ -263,23 +278,23 @@ class Page:
         preview = gr.skip() if upload.shown else Preview(analysis.prepared.image, upload)
         predictions, hidden = self.bench.predictions(analysis), gr.update(visible=False)
         picture = shown.overlay, shown.caption, shown.legend, hidden
-        return preview, wanted, menu, predictions, key, (key, settings), *picture
+        return preview, wanted, menu, predictions, key, _stamp(key, settings), *picture
 
-    def _draw(self, drawn: Any, key: str, choice: ModelChoice, upload: Upload | None, *values: Any) -> tuple[Any, ...]:
+    def _draw(self, drawn: str, key: str, choice: ModelChoice, upload: Upload | None, *values: Any) -> tuple[Any, ...]:
         if upload is None:
             return tuple(gr.skip() for _ in range(6))
         try:
             settings = self.panel.read(values)
-            if drawn == (key, settings):
+            if drawn == _stamp(key, settings):
                 return *(gr.skip() for _ in range(5)), gr.update(visible=False)
             key, analysis = self.bench.recall(key, choice, upload, settings.fit)
             shown = self.bench.picture(analysis, settings)
         except VitvizError as error:
             return key, *(gr.skip() for _ in range(4)), _notice(error)
-        return key, (key, settings), shown.overlay, shown.caption, shown.legend, gr.update(visible=False)
+        return key, _stamp(key, settings), shown.overlay, shown.caption, shown.legend, gr.update(visible=False)
 
     def _settle(self, *told: Any) -> tuple[Any, ...]:
-        """Draw what the controls say now, where they have moved while the model ran."""
+        """Draw what the controls say now, where they have moved since what the page shows was asked for."""
         return self._draw(*told)[:-1]
 
     def _tile(self, key: str, choice: ModelChoice, upload: Upload | None, *values: Any) -> tuple[Any, ...]:
@@ -307,11 +322,28 @@ class Page:
             return gr.skip(), _notice("The model did not see this part of the picture: it was cut off before.")
         return self.panel.token_value(patch), gr.update(visible=False)
 
+    def _choose_class(self, choice: ModelChoice, method: str, event: gr.SelectData) -> tuple[Any, ...]:
+        """Ask about the class whose bar was clicked, with a map that can be about one."""
+        try:
+            labels = self.bench.model(choice).labels
+        except VitvizError as error:
+            return gr.skip(), gr.skip(), _notice(error)
+        index = next((index for index in range(len(labels)) if told_apart(labels, index) == event.value), None)
+        if index is None:
+            return gr.skip(), gr.skip(), gr.skip()
+        shown = gr.skip() if METHODS[method].class_specific else ABOUT_A_CLASS
+        return shown, str(index), gr.update(visible=False)
+
     def _choose_cell(self, layout: Any, event: gr.SelectData) -> tuple[Any, ...]:
         cell = layout.cell_at(*event.index) if layout is not None else None
         if cell is None:
             return gr.skip(), gr.skip(), gr.skip()
         return "attention", cell[0] + 1, str(cell[1] + 1)
+
+
+def _stamp(key: str, settings: Settings) -> str:
+    """Tells one picture from another, and nothing about it."""
+    return sha256(repr((key, settings.drawn)).encode()).hexdigest()
 
 
 def _trained(model: Model) -> TokenLayout:

@@ -10,11 +10,11 @@ from typing import Any
 import gradio as gr
 
 from vitviz.attribution import METHODS
-from vitviz.attribution.methods import HeadNumber, LayerNumber, Parameter, TokenQuery
+from vitviz.attribution.methods import ClassTarget, HeadNumber, LayerNumber, Parameter, TokenQuery
 from vitviz.errors import QueryError
 from vitviz.heatmaps import COLORMAPS, Style
 from vitviz.layout import Query, TokenLayout
-from vitviz.ui.controls import control, control_update, token_choices, token_value, value
+from vitviz.ui.controls import control, control_update, starting_value, token_choices, token_value, value
 from vitviz.weights import Model, describe
 
 # Of more classes, the page names the first few.
@@ -44,11 +44,16 @@ class Settings:
     style: Style
     shared_scale: bool
 
+    @property
+    def drawn(self) -> tuple[Any, ...]:
+        """All that the picture depends on."""
+        return self.method, self.parameters[self.method], self.style
+
 
 def default_settings(model: Model) -> Settings:
     """The settings with which the page opens: those of the methods, the checkpoint and the style."""
     parameters = {
-        name: {parameter.name: parameter.default for parameter in method.parameters} for name, method in METHODS.items()
+        name: {part.name: starting_value(part, model) for part in method.parameters} for name, method in METHODS.items()
     }
     return Settings("attention", parameters, model.preprocessing.fit, Style(grid=True), False)
 
@@ -57,15 +62,13 @@ class ControlPanel:
     """The controls, made for the model of the start; :meth:`read` reads them in the order of ``components``."""
 
     def __init__(self, model: Model) -> None:
-        config = model.network.config
-        self.method = gr.Radio(
-            [(method.title, name) for name, method in METHODS.items()],
-            value="attention",
-            label="Map",
-            elem_id="vv-method",
-        )
-        self.token = control(_token_parameter(), config)
+        self.method = gr.Radio(method_choices(model), value="attention", label="Map", elem_id="vv-method")
+        self.refused = gr.Markdown(refusals(model), elem_classes="vv-aside", elem_id="vv-refused")
+        self.token = control(_shared(TokenQuery), model)
         self.token.elem_id = "vv-token"
+        with gr.Column(visible=False, elem_id="vv-about-class") as self.about_class:
+            self.target = control(_shared(ClassTarget), model)
+            self.target.elem_id = "vv-target"
         self.controls: dict[tuple[str, str], Any] = {}
         self.groups: dict[str, gr.Column] = {}
         for name, method in METHODS.items():
@@ -74,8 +77,10 @@ class ControlPanel:
                 for parameter in method.parameters:
                     if isinstance(parameter, TokenQuery):
                         self.controls[name, parameter.name] = self.token
+                    elif isinstance(parameter, ClassTarget):
+                        self.controls[name, parameter.name] = self.target
                     else:
-                        made = control(parameter, config)
+                        made = control(parameter, model)
                         made.elem_id = f"vv-{name}-{parameter.name}"
                         self.controls[name, parameter.name] = made
         with gr.Accordion("Look", open=False):
@@ -89,7 +94,7 @@ class ControlPanel:
         self.shared_scale = gr.Checkbox(
             False, label="One colour scale for all cells", elem_id="vv-shared-scale", render=False
         )
-        self.method.change(self._show_group, self.method, list(self.groups.values()), **_SILENT)
+        self.method.change(self._show_group, self.method, [*self.groups.values(), self.about_class], **_SILENT)
 
     @property
     def layer(self) -> Any:
@@ -104,9 +109,9 @@ class ControlPanel:
     @property
     def components(self) -> list[Any]:
         """Everything that :meth:`read` reads."""
-        parameters = [part for part in self.controls.values() if part is not self.token]
+        parameters = [part for part in self.controls.values() if part not in (self.token, self.target)]
         look = [self.colormap, self.opacity, self.smooth, self.grid, self.shared_scale]
-        return [self.fit, self.method, self.token, *parameters, *look]
+        return [self.fit, self.method, self.token, self.target, *parameters, *look]
 
     @property
     def drawing(self) -> list[Any]:
@@ -147,33 +152,37 @@ class ControlPanel:
     @property
     def of_the_model(self) -> list[Any]:
         """What offers other choices for another model, the token menu aside."""
-        return [self.fit, *(self.controls[key] for key in self._of_the_model())]
+        shared = [self.fit, self.method, self.refused, self.target]
+        return [*shared, *(self.controls[key] for key in self._of_the_model())]
 
     def for_model(self, model: Model, settings: Settings) -> tuple[list[dict[str, Any]], Settings]:
         """Updates of ``of_the_model`` for another model, and the settings as far as they mean the same there."""
         config = model.network.config
+        method = settings.method if METHODS[settings.method].refusal(config) is None else "attention"
         updates = [
             gr.update(value=model.preprocessing.fit),
-            *(control_update(parameter, config) for parameter in self._of_the_model().values()),
+            gr.update(choices=method_choices(model), value=method),
+            gr.update(value=refusals(model)),
+            control_update(_shared(ClassTarget), model),
+            *(control_update(parameter, model) for parameter in self._of_the_model().values()),
         ]
-        reader = config.layout(config.image_height, config.image_width).reader
-
-        def start(method: str, part: Parameter) -> Any:
-            if isinstance(part, TokenQuery):
-                return reader
-            return part.default if _is_of_the_model(part) else settings.parameters[method][part.name]
-
         parameters = {
-            name: {part.name: start(name, part) for part in method.parameters} for name, method in METHODS.items()
+            name: {
+                part.name: starting_value(part, model)
+                if _is_of_the_model(part)
+                else settings.parameters[name][part.name]
+                for part in each.parameters
+            }
+            for name, each in METHODS.items()
         }
-        return updates, replace(settings, parameters=parameters, fit=model.preprocessing.fit)
+        return updates, replace(settings, method=method, parameters=parameters, fit=model.preprocessing.fit)
 
     def _of_the_model(self) -> dict[tuple[str, str], Parameter]:
         return {
             (name, parameter.name): parameter
             for name, method in METHODS.items()
             for parameter in method.parameters
-            if _is_of_the_model(parameter) and not isinstance(parameter, TokenQuery)
+            if _is_of_the_model(parameter) and not isinstance(parameter, TokenQuery | ClassTarget)
         }
 
     def fit_of(self, values: Sequence[Any]) -> Any:
@@ -187,7 +196,10 @@ class ControlPanel:
             layout.select(query)
         except QueryError:
             query = layout.reader
-            parameters = {name: {**said, "query": query} for name, said in settings.parameters.items()}
+            parameters = {
+                name: {**said, "query": query} if "query" in said else said
+                for name, said in settings.parameters.items()
+            }
             settings = replace(settings, parameters=parameters)
         return gr.update(choices=token_choices(layout), value=token_value(query)), settings
 
@@ -196,7 +208,24 @@ class ControlPanel:
         return token_value(query)
 
     def _show_group(self, method: str) -> list[dict[str, Any]]:
-        return [gr.update(visible=name == method) for name in self.groups]
+        groups = [gr.update(visible=name == method) for name in self.groups]
+        return [*groups, gr.update(visible=METHODS[method].class_specific)]
+
+
+def method_choices(model: Model) -> list[tuple[str, str]]:
+    """What the menu of maps offers for a model."""
+    config = model.network.config
+    return [(method.title, name) for name, method in METHODS.items() if method.refusal(config) is None]
+
+
+def refusals(model: Model) -> str:
+    """Which maps a model cannot have, and why, in Markdown; empty where it can have all."""
+    titles: dict[str, list[str]] = {}
+    for method in METHODS.values():
+        refusal = method.refusal(model.network.config)
+        if refusal is not None:
+            titles.setdefault(refusal, []).append(method.title)
+    return "\n\n".join(f"Not here: {', '.join(names)}: {refusal}." for refusal, names in titles.items())
 
 
 _SILENT: dict[str, Any] = {"show_progress": "hidden", "queue": False, "api_visibility": "private"}
@@ -231,8 +260,9 @@ def _plain(text: str) -> str:
 
 
 def _is_of_the_model(parameter: Parameter) -> bool:
-    return isinstance(parameter, LayerNumber | HeadNumber | TokenQuery)
+    return isinstance(parameter, LayerNumber | HeadNumber | TokenQuery | ClassTarget)
 
 
-def _token_parameter() -> TokenQuery:
-    return next(part for part in METHODS["attention"].parameters if isinstance(part, TokenQuery))
+def _shared(kind: type[Parameter]) -> Parameter:
+    """The parameter that has one control for all methods."""
+    return next(part for method in METHODS.values() for part in method.parameters if isinstance(part, kind))

@@ -14,6 +14,7 @@ from vitviz.cache import AnalysisCache, ModelCache
 from vitviz.figures import SheetLayout, sheet
 from vitviz.heatmaps import Heatmap, Style, colour_table
 from vitviz.images import open_image
+from vitviz.ui.controls import told_apart
 from vitviz.ui.models import START, ModelChoice, open_choice
 from vitviz.ui.panels import Settings
 from vitviz.ui.photo import Upload
@@ -80,7 +81,7 @@ class Workbench:
         # ImageNet has two cranes: by name alone, one would hide the other.
         best = analysis.logits.softmax(-1).topk(min(5, len(labels)))
         named = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        return {_told_apart(labels, index): probability for index, probability in named}
+        return {told_apart(labels, index): probability for index, probability in named}
 
     def picture(self, analysis: Analysis, settings: Settings) -> Picture:
         """The chosen map over the image.
@@ -90,7 +91,7 @@ class Workbench:
         """
         parameters = settings.parameters[settings.method]
         heatmap = analysis.map(settings.method, **parameters)
-        query = parameters["query"]
+        query = parameters.get("query")
         overlay = heatmap.overlay(settings.style, mark=query if isinstance(query, tuple) else None)
         return Picture(overlay, _caption(heatmap, settings.method), _legend(heatmap, settings.style))
 
@@ -107,15 +108,13 @@ class Workbench:
         return analysis.prepared.geometry.patch_at(x, y, layout.grid_height, layout.grid_width)
 
 
-def _told_apart(labels: tuple[str, ...], index: int) -> str:
-    return f"{labels[index]} ({index})" if labels.count(labels[index]) > 1 else labels[index]
-
-
 def _caption(heatmap: Heatmap, method: str) -> str:
     token_map = heatmap.token_map
     row, column = token_map.strongest
     strongest = f"Strongest: patch ({row}, {column}) with {token_map.values[row, column]:.3g}."
-    kept = [f"{name.upper() if name == 'cls' else name} {share:.1%}" for name, share in token_map.prefix.items()]
+    # Of what has no bound, a percentage would say nothing.
+    form = ".1%" if token_map.domain == (0.0, 1.0) else ".3g"
+    kept = [f"{name.upper() if name == 'cls' else name} {value:{form}}" for name, value in token_map.prefix.items()]
     prefix = f" Prefix tokens: {', '.join(kept)}." if kept else ""
     return f"**{token_map.description}.** {strongest}{prefix}\n\n*{METHODS[method].reading}*"
 

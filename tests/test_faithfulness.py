@@ -1,0 +1,185 @@
+"""Taking patches out in a map's order: which go, what stands there, and what the curves say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from vitviz import VisionTransformer
+from vitviz.errors import ConfigError, MethodError
+from vitviz.faithfulness import BATCH, METRICS, RANDOM, RANDOM_ORDERS, Curve, PerturbationProgress, faithfulness
+from vitviz.perturbation import blur, blurred, imputed, pixel_mask, zeros
+
+Make = Callable[..., VisionTransformer]
+PIXELS = {"square": (16, 16), "wide": (16, 24), "one row": (4, 24)}
+
+
+class Judge(VisionTransformer):
+    """A network whose first class depends on the mean of some pixels alone."""
+
+    weight: torch.Tensor
+
+    def forward(self, pixels: torch.Tensor, *others: Any, **more: Any) -> Any:
+        score = (pixels * self.weight).flatten(1).sum(-1)
+        return torch.stack([score, torch.zeros_like(score)], 1)
+
+
+def judge(make_network: Make, weight: torch.Tensor) -> Judge:
+    network = make_network(classes=2)
+    network.__class__ = Judge
+    assert isinstance(network, Judge)
+    network.weight = weight
+    return network
+
+
+# What goes, and what stands there.
+
+
+def test_a_patch_s_pixels_are_those_of_its_place() -> None:
+    patches = torch.tensor([[True, False, False], [False, False, True]])
+    mask = pixel_mask(patches, torch.zeros(3, 8, 6))
+    assert mask.shape == (8, 6)
+    assert mask[:4, :2].all() and mask[4:, 4:].all() and mask.sum() == 16
+
+
+@pytest.mark.parametrize("fill", [zeros, blurred, imputed])
+def test_only_what_is_out_changes(fill: Callable[..., torch.Tensor]) -> None:
+    pixels, outside = torch.randn(3, 16, 24), torch.zeros(16, 24, dtype=torch.bool)
+    outside[4:12, 8:20] = True
+    found = fill(pixels, outside)
+    assert found.shape == pixels.shape and found.dtype == pixels.dtype
+    assert torch.equal(found[:, ~outside], pixels[:, ~outside])
+    assert (found[:, outside] - pixels[:, outside]).abs().mean() > 0.1
+    assert torch.equal(fill(pixels, torch.zeros_like(outside)), pixels)
+    assert torch.equal(fill(pixels, outside), found)
+
+
+@pytest.mark.parametrize("size", PIXELS.values(), ids=PIXELS)
+def test_blur_keeps_a_flat_image_and_the_mean_of_any(size: tuple[int, int]) -> None:
+    flat = torch.full((3, *size), 0.7)
+    torch.testing.assert_close(blur(flat), flat)
+    noise = torch.randn(3, *size)
+    assert blur(noise).std() < noise.std()
+
+
+def test_imputation_solves_its_equations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vitviz.perturbation.NOISE", 0.0)
+    pixels, outside = torch.rand(2, 9, 7, dtype=torch.float64), torch.rand(9, 7) < 0.6
+    outside[0, 0] = outside[8, 6] = True
+    found = imputed(pixels, outside)
+    for row, column in outside.nonzero().tolist():
+        total, weights = torch.zeros(2, dtype=torch.float64), 0.0
+        for down in (-1, 0, 1):
+            for across in (-1, 0, 1):
+                place = (row + down, column + across)
+                if (down or across) and 0 <= place[0] < 9 and 0 <= place[1] < 7:
+                    weight = 1 / 12 if down and across else 1 / 6
+                    total, weights = total + weight * found[:, place[0], place[1]], weights + weight
+        torch.testing.assert_close(found[:, row, column], total / weights, atol=1e-10, rtol=0)
+
+
+def test_of_an_image_without_a_pixel_left_nothing_is_imputed() -> None:
+    assert not imputed(torch.randn(3, 4, 4), torch.ones(4, 4, dtype=torch.bool)).any()
+
+
+# The curves.
+
+
+def test_the_strongest_go_first_or_last_as_the_metric_says(make_network: Make) -> None:
+    """The class depends on one patch: a map that knows it loses it at once, and one that hides it keeps it longest."""
+    weight = torch.zeros(3, 16, 24)
+    weight[:, 4:8, 8:12] = 1.0
+    network, pixels = judge(make_network, weight), torch.full((1, 3, 16, 24), 0.2)
+    knowing = torch.rand(4, 6)
+    knowing[1, 2] = 2.0
+    found = faithfulness(network, pixels, {"knowing": knowing, "hiding": -knowing}, 0)
+    probability = float(torch.tensor([48 * 0.2, 0.0]).softmax(0)[0])
+    for name in ("deletion", "positive"):
+        assert found[name]["knowing"].scores[-1] == pytest.approx(0.5, abs=1e-6)
+        assert found[name]["hiding"].scores[-2] == pytest.approx(probability, abs=1e-6)
+        assert found[name]["knowing"].area < found[name][RANDOM].area < found[name]["hiding"].area
+    assert found["negative"]["knowing"].scores.tolist() == pytest.approx([probability] * 9, abs=1e-6)
+    assert found["negative"]["knowing"].area > found["negative"][RANDOM].area > found["negative"]["hiding"].area
+    assert found["insertion"]["knowing"].area > found["insertion"]["hiding"].area - 1e-6
+    assert found["road"]["knowing"].area < found["road"]["hiding"].area + 0.05
+
+
+def test_the_first_and_the_last_step_are_the_image_and_none_of_it(make_network: Make) -> None:
+    network, pixels = make_network(), torch.randn(1, 3, 16, 24)
+    found = faithfulness(network, pixels, {"map": torch.rand(4, 6)}, 2, ("deletion", "insertion"))
+    whole = float(network(pixels).softmax(-1)[0, 2])
+    empty = float(network(torch.zeros_like(pixels)).softmax(-1)[0, 2])
+    soft = float(network(blur(pixels[0])[None]).softmax(-1)[0, 2])
+    for name in ("map", RANDOM):
+        for metric, last in (("deletion", empty), ("insertion", soft)):
+            curve = found[metric][name]
+            assert curve.steps.tolist() == pytest.approx([step / 16 for step in range(17)])
+            assert curve.scores[0] == pytest.approx(whole, abs=1e-5)
+            assert curve.scores[-1] == pytest.approx(last, abs=1e-5)
+
+
+def test_a_constant_map_is_as_good_as_chance(make_network: Make) -> None:
+    network, pixels = judge(make_network, torch.randn(3, 16, 24)), torch.randn(1, 3, 16, 24)
+    constant, chance = [], []
+    for seed in range(30):
+        found = faithfulness(network, pixels, {"constant": torch.ones(4, 6)}, 0, ("deletion",), seed)["deletion"]
+        constant.append(found["constant"].area)
+        chance.append(found[RANDOM].area)
+    spread = torch.tensor(constant).std() / 30**0.5
+    assert spread > 0
+    assert abs(sum(constant) - sum(chance)) / 30 < 4 * float(spread)
+
+
+def test_the_area_is_the_mean_height() -> None:
+    assert Curve(torch.tensor([0.1, 0.5, 0.9]), torch.full((3,), 0.4)).area == pytest.approx(0.4)
+    assert Curve(torch.tensor([0.0, 0.5, 1.0]), torch.tensor([1.0, 0.0, 0.0])).area == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"register_tokens": 4},
+        {"cls_token": False, "pooling": "mean"},
+        {"cls_token": False, "pooling": "attention"},
+        {"heads": 1, "head_width": 32},
+    ],
+    ids=str,
+)
+def test_any_layout_will_do_and_the_same_seed_gives_the_same(make_network: Make, changes: dict[str, Any]) -> None:
+    network, pixels = make_network(**changes), torch.randn(1, 3, 16, 24)
+    first, second = (faithfulness(network, pixels, {"map": torch.arange(24.0).view(4, 6)}, 1) for _ in range(2))
+    assert set(first) == set(METRICS)
+    for metric, curves in first.items():
+        for name, curve in curves.items():
+            assert torch.equal(curve.scores, second[metric][name].scores)
+            assert 0 <= curve.area <= 1
+
+
+def test_progress_is_told_and_an_exception_ends_it(make_network: Make) -> None:
+    network, pixels = make_network(), torch.randn(1, 3, 16, 24)
+    told: list[PerturbationProgress] = []
+    faithfulness(network, pixels, {"map": torch.rand(4, 6)}, 0, ("deletion",), report=told.append)
+    total = 17 * (1 + RANDOM_ORDERS)
+    assert [each.done for each in told] == [*range(BATCH, total, BATCH), total]
+    assert {each.total for each in told} == {total}
+
+    def stop(progress: PerturbationProgress) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        faithfulness(network, pixels, {}, 0, report=stop)
+
+
+def test_what_the_model_cannot_be_asked_is_refused(make_network: Make) -> None:
+    network, pixels = make_network(), torch.randn(1, 3, 16, 24)
+    with pytest.raises(MethodError, match="metric 'erasure': expected 'deletion', 'insertion'"):
+        faithfulness(network, pixels, {}, 0, ("erasure",))
+    with pytest.raises(MethodError, match="target 5: this model has classes 0 to 4"):
+        faithfulness(network, pixels, {}, 5)
+    with pytest.raises(MethodError, match="target 0: this model has no classifier"):
+        faithfulness(make_network(classes=0), pixels, {}, 0)
+    with pytest.raises(ConfigError, match=r"map 'map' of shape \(6, 4\): expected 'grid_height grid_width', \(4, 6\)"):
+        faithfulness(network, pixels, {"map": torch.rand(6, 4)}, 0)

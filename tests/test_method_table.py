@@ -1,0 +1,94 @@
+"""Areas over many images: who is compared, how sure it is, and what the table says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from vitviz import METHODS, Model, save_checkpoint
+from vitviz.cli import main
+from vitviz.errors import DataError, MethodError
+from vitviz.faithfulness import METRICS, RANDOM
+from vitviz.method_table import Interval, areas, find_images, methods_for, table, verdicts
+
+MakeModel = Callable[..., Model]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Five pictures at several depths, and a file that is none."""
+    for number in range(5):
+        place = tmp_path / "pictures" / f"class {number % 2}"
+        place.mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(number).integers(0, 255, (16, 24, 3), np.uint8)
+        Image.fromarray(pixels).save(place / f"{number}.png")
+    (tmp_path / "pictures" / "notes.txt").write_text("no picture")
+    return tmp_path / "pictures"
+
+
+def test_an_interval_is_the_mean_and_its_confidence() -> None:
+    found = Interval.of(torch.tensor([0.0, 1.0, 2.0, 3.0]))
+    assert found.mean == pytest.approx(1.5)
+    assert found.margin == pytest.approx(1.96 * (5 / 3) ** 0.5 / 2)
+    assert [Interval(mean, 0.1).sign for mean in (0.2, 0.05, -0.05, -0.2)] == [1, 0, 0, -1]
+
+
+def test_images_are_found_at_any_depth_by_chance_but_the_same_again(folder: Path) -> None:
+    assert len(set(find_images(folder, 5))) == 5
+    assert find_images(folder, 3, seed=1) == find_images(folder, 3, seed=1)
+    assert len({tuple(find_images(folder, 3, seed)) for seed in range(9)}) > 1
+    for place, count, told in ((folder, 6, "5 images in it; expected at least 6"), (folder, 1, "at least 2")):
+        with pytest.raises(DataError, match=told):
+            find_images(place, count)
+
+
+def test_every_method_is_compared_with_chance_on_the_same_images(make_model: MakeModel, folder: Path) -> None:
+    model, told = make_model(), list[int]()
+    found = areas(model, find_images(folder, 4), report=told.append)
+    assert told == [1, 2, 3, 4]
+    assert list(found) == list(METRICS)
+    for each in found.values():
+        assert list(each) == [*METHODS, RANDOM]
+        assert all(part.shape == (4,) and ((part >= 0) & (part <= 1)).all() for part in each.values())
+    again = areas(model, find_images(folder, 4), ("deletion",))
+    assert all(torch.equal(part, found["deletion"][name]) for name, part in again["deletion"].items())
+
+
+def test_better_is_lower_or_higher_as_the_metric_says() -> None:
+    chance = torch.tensor([0.5, 0.6, 0.4, 0.5])
+    lower, same = chance - torch.tensor([0.3, 0.31, 0.29, 0.3]), chance + torch.tensor([0.1, -0.1, 0.1, -0.1])
+    found = {name: {"rollout": lower, "legrad": same, RANDOM: chance} for name in ("deletion", "insertion")}
+    assert verdicts(found, "deletion") == {"rollout": 1, "legrad": 0}
+    assert verdicts(found, "insertion") == {"rollout": -1, "legrad": 0}
+    lines = table(found).splitlines()
+    assert lines[0] == "| method | Deletion (↓) | Insertion (↑) |"
+    assert lines[2].startswith("| Attention rollout | 0.200 ± 0.0") and lines[2].count("▲") == lines[2].count("▼") == 1
+    assert "▲" not in lines[3] + lines[4] and lines[4].startswith(f"| {RANDOM} | 0.500 ± ")
+
+
+def test_without_a_classifier_there_is_nothing_to_watch(make_model: MakeModel) -> None:
+    with pytest.raises(MethodError, match="small has no classifier: no probability tells how faithful a map is"):
+        methods_for(make_model(classes=0))
+
+
+def test_the_command_prints_the_table_and_keeps_every_area(
+    make_model: MakeModel, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint, output = tmp_path / "small.safetensors", tmp_path / "areas.json"
+    save_checkpoint(checkpoint, make_model())
+    command = ["evaluate-methods", str(folder), "--checkpoint", str(checkpoint), "--count", "2", "-o", str(output)]
+    assert main(command) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("\n") == 2 + len(METHODS) + 1 and "| Relevance (TransMM) |" in printed
+    kept = json.loads(output.read_text())
+    assert len(kept["images"]) == 2 and all((folder / name).is_file() for name in kept["images"])
+    found = {
+        metric: {name: torch.tensor(part) for name, part in each.items()} for metric, each in kept["areas"].items()
+    }
+    assert table(found) + "\n" == printed

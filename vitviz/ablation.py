@@ -1,0 +1,95 @@
+"""Cause and not only correlation: what becomes of a probability when heads are switched off.
+
+Michel, Levy & Neubig 2019, "Are Sixteen Heads Really Better than One?", section 3.2: one head at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from einops import rearrange, repeat
+
+from vitviz.errors import MethodError
+from vitviz.targets import NO_CLASSIFIER
+from vitviz.vit import VisionTransformer
+
+
+@dataclass(frozen=True, eq=False)
+class HeadEffects:
+    """How much a class's probability owes to each head.
+
+    Args:
+        probability: with all heads, in [0, 1].
+        without: with all heads but one, ``"layer head"``, in [0, 1].
+    """
+
+    probability: float
+    without: torch.Tensor
+
+    @property
+    def drop(self) -> torch.Tensor:
+        """How far the probability falls without each head, ``"layer head"``, in [-1, 1]; below zero where it rises."""
+        return self.probability - self.without
+
+    def strongest(self, count: int) -> list[tuple[int, int, float]]:
+        """The heads without which it falls most: layer, head and fall."""
+        best = self.drop.flatten().topk(min(count, self.drop.numel()))
+        places = [divmod(index, self.drop.shape[1]) for index in best.indices.tolist()]
+        return [(layer, head, fall) for (layer, head), fall in zip(places, best.values.tolist(), strict=True)]
+
+
+@dataclass(frozen=True)
+class HeadProgress:
+    """How many of the heads have been switched off."""
+
+    done: int
+    total: int
+
+
+def head_effects(
+    network: VisionTransformer,
+    pixels: torch.Tensor,
+    target: int,
+    report: Callable[[HeadProgress], None] | None = None,
+) -> HeadEffects:
+    """Switch off every head alone, by setting its attention weights to zero, and classify the image.
+
+    What is below a layer does not depend on its heads and is computed once; above it, all of a layer's heads are one
+    batch. That is half the work of as many forward passes.
+
+    Args:
+        network: in evaluation mode.
+        pixels: ``"1 channel height width"``, normalised as the checkpoint was trained.
+        target: index of the class.
+        report: is told after every layer; an exception that it raises ends the computation.
+
+    Raises:
+        MethodError: the model has no such class.
+    """
+    config = network.config
+    if not 0 <= target < config.classes:
+        said = f"this model has classes 0 to {config.classes - 1}" if config.classes else NO_CLASSIFIER
+        raise MethodError(f"target {target}: {said}")
+    without = torch.zeros(config.depth, config.heads)
+    alone_off = rearrange(1 - torch.eye(config.heads, device=network.device), "batch head -> batch head 1 1")
+    with torch.inference_mode():
+        tokens, layout = network.embed(pixels.to(network.device))
+        angles, steps = network.angles(layout), network.steps(layout)
+        for number, (layer, count) in enumerate(steps):
+            with network.computing():
+                mixed = layer.attend(tokens, angles, count).mixed
+                switched = layer.absorb(_times(tokens, config.heads), mixed * alone_off.to(mixed.dtype))
+                for above, wanted in steps[number + 1 :]:
+                    switched = above(switched, angles, wanted)
+                tokens = layer.absorb(tokens, mixed)
+            without[number] = network.classify(switched, layout).float().softmax(-1)[:, target].cpu()
+            if report is not None:
+                report(HeadProgress((number + 1) * config.heads, without.numel()))
+        probability = float(network.classify(tokens, layout).float().softmax(-1)[0, target])
+    return HeadEffects(probability, without)
+
+
+def _times(tokens: torch.Tensor, count: int) -> torch.Tensor:
+    return repeat(tokens, "1 token width -> batch token width", batch=count)

@@ -1,0 +1,145 @@
+"""Attention flow: how much could flow from a token of the top down to every token of the image.
+
+Abnar & Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3.2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from vitviz.errors import MethodError
+from vitviz.layout import Query, TokenLayout
+from vitviz.token_map import TokenMap
+from vitviz.trace import AttentionTrace
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+MOST_PATCHES = 64
+# The library takes whole numbers of 32 bits as capacities; those of a node sum to this.
+UNITS = 2**30
+
+
+@dataclass(frozen=True)
+class FlowProgress:
+    """How far the flow is: ``done`` of ``total`` tokens have theirs."""
+
+    done: int
+    total: int
+
+
+def attention_flow(
+    trace: AttentionTrace,
+    most_patches: int = MOST_PATCHES,
+    start_layer: int = 0,
+    query: Query | None = None,
+    *,
+    report: Callable[[FlowProgress], None] | None = None,
+) -> TokenMap:
+    """The largest flow that a token of the last layer can send to every token of the start layer's input.
+
+    Tokens of all layers are the nodes of a network, and its edges have the capacities ``rownorm(mean_heads(A) + I)``.
+    For each input token alone its maximum flow is found; what one gets is not taken from another, so that the flows are
+    scaled to sum 1. A network of many patches takes long: beyond ``most_patches`` neighbours are pooled into cells, and
+    the map has a value per cell.
+
+    Args:
+        trace: of one image.
+        most_patches: so many cells at most; with as many as the model has patches nothing is pooled.
+        start_layer: lowest layer that is followed, counted from 0, or from the end as ``-1``.
+        query: the token, as in :func:`vitviz.attribution.attention`; of ``"patches"`` each sends an equal share.
+        report: is told after every token; an exception that it raises ends the computation.
+
+    Returns:
+        Values in [0, 1] that sum to 1 over the cells and prefix tokens; every patch has its cell's value divided by
+        its patches.
+
+    Raises:
+        QueryError: the model has no such layer or token.
+        MethodError: fewer than one cell is asked for.
+    """
+    if most_patches < 1:
+        raise MethodError(f"most_patches = {most_patches}: expected at least 1")
+    layout, layers = trace.layout, range(trace.layer_index(start_layer), trace.layers)
+    query = layout.reader if query is None else query
+    cells, pooled = _cells(layout, most_patches)
+    sharing = np.bincount(cells)
+    network = _network([_capacities(trace, layer, cells) for layer in layers])
+    chosen = np.unique(cells[layout.select(query)])
+    flows = np.zeros(len(sharing))
+    for token, flow in enumerate(_flows(network, len(layers), len(sharing), chosen)):
+        flows[token] = flow
+        if report is not None:
+            report(FlowProgress(token + 1, len(sharing)))
+    shares = torch.from_numpy((flows / flows.sum() / sharing)[cells]).to(trace.dtype)
+    grid = f", patches in {pooled[0]}×{pooled[1]} cells" if len(sharing) < layout.token_count else ""
+    what = f"Attention flow for {layout.name(query)}: layers {layers.start + 1} to {layers.stop}{grid}"
+    return TokenMap.of_tokens(shares, layout, "share of the flow", what, (0.0, 1.0))
+
+
+def _cells(layout: TokenLayout, most: int) -> tuple[np.ndarray, tuple[int, int]]:
+    """The node of every token, ``"token"``, and the grid of cells."""
+    height, width = layout.grid_height, layout.grid_width
+    grids = ((rows, min(width, most // rows)) for rows in range(1, min(height, most) + 1))
+
+    def worth(grid: tuple[int, int]) -> tuple[float, float]:
+        """Many cells, all of one size; then cells that are nearly square."""
+        rows, columns = grid
+        alike = height % rows == width % columns == 0
+        return rows * columns * (2 if alike else 1), -abs(math.log(height / rows * columns / width))
+
+    rows, columns = max(grids, key=worth)
+    row, column = np.arange(height) * rows // height, np.arange(width) * columns // width
+    patches = (row[:, None] * columns + column).ravel() + layout.prefix_count
+    return np.concatenate([np.arange(layout.prefix_count), patches]), (rows, columns)
+
+
+def _capacities(trace: AttentionTrace, layer: int, cells: np.ndarray) -> np.ndarray:
+    """``rownorm(mean_heads(A) + I)`` of the cells: the mean over a cell's queries, the sum over a cell's keys."""
+    count = int(cells[-1]) + 1
+    members = torch.zeros(len(cells), count, dtype=trace.dtype)
+    members[torch.arange(len(cells)), torch.from_numpy(cells)] = 1
+    summed = torch.zeros(count, count, dtype=trace.dtype)
+    for rows, chunk in trace.fused_in_chunks(layer):
+        summed += members[rows].T @ (chunk.cpu() @ members)
+    mean = summed / members.sum(0)[:, None]
+    return ((mean + torch.eye(count, dtype=trace.dtype)) / (mean.sum(-1, keepdim=True) + 1)).numpy()
+
+
+def _network(capacities: list[np.ndarray]) -> csr_array:
+    """All layers' matrices as one graph: node ``level · count + token``; level 0 is the input of the lowest layer."""
+    # A tenth of a second that only this method is worth.
+    from scipy.sparse import csr_array
+
+    count = len(capacities[0])
+    nodes = count * (len(capacities) + 1)
+    query, key = (axis.ravel() for axis in np.indices((count, count)))
+    tails = np.concatenate([(level + 1) * count + query for level in range(len(capacities))])
+    heads = np.concatenate([level * count + key for level in range(len(capacities))])
+    units = np.rint(np.concatenate([matrix.ravel() for matrix in capacities]) * UNITS).astype(np.int32)
+    # One node more: before all tokens where the flow starts at several.
+    return csr_array((units, (tails, heads)), shape=(nodes + 1, nodes + 1))
+
+
+def _flows(network: csr_array, layers: int, count: int, chosen: np.ndarray) -> Iterator[float]:
+    """The largest flow to every token of the lowest level, in parts of what a node can send."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import maximum_flow
+
+    top, source = layers * count, network.shape[0] - 1
+    if len(chosen) > 1:
+        starts = csr_array(
+            (np.full(len(chosen), UNITS // len(chosen), np.int32), (np.full(len(chosen), source), top + chosen)),
+            shape=network.shape,
+        )
+        network = csr_array(network + starts)
+    else:
+        source = top + int(chosen[0])
+    for token in range(count):
+        yield maximum_flow(network, source, token, method="dinic").flow_value / UNITS

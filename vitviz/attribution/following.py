@@ -1,0 +1,148 @@
+"""Rows followed down through the layers: what attention rollout and gradient rollout share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from vitviz.errors import MethodError, choices
+from vitviz.layout import Query, TokenLayout
+from vitviz.token_map import TokenMap
+from vitviz.trace import Chunks
+
+VIT_EXPLAIN = "vit-explain"
+REFERENCES = (VIT_EXPLAIN,)
+
+Matrices = Callable[[int, slice], Chunks]
+"""The fused matrix of a layer in chunks ``"query key"``: all of it, or no more than some rows where they suffice."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How the fused matrices of the layers become steps.
+
+    Args:
+        discard_ratio: part of the lowest entries that is set to zero, in [0, 1).
+        residual_weight: share of the residual connection, in [0, 1].
+        start_layer: lowest layer that is followed, from 0.
+        reference: whose numbers are reproduced; None for rows that sum to 1.
+
+    Raises:
+        MethodError: a value is out of range or unknown, or the reference has no such value.
+    """
+
+    discard_ratio: float
+    residual_weight: float
+    start_layer: int
+    reference: str | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.discard_ratio < 1:
+            raise MethodError(f"discard_ratio = {self.discard_ratio}: expected a number in [0, 1)")
+        if not 0 <= self.residual_weight <= 1:
+            raise MethodError(f"residual_weight = {self.residual_weight}: expected a number in [0, 1]")
+        if self.reference is None:
+            return
+        if self.reference not in REFERENCES:
+            expected = f"expected {choices(REFERENCES)}, or None for the paper's rollout"
+            raise MethodError(f"reference {self.reference!r}: {expected}")
+        if self.residual_weight != 0.5 or self.start_layer != 0:
+            found = f"residual_weight = {self.residual_weight} and start_layer = {self.start_layer}"
+            raise MethodError(f"{found}: {self.reference} knows only 0.5 and 0")
+
+    @property
+    def discards(self) -> bool:
+        return self.discard_ratio > 0
+
+
+def follow(
+    tokens: torch.Tensor, present: slice, layers: int, matrices: Matrices, rules: Rules, stochastic: bool
+) -> torch.Tensor:
+    """``"start token"`` of the last layer's output to the same of the start layer's input.
+
+    Args:
+        tokens: where to start.
+        present: the tokens of the last layer that are not zero: no other rows of its matrix count.
+        layers: how many the model has.
+        matrices: of the layers.
+        rules: how they become steps.
+        stochastic: whether the rows of the matrices sum to 1.
+    """
+    for layer in reversed(range(rules.start_layer, layers)):
+        chunks = matrices(layer, present)
+        if stochastic:
+            tokens = _mixed_product(tokens, chunks, rules.residual_weight)
+        else:
+            tokens = _normalised_product(tokens, chunks, rules.residual_weight, rules.reference)
+        present = slice(None)
+    return tokens
+
+
+def starting(layout: TokenLayout, query: Query, like: torch.Tensor) -> tuple[torch.Tensor, slice]:
+    """One row that is at a token, and which tokens that is: ``tokens`` and ``present`` of :func:`follow`.
+
+    Raises:
+        QueryError: the model has no such token.
+    """
+    chosen = layout.select(query)
+    row = like.new_zeros(1, layout.token_count)
+    row[:, chosen] = 1 / (chosen.stop - chosen.start)
+    return row, chosen
+
+
+def as_map(tokens: torch.Tensor, layout: TokenLayout, layers: int, rules: Rules, what: str, settings: str) -> TokenMap:
+    """The row of a token, ``"token"``, as a map whose caption says ``what`` it is and how it was made.
+
+    Raises:
+        MethodError: the reference cannot be reproduced for this model, or nothing is left of the map.
+    """
+    made = [settings, f"residual {rules.residual_weight:g}"]
+    made += [f"lowest {100 * rules.discard_ratio:g}% discarded"] * rules.discards
+    made += [f"layers {rules.start_layer + 1} to {layers}"]
+    quantity = "share of the rollout"
+    if rules.reference is not None:
+        if layout.reader != "cls":
+            said = f"this model has no CLS token, which {rules.reference} takes for granted"
+            raise MethodError(f"reference {rules.reference!r}: {said}")
+        what, quantity = f"{what}, as {rules.reference} computes it", "share relative to the highest patch"
+        highest = layout.grid(tokens).max()
+        if highest <= 0:
+            raise MethodError(
+                f"{what}: no patch is left after discarding {100 * rules.discard_ratio:g}% of every layer"
+            )
+        tokens = tokens / highest
+    return TokenMap.of_tokens(tokens, layout, quantity, f"{what}: {', '.join(made)}", (0.0, 1.0))
+
+
+def _mixed_product(tokens: torch.Tensor, chunks: Chunks, residual_weight: float) -> torch.Tensor:
+    """``"start query"`` times a matrix mixed with the identity, whose rows sum to 1 already; as those of a softmax."""
+    product = None
+    for rows, chunk in chunks:
+        if product is None:
+            product = torch.addmm(tokens, tokens[:, rows], chunk, beta=residual_weight, alpha=1 - residual_weight)
+        else:
+            product.addmm_(tokens[:, rows], chunk, alpha=1 - residual_weight)
+    assert product is not None
+    return product
+
+
+def _normalised_product(
+    tokens: torch.Tensor, chunks: Chunks, residual_weight: float, reference: str | None
+) -> torch.Tensor:
+    """``"start query"`` times the matrix mixed with the identity and divided by its row sums."""
+    share, sums = 1 - residual_weight, tokens.new_ones(tokens.shape[-1])
+    passed = torch.zeros_like(tokens)
+    for rows, chunk in chunks:
+        sums[rows] = share * chunk.sum(-1) + residual_weight
+        given = tokens[:, rows]
+        if reference is None:
+            given = given / (sums[rows] if residual_weight else sums[rows].where(sums[rows] > 0, 1.0))
+        passed.addmm_(given, chunk, alpha=share)
+    if reference is not None:
+        return (passed + residual_weight * tokens) / sums
+    if residual_weight:
+        return passed + tokens * (residual_weight / sums)
+    # A row whose every entry was discarded passes nothing on: its token stays where it is.
+    return passed + tokens * (sums == 0)

@@ -1,0 +1,61 @@
+"""Grad-CAM on tokens.
+
+Selvaraju et al. 2017, "Grad-CAM: Visual Explanations from Deep Networks via Gradient-based Localization", equations 1
+and 2, with the tokens of a layer's first norm in place of a convolution's output.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from vitviz.attribution.subject import Subject
+from vitviz.errors import QueryError
+from vitviz.layout import PATCHES
+from vitviz.precision import precise
+from vitviz.token_map import TokenMap
+
+
+def grad_cam(subject: Subject, layer: int = -1) -> TokenMap:
+    """Where the features are strong that raise the score: ``relu(Σ_c w_c x_c)``.
+
+    ``x`` are the patches as a layer's attention takes them, after its norm, and ``w_c`` is the mean of ``∂y/∂x_c`` over
+    the patches. Behind the last layer's attention patches do not count where the CLS token is classified, so that
+    nothing later than its first norm would do.
+
+    Args:
+        subject: image, network and target.
+        layer: counted from 0, or from the end as ``-1``.
+
+    Returns:
+        Values from 0 up, without a bound; none for prefix tokens.
+
+    Raises:
+        QueryError: the model has no such layer.
+    """
+    network = subject.network
+    depth = network.config.depth
+    if not -depth <= layer < depth:
+        raise QueryError(f"layer {layer}: this model has layers 0 to {depth - 1} (or -{depth} to -1 from the end)")
+    layer %= depth
+    with torch.inference_mode(False):
+        with torch.no_grad():
+            tokens, layout = network.embed(subject.pixels.clone())
+            angles, steps = network.angles(layout), network.steps(layout)
+            for below, count in steps[:layer]:
+                with network.computing():
+                    tokens = below(tokens, angles, count)
+        (seen, count), *above = steps[layer:]
+        with torch.enable_grad(), network.computing():
+            normed = seen.attention_norm(tokens).detach().requires_grad_()
+            stream = seen.absorb(tokens, seen.attention(normed, angles, count).mixed)
+            for following, count in above:
+                stream = following(stream, angles, count)
+        with torch.enable_grad():
+            score = subject.target.score(network.classify(stream, layout)[0])
+            gradient = torch.autograd.grad(score, normed)[0]
+    weights = precise(gradient[0, layout.select(PATCHES)]).mean(0)
+    strength = (precise(normed[0].detach()) @ weights).relu()
+    what = f"Grad-CAM for {subject.target.name}: layer {layer + 1} of {depth}"
+    return TokenMap(layout.grid(strength), {}, "activation times gradient", what, (0.0, math.inf))

@@ -1,0 +1,62 @@
+"""LeGrad: how a score, read from each layer's own tokens, depends on that layer's attention.
+
+Bousselham, Boggust, Chaybouti, Strobelt & Kuehne 2025, "LeGrad: An Explainability Method for Vision Transformers via
+Feature Formation Sensitivity", equations 5 to 9.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from vitviz.attribution.subject import Subject
+from vitviz.errors import QueryError
+from vitviz.pooling import POOLINGS
+from vitviz.precision import precise
+from vitviz.softmax import scores_in_chunks
+from vitviz.token_map import TokenMap
+
+
+def legrad(subject: Subject, start_layer: int = 0) -> TokenMap:
+    """Where more attention in any layer would raise the score that the classifier gives to that layer's tokens.
+
+    For every layer, ``s_l`` is the score of its output, normalised, pooled and classified as that of the last layer,
+    and its map the mean over heads and query tokens of ``relu(∂s_l/∂A_l)``; the map is their mean over the layers.
+    One layer at a time is differentiated, from what its attention gives on; memory does not grow with their number.
+
+    Args:
+        subject: image, network and target.
+        start_layer: lowest layer that counts, from 0, or from the end as ``-1``. The paper takes all layers.
+
+    Returns:
+        Values from 0 up, without a bound; the paper scales them to [0, 1].
+
+    Raises:
+        QueryError: the model has no such layer.
+    """
+    network = subject.network
+    depth = network.config.depth
+    if not -depth <= start_layer < depth:
+        raise QueryError(f"start_layer = {start_layer}: this model has layers 0 to {depth - 1}")
+    start_layer %= depth
+    with torch.inference_mode(False), torch.no_grad():
+        tokens, layout = network.embed(subject.pixels.clone())
+        angles, pooled = network.angles(layout), POOLINGS[network.config.pooling].reads(layout)
+        total = precise(tokens).new_zeros(layout.token_count)
+        for number, (layer, count) in enumerate(network.steps(layout)):
+            with network.computing():
+                attended = layer.attend(tokens, angles, count)
+                if number >= start_layer:
+                    with torch.enable_grad():
+                        mixed = attended.mixed[:, :, :pooled].detach().requires_grad_()
+                        score = subject.target.score(network.classify(layer.absorb(tokens, mixed), layout)[0])
+                        gradient = torch.autograd.grad(score, mixed)[0]
+                tokens = layer.absorb(tokens, attended.mixed)
+            if number >= start_layer:
+                # Attention gives O = A · V, so the gradient with respect to A is that with respect to O, times Vᵀ.
+                for _, chunk in scores_in_chunks(precise(gradient[0]), precise(attended.values[0]), 1.0):
+                    total += chunk.relu_().sum((0, 1))
+    total /= (depth - start_layer) * network.config.heads * layout.token_count
+    what = f"LeGrad for {subject.target.name}: layers {start_layer + 1} to {depth}"
+    return TokenMap.of_tokens(total, layout, "mean gradient of attention", what, (0.0, math.inf))

@@ -1,0 +1,47 @@
+"""The fewest patches that hold most of a token's attention.
+
+Caron et al. 2021, "Emerging Properties in Self-Supervised Vision Transformers", figures 3 and 4 and section 4.2.2.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from vitviz.attribution.attention import attention
+from vitviz.errors import MethodError
+from vitviz.layout import Query
+from vitviz.token_map import TokenMap
+from vitviz.trace import AttentionTrace
+
+
+def attention_mass(
+    trace: AttentionTrace, layer: int = -1, head: int | str = "mean", query: Query | None = None, mass: float = 0.6
+) -> TokenMap:
+    """Which patches a token looks at most, as many as it takes to hold a part of what it gives to all patches.
+
+    The attention of the patches is scaled to sum 1 and sorted upwards; a patch is in where the sum up to and with it is
+    above ``1 - mass``.
+
+    Args:
+        trace: of one image.
+        layer, head, query: as :func:`vitviz.attribution.attention` takes them.
+        mass: the part, in (0, 1]; the paper takes 0.6.
+
+    Returns:
+        1 for the patches that are in and 0 for the others; none for prefix tokens.
+
+    Raises:
+        QueryError: the model has no such layer, head or token.
+        MethodError: the mass is out of range, the fusion is unknown, or no patch gets any attention.
+    """
+    if not 0 < mass <= 1:
+        raise MethodError(f"mass = {mass}: expected a number above 0 and at most 1")
+    seen = attention(trace, layer, head, query)
+    shares = seen.values.flatten()
+    if shares.sum() <= 0:
+        raise MethodError(f"{seen.description}: no patch gets any of it")
+    ascending, order = (shares / shares.sum()).sort(stable=True)
+    inside = torch.zeros_like(shares)
+    inside[order[ascending.cumsum(0) > 1 - mass]] = 1
+    what = f"Where {mass:.0%} of the patches' attention is. {seen.description}"
+    return TokenMap(inside.view_as(seen.values), {}, "inside or outside", what, (0.0, 1.0))

@@ -1,0 +1,32 @@
+"""An image in a network and what is asked about it: where class-specific methods start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from vitviz.gradients import GradientTrace, trace_gradients
+from vitviz.targets import Target
+from vitviz.vit import VisionTransformer
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """One image, the network that sees it, and a target.
+
+    Args:
+        network: in evaluation mode, its weights frozen.
+        pixels: ``"1 channel height width"``, normalised as the checkpoint was trained.
+        target: whose score the maps are about.
+    """
+
+    network: VisionTransformer
+    pixels: torch.Tensor
+    target: Target
+
+    @cached_property
+    def gradients(self) -> GradientTrace:
+        """Of the score with respect to the attention of every layer; computed once."""
+        return trace_gradients(self.network, self.pixels, self.target)

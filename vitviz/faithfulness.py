@@ -1,0 +1,225 @@
+"""How well a map says what a score depends on: take patches out in its order, and watch the probability of the class.
+
+Petsiuk et al. 2018, "RISE: Randomized Input Sampling for Explanation of Black-box Models" (deletion, insertion);
+Chefer, Gur & Wolf 2021, "Transformer Interpretability Beyond Attention Visualization" (positive and negative
+perturbation); Rong et al. 2022, "A Consistent and Efficient Evaluation Strategy for Attribution Methods" (ROAD).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+import torch
+
+from vitviz.errors import ConfigError, MethodError, choices
+from vitviz.perturbation import Fill, blurred, imputed, pixel_mask, zeros
+from vitviz.targets import NO_CLASSIFIER
+from vitviz.vit import VisionTransformer
+
+RANDOM = "random order"
+RANDOM_ORDERS = 5
+BATCH = 64
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One way to take patches out.
+
+    Args:
+        name, title: for code and for readers.
+        steps: parts of the patches that are out, from the first to the last step.
+        strongest_first: whether those with the highest values go first, or those with the lowest.
+        fill: what stands where they were.
+        lower_is_better: whether a good map has a small area under its curve.
+        reading: one line on what the area says.
+    """
+
+    name: str
+    title: str
+    steps: tuple[float, ...]
+    strongest_first: bool
+    fill: Fill
+    lower_is_better: bool
+    reading: str
+
+
+_SIXTEENTHS = tuple(step / 16 for step in range(17))
+_TENTHS = tuple(step / 10 for step in range(1, 10))
+
+METRICS = {
+    metric.name: metric
+    for metric in (
+        Metric(
+            "deletion",
+            "Deletion",
+            _SIXTEENTHS,
+            True,
+            zeros,
+            True,
+            "How long the class stays probable while the strongest patches go; lower is better.",
+        ),
+        Metric(
+            "insertion",
+            "Insertion",
+            tuple(reversed(_SIXTEENTHS)),
+            False,
+            blurred,
+            False,
+            "How soon the class is probable while the strongest patches come into a blurred image; higher is better.",
+        ),
+        Metric(
+            "positive",
+            "Positive perturbation",
+            _TENTHS,
+            True,
+            zeros,
+            True,
+            "What is left of the class when 10 to 90 % of the patches are out, the strongest first; lower is better.",
+        ),
+        Metric(
+            "negative",
+            "Negative perturbation",
+            _TENTHS,
+            False,
+            zeros,
+            False,
+            "What is left of the class when 10 to 90 % of the patches are out, the weakest first; higher is better.",
+        ),
+        Metric(
+            "road",
+            "ROAD",
+            _TENTHS,
+            True,
+            imputed,
+            True,
+            "As positive perturbation, but what goes is filled in from around it; lower is better.",
+        ),
+    )
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """The probability of a class, step by step.
+
+    Args:
+        steps: parts of the patches that are out, ``"step"``.
+        scores: probabilities in [0, 1], ``"step"``.
+    """
+
+    steps: torch.Tensor
+    scores: torch.Tensor
+
+    @property
+    def area(self) -> float:
+        """The mean height of the curve by the trapezoid rule, in [0, 1]."""
+        return float(torch.trapezoid(self.scores, self.steps) / (self.steps[-1] - self.steps[0]))
+
+
+@dataclass(frozen=True)
+class PerturbationProgress:
+    """How many of the images have been looked at."""
+
+    done: int
+    total: int
+
+
+def faithfulness(
+    network: VisionTransformer,
+    pixels: torch.Tensor,
+    maps: Mapping[str, torch.Tensor],
+    target: int,
+    metrics: tuple[str, ...] = tuple(METRICS),
+    seed: int = 0,
+    report: Callable[[PerturbationProgress], None] | None = None,
+) -> dict[str, dict[str, Curve]]:
+    """The curves of some maps of one image, and those of the same metrics for patches in random order.
+
+    Patches of equal value go in random order, so that a constant map is as good as chance.
+
+    Args:
+        network: in evaluation mode.
+        pixels: ``"1 channel height width"``, normalised as the checkpoint was trained.
+        maps: by name, ``"grid_height grid_width"`` each.
+        target: index of the class whose probability is watched.
+        metrics: by name in :data:`METRICS`.
+        seed: of the random orders.
+        report: is told after every batch; an exception that it raises ends the computation.
+
+    Returns:
+        By metric and map; under :data:`RANDOM` the mean of :data:`RANDOM_ORDERS` random orders.
+
+    Raises:
+        MethodError: a metric is unknown, or the model has no such class.
+        ConfigError: a map is not of the model's grid.
+    """
+    config = network.config
+    unknown = [name for name in metrics if name not in METRICS]
+    if unknown:
+        raise MethodError(f"metric {unknown[0]!r}: expected {choices(METRICS)}")
+    if not 0 <= target < config.classes:
+        said = f"this model has classes 0 to {config.classes - 1}" if config.classes else NO_CLASSIFIER
+        raise MethodError(f"target {target}: {said}")
+    layout = config.layout(*pixels.shape[-2:])
+    grid = (layout.grid_height, layout.grid_width)
+    for name, values in maps.items():
+        if tuple(values.shape) != grid:
+            raise ConfigError(f"map {name!r} of shape {tuple(values.shape)}: expected 'grid_height grid_width', {grid}")
+    generator = torch.Generator().manual_seed(seed)
+    orders: dict[str, list[torch.Tensor]] = {name: [_weakest_first(each, generator)] for name, each in maps.items()}
+    orders[RANDOM] = [torch.randperm(layout.patch_count, generator=generator) for _ in range(RANDOM_ORDERS)]
+    chosen = [METRICS[name] for name in metrics]
+    total = sum(len(metric.steps) for metric in chosen) * (len(maps) + RANDOM_ORDERS)
+    perturbed = (
+        _without(pixels[0], order, grid, step, metric)
+        for metric in chosen
+        for each in orders.values()
+        for order in each
+        for step in metric.steps
+    )
+    scores = _probabilities(network, perturbed, target, total, report)
+    found: dict[str, dict[str, Curve]] = {}
+    for metric in chosen:
+        steps, found[metric.name] = torch.tensor(metric.steps), {}
+        for name, each in orders.items():
+            part = torch.stack([torch.stack([next(scores) for _ in metric.steps]) for _ in each]).mean(0)
+            upwards = steps.argsort()
+            found[metric.name][name] = Curve(steps[upwards], part[upwards])
+    return found
+
+
+def _weakest_first(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """The patches from the lowest value up; of equal ones in random order."""
+    shuffled = torch.randperm(values.numel(), generator=generator)
+    return shuffled[values.flatten().cpu()[shuffled].argsort(stable=True)]
+
+
+def _without(
+    pixels: torch.Tensor, weakest_first: torch.Tensor, grid: tuple[int, int], part: float, metric: Metric
+) -> torch.Tensor:
+    """The image without a part of its patches."""
+    order = weakest_first.flip(0) if metric.strongest_first else weakest_first
+    gone = torch.zeros(len(order), dtype=torch.bool)
+    gone[order[: round(part * len(order))]] = True
+    return metric.fill(pixels, pixel_mask(gone.view(grid), pixels).to(pixels.device))
+
+
+def _probabilities(
+    network: VisionTransformer,
+    images: Iterator[torch.Tensor],
+    target: int,
+    total: int,
+    report: Callable[[PerturbationProgress], None] | None,
+) -> Iterator[torch.Tensor]:
+    """The probability of the class in each image, a batch at a time."""
+    done = 0
+    while done < total:
+        batch = list(islice(images, BATCH))
+        with torch.inference_mode():
+            scores = network(torch.stack(batch).to(network.device)).float().softmax(-1)[:, target].cpu()
+        done += len(batch)
+        if report is not None:
+            report(PerturbationProgress(done, total))
+        yield from scores

@@ -1,0 +1,71 @@
+"""What a class-specific map is asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from vitviz.errors import MethodError
+
+NO_CLASSIFIER = "this model has no classifier, so that no map can be about a class"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A score that the output of a network gives.
+
+    Args:
+        name: fit for a caption, such as ``"class dog"``.
+        score: logits ``"class"`` to one number.
+    """
+
+    name: str
+    score: Callable[[torch.Tensor], torch.Tensor]
+
+
+def class_target(index: int, classes: int, labels: Sequence[str] = ()) -> Target:
+    """The logit of a class.
+
+    Args:
+        index: of the class, counted from 0.
+        classes: how many the network has.
+        labels: of the classes, where they are known; otherwise the name tells the number, counted from 1.
+
+    Raises:
+        MethodError: the network has no such class.
+    """
+    if not classes:
+        raise MethodError(f"target {index}: {NO_CLASSIFIER}")
+    if not 0 <= index < classes:
+        raise MethodError(f"target {index}: this model has classes 0 to {classes - 1}")
+    return Target(f"class {labels[index] if labels else index + 1}", lambda logits: logits[index])
+
+
+def class_index(wanted: int | str | None, logits: torch.Tensor, labels: Sequence[str]) -> int:
+    """The index of a class by number or label; of the most probable class where nothing is wanted.
+
+    A label is found as it is written, or by the first of its synonyms in any case.
+
+    Raises:
+        MethodError: the model has no classifier, no class of this label, or several.
+    """
+    if not len(logits):
+        raise MethodError(f"target {wanted!r}: {NO_CLASSIFIER}")
+    if wanted is None:
+        return int(logits.argmax())
+    if isinstance(wanted, int):
+        return wanted
+    found = [index for index, label in enumerate(labels) if label == wanted]
+    found = found or [index for index, label in enumerate(labels) if _short(label) == _short(wanted)]
+    if len(found) != 1:
+        said = f"{len(found)} classes of this name, numbers {', '.join(map(str, found))}" if found else "no such class"
+        raise MethodError(
+            f"target {wanted!r}: this model has {said}; expected a label or a number to {len(logits) - 1}"
+        )
+    return found[0]
+
+
+def _short(label: str) -> str:
+    return label.partition(",")[0].strip().lower()
