@@ -141,5 +141,8 @@ def _flows(network: csr_array, layers: int, count: int, chosen: np.ndarray) -> I
         network = csr_array(network + starts)
     else:
         source = top + int(chosen[0])
+    # Before version 1.15, the library takes places of 32 bits only, and makes ones of 64.
+    places = (part.astype(np.int32) for part in (network.indices, network.indptr))
+    network = csr_array((network.data, *places), shape=network.shape)
     for token in range(count):
         yield maximum_flow(network, source, token, method="dinic").flow_value / UNITS
