@@ -11,7 +11,6 @@ import math
 import torch
 
 from vitviz.attribution.subject import Subject
-from vitviz.errors import QueryError
 from vitviz.layout import PATCHES
 from vitviz.precision import precise
 from vitviz.token_map import TokenMap
@@ -34,11 +33,7 @@ def grad_cam(subject: Subject, layer: int = -1) -> TokenMap:
     Raises:
         QueryError: the model has no such layer.
     """
-    network = subject.network
-    depth = network.config.depth
-    if not -depth <= layer < depth:
-        raise QueryError(f"layer {layer}: this model has layers 0 to {depth - 1} (or -{depth} to -1 from the end)")
-    layer %= depth
+    network, layer = subject.network, subject.layer_index(layer)
     with torch.inference_mode(False):
         with torch.no_grad():
             tokens, layout = network.embed(subject.pixels.clone())
@@ -57,5 +52,5 @@ def grad_cam(subject: Subject, layer: int = -1) -> TokenMap:
             gradient = torch.autograd.grad(score, normed)[0]
     weights = precise(gradient[0, layout.select(PATCHES)]).mean(0)
     strength = (precise(normed[0].detach()) @ weights).relu()
-    what = f"Grad-CAM for {subject.target.name}: layer {layer + 1} of {depth}"
+    what = f"Grad-CAM for {subject.target.name}: layer {layer + 1} of {network.config.depth}"
     return TokenMap(layout.grid(strength), {}, "activation times gradient", what, (0.0, math.inf))

@@ -11,7 +11,6 @@ import math
 import torch
 
 from vitviz.attribution.subject import Subject
-from vitviz.errors import QueryError
 from vitviz.pooling import POOLINGS
 from vitviz.precision import precise
 from vitviz.softmax import scores_in_chunks
@@ -35,11 +34,8 @@ def legrad(subject: Subject, start_layer: int = 0) -> TokenMap:
     Raises:
         QueryError: the model has no such layer.
     """
-    network = subject.network
+    network, start_layer = subject.network, subject.layer_index(start_layer)
     depth = network.config.depth
-    if not -depth <= start_layer < depth:
-        raise QueryError(f"start_layer = {start_layer}: this model has layers 0 to {depth - 1}")
-    start_layer %= depth
     with torch.inference_mode(False), torch.no_grad():
         tokens, layout = network.embed(subject.pixels.clone())
         angles, pooled = network.angles(layout), POOLINGS[network.config.pooling].reads(layout)

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import torch
 
+from vitviz.errors import QueryError
 from vitviz.gradients import GradientTrace, trace_gradients
 from vitviz.targets import Target
 from vitviz.vit import VisionTransformer
@@ -25,6 +26,17 @@ class Subject:
     network: VisionTransformer
     pixels: torch.Tensor
     target: Target
+
+    def layer_index(self, layer: int) -> int:
+        """A layer counted from 0, or from the end as ``-1``, as an index from 0.
+
+        Raises:
+            QueryError: the model has no such layer.
+        """
+        depth = self.network.config.depth
+        if not -depth <= layer < depth:
+            raise QueryError(f"layer {layer}: this model has layers 0 to {depth - 1} (or -{depth} to -1 from the end)")
+        return layer % depth
 
     @cached_property
     def gradients(self) -> GradientTrace:
