@@ -143,6 +143,15 @@ def test_many_patches_are_pooled_into_cells(most: int, cells: tuple[int, int]) -
     assert one.prefix.keys() == {"cls", "register 1"} and row.shape == (26,)
 
 
+@pytest.mark.parametrize(
+    ("grid", "most", "cells"),
+    [((14, 14), 64, (7, 7)), ((13, 13), 64, (8, 8)), ((6, 24), 64, (3, 12)), ((3, 5), 9, (2, 4))],
+)
+def test_cells_are_of_one_size_where_that_is_not_dear(grid: tuple[int, int], most: int, cells: tuple[int, int]) -> None:
+    found = attention_flow(random_trace(TokenLayout((), *grid), 1), most)
+    assert f"patches in {cells[0]}×{cells[1]} cells" in found.description
+
+
 def test_pooling_keeps_what_cells_get_from_a_prefix_token() -> None:
     layout = TokenLayout(("cls",), 4, 6)
     trace = random_trace(layout, 1)

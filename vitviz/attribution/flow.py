@@ -5,7 +5,6 @@ Abnar & Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3.2.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -86,13 +85,15 @@ def attention_flow(
 def _cells(layout: TokenLayout, most: int) -> tuple[np.ndarray, tuple[int, int]]:
     """The node of every token, ``"token"``, and the grid of cells."""
     height, width = layout.grid_height, layout.grid_width
-    grids = ((rows, min(width, most // rows)) for rows in range(1, min(height, most) + 1))
+    heights = range(1, min(height, most) + 1)
+    grids = ((rows, columns) for rows in heights for columns in range(1, min(width, most // rows) + 1))
 
-    def worth(grid: tuple[int, int]) -> tuple[float, float]:
-        """Many cells, all of one size; then cells that are nearly square."""
+    def worth(grid: tuple[int, int]) -> float:
+        """Many cells, nearly square, and twice as much if they are all of one size."""
         rows, columns = grid
+        stretch = height / rows * columns / width
         alike = height % rows == width % columns == 0
-        return rows * columns * (2 if alike else 1), -abs(math.log(height / rows * columns / width))
+        return rows * columns * (2 if alike else 1) / max(stretch, 1 / stretch)
 
     rows, columns = max(grids, key=worth)
     row, column = np.arange(height) * rows // height, np.arange(width) * columns // width

@@ -206,7 +206,7 @@ METHODS = {
             "trace",
             attention_flow,
             (
-                Number("most_patches", "Cells", 1, 1024, 1, 64, "patches are pooled into so many at most", whole=True),
+                Number("most_patches", "Cells", 1, 256, 1, 64, "patches are pooled into so many at most", whole=True),
                 _START,
                 _QUERY,
             ),

@@ -63,7 +63,8 @@ class ControlPanel:
 
     def __init__(self, model: Model) -> None:
         self.method = gr.Radio(method_choices(model), value="attention", label="Map", elem_id="vv-method")
-        self.refused = gr.Markdown(refusals(model), elem_classes="vv-aside", elem_id="vv-refused")
+        said = refusals(model)
+        self.refused = gr.Markdown(said, visible=bool(said), elem_classes="vv-aside", elem_id="vv-refused")
         self.token = control(_shared(TokenQuery), model)
         self.token.elem_id = "vv-token"
         with gr.Column(visible=False, elem_id="vv-about-class") as self.about_class:
@@ -162,7 +163,7 @@ class ControlPanel:
         updates = [
             gr.update(value=model.preprocessing.fit),
             gr.update(choices=method_choices(model), value=method),
-            gr.update(value=refusals(model)),
+            gr.update(value=refusals(model), visible=bool(refusals(model))),
             control_update(_shared(ClassTarget), model),
             *(control_update(parameter, model) for parameter in self._of_the_model().values()),
         ]
