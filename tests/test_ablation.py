@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from vitviz import VisionTransformer
-from vitviz.ablation import HeadEffects, HeadProgress, head_effects
+from vitviz.ablation import HeadEffects, head_effects
 from vitviz.errors import MethodError
+from vitviz.progress import Progress
 
 Make = Callable[..., VisionTransformer]
 
@@ -62,9 +63,9 @@ def test_the_strongest_are_those_whose_fall_is_largest() -> None:
 
 def test_progress_is_told_and_what_is_not_there_refused(make_network: Make) -> None:
     network, pixels = make_network(), torch.randn(1, 3, 16, 24)
-    told: list[HeadProgress] = []
+    told: list[Progress] = []
     head_effects(network, pixels, 0, told.append)
-    assert told == [HeadProgress(4 * layer, 12) for layer in (1, 2, 3)]
+    assert told == [Progress(4 * layer, 12) for layer in (1, 2, 3)]
     with pytest.raises(MethodError, match="target 5: this model has classes 0 to 4"):
         head_effects(network, pixels, 5)
     with pytest.raises(MethodError, match="target 0: this model has no classifier"):

@@ -10,8 +10,9 @@ import torch
 
 from vitviz import VisionTransformer
 from vitviz.errors import ConfigError, MethodError
-from vitviz.faithfulness import BATCH, METRICS, RANDOM, RANDOM_ORDERS, Curve, PerturbationProgress, faithfulness
+from vitviz.faithfulness import BATCH, METRICS, RANDOM, RANDOM_ORDERS, Curve, faithfulness
 from vitviz.perturbation import blur, blurred, imputed, pixel_mask, zeros
+from vitviz.progress import Progress
 
 Make = Callable[..., VisionTransformer]
 PIXELS = {"square": (16, 16), "wide": (16, 24), "one row": (4, 24)}
@@ -160,13 +161,13 @@ def test_any_layout_will_do_and_the_same_seed_gives_the_same(make_network: Make,
 
 def test_progress_is_told_and_an_exception_ends_it(make_network: Make) -> None:
     network, pixels = make_network(), torch.randn(1, 3, 16, 24)
-    told: list[PerturbationProgress] = []
+    told: list[Progress] = []
     faithfulness(network, pixels, {"map": torch.rand(4, 6)}, 0, ("deletion",), report=told.append)
     total = 17 * (1 + RANDOM_ORDERS)
     assert [each.done for each in told] == [*range(BATCH, total, BATCH), total]
     assert {each.total for each in told} == {total}
 
-    def stop(progress: PerturbationProgress) -> None:
+    def stop(progress: Progress) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from vitviz import AttentionTrace, TokenLayout
-from vitviz.attribution import FlowProgress, attention, attention_flow, attention_mass
+from vitviz.attribution import attention, attention_flow, attention_mass
 from vitviz.errors import MethodError, QueryError
+from vitviz.progress import Progress
 
 REFERENCE = np.load(Path(__file__).parent / "data" / "attention_methods.npz")
 LAYOUTS = {
@@ -162,11 +163,11 @@ def test_pooling_keeps_what_cells_get_from_a_prefix_token() -> None:
 
 def test_progress_is_told_and_an_exception_ends_it() -> None:
     trace = random_trace(LAYOUTS["CLS"])
-    told: list[FlowProgress] = []
+    told: list[Progress] = []
     attention_flow(trace, report=told.append)
-    assert told == [FlowProgress(done, 13) for done in range(1, 14)]
+    assert told == [Progress(done, 13) for done in range(1, 14)]
 
-    def stop(progress: FlowProgress) -> None:
+    def stop(progress: Progress) -> None:
         if progress.done == 3:
             raise KeyboardInterrupt
 

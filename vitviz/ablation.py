@@ -12,6 +12,7 @@ import torch
 from einops import rearrange, repeat
 
 from vitviz.errors import MethodError
+from vitviz.progress import Progress
 from vitviz.targets import NO_CLASSIFIER
 from vitviz.vit import VisionTransformer
 
@@ -40,19 +41,11 @@ class HeadEffects:
         return [(layer, head, fall) for (layer, head), fall in zip(places, best.values.tolist(), strict=True)]
 
 
-@dataclass(frozen=True)
-class HeadProgress:
-    """How many of the heads have been switched off."""
-
-    done: int
-    total: int
-
-
 def head_effects(
     network: VisionTransformer,
     pixels: torch.Tensor,
     target: int,
-    report: Callable[[HeadProgress], None] | None = None,
+    report: Callable[[Progress], None] | None = None,
 ) -> HeadEffects:
     """Switch off every head alone, by setting its attention weights to zero, and classify the image.
 
@@ -63,7 +56,8 @@ def head_effects(
         network: in evaluation mode.
         pixels: ``"1 channel height width"``, normalised as the checkpoint was trained.
         target: index of the class.
-        report: is told after every layer; an exception that it raises ends the computation.
+        report: is told how many heads have been off, after every layer; an exception that it raises ends the
+            computation.
 
     Raises:
         MethodError: the model has no such class.
@@ -86,7 +80,7 @@ def head_effects(
                 tokens = layer.absorb(tokens, mixed)
             without[number] = network.classify(switched, layout).float().softmax(-1)[:, target].cpu()
             if report is not None:
-                report(HeadProgress((number + 1) * config.heads, without.numel()))
+                report(Progress((number + 1) * config.heads, without.numel()))
         probability = float(network.classify(tokens, layout).float().softmax(-1)[0, target])
     return HeadEffects(probability, without)
 

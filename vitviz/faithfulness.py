@@ -15,6 +15,7 @@ import torch
 
 from vitviz.errors import ConfigError, MethodError, choices
 from vitviz.perturbation import Fill, blurred, imputed, pixel_mask, zeros
+from vitviz.progress import Progress
 from vitviz.targets import NO_CLASSIFIER
 from vitviz.vit import VisionTransformer
 
@@ -118,14 +119,6 @@ class Curve:
         return float(torch.trapezoid(self.scores, self.steps) / (self.steps[-1] - self.steps[0]))
 
 
-@dataclass(frozen=True)
-class PerturbationProgress:
-    """How many of the images have been looked at."""
-
-    done: int
-    total: int
-
-
 def faithfulness(
     network: VisionTransformer,
     pixels: torch.Tensor,
@@ -133,7 +126,7 @@ def faithfulness(
     target: int,
     metrics: tuple[str, ...] = tuple(METRICS),
     seed: int = 0,
-    report: Callable[[PerturbationProgress], None] | None = None,
+    report: Callable[[Progress], None] | None = None,
 ) -> dict[str, dict[str, Curve]]:
     """The curves of some maps of one image, and those of the same metrics for patches in random order.
 
@@ -146,7 +139,8 @@ def faithfulness(
         target: index of the class whose probability is watched.
         metrics: by name in :data:`METRICS`.
         seed: of the random orders.
-        report: is told after every batch; an exception that it raises ends the computation.
+        report: is told how many images have been looked at, after every batch; an exception that it raises ends
+            the computation.
 
     Returns:
         By metric and map; under :data:`RANDOM` the mean of :data:`RANDOM_ORDERS` random orders.
@@ -211,7 +205,7 @@ def _probabilities(
     images: Iterator[torch.Tensor],
     target: int,
     total: int,
-    report: Callable[[PerturbationProgress], None] | None,
+    report: Callable[[Progress], None] | None,
 ) -> Iterator[torch.Tensor]:
     """The probability of the class in each image, a batch at a time."""
     done = 0
@@ -221,5 +215,5 @@ def _probabilities(
             scores = network(torch.stack(batch).to(network.device)).float().softmax(-1)[:, target].cpu()
         done += len(batch)
         if report is not None:
-            report(PerturbationProgress(done, total))
+            report(Progress(done, total))
         yield from scores

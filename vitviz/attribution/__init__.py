@@ -1,7 +1,7 @@
 """Methods that turn what a model did with an image into a map. Pure functions; :data:`METHODS` lists them."""
 
 from vitviz.attribution.attention import attention, attention_sheet
-from vitviz.attribution.flow import FlowProgress, attention_flow
+from vitviz.attribution.flow import attention_flow
 from vitviz.attribution.grad_cam import grad_cam
 from vitviz.attribution.gradient_rollout import gradient_rollout
 from vitviz.attribution.legrad import legrad
@@ -13,7 +13,6 @@ from vitviz.attribution.subject import Subject
 
 __all__ = [
     "METHODS",
-    "FlowProgress",
     "Method",
     "Subject",
     "attention",

@@ -6,7 +6,6 @@ Abnar & Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3.2.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +13,7 @@ import torch
 
 from vitviz.errors import MethodError
 from vitviz.layout import Query, TokenLayout
+from vitviz.progress import Progress
 from vitviz.token_map import TokenMap
 from vitviz.trace import AttentionTrace
 
@@ -25,21 +25,13 @@ MOST_PATCHES = 64
 UNITS = 2**30
 
 
-@dataclass(frozen=True)
-class FlowProgress:
-    """How far the flow is: ``done`` of ``total`` tokens have theirs."""
-
-    done: int
-    total: int
-
-
 def attention_flow(
     trace: AttentionTrace,
     most_patches: int = MOST_PATCHES,
     start_layer: int = 0,
     query: Query | None = None,
     *,
-    report: Callable[[FlowProgress], None] | None = None,
+    report: Callable[[Progress], None] | None = None,
 ) -> TokenMap:
     """The largest flow that a token of the last layer can send to every token of the start layer's input.
 
@@ -53,7 +45,7 @@ def attention_flow(
         most_patches: so many cells at most; with as many as the model has patches nothing is pooled.
         start_layer: lowest layer that is followed, counted from 0, or from the end as ``-1``.
         query: the token, as in :func:`vitviz.attribution.attention`; of ``"patches"`` each sends an equal share.
-        report: is told after every token; an exception that it raises ends the computation.
+        report: is told how many tokens have their flow, after each; an exception that it raises ends the computation.
 
     Returns:
         Values in [0, 1] that sum to 1 over the cells and prefix tokens; every patch has its cell's value divided by
@@ -75,7 +67,7 @@ def attention_flow(
     for token, flow in enumerate(_flows(network, len(layers), len(sharing), chosen)):
         flows[token] = flow
         if report is not None:
-            report(FlowProgress(token + 1, len(sharing)))
+            report(Progress(token + 1, len(sharing)))
     shares = torch.from_numpy((flows / flows.sum() / sharing)[cells]).to(trace.dtype)
     grid = f", patches in {pooled[0]}×{pooled[1]} cells" if len(sharing) < layout.token_count else ""
     what = f"Attention flow for {layout.name(query)}: layers {layers.start + 1} to {layers.stop}{grid}"

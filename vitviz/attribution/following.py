@@ -80,12 +80,16 @@ def follow(
     return tokens
 
 
-def starting(layout: TokenLayout, query: Query, like: torch.Tensor) -> tuple[torch.Tensor, slice]:
+def starting(layout: TokenLayout, query: Query, rules: Rules, like: torch.Tensor) -> tuple[torch.Tensor, slice]:
     """One row that is at a token, and which tokens that is: ``tokens`` and ``present`` of :func:`follow`.
 
     Raises:
         QueryError: the model has no such token.
+        MethodError: the reference cannot be reproduced for this model.
     """
+    if rules.reference is not None and layout.reader != "cls":
+        said = f"this model has no CLS token, which {rules.reference} takes for granted"
+        raise MethodError(f"reference {rules.reference!r}: {said}")
     chosen = layout.select(query)
     row = like.new_zeros(1, layout.token_count)
     row[:, chosen] = 1 / (chosen.stop - chosen.start)
@@ -96,16 +100,13 @@ def as_map(tokens: torch.Tensor, layout: TokenLayout, layers: int, rules: Rules,
     """The row of a token, ``"token"``, as a map whose caption says ``what`` it is and how it was made.
 
     Raises:
-        MethodError: the reference cannot be reproduced for this model, or nothing is left of the map.
+        MethodError: nothing is left of the map.
     """
     made = [settings, f"residual {rules.residual_weight:g}"]
     made += [f"lowest {100 * rules.discard_ratio:g}% discarded"] * rules.discards
     made += [f"layers {rules.start_layer + 1} to {layers}"]
     quantity = "share of the rollout"
     if rules.reference is not None:
-        if layout.reader != "cls":
-            said = f"this model has no CLS token, which {rules.reference} takes for granted"
-            raise MethodError(f"reference {rules.reference!r}: {said}")
         what, quantity = f"{what}, as {rules.reference} computes it", "share relative to the highest patch"
         highest = layout.grid(tokens).max()
         if highest <= 0:

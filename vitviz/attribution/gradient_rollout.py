@@ -49,7 +49,7 @@ def gradient_rollout(
     rules = Rules(discard_ratio, residual_weight, layers.start, reference)
 
     def matrix(layer: int, present: slice) -> Chunks:
-        if not (rules.discards or rules.reference is not None):
+        if not rules.discards and rules.reference is None:
             return _steps(gradients, layer, present)
         # Torch's topk has nothing to choose among entries that are zero already, of which there are many.
         fused = Fused(
@@ -61,7 +61,7 @@ def gradient_rollout(
         return kept_in_chunks(fused, rules.discard_ratio, as_topk=rules.reference == VIT_EXPLAIN)
 
     query = layout.reader if query is None else query
-    row, present = starting(layout, query, precise(gradients.keys[0][:0]))
+    row, present = starting(layout, query, rules, precise(gradients.keys[0][:0]))
     tokens = follow(row, present, layers.stop, matrix, rules, stochastic=False)[0]
     what = f"Gradient rollout of {gradients.target.name} for {layout.name(query)}"
     heads = gradients.queries[0].shape[0]

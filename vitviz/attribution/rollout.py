@@ -52,7 +52,7 @@ def rollout(
     rules = Rules(discard_ratio, residual_weight, trace.layer_index(start_layer), reference)
     query = trace.layout.reader if query is None else query
     matrices, stochastic = _matrices(trace, head_fusion, rules), _is_stochastic(head_fusion, rules)
-    row, present = starting(trace.layout, query, precise(trace.keys[:0]))
+    row, present = starting(trace.layout, query, rules, precise(trace.keys[:0]))
     tokens = follow(row, present, trace.layers, matrices, rules, stochastic)[0]
     what = f"Attention rollout for {trace.layout.name(query)}"
     return as_map(tokens, trace.layout, trace.layers, rules, what, f"{head_fusion} of {trace.heads} heads")
