@@ -109,14 +109,14 @@ def test_of_a_large_matrix_only_what_is_near_the_limit_is_gathered(
     expected = cut_of_matrix(matrix, count)
     gathered: list[int] = []
     monkeypatch.setattr(discard, "COPIED_ENTRIES", matrix.numel() - 1)
-    plain = discard._split
+    plain = discard._split_at_once
 
     def noted(chunks: Chunks, low: float, high: float) -> tuple[int, np.ndarray]:
         found = plain(chunks, low, high)
         gathered.append(len(found[1]))
         return found
 
-    monkeypatch.setattr(discard, "_split", noted)
+    monkeypatch.setattr(discard, "_split_at_once", noted)
     assert cut_of_matrix(matrix, count) == expected
     assert len(gathered) == 1 and gathered[0] < matrix.numel() / 10
 

@@ -17,7 +17,7 @@ from vitviz import AttentionTrace, Model, TokenLayout, VisionTransformer, open_i
 from vitviz.attribution import discard, rollout, rollout_matrix
 from vitviz.errors import MethodError, QueryError
 from vitviz.layout import Query
-from vitviz.softmax import weights_in_chunks
+from vitviz.softmax import scores_in_chunks
 
 REFERENCE = np.load(Path(__file__).parent / "data" / "attention_methods.npz")
 ASSETS = Path(__file__).parents[1] / "assets"
@@ -222,11 +222,11 @@ def test_of_the_last_layer_only_the_rows_that_are_asked_for_are_computed(
     computed: list[slice] = []
 
     def spy(*arguments: Any, **options: Any) -> Any:
-        for rows, weights in weights_in_chunks(*arguments, **options):
+        for rows, scores in scores_in_chunks(*arguments, **options):
             computed.append(rows)
-            yield rows, weights
+            yield rows, scores
 
-    monkeypatch.setattr("vitviz.trace.weights_in_chunks", spy)
+    monkeypatch.setattr(softmax, "scores_in_chunks", spy)
     monkeypatch.setattr(softmax, "CHUNK_BYTES", 2 * 3 * layout.token_count * 8)
     trace = trace_of(random_attention(layout), layout)
     matrix = rollout_matrix(trace, fusion, 0.0, residual, start)

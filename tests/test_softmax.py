@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from vitviz import memory, softmax
-from vitviz.softmax import attend, attention_weights, scores_in_chunks, weights_in_chunks
+from vitviz.softmax import HEAD_FUSIONS, attend, attention_weights, fused_in_chunks, scores_in_chunks, weights_in_chunks
 
 HEADS, TOKENS, DIM, SCALE = 3, 11, 4, 0.7
 TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-12}
@@ -93,6 +93,25 @@ def test_chunks_are_the_whole(
     whole = torch.cat(found, 1)
     close(whole, operands.weights, TOLERANCES[dtype])
     close(whole.sum(-1), torch.ones(HEADS, TOKENS, dtype=torch.float64), TOLERANCES[dtype])
+
+
+@both_types
+@with_and_without_bias
+@pytest.mark.parametrize("known", [False, True], ids=["softmax", "known sums"])
+@pytest.mark.parametrize("fusion", HEAD_FUSIONS)
+def test_fused_chunks_are_the_fused_whole(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, biased: bool, known: bool, fusion: str
+) -> None:
+    limit(monkeypatch, 2, 0, dtype)
+    operands = random_operands(dtype, biased)
+    log_sums = operands.scores.logsumexp(-1).to(dtype) if known else None
+    into = torch.full((TOKENS, TOKENS), torch.nan, dtype=dtype)
+    chunks = fused_in_chunks(fusion, *operands[:2], SCALE, operands.bias, slice(3, 9), log_sums, into)
+    found = [chunk for _, chunk in chunks]
+    expected = HEAD_FUSIONS[fusion](operands.weights, 0)[3:9]
+    close(torch.cat(found), expected, TOLERANCES[dtype])
+    close(into[3:9], expected, TOLERANCES[dtype])
+    assert len(found) == 3 and into[:3].isnan().all() and into[9:].isnan().all()
 
 
 @every_chunk_size

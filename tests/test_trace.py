@@ -280,6 +280,20 @@ def test_fused_chunks_may_be_collected(heads: int) -> None:
 
 
 @pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("keep_bytes", [0, FUSION_BYTES])
+@pytest.mark.parametrize("starts", [1, 4])
+@pytest.mark.parametrize("rows", [slice(None), slice(3, 8)], ids=str)
+def test_what_tokens_pass_on_is_their_product_with_the_mean(keep_bytes: int, starts: int, rows: slice) -> None:
+    plain = random_trace()
+    for known in (False, True):
+        trace = keeping(keep_bytes, plain)
+        if known:
+            trace.log_sums(1)
+        tokens = torch.rand(starts, 11, dtype=torch.float64)
+        close(trace.passed(1, tokens, rows), tokens[:, rows] @ weights_of(plain)[1].mean(0)[rows], 1e-12)
+
+
+@pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("keep_bytes", [0, FUSION_BYTES - 1])
 def test_nothing_is_kept_where_it_does_not_fit(keep_bytes: int) -> None:
     trace = keeping(keep_bytes)
@@ -337,7 +351,7 @@ def held_bytes(trace: AttentionTrace) -> int:
     """Of every tensor that a trace refers to, each storage once."""
     tensors = [trace.queries, trace.keys, *([] if trace.bias is None else [trace.bias])]
     tensors += trace.known_log_sums.values()
-    tensors += [matrix for matrices in trace._fused.values() for matrix in matrices.values()]
+    tensors += [matrix for matrices in trace._kept.values() for matrix in matrices]
     storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
     return sum(storages.values())
 

@@ -11,6 +11,8 @@ from vitviz.errors import MethodError, choices
 from vitviz.memory import beginning, empty
 
 HEAD_FUSIONS: dict[str, Callable[..., torch.Tensor]] = {"mean": torch.mean, "max": torch.amax, "min": torch.amin}
+# What takes one of the heads' numbers, and the same one of their logarithms.
+ORDERED = ("max", "min")
 # On a processor two buffers of this size and the keys of a layer stay in the second-level cache of two cores.
 CHUNK_BYTES = 4 * 2**20
 DEVICE_CHUNK_BYTES = 128 * 2**20
@@ -42,6 +44,7 @@ def scores_in_chunks(
     scale: float,
     bias: torch.Tensor | None = None,
     rows: slice = slice(None),
+    log_sums: torch.Tensor | None = None,
 ) -> Iterator[tuple[slice, torch.Tensor]]:
     """Attention scores of a few query tokens at a time, in memory that does not grow with the square of the tokens.
 
@@ -51,6 +54,8 @@ def scores_in_chunks(
         scale: what the scores are multiplied with.
         bias: ``"head query key"``, added to the scaled scores.
         rows: of which query tokens; all where it is not given.
+        log_sums: ``"head query"``, taken away from each row. With the logarithm of the sum of its exponentials, what
+            remains are the logarithms of attention weights.
 
     Yields:
         Which query tokens, and their scores ``"head query key"``: at most :data:`CHUNK_BYTES` on a processor and
@@ -67,7 +72,10 @@ def scores_in_chunks(
         chosen = slice(first, min(first + count, end))
         # The last chunk may be smaller.
         scores = beginning(buffer, (heads, chosen.stop - chosen.start, tokens))
-        torch.bmm(queries[:, chosen] * scale, columns, out=scores)
+        if log_sums is None:
+            torch.bmm(queries[:, chosen] * scale, columns, out=scores)
+        else:
+            torch.baddbmm(log_sums[:, chosen, None], queries[:, chosen], columns, beta=-1, alpha=scale, out=scores)
         if bias is not None:
             scores += bias[:, chosen]
         yield chosen, scores
@@ -87,15 +95,39 @@ def weights_in_chunks(
     own place and take one pass over it; without, in a second buffer of the same size.
     """
     buffer = None
-    for chosen, scores in scores_in_chunks(queries, keys, scale, bias, rows):
+    for chosen, scores in scores_in_chunks(queries, keys, scale, bias, rows, log_sums):
         if log_sums is not None:
-            yield chosen, scores.sub_(log_sums[:, chosen, None]).exp_()
+            yield chosen, scores.exp_()
             continue
         if buffer is None:
             buffer = empty(scores.shape, scores)
         weights = beginning(buffer, scores.shape)
         torch.softmax(scores, -1, out=weights)
         yield chosen, weights
+
+
+def fused_in_chunks(
+    fusion: str,
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    scale: float,
+    bias: torch.Tensor | None = None,
+    rows: slice = slice(None),
+    log_sums: torch.Tensor | None = None,
+    into: torch.Tensor | None = None,
+) -> Iterator[tuple[slice, torch.Tensor]]:
+    """Attention weights with the heads fused, ``"query key"``, of a few query tokens at a time.
+
+    Arguments as those of :func:`weights_in_chunks`, errors as those of :func:`fuse_heads`; with ``into``, what comes is
+    written into that matrix of all tokens.
+    """
+    if fusion in ORDERED and log_sums is not None:
+        # The highest score has the highest weight: only one head's exponentials are needed.
+        for chosen, scores in scores_in_chunks(queries, keys, scale, bias, rows, log_sums):
+            yield chosen, fuse_heads(scores, fusion, None if into is None else into[chosen]).exp_()
+        return
+    for chosen, weights in weights_in_chunks(queries, keys, scale, bias, rows, log_sums):
+        yield chosen, fuse_heads(weights, fusion, None if into is None else into[chosen])
 
 
 def attend(
@@ -118,12 +150,12 @@ def attend(
     return F.scaled_dot_product_attention(queries, keys, values, scale=scale), None
 
 
-def fuse_heads(weights: torch.Tensor, fusion: str) -> torch.Tensor:
-    """Many heads as one: ``"head ..."`` to ``"..."`` by mean, max or min.
+def fuse_heads(weights: torch.Tensor, fusion: str, into: torch.Tensor | None = None) -> torch.Tensor:
+    """Many heads as one: ``"head ..."`` to ``"..."`` by mean, max or min; written into a tensor where it is given.
 
     Raises:
         MethodError: the fusion is none of these.
     """
     if fusion not in HEAD_FUSIONS:
         raise MethodError(f"head fusion {fusion!r}: expected {choices(HEAD_FUSIONS)}")
-    return HEAD_FUSIONS[fusion](weights, 0)
+    return HEAD_FUSIONS[fusion](weights, 0, out=into)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -13,9 +13,10 @@ from vitviz.errors import ConfigError, QueryError
 from vitviz.layout import Query, TokenLayout
 from vitviz.memory import empty
 from vitviz.precision import precise
-from vitviz.softmax import HEAD_FUSIONS, attention_weights, fuse_heads, scores_in_chunks, weights_in_chunks
+from vitviz.softmax import HEAD_FUSIONS, attention_weights, fused_in_chunks, scores_in_chunks, weights_in_chunks
 
 Chunks = Iterable[tuple[slice, torch.Tensor]]
+_Scored = tuple[torch.Tensor, torch.Tensor, float, torch.Tensor | None, slice, torch.Tensor | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,10 +35,12 @@ class AttentionTrace:
     ``weights(layer)``                  ``"head query key"``
     ``fused(layer, fusion)``            ``"query key"``
     ``fused_in_chunks(layer, fusion)``  query tokens and their ``"query key"``, again and again
+    ``kept(fusion)``                    ``fused`` of every layer, where they may be kept
+    ``passed(layer, tokens)``           ``"start key"``, of tokens ``"start query"``
     ==================================  ===================================================
 
-    All but ``weights`` and ``fused`` work in two buffers of at most :data:`vitviz.softmax.CHUNK_BYTES` each beside
-    what they return; so does ``fused``, beside its one matrix.
+    All but ``weights``, ``fused`` and ``kept`` work in two buffers of at most :data:`vitviz.softmax.CHUNK_BYTES` each
+    beside what they return; so do ``fused`` and ``kept``, beside their matrices.
 
     Args:
         queries: ``"layer head token dim"``, as they enter the scaled product; of any floating type.
@@ -60,7 +63,7 @@ class AttentionTrace:
     bias: torch.Tensor | None = None
     known_log_sums: dict[int, torch.Tensor] = field(default_factory=dict, repr=False)
     keep_bytes: int = 0
-    _fused: dict[str, dict[int, torch.Tensor]] = field(default_factory=dict, init=False, repr=False)
+    _kept: dict[str, list[torch.Tensor]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.queries.shape != self.keys.shape or self.queries.ndim != 4:
@@ -126,9 +129,13 @@ class AttentionTrace:
         tokens = self.layout.select(query)
         if tokens.stop - tokens.start > 1:
             return torch.stack([self.row(layer, query) for layer in range(self.layers)])
-        queries = precise(self.queries[:, :, tokens.start]) * self.scale
         # What einsum would do too, without the time to find out, which is a tenth of the whole.
-        scores = (queries.unsqueeze(-2) @ precise(self.keys).mT).squeeze(-2)
+        queries, keys = (
+            precise(self.queries[:, :, tokens.start, None]).flatten(0, 1),
+            precise(self.keys).mT.flatten(0, 1),
+        )
+        scores = torch.baddbmm(queries.new_zeros(()), queries, keys, beta=0, alpha=self.scale)
+        scores = scores.view(self.layers, self.heads, -1)
         return (scores if self.bias is None else scores + self.bias[:, :, tokens.start]).softmax(-1)
 
     def column(self, layer: int, key: Query) -> torch.Tensor:
@@ -169,17 +176,8 @@ class AttentionTrace:
         Raises:
             MethodError: the fusion is not mean, max or min.
         """
-        layer = self.layer_index(layer)
-        kept = self._fused.get(fusion, {}).get(layer)
-        if kept is not None:
-            self._keep(layer, fusion, kept)
-            return kept
-        count = self.layout.token_count
-        matrix = empty((count, count), precise(self.keys[:0]))
-        for chosen, weights in self._weights(layer):
-            matrix[chosen] = fuse_heads(weights, fusion)
-        self._keep(layer, fusion, matrix)
-        return matrix
+        layer, kept = self.layer_index(layer), self.kept(fusion)
+        return self._fuse(layer, fusion) if kept is None else kept[layer]
 
     def fused_in_chunks(self, layer: int, fusion: str = "mean", rows: slice = slice(None)) -> Chunks:
         """The same a few query tokens at a time: which tokens, and their ``"query key"``. Not to be changed in place.
@@ -187,10 +185,50 @@ class AttentionTrace:
         Raises:
             MethodError: the fusion is not mean, max or min.
         """
-        if self._fusions_kept:
-            start, end, _ = rows.indices(self.layout.token_count)
-            return [(slice(start, end), self.fused(layer, fusion)[start:end])]
-        return ((chosen, fuse_heads(weights, fusion)) for chosen, weights in self._weights(layer, rows))
+        layer, kept = self.layer_index(layer), self.kept(fusion)
+        if kept is None:
+            return fused_in_chunks(fusion, *self._scored(layer, rows))
+        start, end, _ = rows.indices(self.layout.token_count)
+        return [(slice(start, end), kept[layer][start:end])]
+
+    def kept(self, fusion: str = "mean") -> Sequence[torch.Tensor] | None:
+        """:meth:`fused` of every layer, computed once; None where they do not fit into ``keep_bytes``.
+
+        Raises:
+            MethodError: the fusion is not mean, max or min.
+        """
+        if not self._fusions_kept:
+            return None
+        matrices = self._kept.pop(fusion, None)
+        if matrices is None:
+            # Last in the dictionary is used last; what has to go goes before its place is needed.
+            for oldest in list(self._kept)[: len(self._kept) + 1 - self._fusions_kept]:
+                self._kept.pop(oldest, None)
+            matrices = [self._fuse(layer, fusion) for layer in range(self.layers)]
+        self._kept[fusion] = matrices
+        return matrices
+
+    def passed(self, layer: int, tokens: torch.Tensor, rows: slice = slice(None)) -> torch.Tensor:
+        """What ``tokens[:, rows] @ fused(layer)[rows]`` gives for tokens ``"start query"``: ``"start key"``.
+
+        Of a single start no fused matrix is made: every head's weights are multiplied as they are.
+        """
+        if len(tokens) > 1 or self._fusions_kept:
+            total = tokens.new_zeros(len(tokens), self.layout.token_count)
+            for chosen, chunk in self.fused_in_chunks(layer, "mean", rows):
+                total.addmm_(tokens[:, chosen], chunk)
+            return total
+        each = tokens.new_zeros(self.heads, 1, self.layout.token_count)
+        for chosen, weights in self._weights(layer, rows):
+            each.baddbmm_(tokens[:, chosen].expand(self.heads, -1, -1), weights)
+        return each.mean(0)
+
+    def _fuse(self, layer: int, fusion: str) -> torch.Tensor:
+        count = self.layout.token_count
+        matrix = empty((count, count), precise(self.keys[:0]))
+        for _ in fused_in_chunks(fusion, *self._scored(layer), into=matrix):
+            pass
+        return matrix
 
     @property
     def _fusion_bytes(self) -> int:
@@ -200,20 +238,13 @@ class AttentionTrace:
     def _fusions_kept(self) -> int:
         return min(self.keep_bytes // self._fusion_bytes, len(HEAD_FUSIONS))
 
-    def _keep(self, layer: int, fusion: str, matrix: torch.Tensor) -> None:
-        if not self._fusions_kept:
-            return
-        # Last in the dictionary is used last.
-        layers = self._fused.pop(fusion, {})
-        layers[layer] = matrix
-        self._fused[fusion] = layers
-        for oldest in list(self._fused)[: -self._fusions_kept]:
-            self._fused.pop(oldest, None)
-
     def _weights(self, layer: int, rows: slice = slice(None)) -> Iterator[tuple[slice, torch.Tensor]]:
-        layer = self.layer_index(layer)
+        return weights_in_chunks(*self._scored(self.layer_index(layer), rows))
+
+    def _scored(self, layer: int, rows: slice = slice(None)) -> _Scored:
+        """Of which queries and keys a layer's weights are made, and how."""
         queries, keys = precise(self.queries[layer]), precise(self.keys[layer])
-        return weights_in_chunks(queries, keys, self.scale, self._bias(layer), rows, self.known_log_sums.get(layer))
+        return queries, keys, self.scale, self._bias(layer), rows, self.known_log_sums.get(layer)
 
     def _bias(self, layer: int) -> torch.Tensor | None:
         """Of one layer, ``"head query key"``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,14 +13,17 @@ import torch.nn.functional as F
 
 from vitviz.memory import empty
 from vitviz.softmax import CHUNK_BYTES
+from vitviz.threads import in_threads
 from vitviz.trace import AttentionTrace, Chunks
 
 # A matrix up to this size is held; a larger one is computed three times instead.
 HELD_BYTES = 256 * 2**20
 # Of a matrix up to this size a copy is put in order; of a larger one only the entries near the limit.
-COPIED_ENTRIES = 2**21
+COPIED_ENTRIES = 2**20
 # Primes: a step that shares a factor with the length of the rows would always meet the same columns.
 SAMPLE_STEPS = (193, 191)
+
+Split = Callable[[Chunks, float, float], tuple[int, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -121,13 +124,15 @@ def cut_of_matrix(matrix: torch.Tensor, count: int) -> Cut:
         below, upto = int((matrix < value).sum()), int((matrix <= value).sum())
         return Cut(value, None if upto == count else count - below)
     if matrix.numel() > COPIED_ENTRIES:
-        return cut_of_chunks(lambda: in_chunks(matrix), count)
-    # NumPy's selection is vectorised: a fifth of the time of torch's own, a seventieth of that of its topk.
-    ordered = empty((matrix.numel(),), matrix).copy_(matrix.flatten()).numpy()
+        return cut_of_chunks(lambda: in_chunks(matrix), count, _split_at_once)
+    # NumPy's selection is vectorised: a fifth of the time of torch's own, a seventieth of that of its topk. It runs in
+    # one thread, whose cache the copy is in if the same thread makes it.
+    ordered = empty((matrix.numel(),), matrix).numpy()
+    np.copyto(ordered, _entries(matrix))
     return _cut_of_array(ordered, count)
 
 
-def cut_of_chunks(chunks: Callable[[], Chunks], count: int) -> Cut:
+def cut_of_chunks(chunks: Callable[[], Chunks], count: int, split: Split | None = None) -> Cut:
     """The same of a matrix that comes in chunks ``"query key"``, as often as asked: as a rule twice.
 
     A sample tells two entries between which the limit lies, very likely; so only what lies between them is gathered.
@@ -135,7 +140,7 @@ def cut_of_chunks(chunks: Callable[[], Chunks], count: int) -> Cut:
     """
     low, high = _bracket(chunks(), count)
     while True:
-        upto, between = _split(chunks(), low, high)
+        upto, between = (split or _split)(chunks(), low, high)
         if upto < count <= upto + len(between):
             return _cut_of_array(between, count - upto)
         if count > upto:
@@ -182,12 +187,22 @@ def _bracket(chunks: Chunks, count: int) -> tuple[float, float]:
 
 def _split(chunks: Chunks, low: float, high: float) -> tuple[int, np.ndarray]:
     """How many entries are at most ``low``, and those between it and ``high``, without either."""
-    upto = 0
-    parts: list[np.ndarray] = []
-    for _, chunk in chunks:
-        entries = _entries(chunk)
-        outside = entries <= low
-        upto += int(np.count_nonzero(outside))
-        outside |= entries >= high
-        parts.append(entries[~outside])
-    return upto, np.concatenate(parts)
+    return _joined(_split_one(chunk, low, high) for _, chunk in chunks)
+
+
+def _split_at_once(chunks: Chunks, low: float, high: float) -> tuple[int, np.ndarray]:
+    """The same of chunks that are there already, in as many threads as torch computes with."""
+    return _joined(in_threads(lambda chunk: _split_one(chunk, low, high), [chunk for _, chunk in chunks]))
+
+
+def _split_one(chunk: torch.Tensor, low: float, high: float) -> tuple[int, np.ndarray]:
+    entries = _entries(chunk)
+    above = entries > low
+    upto = len(entries) - int(np.count_nonzero(above))
+    above &= entries < high
+    return upto, entries[np.flatnonzero(above)]
+
+
+def _joined(parts: Iterable[tuple[int, np.ndarray]]) -> tuple[int, np.ndarray]:
+    counts, between = zip(*parts, strict=True)
+    return sum(counts), np.concatenate(between)

@@ -17,6 +17,8 @@ REFERENCES = (VIT_EXPLAIN,)
 
 Matrices = Callable[[int, slice], Chunks]
 """The fused matrix of a layer in chunks ``"query key"``: all of it, or no more than some rows where they suffice."""
+Step = Callable[[int, torch.Tensor, slice], torch.Tensor]
+"""Layer, ``"start token"`` of its output, and which of these tokens are not zero: ``"start token"`` of its input."""
 
 
 @dataclass(frozen=True)
@@ -57,25 +59,18 @@ class Rules:
         return self.discard_ratio > 0
 
 
-def follow(
-    tokens: torch.Tensor, present: slice, layers: int, matrices: Matrices, rules: Rules, stochastic: bool
-) -> torch.Tensor:
+def follow(tokens: torch.Tensor, present: slice, layers: int, step: Step, rules: Rules) -> torch.Tensor:
     """``"start token"`` of the last layer's output to the same of the start layer's input.
 
     Args:
         tokens: where to start.
         present: the tokens of the last layer that are not zero: no other rows of its matrix count.
         layers: how many the model has.
-        matrices: of the layers.
-        rules: how they become steps.
-        stochastic: whether the rows of the matrices sum to 1.
+        step: of a layer.
+        rules: the lowest layer among them.
     """
     for layer in reversed(range(rules.start_layer, layers)):
-        chunks = matrices(layer, present)
-        if stochastic:
-            tokens = _mixed_product(tokens, chunks, rules.residual_weight)
-        else:
-            tokens = _normalised_product(tokens, chunks, rules.residual_weight, rules.reference)
+        tokens = step(layer, tokens, present)
         present = slice(None)
     return tokens
 
@@ -117,33 +112,38 @@ def as_map(tokens: torch.Tensor, layout: TokenLayout, layers: int, rules: Rules,
     return TokenMap.of_tokens(tokens, layout, quantity, f"{what}: {', '.join(made)}", (0.0, 1.0))
 
 
-def _mixed_product(tokens: torch.Tensor, chunks: Chunks, residual_weight: float) -> torch.Tensor:
-    """``"start query"`` times a matrix mixed with the identity, whose rows sum to 1 already; as those of a softmax."""
-    product = None
+def normalising(matrices: Matrices, rules: Rules) -> Step:
+    """Steps through matrices mixed with the identity, whose rows are divided by their sums."""
+
+    def step(layer: int, tokens: torch.Tensor, present: slice) -> torch.Tensor:
+        chunks = matrices(layer, present)
+        if rules.reference is not None:
+            return _divided_by_column(tokens, chunks, rules.residual_weight)
+        return _divided_by_row(tokens, chunks, rules.residual_weight)
+
+    return step
+
+
+def _divided_by_row(tokens: torch.Tensor, chunks: Chunks, residual_weight: float) -> torch.Tensor:
+    """``"start query"`` times the matrix mixed with the identity, each row divided by its sum."""
+    product, share = torch.zeros_like(tokens), 1 - residual_weight
     for rows, chunk in chunks:
-        if product is None:
-            product = torch.addmm(tokens, tokens[:, rows], chunk, beta=residual_weight, alpha=1 - residual_weight)
+        sums, given = chunk.sum(-1).mul_(share).add_(residual_weight), tokens[:, rows]
+        if residual_weight:
+            given = given / sums
+            product[:, rows].add_(given, alpha=residual_weight)
         else:
-            product.addmm_(tokens[:, rows], chunk, alpha=1 - residual_weight)
-    assert product is not None
+            # A row whose every entry was discarded passes nothing on: its token stays where it is.
+            product[:, rows] += given * (sums == 0)
+            given = given / sums.where(sums > 0, 1.0)
+        product.addmm_(given, chunk, alpha=share)
     return product
 
 
-def _normalised_product(
-    tokens: torch.Tensor, chunks: Chunks, residual_weight: float, reference: str | None
-) -> torch.Tensor:
-    """``"start query"`` times the matrix mixed with the identity and divided by its row sums."""
-    share, sums = 1 - residual_weight, tokens.new_ones(tokens.shape[-1])
-    passed = torch.zeros_like(tokens)
+def _divided_by_column(tokens: torch.Tensor, chunks: Chunks, residual_weight: float) -> torch.Tensor:
+    """The same with each column divided by the sum of the row of the same number; of all rows."""
+    product, sums = torch.zeros_like(tokens), tokens.new_ones(tokens.shape[-1])
     for rows, chunk in chunks:
-        sums[rows] = share * chunk.sum(-1) + residual_weight
-        given = tokens[:, rows]
-        if reference is None:
-            given = given / (sums[rows] if residual_weight else sums[rows].where(sums[rows] > 0, 1.0))
-        passed.addmm_(given, chunk, alpha=share)
-    if reference is not None:
-        return (passed + residual_weight * tokens) / sums
-    if residual_weight:
-        return passed + tokens * (residual_weight / sums)
-    # A row whose every entry was discarded passes nothing on: its token stays where it is.
-    return passed + tokens * (sums == 0)
+        sums[rows] = (1 - residual_weight) * chunk.sum(-1) + residual_weight
+        product.addmm_(tokens[:, rows], chunk, alpha=1 - residual_weight)
+    return product.add_(tokens, alpha=residual_weight).div_(sums)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 
 from vitviz.attribution.discard import Fused, kept_in_chunks
-from vitviz.attribution.following import VIT_EXPLAIN, Rules, as_map, follow, starting
+from vitviz.attribution.following import VIT_EXPLAIN, Rules, as_map, follow, normalising, starting
 from vitviz.gradients import GradientTrace
 from vitviz.layout import Query
 from vitviz.precision import precise
@@ -62,7 +62,7 @@ def gradient_rollout(
 
     query = layout.reader if query is None else query
     row, present = starting(layout, query, rules, precise(gradients.keys[0][:0]))
-    tokens = follow(row, present, layers.stop, matrix, rules, stochastic=False)[0]
+    tokens = follow(row, present, layers.stop, normalising(matrix, rules), rules)[0]
     what = f"Gradient rollout of {gradients.target.name} for {layout.name(query)}"
     heads = gradients.queries[0].shape[0]
     return as_map(tokens, layout, layers.stop, rules, what, f"mean of {heads} heads")

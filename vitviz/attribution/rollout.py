@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from vitviz.attribution.discard import Fused, kept_in_chunks
-from vitviz.attribution.following import VIT_EXPLAIN, Matrices, Rules, as_map, follow, starting
+from vitviz.attribution.following import VIT_EXPLAIN, Rules, Step, as_map, follow, normalising, starting
 from vitviz.layout import Query
 from vitviz.precision import precise
 from vitviz.token_map import TokenMap
@@ -51,9 +51,8 @@ def rollout(
     """
     rules = Rules(discard_ratio, residual_weight, trace.layer_index(start_layer), reference)
     query = trace.layout.reader if query is None else query
-    matrices, stochastic = _matrices(trace, head_fusion, rules), _is_stochastic(head_fusion, rules)
     row, present = starting(trace.layout, query, rules, precise(trace.keys[:0]))
-    tokens = follow(row, present, trace.layers, matrices, rules, stochastic)[0]
+    tokens = follow(row, present, trace.layers, _steps(trace, head_fusion, rules), rules)[0]
     what = f"Attention rollout for {trace.layout.name(query)}"
     return as_map(tokens, trace.layout, trace.layers, rules, what, f"{head_fusion} of {trace.heads} heads")
 
@@ -71,11 +70,13 @@ def rollout_matrix(
     """
     rules = Rules(discard_ratio, residual_weight, trace.layer_index(start_layer))
     start = torch.eye(trace.layout.token_count, dtype=trace.dtype, device=trace.keys.device)
-    matrices = _matrices(trace, head_fusion, rules)
-    return follow(start, slice(None), trace.layers, matrices, rules, _is_stochastic(head_fusion, rules))
+    return follow(start, slice(None), trace.layers, _steps(trace, head_fusion, rules), rules)
 
 
-def _matrices(trace: AttentionTrace, head_fusion: str, rules: Rules) -> Matrices:
+def _steps(trace: AttentionTrace, head_fusion: str, rules: Rules) -> Step:
+    if head_fusion == "mean" and not rules.discards and rules.reference is None:
+        return _mixing(trace, rules.residual_weight)
+
     def matrix(layer: int, present: slice) -> Chunks:
         # Which entries are lowest takes all rows to know, and so do their sums.
         if rules.discards or rules.reference is not None:
@@ -83,9 +84,16 @@ def _matrices(trace: AttentionTrace, head_fusion: str, rules: Rules) -> Matrices
             return kept_in_chunks(Fused.of(trace, layer, head_fusion), rules.discard_ratio, as_theirs, as_theirs)
         return trace.fused_in_chunks(layer, head_fusion, present)
 
-    return matrix
+    return normalising(matrix, rules)
 
 
-def _is_stochastic(head_fusion: str, rules: Rules) -> bool:
-    """Whether rows sum to 1 already, as those of a softmax and of the mean of several do."""
-    return head_fusion == "mean" and not rules.discards
+def _mixing(trace: AttentionTrace, residual_weight: float) -> Step:
+    """Steps through matrices whose rows sum to 1 already, as those of a softmax and of the mean of several do."""
+    share, kept = 1 - residual_weight, trace.kept("mean")
+
+    def step(layer: int, tokens: torch.Tensor, present: slice) -> torch.Tensor:
+        if kept is not None:
+            return torch.addmm(tokens, tokens, kept[layer], beta=residual_weight, alpha=share)
+        return torch.add(tokens * residual_weight, trace.passed(layer, tokens, present), alpha=share)
+
+    return step

@@ -1,0 +1,37 @@
+"""Work shared between threads."""
+
+import threading
+
+import pytest
+import torch
+
+from vitviz.threads import in_threads
+
+
+@pytest.fixture(params=[1, 2, 3])
+def threads(request: pytest.FixtureRequest) -> int:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    request.addfinalizer(lambda: torch.set_num_threads(before))
+    return int(request.param)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 7])
+def test_every_item_has_its_result_in_order(threads: int, count: int) -> None:
+    assert in_threads(lambda item: item**2, range(count)) == [item**2 for item in range(count)]
+
+
+def test_as_many_threads_work_at_once_as_torch_computes_with(threads: int) -> None:
+    together = threading.Barrier(threads, timeout=30)
+
+    def meet(item: int) -> int:
+        together.wait()
+        return threading.get_ident()
+
+    assert len(set(in_threads(meet, range(threads)))) == threads
+
+
+def test_what_goes_wrong_in_any_thread_is_told(threads: int) -> None:
+    for wrong in range(4):
+        with pytest.raises(ZeroDivisionError):
+            in_threads(lambda item, wrong=wrong: 1 / (item - wrong), range(4))
