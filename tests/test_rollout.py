@@ -236,6 +236,9 @@ def test_of_the_last_layer_only_the_rows_that_are_asked_for_are_computed(
         tokens = layout.select(query)
         found = rollout(trace, fusion, 0.0, residual, start, query)
         close(found.values, layout.grid(matrix[tokens].mean(0)))
+        if residual == 1:
+            assert not computed
+            continue
         assert sum(rows.stop - rows.start for rows in computed) == tokens.stop - tokens.start + lower
         assert (computed[0].start, computed[0].stop - computed[0].start <= 2) == (tokens.start, True)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from einops import rearrange
 
 from vitviz.errors import ConfigError, QueryError
 
@@ -105,8 +104,7 @@ class TokenLayout:
 
     def grid(self, tokens: torch.Tensor) -> torch.Tensor:
         """The patches of a per-token tensor: ``"... token"`` to ``"... grid_height grid_width"``."""
-        patches = tokens[..., self.prefix_count :]
-        return rearrange(patches, "... (row column) -> ... row column", row=self.grid_height, column=self.grid_width)
+        return tokens[..., self.prefix_count :].unflatten(-1, (self.grid_height, self.grid_width))
 
     def _legal(self) -> str:
         prefix = f"prefix tokens {', '.join(map(repr, self.prefix))}" if self.prefix else "no prefix token"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
@@ -36,7 +38,7 @@ class TokenMap:
     def __post_init__(self) -> None:
         if self.values.ndim != 2:
             raise ConfigError(f"token map of shape {tuple(self.values.shape)}: expected 'grid_height grid_width'")
-        if not self.values.isfinite().all():
+        if not all(map(math.isfinite, self.range)):
             raise ConfigError(f"{self.description}: the values are not all finite")
 
     @classmethod
@@ -47,7 +49,7 @@ class TokenMap:
         prefix = dict(zip(layout.prefix, tokens[: layout.prefix_count].tolist(), strict=True))
         return cls(layout.grid(tokens), prefix, quantity, description, domain)
 
-    @property
+    @cached_property
     def range(self) -> tuple[float, float]:
         """Lowest and highest value of this map."""
         low, high = self.values.detach().aminmax()

@@ -14,6 +14,7 @@ from vitviz.trace import Chunks
 
 VIT_EXPLAIN = "vit-explain"
 REFERENCES = (VIT_EXPLAIN,)
+EVERY = slice(None)
 
 Matrices = Callable[[int, slice], Chunks]
 """The fused matrix of a layer in chunks ``"query key"``: all of it, or no more than some rows where they suffice."""
@@ -69,9 +70,12 @@ def follow(tokens: torch.Tensor, present: slice, layers: int, step: Step, rules:
         step: of a layer.
         rules: the lowest layer among them.
     """
+    if rules.residual_weight == 1:
+        # Every token stays where it is.
+        return tokens
     for layer in reversed(range(rules.start_layer, layers)):
         tokens = step(layer, tokens, present)
-        present = slice(None)
+        present = EVERY
     return tokens
 
 
@@ -126,17 +130,17 @@ def normalising(matrices: Matrices, rules: Rules) -> Step:
 
 def _divided_by_row(tokens: torch.Tensor, chunks: Chunks, residual_weight: float) -> torch.Tensor:
     """``"start query"`` times the matrix mixed with the identity, each row divided by its sum."""
-    product, share = torch.zeros_like(tokens), 1 - residual_weight
+    product, residual = torch.zeros_like(tokens), residual_weight / (1 - residual_weight)
     for rows, chunk in chunks:
-        sums, given = chunk.sum(-1).mul_(share).add_(residual_weight), tokens[:, rows]
-        if residual_weight:
+        sums, given = chunk.sum(-1).add_(residual), tokens[:, rows]
+        if residual:
             given = given / sums
-            product[:, rows].add_(given, alpha=residual_weight)
+            product[:, rows].add_(given, alpha=residual)
         else:
             # A row whose every entry was discarded passes nothing on: its token stays where it is.
             product[:, rows] += given * (sums == 0)
             given = given / sums.where(sums > 0, 1.0)
-        product.addmm_(given, chunk, alpha=share)
+        product.addmm_(given, chunk)
     return product
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import torch
 
-from vitviz.attribution.discard import Fused, kept_in_chunks
-from vitviz.attribution.following import VIT_EXPLAIN, Rules, Step, as_map, follow, normalising, starting
+from vitviz.attribution.discard import Fused, cuts_of_matrices, kept_in_chunks
+from vitviz.attribution.following import EVERY, VIT_EXPLAIN, Rules, Step, as_map, follow, normalising, starting
 from vitviz.layout import Query
 from vitviz.precision import precise
 from vitviz.token_map import TokenMap
@@ -77,12 +77,16 @@ def _steps(trace: AttentionTrace, head_fusion: str, rules: Rules) -> Step:
     if head_fusion == "mean" and not rules.discards and rules.reference is None:
         return _mixing(trace, rules.residual_weight)
 
+    # Which entries are lowest takes all rows to know, and so do their sums.
+    whole, as_theirs = rules.discards or rules.reference is not None, rules.reference == VIT_EXPLAIN
+    kept = trace.kept(head_fusion)
+    cuts = [None] * trace.layers if kept is None else cuts_of_matrices(kept, rules.discard_ratio)
+
     def matrix(layer: int, present: slice) -> Chunks:
-        # Which entries are lowest takes all rows to know, and so do their sums.
-        if rules.discards or rules.reference is not None:
-            as_theirs = rules.reference == VIT_EXPLAIN
-            return kept_in_chunks(Fused.of(trace, layer, head_fusion), rules.discard_ratio, as_theirs, as_theirs)
-        return trace.fused_in_chunks(layer, head_fusion, present)
+        if not whole:
+            return trace.fused_in_chunks(layer, head_fusion, present)
+        fused = Fused.of(trace, layer, head_fusion)
+        return kept_in_chunks(fused, rules.discard_ratio, as_theirs, as_theirs, cuts[layer])
 
     return normalising(matrix, rules)
 
@@ -92,8 +96,9 @@ def _mixing(trace: AttentionTrace, residual_weight: float) -> Step:
     share, kept = 1 - residual_weight, trace.kept("mean")
 
     def step(layer: int, tokens: torch.Tensor, present: slice) -> torch.Tensor:
-        if kept is not None:
-            return torch.addmm(tokens, tokens, kept[layer], beta=residual_weight, alpha=share)
-        return torch.add(tokens * residual_weight, trace.passed(layer, tokens, present), alpha=share)
+        if kept is None:
+            return torch.add(tokens * residual_weight, trace.passed(layer, tokens, present), alpha=share)
+        given, matrix = (tokens, kept[layer]) if present == EVERY else (tokens[:, present], kept[layer][present])
+        return torch.addmm(tokens, given, matrix, beta=residual_weight, alpha=share)
 
     return step
