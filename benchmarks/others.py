@@ -90,8 +90,8 @@ def vit_explain(checkout: Path, model: Any) -> Any:
     return importlib.import_module("vit_rollout").VITAttentionRollout(model, head_fusion="max", discard_ratio=0.9)
 
 
-def matplotlib_overlay(image: Image.Image, values: np.ndarray, smooth: bool) -> bytes:
-    """A map ``"row column"`` over an image at the image's own size, as a JPEG."""
+def matplotlib_overlay(image: Image.Image, values: np.ndarray, smooth: bool, jpeg: bool) -> bytes:
+    """A map ``"row column"`` over an image at the image's own size, as a JPEG or as matplotlib saves it by itself."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -103,5 +103,8 @@ def matplotlib_overlay(image: Image.Image, values: np.ndarray, smooth: bool) -> 
     extent = (-0.5, image.width - 0.5, image.height - 0.5, -0.5)
     axes.imshow(values, "turbo", alpha=0.6, extent=extent, interpolation="bilinear" if smooth else "nearest")
     stream = io.BytesIO()
-    canvas.print_jpg(stream, pil_kwargs={"quality": 90})
+    if jpeg:
+        canvas.print_jpg(stream, pil_kwargs={"quality": 90})
+    else:
+        figure.savefig(stream)
     return stream.getvalue()

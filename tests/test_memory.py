@@ -218,3 +218,37 @@ def test_copied_tokens_are_a_plain_copy(tokens: int, arrange: Callable[..., torc
     into = torch.full((3, tokens, 4), torch.nan, dtype=dtype)
     copy_tokens(source, into)
     assert torch.equal(into, source.to(dtype))
+
+
+# What the C library has left over.
+
+
+@pytest.fixture
+def trims(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    asked: list[int] = []
+    monkeypatch.setattr(memory, "_trim", asked.append)
+    return asked
+
+
+def test_free_memory_is_given_back_where_activations_are_large(trims: list[int]) -> None:
+    small, large = torch.empty(memory.BLOCK_BYTES // 4 - 1), torch.empty(memory.BLOCK_BYTES // 4)
+    memory.trim_heap(small)
+    memory.trim_heap(large.to("meta"))
+    assert trims == []
+    memory.trim_heap(large)
+    assert trims == [0]
+
+
+@pytest.mark.parametrize(("depth", "layers"), [(1, [0]), (2, [1]), (3, [1, 2]), (12, [6, 9])])
+def test_of_many_layers_two_late_ones_give_back(trims: list[int], depth: int, layers: list[int]) -> None:
+    large, asked = torch.empty(memory.BLOCK_BYTES // 4), []
+    for layer in range(depth):
+        trims.clear()
+        memory.trim_heap(large, layer, depth)
+        asked += [layer] * len(trims)
+    assert asked == layers
+
+
+def test_a_c_library_without_a_way_to_ask_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_trim", None)
+    memory.trim_heap(torch.empty(memory.BLOCK_BYTES))

@@ -21,3 +21,16 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": F.silu,
     "relu": F.relu,
 }
+
+IN_PLACE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "gelu": torch.ops.aten.gelu_,
+    "gelu tanh": partial(torch.ops.aten.gelu_, approximate="tanh"),
+    "silu": partial(F.silu, inplace=True),
+    "relu": torch.relu_,
+}
+
+
+def activate(name: str, values: torch.Tensor) -> torch.Tensor:
+    """Values that are not needed again, activated: in their own place where that can be and no gradient is wanted."""
+    in_place = None if torch.is_grad_enabled() else IN_PLACE.get(name)
+    return (in_place or ACTIVATIONS[name])(values)

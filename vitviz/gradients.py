@@ -10,7 +10,7 @@ import torch
 from vitviz.errors import ConfigError, ImageError, MethodError, QueryError
 from vitviz.layers import Attended
 from vitviz.layout import TokenLayout
-from vitviz.memory import beginning, empty
+from vitviz.memory import beginning, empty, trim_heap
 from vitviz.precision import precise
 from vitviz.softmax import weights_in_chunks
 from vitviz.targets import Target, class_target
@@ -89,7 +89,9 @@ class GradientTrace:
         """
         index = self.layers.index(layer)
         queries, keys = precise(self.queries[index]), precise(self.keys[index])
-        values, gradients = precise(self.values[index]).transpose(1, 2), precise(self.gradients[index])
+        # Otherwise every product would rearrange them anew.
+        values = precise(self.values[index]).transpose(1, 2).contiguous()
+        gradients = precise(self.gradients[index])
         buffer = None
         for chosen, weights in weights_in_chunks(queries, keys, self.scale, rows=rows, log_sums=self.log_sums[index]):
             if buffer is None:
@@ -144,7 +146,9 @@ def trace_gradients(
                 found.append(attended)
                 mixes.append(mixed)
             score = target.score(network.classify(tokens, layout)[0])
+            trim_heap(mixes[0])
             gradients = torch.autograd.grad(score, mixes)
+            trim_heap(mixes[0])
     return GradientTrace(
         tuple(attended.queries[0].detach() for attended in found),
         tuple(attended.keys[0].detach() for attended in found),

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from einops import rearrange, repeat
 from torch import nn
 
-from vitviz.activations import ACTIVATIONS
+from vitviz.activations import activate
 from vitviz.config import ViTConfig
 from vitviz.positions import rotate
 from vitviz.softmax import attend, attention_weights
@@ -35,7 +35,7 @@ class Activation(nn.Module):
         self.name = name
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
-        return ACTIVATIONS[self.name](values)
+        return activate(self.name, values)
 
 
 class Gate(nn.Module):
@@ -180,7 +180,8 @@ class EncoderLayer(nn.Module):
         return output
 
     def _absorb(self, tokens: torch.Tensor, mixed: torch.Tensor, output: torch.Tensor | None = None) -> torch.Tensor:
-        stream = tokens + self.attention.projection(mixed)
+        projected = self.attention.projection(mixed)
+        stream = tokens + projected if torch.is_grad_enabled() else projected.add_(tokens)
         return torch.add(stream, self.mlp(self.mlp_norm(stream)), out=output)
 
 

@@ -1,12 +1,15 @@
 """Large tensors without the cost of their first touch.
 
 Memory that is fresh from the operating system is cleared page by page when it is first written, which can take as long
-as computing what is written there. So large blocks are asked for in huge pages, and used again.
+as computing what is written there. So large blocks are asked for in huge pages, and used again. What the C library has
+left between the activations of a large input is given back now and then, since it comes to half as much again.
 """
 
 from __future__ import annotations
 
+import ctypes
 import math
+import sys
 import threading
 import weakref
 
@@ -62,6 +65,8 @@ class BlockPool:
 
 
 _pool = BlockPool(IDLE_BYTES)
+# Of glibc; other C libraries have no holes to fill, or no way to ask.
+_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 
 
 def empty(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
@@ -70,6 +75,18 @@ def empty(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
     if like.device.type != "cpu" or nbytes < BLOCK_BYTES:
         return like.new_empty(shape)
     return torch.from_numpy(_pool.take(nbytes)[:nbytes]).view(like.dtype).view(shape)
+
+
+def trim_heap(activation: torch.Tensor, layer: int = 0, depth: int = 1) -> None:
+    """Give free memory back to the operating system, if activations are as large as this one and the C library can.
+
+    Of many layers, only after that in the middle and that in the middle of the rest: what is given back has to be
+    cleared when it is used again, and the peak is where most of a trace is there.
+    """
+    if layer not in (depth // 2, 3 * depth // 4):
+        return
+    if activation.device.type == "cpu" and activation.nbytes >= BLOCK_BYTES and _trim is not None:
+        _trim(0)
 
 
 def beginning(buffer: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:

@@ -20,7 +20,7 @@ from vitviz.config import ViTConfig
 from vitviz.errors import ConfigError, ImageError
 from vitviz.layers import Attended, AttentionPooling, EncoderLayer
 from vitviz.layout import TokenLayout
-from vitviz.memory import copy_tokens, empty
+from vitviz.memory import copy_tokens, empty, trim_heap
 from vitviz.pooling import POOLINGS
 from vitviz.positions import resize_positions, rotary_angles, rotary_periods
 from vitviz.precision import precise, type_of
@@ -191,6 +191,8 @@ class VisionTransformer(nn.Module):
                     known[image][layer] = sums[layer]
 
         logits, layout = self._run(pixels, record)
+        if kept:
+            trim_heap(kept[0][1][0])
         traces = [
             AttentionTrace(queries, keys, self.scale, layout, known_log_sums=sums, keep_bytes=keep_bytes)
             for (queries, keys, _), sums in zip(kept, known, strict=True)
@@ -266,6 +268,7 @@ class VisionTransformer(nn.Module):
             mask = None if head_mask is None else head_mask[number]
             with self.computing():
                 tokens = layer(tokens, angles, count, mask, partial(record, number))
+            trim_heap(tokens[:1], number, self.config.depth)
         return self.classify(tokens, layout), layout
 
 

@@ -15,13 +15,17 @@ from vitviz import Geometry, Heatmap, Style, TokenMap, open_image
 from vitviz.weights.load import resources
 
 SIDE = 1024
-VITVIZ = "vitviz"
+VITVIZ = "vitviz, JPEG"
 PATCHES, SMOOTH = f"{SIDE:,} px, patch by patch", f"{SIDE:,} px, smooth"
 
 
 def contestants(case: Case, settings: Settings) -> dict[str, Make]:
     smooth = case.variant == SMOOTH
-    return {"matplotlib": partial(_matplotlib, smooth), VITVIZ: partial(_vitviz, smooth)}
+    return {
+        "matplotlib, as it saves a figure (PNG)": partial(_matplotlib, smooth),
+        "matplotlib, JPEG": partial(_matplotlib, smooth, jpeg=True),
+        VITVIZ: partial(_vitviz, smooth),
+    }
 
 
 def _picture() -> Heatmap:
@@ -31,9 +35,9 @@ def _picture() -> Heatmap:
     return Heatmap(TokenMap(values, {}, "attention weight", "random"), image, geometry)
 
 
-def _matplotlib(smooth: bool) -> Run:
+def _matplotlib(smooth: bool, jpeg: bool = False) -> Run:
     picture = _picture()
-    return partial(matplotlib_overlay, picture.image, picture.values.numpy(), smooth)
+    return partial(matplotlib_overlay, picture.image, picture.values.numpy(), smooth, jpeg)
 
 
 def _vitviz(smooth: bool) -> Run:
@@ -50,7 +54,8 @@ def _jpeg(image: Image.Image) -> bytes:
 PART = Part(
     "overlay",
     "An overlay",
-    "A map of 14×14 patches in colours over a photograph, as a JPEG of quality 90 in memory.",
+    "A map of 14×14 patches in colours over a photograph, as a JPEG of quality 90 in memory; by matplotlib also as it "
+    "saves a figure if nothing else is said.",
     tuple(Case(B_16, 15, variant=variant) for variant in (PATCHES, SMOOTH)),
     contestants,
     tried=(0, 1),

@@ -33,15 +33,15 @@ def relevance(gradients: GradientTrace, query: Query | None = None, start_layer:
     """
     layout, layers = gradients.layout, gradients.layers_from(start_layer)
     query = layout.reader if query is None else query
-    present = layout.select(query)
+    present, heads = layout.select(query), gradients.queries[0].shape[0]
     tokens = precise(gradients.values[0][:0]).new_zeros(1, layout.token_count)
     tokens[:, present] = 1 / (present.stop - present.start)
     for layer in reversed(layers):
-        passed = tokens.clone()
+        each = tokens.new_zeros(heads, *tokens.shape)
         for rows, weights, gradient in gradients.in_chunks(layer, present):
-            matrix = gradient.relu_().mul_(weights).mean(0)
-            passed.addmm_(tokens[:, rows], matrix)
-        tokens, present = passed, slice(None)
+            # Every head for itself: to make their mean first would read all of it once more.
+            each.baddbmm_(tokens[:, rows].expand(heads, -1, -1), gradient.relu_().mul_(weights))
+        tokens, present = tokens + each.mean(0), slice(None)
     followed = f"layers {layers.start + 1} to {layers.stop}"
     what = f"Relevance for {gradients.target.name} as {layout.name(query)} sees it: {followed}"
     return TokenMap.of_tokens(tokens[0], layout, "relevance", what, (0.0, math.inf))
