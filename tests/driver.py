@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,27 +35,33 @@ ARGUMENTS = (
     "--use-fake-device-for-media-stream",
     "--use-fake-ui-for-media-stream",
 )
+# The command, in a process that can import what it is compared with.
+COMMAND = "import sys, tests.reference_packages; from vitviz.cli import main; sys.exit(main(sys.argv[1:]))"
 expect.set_options(timeout=30_000)
 
 
 @contextmanager
-def running_app(environment: Mapping[str, str]) -> Iterator[str]:
-    """The address that `python app.py` prints."""
-    command = [sys.executable, "-u", str(ROOT / "app.py")]
+def running_app(environment: Mapping[str, str], *arguments: str) -> Iterator[str]:
+    """The address that `python app.py` prints, or `vitviz app` with arguments."""
+    own = ["-c", COMMAND, "app", *arguments] if arguments else [str(ROOT / "app.py")]
+    command = [sys.executable, "-u", *own]
     # No fixed port: another app on this machine may hold it.
     kept = {name: value for name, value in environment.items() if name != "GRADIO_SERVER_PORT"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=kept) as app:
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(command, env=kept, cwd=ROOT, **pipes) as app:
         assert app.stdout is not None
         printed = ""
-        for line in app.stdout:
-            printed += line
-            found = re.search(r"http://127\.0\.0\.1:\d+", line)
-            if found:
-                yield found[0]
-                break
-        else:
-            pytest.fail(f"app.py printed no address: {printed}")
-        app.terminate()
+        try:
+            for line in app.stdout:
+                printed += line
+                found = re.search(r"http://127\.0\.0\.1:\d+", line)
+                if found:
+                    yield found[0]
+                    break
+            else:
+                pytest.fail(f"the app printed no address: {printed}")
+        finally:
+            app.terminate()
 
 
 @contextmanager
@@ -149,3 +156,9 @@ def set_slider(page: Page, name: str, value: float) -> None:
     number = page.locator(f"#{name} input[type=number]")
     number.fill(str(value))
     number.press("Enter")
+
+
+def open_panel(page: Page, name: str) -> Locator:
+    """Open one of the panels below the picture."""
+    page.locator(f"#{name} > button, #{name} .label-wrap").first.click()
+    return page.locator(f"#{name}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,8 +10,8 @@ import pytest
 import torch
 
 from vitviz import VisionTransformer
-from vitviz.ablation import HeadEffects, head_effects
-from vitviz.errors import MethodError
+from vitviz.ablation import HeadEffects, head_effects, switched_off
+from vitviz.errors import ImageError, MethodError, QueryError
 from vitviz.progress import Progress
 
 Make = Callable[..., VisionTransformer]
@@ -70,3 +71,88 @@ def test_progress_is_told_and_what_is_not_there_refused(make_network: Make) -> N
         head_effects(network, pixels, 5)
     with pytest.raises(MethodError, match="target 0: this model has no classifier"):
         head_effects(make_network(classes=0), pixels, 0)
+
+
+# Any heads and patches at once.
+
+
+def masked_reference(
+    network: VisionTransformer, pixels: torch.Tensor, heads: set[tuple[int, int]], patches: set[tuple[int, int]]
+) -> torch.Tensor:
+    """The same by materialised attention: minus infinity on the keys that are off, nothing taken out."""
+    config = network.config
+    tokens, layout = network.embed(pixels)
+    hidden = torch.zeros(layout.token_count)
+    hidden[[layout.index(patch) for patch in patches]] = -torch.inf
+    angles = network.angles(layout)
+    for number, layer in enumerate(network.encoder):
+        attended = layer.attend(tokens, angles, layout.token_count)
+        scores = attended.queries @ attended.keys.mT * network.scale + hidden
+        on = torch.tensor([(number, head) not in heads for head in range(config.heads)])
+        mixed = scores.softmax(-1) @ attended.values * on[:, None, None]
+        tokens = layer.absorb(tokens, mixed)
+    # What is pooled is only what is left.
+    return network.classify(tokens[:, hidden == 0], layout)[0]
+
+
+FEW = {(0, 0), (1, 2), (1, 3)}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"register_tokens": 4},
+        {"cls_token": False, "pooling": "mean"},
+        {"pooling": "cls and mean"},
+        {"cls_token": False, "pooling": "attention"},
+        {"rotary": True, "register_tokens": 1},
+        {"heads": 1, "head_width": 32},
+        {"classes": 0},
+    ],
+    ids=str,
+)
+def test_what_is_off_is_off_as_by_masks(make_network: Make, changes: dict[str, Any]) -> None:
+    network, pixels = make_network(**changes), torch.randn(1, 3, 16, 24)
+    config, layout = network.config, network.config.layout(16, 24)
+    every = {(layer, head) for layer in range(config.depth) for head in range(config.heads)}
+    grid = [(row, column) for row in range(layout.grid_height) for column in range(layout.grid_width)]
+    for heads, patches in [
+        (set(), set()),
+        (FEW & every, set()),
+        (set(), {grid[0], grid[-1], grid[3]}),
+        (every, {grid[1]}),
+        (FEW & every, set(grid[1:])),
+    ]:
+        found = switched_off(network, pixels, heads, patches)
+        expected = masked_reference(network, pixels, heads, patches)
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(switched_off(network, pixels), network(pixels)[0], atol=1e-5, rtol=1e-5)
+
+
+def test_one_head_off_is_what_its_effect_says(make_network: Make) -> None:
+    network, pixels = make_network(), torch.randn(1, 3, 16, 24)
+    effects = head_effects(network, pixels, 3)
+    found = switched_off(network, pixels, [(1, 2)]).softmax(-1)[3]
+    assert float(found) == pytest.approx(float(effects.without[1, 2]), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("heads", "patches", "message"),
+    [
+        ([(9, 0)], [], "layer 9, head 0: this model has layers 0 to 2 and heads 0 to 3"),
+        ([(0, -1)], [], "layer 0, head -1: this model has layers 0 to 2 and heads 0 to 3"),
+        ([], [(0, 99)], "patch (0, 99): this model has"),
+        ([], [(row, column) for row in range(4) for column in range(6)], "all 24 patches are off"),
+    ],
+)
+def test_what_there_is_not_cannot_be_switched_off(
+    make_network: Make, heads: list[tuple[int, int]], patches: list[tuple[int, int]], message: str
+) -> None:
+    with pytest.raises(QueryError, match=f"^{re.escape(message)}"):
+        switched_off(make_network(), torch.randn(1, 3, 16, 24), heads, patches)
+
+
+def test_several_images_are_refused(make_network: Make) -> None:
+    with pytest.raises(ImageError, match=r"^2 images: expected one"):
+        switched_off(make_network(), torch.randn(2, 3, 16, 24))

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -239,7 +240,9 @@ def legal_values(parameter: Parameter, trace: AttentionTrace) -> list[Any]:
 def evidence_of(method: Method, layout: TokenLayout, make_network: Callable[..., VisionTransformer]) -> Any:
     """What a method computes from, of a model whose tokens are laid out like this."""
     if not method.class_specific:
-        return random_trace(layout)
+        trace = random_trace(layout)
+        pooled = torch.rand(trace.heads, layout.token_count, dtype=trace.dtype).softmax(-1)
+        return trace if method.pooling is None else replace(trace, pooled=pooled)
     cls, distillation = "cls" in layout.prefix, "distillation" in layout.prefix
     network = make_network(
         image_height=4 * layout.grid_height,
@@ -310,9 +313,12 @@ def test_every_value_that_a_record_says_is_legal_gives_a_map(
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_that_a_model_cannot_serve_says_why(make_network: Callable[..., VisionTransformer], name: str) -> None:
     method = METHODS[name]
-    assert method.refusal(make_network().config) is None
-    refusal = method.refusal(make_network(classes=0).config)
+    pooling = {} if method.pooling is None else {"pooling": method.pooling[0]}
+    assert method.refusal(make_network(**pooling).config) is None
+    refusal = method.refusal(make_network(**pooling, classes=0).config)
     assert (refusal is not None and "no classifier" in refusal) == method.class_specific
+    if method.pooling is not None:
+        assert method.refusal(make_network().config) == method.pooling[1]
 
 
 def test_attribution_is_imported_without_gradio_and_matplotlib() -> None:

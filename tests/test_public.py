@@ -18,7 +18,8 @@ import vitviz
 ROOT = Path(__file__).parents[1]
 MODULES = sorted((ROOT / "vitviz").rglob("*.py"))
 TRAINING = [path for path in MODULES if path.is_relative_to(ROOT / "vitviz" / "training")]
-RUN_TIME = [ROOT / "app.py", *(path for path in MODULES if path not in TRAINING)]
+TEXT = ROOT / "vitviz" / "text.py"
+RUN_TIME = [ROOT / "app.py", *(path for path in MODULES if path not in TRAINING and path != TEXT)]
 
 
 # Names.
@@ -174,6 +175,21 @@ def test_training_needs_its_extra_only() -> None:
     assert "from torch.utils.tensorboard import" in source
 
 
+def test_texts_need_their_extra_only() -> None:
+    """What opens the text towers of others is loaded when a tower is opened, and not before."""
+    assert extra("text") == {"open_clip_torch", "transformers"}
+    assert third_party([TEXT]) <= REQUIREMENTS | {"open_clip", "transformers"}
+    outside = {name for node in ast.parse(TEXT.read_text()).body for name in _names_of(node)}
+    assert not outside & {"open_clip", "transformers"}
+
+
+def _names_of(node: ast.stmt) -> set[str]:
+    """Top-level names that a statement outside of any function imports."""
+    if isinstance(node, ast.Import):
+        return {alias.name.partition(".")[0] for alias in node.names}
+    return {(node.module or "").partition(".")[0]} if isinstance(node, ast.ImportFrom) else set()
+
+
 # The packages that vitviz is compared with, by the names they are imported by.
 COMPARED = {
     "open_clip": "open_clip_torch",
@@ -185,8 +201,8 @@ COMPARED = {
 
 
 def test_what_vitviz_is_compared_with_only_its_tests_need() -> None:
-    assert set(COMPARED.values()) <= extra("test")
-    assert not third_party(MODULES) & COMPARED.keys()
+    assert set(COMPARED.values()) <= extra("test") | extra("text")
+    assert not third_party([path for path in MODULES if path != TEXT]) & COMPARED.keys()
     assert imported(ROOT / "tests" / "reference_packages.py") >= COMPARED.keys()
 
 

@@ -1,17 +1,18 @@
-"""Cause and not only correlation: what becomes of a probability when heads are switched off.
+"""Cause and not only correlation: what a network says when heads and patches are switched off.
 
-Michel, Levy & Neubig 2019, "Are Sixteen Heads Really Better than One?", section 3.2: one head at a time.
+Michel, Levy & Neubig 2019, "Are Sixteen Heads Really Better than One?", section 3.2: one head at a time. Naseer et al.
+2021, "Intriguing Properties of Vision Transformers", section 3.1: patches that are dropped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
 from einops import rearrange, repeat
 
-from vitviz.errors import MethodError
+from vitviz.errors import ImageError, MethodError, QueryError
 from vitviz.progress import Progress
 from vitviz.targets import NO_CLASSIFIER
 from vitviz.vit import VisionTransformer
@@ -39,6 +40,55 @@ class HeadEffects:
         best = self.drop.flatten().topk(min(count, self.drop.numel()))
         places = [divmod(index, self.drop.shape[1]) for index in best.indices.tolist()]
         return [(layer, head, fall) for (layer, head), fall in zip(places, best.values.tolist(), strict=True)]
+
+
+def switched_off(
+    network: VisionTransformer,
+    pixels: torch.Tensor,
+    heads: Iterable[tuple[int, int]] = (),
+    patches: Iterable[tuple[int, int]] = (),
+) -> torch.Tensor:
+    """What a network says of an image without some heads and some patches.
+
+    The attention weights of a head that is off are zero, as by the head mask of
+    :meth:`vitviz.VisionTransformer.forward`. A patch that is off is no key of any token in any layer, as if its scores
+    were minus infinity, and is not pooled: what is left attends to what is left. The patches keep their positions.
+
+    Args:
+        network: in evaluation mode.
+        pixels: ``"1 channel height width"``, normalised as the checkpoint was trained.
+        heads: layer and head, counted from 0.
+        patches: row and column, counted from 0.
+
+    Returns:
+        Logits ``"class"``; the pooled features ``"feature"`` where there is no classifier.
+
+    Raises:
+        ImageError: as :meth:`vitviz.VisionTransformer.forward`, or there are several images.
+        QueryError: the model has no such head or patch, or no patch is left.
+    """
+    if len(pixels) != 1:
+        raise ImageError(f"{len(pixels)} images: expected one, '1 channel height width'")
+    config = network.config
+    mask = torch.ones(config.depth, config.heads, device=network.device)
+    for number, head in heads:
+        if not (0 <= number < config.depth and 0 <= head < config.heads):
+            legal = f"layers 0 to {config.depth - 1} and heads 0 to {config.heads - 1}"
+            raise QueryError(f"layer {number}, head {head}: this model has {legal}")
+        mask[number, head] = 0
+    with torch.inference_mode():
+        tokens, layout = network.embed(pixels.to(network.device))
+        left = sorted(set(range(layout.token_count)) - {layout.index(patch) for patch in patches})
+        if len(left) == layout.prefix_count:
+            raise QueryError(f"all {layout.patch_count} patches are off: expected at least one that is on")
+        kept = torch.tensor(left, device=tokens.device)
+        tokens, angles = tokens[:, kept], network.angles(layout)
+        if angles is not None:
+            angles = angles[kept[layout.prefix_count :] - layout.prefix_count]
+        for (layer, count), off in zip(network.steps(layout), mask, strict=True):
+            with network.computing():
+                tokens = layer(tokens, angles, min(count, len(left)), off)
+        return network.classify(tokens, layout)[0]
 
 
 def head_effects(

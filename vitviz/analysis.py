@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from PIL import Image
 
-from vitviz.ablation import HeadEffects, head_effects
+from vitviz.ablation import HeadEffects, head_effects, switched_off
 from vitviz.attribution import METHODS, Method, Subject, attention_sheet
 from vitviz.costs import Cost, cost_of
 from vitviz.errors import ConfigError, LimitError, MethodError, choices
@@ -20,7 +20,7 @@ from vitviz.images import ImageSource, open_image
 from vitviz.layout import Query
 from vitviz.precision import type_of
 from vitviz.preprocessing import FITS, PreparedImage, Preprocessing
-from vitviz.targets import class_index, class_target
+from vitviz.targets import Target, class_index, class_target
 from vitviz.token_map import TokenMap
 from vitviz.trace import AttentionTrace
 from vitviz.weights import Model
@@ -52,7 +52,7 @@ class Analysis:
     prepared: PreparedImage
     logits: torch.Tensor
     trace: AttentionTrace
-    _subjects: dict[int, Subject] = field(default_factory=dict, init=False, repr=False)
+    _subjects: dict[int | Target, Subject] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def nbytes(self) -> int:
@@ -79,7 +79,7 @@ class Analysis:
         """The map of any method in :data:`vitviz.METHODS`, by name, with its parameters.
 
         A class-specific method takes as ``target`` a class by label or number, the most probable one where it is not
-        given, and runs the model again, forwards and back.
+        given, or any :class:`vitviz.targets.Target`, such as a text's; it runs the model again, forwards and back.
 
         Raises:
             MethodError: there is no such method, it has no such parameter, or the model cannot serve it.
@@ -92,10 +92,11 @@ class Analysis:
             if name not in legal:
                 raise MethodError(f"{method} has no parameter {name!r}: expected {choices(legal)}")
         record = METHODS[method]
-        refusal = record.refusal(self.model.network.config)
+        target = parameters.pop("target", None) if record.class_specific else None
+        refusal = None if isinstance(target, Target) else record.refusal(self.model.network.config)
         if refusal is not None:
             raise MethodError(f"{method}: {refusal}")
-        evidence = self._evidence(record, parameters.pop("target", None) if record.class_specific else None)
+        evidence = self._evidence(record, target)
         return self._heatmap(record.compute(evidence, **parameters))
 
     def attention(
@@ -143,28 +144,34 @@ class Analysis:
         index = class_index(target, self.logits, self.model.labels)
         return head_effects(self.model.network, self.prepared.pixels, index, **options)
 
+    def switched_off(
+        self, heads: Iterable[tuple[int, int]] = (), patches: Iterable[tuple[int, int]] = ()
+    ) -> torch.Tensor:
+        """The logits without some heads and patches, ``"class"``, as :func:`vitviz.ablation.switched_off`."""
+        return switched_off(self.model.network, self.prepared.pixels, heads, patches)
+
     @property
     def _keeps_gradients(self) -> bool:
-        return bool(self.model.labels) and self._gradient_bytes <= self.trace.keep_bytes
+        return self._gradient_bytes <= self.trace.keep_bytes
 
     @property
     def _gradient_bytes(self) -> int:
         """Of queries, keys, values and gradients of one class, in single precision."""
         return 4 * self.trace.queries.numel() * torch.float32.itemsize
 
-    def _evidence(self, method: Method, wanted: int | str | None) -> Any:
-        """What a method computes from. Of the last class asked about, gradients are kept if they are small."""
+    def _evidence(self, method: Method, wanted: int | str | Target | None) -> Any:
+        """What a method computes from. Of the last target asked about, gradients are kept if they are small."""
         if not method.class_specific:
             return self.trace
         labels, network = self.model.labels, self.model.network
-        index = class_index(wanted, self.logits, labels)
-        subject = self._subjects.get(index)
+        key = wanted if isinstance(wanted, Target) else class_index(wanted, self.logits, labels)
+        subject = self._subjects.get(key)
         if subject is None:
-            target = class_target(index, network.config.classes, labels)
+            target = key if isinstance(key, Target) else class_target(key, network.config.classes, labels)
             subject = Subject(network, self.prepared.pixels.to(network.device), target)
             self._subjects.clear()
             if self._keeps_gradients:
-                self._subjects[index] = subject
+                self._subjects[key] = subject
         return subject if method.evidence == "subject" else subject.gradients
 
     def _heatmap(self, token_map: TokenMap) -> Heatmap:

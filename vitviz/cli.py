@@ -16,12 +16,13 @@ from typing import Any
 from vitviz.analysis import MAX_BYTES, analyze
 from vitviz.attribution import METHODS, Method
 from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
-from vitviz.errors import ConfigError, DataError, ImageError, VitvizError, listed, several
+from vitviz.errors import ConfigError, DataError, ImageError, MethodError, VitvizError, listed, several
 from vitviz.heatmaps import COLORMAPS, Style
 from vitviz.layout import Query
 from vitviz.precision import PRECISIONS
 from vitviz.preprocessing import FITS
 from vitviz.softmax import HEAD_FUSIONS
+from vitviz.text import open_text_tower
 from vitviz.training.config import Augmentation, TrainingConfig
 from vitviz.weights import BUNDLED, FACTS, FAMILIES, ZOO, Model, Progress, Reading, is_cached, parse_facts, read
 
@@ -117,6 +118,8 @@ def _add_method(commands: Any, method: Method) -> None:
     for parameter in method.parameters:
         flag = "--" + parameter.name.replace("_", "-")
         parser.add_argument(flag, dest=parameter.name, default=parameter.default, **_argument(parameter))
+    if method.class_specific:
+        parser.add_argument("--text", default=None, help="what the map is about, for CLIP-type models, in words")
     parser.add_argument("--fit", choices=FITS, default=None, help="what the model sees (default: the checkpoint's own)")
     parser.add_argument(
         "--resolution",
@@ -208,10 +211,15 @@ def _run_method(
     opacity: float,
     smooth: bool,
     grid: bool,
+    text: str | None = None,
     **parameters: Any,
 ) -> None:
     style = Style(colormap, opacity, smooth, grid)
     model = _load(checkpoint, family, facts, device, precision)
+    if text is not None:
+        if parameters["target"] is not None:
+            raise MethodError(f"target {parameters['target']!r} and text {text!r}: expected one of them")
+        parameters["target"] = open_text_tower(model).target(text)
     heatmap = analyze(image, model, fit, resolution=resolution, max_bytes=max_bytes).map(method, **parameters)
     output = output or Path(image).with_suffix(f".{method}.png")
     query = parameters.get("query")

@@ -7,7 +7,7 @@ perturbation); Rong et al. 2022, "A Consistent and Efficient Evaluation Strategy
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -165,7 +165,7 @@ def faithfulness(
     orders: dict[str, list[torch.Tensor]] = {name: [_weakest_first(each, generator)] for name, each in maps.items()}
     orders[RANDOM] = [torch.randperm(layout.patch_count, generator=generator) for _ in range(RANDOM_ORDERS)]
     chosen = [METRICS[name] for name in metrics]
-    total = sum(len(metric.steps) for metric in chosen) * (len(maps) + RANDOM_ORDERS)
+    total = images_needed(metrics, len(maps))
     perturbed = (
         _without(pixels[0], order, grid, step, metric)
         for metric in chosen
@@ -182,6 +182,11 @@ def faithfulness(
             upwards = steps.argsort()
             found[metric.name][name] = Curve(steps[upwards], part[upwards])
     return found
+
+
+def images_needed(metrics: Iterable[str], maps: int) -> int:
+    """How many images :func:`faithfulness` looks at for so many maps."""
+    return sum(len(METRICS[name].steps) for name in metrics) * (maps + RANDOM_ORDERS)
 
 
 def _weakest_first(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -1,22 +1,31 @@
-"""Figures of many maps at once."""
+"""Figures of many maps at once, and of what is switched on and off."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+import matplotlib
 import numpy as np
+import torch
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from vitviz.errors import QueryError
 from vitviz.heatmaps import Heatmap, Style
+from vitviz.preprocessing import Geometry
 
 INK = "#7b7f87"
+OFF = "#495057"
+NEUTRAL = (0.5, 0.5, 0.5, 0.25)
 # A power of two: a whole number of pixels is then the same number again after its way through inches.
 DPI = 128
+# About how wide the cells of all heads are together, in pixels.
+SWITCHES_WIDTH = 440
 
 
 @dataclass(frozen=True)
@@ -89,28 +98,104 @@ def sheet(
     layout = SheetLayout(len(cells), len(cells[0]), 56, 52, width + 4, height + 4, 4)
     frame = None if selected is None else _frame(layout, *selected)
 
+    figure, canvas, axes = _blank(layout)
+    for row, pictures in enumerate(cells):
+        top = layout.top + row * layout.cell_height
+        for column, picture in enumerate(pictures):
+            left = layout.left + column * layout.cell_width
+            figure.figimage(np.asarray(picture), left, layout.size[1] - top - height, zorder=1)
+    _name_cells(axes, layout)
+    if frame is not None:
+        axes.add_patch(frame)
+    canvas.draw()
+    return Image.fromarray(np.asarray(canvas.buffer_rgba())), layout
+
+
+def switches_sheet(
+    layers: int, heads: int, off: Collection[tuple[int, int]], drop: torch.Tensor | None = None
+) -> tuple[Image.Image, SheetLayout]:
+    """All layers (rows) and heads (columns) as cells: those that are off crossed out, the others coloured by effect.
+
+    Args:
+        layers, heads: how many there are.
+        off: layer and head of those that are off, counted from 0.
+        drop: how far a probability falls without each head, ``"layer head"``: red where it falls, blue where it rises,
+            to the largest change of all; not known where it is not given.
+
+    Returns:
+        The picture, RGBA, with a transparent background, and where its cells lie.
+    """
+    cell = min(max(SWITCHES_WIDTH // max(heads, 1), 24), 56)
+    layout = SheetLayout(layers, heads, 56, 52, cell, cell, 3)
+    _, canvas, axes = _blank(layout)
+    most = 0.0 if drop is None else float(drop.abs().max())
+    colours = matplotlib.colormaps["RdBu_r"]
+    for layer in range(layers):
+        for head in range(heads):
+            left, top = layout.left + head * cell, layout.top + layer * cell
+            size = cell - layout.gap
+            # Not to the ends of the colormap, which are nearly black.
+            shade = 0.0 if drop is None or not most else 0.45 * float(drop[layer, head]) / most
+            fill: Any = NEUTRAL if drop is None else colours(0.5 + shade)
+            fill = OFF if (layer, head) in off else fill
+            axes.add_patch(Rectangle((left, top), size, size, facecolor=fill, edgecolor=INK, linewidth=0.5))
+            if (layer, head) in off:
+                for ends in ((top, top + size), (top + size, top)):
+                    axes.plot((left, left + size), ends, color="white", linewidth=1.2)
+    _name_cells(axes, layout)
+    canvas.draw()
+    return Image.fromarray(np.asarray(canvas.buffer_rgba())), layout
+
+
+def patches_picture(
+    image: Image.Image, geometry: Geometry, grid: tuple[int, int], off: Collection[tuple[int, int]]
+) -> Image.Image:
+    """An image with the borders of its patches, those that are off covered and crossed out.
+
+    Args:
+        image: RGB.
+        geometry: where the model's input lies on it.
+        grid: rows and columns of patches.
+        off: row and column of those that are off, counted from 0.
+    """
+    picture = image.copy()
+    draw = ImageDraw.Draw(picture, "RGBA")
+    stroke = max(1, round(max(picture.size) / 900))
+    for row in range(grid[0]):
+        for column in range(grid[1]):
+            left, top, right, bottom = geometry.patch_rectangle(row, column, *grid)
+            box = (left, top, right - 1, bottom - 1)
+            if (row, column) in off:
+                draw.rectangle(box, fill=OFF)
+                for ends in ((left, top, right, bottom), (left, bottom, right, top)):
+                    draw.line(ends, (255, 255, 255, 160), stroke)
+            draw.rectangle(box, outline=(255, 255, 255, 90), width=stroke)
+    return picture
+
+
+def _blank(layout: SheetLayout) -> tuple[Figure, FigureCanvasAgg, Axes]:
+    """A transparent figure of a sheet's size, whose units are pixels."""
     figure = Figure((layout.size[0] / DPI, layout.size[1] / DPI), dpi=DPI)
     canvas = FigureCanvasAgg(figure)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, layout.size[0]), ylim=(layout.size[1], 0))
     axes.axis("off")
     figure.patch.set_alpha(0)
-    for row, pictures in enumerate(cells):
-        top = layout.top + row * layout.cell_height
-        axes.text(layout.left - 8, top + height / 2, str(row + 1), ha="right", va="center", color=INK, fontsize=12)
-        for column, picture in enumerate(pictures):
-            left = layout.left + column * layout.cell_width
-            figure.figimage(np.asarray(picture), left, layout.size[1] - top - height, zorder=1)
+    return figure, canvas, axes
+
+
+def _name_cells(axes: Axes, layout: SheetLayout) -> None:
+    """Numbers of layers and heads beside the cells, counted from 1."""
+    width, height = layout.cell_width - layout.gap, layout.cell_height - layout.gap
+    for row in range(layout.rows):
+        middle = layout.top + row * layout.cell_height + height / 2
+        axes.text(layout.left - 8, middle, str(row + 1), ha="right", va="center", color=INK, fontsize=12)
     for column in range(layout.columns):
-        x = layout.left + column * layout.cell_width + width / 2
-        axes.text(x, layout.top - 6, str(column + 1), ha="center", va="bottom", color=INK, fontsize=12)
+        middle = layout.left + column * layout.cell_width + width / 2
+        axes.text(middle, layout.top - 6, str(column + 1), ha="center", va="bottom", color=INK, fontsize=12)
     middle_x, middle_y = (layout.size[0] + layout.left) / 2, (layout.size[1] + layout.top) / 2
     axes.text(middle_x, 4, "head", ha="center", va="top", color=INK, fontsize=12)
     axes.text(4, middle_y, "layer", ha="left", va="center", rotation=90, color=INK, fontsize=12)
-    if frame is not None:
-        axes.add_patch(frame)
-    canvas.draw()
-    return Image.fromarray(np.asarray(canvas.buffer_rgba())), layout
 
 
 def _frame(layout: SheetLayout, row: int, column: int | None) -> Rectangle:

@@ -199,11 +199,20 @@ class AttentionPooling(nn.Module):
         self.mlp = make_mlp(config)
         nn.init.trunc_normal_(self.probe, std=0.02)
 
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+    def weights(self, tokens: torch.Tensor) -> torch.Tensor:
+        """What the learned query looks at: ``"batch head token"``, each row summing to 1."""
+        query, keys, _ = self._parts(tokens)
+        return attention_weights(query, keys, query.shape[-1] ** -0.5).squeeze(2)
+
+    def _parts(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The query, ``"batch head 1 dim"``, and keys and values, ``"batch head token dim"``."""
         query = repeat(self.query(self.probe), "(head dim) -> batch head 1 dim", head=self.heads, batch=len(tokens))
         keys, values = rearrange(
             self.key_value(tokens), "batch token (part head dim) -> part batch head token dim", part=2, head=self.heads
         )
-        mixed = F.scaled_dot_product_attention(query, keys, values)
+        return query, keys, values
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        mixed = F.scaled_dot_product_attention(*self._parts(tokens))
         pooled = self.projection(rearrange(mixed, "batch head 1 dim -> batch (head dim)"))
         return pooled + self.mlp(self.mlp_norm(pooled))

@@ -49,6 +49,8 @@ class AttentionTrace:
         layout: which token is what.
         bias: ``"layer head query key"``, added to the scaled scores; layer and head may be 1, for all.
         known_log_sums: what :meth:`log_sums` gives, of the layers for which it is known; others are computed and added.
+        pooled: ``"head token"``, what the learned query of an attention pooling looks at in the last layer's output,
+            each row summing to 1; None where the model pools otherwise.
         keep_bytes: fused matrices are kept once computed, all layers of a head fusion if they fit into so many bytes,
             else none; the fusions used last stay.
 
@@ -63,6 +65,7 @@ class AttentionTrace:
     bias: torch.Tensor | None = None
     known_log_sums: dict[int, torch.Tensor] = field(default_factory=dict, repr=False)
     keep_bytes: int = 0
+    pooled: torch.Tensor | None = None
     _kept: dict[str, list[torch.Tensor]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:

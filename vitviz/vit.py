@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Literal, overload
 
 import torch
+import torch.nn.functional as F
 from einops import rearrange, repeat
 from torch import nn
 
@@ -156,7 +157,7 @@ class VisionTransformer(nn.Module):
                     found = attention_weights(precise(attended.queries), precise(attended.keys), self.scale)
                 weights.append(found if head_mask is None else found * rearrange(head_mask[layer], "head -> head 1 1"))
 
-        logits, _ = self._run(pixels, record, head_mask)
+        logits = self.classify(*self._run(pixels, record, head_mask))
         return (logits, weights) if need_weights else logits
 
     def encode(self, pixels: torch.Tensor, storage: str | None = None, keep_bytes: int = 0) -> Encoding:
@@ -190,12 +191,21 @@ class VisionTransformer(nn.Module):
                     sums[layer] = log_sums[image]
                     known[image][layer] = sums[layer]
 
-        logits, layout = self._run(pixels, record)
+        tokens, layout = self._run(pixels, record)
+        logits, pooled = self.classify(tokens, layout), self._pooled(tokens, layout)
         if kept:
             trim_heap(kept[0][1][0])
         traces = [
-            AttentionTrace(queries, keys, self.scale, layout, known_log_sums=sums, keep_bytes=keep_bytes)
-            for (queries, keys, _), sums in zip(kept, known, strict=True)
+            AttentionTrace(
+                queries,
+                keys,
+                self.scale,
+                layout,
+                known_log_sums=sums,
+                keep_bytes=keep_bytes,
+                pooled=None if pooled is None else pooled[image],
+            )
+            for image, ((queries, keys, _), sums) in enumerate(zip(kept, known, strict=True))
         ]
         return Encoding(logits, tuple(traces))
 
@@ -261,7 +271,7 @@ class VisionTransformer(nn.Module):
     def _run(
         self, pixels: torch.Tensor, record: Callable[[int, Attended], None], head_mask: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, TokenLayout]:
-        """Logits and layout of ``"batch channel height width"``; ``record`` is told each layer's attention."""
+        """The last layer's output and the layout; ``record`` is told each layer's attention."""
         tokens, layout = self.embed(pixels)
         angles = self.angles(layout)
         for number, (layer, count) in enumerate(self.steps(layout)):
@@ -269,7 +279,15 @@ class VisionTransformer(nn.Module):
             with self.computing():
                 tokens = layer(tokens, angles, count, mask, partial(record, number))
             trim_heap(tokens[:1], number, self.config.depth)
-        return self.classify(tokens, layout), layout
+        return tokens, layout
+
+    def _pooled(self, tokens: torch.Tensor, layout: TokenLayout) -> torch.Tensor | None:
+        """What the learned query of attention pooling looks at, ``"batch head token"``; None for other poolings."""
+        if self.config.pooling != "attention":
+            return None
+        normed = self.norm(tokens) if self.config.final_norm == "before pooling" else tokens
+        weights: torch.Tensor = self.pooler.weights(normed[:, layout.prefix_count :])
+        return F.pad(precise(weights.detach()), (layout.prefix_count, 0))
 
 
 def linear_from_convolution(kernel: torch.Tensor) -> torch.Tensor:

@@ -7,6 +7,7 @@ from vitviz.attribution.gradient_rollout import gradient_rollout
 from vitviz.attribution.legrad import legrad
 from vitviz.attribution.mass import attention_mass
 from vitviz.attribution.methods import METHODS, Method
+from vitviz.attribution.pooling import pooling_attention
 from vitviz.attribution.relevance import relevance
 from vitviz.attribution.rollout import rollout, rollout_matrix
 from vitviz.attribution.subject import Subject
@@ -22,6 +23,7 @@ __all__ = [
     "grad_cam",
     "gradient_rollout",
     "legrad",
+    "pooling_attention",
     "relevance",
     "rollout",
     "rollout_matrix",

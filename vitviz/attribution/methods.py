@@ -13,6 +13,7 @@ from vitviz.attribution.grad_cam import grad_cam
 from vitviz.attribution.gradient_rollout import gradient_rollout
 from vitviz.attribution.legrad import legrad
 from vitviz.attribution.mass import attention_mass
+from vitviz.attribution.pooling import NOT_POOLED, pooling_attention
 from vitviz.attribution.relevance import relevance
 from vitviz.attribution.rollout import rollout
 from vitviz.config import ViTConfig
@@ -111,6 +112,7 @@ class Method:
         parameters: in the order in which controls stand.
         citation: where it comes from.
         reading: one line on what the map says, and what it does not.
+        pooling: how a model must pool, a name in :data:`vitviz.pooling.POOLINGS`, and why it cannot have it otherwise.
     """
 
     name: str
@@ -120,6 +122,7 @@ class Method:
     parameters: tuple[Parameter, ...]
     citation: str
     reading: str
+    pooling: tuple[str, str] | None = None
 
     @property
     def class_specific(self) -> bool:
@@ -128,6 +131,8 @@ class Method:
 
     def refusal(self, config: ViTConfig) -> str | None:
         """Why it gives no map for a model of this configuration; None where it does."""
+        if self.pooling is not None and config.pooling != self.pooling[0]:
+            return self.pooling[1]
         return NO_CLASSIFIER if self.class_specific and not config.classes else None
 
 
@@ -169,6 +174,16 @@ METHODS = {
             ),
             "Vaswani et al. 2017, Attention Is All You Need",
             "Where one layer takes its information from; not what it does with it, and not what decides the class.",
+        ),
+        Method(
+            "pooling_attention",
+            "Pooling attention",
+            "trace",
+            pooling_attention,
+            (_HEAD,),
+            "Lee et al. 2019, Set Transformer; Zhai et al. 2023, Sigmoid Loss for Language Image Pre-Training",
+            "What the model's own learned query reads behind the last layer: what CLS attention is elsewhere.",
+            ("attention", NOT_POOLED),
         ),
         Method(
             "attention_mass",

@@ -9,6 +9,7 @@ import torch
 
 from vitviz.attribution.discard import Fused, cuts_of_matrices, kept_in_chunks
 from vitviz.attribution.following import EVERY, VIT_EXPLAIN, Rules, Step, as_map, follow, normalising, starting
+from vitviz.attribution.pooling import POOLED
 from vitviz.layout import Query
 from vitviz.precision import precise
 from vitviz.token_map import TokenMap
@@ -36,7 +37,8 @@ def rollout(
             entries at the limit the first in reading order.
         residual_weight: share of the residual connection, in [0, 1]; the paper takes 0.5.
         start_layer: lowest layer that is followed, counted from 0, or from the end as ``-1``.
-        query: the token, as in :func:`vitviz.attribution.attention`.
+        query: the token, as in :func:`vitviz.attribution.attention`; where it is not given in a model that pools by
+            attention, what its learned query looks at is followed.
         reference: ``"vit-explain"`` reproduces the numbers of jacobgil/vit-explain, which divides columns by row sums
             and spares the CLS-to-CLS entry when it discards, of equal entries those that torch's topk takes; its
             residual weight is 0.5 and it starts at layer 0.
@@ -50,10 +52,13 @@ def rollout(
         MethodError: a parameter is out of range or unknown, or the reference has no such parameter.
     """
     rules = Rules(discard_ratio, residual_weight, trace.layer_index(start_layer), reference)
+    pooled = trace.pooled if query is None else None
     query = trace.layout.reader if query is None else query
     row, present = starting(trace.layout, query, rules, precise(trace.keys[:0]))
+    if pooled is not None:
+        row, present = pooled.mean(0, keepdim=True).to(row), EVERY
     tokens = follow(row, present, trace.layers, _steps(trace, head_fusion, rules), rules)[0]
-    what = f"Attention rollout for {trace.layout.name(query)}"
+    what = f"Attention rollout for {trace.layout.name(query) if pooled is None else POOLED}"
     return as_map(tokens, trace.layout, trace.layers, rules, what, f"{head_fusion} of {trace.heads} heads")
 
 

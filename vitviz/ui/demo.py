@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -13,11 +12,15 @@ import gradio as gr
 from vitviz.attribution import METHODS
 from vitviz.errors import VitvizError
 from vitviz.layout import TokenLayout
+from vitviz.ui.compare import ComparePanel
 from vitviz.ui.controls import told_apart
+from vitviz.ui.jobs import Jobs
 from vitviz.ui.models import OWN, START, ModelChoice, ModelPicker
 from vitviz.ui.panels import ControlPanel, Settings, default_settings, model_aside, model_card
 from vitviz.ui.photo import PhotoInput, Preview, Upload
 from vitviz.ui.picture import PictureOutput
+from vitviz.ui.switches import SwitchPanel
+from vitviz.ui.texts import plain
 from vitviz.ui.workbench import Workbench
 from vitviz.weights import Model, Progress, load, resources
 
@@ -145,6 +148,10 @@ class Page:
                         elem_id="vv-sheet",
                     )
                     self.panel.shared_scale.render()
+        self.about = gr.State(self.seen.value)
+        jobs = Jobs()
+        self.compare = ComparePanel(bench, jobs)
+        self.switches = SwitchPanel(bench, jobs, analysis)
         self._connect()
 
     def _connect(self) -> None:
@@ -152,6 +159,9 @@ class Page:
         told = [self.key, self.choice, self.photo, *panel.components]
         drawn = [self.key, self.drawn, self.canvas, self.caption, self.legend, self.notice]
         tiled = [self.sheet, self.sheet_layout]
+        of_another = [self.about, *self.compare.outputs, *self.switches.outputs]
+        self.compare.connect(panel, told)
+        self.switches.connect(panel, told)
         private: dict[str, Any] = {"api_visibility": "private"}
         quick: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "always_last", "concurrency_limit": 4}
 
@@ -163,6 +173,7 @@ class Page:
             analysed = event(self._analyze, inputs, [self.photo, *of_picture], trigger_mode="always_last", **heavy)
             analysed.then(self._settle, [self.drawn, *told], drawn[:-1], **quick, **private)
             analysed.then(self._tile, told, tiled, **quick, **private)
+            analysed.then(self._clear, [self.seen, self.about, *told], of_another, **quick, **private)
 
         opening: dict[str, Any] = {
             "show_progress": "full",
@@ -191,8 +202,9 @@ class Page:
 
         switched.then(self._settle, [self.drawn, *told], drawn[:-1], **quick, **private)
         switched.then(self._tile, told, tiled, **quick, **private)
+        switched.then(self._clear, [self.seen, self.about, *told], of_another, **quick, **private)
 
-        moved = [part.change for part in panel.drawing]
+        moved = [*(part.change for part in panel.drawing), panel.words.submit]
         redrawn = gr.on(moved, self._draw, [self.drawn, *told], drawn, **quick, **private)
         redrawn.then(self._settle, [self.drawn, *told], drawn[:-1], **quick, **private)
         gr.on([part.change for part in panel.tiling], self._tile, told, tiled, **quick, **private)
@@ -308,6 +320,12 @@ class Page:
             # The drawing of the picture says what is wrong; the sheet stays as it was.
             return gr.skip(), gr.skip()
 
+    def _clear(self, seen: Seen, about: Seen, *told: Any) -> tuple[Any, ...]:
+        """Forget what was compared and switched off on another picture."""
+        if seen == about:
+            return tuple(gr.skip() for _ in range(7))
+        return seen, *self.compare.cleared(), *self.switches.cleared(*told)
+
     def _pick(
         self, event: gr.SelectData, key: str, choice: ModelChoice, upload: Upload | None, *values: Any
     ) -> tuple[Any, ...]:
@@ -353,4 +371,4 @@ def _trained(model: Model) -> TokenLayout:
 
 def _notice(message: object) -> dict[str, Any]:
     """A message as the page shows it: to the letter, whatever the name of a file contains."""
-    return gr.update(value=re.sub(r"([\\`*_{}\[\]<>#|~])", r"\\\1", str(message)), visible=True)
+    return gr.update(value=plain(str(message)), visible=True)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import gradio as gr
 
-from vitviz.attribution import METHODS
+from vitviz.attribution import METHODS, Method
 from vitviz.attribution.methods import ClassTarget, HeadNumber, LayerNumber, Parameter, TokenQuery
 from vitviz.errors import QueryError
 from vitviz.heatmaps import COLORMAPS, Style
 from vitviz.layout import Query, TokenLayout
+from vitviz.text import LONGEST, Words, reads_text
 from vitviz.ui.controls import control, control_update, starting_value, token_choices, token_value, value
+from vitviz.ui.texts import plain
 from vitviz.weights import Model, describe
 
 # Of more classes, the page names the first few.
@@ -69,7 +70,15 @@ class ControlPanel:
         self.token.elem_id = "vv-token"
         with gr.Column(visible=False, elem_id="vv-about-class") as self.about_class:
             self.target = control(_shared(ClassTarget), model)
-            self.target.elem_id = "vv-target"
+            self.target.elem_id, self.target.visible = "vv-target", bool(model.labels)
+            self.words = gr.Textbox(
+                "",
+                label="In words",
+                placeholder="a photo of a cat, and Enter",
+                visible=reads_text(model),
+                max_length=LONGEST,
+                elem_id="vv-words",
+            )
         self.controls: dict[tuple[str, str], Any] = {}
         self.groups: dict[str, gr.Column] = {}
         for name, method in METHODS.items():
@@ -112,12 +121,12 @@ class ControlPanel:
         """Everything that :meth:`read` reads."""
         parameters = [part for part in self.controls.values() if part not in (self.token, self.target)]
         look = [self.colormap, self.opacity, self.smooth, self.grid, self.shared_scale]
-        return [self.fit, self.method, self.token, self.target, *parameters, *look]
+        return [self.fit, self.method, self.token, self.target, self.words, *parameters, *look]
 
     @property
     def drawing(self) -> list[Any]:
-        """What changes the picture."""
-        return [part for part in self.components if part not in (self.fit, self.shared_scale)]
+        """What changes the picture as soon as it changes; words do when they are sent."""
+        return [part for part in self.components if part not in (self.fit, self.shared_scale, self.words)]
 
     @property
     def tiling(self) -> list[Any]:
@@ -142,6 +151,10 @@ class ControlPanel:
             }
             for name, method in METHODS.items()
         }
+        words = said[id(self.words)].strip()
+        for each in parameters.values():
+            if words and "target" in each:
+                each["target"] = Words(words)
         style = Style(
             colormap=said[id(self.colormap)],
             opacity=said[id(self.opacity)],
@@ -153,18 +166,18 @@ class ControlPanel:
     @property
     def of_the_model(self) -> list[Any]:
         """What offers other choices for another model, the token menu aside."""
-        shared = [self.fit, self.method, self.refused, self.target]
+        shared = [self.fit, self.method, self.refused, self.target, self.words]
         return [*shared, *(self.controls[key] for key in self._of_the_model())]
 
     def for_model(self, model: Model, settings: Settings) -> tuple[list[dict[str, Any]], Settings]:
         """Updates of ``of_the_model`` for another model, and the settings as far as they mean the same there."""
-        config = model.network.config
-        method = settings.method if METHODS[settings.method].refusal(config) is None else "attention"
+        method = settings.method if refusal(METHODS[settings.method], model) is None else "attention"
         updates = [
             gr.update(value=model.preprocessing.fit),
             gr.update(choices=method_choices(model), value=method),
             gr.update(value=refusals(model), visible=bool(refusals(model))),
-            control_update(_shared(ClassTarget), model),
+            control_update(_shared(ClassTarget), model) | {"visible": bool(model.labels)},
+            gr.update(value="", visible=reads_text(model)),
             *(control_update(parameter, model) for parameter in self._of_the_model().values()),
         ]
         parameters = {
@@ -215,18 +228,22 @@ class ControlPanel:
 
 def method_choices(model: Model) -> list[tuple[str, str]]:
     """What the menu of maps offers for a model."""
-    config = model.network.config
-    return [(method.title, name) for name, method in METHODS.items() if method.refusal(config) is None]
+    return [(method.title, name) for name, method in METHODS.items() if refusal(method, model) is None]
+
+
+def refusal(method: Method, model: Model) -> str | None:
+    """Why a map is not offered for a model; None where it is, be it about a text."""
+    return None if method.class_specific and reads_text(model) else method.refusal(model.network.config)
 
 
 def refusals(model: Model) -> str:
     """Which maps a model cannot have, and why, in Markdown; empty where it can have all."""
     titles: dict[str, list[str]] = {}
     for method in METHODS.values():
-        refusal = method.refusal(model.network.config)
-        if refusal is not None:
-            titles.setdefault(refusal, []).append(method.title)
-    return "\n\n".join(f"Not here: {', '.join(names)}: {refusal}." for refusal, names in titles.items())
+        reason = refusal(method, model)
+        if reason is not None:
+            titles.setdefault(reason, []).append(method.title)
+    return "\n\n".join(f"Not here: {', '.join(names)}: {reason}." for reason, names in titles.items())
 
 
 _SILENT: dict[str, Any] = {"show_progress": "hidden", "queue": False, "api_visibility": "private"}
@@ -236,8 +253,8 @@ def model_card(model: Model) -> str:
     """What the page says about a model, in Markdown."""
     facts = {check.fact: check.value for check in describe(model.network.config)}
     facts |= {"parameters": f"{model.parameters:,}", **model.card}
-    lines = "\n".join(f"- {name}: {_plain(fact)}" for name, fact in facts.items())
-    return f"**{_plain(model.name)}**\n\n{lines}"
+    lines = "\n".join(f"- {name}: {plain(fact)}" for name, fact in facts.items())
+    return f"**{plain(model.name)}**\n\n{lines}"
 
 
 def model_aside(model: Model) -> str:
@@ -246,18 +263,13 @@ def model_aside(model: Model) -> str:
     if not count:
         return "This model has no classifier: it gives features, not predictions."
     if count > MOST_LABELS:
-        return f"This model knows {count:,} classes: {_plain(', '.join(_first(model.labels)))}, … and no others."
-    return f"This model knows only: {_plain(', '.join(model.labels))}."
+        return f"This model knows {count:,} classes: {plain(', '.join(_first(model.labels)))}, … and no others."
+    return f"This model knows only: {plain(', '.join(model.labels))}."
 
 
 def _first(labels: tuple[str, ...]) -> list[str]:
     """The first few classes, of names with synonyms the first."""
     return [label.partition(",")[0] for label in labels[:6]]
-
-
-def _plain(text: str) -> str:
-    """Text to the letter in Markdown, whatever a checkpoint calls its classes."""
-    return re.sub(r"([\\`*_{}\[\]<>#|~])", r"\\\1", text)
 
 
 def _is_of_the_model(parameter: Parameter) -> bool:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 from PIL import Image
 
 from vitviz.analysis import Analysis, analyze
 from vitviz.attribution import METHODS
 from vitviz.cache import AnalysisCache, ModelCache
+from vitviz.errors import MethodError
 from vitviz.figures import SheetLayout, sheet
-from vitviz.heatmaps import Heatmap, Style, colour_table
+from vitviz.heatmaps import Heatmap, Style
 from vitviz.images import open_image
+from vitviz.targets import Target
+from vitviz.text import TextTower, Words, open_text_tower
 from vitviz.ui.controls import told_apart
 from vitviz.ui.models import START, ModelChoice, open_choice
 from vitviz.ui.panels import Settings
 from vitviz.ui.photo import Upload
+from vitviz.ui.texts import ramp
 from vitviz.weights import Model, Progress
 
 CACHE_BYTES = 512 * 2**20
@@ -45,6 +49,8 @@ class Workbench:
         self.start = start
         self.cache = AnalysisCache(CACHE_BYTES)
         self.models = ModelCache(MODEL_BYTES, leaving=self.cache.drop)
+        # Each as long as its model.
+        self.towers: WeakKeyDictionary[Model, TextTower] = WeakKeyDictionary()
 
     def model(self, choice: ModelChoice, report: Callable[[Progress], None] | None = None) -> Model:
         """The model that a visitor chose, opened where it is not in memory.
@@ -89,11 +95,28 @@ class Workbench:
         Raises:
             MethodError: the parameters contradict each other.
         """
-        parameters = settings.parameters[settings.method]
+        parameters = dict(settings.parameters[settings.method])
+        if "target" in parameters:
+            parameters["target"] = self._target(analysis.model, parameters["target"])
         heatmap = analysis.map(settings.method, **parameters)
         query = parameters.get("query")
         overlay = heatmap.overlay(settings.style, mark=query if isinstance(query, tuple) else None)
         return Picture(overlay, _caption(heatmap, settings.method), _legend(heatmap, settings.style))
+
+    def _target(self, model: Model, wanted: int | Words | None) -> int | Target | None:
+        """What a map is to be about.
+
+        Raises:
+            MethodError: a model without classes was told no words.
+            CheckpointError: what reads the words cannot be opened.
+        """
+        if isinstance(wanted, Words):
+            if model not in self.towers:
+                self.towers[model] = open_text_tower(model)
+            return self.towers[model].target(wanted.text)
+        if not model.labels:
+            raise MethodError("this map is about something: write below the token what, in words, and press Enter")
+        return wanted
 
     def sheet(self, analysis: Analysis, settings: Settings) -> tuple[Image.Image, SheetLayout]:
         """The chosen token's attention in every layer and head."""
@@ -121,11 +144,4 @@ def _caption(heatmap: Heatmap, method: str) -> str:
 
 def _legend(heatmap: Heatmap, style: Style) -> str:
     low, high = heatmap.token_map.range
-    table = colour_table(style.colormap)[:: 255 // 15].astype(int)
-    stops = ", ".join(f"rgb({red} {green} {blue})" for red, green, blue in table)
-    quantity = html.escape(heatmap.token_map.quantity)
-    return (
-        f'<div class="vv-legend"><span>{low:.3g}</span>'
-        f'<div class="vv-ramp" style="background: linear-gradient(to right, {stops})"></div>'
-        f"<span>{high:.3g}</span><span>{quantity}</span></div>"
-    )
+    return ramp(style.colormap, f"{low:.3g}", f"{high:.3g}", heatmap.token_map.quantity)

@@ -14,7 +14,7 @@ import torch
 from vitviz.errors import CheckpointError, ConfigError, choices
 from vitviz.precision import type_of
 from vitviz.weights.hub import Progress, download
-from vitviz.weights.model import Model
+from vitviz.weights.model import Model, Origin
 from vitviz.weights.read import Reading, read_checkpoint
 from vitviz.weights.zoo import ZOO
 
@@ -99,24 +99,32 @@ def _read(
         named = ZOO.get(source)
         if named is not None:
             folder = download(named.repository, report=report)
-            reading = _read_download(folder, source, family, {**named.facts, **facts})
+            reading = _read_download(folder, source, family, {**named.facts, **facts}, named.repository)
             return replace(reading, model=replace(reading.model, card={**named.card, **reading.model.card}))
         if source.startswith(HUB):
             repository, _, revision = source.removeprefix(HUB).partition("@")
             folder = download(repository, revision or None, report=report)
-            return _read_download(folder, repository, family, facts)
+            return _read_download(folder, repository, family, facts, repository, revision or None)
     path = Path(source)
     if not path.exists():
         raise CheckpointError(_missing(str(source)))
     return read_checkpoint(path, None, family, **facts)
 
 
-def _read_download(folder: Path, name: str, family: str | None, facts: dict[str, Any]) -> Reading:
+def _read_download(
+    folder: Path,
+    name: str,
+    family: str | None,
+    facts: dict[str, Any],
+    repository: str,
+    revision: str | None = None,
+) -> Reading:
     try:
-        return read_checkpoint(folder, name, family, **facts)
+        reading = read_checkpoint(folder, name, family, **facts)
     except CheckpointError as error:
         # In the cache, a folder is called by its commit, which says nothing to anybody.
         raise CheckpointError(str(error).replace(folder.name, name)) from None
+    return replace(reading, model=replace(reading.model, origin=Origin(folder, repository, revision)))
 
 
 def resources(kind: str) -> Path:

@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from vitviz.errors import ConfigError
 from vitviz.preprocessing import Preprocessing
 from vitviz.vit import VisionTransformer
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a checkpoint comes from.
+
+    Args:
+        folder: that its file stands in.
+        repository, revision: of the Hugging Face hub, where it was downloaded; the main branch where none was said.
+    """
+
+    folder: Path
+    repository: str | None = None
+    revision: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,6 +34,7 @@ class Model:
         preprocessing: how its images are prepared.
         labels: one per class; empty for a model without a classifier.
         card: facts about it, such as its accuracy, by name.
+        origin: where its checkpoint comes from; None for a network that was not opened from one.
 
     Raises:
         ConfigError: labels, channels or image size of the parts contradict each other.
@@ -29,6 +45,7 @@ class Model:
     preprocessing: Preprocessing
     labels: tuple[str, ...]
     card: dict[str, str] = field(default_factory=dict)
+    origin: Origin | None = None
 
     def __post_init__(self) -> None:
         config, preprocessing = self.network.config, self.preprocessing

@@ -16,7 +16,7 @@ from vitviz.weights.checkpoint import FORMAT, load_checkpoint
 from vitviz.weights.classes import read_labels
 from vitviz.weights.facts import check_facts
 from vitviz.weights.files import USUAL, open_weights
-from vitviz.weights.model import Model
+from vitviz.weights.model import Model, Origin
 from vitviz.weights.pieces import Check, Standard
 from vitviz.weights.preparation import NORMALISATIONS, UNSAID, read_preprocessing
 from vitviz.weights.recognise import recognise
@@ -85,7 +85,7 @@ def read_checkpoint(
     described = [check for check in describe(config) if check.fact not in known_better]
     checks = (*found.checks[:first], *described, *found.checks[first:])
     try:
-        model = Model(name or Path(file.name).stem, network, preprocessing, labels, card)
+        model = Model(name or Path(file.name).stem, network, preprocessing, labels, card, Origin(file.folder))
     except ConfigError as error:
         raise CheckpointError(f"{file.name}: {error}") from None
     return Reading(model, checks, dict(found.ignored))

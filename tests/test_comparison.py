@@ -1,0 +1,98 @@
+"""All methods on one image: one scale, scores that are those of each map alone, and an order that says by what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import vitviz
+from vitviz import METHODS, Analysis, Model
+from vitviz.comparison import Comparison, compare
+from vitviz.errors import MethodError
+from vitviz.faithfulness import METRICS
+from vitviz.progress import Progress
+
+FEW = ("deletion", "negative")
+# The bundled model has a CLS token and no attention pooling.
+SERVING = [name for name in METHODS if name != "pooling_attention"]
+
+
+@pytest.fixture(scope="module")
+def analysis(bundled: Model) -> Analysis:
+    return vitviz.analyze(Path(__file__).parents[1] / "assets" / "chelsea.jpg", bundled)
+
+
+@pytest.fixture(scope="module")
+def found(analysis: Analysis) -> Comparison:
+    return compare(analysis, {"rollout": {"head_fusion": "max"}}, "ship", FEW, seed=3)
+
+
+def test_every_map_is_its_own_as_shares_of_its_sum(analysis: Analysis, found: Comparison) -> None:
+    ship = analysis.model.labels.index("ship")
+    assert [each.method for each in found.maps] == SERVING and found.target == ship
+    for each in found.maps:
+        said = {"target": "ship"} if METHODS[each.method].class_specific else {}
+        said |= {"head_fusion": "max"} if each.method == "rollout" else {}
+        values = analysis.map(each.method, **said).values
+        torch.testing.assert_close(each.heatmap.values, values / values.sum())
+        assert float(each.heatmap.values.max()) <= found.highest <= 1
+    assert found.highest == max(float(each.heatmap.values.max()) for each in found.maps)
+
+
+def test_its_scores_are_those_of_the_measures(analysis: Analysis, found: Comparison) -> None:
+    maps = {each.method: each.heatmap for each in found.maps}
+    curves = analysis.faithfulness(maps, "ship", metrics=FEW, seed=3)
+    for each in found.maps:
+        assert each.areas == {metric: curves[metric][each.method].area for metric in FEW}
+    assert found.chance == {metric: curves[metric]["random order"].area for metric in FEW}
+    for metric in FEW:
+        for each in found.maps:
+            lower = each.areas[metric] < found.chance[metric]
+            assert found.beats_chance(each, metric) == (lower == METRICS[metric].lower_is_better)
+
+
+def test_the_best_come_first_by_each_metric(found: Comparison) -> None:
+    assert found.by(None) == list(found.maps)
+    assert [each.areas["deletion"] for each in found.by("deletion")] == sorted(
+        each.areas["deletion"] for each in found.maps
+    )
+    best = [each.areas["negative"] for each in found.by("negative")]
+    assert best == sorted(best, reverse=True)
+    with pytest.raises(MethodError, match=r"^metric 'road': expected 'deletion' or 'negative'$"):
+        found.by("road")
+
+
+def test_progress_is_told_to_the_end_and_what_it_raises_ends_it(analysis: Analysis) -> None:
+    told: list[Progress] = []
+    compare(analysis, metrics=("deletion",), report=told.append)
+    assert [state.done for state in told] == sorted({state.done for state in told})
+    assert {state.total for state in told} == {told[-1].done}
+
+    def enough(state: Progress) -> None:
+        if state.done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compare(analysis, report=enough)
+
+
+def test_what_there_is_not_is_refused_before_anything_is_computed(
+    analysis: Analysis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Analysis, "map", None)
+    with pytest.raises(MethodError, match=r"^metric 'speed': expected"):
+        compare(analysis, metrics=("speed",))
+    with pytest.raises(MethodError, match=r"^target 'zebra': this model has no such class"):
+        compare(analysis, target="zebra")
+
+
+def test_a_map_that_is_zero_everywhere_stays_so(analysis: Analysis) -> None:
+    """A class whose classifier is zero has no gradient."""
+    model = vitviz.load()
+    model.network.classifier.weight[0] = 0
+    constant = vitviz.analyze(analysis.prepared.image, model)
+    maps = {each.method: each for each in compare(constant, target=0, metrics=()).maps}
+    assert float(maps["legrad"].heatmap.values.abs().max()) == 0
+    assert float(maps["rollout"].heatmap.values.sum()) == pytest.approx(1)

@@ -1,0 +1,143 @@
+"""A text as a target: its score is the logit that the reference package gives for the pair of image and text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import vitviz
+import vitviz.text
+from tests.parity.case import randomised
+from tests.reference_packages import transformers
+from tests.towers import MAKERS, VISION, Scores, make_transformers
+from vitviz import METHODS, Analysis, Model, VisionTransformer
+from vitviz.cli import main
+from vitviz.errors import CheckpointError, ConfigError, MethodError
+from vitviz.text import TextTower, open_text_tower
+from vitviz.weights.model import Origin
+
+TEXTS = ("a cat", "the cat sat on a mat and on a hat and on a mat", "dog")
+
+
+@pytest.fixture(scope="module", params=MAKERS)
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Scores]:
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("tower")
+    return folder, MAKERS[request.param](folder)
+
+
+@pytest.fixture(scope="module")
+def picture() -> Image.Image:
+    return Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 56, 3), dtype=np.uint8))
+
+
+@pytest.fixture
+def clip(tmp_path: Path) -> Model:
+    make_transformers(tmp_path, "CLIP")
+    return vitviz.load(tmp_path)
+
+
+def analysed(folder: Path, picture: Image.Image) -> Analysis:
+    return vitviz.analyze(picture, vitviz.load(folder))
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_its_score_is_the_logit_of_the_reference(made: tuple[Path, Scores], picture: Image.Image, text: str) -> None:
+    folder, scores = made
+    analysis = analysed(folder, picture)
+    target = open_text_tower(analysis.model).target(text)
+    with torch.no_grad():
+        expected = scores(analysis.prepared.pixels, text)
+        found = target.score(analysis.model.network(analysis.prepared.pixels)[0])
+    assert float(found) == pytest.approx(float(expected), rel=1e-4, abs=1e-4)
+    assert text in target.name
+
+
+def test_grad_cam_of_a_text_follows_the_gradient_of_the_reference(
+    made: tuple[Path, Scores], picture: Image.Image
+) -> None:
+    """A step along the gradient with respect to the pixels raises the reference's logit by as much as ours says."""
+    folder, scores = made
+    analysis = analysed(folder, picture)
+    target = open_text_tower(analysis.model).target("cat")
+    gradients = []
+    for score in (lambda pixels: target.score(analysis.model.network(pixels)[0]), lambda pixels: scores(pixels, "cat")):
+        pixels = analysis.prepared.pixels.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(score(pixels), pixels)
+        gradients.append(gradient)
+    torch.testing.assert_close(*gradients, atol=1e-4 * float(gradients[1].abs().max()), rtol=1e-3)
+
+
+def test_every_class_specific_map_can_be_about_a_text(clip: Model, picture: Image.Image) -> None:
+    analysis, tower = vitviz.analyze(picture, clip), open_text_tower(clip)
+    cat, dog = tower.target("cat"), tower.target("dog")
+    for name, method in METHODS.items():
+        if method.class_specific:
+            found = analysis.map(name, target=cat)
+            assert "the text “cat”" in found.description
+            assert not torch.allclose(found.values, analysis.map(name, target=dog).values)
+            again = analysis.map(name, target=cat)
+            torch.testing.assert_close(again.values, found.values)
+            # Without a text there is nothing that it could be about.
+            with pytest.raises(MethodError, match="no classifier"):
+                analysis.map(name)
+
+
+def test_the_command_takes_a_text(
+    clip: Model, picture: Image.Image, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture.save(tmp_path / "photo.png")
+    arguments = [str(tmp_path / "photo.png"), "--checkpoint", str(tmp_path), "-o", str(tmp_path / "map.png")]
+    assert main(["relevance", *arguments, "--text", "a cat"]) == 0
+    assert "the text “a cat”" in capsys.readouterr().out and (tmp_path / "map.png").exists()
+    assert main(["relevance", *arguments, "--text", "a cat", "--target", "3"]) == 2
+    assert "target 3 and text 'a cat': expected one of them" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["", "  \n", "a" * 1001])
+def test_a_text_without_words_or_without_end_is_refused(text: str) -> None:
+    with pytest.raises(MethodError, match=r"^text of [\d,]+ characters: expected 1 to 1,000$"):
+        TextTower(lambda text: torch.ones(3), 1.0, 0.0).target(text)
+
+
+def test_models_without_a_text_tower_say_so(
+    bundled: Model, make_network: Callable[..., VisionTransformer], clip: Model, tmp_path: Path
+) -> None:
+    with pytest.raises(CheckpointError, match="a model with a classifier gives classes"):
+        open_text_tower(bundled)
+    unknown = replace(clip, origin=None)
+    with pytest.raises(CheckpointError, match="no text tower is known for it"):
+        open_text_tower(unknown)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(CheckpointError, match=r"no text tower; expected open_clip_config\.json or config\.json"):
+        open_text_tower(replace(clip, origin=Origin(empty)))
+
+
+def test_a_tower_that_cannot_be_opened_is_told_in_one_line(clip: Model, tmp_path: Path) -> None:
+    vision = tmp_path / "vision"
+    config = transformers.CLIPVisionConfig(**VISION, image_size=32, patch_size=8)
+    randomised(transformers.CLIPVisionModel(config)).save_pretrained(vision)
+    with pytest.raises(CheckpointError, match=r"its text tower cannot be opened \(.*\)$"):
+        open_text_tower(vitviz.load(vision))
+
+
+def test_a_missing_package_is_named(clip: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(origin: Origin) -> TextTower:
+        raise ModuleNotFoundError(name="transformers")
+
+    monkeypatch.setitem(vitviz.text.TOWERS, "config.json", missing)
+    with pytest.raises(ConfigError, match=r"^a text as target needs transformers: pip install 'vitviz\[text\]'$"):
+        open_text_tower(clip)
+
+
+def test_features_of_another_width_are_refused(clip: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(vitviz.text.TOWERS, "config.json", lambda origin: TextTower(lambda text: torch.ones(7), 1, 0))
+    with pytest.raises(CheckpointError, match="features of 7 numbers from the text, 24 from the image"):
+        open_text_tower(clip)

@@ -1,0 +1,126 @@
+"""All methods on one image, side by side: their maps on one scale, and how faithful each of them is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from vitviz.analysis import Analysis
+from vitviz.attribution import METHODS
+from vitviz.errors import MethodError, choices
+from vitviz.faithfulness import METRICS, RANDOM, images_needed
+from vitviz.heatmaps import Heatmap
+from vitviz.progress import Progress
+from vitviz.targets import class_index
+
+SHARE = "share of the map"
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """One method's map.
+
+    Args:
+        method: its name in :data:`vitviz.METHODS`.
+        heatmap: the share of the whole map that every patch holds, in [0, 1]: what methods have in common.
+        areas: by metric in :data:`vitviz.faithfulness.METRICS`, in [0, 1].
+    """
+
+    method: str
+    heatmap: Heatmap
+    areas: dict[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """The maps of several methods for one image and one class.
+
+    Args:
+        target: index of the class.
+        maps: in the order of :data:`vitviz.METHODS`.
+        chance: the area of random orders of the patches, by metric.
+    """
+
+    target: int
+    maps: tuple[Compared, ...]
+    chance: dict[str, float]
+
+    @property
+    def highest(self) -> float:
+        """The largest share that a patch has in any of the maps: the end of their common scale."""
+        return max(each.heatmap.token_map.range[1] for each in self.maps)
+
+    def by(self, metric: str | None) -> list[Compared]:
+        """The maps from the best down by a metric; in their own order by None.
+
+        Raises:
+            MethodError: no such metric was computed.
+        """
+        if metric is None:
+            return list(self.maps)
+        if metric not in self.chance:
+            raise MethodError(f"metric {metric!r}: expected {choices(self.chance)}")
+        return sorted(self.maps, key=lambda each: each.areas[metric], reverse=not METRICS[metric].lower_is_better)
+
+    def beats_chance(self, compared: Compared, metric: str) -> bool:
+        """Whether a map's area is better than that of random orders."""
+        ahead = self.chance[metric] - compared.areas[metric]
+        return (ahead if METRICS[metric].lower_is_better else -ahead) > 0
+
+
+def compare(
+    analysis: Analysis,
+    parameters: Mapping[str, Mapping[str, Any]] | None = None,
+    target: int | str | None = None,
+    metrics: tuple[str, ...] = tuple(METRICS),
+    seed: int = 0,
+    report: Callable[[Progress], None] | None = None,
+) -> Comparison:
+    """The maps of every method that can serve the model, and the areas of faithfulness of each.
+
+    Args:
+        analysis: of one image, by a model with a classifier.
+        parameters: of the methods, by name, their target aside; their defaults where they are not given.
+        target: of the maps that are about a class, and of the measures: a class by label or number, the most probable
+            one where it is not given.
+        metrics: by name in :data:`vitviz.faithfulness.METRICS`.
+        seed: of the random orders.
+        report: is told how many maps and images are done; an exception that it raises ends the computation.
+
+    Raises:
+        MethodError: the model has no such class, there is no such metric, or a parameter is out of range.
+        QueryError: the model has no such layer, head or token.
+    """
+    index = class_index(target, analysis.logits, analysis.model.labels)
+    unknown = [name for name in metrics if name not in METRICS]
+    if unknown:
+        raise MethodError(f"metric {unknown[0]!r}: expected {choices(METRICS)}")
+    names = [name for name, method in METHODS.items() if method.refusal(analysis.model.network.config) is None]
+    total = len(names) + images_needed(metrics, len(names))
+    maps: dict[str, Heatmap] = {}
+    for name in names:
+        said = dict((parameters or {}).get(name, {}))
+        if METHODS[name].class_specific:
+            said["target"] = index
+        maps[name] = _shares(analysis.map(name, **said))
+        if report is not None:
+            report(Progress(len(maps), total))
+
+    def images_done(state: Progress) -> None:
+        if report is not None:
+            report(Progress(len(names) + state.done, total))
+
+    curves = analysis.faithfulness(maps, index, metrics=metrics, seed=seed, report=images_done)
+    areas = {name: {metric: curves[metric][name].area for metric in metrics} for name in names}
+    chance = {metric: curves[metric][RANDOM].area for metric in metrics}
+    return Comparison(index, tuple(Compared(name, maps[name], areas[name]) for name in names), chance)
+
+
+def _shares(heatmap: Heatmap) -> Heatmap:
+    """A map without negative values as shares of its sum; one that is zero everywhere stays so."""
+    token_map = heatmap.token_map
+    total = float(token_map.values.sum())
+    shares = token_map.values / total if total > 0 else token_map.values
+    made = replace(token_map, values=shares, prefix={}, quantity=SHARE, domain=(0.0, 1.0))
+    return replace(heatmap, token_map=made)
