@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 
+import vitviz
+from tests.parity.grad_cam_cases import CLASSES, LAYERS, VARIANTS, make_model, make_pixels
 from vitviz import TokenLayout, TokenMap, VisionTransformer, softmax
 from vitviz.attribution import Subject, grad_cam, gradient_rollout, legrad, relevance
 from vitviz.attribution import discard as discard_module
@@ -254,3 +256,25 @@ def test_a_class_that_the_model_lacks_is_refused() -> None:
     with pytest.raises(MethodError, match="target 0: this model has no classifier"):
         class_target(0, 0)
     assert math.isclose(float(class_target(2, 4).score(torch.arange(4.0))), 2)
+
+
+# The package that people use.
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_grad_cam_is_that_of_the_package(variant: str, tmp_path: Path) -> None:
+    model, pixels = make_model(variant), make_pixels()
+    torch.save(model.state_dict(), tmp_path / "model.pth")
+    facts = {"heads": 4, "image_size": (32, 48), **({"pooling": "mean"} if variant == "mean" else {})}
+    network = vitviz.load(tmp_path / "model.pth", **facts).network
+    torch.testing.assert_close(network(pixels), model(pixels).detach(), atol=1e-4, rtol=1e-4)
+    positive = 0
+    with np.load(Path(__file__).parent / "data" / "grad_cam.npz") as stored:
+        for layer in range(LAYERS):
+            for index in range(CLASSES):
+                found = grad_cam(Subject(network, pixels, class_target(index, CLASSES)), layer)
+                expected = torch.from_numpy(stored[f"{variant}/{layer}/{index}"])
+                torch.testing.assert_close(found.values, expected, atol=1e-6, rtol=1e-3)
+                positive += bool(expected.any())
+    # Where nothing speaks for a class, its map is zero; of most that is not so.
+    assert positive > LAYERS * CLASSES / 2
