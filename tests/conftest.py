@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from playwright.sync_api import Browser, Page
 
 import vitviz
-from vitviz import Model, Preprocessing, VisionTransformer, ViTConfig
+from tests.driver import EXAMPLE, opened_page, running_app, running_browser
+from vitviz import Analysis, Model, Preprocessing, VisionTransformer, ViTConfig
 
 # Networks as small as those of the tests are slower on several threads.
 torch.set_num_threads(1)
@@ -62,3 +65,33 @@ def make_model(make_network: Callable[..., VisionTransformer]) -> Callable[..., 
         return Model("small", network, preprocessing, tuple(f"class {index}" for index in range(config.classes)))
 
     return make
+
+
+# The app and a browser that shows it.
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """Where the app runs, for the tests of one module."""
+    with running_app(os.environ) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Headless."""
+    with running_browser() as found:
+        yield found
+
+
+@pytest.fixture
+def page(browser: Browser, address: str) -> Iterator[Page]:
+    """The opened app, watched for errors."""
+    with opened_page(browser, address) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def example(bundled: Model) -> Analysis:
+    """What the page shows first."""
+    return vitviz.analyze(EXAMPLE, bundled)

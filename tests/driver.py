@@ -21,6 +21,8 @@ from tests.browser import find_browser
 from vitviz import Heatmap, Style
 
 ROOT = Path(__file__).parents[1]
+# With it the page opens.
+EXAMPLE = ROOT / "assets" / "chelsea.jpg"
 ARTEFACTS = Path(__file__).parent / "artefacts"
 # The background services of the browser would look for hosts outside.
 ARGUMENTS = (

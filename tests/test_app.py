@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,44 +13,17 @@ from playwright.sync_api import Browser, Page, expect
 import vitviz
 from tests.driver import (
     ARTEFACTS,
+    EXAMPLE,
     ROOT,
     canvas,
     caption,
     click_at,
     expect_map,
     expect_picture,
-    opened_page,
-    running_app,
-    running_browser,
     set_slider,
     upload,
 )
 from vitviz import Analysis, Model, Style
-
-EXAMPLE = ROOT / "assets" / "chelsea.jpg"
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with running_app(os.environ) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with running_browser() as found:
-        yield found
-
-
-@pytest.fixture
-def page(browser: Browser, address: str) -> Iterator[Page]:
-    with opened_page(browser, address) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def example(bundled: Model) -> Analysis:
-    return vitviz.analyze(EXAMPLE, bundled)
 
 
 def test_it_opens_with_an_example_already_analysed(page: Page, example: Analysis) -> None:

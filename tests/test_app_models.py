@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 from safetensors.torch import save_file
 
 import vitviz
@@ -21,16 +21,14 @@ from tests.driver import (
     click_at,
     expect_map,
     expect_picture,
-    opened_page,
     running_app,
-    running_browser,
     set_slider,
 )
 from tests.hub_server import HubServer
 from tests.parity.timm_cases import make as make_timm
 from tests.parity.transformers_cases import make as make_transformers
 from tests.reference_packages import transformers
-from vitviz import Style
+from vitviz import METHODS, Style
 from vitviz.weights import ZOO
 
 EXAMPLE = ROOT / "assets" / "chelsea.jpg"
@@ -63,18 +61,6 @@ def server(published: Path) -> Iterator[HubServer]:
 def address(server: HubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     environment = {**os.environ, **server.environment(tmp_path_factory.mktemp("home")), "HF_HUB_OFFLINE": "0"}
     with running_app(environment) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with running_browser() as found:
-        yield found
-
-
-@pytest.fixture
-def page(browser: Browser, address: str) -> Iterator[Page]:
-    with opened_page(browser, address) as found:
         yield found
 
 
@@ -123,9 +109,8 @@ def test_a_named_model_is_downloaded_and_shown(page: Page, published: Path, serv
     expect(page.locator("#vv-aside")).to_contain_text("no classifier")
     expect(page.locator("#vv-predictions")).not_to_contain_text("%")
     refused = page.locator("#vv-refused")
-    expect(refused).to_contain_text(
-        "Not here: Gradient rollout, Relevance (TransMM), LeGrad, Grad-CAM: this model has no"
-    )
+    titles = ", ".join(method.title for method in METHODS.values() if method.class_specific)
+    expect(refused).to_contain_text(f"Not here: {titles}: this model has no classifier")
     expect(page.locator("#vv-method label")).to_have_count(4)
     assert menu(page) == f"{DINO.family} · {DINO.title} · ready"
     page.get_by_text("About this model", exact=True).click()

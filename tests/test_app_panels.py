@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,13 +13,13 @@ from playwright.sync_api import Browser, Locator, Page, expect
 import vitviz
 from tests.driver import (
     ARTEFACTS,
+    EXAMPLE,
     ROOT,
     click_at,
     expect_map,
     open_panel,
     opened_page,
     running_app,
-    running_browser,
     set_slider,
 )
 from tests.towers import make_transformers
@@ -30,32 +29,8 @@ from vitviz.faithfulness import METRICS
 from vitviz.figures import switches_sheet
 from vitviz.text import open_text_tower
 
-EXAMPLE = ROOT / "assets" / "chelsea.jpg"
 # The bundled model has a CLS token and no attention pooling.
 SERVING = [name for name in METHODS if name != "pooling_attention"]
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with running_app(os.environ) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with running_browser() as found:
-        yield found
-
-
-@pytest.fixture
-def page(browser: Browser, address: str) -> Iterator[Page]:
-    with opened_page(browser, address) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def example(bundled: Model) -> Analysis:
-    return vitviz.analyze(EXAMPLE, bundled)
 
 
 def cards(page: Page) -> Locator:

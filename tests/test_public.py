@@ -19,7 +19,8 @@ ROOT = Path(__file__).parents[1]
 MODULES = sorted((ROOT / "vitviz").rglob("*.py"))
 TRAINING = [path for path in MODULES if path.is_relative_to(ROOT / "vitviz" / "training")]
 TEXT = ROOT / "vitviz" / "text.py"
-RUN_TIME = [ROOT / "app.py", *(path for path in MODULES if path not in TRAINING and path != TEXT)]
+PIXELS = ROOT / "vitviz" / "attribution" / "pixels.py"
+RUN_TIME = [ROOT / "app.py", *(path for path in MODULES if path not in (*TRAINING, TEXT, PIXELS))]
 
 
 # Names.
@@ -181,6 +182,12 @@ def test_texts_need_their_extra_only() -> None:
     assert third_party([TEXT]) <= REQUIREMENTS | {"open_clip", "transformers"}
     outside = {name for node in ast.parse(TEXT.read_text()).body for name in _names_of(node)}
     assert not outside & {"open_clip", "transformers"}
+
+
+def test_captum_is_loaded_when_it_is_needed() -> None:
+    assert extra("captum") == {"captum"}
+    assert third_party([PIXELS]) <= REQUIREMENTS | {"captum"}
+    assert "captum" not in {name for node in ast.parse(PIXELS.read_text()).body for name in _names_of(node)}
 
 
 def _names_of(node: ast.stmt) -> set[str]:

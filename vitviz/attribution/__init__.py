@@ -7,6 +7,7 @@ from vitviz.attribution.gradient_rollout import gradient_rollout
 from vitviz.attribution.legrad import legrad
 from vitviz.attribution.mass import attention_mass
 from vitviz.attribution.methods import METHODS, Method
+from vitviz.attribution.pixels import integrated_gradients, occlusion
 from vitviz.attribution.pooling import pooling_attention
 from vitviz.attribution.relevance import relevance
 from vitviz.attribution.rollout import rollout, rollout_matrix
@@ -22,7 +23,9 @@ __all__ = [
     "attention_sheet",
     "grad_cam",
     "gradient_rollout",
+    "integrated_gradients",
     "legrad",
+    "occlusion",
     "pooling_attention",
     "relevance",
     "rollout",

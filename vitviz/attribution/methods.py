@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Literal
 
 from vitviz.attribution.attention import DIRECTIONS, attention
@@ -13,6 +14,7 @@ from vitviz.attribution.grad_cam import grad_cam
 from vitviz.attribution.gradient_rollout import gradient_rollout
 from vitviz.attribution.legrad import legrad
 from vitviz.attribution.mass import attention_mass
+from vitviz.attribution.pixels import CAPTUM, integrated_gradients, occlusion
 from vitviz.attribution.pooling import NOT_POOLED, pooling_attention
 from vitviz.attribution.relevance import relevance
 from vitviz.attribution.rollout import rollout
@@ -112,6 +114,7 @@ class Method:
         parameters: in the order in which controls stand.
         citation: where it comes from.
         reading: one line on what the map says, and what it does not.
+        package: that it is computed by, which the extra of the same name installs; None where nothing more is needed.
         pooling: how a model must pool, a name in :data:`vitviz.pooling.POOLINGS`, and why it cannot have it otherwise.
     """
 
@@ -123,6 +126,7 @@ class Method:
     citation: str
     reading: str
     pooling: tuple[str, str] | None = None
+    package: str | None = None
 
     @property
     def class_specific(self) -> bool:
@@ -130,7 +134,9 @@ class Method:
         return self.evidence != "trace"
 
     def refusal(self, config: ViTConfig) -> str | None:
-        """Why it gives no map for a model of this configuration; None where it does."""
+        """Why it gives no map here for a model of this configuration; None where it does."""
+        if self.package is not None and find_spec(self.package) is None:
+            return f"this needs {self.package}: pip install 'vitviz[{self.package}]'"
         if self.pooling is not None and config.pooling != self.pooling[0]:
             return self.pooling[1]
         return NO_CLASSIFIER if self.class_specific and not config.classes else None
@@ -265,6 +271,26 @@ METHODS = {
             (_TARGET, _LAYER),
             "Selvaraju et al. 2017, Grad-CAM: Visual Explanations from Deep Networks via Gradient-based Localization",
             "Where features are strong that raise the class's score; by features, not by attention.",
+        ),
+        Method(
+            "integrated_gradients",
+            "Integrated gradients",
+            "subject",
+            integrated_gradients,
+            (_TARGET, Number("steps", "Steps", 4, 128, 4, 32, "of the integral", whole=True)),
+            "Sundararajan, Taly & Yan 2017, Axiomatic Attribution for Deep Networks",
+            "What the pixels add to the score on the way from a blank image; by pixels, not by attention.",
+            package=CAPTUM,
+        ),
+        Method(
+            "occlusion",
+            "Occlusion",
+            "subject",
+            occlusion,
+            (_TARGET,),
+            "Zeiler & Fergus 2014, Visualizing and Understanding Convolutional Networks",
+            "How far the score falls without each patch alone; what two patches both show, neither is missed for.",
+            package=CAPTUM,
         ),
     )
 }

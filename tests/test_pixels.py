@@ -1,0 +1,95 @@
+"""Maps by pixels: Captum itself, asked directly, and what each of them must be whatever computes it."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from captum.attr import IntegratedGradients
+from einops import rearrange
+
+from vitviz import METHODS, VisionTransformer
+from vitviz.attribution import Subject, integrated_gradients, occlusion
+from vitviz.errors import ConfigError, MethodError
+from vitviz.targets import Target, class_target
+
+Make = Callable[..., VisionTransformer]
+NETWORKS: list[dict[str, Any]] = [
+    {},
+    {"register_tokens": 4},
+    {"cls_token": False, "pooling": "mean"},
+    {"cls_token": False, "pooling": "attention"},
+    {"patch_height": 8, "patch_width": 4},
+]
+
+
+@pytest.fixture(params=NETWORKS, ids=str)
+def subject(request: pytest.FixtureRequest, make_network: Make) -> Subject:
+    return Subject(make_network(**request.param), torch.randn(1, 3, 16, 24), class_target(1, 5))
+
+
+def by_patch(pixels: torch.Tensor, subject: Subject) -> torch.Tensor:
+    """``"channel height width"`` to ``"row column pixel"``."""
+    config = subject.network.config
+    return rearrange(
+        pixels,
+        "channel (row height) (column width) -> row column (channel height width)",
+        height=config.patch_height,
+        width=config.patch_width,
+    )
+
+
+def test_integrated_gradients_are_those_of_captum(subject: Subject) -> None:
+    network = subject.network
+    direct = IntegratedGradients(lambda pixels: network(pixels)[:, 1]).attribute(subject.pixels.clone(), n_steps=20)
+    expected = by_patch(direct[0].float(), subject).sum(-1)
+    found = integrated_gradients(subject, 20).values
+    torch.testing.assert_close(found, expected.relu(), atol=1e-5, rtol=1e-4)
+    # What all patches add is the difference between image and blank, up to the steps of the integral.
+    ends = network(torch.cat([subject.pixels, torch.zeros_like(subject.pixels)]))[:, 1]
+    fine = IntegratedGradients(lambda pixels: network(pixels)[:, 1]).attribute(subject.pixels.clone(), n_steps=300)
+    assert float(fine.sum()) == pytest.approx(float(ends[0] - ends[1]), abs=0.05)
+
+
+def test_occlusion_is_the_fall_of_the_score_without_each_patch(subject: Subject) -> None:
+    network, found = subject.network, occlusion(subject).values
+    rows, columns = found.shape
+    whole = network(subject.pixels)[0, 1]
+    height, width = network.config.patch_height, network.config.patch_width
+    for row in range(rows):
+        for column in range(columns):
+            without = subject.pixels.clone()
+            without[..., row * height : (row + 1) * height, column * width : (column + 1) * width] = 0
+            expected = (whole - network(without)[0, 1]).relu()
+            assert float(found[row, column]) == pytest.approx(float(expected), abs=1e-4)
+    assert float(found.max()) > 1e-3
+
+
+def test_a_score_that_does_not_depend_on_the_image_has_maps_of_zeros(make_network: Make) -> None:
+    subject = Subject(make_network(), torch.randn(1, 3, 16, 24), Target("nothing", lambda logits: 0 * logits.sum()))
+    assert not integrated_gradients(subject, 4).values.any() and not occlusion(subject).values.any()
+
+
+def test_steps_that_are_none_are_refused(subject: Subject) -> None:
+    with pytest.raises(MethodError, match=r"^steps = 0: expected 1 or more$"):
+        integrated_gradients(subject, 0)
+
+
+@pytest.mark.parametrize("name", ["integrated_gradients", "occlusion"])
+def test_without_captum_they_say_how_to_get_it(make_network: Make, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    network = make_network()
+    for module in [each for each in sys.modules if each.partition(".")[0] == "captum"]:
+        monkeypatch.delitem(sys.modules, module)
+    plain = importlib.util.find_spec
+    hidden = lambda name, *rest: None if name == "captum" else plain(name, *rest)  # noqa: E731
+    monkeypatch.setattr("vitviz.attribution.methods.find_spec", hidden)
+    expected = r"^this needs captum: pip install 'vitviz\[captum\]'$"
+    said = METHODS[name].refusal(network.config)
+    assert said is not None and said == "this needs captum: pip install 'vitviz[captum]'"
+    monkeypatch.setitem(sys.modules, "captum", None)
+    with pytest.raises(ConfigError, match=expected):
+        METHODS[name].compute(Subject(network, torch.randn(1, 3, 16, 24), class_target(1, 5)))
