@@ -22,8 +22,8 @@ PATCHES, SMOOTH = f"{SIDE:,} px, patch by patch", f"{SIDE:,} px, smooth"
 def contestants(case: Case, settings: Settings) -> dict[str, Make]:
     smooth = case.variant == SMOOTH
     return {
-        "matplotlib, as it saves a figure (PNG)": partial(_matplotlib, smooth),
         "matplotlib, JPEG": partial(_matplotlib, smooth, jpeg=True),
+        "matplotlib, as it saves a figure (PNG)": partial(_matplotlib, smooth),
         VITVIZ: partial(_vitviz, smooth),
     }
 

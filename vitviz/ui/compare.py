@@ -134,7 +134,7 @@ def cards(analysis: Analysis, settings: Settings, report: Any) -> Cards:
         name: {key: value for key, value in said.items() if key != "target"}
         for name, said in settings.parameters.items()
     }
-    target = next(said["target"] for said in settings.parameters.values() if "target" in said)
+    target = settings.target
     comparison = compare(analysis, parameters, target, report=report)
     style = replace(settings.style, low=0.0, high=comparison.highest, grid=False)
     small = [each.heatmap.resized(CARD_SIDE).overlay(style) for each in comparison.maps]

@@ -46,6 +46,11 @@ class Settings:
     shared_scale: bool
 
     @property
+    def target(self) -> Any:
+        """What all maps that are about a class are about: they share one control."""
+        return next(said["target"] for said in self.parameters.values() if "target" in said)
+
+    @property
     def drawn(self) -> tuple[Any, ...]:
         """All that the picture depends on."""
         return self.method, self.parameters[self.method], self.style

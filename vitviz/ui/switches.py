@@ -152,7 +152,7 @@ class SwitchPanel:
                     check()
                     progress((state.done, state.total), desc="Heads switched off one at a time", unit="heads")
 
-                target = next(said["target"] for said in settings.parameters.values() if "target" in said)
+                target = settings.target
                 effects = analysis.head_effects(target, report=report)
                 index = int(analysis.logits.argmax()) if target is None else int(target)
                 ranked = told_apart(analysis.model.labels, index)
