@@ -13,10 +13,14 @@ from vitviz import VisionTransformer
 from vitviz.ablation import HeadEffects, head_effects, switched_off
 from vitviz.errors import ImageError, MethodError, QueryError
 from vitviz.progress import Progress
+from vitviz.targets import Target, class_target
 
 Make = Callable[..., VisionTransformer]
+# No class, and the score is not linear in what the network gives.
+TEXT = Target("a direction", lambda output: 10 * torch.cosine_similarity(output, torch.ones_like(output), dim=0))
 
 
+@pytest.mark.parametrize("target", [3, class_target(3, 5), TEXT], ids=["class", "logit", "no class"])
 @pytest.mark.parametrize(
     "changes",
     [
@@ -29,17 +33,24 @@ Make = Callable[..., VisionTransformer]
     ],
     ids=str,
 )
-def test_each_head_is_off_as_by_a_head_mask(make_network: Make, changes: dict[str, Any]) -> None:
-    network, pixels = make_network(**changes), torch.randn(1, 3, 16, 24)
+def test_each_head_is_off_as_by_a_head_mask(make_network: Make, changes: dict[str, Any], target: int | Target) -> None:
+    # Of what has no class, the network gives features.
+    classes = {"classes": 0} if target is TEXT else {}
+    network, pixels = make_network(**changes, **classes), torch.randn(1, 3, 16, 24)
     config = network.config
-    found = head_effects(network, pixels, 3)
-    assert found.probability == pytest.approx(float(network(pixels).softmax(-1)[0, 3]), abs=1e-6)
+
+    def score(output: torch.Tensor) -> float:
+        return float(target.score(output[0]) if isinstance(target, Target) else output.softmax(-1)[0, target])
+
+    found = head_effects(network, pixels, target)
+    assert found.whole == pytest.approx(score(network(pixels)), abs=1e-6, rel=1e-5)
+    assert found.is_probability == isinstance(target, int)
     for layer in range(config.depth):
         for head in range(config.heads):
             mask = torch.ones(config.depth, config.heads)
             mask[layer, head] = 0
-            expected = float(network(pixels, head_mask=mask).softmax(-1)[0, 3])
-            assert float(found.without[layer, head]) == pytest.approx(expected, abs=1e-5)
+            expected = score(network(pixels, head_mask=mask))
+            assert float(found.without[layer, head]) == pytest.approx(expected, abs=1e-5, rel=1e-5)
     assert found.drop.abs().max() > 1e-3
 
 
@@ -56,7 +67,7 @@ def test_a_head_whose_values_are_zero_does_nothing(make_network: Make) -> None:
 
 
 def test_the_strongest_are_those_whose_fall_is_largest() -> None:
-    effects = HeadEffects(0.75, torch.tensor([[0.5, 0.75], [1.0, 0.25]]))
+    effects = HeadEffects(0.75, torch.tensor([[0.5, 0.75], [1.0, 0.25]]), True)
     assert effects.drop.tolist() == [[0.25, 0.0], [-0.25, 0.5]]
     assert effects.strongest(2) == [(1, 1, 0.5), (0, 0, 0.25)]
     assert len(effects.strongest(9)) == 4

@@ -257,7 +257,7 @@ def test_maps_are_held_against_chance_and_heads_switched_off(make_model: MakeMod
     for name, curve in expected["deletion"].items():
         assert torch.equal(found["deletion"][name].scores, curve.scores)
     effects = analysis.head_effects("class 2")
-    assert effects.probability == pytest.approx(float(analysis.logits.softmax(-1)[2]), abs=1e-5)
+    assert effects.whole == pytest.approx(float(analysis.logits.softmax(-1)[2]), abs=1e-5)
     assert effects.without.shape == (3, 4)
     for ask in (lambda analysis: analysis.faithfulness({}), lambda analysis: analysis.head_effects()):
         with pytest.raises(MethodError, match="this model has no classifier"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from tests.driver import (
     set_slider,
     upload,
 )
-from vitviz import Analysis, Model, Style
+from vitviz import Analysis, Model, Style, save_checkpoint
 
 
 def test_it_opens_with_an_example_already_analysed(page: Page, example: Analysis) -> None:
@@ -139,6 +140,70 @@ def test_mass_and_flow_follow_their_controls(page: Page, example: Analysis) -> N
     set_slider(page, "vv-attention_flow-most_patches", 16)
     expect_map(page, example.map("attention_flow", most_patches=16))
     page.screenshot(path=ARTEFACTS / "flow.png", full_page=True)
+
+
+# All that the canvas and the caption said and whether a map could be stopped, however shortly.
+WATCH = """() => {
+    const text = name => document.querySelector(name)?.innerText ?? '';
+    window.said = [];
+    new MutationObserver(() => {
+        const stop = document.querySelector('#vv-stop');
+        window.said.push([text('#vv-canvas'), text('#vv-caption'), stop !== null && stop.offsetParent !== null]);
+    }).observe(document.body, {subtree: true, childList: true, characterData: true, attributes: true});
+}"""
+
+
+def test_a_map_that_takes_long_shows_how_far_it_is(page: Page, example: Analysis, bundled: Model) -> None:
+    page.evaluate(WATCH)
+    page.get_by_label("Occlusion").check()
+    expect_map(page, example.map("occlusion"))
+    expect_picture(page, example.map("occlusion"), Style(grid=True))
+    expect(page.locator("#vv-stop")).not_to_be_visible()
+    said = page.evaluate("window.said")
+    assert any("Occlusion - " in canvas and stoppable for canvas, _, stoppable in said)
+    # Another picture does too; before its map there is a quick one.
+    page.locator("#vv-examples button").nth(1).click()
+    other = vitviz.analyze(ROOT / "assets" / "rocket.jpg", bundled)
+    expect_map(page, other.map("occlusion"))
+    said = page.evaluate("window.said")[len(said) :]
+    assert any("Occlusion - " in canvas and other.attention().description in text for canvas, text, _ in said)
+    expect(page.locator("#vv-stop")).not_to_be_visible()
+
+
+def test_a_map_that_takes_long_can_be_stopped(page: Page, make_model: Callable[..., Model], tmp_path: Path) -> None:
+    # Of so many patches the flow takes a minute and more.
+    path = tmp_path / "fine.safetensors"
+    save_checkpoint(path, make_model(image_height=112, image_width=112, depth=8))
+    page.get_by_label("Attention flow").check()
+    set_slider(page, "vv-attention_flow-most_patches", 1024)
+    expect(caption(page)).to_contain_text("Attention flow for the CLS token: layers 1 to 6.")
+    page.get_by_text("Your own checkpoint", exact=True).click()
+    page.locator("#vv-files input[type=file]").set_input_files(path)
+    expect(page.locator("#vv-files tbody tr")).to_have_count(1)
+    page.locator("#vv-open").click()
+    analysis = vitviz.analyze(EXAMPLE, vitviz.load(path))
+    expect_map(page, analysis.attention())
+    stop = page.locator("#vv-stop")
+    expect(stop).to_be_visible()
+    expect(page.locator("#vv-canvas")).to_contain_text("/785 steps")
+    page.screenshot(path=ARTEFACTS / "running.png", full_page=True)
+    before = canvas(page).get_attribute("src")
+    stop.click()
+    expect(page.locator("#vv-notice")).to_contain_text("Stopped. Below is still the map before.")
+    expect(stop).not_to_be_visible()
+    expect(page.locator("#vv-canvas")).not_to_contain_text("steps")
+    expect_map(page, analysis.attention())
+    assert canvas(page).get_attribute("src") == before
+    page.get_by_label("Attention rollout").check()
+    expect_map(page, analysis.rollout())
+    expect(page.locator("#vv-notice")).not_to_be_visible()
+    # So does any other wish.
+    page.get_by_label("Attention flow").check()
+    expect(page.locator("#vv-canvas")).to_contain_text("/785 steps")
+    page.get_by_label("Attention rollout").check()
+    expect(page.locator("#vv-canvas")).not_to_contain_text("steps")
+    expect(stop).not_to_be_visible()
+    expect_map(page, analysis.rollout())
 
 
 def test_an_emptied_control_is_told_and_loses_nothing(page: Page, example: Analysis) -> None:

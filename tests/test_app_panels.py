@@ -76,6 +76,8 @@ def test_all_maps_stand_side_by_side_with_their_scores(page: Page, example: Anal
 def test_what_is_compared_is_what_the_controls_say(page: Page, example: Analysis) -> None:
     second = example.predictions(2)[1].label
     page.locator("#vv-predictions").get_by_role("button", name=second).click()
+    # The click chooses a map too, a moment later.
+    expect(page.get_by_label("Relevance (TransMM)")).to_be_checked()
     page.get_by_label("Attention rollout").check()
     set_slider(page, "vv-rollout-discard_ratio", 0.5)
     open_panel(page, "vv-compare")
@@ -153,19 +155,43 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_model_without_classes_is_asked_in_words(browser: Browser, clip: Path) -> None:
     analysis = vitviz.analyze(EXAMPLE, vitviz.load(clip))
     tower = open_text_tower(analysis.model)
+    pixels = analysis.prepared.pixels
+
+    def gained(text: str) -> float:
+        """By the picture, over a blank one."""
+        images = torch.cat([torch.zeros_like(pixels), pixels])
+        blank, whole = map(tower.target(text).score, analysis.model.network(images))
+        return float(whole - blank)
+
+    # The last is one that can be measured.
+    texts = sorted(("a cat", "a dog", "a rocket", "coffee"), key=gained)
     with running_app(os.environ, "--checkpoint", str(clip)) as address, opened_page(browser, address) as page:
+        open_panel(page, "vv-switches")
+        expect(page.locator("#vv-switch-said")).to_contain_text("write what in the box “In words”")
         page.get_by_label("Relevance (TransMM)").check()
         expect(page.locator("#vv-notice")).to_contain_text("write below the token what, in words")
         expect(page.locator("#vv-target")).not_to_be_visible()
         words = page.locator("#vv-words").locator("input, textarea")
-        for text in ("a cat", "a dog"):
+        for text in (texts[0], texts[-1]):
             words.fill(text)
             words.press("Enter")
             expect_map(page, analysis.map("relevance", target=tower.target(text)))
             expect(page.locator("#vv-notice")).not_to_be_visible()
         page.get_by_label("Grad-CAM").check()
-        expect_map(page, analysis.map("grad_cam", target=tower.target("a dog")))
-        page.screenshot(path=ARTEFACTS / "words.png", full_page=True)
+        expect_map(page, analysis.map("grad_cam", target=(target := tower.target(texts[-1]))))
+        said = page.locator("#vv-switch-said")
+        expect(said.get_by_role("row", name=target.name)).to_contain_text(
+            f"{target.score(analysis.switched_off()):.2f}"
+        )
+        page.locator("#vv-switch-rank").click()
+        layer, head, fall = analysis.head_effects(target).strongest(1)[0]
+        expect(page.locator(".vv-ranking li").first).to_have_text(f"layer {layer + 1}, head {head + 1}: −{fall:.2f}")
+        expect(said).to_contain_text(f"The score of {target.name} with one head off")
+        # A map that is about nothing does not make the words forgotten.
+        page.get_by_label("Attention rollout").check()
         open_panel(page, "vv-compare")
         page.locator("#vv-compare-start").click()
-        expect(page.locator("#vv-cards")).to_contain_text("This model has no classifier")
+        expect(cards(page)).to_have_count(len(SERVING))
+        expect_scores(page, compare(analysis, target=target))
+        expect(page.locator("#vv-cards")).to_contain_text(target.name)
+        page.screenshot(path=ARTEFACTS / "words.png", full_page=True)

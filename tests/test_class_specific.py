@@ -222,7 +222,7 @@ def test_of_the_layers_that_are_there_those_from_the_start_layer_are_followed(ma
     for method in (gradient_rollout, relevance):
         assert torch.equal(method(above).values, method(subject.gradients, start_layer=1).values)
         for start in (3, -4):
-            with pytest.raises(QueryError, match=f"start_layer = {start}: this model has layers 0 to 2"):
+            with pytest.raises(QueryError, match=f"layer {start}: this model has layers 0 to 2"):
                 method(above, start_layer=start)
 
 
@@ -230,6 +230,8 @@ def test_gradients_take_what_is_said(make_network: Make) -> None:
     subject = sharp(make_network, {"register_tokens": 1})
     assert subject.gradients.nbytes == 4 * 3 * 4 * 26 * 8 * 8
     assert subject.gradients is subject.gradients
+    pooled = sharp(make_network, NETWORKS["attention pooling"])
+    assert pooled.gradients.nbytes == 4 * 3 * 4 * 24 * 8 * 8 + 4 * 24 * 8
 
 
 # Which class.

@@ -870,11 +870,12 @@ def test_there_is_a_command_for_every_method() -> None:
         "app",
         "evaluate",
         "evaluate-methods",
+        "check-methods",
         "train",
     }
 
 
-@pytest.mark.parametrize("command", [*map(command_of, METHODS), "inspect", "app", "evaluate"])
+@pytest.mark.parametrize("command", [*map(command_of, METHODS), "inspect", "app", "evaluate", "check-methods"])
 def test_every_command_that_opens_a_checkpoint_takes_any(command: str) -> None:
     actions = {action.dest: action for action in parsers()[command]._actions}
     assert {"checkpoint", "family", "facts"} <= actions.keys()

@@ -13,6 +13,8 @@ from vitviz.comparison import Comparison, compare
 from vitviz.errors import MethodError
 from vitviz.faithfulness import METRICS
 from vitviz.progress import Progress
+from vitviz.randomisation import forgotten, rank_correlation
+from vitviz.targets import Target
 
 FEW = ("deletion", "negative")
 # The bundled model has a CLS token and no attention pooling.
@@ -31,7 +33,8 @@ def found(analysis: Analysis) -> Comparison:
 
 def test_every_map_is_its_own_as_shares_of_its_sum(analysis: Analysis, found: Comparison) -> None:
     ship = analysis.model.labels.index("ship")
-    assert [each.method for each in found.maps] == SERVING and found.target == ship
+    assert [each.method for each in found.maps] == SERVING
+    assert (found.target, found.target_name) == (ship, "class ship")
     for each in found.maps:
         said = {"target": "ship"} if METHODS[each.method].class_specific else {}
         said |= {"head_fusion": "max"} if each.method == "rollout" else {}
@@ -53,6 +56,15 @@ def test_its_scores_are_those_of_the_measures(analysis: Analysis, found: Compari
             assert found.beats_chance(each, metric) == (lower == METRICS[metric].lower_is_better)
 
 
+def test_it_says_what_is_left_when_the_weights_are_shuffled(analysis: Analysis, found: Comparison) -> None:
+    shuffled = forgotten(analysis, seed=3)
+    for each in found.maps:
+        said = {"target": "ship"} if METHODS[each.method].class_specific else {}
+        said |= {"head_fusion": "max"} if each.method == "rollout" else {}
+        left = rank_correlation(each.heatmap.values, shuffled.map(each.method, **said).values)
+        assert each.remembers == pytest.approx(left, nan_ok=True)
+
+
 def test_the_best_come_first_by_each_metric(found: Comparison) -> None:
     assert found.by(None) == list(found.maps)
     assert [each.areas["deletion"] for each in found.by("deletion")] == sorted(
@@ -67,7 +79,8 @@ def test_the_best_come_first_by_each_metric(found: Comparison) -> None:
 def test_progress_is_told_to_the_end_and_what_it_raises_ends_it(analysis: Analysis) -> None:
     told: list[Progress] = []
     compare(analysis, metrics=("deletion",), report=told.append)
-    assert [state.done for state in told] == sorted({state.done for state in told})
+    # A map that takes long says so between one number and the next.
+    assert [state.done for state in told] == sorted(state.done for state in told)
     assert {state.total for state in told} == {told[-1].done}
 
     def enough(state: Progress) -> None:
@@ -86,6 +99,10 @@ def test_what_there_is_not_is_refused_before_anything_is_computed(
         compare(analysis, metrics=("speed",))
     with pytest.raises(MethodError, match=r"^target 'zebra': this model has no such class"):
         compare(analysis, target="zebra")
+    with pytest.raises(MethodError, match=r"^target 10: this model has classes 0 to 9"):
+        compare(analysis, target=10)
+    with pytest.raises(MethodError, match=r"^nothing: its score is 1 for the whole image and 1 for one without"):
+        compare(analysis, target=Target("nothing", lambda logits: logits.new_ones(())))
 
 
 def test_a_map_that_is_zero_everywhere_stays_so(analysis: Analysis) -> None:

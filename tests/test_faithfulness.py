@@ -10,9 +10,10 @@ import torch
 
 from vitviz import VisionTransformer
 from vitviz.errors import ConfigError, MethodError
-from vitviz.faithfulness import BATCH, METRICS, RANDOM, RANDOM_ORDERS, Curve, faithfulness
+from vitviz.faithfulness import BATCH, METRICS, RANDOM, RANDOM_ORDERS, Curve, ends, faithfulness
 from vitviz.perturbation import blur, blurred, imputed, pixel_mask, zeros
 from vitviz.progress import Progress
+from vitviz.targets import Target, class_target
 
 Make = Callable[..., VisionTransformer]
 PIXELS = {"square": (16, 16), "wide": (16, 24), "one row": (4, 24)}
@@ -122,16 +123,77 @@ def test_the_first_and_the_last_step_are_the_image_and_none_of_it(make_network: 
             assert curve.scores[-1] == pytest.approx(last, abs=1e-5)
 
 
-def test_a_constant_map_is_as_good_as_chance(make_network: Make) -> None:
-    network, pixels = judge(make_network, torch.randn(3, 16, 24)), torch.randn(1, 3, 16, 24)
+@pytest.mark.parametrize("target", [0, class_target(0, 2)], ids=["class", "no class"])
+def test_a_constant_map_is_as_good_as_chance(make_network: Make, target: int | Target) -> None:
+    weight = torch.randn(3, 16, 24)
+    # The whole image has a higher score than a blank one.
+    network, pixels = judge(make_network, weight), torch.randn(1, 3, 16, 24) + 0.1 * weight
     constant, chance = [], []
     for seed in range(30):
-        found = faithfulness(network, pixels, {"constant": torch.ones(4, 6)}, 0, ("deletion",), seed)["deletion"]
+        found = faithfulness(network, pixels, {"constant": torch.ones(4, 6)}, target, ("deletion",), seed)["deletion"]
         constant.append(found["constant"].area)
         chance.append(found[RANDOM].area)
     spread = torch.tensor(constant).std() / 30**0.5
     assert spread > 0
     assert abs(sum(constant) - sum(chance)) / 30 < 4 * float(spread)
+
+
+# Of a target that is no class.
+
+
+def test_of_a_target_the_strongest_go_first_or_last_as_the_metric_says(make_network: Make) -> None:
+    """The score is the sum over three patches, two of which count twice as much as the third."""
+    weight = torch.zeros(3, 16, 24)
+    weight[:, 4:8, 8:12], weight[:, 0:4, 0:4], weight[:, 12:, 20:] = 2.0, 2.0, 1.0
+    network, pixels = judge(make_network, weight), torch.full((1, 3, 16, 24), 0.2)
+    knowing = torch.rand(4, 6)
+    knowing[1, 2], knowing[0, 0], knowing[3, 5] = 4.0, 3.0, 2.0
+    maps = {"knowing": knowing, "hiding": -knowing}
+    # An offset and a scale do not matter to shares.
+    for target in (class_target(0, 2), Target("a text", lambda logits: 5 * logits[0] - 70)):
+        found = faithfulness(network, pixels, maps, target, ("deletion", "positive", "negative"))
+        # Of the 24 patches, 2 are out after the first step, 3 after the second, 21 and 22 before the last.
+        assert found["deletion"]["knowing"].scores.tolist() == pytest.approx([1, 0.2, *[0] * 15], abs=1e-5)
+        assert found["deletion"]["hiding"].scores.tolist() == pytest.approx([*[1] * 15, 0.8, 0], abs=1e-5)
+        assert found["negative"]["knowing"].scores.tolist() == pytest.approx([*[1] * 8, 0.8], abs=1e-5)
+        assert found["positive"]["knowing"].area < found["positive"][RANDOM].area < found["positive"]["hiding"].area
+
+
+def test_shares_are_those_of_the_way_from_the_blank_to_the_whole_image(make_network: Make) -> None:
+    network, pixels = make_network(), torch.randn(1, 3, 16, 24)
+    logits = [network(image)[0] for image in (torch.zeros_like(pixels), pixels, blur(pixels[0])[None])]
+    index = int((logits[1] - logits[0]).argmax())
+    target = class_target(index, 5)
+    blank, whole, soft = (float(each[index]) for each in logits)
+    assert ends(network, pixels, target) == pytest.approx((blank, whole), abs=1e-5)
+    told: list[Progress] = []
+    maps = {"map": torch.rand(4, 6)}
+    found = faithfulness(network, pixels, maps, target, ("deletion", "insertion"), report=told.append)
+    assert told[-1] == Progress(2 * 17 * (1 + RANDOM_ORDERS), 2 * 17 * (1 + RANDOM_ORDERS))
+    for name in ("map", RANDOM):
+        for metric, last in (("deletion", 0.0), ("insertion", (soft - blank) / (whole - blank))):
+            assert found[metric][name].scores[0] == pytest.approx(1, abs=1e-4)
+            assert found[metric][name].scores[-1] == pytest.approx(last, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("score", "numbers"),
+    [
+        (lambda logits: 1 - logits[0], "-8.6 for the whole image and 1 for one without any patch"),
+        (lambda logits: logits[0] * 0 + 7, "7 for the whole image and 7 for one without any patch"),
+        (lambda logits: logits[0] + 1e5, "100010 for the whole image and 100000 for one without any patch"),
+        (lambda logits: logits[0] * torch.nan, "nan for the whole image and nan for one without any patch"),
+    ],
+    ids=["lower", "equal", "nearly equal", "no number"],
+)
+def test_a_score_that_is_not_higher_for_the_whole_image_has_no_shares(
+    make_network: Make, score: Callable[[torch.Tensor], torch.Tensor], numbers: str
+) -> None:
+    weight = torch.zeros(3, 16, 24)
+    weight[:, 4:8, 8:12] = 1.0
+    network, pixels = judge(make_network, weight), torch.full((1, 3, 16, 24), 0.2)
+    with pytest.raises(MethodError, match=f"^a text: its score is {numbers}; expected a clearly higher one"):
+        faithfulness(network, pixels, {"map": torch.rand(4, 6)}, Target("a text", score))
 
 
 def test_the_area_is_the_mean_height() -> None:

@@ -109,8 +109,10 @@ def test_relevance_is_the_row_of_the_matrix_that_transmm_multiplies(
         assert list(token_map.prefix.values()) == pytest.approx(row.tolist(), abs=1e-12)
     mean = matrix[layout.prefix_count :].mean(0)
     close(relevance(found, "patches").values.double(), layout.grid(mean))
-    asked = relevance(found, "cls" if "cls" in layout.prefix else "patches")
-    assert torch.equal(relevance(found).values, asked.values)
+    assert (found.pooled is None) == (network.config.pooling != "attention")
+    if found.pooled is None:
+        asked = relevance(found, "cls" if "cls" in layout.prefix else "patches")
+        assert torch.equal(relevance(found).values, asked.values)
 
 
 def test_a_start_layer_leaves_out_what_is_below(make_network: Make) -> None:
@@ -159,7 +161,7 @@ def test_a_class_or_layer_that_is_not_there_is_refused(make_network: Make) -> No
         with pytest.raises(MethodError, match=rf"^target {target}: this model has classes 0 to {classes - 1}$"):
             trace_gradients(network, pixels, target)
     for start in (3, -4):
-        with pytest.raises(MethodError, match=rf"^start_layer = {start}: this model has layers 0 to 2$"):
+        with pytest.raises(QueryError, match=rf"^layer {start}: this model has layers 0 to 2 "):
             trace_gradients(network, pixels, 0, start)
     with pytest.raises(MethodError, match=r"^target 0: this model has no classifier"):
         trace_gradients(make_network(classes=0), pixels.float(), 0)
@@ -178,3 +180,6 @@ def test_parts_that_contradict_each_other_are_refused() -> None:
         replace(whole, keys=(torch.zeros(2, 4, 4),))
     with pytest.raises(ConfigError, match="with 7 tokens"):
         replace(whole, layout=TokenLayout(("cls",), 2, 3))
+    for pooled in (torch.zeros(2, 4), torch.zeros(3)):
+        with pytest.raises(ConfigError, match=r"^pooled of shape .*: expected 'head token' with 3 tokens$"):
+            replace(whole, pooled=pooled)

@@ -5,16 +5,21 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from captum.attr import IntegratedGradients
 from einops import rearrange
+from PIL import Image
 
-from vitviz import METHODS, VisionTransformer
+import vitviz
+from vitviz import METHODS, Model, VisionTransformer, save_checkpoint
 from vitviz.attribution import Subject, integrated_gradients, occlusion
+from vitviz.cli import main
 from vitviz.errors import ConfigError, MethodError
+from vitviz.progress import Progress
 from vitviz.targets import Target, class_target
 
 Make = Callable[..., VisionTransformer]
@@ -67,6 +72,54 @@ def test_occlusion_is_the_fall_of_the_score_without_each_patch(subject: Subject)
             expected = (whole - network(without)[0, 1]).relu()
             assert float(found[row, column]) == pytest.approx(float(expected), abs=1e-4)
     assert float(found.max()) > 1e-3
+
+
+def test_progress_is_told_after_every_batch_and_changes_nothing(make_network: Make) -> None:
+    subject = Subject(make_network(), torch.randn(1, 3, 16, 24), class_target(1, 5))
+    told: list[Progress] = []
+    found = integrated_gradients(subject, 20, report=told.append)
+    assert told == [Progress(16, 20), Progress(20, 20)]
+    assert torch.equal(found.values, integrated_gradients(subject, 20).values)
+    told.clear()
+    found = occlusion(subject, report=told.append)
+    # The whole image, and one without each of the 24 patches.
+    assert told == [Progress(1, 25), Progress(17, 25), Progress(25, 25)]
+    assert torch.equal(found.values, occlusion(subject).values)
+
+
+@pytest.mark.parametrize("compute", [integrated_gradients, occlusion])
+def test_an_exception_of_who_is_told_ends_it(make_network: Make, compute: Any) -> None:
+    subject = Subject(make_network(), torch.randn(1, 3, 16, 24), class_target(1, 5))
+    told: list[Progress] = []
+
+    def stop(state: Progress) -> None:
+        told.append(state)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compute(subject, report=stop)
+    assert len(told) == 1 and told[0].done < told[0].total
+
+
+def test_what_takes_long_tells_how_far_it_is_and_nothing_else_does(make_model: Callable[..., Model]) -> None:
+    analysis = vitviz.analyze(Image.new("RGB", (24, 16)), make_model(cls_token=False, pooling="attention"))
+    for name, method in METHODS.items():
+        told: list[Progress] = []
+        analysis.map(name, report=told.append)
+        assert method.reports == (name in ("attention_flow", "integrated_gradients", "occlusion"))
+        assert bool(told) == method.reports
+        assert all(state.done == state.total for state in told[-1:])
+
+
+def test_the_command_shows_a_bar_for_what_takes_long(
+    make_model: Callable[..., Model], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image, checkpoint = str(tmp_path / "image.png"), str(tmp_path / "small.safetensors")
+    Image.new("RGB", (24, 16)).save(image)
+    save_checkpoint(checkpoint, make_model())
+    for name, expected in (("occlusion", True), ("rollout", False)):
+        assert main([name, image, "--checkpoint", checkpoint, "-o", str(tmp_path / "map.png")]) == 0
+        assert ("Occlusion: 100%" in capsys.readouterr().err) == expected
 
 
 def test_a_score_that_does_not_depend_on_the_image_has_maps_of_zeros(make_network: Make) -> None:

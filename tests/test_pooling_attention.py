@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 import vitviz
-from vitviz import METHODS, Model, VisionTransformer
-from vitviz.attribution import pooling_attention, rollout, rollout_matrix
+from vitviz import METHODS, Model, VisionTransformer, softmax
+from vitviz.attribution import gradient_rollout, pooling_attention, relevance, rollout, rollout_matrix
 from vitviz.errors import MethodError, QueryError
+from vitviz.gradients import trace_gradients
 
 Make = Callable[..., VisionTransformer]
 POOLED = {"cls_token": False, "pooling": "attention"}
@@ -20,6 +22,7 @@ VARIANTS: list[dict[str, Any]] = [
     {**POOLED, "register_tokens": 2},
     {"pooling": "attention"},
     {**POOLED, "final_norm": "none"},
+    {**POOLED, "final_norm": "after pooling"},
     {**POOLED, "heads": 1, "head_width": 32},
 ]
 
@@ -59,6 +62,82 @@ def test_rollout_starts_from_what_is_pooled(network: VisionTransformer) -> None:
         assert "the pooling query" in found.description
         asked = rollout(trace, fusion, ratio, query="patches")
         assert "the mean patch" in asked.description and not torch.allclose(asked.values, found.values)
+
+
+def materialised(
+    network: VisionTransformer, pixels: torch.Tensor, target: int
+) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """``A ⊙ ∂y/∂A`` by plain autograd through every matrix: of the layers, ``"head query key"``, and of the pooling.
+
+    The pooling's is ``"head token"`` of all tokens.
+    """
+    tokens, layout = network.embed(pixels)
+    config, pooler, matrices = network.config, network.pooler, []
+    for layer in network.encoder:
+        attended = layer.attend(tokens, network.angles(layout), layout.token_count)
+        matrices.append((attended.queries @ attended.keys.mT * network.scale).softmax(-1).requires_grad_())
+        tokens = layer.absorb(tokens, matrices[-1] @ attended.values)
+    read = network.norm(tokens) if config.final_norm == "before pooling" else tokens
+    parts = pooler.key_value(read[0, layout.prefix_count :]).chunk(2, -1)
+    keys, values = (part.unflatten(-1, (config.heads, -1)).transpose(0, 1) for part in parts)
+    query = pooler.query(pooler.probe).view(config.heads, 1, -1)
+    asked = (query @ keys.mT / query.shape[-1] ** 0.5).softmax(-1)
+    pooled = pooler.projection((asked @ values).flatten())
+    pooled = pooled + pooler.mlp(pooler.mlp_norm(pooled))
+    score = network.classifier(network.norm(pooled) if config.final_norm == "after pooling" else pooled)[target]
+    *layers, pooling = [
+        (each * gradient).detach()
+        for each, gradient in zip((*matrices, asked), torch.autograd.grad(score, [*matrices, asked]), strict=True)
+    ]
+    return [layer[0] for layer in layers], torch.nn.functional.pad(pooling[:, 0], (layout.prefix_count, 0))
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 2**22])
+def test_relevance_and_gradient_rollout_start_from_the_pooling_query(
+    network: VisionTransformer, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are the products of materialised matrices, with that of the pooling's single query on top."""
+    monkeypatch.setattr(softmax, "CHUNK_BYTES", chunk_bytes)
+    network = network.double()
+    for layer in network.encoder:
+        layer.attention.qkv.weight.mul_(4)
+    network.pooler.key_value.weight.mul_(4)
+    pixels = torch.randn(1, 3, 16, 24, dtype=torch.float64)
+    # The first class for which the mean of the heads speaks somewhere.
+    asked_about = ((target, *materialised(network, pixels, target)) for target in range(network.config.classes))
+    target, layers, pooling = next(each for each in asked_about if each[2].mean(0).amax() > 1e-4)
+    found = trace_gradients(network, pixels, target)
+    assert found.pooled is not None and pooling.amin() < -1e-4 and pooling.amax() > 1e-4
+    torch.testing.assert_close(found.pooled, pooling, atol=1e-10, rtol=0)
+    layout, one = found.layout, torch.eye(found.layout.token_count, dtype=torch.float64)
+    for start, residual in ((0, 0.5), (1, 0.2)):
+        relevances, shares = pooling.clamp(min=0).mean(0), pooling.mean(0).clamp(min=0)
+        shares = shares / shares.sum()
+        for layer in reversed(layers[start:]):
+            relevances = relevances @ (one + layer.clamp(min=0).mean(0))
+            step = (1 - residual) * layer.mean(0).clamp(min=0) + residual * one
+            shares = shares @ (step / step.sum(-1, keepdim=True))
+        maps = (relevance(found, None, start), gradient_rollout(found, 0.0, residual, start))
+        for token_map, expected in zip(maps, (relevances, shares), strict=True):
+            torch.testing.assert_close(token_map.values, layout.grid(expected), atol=1e-10, rtol=0)
+            assert list(token_map.prefix.values()) == pytest.approx(expected[: layout.prefix_count].tolist(), abs=1e-10)
+            assert "the pooling query" in token_map.description
+    above = trace_gradients(network, pixels, target, -1)
+    assert torch.equal(relevance(above).values, relevance(found, None, -1).values)
+    for method in (relevance, gradient_rollout):
+        asked = method(found, query="patches")
+        assert "the mean patch" in asked.description and not torch.allclose(asked.values, method(found).values)
+
+
+def test_where_the_pooling_query_reads_nothing_for_a_class_it_is_said(make_network: Make) -> None:
+    found = trace_gradients(make_network(**POOLED), torch.randn(1, 3, 16, 24), 0)
+    assert found.pooled is not None
+    against = replace(found, pooled=-found.pooled.abs())
+    for method in (relevance, gradient_rollout):
+        assert not method(against).values.any() and method(found).values.any()
+    assert "the pooling query, which reads nothing that speaks for it:" in gradient_rollout(against).description
+    assert "which reads nothing" not in gradient_rollout(found).description
+    assert gradient_rollout(against, query=(1, 2)).values.any()
 
 
 def test_other_models_say_that_they_have_none(bundled: Model, make_network: Make) -> None:

@@ -18,11 +18,17 @@ from tests.reference_packages import transformers
 from tests.towers import MAKERS, VISION, Scores, make_transformers
 from vitviz import METHODS, Analysis, Model, VisionTransformer
 from vitviz.cli import main
+from vitviz.comparison import compare
 from vitviz.errors import CheckpointError, ConfigError, MethodError
-from vitviz.text import TextTower, open_text_tower
+from vitviz.targets import Target
+from vitviz.text import TextTower, Words, open_text_tower
+from vitviz.ui.compare import target_name, unasked
+from vitviz.ui.panels import refusal
 from vitviz.weights.model import Origin
 
 TEXTS = ("a cat", "the cat sat on a mat and on a hat and on a mat", "dog")
+# Of CLIP-type models: no attention pooling, whatever a map is about.
+SERVING = [name for name in METHODS if name != "pooling_attention"]
 
 
 @pytest.fixture(scope="module", params=MAKERS)
@@ -87,6 +93,67 @@ def test_every_class_specific_map_can_be_about_a_text(clip: Model, picture: Imag
             # Without a text there is nothing that it could be about.
             with pytest.raises(MethodError, match="no classifier"):
                 analysis.map(name)
+
+
+# How far to trust a map about a text.
+
+
+def test_about_a_text_all_methods_are_compared(clip: Model, picture: Image.Image) -> None:
+    """A text for which the image says less than a blank one is refused; the opposite of its score is not."""
+    analysis, metrics = vitviz.analyze(picture, clip), ("deletion", "negative")
+    cat = open_text_tower(clip).target("a cat")
+    opposite = Target("not a cat", lambda features: -cat.score(features))
+    network, pixels = clip.network, analysis.prepared.pixels
+    blank, whole = (float(cat.score(network(image)[0])) for image in (torch.zeros_like(pixels), pixels))
+    high, low = (cat, opposite) if whole > blank else (opposite, cat)
+    found = compare(analysis, target=high, metrics=metrics)
+    assert [each.method for each in found.maps] == SERVING
+    assert found.target is high and found.target_name == high.name == target_name(clip, high)
+    curves = analysis.faithfulness({each.method: each.heatmap for each in found.maps}, high, metrics=metrics)
+    for each in found.maps:
+        assert each.areas == {metric: curves[metric][each.method].area for metric in metrics}
+    assert curves["deletion"]["occlusion"].scores[[0, -1]].tolist() == pytest.approx([1, 0], abs=1e-3)
+    with pytest.raises(MethodError, match=rf"^{low.name}: its score is .* expected a clearly higher one"):
+        compare(analysis, target=low, metrics=metrics)
+    # Maps alone are not held against anything.
+    assert [each.method for each in compare(analysis, target=low, metrics=()).maps] == SERVING
+    with pytest.raises(MethodError, match="this model has no classifier"):
+        compare(analysis)
+
+
+def test_heads_are_ranked_about_a_text(clip: Model, picture: Image.Image) -> None:
+    analysis, cat = vitviz.analyze(picture, clip), open_text_tower(clip).target("a cat")
+    effects = analysis.head_effects(cat)
+    assert not effects.is_probability
+    assert effects.whole == pytest.approx(float(cat.score(analysis.switched_off())), abs=1e-4)
+    layer, head, fall = effects.strongest(1)[0]
+    assert fall == pytest.approx(effects.whole - float(cat.score(analysis.switched_off([(layer, head)]))), abs=1e-4)
+
+
+def test_a_text_lifts_no_refusal_but_that_of_the_missing_classifier(
+    clip: Model, picture: Image.Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    analysis, cat = vitviz.analyze(picture, clip), open_text_tower(clip).target("a cat")
+    monkeypatch.setattr("vitviz.attribution.methods.find_spec", lambda name: None)
+    said = "this needs captum: pip install 'vitviz[captum]'"
+    for name in ("integrated_gradients", "occlusion"):
+        with pytest.raises(MethodError) as error:
+            analysis.map(name, target=cat)
+        assert str(error.value) == f"{name}: {said}" and refusal(METHODS[name], clip) == said
+    offered = [each.method for each in compare(analysis, target=cat, metrics=()).maps]
+    assert offered == [name for name in SERVING if name not in ("integrated_gradients", "occlusion")]
+    pooled = replace(METHODS["relevance"], pooling=("attention", "it pools otherwise"))
+    assert pooled.refusal(clip.network.config, has_target=True) == "it pools otherwise"
+    assert METHODS["relevance"].refusal(clip.network.config, has_target=True) is None
+
+
+def test_the_page_says_what_to_write_where_a_model_reads_texts(clip: Model, bundled: Model) -> None:
+    asked = unasked(clip, None)
+    assert asked is not None and "“In words”" in asked
+    assert (
+        unasked(replace(clip, origin=None), None) == "This model has no classifier, so that no map can be about a class"
+    )
+    assert unasked(clip, Words("a cat")) is unasked(bundled, None) is unasked(bundled, 3) is None
 
 
 def test_the_command_takes_a_text(

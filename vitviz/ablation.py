@@ -12,28 +12,36 @@ from dataclasses import dataclass
 import torch
 from einops import rearrange, repeat
 
-from vitviz.errors import ImageError, MethodError, QueryError
+from vitviz.errors import ImageError, QueryError
 from vitviz.progress import Progress
-from vitviz.targets import NO_CLASSIFIER
+from vitviz.targets import Target, watching
 from vitviz.vit import VisionTransformer
 
 
 @dataclass(frozen=True, eq=False)
 class HeadEffects:
-    """How much a class's probability owes to each head.
+    """How much the score of a target owes to each head.
+
+    Of a class, the scores are its probabilities, in [0, 1]; of another target, such as a text, what it gives, without
+    a bound.
 
     Args:
-        probability: with all heads, in [0, 1].
-        without: with all heads but one, ``"layer head"``, in [0, 1].
+        whole: the score with all heads.
+        without: with all heads but one, ``"layer head"``.
+        is_probability: whether the scores are those of a class.
     """
 
-    probability: float
+    whole: float
     without: torch.Tensor
+    is_probability: bool
 
     @property
     def drop(self) -> torch.Tensor:
-        """How far the probability falls without each head, ``"layer head"``, in [-1, 1]; below zero where it rises."""
-        return self.probability - self.without
+        """How far the score falls without each head, ``"layer head"``; below zero where it rises.
+
+        Of probabilities in [-1, 1].
+        """
+        return self.whole - self.without
 
     def strongest(self, count: int) -> list[tuple[int, int, float]]:
         """The heads without which it falls most: layer, head and fall."""
@@ -94,7 +102,7 @@ def switched_off(
 def head_effects(
     network: VisionTransformer,
     pixels: torch.Tensor,
-    target: int,
+    target: int | Target,
     report: Callable[[Progress], None] | None = None,
 ) -> HeadEffects:
     """Switch off every head alone, by setting its attention weights to zero, and classify the image.
@@ -105,7 +113,7 @@ def head_effects(
     Args:
         network: in evaluation mode.
         pixels: ``"1 channel height width"``, normalised as the checkpoint was trained.
-        target: index of the class.
+        target: index of the class whose probability is told, or a target whose score is.
         report: is told how many heads have been off, after every layer; an exception that it raises ends the
             computation.
 
@@ -113,9 +121,7 @@ def head_effects(
         MethodError: the model has no such class.
     """
     config = network.config
-    if not 0 <= target < config.classes:
-        said = f"this model has classes 0 to {config.classes - 1}" if config.classes else NO_CLASSIFIER
-        raise MethodError(f"target {target}: {said}")
+    watched = watching(target, config.classes)
     without = torch.zeros(config.depth, config.heads)
     alone_off = rearrange(1 - torch.eye(config.heads, device=network.device), "batch head -> batch head 1 1")
     with torch.inference_mode():
@@ -128,11 +134,11 @@ def head_effects(
                 for above, wanted in steps[number + 1 :]:
                     switched = above(switched, angles, wanted)
                 tokens = layer.absorb(tokens, mixed)
-            without[number] = network.classify(switched, layout).float().softmax(-1)[:, target].cpu()
+            without[number] = watched(network.classify(switched, layout)).cpu()
             if report is not None:
                 report(Progress((number + 1) * config.heads, without.numel()))
-        probability = float(network.classify(tokens, layout).float().softmax(-1)[0, target])
-    return HeadEffects(probability, without)
+        whole = float(watched(network.classify(tokens, layout)))
+    return HeadEffects(whole, without, isinstance(target, int))
 
 
 def _times(tokens: torch.Tensor, count: int) -> torch.Tensor:

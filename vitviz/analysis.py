@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -20,7 +20,8 @@ from vitviz.images import ImageSource, open_image
 from vitviz.layout import Query
 from vitviz.precision import type_of
 from vitviz.preprocessing import FITS, PreparedImage, Preprocessing
-from vitviz.targets import Target, class_index, class_target
+from vitviz.progress import Progress
+from vitviz.targets import Target, as_target, chosen_target
 from vitviz.token_map import TokenMap
 from vitviz.trace import AttentionTrace
 from vitviz.weights import Model
@@ -75,11 +76,17 @@ class Analysis:
         pairs = zip(best.values.tolist(), best.indices.tolist(), strict=True)
         return [Prediction(self.model.labels[index], probability) for probability, index in pairs]
 
-    def map(self, method: str, **parameters: Any) -> Heatmap:
+    def map(self, method: str, *, report: Callable[[Progress], None] | None = None, **parameters: Any) -> Heatmap:
         """The map of any method in :data:`vitviz.METHODS`, by name, with its parameters.
 
         A class-specific method takes as ``target`` a class by label or number, the most probable one where it is not
         given, or any :class:`vitviz.targets.Target`, such as a text's; it runs the model again, forwards and back.
+
+        Args:
+            method: its name.
+            report: is told how far a method is that takes long, and nothing by the others; an exception that it raises
+                ends the computation.
+            parameters: of the method, as :data:`vitviz.METHODS` names them.
 
         Raises:
             MethodError: there is no such method, it has no such parameter, or the model cannot serve it.
@@ -93,11 +100,12 @@ class Analysis:
                 raise MethodError(f"{method} has no parameter {name!r}: expected {choices(legal)}")
         record = METHODS[method]
         target = parameters.pop("target", None) if record.class_specific else None
-        refusal = None if isinstance(target, Target) else record.refusal(self.model.network.config)
+        refusal = record.refusal(self.model.network.config, has_target=isinstance(target, Target))
         if refusal is not None:
             raise MethodError(f"{method}: {refusal}")
         evidence = self._evidence(record, target)
-        return self._heatmap(record.compute(evidence, **parameters))
+        told = {"report": report} if record.reports else {}
+        return self._heatmap(record.compute(evidence, **parameters, **told))
 
     def attention(
         self, layer: int = -1, head: int | str = "mean", query: Query | None = None, direction: str = "row"
@@ -116,33 +124,39 @@ class Analysis:
         ]
 
     def faithfulness(
-        self, maps: Mapping[str, Heatmap], target: int | str | None = None, **options: Any
+        self, maps: Mapping[str, Heatmap], target: int | str | Target | None = None, **options: Any
     ) -> dict[str, dict[str, Curve]]:
-        """How well maps say what a class's probability depends on, beside random orders of the patches.
+        """How well maps say what a score depends on, beside random orders of the patches.
 
         Args:
             maps: of this analysis, by any name.
-            target: a class by label or number, the most probable one where it is not given.
+            target: a class by label or number, the most probable one where it is not given, whose probability is
+                watched; or any :class:`vitviz.targets.Target`, whose score is.
             options: ``metrics``, ``seed`` and ``report`` of :func:`vitviz.faithfulness.faithfulness`.
 
         Returns:
             The curves by metric and map.
 
         Raises:
-            MethodError: the model has no such class, or there is no such metric.
+            MethodError: the model has no such class, there is no such metric, or the target's score is not higher for
+                the whole image than for one without any patch.
         """
         values = {name: heatmap.values for name, heatmap in maps.items()}
-        index = class_index(target, self.logits, self.model.labels)
-        return faithfulness(self.model.network, self.prepared.pixels, values, index, **options)
+        wanted = chosen_target(target, self.logits, self.model.labels)
+        return faithfulness(self.model.network, self.prepared.pixels, values, wanted, **options)
 
-    def head_effects(self, target: int | str | None = None, **options: Any) -> HeadEffects:
-        """What becomes of a class's probability without each head, as :func:`vitviz.ablation.head_effects`.
+    def head_effects(self, target: int | str | Target | None = None, **options: Any) -> HeadEffects:
+        """What becomes of a score without each head, as :func:`vitviz.ablation.head_effects`.
+
+        Args:
+            target: as :meth:`faithfulness` takes it.
+            options: ``report`` of :func:`vitviz.ablation.head_effects`.
 
         Raises:
             MethodError: the model has no such class.
         """
-        index = class_index(target, self.logits, self.model.labels)
-        return head_effects(self.model.network, self.prepared.pixels, index, **options)
+        wanted = chosen_target(target, self.logits, self.model.labels)
+        return head_effects(self.model.network, self.prepared.pixels, wanted, **options)
 
     def switched_off(
         self, heads: Iterable[tuple[int, int]] = (), patches: Iterable[tuple[int, int]] = ()
@@ -164,10 +178,10 @@ class Analysis:
         if not method.class_specific:
             return self.trace
         labels, network = self.model.labels, self.model.network
-        key = wanted if isinstance(wanted, Target) else class_index(wanted, self.logits, labels)
+        key = chosen_target(wanted, self.logits, labels)
         subject = self._subjects.get(key)
         if subject is None:
-            target = key if isinstance(key, Target) else class_target(key, network.config.classes, labels)
+            target = as_target(key, network.config.classes, labels)
             subject = Subject(network, self.prepared.pixels.to(network.device), target)
             self._subjects.clear()
             if self._keeps_gradients:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, fields
 from itertools import zip_longest
@@ -21,6 +20,7 @@ from vitviz.heatmaps import COLORMAPS, Style
 from vitviz.layout import Query
 from vitviz.precision import PRECISIONS
 from vitviz.preprocessing import FITS
+from vitviz.progress import Progress as Done
 from vitviz.softmax import HEAD_FUSIONS
 from vitviz.text import open_text_tower
 from vitviz.training.config import Augmentation, TrainingConfig
@@ -73,11 +73,12 @@ def _parser() -> argparse.ArgumentParser:
     evaluated.set_defaults(run=_run_evaluate)
 
     compared = commands.add_parser("evaluate-methods", help="measure how faithful every method's maps are, on a folder")
-    compared.add_argument("images", type=Path, help="folder with images, at any depth")
-    compared.add_argument("--count", type=int, default=200, help="how many of them, by chance (default: %(default)s)")
-    compared.add_argument("-o", "--output", type=Path, default=None, help="JSON file for the area of every image")
-    _add_checkpoint(compared)
+    _add_images(compared, 200, "area")
     compared.set_defaults(run=_run_evaluate_methods)
+
+    checked = commands.add_parser("check-methods", help="see whether the maps change when the model forgets")
+    _add_images(checked, 50, "correlation")
+    checked.set_defaults(run=_run_check_methods)
 
     trained = commands.add_parser("train", help="train a Vision Transformer on an image folder")
     trained.add_argument("images", type=Path, help="folder with train/CLASS/IMAGE and test/CLASS/IMAGE")
@@ -106,6 +107,13 @@ def _add_checkpoint(parser: argparse.ArgumentParser, argument: str = "--checkpoi
         metavar="NAME=VALUE",
         help=f"what the checkpoint leaves open, such as heads=6: {', '.join(FACTS)}",
     )
+
+
+def _add_images(parser: argparse.ArgumentParser, count: int, kept: str) -> None:
+    parser.add_argument("images", type=Path, help="folder with images, at any depth")
+    parser.add_argument("--count", type=int, default=count, help="how many of them, by chance (default: %(default)s)")
+    parser.add_argument("-o", "--output", type=Path, default=None, help=f"JSON file for every {kept} of every image")
+    _add_checkpoint(parser)
 
 
 def _add_method(commands: Any, method: Method) -> None:
@@ -214,13 +222,22 @@ def _run_method(
     text: str | None = None,
     **parameters: Any,
 ) -> None:
+    from tqdm import tqdm
+
     style = Style(colormap, opacity, smooth, grid)
     model = _load(checkpoint, family, facts, device, precision)
     if text is not None:
         if parameters["target"] is not None:
             raise MethodError(f"target {parameters['target']!r} and text {text!r}: expected one of them")
         parameters["target"] = open_text_tower(model).target(text)
-    heatmap = analyze(image, model, fit, resolution=resolution, max_bytes=max_bytes).map(method, **parameters)
+    analysis = analyze(image, model, fit, resolution=resolution, max_bytes=max_bytes)
+    with tqdm(desc=METHODS[method].title, disable=not METHODS[method].reports) as bar:
+
+        def report(state: Done) -> None:
+            bar.total = state.total
+            bar.update(state.done - bar.n)
+
+        heatmap = analysis.map(method, report=report, **parameters)
     output = output or Path(image).with_suffix(f".{method}.png")
     query = parameters.get("query")
     try:
@@ -322,30 +339,36 @@ def _run_evaluate(
     print(f"top-1 accuracy {accuracy.top1:.2%} of {accuracy.images:,} images, cross-entropy {accuracy.loss:.3f}")
 
 
-def _run_evaluate_methods(
-    images: Path,
-    count: int,
-    output: Path | None,
-    checkpoint: str,
-    family: str | None,
-    facts: list[str],
-    device: str,
-    precision: str,
-) -> None:
-    from tqdm import tqdm
+def _run_evaluate_methods(images: Path, count: int, output: Path | None, **opened: Any) -> None:
+    from vitviz.method_table import areas, find_images, methods_for, record, table
 
-    from vitviz.method_table import areas, find_images, methods_for, table
-
-    model = _load(checkpoint, family, facts, device, precision)
+    model = _load(**opened)
     methods_for(model)
     paths = find_images(images, count)
-    with tqdm(total=len(paths), unit="image") as bar:
-        found = areas(model, paths, report=lambda done: bar.update(1) and None)
+    found = _with_bar(areas, model, paths)
     if output is not None:
-        named = {metric: {name: part.tolist() for name, part in each.items()} for metric, each in found.items()}
-        said = {"checkpoint": model.name, "images": [str(path.relative_to(images)) for path in paths], "areas": named}
-        output.write_text(json.dumps(said, indent=1, ensure_ascii=False) + "\n")
+        output.write_text(record(model, images, paths, areas=found))
     print(table(found))
+
+
+def _run_check_methods(images: Path, count: int, output: Path | None, **opened: Any) -> None:
+    from vitviz.method_table import cascade_table, cascades, find_images, record
+    from vitviz.randomisation import READING, steps
+
+    model = _load(**opened)
+    paths = find_images(images, count)
+    found = _with_bar(cascades, model, paths)
+    if output is not None:
+        named = steps(model.network.config.depth)
+        output.write_text(record(model, images, paths, steps=named, correlations=found))
+    print(f"{cascade_table(found)}\n\n{READING}")
+
+
+def _with_bar(measure: Callable[..., Any], model: Model, images: Sequence[Path]) -> Any:
+    from tqdm import tqdm
+
+    with tqdm(total=len(images), unit="image") as bar:
+        return measure(model, images, report=lambda done: bar.update(1) and None)
 
 
 def _run_train(images: Path, output: Path, **settings: Any) -> None:

@@ -9,10 +9,11 @@ from typing import Any
 from vitviz.analysis import Analysis
 from vitviz.attribution import METHODS
 from vitviz.errors import MethodError, choices
-from vitviz.faithfulness import METRICS, RANDOM, images_needed
+from vitviz.faithfulness import METRICS, RANDOM, ends, images_needed
 from vitviz.heatmaps import Heatmap
 from vitviz.progress import Progress
-from vitviz.targets import class_index
+from vitviz.randomisation import forgotten, rank_correlation
+from vitviz.targets import Target, as_target, chosen_target
 
 SHARE = "share of the map"
 
@@ -24,25 +25,31 @@ class Compared:
     Args:
         method: its name in :data:`vitviz.METHODS`.
         heatmap: the share of the whole map that every patch holds, in [0, 1]: what methods have in common.
-        areas: by metric in :data:`vitviz.faithfulness.METRICS`, in [0, 1].
+        areas: by metric in :data:`vitviz.faithfulness.METRICS`: of a class in [0, 1], of another target without a
+            bound.
+        remembers: the rank correlation with the same map of the model with all of its weights shuffled, in [-1, 1];
+            NaN where one of the two is constant.
     """
 
     method: str
     heatmap: Heatmap
     areas: dict[str, float]
+    remembers: float
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """The maps of several methods for one image and one class.
+    """The maps of several methods for one image and one target.
 
     Args:
-        target: index of the class.
+        target: index of the class, or the target that is none.
+        target_name: fit for a caption, such as ``"class dog"``.
         maps: in the order of :data:`vitviz.METHODS`.
         chance: the area of random orders of the patches, by metric.
     """
 
-    target: int
+    target: int | Target
+    target_name: str
     maps: tuple[Compared, ...]
     chance: dict[str, float]
 
@@ -72,49 +79,69 @@ class Comparison:
 def compare(
     analysis: Analysis,
     parameters: Mapping[str, Mapping[str, Any]] | None = None,
-    target: int | str | None = None,
+    target: int | str | Target | None = None,
     metrics: tuple[str, ...] = tuple(METRICS),
     seed: int = 0,
     report: Callable[[Progress], None] | None = None,
 ) -> Comparison:
-    """The maps of every method that can serve the model, and the areas of faithfulness of each.
+    """The maps of every method that can serve the model, how faithful each is, and whether it knows the weights.
 
     Args:
-        analysis: of one image, by a model with a classifier.
+        analysis: of one image; of a model without a classifier, the target has to be given.
         parameters: of the methods, by name, their target aside; their defaults where they are not given.
         target: of the maps that are about a class, and of the measures: a class by label or number, the most probable
-            one where it is not given.
+            one where it is not given, or any :class:`vitviz.targets.Target`, such as a text's.
         metrics: by name in :data:`vitviz.faithfulness.METRICS`.
-        seed: of the random orders.
+        seed: of the random orders, and of the shuffled weights.
         report: is told how many maps and images are done; an exception that it raises ends the computation.
 
     Raises:
-        MethodError: the model has no such class, there is no such metric, or a parameter is out of range.
+        MethodError: the model has no such class, there is no such metric, a parameter is out of range, or the target's
+            score is not higher for the whole image than for one without any patch.
         QueryError: the model has no such layer, head or token.
     """
-    index = class_index(target, analysis.logits, analysis.model.labels)
+    model, pixels = analysis.model, analysis.prepared.pixels
+    config = model.network.config
+    wanted = chosen_target(target, analysis.logits, model.labels)
+    about = as_target(wanted, config.classes, model.labels)
     unknown = [name for name in metrics if name not in METRICS]
     if unknown:
         raise MethodError(f"metric {unknown[0]!r}: expected {choices(METRICS)}")
-    names = [name for name, method in METHODS.items() if method.refusal(analysis.model.network.config) is None]
-    total = len(names) + images_needed(metrics, len(names))
-    maps: dict[str, Heatmap] = {}
-    for name in names:
+    has_target = isinstance(wanted, Target)
+    names = [name for name, method in METHODS.items() if method.refusal(config, has_target=has_target) is None]
+    if metrics and has_target:
+        # Said now and not after all the maps.
+        ends(model.network, pixels, about)
+    total = 2 * len(names) + images_needed(metrics, len(names))
+
+    def tell(done: int) -> None:
+        if report is not None:
+            report(Progress(done, total))
+
+    def made(name: str, seen: Analysis, done: int) -> Heatmap:
         said = dict((parameters or {}).get(name, {}))
         if METHODS[name].class_specific:
-            said["target"] = index
-        maps[name] = _shares(analysis.map(name, **said))
-        if report is not None:
-            report(Progress(len(maps), total))
+            said["target"] = wanted
+        # Told within a map that takes long too, so that it can be ended there.
+        heatmap = seen.map(name, report=lambda _: tell(done), **said)
+        tell(done + 1)
+        return heatmap
+
+    maps = {name: _shares(made(name, analysis, done)) for done, name in enumerate(names)}
+    without = forgotten(analysis, seed)
+    remembers = {
+        name: rank_correlation(maps[name].values, made(name, without, len(names) + done).values)
+        for done, name in enumerate(names)
+    }
 
     def images_done(state: Progress) -> None:
-        if report is not None:
-            report(Progress(len(names) + state.done, total))
+        tell(2 * len(names) + state.done)
 
-    curves = analysis.faithfulness(maps, index, metrics=metrics, seed=seed, report=images_done)
+    curves = analysis.faithfulness(maps, wanted, metrics=metrics, seed=seed, report=images_done)
     areas = {name: {metric: curves[metric][name].area for metric in metrics} for name in names}
     chance = {metric: curves[metric][RANDOM].area for metric in metrics}
-    return Comparison(index, tuple(Compared(name, maps[name], areas[name]) for name in names), chance)
+    compared = tuple(Compared(name, maps[name], areas[name], remembers[name]) for name in names)
+    return Comparison(wanted, about.name, compared, chance)
 
 
 def _shares(heatmap: Heatmap) -> Heatmap:

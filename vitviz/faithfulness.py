@@ -1,4 +1,6 @@
-"""How well a map says what a score depends on: take patches out in its order, and watch the probability of the class.
+"""How well a map says what a score depends on: take patches out in its order, and watch the score.
+
+Of a class it is the probability; of any other target, such as a text, a share of the score of the whole image.
 
 Petsiuk et al. 2018, "RISE: Randomized Input Sampling for Explanation of Black-box Models" (deletion, insertion);
 Chefer, Gur & Wolf 2021, "Transformer Interpretability Beyond Attention Visualization" (positive and negative
@@ -7,7 +9,7 @@ perturbation); Rong et al. 2022, "A Consistent and Efficient Evaluation Strategy
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -16,12 +18,14 @@ import torch
 from vitviz.errors import ConfigError, MethodError, choices
 from vitviz.perturbation import Fill, blurred, imputed, pixel_mask, zeros
 from vitviz.progress import Progress
-from vitviz.targets import NO_CLASSIFIER
+from vitviz.targets import Target, watching
 from vitviz.vit import VisionTransformer
 
 RANDOM = "random order"
 RANDOM_ORDERS = 5
 BATCH = 64
+# Of the larger score of the image's two ends: shares of a smaller difference would be mostly rounding.
+NEARLY_EQUAL = 1e-3
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ METRICS = {
             True,
             zeros,
             True,
-            "How long the class stays probable while the strongest patches go; lower is better.",
+            "How long the score stays high while the strongest patches go; lower is better.",
         ),
         Metric(
             "insertion",
@@ -68,7 +72,7 @@ METRICS = {
             False,
             blurred,
             False,
-            "How soon the class is probable while the strongest patches come into a blurred image; higher is better.",
+            "How soon the score is high while the strongest patches come into a blurred image; higher is better.",
         ),
         Metric(
             "positive",
@@ -77,7 +81,7 @@ METRICS = {
             True,
             zeros,
             True,
-            "What is left of the class when 10 to 90 % of the patches are out, the strongest first; lower is better.",
+            "What is left of the score when 10 to 90 % of the patches are out, the strongest first; lower is better.",
         ),
         Metric(
             "negative",
@@ -86,7 +90,7 @@ METRICS = {
             False,
             zeros,
             False,
-            "What is left of the class when 10 to 90 % of the patches are out, the weakest first; higher is better.",
+            "What is left of the score when 10 to 90 % of the patches are out, the weakest first; higher is better.",
         ),
         Metric(
             "road",
@@ -103,11 +107,12 @@ METRICS = {
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """The probability of a class, step by step.
+    """The score of a target, step by step.
 
     Args:
         steps: parts of the patches that are out, ``"step"``.
-        scores: probabilities in [0, 1], ``"step"``.
+        scores: ``"step"``. Of a class probabilities, in [0, 1]. Of a :class:`vitviz.targets.Target` shares: 0 is the
+            score of the image without any patch, 1 that of the whole image; some may be below 0 or above 1.
     """
 
     steps: torch.Tensor
@@ -115,7 +120,7 @@ class Curve:
 
     @property
     def area(self) -> float:
-        """The mean height of the curve by the trapezoid rule, in [0, 1]."""
+        """The mean height of the curve by the trapezoid rule: in [0, 1] of probabilities, without a bound of shares."""
         return float(torch.trapezoid(self.scores, self.steps) / (self.steps[-1] - self.steps[0]))
 
 
@@ -123,7 +128,7 @@ def faithfulness(
     network: VisionTransformer,
     pixels: torch.Tensor,
     maps: Mapping[str, torch.Tensor],
-    target: int,
+    target: int | Target,
     metrics: tuple[str, ...] = tuple(METRICS),
     seed: int = 0,
     report: Callable[[Progress], None] | None = None,
@@ -132,30 +137,31 @@ def faithfulness(
 
     Patches of equal value go in random order, so that a constant map is as good as chance.
 
+    A target that is no class has no probability. What is watched is its score as a share of the way from that of the
+    image without any patch (the mean colour in place of all) to that of the whole image, as :func:`ends` gives them.
+
     Args:
         network: in evaluation mode.
         pixels: ``"1 channel height width"``, normalised as the checkpoint was trained.
         maps: by name, ``"grid_height grid_width"`` each.
-        target: index of the class whose probability is watched.
+        target: index of the class whose probability is watched, or a target whose score is.
         metrics: by name in :data:`METRICS`.
         seed: of the random orders.
-        report: is told how many images have been looked at, after every batch; an exception that it raises ends
-            the computation.
+        report: is told how many of :func:`images_needed` are done, after every batch; an exception that it raises
+            ends the computation.
 
     Returns:
         By metric and map; under :data:`RANDOM` the mean of :data:`RANDOM_ORDERS` random orders.
 
     Raises:
-        MethodError: a metric is unknown, or the model has no such class.
+        MethodError: a metric is unknown, the model has no such class, or there are no shares of a target's score.
         ConfigError: a map is not of the model's grid.
     """
     config = network.config
     unknown = [name for name in metrics if name not in METRICS]
     if unknown:
         raise MethodError(f"metric {unknown[0]!r}: expected {choices(METRICS)}")
-    if not 0 <= target < config.classes:
-        said = f"this model has classes 0 to {config.classes - 1}" if config.classes else NO_CLASSIFIER
-        raise MethodError(f"target {target}: {said}")
+    watched = watching(target, config.classes)
     layout = config.layout(*pixels.shape[-2:])
     grid = (layout.grid_height, layout.grid_width)
     for name, values in maps.items():
@@ -165,6 +171,7 @@ def faithfulness(
     orders: dict[str, list[torch.Tensor]] = {name: [_weakest_first(each, generator)] for name, each in maps.items()}
     orders[RANDOM] = [torch.randperm(layout.patch_count, generator=generator) for _ in range(RANDOM_ORDERS)]
     chosen = [METRICS[name] for name in metrics]
+    blank, whole = ends(network, pixels, target) if chosen and isinstance(target, Target) else (0.0, 1.0)
     total = images_needed(metrics, len(maps))
     perturbed = (
         _without(pixels[0], order, grid, step, metric)
@@ -173,19 +180,43 @@ def faithfulness(
         for order in each
         for step in metric.steps
     )
-    scores = _probabilities(network, perturbed, target, total, report)
+    scores = _scores(network, perturbed, watched, total, report)
     found: dict[str, dict[str, Curve]] = {}
     for metric in chosen:
         steps, found[metric.name] = torch.tensor(metric.steps), {}
         for name, each in orders.items():
             part = torch.stack([torch.stack([next(scores) for _ in metric.steps]) for _ in each]).mean(0)
             upwards = steps.argsort()
-            found[metric.name][name] = Curve(steps[upwards], part[upwards])
+            found[metric.name][name] = Curve(steps[upwards], (part[upwards] - blank) / (whole - blank))
     return found
 
 
+def ends(network: VisionTransformer, pixels: torch.Tensor, target: Target) -> tuple[float, float]:
+    """The scores of an image without any patch and of the whole image, which are the shares 0 and 1.
+
+    Args:
+        network: in evaluation mode.
+        pixels: ``"1 channel height width"``, normalised as the checkpoint was trained.
+        target: whose scores.
+
+    Raises:
+        MethodError: the score of the whole image is not clearly the higher one: the shares would be turned round, or
+            of nothing.
+    """
+    everywhere = torch.ones_like(pixels[0, 0], dtype=torch.bool)
+    images = (zeros(pixels[0], everywhere), pixels[0])
+    blank, whole = _watched(network, images, watching(target, network.config.classes)).tolist()
+    # Not the other way round: a score that is no number is refused too.
+    if not whole - blank > NEARLY_EQUAL * max(abs(whole), abs(blank)):
+        raise MethodError(
+            f"{target.name}: its score is {whole:.6g} for the whole image and {blank:.6g} for one without any patch; "
+            f"expected a clearly higher one for the whole image, of which the rest could be shares"
+        )
+    return blank, whole
+
+
 def images_needed(metrics: Iterable[str], maps: int) -> int:
-    """How many images :func:`faithfulness` looks at for so many maps."""
+    """How many images with some of their patches taken out :func:`faithfulness` looks at for so many maps."""
     return sum(len(METRICS[name].steps) for name in metrics) * (maps + RANDOM_ORDERS)
 
 
@@ -205,20 +236,26 @@ def _without(
     return metric.fill(pixels, pixel_mask(gone.view(grid), pixels).to(pixels.device))
 
 
-def _probabilities(
+def _scores(
     network: VisionTransformer,
     images: Iterator[torch.Tensor],
-    target: int,
+    watched: Callable[[torch.Tensor], torch.Tensor],
     total: int,
     report: Callable[[Progress], None] | None,
 ) -> Iterator[torch.Tensor]:
-    """The probability of the class in each image, a batch at a time."""
+    """What is watched in each image, a batch at a time."""
     done = 0
     while done < total:
         batch = list(islice(images, BATCH))
-        with torch.inference_mode():
-            scores = network(torch.stack(batch).to(network.device)).float().softmax(-1)[:, target].cpu()
+        scores = _watched(network, batch, watched)
         done += len(batch)
         if report is not None:
             report(Progress(done, total))
         yield from scores
+
+
+def _watched(
+    network: VisionTransformer, images: Sequence[torch.Tensor], watched: Callable[[torch.Tensor], torch.Tensor]
+) -> torch.Tensor:
+    with torch.inference_mode():
+        return watched(network(torch.stack(list(images)).to(network.device))).cpu()

@@ -119,7 +119,7 @@ def switches_sheet(
     Args:
         layers, heads: how many there are.
         off: layer and head of those that are off, counted from 0.
-        drop: how far a probability falls without each head, ``"layer head"``: red where it falls, blue where it rises,
+        drop: how far a score falls without each head, ``"layer head"``: red where it falls, blue where it rises,
             to the largest change of all; not known where it is not given.
 
     Returns:

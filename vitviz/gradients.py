@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 
-from vitviz.errors import ConfigError, ImageError, MethodError, QueryError
-from vitviz.layers import Attended
-from vitviz.layout import TokenLayout
+from vitviz.errors import ConfigError, ImageError
+from vitviz.layers import Attended, AttentionPooling
+from vitviz.layout import TokenLayout, index_from_end
 from vitviz.memory import beginning, empty, trim_heap
 from vitviz.precision import precise
 from vitviz.softmax import weights_in_chunks
@@ -33,6 +34,9 @@ class GradientTrace:
         start_layer: the lowest layer that is there.
         target: what was asked about.
         score: what the network gave it.
+        pooled: ``"head token"``, of a model that pools by attention: the weights with which its learned query reads
+            the last layer's output, each times the score's gradient with respect to it, ``A ⊙ ∂y/∂A``; zero for
+            prefix tokens, which it does not read. None where the model pools otherwise.
 
     Raises:
         ConfigError: the layers differ in number or shape, or contradict the layout.
@@ -48,6 +52,7 @@ class GradientTrace:
     start_layer: int
     target: Target
     score: float
+    pooled: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
         parts = (self.queries, self.keys, self.values, self.gradients)
@@ -58,6 +63,9 @@ class GradientTrace:
         if len(shapes) != 1 or next(iter(shapes))[-2] != self.layout.token_count:
             expected = f"one, 'head token dim' with {self.layout.token_count} tokens"
             raise ConfigError(f"gradient trace of shapes {sorted(shapes)}: expected {expected}")
+        if self.pooled is not None and (self.pooled.ndim != 2 or self.pooled.shape[1] != self.layout.token_count):
+            expected = f"'head token' with {self.layout.token_count} tokens"
+            raise ConfigError(f"pooled of shape {tuple(self.pooled.shape)}: expected {expected}")
 
     @property
     def layers(self) -> range:
@@ -66,8 +74,9 @@ class GradientTrace:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of queries, keys, values and gradients."""
-        return sum(tensor.nbytes for part in (self.queries, self.keys, self.values, self.gradients) for tensor in part)
+        """Bytes of queries, keys, values and gradients, and of what is pooled."""
+        parts = (self.queries, self.keys, self.values, self.gradients, () if self.pooled is None else (self.pooled,))
+        return sum(tensor.nbytes for part in parts for tensor in part)
 
     def layers_from(self, start_layer: int) -> range:
         """The layers that are there, from one on that is counted from 0, or from the end as ``-1``.
@@ -76,9 +85,7 @@ class GradientTrace:
             QueryError: the model has no such layer.
         """
         depth = self.layers.stop
-        if not -depth <= start_layer < depth:
-            raise QueryError(f"start_layer = {start_layer}: this model has layers 0 to {depth - 1}")
-        return range(max(start_layer % depth, self.start_layer), depth)
+        return range(max(index_from_end("layer", start_layer, depth), self.start_layer), depth)
 
     def in_chunks(self, layer: int, rows: slice = slice(None)) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor]]:
         """Attention weights and the score's gradient with respect to them, a few query tokens at a time.
@@ -116,17 +123,16 @@ def trace_gradients(
         start_layer: the lowest layer that is wanted, counted from 0, or from the end as ``-1``.
 
     Raises:
-        MethodError: the model has no such class or layer.
+        MethodError: the model has no such class.
+        QueryError: it has no such layer.
         ImageError: as :meth:`VisionTransformer.forward`, or there are several images.
     """
     config = network.config
     if isinstance(target, int):
         target = class_target(target, config.classes)
-    if not -config.depth <= start_layer < config.depth:
-        raise MethodError(f"start_layer = {start_layer}: this model has layers 0 to {config.depth - 1}")
+    start_layer = index_from_end("layer", start_layer, config.depth)
     if len(pixels) != 1:
         raise ImageError(f"{len(pixels)} images: expected one, '1 channel height width'")
-    start_layer %= config.depth
     with torch.inference_mode(False):
         with torch.no_grad():
             # A copy: what inference mode made cannot be differentiated.
@@ -145,22 +151,32 @@ def trace_gradients(
                     tokens = layer.absorb(tokens, mixed)
                 found.append(attended)
                 mixes.append(mixed)
-            score = target.score(network.classify(tokens, layout)[0])
+            asked: list[Attended] = []
+            score = target.score(network.classify(tokens, layout, asked.append)[0])
             trim_heap(mixes[0])
-            gradients = torch.autograd.grad(score, mixes)
+            gradients = torch.autograd.grad(score, [*mixes, *(each.mixed for each in asked)])
             trim_heap(mixes[0])
+            of_layers, of_pooling = gradients[: len(mixes)], gradients[len(mixes) :]
     return GradientTrace(
         tuple(attended.queries[0].detach() for attended in found),
         tuple(attended.keys[0].detach() for attended in found),
         tuple(attended.values[0].detach() for attended in found),
-        tuple(_complete(gradient[0], layout.token_count) for gradient in gradients),
+        tuple(_complete(gradient[0], layout.token_count) for gradient in of_layers),
         tuple(_sums_of_all(attended.log_sums, layout.token_count) for attended in found),
         network.scale,
         layout,
         start_layer,
         target,
         float(score.detach()),
+        _pooled(asked[0], of_pooling[0], layout) if asked else None,
     )
+
+
+def _pooled(attended: Attended, gradient: torch.Tensor, layout: TokenLayout) -> torch.Tensor:
+    """``A ⊙ ∂y/∂A`` of an attention pooling, ``"head token"``, from the gradient of what it gave."""
+    weights, values = AttentionPooling.weights(attended)[0], precise(attended.values[0])
+    products = weights * (precise(gradient[0]) @ values.mT).squeeze(1)
+    return F.pad(products.detach(), (layout.prefix_count, 0))
 
 
 def _complete(gradient: torch.Tensor, count: int) -> torch.Tensor:

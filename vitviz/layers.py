@@ -21,6 +21,7 @@ from torch import nn
 from vitviz.activations import activate
 from vitviz.config import ViTConfig
 from vitviz.positions import rotate
+from vitviz.precision import precise
 from vitviz.softmax import attend, attention_weights
 
 # What the hidden features of an MLP take at most, of as many tokens of an image as it is given at a time.
@@ -199,20 +200,24 @@ class AttentionPooling(nn.Module):
         self.mlp = make_mlp(config)
         nn.init.trunc_normal_(self.probe, std=0.02)
 
-    def weights(self, tokens: torch.Tensor) -> torch.Tensor:
-        """What the learned query looks at: ``"batch head token"``, each row summing to 1."""
-        query, keys, _ = self._parts(tokens)
-        return attention_weights(query, keys, query.shape[-1] ** -0.5).squeeze(2)
+    def forward(self, tokens: torch.Tensor, record: Callable[[Attended], None] | None = None) -> torch.Tensor:
+        """Pool tokens, ``"batch token width"``; ``record`` is told the attention of the one query."""
+        attended = self.attend(tokens)
+        if record is not None:
+            record(attended)
+        pooled = self.projection(rearrange(attended.mixed, "batch head 1 dim -> batch (head dim)"))
+        return pooled + self.mlp(self.mlp_norm(pooled))
 
-    def _parts(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The query, ``"batch head 1 dim"``, and keys and values, ``"batch head token dim"``."""
+    def attend(self, tokens: torch.Tensor) -> Attended:
+        """The attention of the learned query: queries and what they gave are ``"batch head 1 dim"``."""
         query = repeat(self.query(self.probe), "(head dim) -> batch head 1 dim", head=self.heads, batch=len(tokens))
         keys, values = rearrange(
             self.key_value(tokens), "batch token (part head dim) -> part batch head token dim", part=2, head=self.heads
         )
-        return query, keys, values
+        return Attended(query, keys, values, F.scaled_dot_product_attention(query, keys, values), None)
 
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        mixed = F.scaled_dot_product_attention(*self._parts(tokens))
-        pooled = self.projection(rearrange(mixed, "batch head 1 dim -> batch (head dim)"))
-        return pooled + self.mlp(self.mlp_norm(pooled))
+    @staticmethod
+    def weights(attended: Attended) -> torch.Tensor:
+        """What the learned query looks at: ``"batch head token"``, each row summing to 1."""
+        queries, keys = precise(attended.queries), precise(attended.keys)
+        return attention_weights(queries, keys, queries.shape[-1] ** -0.5).squeeze(2)

@@ -13,6 +13,22 @@ Query = str | int | tuple[int, int]
 PATCHES = "patches"
 
 
+def index_from_end(kind: str, number: int, count: int) -> int:
+    """A number counted from 0, or from the end as ``-1``, as an index from 0.
+
+    Args:
+        kind: what is counted: ``"layer"`` or ``"head"``.
+        number: of the one that is meant.
+        count: how many there are.
+
+    Raises:
+        QueryError: there is none of this number.
+    """
+    if not -count <= number < count:
+        raise QueryError(f"{kind} {number}: this model has {kind}s 0 to {count - 1} (or -{count} to -1 from the end)")
+    return number % count
+
+
 @dataclass(frozen=True)
 class TokenLayout:
     """The order of a sequence of tokens: prefix tokens first, then the patches row by row.

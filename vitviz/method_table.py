@@ -1,10 +1,13 @@
-"""Which methods say what a model depends on: areas of faithfulness over many images, with their confidence."""
+"""Methods over many images: how faithful their maps are, how they change as a model forgets, and how sure that is."""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -12,6 +15,7 @@ from vitviz.analysis import analyze
 from vitviz.attribution import METHODS
 from vitviz.errors import DataError, MethodError
 from vitviz.faithfulness import METRICS, RANDOM, faithfulness
+from vitviz.randomisation import cascade, steps
 from vitviz.training.data import SUFFIXES
 from vitviz.weights import Model
 
@@ -118,3 +122,72 @@ def table(found: Areas) -> str:
         title = METHODS[name].title if name in METHODS else name
         lines.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def cascades(
+    model: Model,
+    images: Iterable[Path],
+    methods: Iterable[str] | None = None,
+    report: Callable[[int], None] | None = None,
+) -> dict[str, torch.Tensor]:
+    """How far every method's map stays the same while the model forgets, for each image's most probable class.
+
+    Args:
+        model: without a classifier it has only the methods that need none.
+        images: files; for each the weights are shuffled anew, so that no result hangs on one way to shuffle.
+        methods: as :func:`vitviz.randomisation.cascade` takes them.
+        report: is told how many images are done, after each.
+
+    Returns:
+        By method the rank correlations of :func:`vitviz.randomisation.cascade`, ``"image step"``.
+
+    Raises:
+        MethodError: there is no such method, or it cannot serve the model.
+        ImageError: an image cannot be opened.
+    """
+    wanted = None if methods is None else list(methods)
+    rows: list[dict[str, torch.Tensor]] = []
+    for number, path in enumerate(images):
+        rows.append(cascade(analyze(path, model), wanted, seed=number))
+        if report is not None:
+            report(number + 1)
+    return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+
+
+def cascade_table(found: Mapping[str, torch.Tensor]) -> str:
+    """What :func:`cascades` gives in Markdown: mean and confidence at every step but the first, where all are 1.
+
+    Images for which a map is constant are left out; how many are left then stands in brackets.
+    """
+    heads = steps(next(iter(found.values())).shape[1] - 3)[1:]
+    lines = [f"| layers shuffled | {' | '.join(heads)} |", f"| --- |{' --- |' * len(heads)}"]
+    for name, correlations in found.items():
+        lines.append(f"| {METHODS[name].title} | {' | '.join(map(_ordered, correlations.unbind(1)[1:]))} |")
+    return "\n".join(lines)
+
+
+def _ordered(correlations: torch.Tensor) -> str:
+    """Mean and confidence of those that are no NaN, ``"image"``."""
+    there = correlations[~correlations.isnan()]
+    left = f" ({len(there)})" * (len(there) < len(correlations))
+    # A confidence takes two.
+    if len(there) < 2:
+        return f"–{left}"
+    interval = Interval.of(there)
+    # A zero has no sign.
+    return f"{round(interval.mean, 2) + 0.0:.2f} ± {interval.margin:.2f}{left}"
+
+
+def record(model: Model, folder: Path, images: Iterable[Path], **found: Any) -> str:
+    """What was found for images of a folder, as JSON: tensors as lists, and null where there is no number."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: plain(each) for name, each in value.items()}
+        if isinstance(value, torch.Tensor | list):
+            return [plain(each) for each in (value.tolist() if isinstance(value, torch.Tensor) else value)]
+        # JSON has no NaN.
+        return None if isinstance(value, float) and math.isnan(value) else value
+
+    said = {"checkpoint": model.name, "images": [str(path.relative_to(folder)) for path in images], **plain(found)}
+    return json.dumps(said, indent=1, ensure_ascii=False) + "\n"

@@ -43,6 +43,43 @@ def class_target(index: int, classes: int, labels: Sequence[str] = ()) -> Target
     return Target(f"class {labels[index] if labels else index + 1}", lambda logits: logits[index])
 
 
+def chosen_target(wanted: int | str | Target | None, logits: torch.Tensor, labels: Sequence[str]) -> int | Target:
+    """The index of a class as :func:`class_index` finds it; a target as it is.
+
+    Raises:
+        MethodError: as :func:`class_index`.
+    """
+    return wanted if isinstance(wanted, Target) else class_index(wanted, logits, labels)
+
+
+def as_target(chosen: int | Target, classes: int, labels: Sequence[str] = ()) -> Target:
+    """The logit of a class as :func:`class_target` gives it; a target as it is.
+
+    Raises:
+        MethodError: as :func:`class_target`.
+    """
+    return chosen if isinstance(chosen, Target) else class_target(chosen, classes, labels)
+
+
+def watching(chosen: int | Target, classes: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    """What is watched of a target: logits ``"image class"`` to one number for each, ``"image"``.
+
+    Of a class its probability, in [0, 1]; of a :class:`Target` its score.
+
+    Args:
+        chosen: index of a class, or a target.
+        classes: how many the network has.
+
+    Raises:
+        MethodError: the network has no such class.
+    """
+    if isinstance(chosen, Target):
+        return lambda logits: torch.stack([chosen.score(each) for each in logits.float()])
+    # Refuses a class that there is not.
+    class_target(chosen, classes)
+    return lambda logits: logits.float().softmax(-1)[:, chosen]
+
+
 def class_index(wanted: int | str | None, logits: torch.Tensor, labels: Sequence[str]) -> int:
     """The index of a class by number or label; of the most probable class where nothing is wanted.
 

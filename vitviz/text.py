@@ -6,20 +6,22 @@ Radford et al. 2021, "Learning Transferable Visual Models From Natural Language 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
-from vitviz.errors import CheckpointError, ConfigError, MethodError
+from vitviz.errors import CheckpointError, ConfigError, MethodError, shown
 from vitviz.targets import Target
+from vitviz.weights.hub import download_words
 from vitviz.weights.model import Model, Origin
+from vitviz.weights.words import expected_words, has_vocabulary, towers
 
+# Neither code of a repository nor anything that is not there.
+AS_DATA = {"local_files_only": True, "trust_remote_code": False}
 # Of a text, in characters; what a tower cannot read of it, it cuts off.
 LONGEST = 1000
 
@@ -67,40 +69,38 @@ def reads_text(model: Model) -> bool:
     """Whether a text can be a target of this model: it gives features, and its checkpoint says what reads texts."""
     if model.origin is None or model.network.config.classes:
         return False
-    name = next((name for name in TOWERS if (model.origin.folder / name).is_file()), None)
-    return name is not None and find_spec(PACKAGES[name]) is not None and _has_text(model.origin.folder / name)
-
-
-def _has_text(config: Path) -> bool:
-    """Whether a configuration speaks of a text tower."""
-    try:
-        said = json.loads(config.read_text())
-        said = said.get("model_cfg", said)
-        return isinstance(said, dict) and ("text_cfg" in said or "text_config" in said)
-    except (OSError, ValueError, AttributeError):
-        return False
+    name = _configuration(model.origin)
+    return name is not None and find_spec(PACKAGES[name]) is not None and towers(model.origin.folder) is not None
 
 
 def open_text_tower(model: Model) -> TextTower:
     """The text tower of the checkpoint that a model was opened from.
 
+    Nothing in it is ever executed, and nothing is downloaded, except the files of its tokenizer into a snapshot of the
+    hub's cache that was made without them.
+
     Raises:
-        CheckpointError: the checkpoint has none, it cannot be opened, or its features are not those of the model.
+        CheckpointError: the checkpoint has none, it cannot be opened, its tokenizer is missing, or its features are not
+            those of the model.
         ConfigError: the package that opens it is not installed.
     """
     origin = model.origin
     if origin is None or model.network.config.classes:
         raise CheckpointError(f"{model.name}: {_no_tower(model)}")
-    name = next((name for name in TOWERS if (origin.folder / name).is_file()), None)
+    name = _configuration(origin)
     if name is None:
         raise CheckpointError(f"{model.name}: no text tower; expected {' or '.join(TOWERS)} beside its file")
     try:
         tower = TOWERS[name](origin)
+    except CheckpointError:
+        raise
     # The packages raise whatever goes wrong inside of them.
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name in PACKAGES.values():
             raise ConfigError(f"a text as target needs {error.name}: pip install 'vitviz[text]'") from None
         said = str(error).strip().partition("\n")[0] or type(error).__name__
+        # In a cache, a folder's name says nothing to anybody.
+        said = said.replace(str(origin.folder), model.name)
         raise CheckpointError(f"{model.name}: its text tower cannot be opened ({said})") from None
     width = len(tower.features("a"))
     if width != model.network.config.features:
@@ -115,15 +115,35 @@ def _no_tower(model: Model) -> str:
     return "no text tower is known for it"
 
 
+def _configuration(origin: Origin) -> str | None:
+    """The name of the file that says what a checkpoint is."""
+    return next((name for name in TOWERS if (origin.folder / name).is_file()), None)
+
+
+def _said(origin: Origin) -> dict[str, Any]:
+    said = towers(origin.folder)
+    if said is None:
+        raise ValueError("its configuration speaks of none")
+    return said
+
+
+def _have_words(origin: Origin) -> None:
+    """Without a vocabulary, a tokenizer would make the same tokens of every text."""
+    if not has_vocabulary(origin.folder):
+        if origin.repository is None or origin.commit is None:
+            raise ValueError(f"no tokenizer beside its weights; expected {expected_words()}")
+        download_words(origin.repository, origin.commit)
+
+
 def _transformers(origin: Origin) -> TextTower:
     from transformers import AutoModel, AutoTokenizer
 
-    model = AutoModel.from_pretrained(origin.folder, local_files_only=True).eval()
+    _said(origin)
+    _have_words(origin)
+    model = AutoModel.from_pretrained(origin.folder, **AS_DATA).eval()
     if not hasattr(model, "get_text_features"):
         raise ValueError(f"{type(model).__name__} has none")
-    # vitviz brings the weights of a repository, and no words.
-    words = origin.repository or origin.folder
-    tokenizer = AutoTokenizer.from_pretrained(words, revision=origin.revision or "main")
+    tokenizer = AutoTokenizer.from_pretrained(origin.folder, **AS_DATA)
     longest = model.config.text_config.max_position_embeddings
 
     def features(text: str) -> torch.Tensor:
@@ -139,9 +159,19 @@ def _transformers(origin: Origin) -> TextTower:
 def _open_clip(origin: Origin) -> TextTower:
     import open_clip
 
-    source = f"local-dir:{origin.folder}"
-    model = open_clip.create_model(source).eval()
-    tokenizer = open_clip.get_tokenizer(source)
+    said, source = _said(origin), f"local-dir:{origin.folder}"
+    text, trunk = said["text_cfg"], said.get("vision_cfg", {}).get("timm_model_name") or ""
+    # A plain name of a trunk is one of timm's architectures; one with a colon says where else it is.
+    elsewhere = text.get("hf_model_name") or (trunk if ":" in trunk else None)
+    if elsewhere is not None:
+        raise ValueError(f"it is built after {shown(elsewhere)}, which would have to be fetched")
+    if text.get("hf_tokenizer_name"):
+        _have_words(origin)
+        # These have the last word over settings of the tokenizer in the configuration.
+        tokenizer = open_clip.get_tokenizer(source, **AS_DATA)
+    else:
+        tokenizer = open_clip.get_tokenizer(source)
+    model = open_clip.create_model(source, require_pretrained=True, pretrained_text=False).eval()
 
     def features(text: str) -> torch.Tensor:
         with torch.no_grad():

@@ -9,8 +9,8 @@ from functools import cached_property
 import torch
 from einops import einsum
 
-from vitviz.errors import ConfigError, QueryError
-from vitviz.layout import Query, TokenLayout
+from vitviz.errors import ConfigError
+from vitviz.layout import Query, TokenLayout, index_from_end
 from vitviz.memory import empty
 from vitviz.precision import precise
 from vitviz.softmax import HEAD_FUSIONS, attention_weights, fused_in_chunks, scores_in_chunks, weights_in_chunks
@@ -111,7 +111,7 @@ class AttentionTrace:
         Raises:
             QueryError: there is no such layer.
         """
-        return _index("layer", layer, self.layers)
+        return index_from_end("layer", layer, self.layers)
 
     def head_index(self, head: int) -> int:
         """A head counted from 0, or from the end as ``-1``, as an index from 0.
@@ -119,7 +119,7 @@ class AttentionTrace:
         Raises:
             QueryError: there is no such head.
         """
-        return _index("head", head, self.heads)
+        return index_from_end("head", head, self.heads)
 
     def row(self, layer: int, query: Query) -> torch.Tensor:
         """What the query token looks at, in every head: ``"head key"``, each row summing to 1."""
@@ -254,9 +254,3 @@ class AttentionTrace:
         if self.bias is None:
             return None
         return precise(self.bias[layer if len(self.bias) > 1 else 0]).expand(self.heads, -1, -1)
-
-
-def _index(kind: str, number: int, count: int) -> int:
-    if not -count <= number < count:
-        raise QueryError(f"{kind} {number}: this model has {kind}s 0 to {count - 1} (or -{count} to -1 from the end)")
-    return number % count

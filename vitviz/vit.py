@@ -192,7 +192,9 @@ class VisionTransformer(nn.Module):
                     known[image][layer] = sums[layer]
 
         tokens, layout = self._run(pixels, record)
-        logits, pooled = self.classify(tokens, layout), self._pooled(tokens, layout)
+        asked: list[Attended] = []
+        logits = self.classify(tokens, layout, asked.append)
+        looked_at = [F.pad(self.pooler.weights(each).detach(), (layout.prefix_count, 0)) for each in asked]
         if kept:
             trim_heap(kept[0][1][0])
         traces = [
@@ -203,7 +205,7 @@ class VisionTransformer(nn.Module):
                 layout,
                 known_log_sums=sums,
                 keep_bytes=keep_bytes,
-                pooled=None if pooled is None else pooled[image],
+                pooled=looked_at[0][image] if looked_at else None,
             )
             for image, ((queries, keys, _), sums) in enumerate(zip(kept, known, strict=True))
         ]
@@ -239,13 +241,18 @@ class VisionTransformer(nn.Module):
         prefix = repeat(self.prefix_tokens, "prefix width -> batch prefix width", batch=len(pixels))
         return self.pre_norm(torch.cat([prefix, patches], 1)), layout
 
-    def classify(self, tokens: torch.Tensor, layout: TokenLayout) -> torch.Tensor:
-        """The output of the last layer, ``"batch token width"``, as logits ``"batch class"``."""
+    def classify(
+        self, tokens: torch.Tensor, layout: TokenLayout, record: Callable[[Attended], None] | None = None
+    ) -> torch.Tensor:
+        """The output of the last layer, ``"batch token width"``, as logits ``"batch class"``.
+
+        Where the model pools by attention, ``record`` is told that of its learned query among the patches.
+        """
         config = self.config
         if config.final_norm == "before pooling":
             tokens = self.norm(tokens)
         pool = POOLINGS[config.pooling].pool
-        pooled = pool(tokens, layout) if pool else self.pooler(tokens[:, layout.prefix_count :])
+        pooled = pool(tokens, layout) if pool else self.pooler(tokens[:, layout.prefix_count :], record)
         if config.final_norm == "after pooling":
             pooled = self.norm(pooled)
         return self.classifier(self.projection(self.representation(pooled)))
@@ -280,14 +287,6 @@ class VisionTransformer(nn.Module):
                 tokens = layer(tokens, angles, count, mask, partial(record, number))
             trim_heap(tokens[:1], number, self.config.depth)
         return tokens, layout
-
-    def _pooled(self, tokens: torch.Tensor, layout: TokenLayout) -> torch.Tensor | None:
-        """What the learned query of attention pooling looks at, ``"batch head token"``; None for other poolings."""
-        if self.config.pooling != "attention":
-            return None
-        normed = self.norm(tokens) if self.config.final_norm == "before pooling" else tokens
-        weights: torch.Tensor = self.pooler.weights(normed[:, layout.prefix_count :])
-        return F.pad(precise(weights.detach()), (layout.prefix_count, 0))
 
 
 def linear_from_convolution(kernel: torch.Tensor) -> torch.Tensor:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import torch
 
 from vitviz.attribution.discard import Fused, kept_in_chunks
-from vitviz.attribution.following import VIT_EXPLAIN, Rules, as_map, follow, normalising, starting
+from vitviz.attribution.following import EVERY, VIT_EXPLAIN, Rules, as_map, follow, normalising, starting
+from vitviz.attribution.pooling import POOLED
 from vitviz.gradients import GradientTrace
 from vitviz.layout import Query
 from vitviz.precision import precise
@@ -33,13 +34,16 @@ def gradient_rollout(
 
     Args:
         gradients: of one image and target, as :func:`vitviz.gradients.trace_gradients` gives them.
-        discard_ratio, residual_weight, start_layer, query: as :func:`vitviz.attribution.rollout` takes them.
+        discard_ratio, residual_weight, start_layer, query: as :func:`vitviz.attribution.rollout` takes them. Where no
+            query is given in a model that pools by attention, its learned query takes ``relu(mean_heads(A ⊙ ∂y/∂A))``
+            from the tokens, scaled to sum 1, with the pooling's ``A``.
         reference: ``"vit-explain"`` reproduces the numbers that jacobgil/vit-explain gives for attention and gradients
             of the same layers: it divides columns by row sums. Its own hooks pair those of different layers.
 
     Returns:
         Values in [0, 1] that sum to 1 over patches and prefix tokens; with ``reference="vit-explain"``, values
-        relative to the highest patch.
+        relative to the highest patch. All zero where the pooling query reads nothing that speaks for the class, as the
+        caption then says.
 
     Raises:
         QueryError: the model has no such layer or token.
@@ -60,10 +64,17 @@ def gradient_rollout(
         )
         return kept_in_chunks(fused, rules.discard_ratio, as_topk=rules.reference == VIT_EXPLAIN)
 
+    pooled = gradients.pooled if query is None else None
     query = layout.reader if query is None else query
     row, present = starting(layout, query, rules, precise(gradients.keys[0][:0]))
+    reader = layout.name(query)
+    if pooled is not None:
+        row, present = pooled.mean(0, keepdim=True).relu().to(row), EVERY
+        total = row.sum()
+        reader = POOLED if total > 0 else f"{POOLED}, which reads nothing that speaks for it"
+        row = row / total.where(total > 0, 1.0)
     tokens = follow(row, present, layers.stop, normalising(matrix, rules), rules)[0]
-    what = f"Gradient rollout of {gradients.target.name} for {layout.name(query)}"
+    what = f"Gradient rollout of {gradients.target.name} for {reader}"
     heads = gradients.queries[0].shape[0]
     return as_map(tokens, layout, layers.stop, rules, what, f"mean of {heads} heads")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
+from inspect import signature
 from typing import Literal
 
 from vitviz.attribution.attention import DIRECTIONS, attention
@@ -79,7 +80,7 @@ class HeadNumber:
 
 @dataclass(frozen=True)
 class TokenQuery:
-    """A parameter that is a token of the model; None is the CLS token, or all patches in a model without one."""
+    """A parameter that is a token of the model; None is what the model reads, which each method's function says."""
 
     name: str
     title: str
@@ -110,7 +111,8 @@ class Method:
         title: what a menu calls it.
         evidence: what it computes from: an :class:`vitviz.AttentionTrace`, a
             :class:`vitviz.gradients.GradientTrace` or a :class:`vitviz.attribution.Subject`.
-        compute: the evidence and the parameters, the target aside, to a map.
+        compute: the evidence and the parameters, the target aside, to a map; what takes long also takes ``report``,
+            which is told a :class:`vitviz.progress.Progress` now and then.
         parameters: in the order in which controls stand.
         citation: where it comes from.
         reading: one line on what the map says, and what it does not.
@@ -133,13 +135,23 @@ class Method:
         """Whether its maps are about a class."""
         return self.evidence != "trace"
 
-    def refusal(self, config: ViTConfig) -> str | None:
-        """Why it gives no map here for a model of this configuration; None where it does."""
+    @property
+    def reports(self) -> bool:
+        """Whether ``compute`` takes ``report``: what takes long tells how far it is, and an exception ends it."""
+        return "report" in signature(self.compute).parameters
+
+    def refusal(self, config: ViTConfig, *, has_target: bool = False) -> str | None:
+        """Why it gives no map here for a model of this configuration; None where it does.
+
+        Args:
+            config: of the model.
+            has_target: whether maps can be about something without a classifier, such as a text.
+        """
         if self.package is not None and find_spec(self.package) is None:
             return f"this needs {self.package}: pip install 'vitviz[{self.package}]'"
         if self.pooling is not None and config.pooling != self.pooling[0]:
             return self.pooling[1]
-        return NO_CLASSIFIER if self.class_specific and not config.classes else None
+        return NO_CLASSIFIER if self.class_specific and not (config.classes or has_target) else None
 
 
 _FUSIONS = tuple((fusion, fusion) for fusion in HEAD_FUSIONS)
@@ -227,7 +239,7 @@ METHODS = {
             "trace",
             attention_flow,
             (
-                Number("most_patches", "Cells", 1, 256, 1, 64, "patches are pooled into so many at most", whole=True),
+                Number("most_patches", "Cells", 1, 1024, 1, 64, "patches are pooled into so many at most", whole=True),
                 _START,
                 _QUERY,
             ),

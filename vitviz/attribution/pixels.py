@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from einops import reduce
 
 from vitviz.attribution.subject import Subject
 from vitviz.errors import ConfigError, MethodError
+from vitviz.progress import Progress
 from vitviz.token_map import TokenMap
 
 CAPTUM = "captum"
@@ -22,7 +24,9 @@ CAPTUM = "captum"
 BATCH = 16
 
 
-def integrated_gradients(subject: Subject, steps: int = 32) -> TokenMap:
+def integrated_gradients(
+    subject: Subject, steps: int = 32, *, report: Callable[[Progress], None] | None = None
+) -> TokenMap:
     """What every patch adds to the score on the straight way from the mean colour of the training data to the image.
 
     The gradient with respect to the pixels, integrated along the way and multiplied with its length; summed over the
@@ -32,6 +36,8 @@ def integrated_gradients(subject: Subject, steps: int = 32) -> TokenMap:
     Args:
         subject: image, network and target.
         steps: of the integral (Gauss-Legendre), 1 or more.
+        report: is told how many steps have their gradient, after each batch of them; an exception that it raises ends
+            the computation.
 
     Returns:
         Values from 0 up, without a bound: what speaks for the target.
@@ -46,16 +52,27 @@ def integrated_gradients(subject: Subject, steps: int = 32) -> TokenMap:
         from captum.attr import IntegratedGradients
 
         pixels = subject.pixels.detach().clone()
-        found = IntegratedGradients(_scores(subject)).attribute(pixels, n_steps=steps, internal_batch_size=BATCH)
+        explained, done = IntegratedGradients(_scores(subject)), _counter(report, steps)
+        gradients = explained.gradient_func
+
+        def counted(**batch: Any) -> Any:
+            found = gradients(**batch)
+            done(len(batch["inputs"][0]))
+            return found
+
+        explained.gradient_func = counted
+        found = explained.attribute(pixels, n_steps=steps, internal_batch_size=BATCH)
     values = reduce(found[0], "channel (row height) (column width) -> row column", "sum", **_patch(subject))
     return _map(values, "integrated gradient", f"Integrated gradients for {subject.target.name}: {steps} steps")
 
 
-def occlusion(subject: Subject) -> TokenMap:
+def occlusion(subject: Subject, *, report: Callable[[Progress], None] | None = None) -> TokenMap:
     """How far the score falls without each patch, the mean colour of the training data in its place.
 
     Args:
         subject: image, network and target.
+        report: is told how many images have their score, after each batch of them: the whole one, and one without each
+            patch; an exception that it raises ends the computation.
 
     Returns:
         Values from 0 up, without a bound; 0 where the score does not fall.
@@ -68,9 +85,15 @@ def occlusion(subject: Subject) -> TokenMap:
     with _captum(), torch.inference_mode():
         from captum.attr import Occlusion
 
-        found = Occlusion(_scores(subject)).attribute(
-            subject.pixels, window, strides=window, perturbations_per_eval=BATCH
-        )
+        layout = subject.network.config.layout(*subject.pixels.shape[-2:])
+        scores, done = _scores(subject), _counter(report, layout.patch_count + 1)
+
+        def counted(pixels: torch.Tensor) -> torch.Tensor:
+            found = scores(pixels)
+            done(len(pixels))
+            return found
+
+        found = Occlusion(counted).attribute(subject.pixels, window, strides=window, perturbations_per_eval=BATCH)
     # The same for all pixels and channels of a patch.
     values = reduce(found[0], "channel (row height) (column width) -> row column", "mean", **patch)
     return _map(values, "fall of the score", f"Occlusion for {subject.target.name}: one patch at a time")
@@ -79,6 +102,19 @@ def occlusion(subject: Subject) -> TokenMap:
 def _scores(subject: Subject) -> Callable[[torch.Tensor], torch.Tensor]:
     """Pixels of several images to the score of each."""
     return lambda pixels: torch.stack([subject.target.score(each) for each in subject.network(pixels)])
+
+
+def _counter(report: Callable[[Progress], None] | None, total: int) -> Callable[[int], None]:
+    """Takes how many more are done, and reports how many are by then."""
+    done = 0
+
+    def count(more: int) -> None:
+        nonlocal done
+        done += more
+        if report is not None:
+            report(Progress(done, total))
+
+    return count
 
 
 def _patch(subject: Subject) -> dict[str, int]:

@@ -1,13 +1,16 @@
 """Relevance: attention weighted by how a class depends on it, followed through the layers.
 
 Chefer, Gur & Wolf 2021, "Generic Attention-model Explainability for Interpreting Bi-Modal and Encoder-Decoder
-Transformers", equations 5 and 6 (self-attention), known as TransMM.
+Transformers", equations 5 and 6 (self-attention), known as TransMM. Attention pooling is taken as one more attention
+with a single query, which has no relevance of its own before.
 """
 
 from __future__ import annotations
 
 import math
 
+from vitviz.attribution.following import EVERY
+from vitviz.attribution.pooling import POOLED
 from vitviz.gradients import GradientTrace
 from vitviz.layout import Query
 from vitviz.precision import precise
@@ -22,7 +25,8 @@ def relevance(gradients: GradientTrace, query: Query | None = None, start_layer:
 
     Args:
         gradients: of one image and target, as :func:`vitviz.gradients.trace_gradients` gives them.
-        query: the token, as in :func:`vitviz.attribution.attention`.
+        query: the token, as in :func:`vitviz.attribution.attention`; where it is not given in a model that pools by
+            attention, its learned query, whose row is ``mean_heads(relu(A ⊙ ∂y/∂A)) · R`` with the pooling's ``A``.
         start_layer: lowest layer that is followed, of those that are there, counted from 0, or from the end as ``-1``.
 
     Returns:
@@ -32,16 +36,20 @@ def relevance(gradients: GradientTrace, query: Query | None = None, start_layer:
         QueryError: the model has no such layer or token.
     """
     layout, layers = gradients.layout, gradients.layers_from(start_layer)
+    pooled = gradients.pooled if query is None else None
     query = layout.reader if query is None else query
     present, heads = layout.select(query), gradients.queries[0].shape[0]
     tokens = precise(gradients.values[0][:0]).new_zeros(1, layout.token_count)
     tokens[:, present] = 1 / (present.stop - present.start)
+    if pooled is not None:
+        tokens, present = pooled.relu().mean(0, keepdim=True).to(tokens), EVERY
     for layer in reversed(layers):
         each = tokens.new_zeros(heads, *tokens.shape)
         for rows, weights, gradient in gradients.in_chunks(layer, present):
             # Every head for itself: to make their mean first would read all of it once more.
             each.baddbmm_(tokens[:, rows].expand(heads, -1, -1), gradient.relu_().mul_(weights))
-        tokens, present = tokens + each.mean(0), slice(None)
+        tokens, present = tokens + each.mean(0), EVERY
     followed = f"layers {layers.start + 1} to {layers.stop}"
-    what = f"Relevance for {gradients.target.name} as {layout.name(query)} sees it: {followed}"
+    reader = layout.name(query) if pooled is None else POOLED
+    what = f"Relevance for {gradients.target.name} as {reader} sees it: {followed}"
     return TokenMap.of_tokens(tokens[0], layout, "relevance", what, (0.0, math.inf))

@@ -7,8 +7,8 @@ from functools import cached_property
 
 import torch
 
-from vitviz.errors import QueryError
 from vitviz.gradients import GradientTrace, trace_gradients
+from vitviz.layout import index_from_end
 from vitviz.targets import Target
 from vitviz.vit import VisionTransformer
 
@@ -33,10 +33,7 @@ class Subject:
         Raises:
             QueryError: the model has no such layer.
         """
-        depth = self.network.config.depth
-        if not -depth <= layer < depth:
-            raise QueryError(f"layer {layer}: this model has layers 0 to {depth - 1} (or -{depth} to -1 from the end)")
-        return layer % depth
+        return index_from_end("layer", layer, self.network.config.depth)
 
     @cached_property
     def gradients(self) -> GradientTrace:

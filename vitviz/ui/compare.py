@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import io
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,21 +19,33 @@ from vitviz.errors import VitvizError
 from vitviz.faithfulness import METRICS, RANDOM_ORDERS
 from vitviz.heatmaps import Style
 from vitviz.progress import Progress
-from vitviz.targets import NO_CLASSIFIER
+from vitviz.targets import NO_CLASSIFIER, Target
+from vitviz.text import Words, reads_text
 from vitviz.ui.controls import told_apart
 from vitviz.ui.jobs import Jobs, Stopped
 from vitviz.ui.panels import ControlPanel, Settings
 from vitviz.ui.texts import ramp, said_plainly
 from vitviz.ui.workbench import Workbench
+from vitviz.weights import Model
 
 JOB = "compare"
 CARD_SIDE = 320
 LISTED = "listed"
 # Gradio hands its own to a handler with this default.
 PROGRESS = gr.Progress()
+SHUFFLED = (
+    "Rank correlation with the map of the same model with all of its weights shuffled (Adebayo et al. 2018). One that "
+    "stays similar does not depend on what the model has learnt."
+)
 INTRODUCTION = (
     "Every map of this picture on one scale, and how faithful it is: patches are taken out in the map's order, and the "
-    "probability of the class is watched, beside random orders of the same patches."
+    "probability of the class is watched, beside random orders of the same patches. Of a text it is the score, as a "
+    "share: 0 for a blank picture, 1 for the whole one."
+)
+NO_CLASSES = f"{NO_CLASSIFIER[0].upper()}{NO_CLASSIFIER[1:]}"
+NO_WORDS = (
+    "This model has no classes, but reads texts: choose a map that is about something, such as "
+    f"{METHODS['relevance'].title}, and write what in the box “In words”"
 )
 
 
@@ -41,7 +54,7 @@ class Cards:
     """A comparison as the page shows it.
 
     Args:
-        about: one line on picture, model and class, HTML.
+        about: one line on model and target, HTML.
         legend: of the common scale, HTML.
         comparison: the numbers.
         pictures: of every map, by method, as addresses that hold the picture itself.
@@ -110,14 +123,16 @@ class ComparePanel:
             with self.jobs.running(str(request.session_hash), JOB) as check:
                 settings = self.panel.read(values)
                 _, analysis = self.bench.recall(key, choice, upload, settings.fit)
-                if not analysis.model.labels:
-                    return None, said_plainly(f"{NO_CLASSIFIER[0].upper()}{NO_CLASSIFIER[1:]}.")
+                refused = unasked(analysis.model, settings.target)
+                if refused is not None:
+                    return None, said_plainly(f"{refused}.")
+                target = self.bench.target(analysis.model, settings.target)
 
                 def report(state: Progress) -> None:
                     check()
                     progress((state.done, state.total), desc="Maps, and pictures without some of their patches")
 
-                found = cards(analysis, settings, report)
+                found = cards(analysis, settings, target, report)
         except Stopped:
             return gr.skip(), gr.skip()
         except VitvizError as error:
@@ -128,19 +143,30 @@ class ComparePanel:
         return gr.skip() if found is None else as_html(found, order)
 
 
-def cards(analysis: Analysis, settings: Settings, report: Any) -> Cards:
-    """The comparison of all methods with the parameters that the page's controls say."""
+def unasked(model: Model, wanted: Any) -> str | None:
+    """Why nothing can be measured of what the controls are about, without a full stop; None where something can."""
+    if model.labels or isinstance(wanted, Words):
+        return None
+    return NO_WORDS if reads_text(model) else NO_CLASSES
+
+
+def target_name(model: Model, target: int | Target) -> str:
+    """A target as the page calls it: a class so that it is told apart from others."""
+    return target.name if isinstance(target, Target) else f"class {told_apart(model.labels, target)}"
+
+
+def cards(analysis: Analysis, settings: Settings, target: int | Target | None, report: Any) -> Cards:
+    """The comparison of all methods with the parameters that the page's controls say, about a target."""
     parameters = {
         name: {key: value for key, value in said.items() if key != "target"}
         for name, said in settings.parameters.items()
     }
-    target = settings.target
     comparison = compare(analysis, parameters, target, report=report)
     style = replace(settings.style, low=0.0, high=comparison.highest, grid=False)
     small = [each.heatmap.resized(CARD_SIDE).overlay(style) for each in comparison.maps]
     pictures = {each.method: _address(picture) for each, picture in zip(comparison.maps, small, strict=True)}
-    name = told_apart(analysis.model.labels, comparison.target)
-    about = f"{html.escape(analysis.model.name)}, class <b>{html.escape(name)}</b>"
+    name = target_name(analysis.model, comparison.target)
+    about = f"{html.escape(analysis.model.name)}, <b>{html.escape(name)}</b>"
     return Cards(about, _legend(style, comparison), comparison, pictures)
 
 
@@ -160,6 +186,7 @@ def _card(found: Cards, compared: Compared, metric: str | None) -> str:
     method = METHODS[compared.method]
     row, column = compared.heatmap.token_map.strongest
     rows = "".join(_score(found.comparison, compared, name, name == metric) for name in compared.areas)
+    rows += _remembered(compared.remembers)
     title, reading = html.escape(method.title), html.escape(method.reading)
     alt = f"{title}: strongest at patch ({row}, {column})"
     return (
@@ -176,6 +203,12 @@ def _score(comparison: Comparison, compared: Compared, metric: str, chosen: bool
         f'<tr title="{html.escape(said.reading)} Random order: {comparison.chance[metric]:.3f}">'
         f"<{tag}>{html.escape(said.title)} {arrow}</{tag}><{tag}>{compared.areas[metric]:.3f} {mark}</{tag}></tr>"
     )
+
+
+def _remembered(correlation: float) -> str:
+    """What is left of a map when the model has forgotten everything."""
+    said = "no order" if math.isnan(correlation) else f"{correlation:+.2f}".replace("-", "−")
+    return f'<tr title="{html.escape(SHUFFLED)}"><td>Weights shuffled</td><td>{said}</td></tr>'
 
 
 def _legend(style: Style, comparison: Comparison) -> str:

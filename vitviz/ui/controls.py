@@ -8,11 +8,15 @@ from typing import Any
 import gradio as gr
 
 from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
+from vitviz.attribution.pooling import POOLED
+from vitviz.errors import QueryError
 from vitviz.layout import PATCHES, Query, TokenLayout
 from vitviz.softmax import HEAD_FUSIONS
 from vitviz.weights import Model
 
 MOST_PROBABLE = "most probable"
+# The entry of the token menu that is no token, but the learned query of attention pooling.
+POOLING_QUERY = "pooling query"
 
 
 def _of_the_model(control: Any, preprocess: Callable[[Any], Any], payload: Any) -> Any:
@@ -109,7 +113,7 @@ def _options(parameter: Parameter, model: Model) -> dict[str, Any]:
             return {"choices": heads, "value": parameter.default}
         case TokenQuery():
             trained = config.layout(config.image_height, config.image_width)
-            return {"choices": token_choices(trained), "value": token_value(trained.reader)}
+            return {"choices": token_choices(model, trained), "value": token_value(first_query(model, trained))}
         case ClassTarget():
             return {"choices": class_choices(model.labels), "value": MOST_PROBABLE}
 
@@ -147,24 +151,52 @@ def told_apart(labels: Sequence[str], index: int) -> str:
     return f"{labels[index]} ({index})" if labels.count(labels[index]) > 1 else labels[index]
 
 
-def token_choices(layout: TokenLayout) -> list[tuple[str, str]]:
-    """What the token menu offers: prefix tokens, the mean patch, then every patch."""
+def token_choices(model: Model, layout: TokenLayout) -> list[tuple[str, str]]:
+    """What the token menu offers: prefix tokens, the mean patch, then every patch.
+
+    Before them stands the query of attention pooling where the model has one; maps that cannot start from it say in
+    their caption which token they start from instead.
+    """
     patches = [(row, column) for row in range(layout.grid_height) for column in range(layout.grid_width)]
     queries: list[Query] = [*layout.prefix, PATCHES, *patches]
-    return [(_title(layout, query), token_value(query)) for query in queries]
+    pooled = [(_capital(POOLED), POOLING_QUERY)] if _pools_by_attention(model) else []
+    return [*pooled, *((_capital(layout.name(query).removeprefix("the ")), token_value(query)) for query in queries)]
 
 
-def token_value(query: Query) -> str:
+def first_query(model: Model, layout: TokenLayout) -> Query | None:
+    """What the token menu shows first: what the model itself reads, None for the query of attention pooling."""
+    return None if _pools_by_attention(model) else layout.reader
+
+
+def has_query(model: Model, layout: TokenLayout, query: Query | None) -> bool:
+    """Whether the token menu offers this for a model and the layout of an image."""
+    if query is None:
+        return _pools_by_attention(model)
+    try:
+        layout.select(query)
+    except QueryError:
+        return False
+    return True
+
+
+def token_value(query: Query | None) -> str:
     """A query as the token menu's value; the inverse of :func:`token_query`."""
+    if query is None:
+        return POOLING_QUERY
     return f"{query[0]},{query[1]}" if isinstance(query, tuple) else str(query)
 
 
-def token_query(shown: str) -> Query:
-    """The query that a value of the token menu stands for."""
+def token_query(shown: str) -> Query | None:
+    """The query that a value of the token menu stands for; None for that of attention pooling."""
+    if shown == POOLING_QUERY:
+        return None
     row, comma, column = shown.partition(",")
     return (int(row), int(column)) if comma else shown
 
 
-def _title(layout: TokenLayout, query: Query) -> str:
-    name = layout.name(query).removeprefix("the ")
+def _pools_by_attention(model: Model) -> bool:
+    return model.network.config.pooling == "attention"
+
+
+def _capital(name: str) -> str:
     return name[0].upper() + name[1:]

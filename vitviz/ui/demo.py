@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,13 +13,13 @@ from vitviz.errors import VitvizError
 from vitviz.layout import TokenLayout
 from vitviz.ui.compare import ComparePanel
 from vitviz.ui.controls import told_apart
+from vitviz.ui.drawing import EMPTY, HIDDEN, Drawing, Wish, changed, notice
 from vitviz.ui.jobs import Jobs
 from vitviz.ui.models import OWN, START, ModelChoice, ModelPicker
-from vitviz.ui.panels import ControlPanel, Settings, default_settings, model_aside, model_card
+from vitviz.ui.panels import ControlPanel, default_settings, model_aside, model_card
 from vitviz.ui.photo import PhotoInput, Preview, Upload
 from vitviz.ui.picture import PictureOutput
 from vitviz.ui.switches import SwitchPanel
-from vitviz.ui.texts import plain
 from vitviz.ui.workbench import Workbench
 from vitviz.weights import Model, Progress, load, resources
 
@@ -34,7 +33,7 @@ TITLE = """# vitviz
 What a Vision Transformer attends to, on your own picture. **Click any patch** to see what it looks at."""
 # The map that a click on a prediction shows, where the one before is not about a class.
 ABOUT_A_CLASS = "relevance"
-EMPTY = "Drop a picture on the left, paste one, take one with the camera, or choose an example."
+NO_PICTURE = {"key": "", "drawn": "", "canvas": None, "caption": EMPTY, "legend": "", "notice": HIDDEN, "stop": HIDDEN}
 
 
 class Seen(NamedTuple):
@@ -59,7 +58,8 @@ def build_demo(model: Model | None = None) -> gr.Blocks:
     """
     bench = Workbench(model or load())
     with gr.Blocks(title="vitviz", fill_width=True, delete_cache=(3600, KEPT_SECONDS), analytics_enabled=False) as demo:
-        Page(bench)
+        page = Page(bench)
+        demo.unload(page.leave)
     return demo
 
 
@@ -79,17 +79,14 @@ class Page:
     """The components of the page, filled with the first example, and their events."""
 
     def __init__(self, bench: Workbench) -> None:
-        self.bench = bench
+        self.bench, self.jobs = bench, Jobs()
         first = resources("assets") / EXAMPLES[0]
         settings = default_settings(bench.start)
-        key, analysis = bench.analyze(bench.start, Upload(first, first.name), settings.fit)
-        shown = bench.picture(analysis, settings)
+        upload = Upload(first, first.name)
+        key, analysis = bench.analyze(bench.start, upload, settings.fit)
         cells, sheet_layout = bench.sheet(analysis, settings)
 
-        self.key = gr.State(key)
         self.seen = gr.State(Seen(START, str(first), settings.fit))
-        # On the page and not in a State, so that it is what the page shows, in whatever order answers reach it.
-        self.drawn = gr.Textbox(_stamp(key, settings), visible="hidden", elem_id="vv-drawn")
         self.choice = gr.State(START)
         self.wanted = gr.State(START)
         self.sheet_layout = gr.State(sheet_layout)
@@ -123,18 +120,7 @@ class Page:
                 with gr.Accordion("About this model", open=False):
                     self.card = gr.Markdown(model_card(bench.start), elem_id="vv-card")
             with gr.Column(scale=5, min_width=320):
-                self.notice = gr.Markdown(visible=False, elem_id="vv-notice")
-                self.canvas = PictureOutput(
-                    shown.overlay,
-                    label="Attention",
-                    alt_text="The picture with the attention of the chosen token over it",
-                    format="webp",
-                    interactive=False,
-                    buttons=["download", "fullscreen"],
-                    elem_id="vv-canvas",
-                )
-                self.legend = gr.HTML(shown.legend, elem_id="vv-legend")
-                self.caption = gr.Markdown(shown.caption, elem_id="vv-caption")
+                self.drawing = Drawing(bench, self.jobs, analysis, Wish(key, START, upload, settings))
             with gr.Column(scale=4, min_width=320):
                 self.panel = ControlPanel(bench.start)
                 with gr.Accordion("All layers × heads", open=True):
@@ -149,40 +135,39 @@ class Page:
                     )
                     self.panel.shared_scale.render()
         self.about = gr.State(self.seen.value)
-        jobs = Jobs()
-        self.compare = ComparePanel(bench, jobs)
-        self.switches = SwitchPanel(bench, jobs, analysis)
+        self.compare = ComparePanel(bench, self.jobs)
+        self.switches = SwitchPanel(bench, self.jobs, analysis)
         self._connect()
 
     def _connect(self) -> None:
-        panel, picker = self.panel, self.picker
-        told = [self.key, self.choice, self.photo, *panel.components]
-        drawn = [self.key, self.drawn, self.canvas, self.caption, self.legend, self.notice]
+        panel, picker, drawing = self.panel, self.picker, self.drawing
+        told = [drawing.key, self.choice, self.photo, *panel.components]
         tiled = [self.sheet, self.sheet_layout]
         of_another = [self.about, *self.compare.outputs, *self.switches.outputs]
+        drawing.connect(panel, told)
         self.compare.connect(panel, told)
         self.switches.connect(panel, told)
         private: dict[str, Any] = {"api_visibility": "private"}
         quick: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "always_last", "concurrency_limit": 4}
 
-        heavy: dict[str, Any] = {"show_progress": "minimal", "show_progress_on": self.canvas, "concurrency_limit": 1}
+        heavy: dict[str, Any] = {"show_progress": "minimal", "show_progress_on": drawing.canvas, "concurrency_limit": 1}
         heavy |= {"concurrency_id": "model", **private}
-        of_picture = [self.seen, panel.token, self.predictions, *drawn]
+        of_picture = [self.seen, panel.token, self.predictions, *drawing.outputs]
         for event in (self.photo.change, panel.fit.change):
             inputs = [self.seen, self.choice, self.photo, *panel.components]
             analysed = event(self._analyze, inputs, [self.photo, *of_picture], trigger_mode="always_last", **heavy)
-            analysed.then(self._settle, [self.drawn, *told], drawn[:-1], **quick, **private)
+            drawing.settle_after(analysed)
             analysed.then(self._tile, told, tiled, **quick, **private)
             analysed.then(self._clear, [self.seen, self.about, *told], of_another, **quick, **private)
 
         opening: dict[str, Any] = {
             "show_progress": "full",
-            "show_progress_on": self.canvas,
+            "show_progress_on": drawing.canvas,
             "trigger_mode": "once",
             "concurrency_limit": 2,
             "concurrency_id": "open",
         }
-        opened = [self.wanted, picker.menu, self.notice]
+        opened = [self.wanted, picker.menu, drawing.notice]
         picker.menu.input(self._open_named, [self.choice, picker.menu], opened, **opening, **private)
         gr.on(
             [picker.open.click, picker.hub.submit, picker.facts.submit],
@@ -199,26 +184,26 @@ class Page:
             [self.wanted, self.choice, picker.menu, self.aside, self.card, *panel.of_the_model, *of_picture],
             **heavy,
         )
-
-        switched.then(self._settle, [self.drawn, *told], drawn[:-1], **quick, **private)
+        drawing.settle_after(switched)
         switched.then(self._tile, told, tiled, **quick, **private)
         switched.then(self._clear, [self.seen, self.about, *told], of_another, **quick, **private)
 
-        moved = [*(part.change for part in panel.drawing), panel.words.submit]
-        redrawn = gr.on(moved, self._draw, [self.drawn, *told], drawn, **quick, **private)
-        redrawn.then(self._settle, [self.drawn, *told], drawn[:-1], **quick, **private)
         gr.on([part.change for part in panel.tiling], self._tile, told, tiled, **quick, **private)
         self.predictions.select(
             self._choose_class,
             [self.choice, panel.method],
-            [panel.method, panel.target, self.notice],
+            [panel.method, panel.target, drawing.notice],
             **quick,
             **private,
         )
-        self.canvas.select(self._pick, told, [panel.token, self.notice], **quick, **private)
+        drawing.canvas.select(self._pick, told, [panel.token, drawing.notice], **quick, **private)
         self.sheet.select(
             self._choose_cell, [self.sheet_layout], [panel.method, panel.layer, panel.head], **quick, **private
         )
+
+    def leave(self, request: gr.Request) -> None:
+        """End what runs for a visitor whose page is closed."""
+        self.jobs.leave(str(request.session_hash))
 
     def _open_named(self, choice: ModelChoice, name: str, progress: Any = PROGRESS) -> tuple[Any, ...]:
         return self._open(choice, lambda: choice if name == OWN else ModelChoice(name), progress)
@@ -245,69 +230,61 @@ class Page:
             self.bench.model(wanted, report)
         except VitvizError as error:
             menu = self.picker.shown(choice, self.bench.model(choice))
-            return choice, menu, _notice(f"{error}. Below is still the model before.")
+            return choice, menu, notice(f"{error}. Below is still the model before.")
         return wanted, gr.skip(), gr.update(visible=False)
 
     def _show_model(
-        self, wanted: ModelChoice, key: str, choice: ModelChoice, upload: Upload | None, *values: Any
+        self,
+        request: gr.Request,
+        wanted: ModelChoice,
+        key: str,
+        choice: ModelChoice,
+        upload: Upload | None,
+        *values: Any,
     ) -> tuple[Any, ...]:
-        skipped = tuple(gr.skip() for _ in range(len(self.panel.of_the_model) + 10))
+        skipped = tuple(gr.skip() for _ in range(len(self.panel.of_the_model) + 5))
         if wanted == choice:
-            return wanted, choice, gr.skip(), *skipped, gr.skip()
+            return wanted, choice, gr.skip(), *skipped, *changed()
+        self.drawing.dismiss(request)
         try:
             model = self.bench.model(wanted)
             updates, settings = self.panel.for_model(model, self.panel.read(values))
             menu = self.picker.shown(wanted, model)
             said = [wanted, wanted, menu, model_aside(model), model_card(model), *updates]
             if upload is None:
-                tokens, _ = self.panel.token_menu(_trained(model), settings)
-                return *said, NOTHING, tokens, None, "", None, None, EMPTY, "", gr.update(visible=False)
+                tokens, _ = self.panel.token_menu(model, _trained(model), settings)
+                return *said, NOTHING, tokens, None, *changed(**NO_PICTURE)
             key, analysis = self.bench.analyze(model, upload, settings.fit)
-            tokens, settings = self.panel.token_menu(analysis.trace.layout, settings)
-            shown = self.bench.picture(analysis, settings)
+            tokens, settings = self.panel.token_menu(model, analysis.trace.layout, settings)
+            picture = self.drawing.fresh(request, analysis, Wish(key, wanted, upload, settings))
         except VitvizError as error:
             menu = self.picker.shown(choice, self.bench.model(choice))
-            return choice, choice, menu, *skipped, _notice(f"{error}. Below is still the model before.")
-        predictions, hidden = self.bench.predictions(analysis), gr.update(visible=False)
+            told = notice(f"{error}. Below is still the model before.")
+            return choice, choice, menu, *skipped, *changed(notice=told, stop=HIDDEN)
         seen = Seen(wanted, str(upload.path), settings.fit)
-        picture = shown.overlay, shown.caption, shown.legend, hidden
-        return *said, seen, tokens, predictions, key, _stamp(key, settings), *picture
+        return *said, seen, tokens, self.bench.predictions(analysis), *picture
 
-    def _analyze(self, seen: Seen, choice: ModelChoice, upload: Upload | None, *values: Any) -> tuple[Any, ...]:
+    def _analyze(
+        self, request: gr.Request, seen: Seen, choice: ModelChoice, upload: Upload | None, *values: Any
+    ) -> tuple[Any, ...]:
         if upload is None:
-            return gr.skip(), NOTHING, gr.skip(), None, "", None, None, EMPTY, "", gr.update(visible=False)
+            self.drawing.dismiss(request)
+            return gr.skip(), NOTHING, gr.skip(), None, *changed(**NO_PICTURE)
         wanted = Seen(choice, str(upload.path), self.panel.fit_of(values))
         # A page tells of one change more than once, and of those that it was told to make itself.
         if wanted == seen:
-            return tuple(gr.skip() for _ in range(10))
+            return *(gr.skip() for _ in range(4)), *changed()
+        self.drawing.dismiss(request)
         try:
             settings = self.panel.read(values)
             key, analysis = self.bench.analyze(self.bench.model(choice), upload, settings.fit)
-            menu, settings = self.panel.token_menu(analysis.trace.layout, settings)
-            shown = self.bench.picture(analysis, settings)
+            menu, settings = self.panel.token_menu(analysis.model, analysis.trace.layout, settings)
+            picture = self.drawing.fresh(request, analysis, Wish(key, choice, upload, settings))
         except VitvizError as error:
-            return *(gr.skip() for _ in range(9)), _notice(f"{error}. Below is still the picture before.")
+            told = notice(f"{error}. Below is still the picture before.")
+            return *(gr.skip() for _ in range(4)), *changed(notice=told, stop=HIDDEN)
         preview = gr.skip() if upload.shown else Preview(analysis.prepared.image, upload)
-        predictions, hidden = self.bench.predictions(analysis), gr.update(visible=False)
-        picture = shown.overlay, shown.caption, shown.legend, hidden
-        return preview, wanted, menu, predictions, key, _stamp(key, settings), *picture
-
-    def _draw(self, drawn: str, key: str, choice: ModelChoice, upload: Upload | None, *values: Any) -> tuple[Any, ...]:
-        if upload is None:
-            return tuple(gr.skip() for _ in range(6))
-        try:
-            settings = self.panel.read(values)
-            if drawn == _stamp(key, settings):
-                return *(gr.skip() for _ in range(5)), gr.update(visible=False)
-            key, analysis = self.bench.recall(key, choice, upload, settings.fit)
-            shown = self.bench.picture(analysis, settings)
-        except VitvizError as error:
-            return key, *(gr.skip() for _ in range(4)), _notice(error)
-        return key, _stamp(key, settings), shown.overlay, shown.caption, shown.legend, gr.update(visible=False)
-
-    def _settle(self, *told: Any) -> tuple[Any, ...]:
-        """Draw what the controls say now, where they have moved since what the page shows was asked for."""
-        return self._draw(*told)[:-1]
+        return preview, wanted, menu, self.bench.predictions(analysis), *picture
 
     def _tile(self, key: str, choice: ModelChoice, upload: Upload | None, *values: Any) -> tuple[Any, ...]:
         if upload is None:
@@ -334,10 +311,10 @@ class Page:
         try:
             _, analysis = self.bench.recall(key, choice, upload, self.panel.read(values).fit)
         except VitvizError as error:
-            return gr.skip(), _notice(error)
+            return gr.skip(), notice(error)
         patch = self.bench.patch_at(analysis, *event.index)
         if patch is None:
-            return gr.skip(), _notice("The model did not see this part of the picture: it was cut off before.")
+            return gr.skip(), notice("The model did not see this part of the picture: it was cut off before.")
         return self.panel.token_value(patch), gr.update(visible=False)
 
     def _choose_class(self, choice: ModelChoice, method: str, event: gr.SelectData) -> tuple[Any, ...]:
@@ -345,7 +322,7 @@ class Page:
         try:
             labels = self.bench.model(choice).labels
         except VitvizError as error:
-            return gr.skip(), gr.skip(), _notice(error)
+            return gr.skip(), gr.skip(), notice(error)
         index = next((index for index in range(len(labels)) if told_apart(labels, index) == event.value), None)
         if index is None:
             return gr.skip(), gr.skip(), gr.skip()
@@ -359,16 +336,6 @@ class Page:
         return "attention", cell[0] + 1, str(cell[1] + 1)
 
 
-def _stamp(key: str, settings: Settings) -> str:
-    """Tells one picture from another, and nothing about it."""
-    return sha256(repr((key, settings.drawn)).encode()).hexdigest()
-
-
 def _trained(model: Model) -> TokenLayout:
     config = model.network.config
     return config.layout(config.image_height, config.image_width)
-
-
-def _notice(message: object) -> dict[str, Any]:
-    """A message as the page shows it: to the letter, whatever the name of a file contains."""
-    return gr.update(value=plain(str(message)), visible=True)

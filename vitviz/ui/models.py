@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import gradio as gr
 
-from vitviz.errors import CheckpointError
+from vitviz.errors import CheckpointError, listed
+from vitviz.text import reads_text
 from vitviz.weights import (
     BUNDLED,
     FACTS,
@@ -62,16 +66,24 @@ def open_choice(choice: ModelChoice, report: Callable[[Progress], None] | None =
     if len(choice.files) == 1:
         return read_checkpoint(choice.files[0], name, **facts).model
     # An upload puts every file into a folder of its own, and a checkpoint is read with what lies beside it.
-    with tempfile.TemporaryDirectory(prefix="vitviz-") as folder:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vitviz-", ignore_cleanup_errors=True)))
         try:
+            twice = [file for file, count in Counter(Path(file).name for file in choice.files).items() if count > 1]
+            if twice:
+                raise CheckpointError(f"{name}: {listed(twice)} more than once; expected every file once")
             for file in choice.files:
-                _link(file, Path(folder) / Path(file).name)
-            return read_checkpoint(folder, name, **facts).model
+                _link(file, folder / Path(file).name)
+            model = read_checkpoint(folder, name, **facts).model
         except CheckpointError as error:
             # The folder's name says nothing to anybody.
-            raise CheckpointError(str(error).replace(Path(folder).name, name)) from None
+            raise CheckpointError(str(error).replace(folder.name, name)) from None
         except OSError as error:
             raise CheckpointError(f"{name}: cannot be opened ({error.strerror})") from None
+        # A text tower is opened from there when somebody asks for it.
+        if reads_text(model):
+            weakref.finalize(model, stack.pop_all().close)
+    return model
 
 
 def _link(file: str, target: Path) -> None:

@@ -14,7 +14,16 @@ from vitviz.errors import QueryError
 from vitviz.heatmaps import COLORMAPS, Style
 from vitviz.layout import Query, TokenLayout
 from vitviz.text import LONGEST, Words, reads_text
-from vitviz.ui.controls import control, control_update, starting_value, token_choices, token_value, value
+from vitviz.ui.controls import (
+    control,
+    control_update,
+    first_query,
+    has_query,
+    starting_value,
+    token_choices,
+    token_value,
+    value,
+)
 from vitviz.ui.texts import plain
 from vitviz.weights import Model, describe
 
@@ -208,19 +217,17 @@ class ControlPanel:
         """The fit among these values of ``components``."""
         return values[self.components.index(self.fit)]
 
-    def token_menu(self, layout: TokenLayout, settings: Settings) -> tuple[dict[str, Any], Settings]:
-        """The token menu for an image's layout, and the settings with a token that the layout has."""
+    def token_menu(self, model: Model, layout: TokenLayout, settings: Settings) -> tuple[dict[str, Any], Settings]:
+        """The token menu for a model and an image's layout, and the settings with a token that these have."""
         query = settings.parameters["attention"]["query"]
-        try:
-            layout.select(query)
-        except QueryError:
-            query = layout.reader
+        if not has_query(model, layout, query):
+            query = first_query(model, layout)
             parameters = {
                 name: {**said, "query": query} if "query" in said else said
                 for name, said in settings.parameters.items()
             }
             settings = replace(settings, parameters=parameters)
-        return gr.update(choices=token_choices(layout), value=token_value(query)), settings
+        return gr.update(choices=token_choices(model, layout), value=token_value(query)), settings
 
     def token_value(self, query: Query) -> str:
         """A query as the token menu's value."""
@@ -238,7 +245,7 @@ def method_choices(model: Model) -> list[tuple[str, str]]:
 
 def refusal(method: Method, model: Model) -> str | None:
     """Why a map is not offered for a model; None where it is, be it about a text."""
-    return None if method.class_specific and reads_text(model) else method.refusal(model.network.config)
+    return method.refusal(model.network.config, has_target=method.class_specific and reads_text(model))
 
 
 def refusals(model: Model) -> str:

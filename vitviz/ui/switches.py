@@ -1,19 +1,22 @@
-"""Cause and not only correlation: heads and patches switched off by a click, and what becomes of the predictions."""
+"""Cause and not only correlation: heads and patches switched off by a click, and what becomes of the output."""
 
 from __future__ import annotations
 
 import html
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import gradio as gr
+import torch
 
 from vitviz.ablation import HeadEffects
 from vitviz.analysis import Analysis
 from vitviz.errors import VitvizError
 from vitviz.figures import SheetLayout, patches_picture, switches_sheet
 from vitviz.progress import Progress
-from vitviz.targets import NO_CLASSIFIER
+from vitviz.targets import Target
+from vitviz.ui.compare import NO_CLASSES, target_name, unasked
 from vitviz.ui.controls import told_apart
 from vitviz.ui.jobs import Jobs, Stopped
 from vitviz.ui.panels import ControlPanel
@@ -30,6 +33,33 @@ INTRODUCTION = (
     "of a head that is off are zero; a patch that is off is attended to by nobody. What falls without it depended on "
     "it, whatever the maps say."
 )
+LOGIT = "The score of a text is its logit: the cosine between picture and text, scaled as the checkpoint says."
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How scores are written.
+
+    Args:
+        noun: what they are called.
+        level: one of them.
+        change: the difference of two, without its sign.
+        unit: behind a change, in words.
+    """
+
+    noun: str
+    level: Callable[[float], str]
+    change: Callable[[float], str]
+    unit: str
+
+    def signed(self, change: float) -> str:
+        """A change with its sign; empty where nothing of it would be seen."""
+        amount = self.change(abs(change))
+        return f"{'+' if change > 0 else '−'}{amount}" if float(amount) else ""
+
+
+PROBABILITIES = Scores("probability", "{:.1%}".format, lambda change: f"{100 * change:.1f}", " points")
+LOGITS = Scores("score", "{:.2f}".format, "{:.2f}".format, "")
 
 
 @dataclass(frozen=True)
@@ -40,7 +70,7 @@ class Switches:
         heads: layer and head, counted from 0.
         patches: row and column, counted from 0.
         effects: of every head alone, where they were ranked.
-        ranked: what for: the class, as the page calls it.
+        ranked: what for: the target, as the page calls it.
         sheet: where the cells of the picture of heads lie.
     """
 
@@ -56,7 +86,7 @@ class SwitchPanel:
 
     def __init__(self, bench: Workbench, jobs: Jobs, analysis: Analysis) -> None:
         self.bench, self.jobs = bench, jobs
-        switches, patches, heads, said = self._shown(analysis, Switches())
+        switches, patches, heads, said = self._shown(analysis, Switches(), None)
         with gr.Accordion("Switch parts off", open=False, elem_id="vv-switches"):
             gr.Markdown(INTRODUCTION, elem_classes="vv-aside")
             with gr.Row():
@@ -98,6 +128,7 @@ class SwitchPanel:
         self.patches.select(self._toggle_patch, inputs, self.outputs, **quick)
         self.heads.select(self._toggle_heads, inputs, self.outputs, **quick)
         self.all_on.click(self._all_on, inputs, self.outputs, **quick)
+        panel.words.submit(self._with, inputs, self.outputs, **quick)
         self.rank.click(
             self._rank,
             inputs,
@@ -147,16 +178,18 @@ class SwitchPanel:
             with self.jobs.running(str(request.session_hash), JOB) as check:
                 settings = self.panel.read(values)
                 _, analysis = self.bench.recall(key, choice, upload, settings.fit)
+                model = analysis.model
+                if unasked(model, settings.target) is not None:
+                    return self._shown(analysis, switches, settings.target)
+                target = self.bench.target(model, settings.target)
 
                 def report(state: Progress) -> None:
                     check()
                     progress((state.done, state.total), desc="Heads switched off one at a time", unit="heads")
 
-                target = settings.target
                 effects = analysis.head_effects(target, report=report)
-                index = int(analysis.logits.argmax()) if target is None else int(target)
-                ranked = told_apart(analysis.model.labels, index)
-            return self._shown(analysis, replace(switches, effects=effects, ranked=ranked))
+                ranked = target_name(model, int(analysis.logits.argmax()) if target is None else target)
+            return self._shown(analysis, replace(switches, effects=effects, ranked=ranked), settings.target)
         except Stopped:
             return _nothing()
         except VitvizError as error:
@@ -167,18 +200,20 @@ class SwitchPanel:
         if upload is None:
             return _nothing()
         try:
-            _, analysis = self.bench.recall(key, choice, upload, self.panel.fit_of(values))
-            return self._shown(analysis, wanted if isinstance(wanted, Switches) else wanted(analysis))
+            settings = self.panel.read(values)
+            _, analysis = self.bench.recall(key, choice, upload, settings.fit)
+            return self._shown(analysis, wanted if isinstance(wanted, Switches) else wanted(analysis), settings.target)
         except VitvizError as error:
             return *(gr.skip() for _ in range(3)), said_plainly(str(error))
 
-    def _shown(self, analysis: Analysis, switches: Switches) -> tuple[Any, ...]:
+    def _shown(self, analysis: Analysis, switches: Switches, target: Any) -> tuple[Any, ...]:
         """The switches, the picture of patches, that of heads, and what is said of both.
 
         Raises:
             QueryError: no patch is left.
+            CheckpointError: what reads the words of the target cannot be opened.
         """
-        said = predictions(analysis, switches)
+        said = self._said(analysis, switches, target) + _ranking(switches)
         layout, prepared = analysis.trace.layout, analysis.prepared
         grid = (layout.grid_height, layout.grid_width)
         patches = patches_picture(prepared.image, prepared.geometry, grid, switches.patches)
@@ -186,54 +221,78 @@ class SwitchPanel:
         heads, sheet = switches_sheet(analysis.trace.layers, analysis.trace.heads, switches.heads, drop)
         return replace(switches, sheet=sheet), patches, heads, said
 
+    def _said(self, analysis: Analysis, switches: Switches, wanted: Any) -> str:
+        model = analysis.model
+        refused = unasked(model, wanted)
+        if refused is not None:
+            return said_plainly(f"{refused}{', and no prediction can change' * (refused == NO_CLASSES)}.")
+        target = None if model.labels else self.bench.target(model, wanted)
+        return text_score(analysis, switches, target) if isinstance(target, Target) else predictions(analysis, switches)
+
 
 def predictions(analysis: Analysis, switches: Switches) -> str:
-    """The most probable classes before and after, and the heads that matter most, as HTML.
+    """The most probable classes before and after, as HTML.
 
     Raises:
         QueryError: no patch is left.
     """
     labels = analysis.model.labels
-    if not labels:
-        return said_plainly(f"{NO_CLASSIFIER[0].upper()}{NO_CLASSIFIER[1:]}, and no prediction can change.")
     before = analysis.logits.float().softmax(-1)
     is_off = bool(switches.heads or switches.patches)
     after = analysis.switched_off(switches.heads, switches.patches).float().softmax(-1).cpu() if is_off else before
     count = min(SHOWN, len(labels))
     best = before.topk(count).indices.tolist()
     best += [index for index in after.topk(count).indices.tolist() if index not in best]
-    rows = "".join(_row(told_apart(labels, index), float(before[index]), float(after[index])) for index in best)
+    rows = [
+        _row(html.escape(told_apart(labels, index)) + _bar(after[index]), before[index], after[index], PROBABILITIES)
+        for index in best
+    ]
+    return _table(switches, rows)
+
+
+def text_score(analysis: Analysis, switches: Switches, target: Target) -> str:
+    """The score of a target before and after, as HTML.
+
+    Raises:
+        QueryError: no patch is left.
+    """
+    before = target.score(analysis.switched_off())
+    is_off = bool(switches.heads or switches.patches)
+    after = target.score(analysis.switched_off(switches.heads, switches.patches)) if is_off else before
+    return _table(switches, [_row(html.escape(target.name), before, after, LOGITS)]) + said_plainly(LOGIT)
+
+
+def _table(switches: Switches, rows: list[str]) -> str:
     off = f"{_count(len(switches.patches), 'patch', 'patches')} and {_count(len(switches.heads), 'head', 'heads')} off"
-    table = f'<table class="vv-changes"><tr><th>{off}</th><th>before</th><th>now</th><th></th></tr>{rows}</table>'
-    return table + _ranking(switches)
+    heads = f"<tr><th>{off}</th><th>before</th><th>now</th><th></th></tr>"
+    return f'<table class="vv-changes">{heads}{"".join(rows)}</table>'
 
 
-def _row(label: str, before: float, after: float) -> str:
-    change = _points(after - before) if abs(after - before) >= 5e-4 else ""
-    bar = f'<div class="vv-bar" style="width: {100 * after:.1f}%"></div>'
-    return (
-        f"<tr><td>{html.escape(label)}{bar}</td><td>{before:.1%}</td><td><b>{after:.1%}</b></td><td>{change}</td></tr>"
-    )
+def _row(name: str, before: torch.Tensor, after: torch.Tensor, scores: Scores) -> str:
+    """One line of the table; the name is HTML."""
+    was, now = float(before), float(after)
+    shown = scores.level(was), f"<b>{scores.level(now)}</b>", scores.signed(now - was)
+    return f"<tr><td>{name}</td>{''.join(f'<td>{each}</td>' for each in shown)}</tr>"
+
+
+def _bar(probability: torch.Tensor) -> str:
+    return f'<div class="vv-bar" style="width: {100 * float(probability):.1f}%"></div>'
 
 
 def _ranking(switches: Switches) -> str:
     if switches.effects is None:
         return ""
-    most = float(switches.effects.drop.abs().max())
+    scores = PROBABILITIES if switches.effects.is_probability else LOGITS
+    most = scores.change(float(switches.effects.drop.abs().max()))
     heads = "".join(
-        f"<li>layer {layer + 1}, head {head + 1}: {_points(-fall)} points</li>"
+        f"<li>layer {layer + 1}, head {head + 1}: {scores.signed(-fall) or scores.change(0)}{scores.unit}</li>"
         for layer, head, fall in switches.effects.strongest(SHOWN)
     )
     return (
-        f'<p class="vv-aside">Class <b>{html.escape(switches.ranked)}</b> with one head off at a time, red where its '
-        f"probability falls, blue where it rises, by {100 * most:.1f} points at most. Most needed:</p>"
+        f'<p class="vv-aside">The {scores.noun} of <b>{html.escape(switches.ranked)}</b> with one head off at a time: '
+        f"red where it falls, blue where it rises, by {most}{scores.unit} at most. Most needed:</p>"
         f'<ol class="vv-ranking">{heads}</ol>'
     )
-
-
-def _points(change: float) -> str:
-    """A change of a probability in percentage points, with its sign."""
-    return f"{100 * change:+.1f}".replace("-", "−")
 
 
 def _count(number: int, one: str, many: str) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from PIL import Image
@@ -15,6 +17,8 @@ from vitviz.errors import MethodError
 from vitviz.figures import SheetLayout, sheet
 from vitviz.heatmaps import Heatmap, Style
 from vitviz.images import open_image
+from vitviz.precision import PRECISIONS
+from vitviz.progress import Progress as Done
 from vitviz.targets import Target
 from vitviz.text import TextTower, Words, open_text_tower
 from vitviz.ui.controls import told_apart
@@ -51,16 +55,27 @@ class Workbench:
         self.models = ModelCache(MODEL_BYTES, leaving=self.cache.drop)
         # Each as long as its model.
         self.towers: WeakKeyDictionary[Model, TextTower] = WeakKeyDictionary()
+        # Of methods that take long, each one's last map and its parameters; as long as its analysis.
+        self.maps: WeakKeyDictionary[Analysis, dict[str, tuple[dict[str, Any], Heatmap]]] = WeakKeyDictionary()
+        self._opening = threading.Lock()
 
     def model(self, choice: ModelChoice, report: Callable[[Progress], None] | None = None) -> Model:
         """The model that a visitor chose, opened where it is not in memory.
+
+        It runs where the model of the start does, and in the same precision.
 
         Raises:
             CheckpointError: it cannot be opened.
         """
         if choice == START:
             return self.start
-        return self.models.get(choice, lambda: open_choice(choice, report))
+        return self.models.get(choice, lambda: self._like_the_first(open_choice(choice, report)))
+
+    def _like_the_first(self, model: Model) -> Model:
+        first = self.start.network
+        precision = next(name for name, dtype in PRECISIONS.items() if dtype == first.precision)
+        model.network.to(first.device).set_precision(precision)
+        return model
 
     def analyze(self, model: Model, upload: Upload, fit: str) -> tuple[str, Analysis]:
         """Run a model; returns the id under which the analysis is kept.
@@ -89,30 +104,52 @@ class Workbench:
         named = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         return {told_apart(labels, index): probability for index, probability in named}
 
-    def picture(self, analysis: Analysis, settings: Settings) -> Picture:
+    def takes_long(self, analysis: Analysis, settings: Settings) -> bool:
+        """Whether the chosen map is of a method that reports how far it is, and not known yet."""
+        return METHODS[settings.method].reports and self._known(analysis, settings) is None
+
+    def picture(self, analysis: Analysis, settings: Settings, report: Callable[[Done], None] | None = None) -> Picture:
         """The chosen map over the image.
+
+        Args:
+            analysis: of the image.
+            settings: which map, and how it is drawn.
+            report: as :meth:`vitviz.Analysis.map` takes it.
 
         Raises:
             MethodError: the parameters contradict each other.
         """
-        parameters = dict(settings.parameters[settings.method])
-        if "target" in parameters:
-            parameters["target"] = self._target(analysis.model, parameters["target"])
-        heatmap = analysis.map(settings.method, **parameters)
-        query = parameters.get("query")
+        heatmap = self._known(analysis, settings)
+        if heatmap is None:
+            heatmap = self._computed(analysis, settings, report)
+        query = settings.parameters[settings.method].get("query")
         overlay = heatmap.overlay(settings.style, mark=query if isinstance(query, tuple) else None)
         return Picture(overlay, _caption(heatmap, settings.method), _legend(heatmap, settings.style))
 
-    def _target(self, model: Model, wanted: int | Words | None) -> int | Target | None:
-        """What a map is to be about.
+    def _known(self, analysis: Analysis, settings: Settings) -> Heatmap | None:
+        """The map, where it was computed before and takes long."""
+        parameters, heatmap = self.maps.get(analysis, {}).get(settings.method, (None, None))
+        return heatmap if parameters == settings.parameters[settings.method] else None
+
+    def _computed(self, analysis: Analysis, settings: Settings, report: Callable[[Done], None] | None) -> Heatmap:
+        said = settings.parameters[settings.method]
+        about = {"target": self.target(analysis.model, said["target"])} if "target" in said else {}
+        heatmap = analysis.map(settings.method, report=report, **{**said, **about})
+        if METHODS[settings.method].reports:
+            self.maps.setdefault(analysis, {})[settings.method] = (said, heatmap)
+        return heatmap
+
+    def target(self, model: Model, wanted: int | Words | None) -> int | Target | None:
+        """What a map or a measure is to be about. Safe between threads, so that no tower is opened twice.
 
         Raises:
             MethodError: a model without classes was told no words.
             CheckpointError: what reads the words cannot be opened.
         """
         if isinstance(wanted, Words):
-            if model not in self.towers:
-                self.towers[model] = open_text_tower(model)
+            with self._opening:
+                if model not in self.towers:
+                    self.towers[model] = open_text_tower(model)
             return self.towers[model].target(wanted.text)
         if not model.labels:
             raise MethodError("this map is about something: write below the token what, in words, and press Enter")

@@ -1,19 +1,24 @@
-"""Checkpoints of the Hugging Face hub: one set of weights and the JSON files beside it, in the hub's own cache."""
+"""Checkpoints of the Hugging Face hub: one set of weights and the files beside it, in the hub's own cache."""
 
 from __future__ import annotations
 
 import json
 import re
 import time
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vitviz.errors import CheckpointError, listed, shown
 from vitviz.weights.files import SUFFIXES, USUAL
+from vitviz.weights.words import MAX_WORDS, WORDS, expected_words, has_vocabulary, towers
 
-# Everything that is read beside the weights.
+if TYPE_CHECKING:
+    from vitviz.weights.transfer import Snapshot
+
+# What is read beside the weights; where that speaks of a text tower, the files of its tokenizer are too.
 JSONS = ("config.json", "preprocessor_config.json", "processor_config.json", "open_clip_config.json")
 INDEX = ".index.json"
 MAX_INDEX = 16 * 2**20
@@ -83,20 +88,48 @@ def download(repository: str, revision: str | None = None, report: Callable[[Pro
             and at the end; not at all where nothing is to be downloaded. What it raises ends the download.
 
     Returns:
-        The folder of the snapshot that holds the weights and the JSON files beside them.
+        The folder of the snapshot that holds the weights and the JSON files beside them; where these speak of a text
+        tower, also the files of its tokenizer, except such as are too large.
 
     Raises:
         CheckpointError: there is no such repository or revision, it may not be read, it does not hold exactly one set
             of weights, the hub cannot be reached, the cache is full or cannot be written, or a file is damaged.
     """
     revision = _checked(repository, revision)
+    meter = Meter(repository, report)
+    with _explained(repository, revision, meter):
+        return _download(repository, revision, meter)
+
+
+def download_words(repository: str, commit: str) -> None:
+    """Bring the files of its tokenizer into a snapshot that was made without them.
+
+    Args:
+        repository: "owner/name".
+        commit: of which the cache has a snapshot.
+
+    Raises:
+        CheckpointError: the repository has no tokenizer or one that is too large, or it cannot be downloaded, as
+            :func:`download` tells.
+    """
+    try:
+        with _explained(repository, commit, Meter(repository, None)):
+            _download_words(repository, commit)
+    except CheckpointError as error:
+        # Else it would seem that the whole checkpoint were missing.
+        said = str(error).removeprefix(f"{repository}: ")
+        raise CheckpointError(f"{repository}: the files of its tokenizer: {said}") from None
+
+
+@contextmanager
+def _explained(repository: str, revision: str, meter: Meter) -> Iterator[None]:
+    """What goes wrong at the hub, in one sentence; what the meter's report raises, as it is."""
     # Not before: importing vitviz does not load the hub's client.
     from vitviz.weights import hub_client
 
-    meter = Meter(repository, report)
     try:
         with hub_client.quiet():
-            return _download(repository, revision, meter)
+            yield
     except Exception as error:
         if error is meter.failure or isinstance(error, CheckpointError):
             raise
@@ -143,12 +176,56 @@ def _download(repository: str, revision: str, meter: Meter) -> Path:
     weights = _choose(repository, names)
     # The weights come last: a snapshot that has them has everything.
     wanted = [*(name for name in JSONS if name in names), weights]
+    # What is complete has to serve without the network and where it cannot be written.
+    if kept != snapshot.folder and _words(names):
+        snapshot.bring(wanted[:-1])
+        for name in _words(names) if towers(snapshot.folder) is not None else ():
+            # Whoever asks for a text is told.
+            with suppress(_TooLarge):
+                _bring_words(snapshot, name)
     if weights.endswith(INDEX):
         snapshot.bring(wanted)
         wanted += _shards(repository, snapshot.folder / weights, names)
     snapshot.bring(wanted, meter)
     snapshot.remember(revision)
     return snapshot.folder
+
+
+class _TooLarge(CheckpointError):
+    """A file of a tokenizer that nobody would expect to be one."""
+
+
+def _download_words(repository: str, commit: str) -> None:
+    from vitviz.weights.hub_client import list_files
+    from vitviz.weights.transfer import Snapshot
+
+    _, files = list_files(repository, commit, once=False)
+    snapshot, names = Snapshot(repository, commit), {name for name in files if PLAIN.fullmatch(name)}
+    for name in _words(names):
+        _bring_words(snapshot, name)
+    if not has_vocabulary(snapshot.folder):
+        found = listed(_words(names)) if _words(names) else "none"
+        raise CheckpointError(f"{repository}: {found} in the repository; expected {expected_words()}")
+
+
+def _words(names: Collection[str]) -> list[str]:
+    return [name for name in WORDS if name in names]
+
+
+def _bring_words(snapshot: Snapshot, name: str) -> None:
+    """Have a file of a tokenizer in the snapshot.
+
+    Raises:
+        _TooLarge: it is, by what the hub states before its content comes, or by what has come.
+    """
+
+    def check(state: Progress) -> None:
+        size = max(state.done, state.total or 0)
+        if size > MAX_WORDS:
+            found = f"{name} of {size / 2**20:,.0f} MiB"
+            raise _TooLarge(f"{snapshot.repository}: {found}; expected at most {MAX_WORDS >> 20} MiB")
+
+    snapshot.bring([name], Meter(snapshot.repository, check))
 
 
 def _in_cache(repository: str, revision: str) -> Path | None:

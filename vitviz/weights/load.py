@@ -104,7 +104,7 @@ def _read(
         if source.startswith(HUB):
             repository, _, revision = source.removeprefix(HUB).partition("@")
             folder = download(repository, revision or None, report=report)
-            return _read_download(folder, repository, family, facts, repository, revision or None)
+            return _read_download(folder, repository, family, facts, repository)
     path = Path(source)
     if not path.exists():
         raise CheckpointError(_missing(str(source)))
@@ -117,14 +117,13 @@ def _read_download(
     family: str | None,
     facts: dict[str, Any],
     repository: str,
-    revision: str | None = None,
 ) -> Reading:
     try:
         reading = read_checkpoint(folder, name, family, **facts)
     except CheckpointError as error:
         # In the cache, a folder is called by its commit, which says nothing to anybody.
         raise CheckpointError(str(error).replace(folder.name, name)) from None
-    return replace(reading, model=replace(reading.model, origin=Origin(folder, repository, revision)))
+    return replace(reading, model=replace(reading.model, origin=Origin(folder, repository, folder.name)))
 
 
 def resources(kind: str) -> Path:

@@ -16,12 +16,12 @@ class Origin:
 
     Args:
         folder: that its file stands in.
-        repository, revision: of the Hugging Face hub, where it was downloaded; the main branch where none was said.
+        repository, commit: of the Hugging Face hub, where it was downloaded.
     """
 
     folder: Path
     repository: str | None = None
-    revision: str | None = None
+    commit: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
