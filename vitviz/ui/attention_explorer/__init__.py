@@ -1,0 +1,9 @@
+"""The attention of every token, layer and head under the mouse, drawn in the page without asking the server."""
+
+from __future__ import annotations
+
+from vitviz.ui.attention_explorer.component import AttentionExplorer, ExplorerData
+from vitviz.ui.attention_explorer.page import whole_page
+from vitviz.ui.attention_explorer.wire import file_names, pack
+
+__all__ = ["AttentionExplorer", "ExplorerData", "file_names", "pack", "whole_page"]

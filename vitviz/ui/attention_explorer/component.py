@@ -1,0 +1,180 @@
+"""The explorer as a Gradio component."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import numpy as np
+from gradio.data_classes import FileData, GradioModel
+
+from vitviz.analysis import Analysis
+from vitviz.errors import VitvizError
+from vitviz.heatmaps import COLORMAPS, colour_table
+from vitviz.ui.attention_explorer.wire import rolls
+from vitviz.ui.files import keep
+
+HERE = Path(__file__).parent
+# The colours of what may be above or below zero, which colours.js knows by this name.
+DIFFERENCE = "coolwarm"
+# In the order in which they need one another.
+SCRIPTS = ("packs", "attention", "colours", "canvas", "sheet", "pins", "pane", "controls", "explorer")
+
+Files = Callable[[str, str], bytes | None]
+"""The id of an analysis and the name of a file in :mod:`vitviz.ui.attention_explorer.wire` to the file.
+
+None where the analysis is not kept any more; a :class:`vitviz.VitvizError` where it has no such file.
+"""
+
+
+class Facts(GradioModel):
+    """What the page knows of an analysis before it asks for its files.
+
+    Attributes:
+        uid: the id by which it asks.
+        picture: what it draws on.
+        width, height: of the picture in pixels.
+        box: left, top, right and bottom edge of what the model saw, in pixels of the picture.
+        rows, columns: of the patch grid.
+        prefix: names of the prefix tokens, which come before the patches.
+        start: index of the token that is shown first.
+        layers, heads: of the model.
+        rolls: whether there is a file of rollouts.
+    """
+
+    uid: str
+    picture: FileData
+    width: int
+    height: int
+    box: list[float]
+    rows: int
+    columns: int
+    prefix: list[str]
+    start: int
+    layers: int
+    heads: int
+    rolls: bool
+
+
+class ExplorerData(Facts):
+    """An analysis, and another to compare it with; where there is none, it is compared with itself."""
+
+    other: Facts | None = None
+
+
+class AttentionExplorer(gr.HTML):
+    """Any token's attention in any layer and head, under the mouse.
+
+    Its value is None for an empty page, or the id of an analysis and the :class:`vitviz.Analysis`, and a pair of these
+    of another one to compare it with where that is wanted. It triggers ``expired`` when the files of its value are no
+    longer to be had, and ``pinned`` with the token when one is pinned.
+
+    Args:
+        files: what the page asks for.
+    """
+
+    data_model = ExplorerData
+    # Drawn by the browser code of the class it is made from.
+    is_template = True
+
+    def __init__(self, value: Any = None, *, files: Files | None = None, **options: Any) -> None:
+        self.files = files
+
+        # Gradio calls it by the name of the function, with whatever the page sends.
+        def file(wanted: Any) -> dict[str, Any]:
+            return self.answer(wanted)
+
+        super().__init__(
+            value=value,
+            html_template=template("explorer.html"),
+            css_template=template("explorer.css"),
+            js_on_load=script(),
+            apply_default_css=False,
+            server_functions=[file],
+            colours=colours(),
+            **options,
+        )
+
+    def answer(self, wanted: Any) -> dict[str, Any]:
+        """What the page gets for the ``uid`` and ``name`` of a file: where it lies, or why there is none."""
+        uid, name = (wanted.get(key) if isinstance(wanted, dict) else None for key in ("uid", "name"))
+        if not isinstance(uid, str) or not isinstance(name, str):
+            return {"refused": "expected the uid and the name of a file"}
+        try:
+            content = None if self.files is None else self.files(uid, name)
+        except VitvizError as error:
+            return {"refused": str(error)}
+        if content is None:
+            return {"expired": True}
+        return {"path": keep(content, "pack.safetensors", self.GRADIO_CACHE)}
+
+    def preprocess(self, payload: Any) -> Any:
+        return payload
+
+    # Gradio's own has HTML as its value.
+    def postprocess(self, value: Any) -> Any:
+        if value is None or isinstance(value, ExplorerData):
+            return value
+        uid, analysis, *other = value
+        said = None if not other or other[0] is None else Facts(**self._facts(*other[0]))
+        return ExplorerData(**self._facts(uid, analysis), other=said)
+
+    def _facts(self, uid: str, analysis: Analysis) -> dict[str, Any]:
+        """The fields of :class:`Facts`; the picture is written into Gradio's cache."""
+        path = keep(picture(analysis), "picture.webp", self.GRADIO_CACHE)
+        return {"picture": FileData(path=path, mime_type="image/webp"), **facts(uid, analysis)}
+
+    def api_info(self) -> dict[str, Any]:
+        return ExplorerData.model_json_schema()
+
+    def example_payload(self) -> Any:
+        return None
+
+    def example_value(self) -> Any:
+        return None
+
+
+def template(name: str) -> str:
+    """A file beside this one."""
+    return (HERE / name).read_text()
+
+
+def script() -> str:
+    """All of the page's code, one function body."""
+    return "\n".join((HERE / "js" / f"{name}.js").read_text() for name in SCRIPTS)
+
+
+def colours() -> dict[str, str]:
+    """The colour tables, ``"value channel"`` bytes in base64, by name."""
+    tables = {name: colour_table(name).round().astype(np.uint8).tobytes() for name in (*COLORMAPS, DIFFERENCE)}
+    return {name: base64.b64encode(table).decode() for name, table in tables.items()}
+
+
+def picture(analysis: Analysis) -> bytes:
+    """What the page draws on, WebP."""
+    stream = BytesIO()
+    analysis.prepared.image.save(stream, "WEBP", quality=90)
+    return stream.getvalue()
+
+
+def facts(uid: str, analysis: Analysis) -> dict[str, Any]:
+    """The fields of :class:`Facts`, the picture aside."""
+    prepared, layout, trace = analysis.prepared, analysis.trace.layout, analysis.trace
+    middle = layout.index((layout.grid_height // 2, layout.grid_width // 2))
+    return {
+        "uid": uid,
+        "width": prepared.image.width,
+        "height": prepared.image.height,
+        "box": [float(edge) for edge in prepared.geometry.box],
+        "rows": layout.grid_height,
+        "columns": layout.grid_width,
+        "prefix": list(layout.prefix),
+        "start": 0 if layout.prefix else middle,
+        "layers": trace.layers,
+        "heads": trace.heads,
+        "rolls": rolls(trace),
+    }

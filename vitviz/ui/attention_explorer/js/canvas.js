@@ -1,0 +1,128 @@
+// The picture with a map over it.
+
+const DIMMED = "rgba(0, 0, 0, 0.65)";
+const GRID_LINE = "rgba(255, 255, 255, 0.35)";
+// Of a smooth map, so many values along the side of a patch.
+const SMOOTH_STEPS = 8;
+
+/** A canvas that has as many pixels as the screen shows of it. */
+function fitted(canvas, ratio) {
+  const scale = Math.min(2, window.devicePixelRatio || 1);
+  const width = Math.max(1, Math.round(canvas.clientWidth * scale)), height = Math.max(1, Math.round(width * ratio));
+  if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
+  return canvas.getContext("2d");
+}
+
+/** Draws pictures and maps of one analysis, on canvases of any size. */
+class Painter {
+  constructor(facts, picture) {
+    this.facts = facts;
+    this.picture = picture;
+    this.map = document.createElement("canvas");
+  }
+
+  get ratio() {
+    return this.facts.height / this.facts.width;
+  }
+
+  /**
+   * A map over the picture; the picture alone where there is no map.
+   * @param values "patch"; the other two are the ends of the colours
+   * @param look opacity, smooth, grid, and the part of the width that the map covers
+   */
+  draw(canvas, values, [low, high], colours, look) {
+    const context = fitted(canvas, this.ratio), { width, height } = canvas;
+    const [left, top, right, bottom] = this.box(width, height);
+    context.globalAlpha = 1;
+    context.imageSmoothingEnabled = true;
+    context.drawImage(this.picture, 0, 0, width, height);
+    this.dimUnseen(context, width, height, [left, top, right, bottom]);
+    if (values) {
+      this.colour(values, low, high, colours, look.smooth);
+      context.save();
+      context.beginPath();
+      context.rect(0, 0, width * (look.part ?? 1), height);
+      context.clip();
+      context.globalAlpha = look.opacity;
+      context.imageSmoothingEnabled = look.smooth;
+      context.drawImage(this.map, left, top, right - left, bottom - top);
+      context.restore();
+      if (look.part !== undefined) this.drawDivider(context, width * look.part, height);
+    }
+    if (look.grid) this.drawGrid(context, [left, top, right, bottom]);
+  }
+
+  /** What the model saw, on a canvas of this size. */
+  box(width, height) {
+    const [left, top, right, bottom] = this.facts.box, across = width / this.facts.width, down = height / this.facts.height;
+    return [left * across, top * down, right * across, bottom * down];
+  }
+
+  colour(values, low, high, colours, smooth) {
+    const times = smooth ? SMOOTH_STEPS : 1, rows = this.facts.rows * times, columns = this.facts.columns * times;
+    if (this.map.width !== columns || this.map.height !== rows) Object.assign(this.map, { width: columns, height: rows });
+    const context = this.map.getContext("2d"), image = context.createImageData(columns, rows);
+    const shown = smooth ? interpolated(values, this.facts.rows, this.facts.columns, times) : values;
+    paint(shown, rows, columns, low, high, colours, new Uint32Array(image.data.buffer), columns, 0);
+    context.putImageData(image, 0, 0);
+  }
+
+  drawDivider(context, x, height) {
+    for (const [style, width] of [["black", 4], ["white", 2]]) {
+      context.fillStyle = style;
+      context.fillRect(x - width / 2, 0, width, height);
+    }
+  }
+
+  dimUnseen(context, width, height, [left, top, right, bottom]) {
+    context.fillStyle = DIMMED;
+    context.fillRect(0, 0, width, Math.max(0, top));
+    context.fillRect(0, bottom, width, Math.max(0, height - bottom));
+    context.fillRect(0, top, Math.max(0, left), bottom - top);
+    context.fillRect(right, top, Math.max(0, width - right), bottom - top);
+  }
+
+  drawGrid(context, [left, top, right, bottom]) {
+    const { rows, columns } = this.facts;
+    context.strokeStyle = GRID_LINE;
+    context.lineWidth = 1;
+    context.beginPath();
+    for (let row = 0; row <= rows; row++) {
+      const y = top + row * (bottom - top) / rows;
+      context.moveTo(left, y);
+      context.lineTo(right, y);
+    }
+    for (let column = 0; column <= columns; column++) {
+      const x = left + column * (right - left) / columns;
+      context.moveTo(x, top);
+      context.lineTo(x, bottom);
+    }
+    context.stroke();
+  }
+
+  /** Outlines a patch; black on both sides of the colour is seen on everything. */
+  mark(canvas, [row, column], colour, stroke) {
+    const context = canvas.getContext("2d"), [left, top, right, bottom] = this.box(canvas.width, canvas.height);
+    const across = (right - left) / this.facts.columns, down = (bottom - top) / this.facts.rows;
+    for (const [style, width] of [["black", 2.5 * stroke], [colour, stroke]]) {
+      context.strokeStyle = style;
+      context.lineWidth = width;
+      context.strokeRect(left + column * across, top + row * down, across, down);
+    }
+  }
+
+  /** The middle of a patch, in parts of the picture's width and height. */
+  centre([row, column]) {
+    const [left, top, right, bottom] = this.box(1, 1), { rows, columns } = this.facts;
+    return [left + (column + 0.5) / columns * (right - left), top + (row + 0.5) / rows * (bottom - top)];
+  }
+
+  /** Row and column of the patch under a point, in parts of the canvas; null where the model did not see. */
+  cellAt(across, down) {
+    const [left, top, right, bottom] = this.box(1, 1);
+    const column = Math.floor((across - left) / (right - left) * this.facts.columns);
+    const row = Math.floor((down - top) / (bottom - top) * this.facts.rows);
+    const inside = row >= 0 && row < this.facts.rows && column >= 0 && column < this.facts.columns;
+    return inside ? [row, column] : null;
+  }
+}

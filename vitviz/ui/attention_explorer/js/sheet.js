@@ -1,0 +1,107 @@
+// One token in every layer (rows) and head (columns), the heads' fusion before them.
+
+const SHEET_MARGIN = { left: 26, top: 18 };
+// Between cells, in pixels of the page.
+const SHEET_GAP = 3;
+// So long at a time, in milliseconds: the picture comes first.
+const SHEET_SLICE = 8;
+
+class Sheet {
+  constructor(canvas, attention) {
+    Object.assign(this, { canvas, attention, wanted: null, timer: 0 });
+    const { layers, heads, rows, columns } = attention.facts;
+    this.columnsOfCells = heads + 1;
+    this.patches = rows * columns;
+    this.values = new Float32Array(layers * this.columnsOfCells * this.patches);
+    this.ranges = new Array(layers * this.columnsOfCells).fill(null);
+    this.raw = document.createElement("canvas");
+    Object.assign(this.raw, { width: this.columnsOfCells * columns, height: layers * rows });
+    this.done = null;
+  }
+
+  /** Compute and draw, a slice at a time; what was wanted before is given up. */
+  show(wanted) {
+    const stale = !this.wanted || ["attention", "token", "direction", "fusion", "loaded"].some((key) => this.wanted[key] !== wanted[key]);
+    this.wanted = wanted;
+    clearTimeout(this.timer);
+    if (stale) this.next = 0;
+    this.step();
+  }
+
+  step() {
+    const started = performance.now(), { layers } = this.attention.facts;
+    while (this.next < layers && performance.now() - started < SHEET_SLICE) this.compute(this.next++);
+    if (this.next < layers) this.timer = setTimeout(() => this.step(), 0);
+    else this.draw();
+  }
+
+  compute(layer) {
+    const { token, direction, fusion } = this.wanted, { prefix } = this.attention;
+    for (let column = 0; column < this.columnsOfCells; column++) {
+      const place = layer * this.columnsOfCells + column, head = column === 0 ? fusion : column - 1;
+      const weights = this.attention.map(layer, head, token, direction);
+      this.ranges[place] = weights && this.attention.range(weights);
+      if (weights) this.values.set(weights.subarray(prefix), place * this.patches);
+    }
+  }
+
+  draw() {
+    const { layers, rows, columns } = this.attention.facts, { colours, shared, ratio } = this.wanted;
+    const context = this.raw.getContext("2d"), image = context.createImageData(this.raw.width, this.raw.height);
+    const pixels = new Uint32Array(image.data.buffer), known = this.ranges.filter(Boolean);
+    const all = [Math.min(...known.map(([low]) => low)), Math.max(...known.map(([, high]) => high))];
+    this.ranges.forEach((range, place) => {
+      if (!range) return;
+      const layer = Math.floor(place / this.columnsOfCells), column = place % this.columnsOfCells;
+      const start = layer * rows * this.raw.width + column * columns;
+      const values = this.values.subarray(place * this.patches, (place + 1) * this.patches);
+      paint(values, rows, columns, ...(shared ? all : range), colours, pixels, this.raw.width, start);
+    });
+    context.putImageData(image, 0, 0);
+    const scale = Math.min(2, window.devicePixelRatio || 1);
+    this.cellWidth = (this.canvas.clientWidth - SHEET_MARGIN.left) / this.columnsOfCells;
+    this.cellHeight = Math.max(4, (this.cellWidth - SHEET_GAP) * ratio) + SHEET_GAP;
+    const width = Math.round(this.canvas.clientWidth * scale);
+    const height = Math.ceil((SHEET_MARGIN.top + layers * this.cellHeight) * scale);
+    if (width < 1 || this.cellWidth < 1) return;
+    Object.assign(this.canvas, { width, height });
+    this.canvas.style.height = `${height / scale}px`;
+    this.onto(this.canvas.getContext("2d"), scale);
+    this.done = { token: this.wanted.token, direction: this.wanted.direction };
+  }
+
+  onto(context, scale) {
+    const { layers, rows, columns } = this.attention.facts, { left, top } = SHEET_MARGIN;
+    const { layer, head, ink, accent } = this.wanted;
+    const width = this.cellWidth - SHEET_GAP, height = this.cellHeight - SHEET_GAP;
+    context.setTransform(scale, 0, 0, scale, 0, 0);
+    context.imageSmoothingEnabled = false;
+    this.ranges.forEach((range, place) => {
+      const row = Math.floor(place / this.columnsOfCells), column = place % this.columnsOfCells;
+      const x = left + column * this.cellWidth, y = top + row * this.cellHeight;
+      if (range) context.drawImage(this.raw, column * columns, row * rows, columns, rows, x, y, width, height);
+      else Object.assign(context, { fillStyle: "rgba(128, 128, 128, 0.3)" }).fillRect(x, y, width, height);
+    });
+    Object.assign(context, { fillStyle: ink, font: "11px system-ui, sans-serif", textBaseline: "middle", textAlign: "right" });
+    const every = Math.ceil(13 / this.cellHeight);
+    for (let row = 0; row < layers; row += every) context.fillText(row + 1, left - 5, top + (row + 0.5) * this.cellHeight);
+    context.textAlign = "center";
+    const step = Math.ceil(20 / this.cellWidth);
+    for (let column = 0; column < this.columnsOfCells; column += column === 0 ? 1 : step) {
+      const name = column === 0 ? this.wanted.fusion : column;
+      if (column !== 0 || this.cellWidth >= 22) context.fillText(name, left + (column + 0.5) * this.cellWidth, top - 8);
+    }
+    const chosen = typeof head === "number" ? head + 1 : 0;
+    Object.assign(context, { strokeStyle: accent, lineWidth: 2.5 });
+    const x = left + chosen * this.cellWidth, y = top + layer * this.cellHeight;
+    context.strokeRect(x - SHEET_GAP / 2, y - SHEET_GAP / 2, this.cellWidth, this.cellHeight);
+  }
+
+  /** Layer and head (or the fusion) under a point of the element; null beside the cells. */
+  cellAt(x, y) {
+    const column = Math.floor((x - SHEET_MARGIN.left) / this.cellWidth);
+    const layer = Math.floor((y - SHEET_MARGIN.top) / this.cellHeight);
+    const inside = column >= 0 && column < this.columnsOfCells && layer >= 0 && layer < this.attention.facts.layers;
+    return inside ? { layer, head: column === 0 ? this.wanted.fusion : column - 1 } : null;
+  }
+}

@@ -1,0 +1,93 @@
+"""What the page gets of a trace: one file of tensors for each layer, from which it computes any attention weight.
+
+Every file is in the safetensors format: eight bytes with the length of a header, the header in JSON, the tensors as
+they lie in memory, the wider types first, so that each is aligned.
+
+=============  ===========  ====================  =================================================================
+file           tensor       shape                 what it is
+=============  ===========  ====================  =================================================================
+layer          `queries`    `"head token dim"`    float16 (float32 where a value is beyond it), the scale within
+layer          `keys`       `"head token dim"`    the same, each head's mean key subtracted
+layer          `log_sums`   `"head query"`        float32, the logarithm of the sum of the exponentials of these scores
+layer          `bias`       `"head query key"`    float16, added to the scores; only of models that have one
+rollout        `rows`       `"query key"`         float16, every token's attention rollout times the tokens' number
+=============  ===========  ====================  =================================================================
+
+An attention weight is ``exp(queries · keys + bias - log_sums)``. To subtract one vector from all keys changes no
+weight, and makes the keys smaller, many of which have a large part in common. Rounding to float16 changes a score by at
+most 2⁻¹⁰ of the sum of its products' magnitudes, and a weight by that part of itself.
+"""
+
+from __future__ import annotations
+
+import re
+
+import torch
+from einops import einsum
+from safetensors.torch import save
+
+from vitviz.attribution.rollout import rollout_matrix
+from vitviz.errors import QueryError
+from vitviz.precision import precise
+from vitviz.trace import AttentionTrace
+
+# Beyond it, the rollout of all tokens takes seconds, and more memory than the page has for it.
+MOST_ROLLED = 1600
+_LAYER = re.compile(r"layer (\d{1,4})", re.ASCII)
+
+
+def rolls(trace: AttentionTrace) -> bool:
+    """Whether there is a file of rollouts."""
+    return trace.layout.token_count <= MOST_ROLLED
+
+
+def file_names(trace: AttentionTrace) -> list[str]:
+    """The files of a trace: ``"layer 0"`` and so on, and ``"rollout"``."""
+    return [*(f"layer {layer}" for layer in range(trace.layers)), *(["rollout"] if rolls(trace) else [])]
+
+
+def pack(trace: AttentionTrace, name: str) -> bytes:
+    """A file by its name.
+
+    Raises:
+        QueryError: there is no such file.
+    """
+    layer = _LAYER.fullmatch(name)
+    if layer is not None:
+        return layer_pack(trace, int(layer[1]))
+    if name == "rollout" and rolls(trace):
+        return rollout_pack(trace)
+    raise QueryError(f"file {name[:40]!r}: this picture has 'layer 0' to {file_names(trace)[-1]!r}")
+
+
+def layer_pack(trace: AttentionTrace, layer: int) -> bytes:
+    """Queries, keys and sums of one layer, counted from 0 or from the end as ``-1``.
+
+    Raises:
+        QueryError: there is no such layer.
+    """
+    layer = trace.layer_index(layer)
+    queries, keys = precise(trace.queries[layer]) * trace.scale, precise(trace.keys[layer])
+    mean = keys.mean(1, keepdim=True)
+    less = einsum(queries, mean, "head query dim, head one dim -> head query")
+    tensors = {
+        "queries": _half(queries),
+        "keys": _half(keys - mean),
+        "log_sums": (trace.log_sums(layer) - less).float(),
+    }
+    if trace.bias is not None:
+        tensors["bias"] = _half(trace.bias[layer if len(trace.bias) > 1 else 0].expand(trace.heads, -1, -1))
+    return save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+
+
+def rollout_pack(trace: AttentionTrace) -> bytes:
+    """The attention rollout of every token, with its default parameters."""
+    matrix = rollout_matrix(trace)
+    # Its mean is then 1, far from the smallest numbers of float16.
+    return save({"rows": _half(matrix * trace.layout.token_count).cpu().contiguous()})
+
+
+def _half(tensor: torch.Tensor) -> torch.Tensor:
+    """As float16 where that holds every value; as float32 otherwise."""
+    fits = tensor.abs().max() <= torch.finfo(torch.float16).max
+    return tensor.half() if fits else tensor.float()
