@@ -85,6 +85,7 @@ def opened_page(browser: Browser, address: str) -> Iterator[Page]:
         "request", lambda sent: None if sent.url.startswith((address, "data:", "blob:")) else wrong.append(sent.url)
     )
     page.goto(f"{address}/?__theme=light")
+    page.get_by_role("tab", name="Maps").click()
     expect(canvas(page)).to_be_visible()
     yield page
     # What Gradio says of an error that no handler told of.

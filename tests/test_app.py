@@ -21,6 +21,7 @@ from tests.driver import (
     click_at,
     expect_map,
     expect_picture,
+    open_panel,
     set_slider,
     upload,
 )
@@ -71,7 +72,7 @@ def test_the_heat_lies_where_the_object_is(
 def test_a_click_on_a_patch_shows_its_attention_in_both_directions(page: Page, example: Analysis) -> None:
     click_at(canvas(page), 2.5 / 8, 5.5 / 8)
     expect_map(page, example.attention(query=(5, 2)))
-    page.get_by_label("is looked at by").check()
+    page.locator("#vv-maps").get_by_label("is looked at by").check()
     expect_map(page, example.attention(query=(5, 2), direction="column"))
 
 
@@ -229,7 +230,7 @@ def test_the_look_changes_the_picture_and_not_the_numbers(page: Page, example: A
 
 
 def test_what_the_model_does_not_see_is_dimmed_and_cannot_be_asked(page: Page, bundled: Model) -> None:
-    page.get_by_text("Look", exact=True).click()
+    open_panel(page, "vv-sight")
     page.locator("#vv-fit input").click()
     page.get_by_role("option", name="centre, cropped").click()
     cropped = vitviz.analyze(EXAMPLE, bundled, fit="crop")
@@ -240,8 +241,24 @@ def test_what_the_model_does_not_see_is_dimmed_and_cannot_be_asked(page: Page, b
     page.screenshot(path=ARTEFACTS / "crop.png", full_page=True)
 
 
+def test_a_picture_is_seen_at_any_resolution(page: Page, bundled: Model) -> None:
+    open_panel(page, "vv-sight")
+    page.locator("#vv-resolution input").click()
+    page.get_by_role("option", name="64 pixels").click()
+    larger = vitviz.analyze(EXAMPLE, bundled, resolution=64)
+    assert larger.trace.layout.grid_width == 16
+    expect_map(page, larger.attention())
+    resolution = page.locator("#vv-resolution input")
+    resolution.fill("44")
+    resolution.press("Enter")
+    expect_map(page, vitviz.analyze(EXAMPLE, bundled, resolution=44).attention())
+    resolution.fill("fine")
+    resolution.press("Enter")
+    expect(page.locator("#vv-notice")).to_contain_text("resolution 'fine': expected a number of pixels")
+
+
 def test_a_picture_keeps_its_own_shape_on_request(page: Page, bundled: Model) -> None:
-    page.get_by_text("Look", exact=True).click()
+    open_panel(page, "vv-sight")
     page.locator("#vv-fit input").click()
     page.get_by_role("option", name="whole picture, its own shape").click()
     native = vitviz.analyze(EXAMPLE, bundled, fit="native")
@@ -326,7 +343,10 @@ def test_an_example_is_one_click_away_and_the_picture_can_be_cleared(page: Page,
 def test_it_fits_the_screen(browser: Browser, address: str, name: str, width: int, theme: str) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900})
     page.goto(f"{address}/?__theme={theme}")
-    expect(canvas(page)).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    page.screenshot(path=ARTEFACTS / f"{name}.png", full_page=True)
+    expect(page.locator("#vv-explorer .vx-status")).to_contain_text(["Strongest", ""])
+    for tab in ("Explore", "Maps"):
+        page.get_by_role("tab", name=tab).click()
+        expect(page.locator("#vv-explorer canvas, #vv-canvas img").locator("visible=true").first).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.screenshot(path=ARTEFACTS / f"{name}-{tab.lower()}.png", full_page=True)
     page.close()

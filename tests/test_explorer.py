@@ -6,20 +6,23 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import gradio as gr
 import numpy as np
 import pytest
 import torch
 from axe_playwright_python.sync_playwright import Axe
+from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, expect
 
 import vitviz
 from tests.driver import ARTEFACTS
 from tests.test_explorer_files import allowed
-from vitviz import Analysis, Model, Preprocessing, VisionTransformer, ViTConfig
-from vitviz.ui.attention_explorer import AttentionExplorer, pack, whole_page
+from vitviz import Analysis, Model, Preprocessing, Style, VisionTransformer, ViTConfig
+from vitviz.ui.attention_explorer import AttentionExplorer, Explored, pack, whole_page
 
 # Name, height and width of the input, registers, and the side of a patch.
 SHAPES = {
@@ -82,7 +85,7 @@ def served() -> Iterator[Served]:
     def again(event: gr.EventData) -> Any:
         gone = event._data["uid"]
         kept[f"{gone} again"] = all_of_them[gone]
-        return f"{gone} again", all_of_them[gone]
+        return Explored(f"{gone} again", all_of_them[gone])
 
     def token_of(event: gr.EventData) -> str:
         return str(event._data["token"])
@@ -90,10 +93,11 @@ def served() -> Iterator[Served]:
     with gr.Blocks(analytics_enabled=False) as demo:
         pinned = gr.Textbox(elem_id="pinned")
         for name, analysis in kept.items():
-            explorer = AttentionExplorer((name, analysis), files=files, elem_id=name)
+            explorer = AttentionExplorer(Explored(name, analysis), files=files, elem_id=name)
             explorer.pinned(token_of, None, pinned)
             explorer.expired(again, None, explorer)
-        AttentionExplorer(("cifar", kept["cifar"], ("base", kept["base"])), files=files, elem_id="other")
+        both = Explored("cifar", kept["cifar"], other=Explored("base", kept["base"]))
+        AttentionExplorer(both, files=files, elem_id="other")
     _, address, _ = demo.launch(prevent_thread_lock=True, quiet=True, ssr_mode=False, footer_links=[])
     yield Served(address, kept, asked)
     demo.close()
@@ -413,6 +417,78 @@ def test_axe_finds_no_violation(page: Page, served: Served, theme: str) -> None:
     found = Axe().run(page, context="#registers", options={"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]})
     assert found.violations_count == 0, found.generate_report()
     explorer.screenshot(path=ARTEFACTS / f"explorer-{theme}.png")
+
+
+# What is saved and shared.
+
+
+def saved(page: Page, explorer: Locator, name: str) -> Path:
+    """The file that a button gives."""
+    with page.expect_download() as download:
+        explorer.get_by_role("button", name=name).click()
+    return Path(download.value.path())
+
+
+def test_numbers_and_pictures_are_saved(page: Page, served: Served) -> None:
+    explorer, analysis = page.locator("#registers"), served.kept["registers"]
+    canvas_of(explorer).click(position=at(explorer, analysis, 2, 3))
+    explorer.get_by_text("Save and share").click()
+    with np.load(saved(page, explorer, "Numbers, NPZ")) as numbers_of:
+        rows = analysis.trace.rows((2, 3)).numpy()
+        assert (np.abs(numbers_of["attention"] - rows) < 0.01 * rows.max()).all()
+        assert numbers_of["layers"].tolist() == [0, 1, 2]
+        np.testing.assert_allclose(numbers_of["map"], rows[2].mean(0)[5:].reshape(6, 10), atol=0.01 * rows.max())
+        np.testing.assert_allclose(numbers_of["prefix"], rows[2].mean(0)[:5], atol=0.01 * rows.max())
+    explorer.get_by_label("Opacity").fill("1")
+    with Image.open(saved(page, explorer, "Picture, PNG")) as picture:
+        assert picture.size == analysis.prepared.image.size
+        ours = analysis.attention(query=(2, 3)).overlay(Style(opacity=1))
+        difference = np.abs(np.asarray(picture.convert("RGB"), dtype=float) - np.asarray(ours, dtype=float))
+        # All but the lines of the grid, the mark and the noise that the model did not see, which came as WebP.
+        assert np.median(difference[12:36, 40:80]) <= 1
+    with Image.open(saved(page, explorer, "Sheet, PNG")) as sheet:
+        assert sheet.width >= 300
+    drawing = ElementTree.parse(saved(page, explorer, "Sheet, SVG")).getroot()
+    assert len(drawing.findall("{*}image")) == LAYERS * (HEADS + 1)
+
+
+def test_the_lines_of_python_make_the_same_map(page: Page, served: Served, tmp_path: Path) -> None:
+    explorer, analysis = page.locator("#cifar"), served.kept["cifar"]
+    explorer.locator(".vx-layer").fill("2")
+    explorer.locator(".vx-heads").get_by_label("2", exact=True).check()
+    canvas_of(explorer).click(position=at(explorer, analysis, 4, 1))
+    explorer.get_by_text("Save and share").click()
+    explorer.get_by_role("button", name="Copy as Python").click()
+    lines = explorer.locator(".vx-code").inner_text()
+    calls: list[Any] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        patch.setattr(vitviz, "load", lambda *source: calls.append(source))
+        patch.setattr(vitviz, "analyze", lambda *said, **options: calls.append((said, options)) or analysis)
+        exec(lines, {})
+    assert calls == [(), (("picture.jpg", None), {"fit": "crop"})]
+    ours = analysis.attention(layer=1, head=1, query=(4, 1)).overlay(Style(grid=True), mark=(4, 1))
+    with Image.open(tmp_path / "attention.png") as made_by_them:
+        np.testing.assert_array_equal(np.asarray(made_by_them), np.asarray(ours))
+
+
+def test_a_link_restores_what_was_shown(page: Page, served: Served) -> None:
+    explorer, analysis = page.locator("#cifar"), served.kept["cifar"]
+    explorer.locator(".vx-layer").fill("1")
+    explorer.get_by_label("is looked at by").check()
+    explorer.get_by_label("Colours").select_option("viridis")
+    canvas_of(explorer).click(position=at(explorer, analysis, 6, 5))
+    page.wait_for_function("location.hash.includes('token=6%2C5')")
+    link = page.url
+    page.goto("about:blank")
+    page.goto(link)
+    explorer = loaded(page, "cifar")
+    expect(status(explorer)).to_contain_text("patch (6, 5) is looked at by: layer 1, mean of 2 heads")
+    assert explorer.get_by_label("Colours").input_value() == "viridis"
+    # What a link says that cannot be is left out.
+    page.goto("about:blank")
+    page.goto(f"{served.address}#layer=99&head=x&map=none&token=90,90&colormap=red&opacity=7&view=all")
+    expect(status(loaded(page, "cifar"))).to_contain_text("CLS looks at: layer 3, mean of 2 heads")
 
 
 # When things go wrong.

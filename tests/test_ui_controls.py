@@ -14,6 +14,7 @@ from vitviz import METHODS, Model
 from vitviz.attribution.methods import TokenQuery
 from vitviz.ui.controls import POOLING_QUERY, token_choices, token_query, token_value
 from vitviz.ui.panels import ControlPanel, default_settings
+from vitviz.ui.sight import SightPicker
 
 Make = Callable[..., Model]
 POOLED = {"cls_token": False, "pooling": "attention"}
@@ -24,7 +25,7 @@ FROM_THE_QUERY = {"rollout", "gradient_rollout", "relevance"}
 
 def panel_of(model: Model) -> ControlPanel:
     with gr.Blocks():
-        return ControlPanel(model)
+        return ControlPanel(model, SightPicker(model))
 
 
 def test_the_pooling_query_comes_first_and_is_chosen(make_model: Make) -> None:

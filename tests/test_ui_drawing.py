@@ -19,6 +19,7 @@ from vitviz.ui.jobs import Jobs, Stopped
 from vitviz.ui.models import START, ModelChoice
 from vitviz.ui.panels import ControlPanel, Settings, default_settings
 from vitviz.ui.photo import Upload
+from vitviz.ui.sight import Sight, SightPicker
 from vitviz.ui.workbench import Workbench
 
 ANNA: Any = SimpleNamespace(session_hash="anna")
@@ -31,11 +32,11 @@ class Visit:
     def __init__(self, bench: Workbench, upload: Upload) -> None:
         self.bench, self.jobs, self.upload = bench, Jobs(), upload
         settings = default_settings(bench.start)
-        key, analysis = bench.analyze(bench.start, upload, settings.fit)
+        key, analysis = bench.analyze(bench.start, upload, settings.sight)
         wish = Wish(key, START, upload, settings)
         with gr.Blocks():
-            self.drawing = Drawing(bench, self.jobs, analysis, wish)
-            self.panel = ControlPanel(bench.start)
+            self.drawing = Drawing(bench, self.jobs, analysis, wish, gr.Markdown(visible=False))
+            self.panel = ControlPanel(bench.start, SightPicker(bench.start))
             self.drawing.connect(
                 self.panel, [self.drawing.key, gr.State(START), gr.State(upload), *self.panel.components]
             )
@@ -144,7 +145,7 @@ def test_what_was_stopped_stays_so_until_a_control_moves(visit: Visit) -> None:
 def test_another_picture_shows_a_quick_map_until_its_own_is_there(visit: Visit) -> None:
     panel, drawing = visit.panel, visit.drawing
     old = visit.choose(panel.method, "occlusion")["wish"]
-    key, analysis = visit.bench.analyze(visit.bench.start, visit.upload, "squash")
+    key, analysis = visit.bench.analyze(visit.bench.start, visit.upload, Sight("squash"))
     changes = visit.applied(drawing.fresh(ANNA, analysis, replace(old, key=key, ticket="")))
     assert changes["key"] == key and "looks at" in changes["caption"] and changes["stop"]["visible"]
     assert visit.compute(old) == {}

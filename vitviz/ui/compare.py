@@ -122,7 +122,7 @@ class ComparePanel:
         try:
             with self.jobs.running(str(request.session_hash), JOB) as check:
                 settings = self.panel.read(values)
-                _, analysis = self.bench.recall(key, choice, upload, settings.fit)
+                _, analysis = self.bench.recall(key, choice, upload, settings.sight)
                 refused = unasked(analysis.model, settings.target)
                 if refused is not None:
                     return None, said_plainly(f"{refused}.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import gradio as gr
@@ -11,26 +10,26 @@ import gradio as gr
 from vitviz.attribution import METHODS
 from vitviz.errors import VitvizError
 from vitviz.layout import TokenLayout
+from vitviz.ui.attention_explorer import AttentionExplorer
 from vitviz.ui.compare import ComparePanel
 from vitviz.ui.controls import told_apart
 from vitviz.ui.drawing import EMPTY, HIDDEN, Drawing, Wish, changed, notice
 from vitviz.ui.jobs import Jobs
+from vitviz.ui.links import EXAMPLES, read_link
 from vitviz.ui.models import OWN, START, ModelChoice, ModelPicker
 from vitviz.ui.panels import ControlPanel, default_settings, model_aside, model_card
 from vitviz.ui.photo import PhotoInput, Preview, Upload
 from vitviz.ui.picture import PictureOutput
+from vitviz.ui.sight import Sight, SightPicker
 from vitviz.ui.switches import SwitchPanel
 from vitviz.ui.workbench import Workbench
 from vitviz.weights import Model, Progress, load, resources
 
-EXAMPLES = ("chelsea.jpg", "rocket.jpg", "coffee.jpg", "astronaut.jpg")
 KEPT_SECONDS = 12 * 3600
-# Of a checkpoint; pictures have a bound of their own.
-MAX_FILE = "2gb"
 # Gradio hands its own to a handler with this default.
 PROGRESS = gr.Progress()
 TITLE = """# vitviz
-What a Vision Transformer attends to, on your own picture. **Click any patch** to see what it looks at."""
+What a Vision Transformer attends to, on your own picture. **Move over any patch** to see what it looks at."""
 # The map that a click on a prediction shows, where the one before is not about a class.
 ABOUT_A_CLASS = "relevance"
 NO_PICTURE = {"key": "", "drawn": "", "canvas": None, "caption": EMPTY, "legend": "", "notice": HIDDEN, "stop": HIDDEN}
@@ -41,14 +40,15 @@ class Seen(NamedTuple):
 
     choice: ModelChoice
     path: str
-    fit: str
+    sight: Sight
 
 
-NOTHING = Seen(START, "", "")
+NOTHING = Seen(START, "", Sight(""))
+EXPLORE, MAPS = "explore", "maps"
 
 
 def build_demo(model: Model | None = None) -> gr.Blocks:
-    """The app, with an example already analysed. Launch it with :func:`launch_options`.
+    """The app, with an example already analysed. Launch it with :func:`vitviz.ui.launch_options`.
 
     Args:
         model: with which the page opens; the bundled checkpoint where it is not given.
@@ -59,20 +59,11 @@ def build_demo(model: Model | None = None) -> gr.Blocks:
     bench = Workbench(model or load())
     with gr.Blocks(title="vitviz", fill_width=True, delete_cache=(3600, KEPT_SECONDS), analytics_enabled=False) as demo:
         page = Page(bench)
+        private: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+        linked = demo.load(page.follow_link, None, [page.photo, *page.sight.components], **private)
+        linked.then(page.follow_model, None, [page.wanted, page.drawing.notice], **private)
         demo.unload(page.leave)
     return demo
-
-
-def launch_options() -> dict[str, Any]:
-    """What ``Blocks.launch`` needs for the look of the page; nothing of it is fetched from anywhere."""
-    theme = gr.themes.Base(
-        primary_hue="indigo",
-        neutral_hue="slate",
-        font=("system-ui", "sans-serif"),
-        font_mono=("ui-monospace", "monospace"),
-    )
-    css = Path(__file__).with_name("style.css").read_text()
-    return {"theme": theme, "css": css, "ssr_mode": False, "max_file_size": MAX_FILE, "footer_links": []}
 
 
 class Page:
@@ -83,10 +74,10 @@ class Page:
         first = resources("assets") / EXAMPLES[0]
         settings = default_settings(bench.start)
         upload = Upload(first, first.name)
-        key, analysis = bench.analyze(bench.start, upload, settings.fit)
+        key, analysis = bench.analyze(bench.start, upload, settings.sight)
         cells, sheet_layout = bench.sheet(analysis, settings)
 
-        self.seen = gr.State(Seen(START, str(first), settings.fit))
+        self.seen = gr.State(Seen(START, str(first), settings.sight))
         self.choice = gr.State(START)
         self.wanted = gr.State(START)
         self.sheet_layout = gr.State(sheet_layout)
@@ -109,6 +100,7 @@ class Page:
                     label="Examples",
                     elem_id="vv-examples",
                 )
+                self.sight = SightPicker(bench.start)
                 self.predictions = gr.Label(
                     bench.predictions(analysis),
                     label="Predictions",
@@ -119,25 +111,40 @@ class Page:
                 self.aside = gr.Markdown(model_aside(bench.start), elem_classes="vv-aside", elem_id="vv-aside")
                 with gr.Accordion("About this model", open=False):
                     self.card = gr.Markdown(model_card(bench.start), elem_id="vv-card")
-            with gr.Column(scale=5, min_width=320):
-                self.drawing = Drawing(bench, self.jobs, analysis, Wish(key, START, upload, settings))
-            with gr.Column(scale=4, min_width=320):
-                self.panel = ControlPanel(bench.start)
-                with gr.Accordion("All layers × heads", open=True):
-                    self.sheet = PictureOutput(
-                        cells,
-                        label="Click a cell",
-                        alt_text="Attention of the chosen token in every layer (rows) and head (columns)",
-                        format="png",
-                        interactive=False,
-                        buttons=["download", "fullscreen"],
-                        elem_id="vv-sheet",
-                    )
-                    self.panel.shared_scale.render()
+            with gr.Column(scale=9, min_width=320):
+                self.notice = gr.Markdown(visible=False, elem_id="vv-notice")
+                with gr.Tabs(selected=EXPLORE, elem_id="vv-tabs") as self.tabs:
+                    with gr.Tab("Explore", id=EXPLORE):
+                        self.explorer = AttentionExplorer(
+                            bench.explored(key, analysis, START, upload, settings.sight),
+                            files=bench.file,
+                            elem_id="vv-explorer",
+                        )
+                    with gr.Tab("Maps", id=MAPS, elem_id="vv-maps"), gr.Row(equal_height=False):
+                        with gr.Column(scale=5, min_width=320):
+                            wish = Wish(key, START, upload, settings)
+                            self.drawing = Drawing(bench, self.jobs, analysis, wish, self.notice)
+                        with gr.Column(scale=4, min_width=320):
+                            self._render_panel(cells)
         self.about = gr.State(self.seen.value)
         self.compare = ComparePanel(bench, self.jobs)
         self.switches = SwitchPanel(bench, self.jobs, analysis)
         self._connect()
+
+    def _render_panel(self, cells: Any) -> None:
+        """The controls of the maps, and the sheet below them."""
+        self.panel = ControlPanel(self.bench.start, self.sight)
+        with gr.Accordion("All layers × heads", open=True):
+            self.sheet = PictureOutput(
+                cells,
+                label="Click a cell",
+                alt_text="Attention of the chosen token in every layer (rows) and head (columns)",
+                format="png",
+                interactive=False,
+                buttons=["download", "fullscreen"],
+                elem_id="vv-sheet",
+            )
+            self.panel.shared_scale.render()
 
     def _connect(self) -> None:
         panel, picker, drawing = self.panel, self.picker, self.drawing
@@ -150,19 +157,27 @@ class Page:
         private: dict[str, Any] = {"api_visibility": "private"}
         quick: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "always_last", "concurrency_limit": 4}
 
-        heavy: dict[str, Any] = {"show_progress": "minimal", "show_progress_on": drawing.canvas, "concurrency_limit": 1}
+        shown = [self.explorer, drawing.canvas]
+        heavy: dict[str, Any] = {"show_progress": "minimal", "show_progress_on": shown, "concurrency_limit": 1}
         heavy |= {"concurrency_id": "model", **private}
-        of_picture = [self.seen, panel.token, self.predictions, *drawing.outputs]
-        for event in (self.photo.change, panel.fit.change):
-            inputs = [self.seen, self.choice, self.photo, *panel.components]
-            analysed = event(self._analyze, inputs, [self.photo, *of_picture], trigger_mode="always_last", **heavy)
-            drawing.settle_after(analysed)
-            analysed.then(self._tile, told, tiled, **quick, **private)
-            analysed.then(self._clear, [self.seen, self.about, *told], of_another, **quick, **private)
+        quiet: dict[str, Any] = {"show_progress": "hidden", **private}
+        of_picture = [self.seen, panel.token, self.predictions, self.explorer, *drawing.outputs]
+        # One event for all of them: apart, each would tell of the others' old values, in any order.
+        analysed = gr.on(
+            [self.photo.change, *(part.change for part in self.sight.components)],
+            self._analyze,
+            [self.seen, self.choice, self.photo, *panel.components],
+            [self.photo, *of_picture],
+            trigger_mode="always_last",
+            **heavy,
+        )
+        drawing.settle_after(analysed)
+        analysed.then(self._tile, told, tiled, **quick, **private)
+        analysed.then(self._clear, [self.seen, self.about, *told], of_another, **quick, **private)
 
         opening: dict[str, Any] = {
             "show_progress": "full",
-            "show_progress_on": drawing.canvas,
+            "show_progress_on": shown,
             "trigger_mode": "once",
             "concurrency_limit": 2,
             "concurrency_id": "open",
@@ -192,14 +207,31 @@ class Page:
         self.predictions.select(
             self._choose_class,
             [self.choice, panel.method],
-            [panel.method, panel.target, drawing.notice],
+            [panel.method, panel.target, self.tabs, drawing.notice],
             **quick,
             **private,
         )
         drawing.canvas.select(self._pick, told, [panel.token, drawing.notice], **quick, **private)
+        self.explorer.expired(
+            self._again, told, [drawing.key, self.explorer, drawing.notice], concurrency_id="model", **quiet
+        )
+        self.explorer.pinned(self._pinned, told, panel.token, **quiet)
         self.sheet.select(
             self._choose_cell, [self.sheet_layout], [panel.method, panel.layer, panel.head], **quick, **private
         )
+
+    def follow_link(self, request: gr.Request) -> tuple[Any, ...]:
+        """The picture that a link asks for, and how the model sees it."""
+        asked = read_link(request.query_params)
+        photo = gr.skip() if asked.example is None else str(resources("assets") / asked.example)
+        return photo, asked.fit or gr.skip(), asked.resolution or gr.skip()
+
+    def follow_model(self, request: gr.Request, progress: Any = PROGRESS) -> tuple[Any, ...]:
+        """The model that a link asks for; not before the picture, which is then seen by both."""
+        asked = read_link(request.query_params).model
+        if asked is None:
+            return gr.skip(), gr.skip()
+        return self._open(START, lambda: ModelChoice(asked), progress)[::2]
 
     def leave(self, request: gr.Request) -> None:
         """End what runs for a visitor whose page is closed."""
@@ -242,7 +274,7 @@ class Page:
         upload: Upload | None,
         *values: Any,
     ) -> tuple[Any, ...]:
-        skipped = tuple(gr.skip() for _ in range(len(self.panel.of_the_model) + 5))
+        skipped = tuple(gr.skip() for _ in range(len(self.panel.of_the_model) + 6))
         if wanted == choice:
             return wanted, choice, gr.skip(), *skipped, *changed()
         self.drawing.dismiss(request)
@@ -253,45 +285,47 @@ class Page:
             said = [wanted, wanted, menu, model_aside(model), model_card(model), *updates]
             if upload is None:
                 tokens, _ = self.panel.token_menu(model, _trained(model), settings)
-                return *said, NOTHING, tokens, None, *changed(**NO_PICTURE)
-            key, analysis = self.bench.analyze(model, upload, settings.fit)
+                return *said, NOTHING, tokens, None, None, *changed(**NO_PICTURE)
+            key, analysis = self.bench.analyze(model, upload, settings.sight)
             tokens, settings = self.panel.token_menu(model, analysis.trace.layout, settings)
             picture = self.drawing.fresh(request, analysis, Wish(key, wanted, upload, settings))
+            explored = self.bench.explored(key, analysis, wanted, upload, settings.sight)
         except VitvizError as error:
             menu = self.picker.shown(choice, self.bench.model(choice))
             told = notice(f"{error}. Below is still the model before.")
             return choice, choice, menu, *skipped, *changed(notice=told, stop=HIDDEN)
-        seen = Seen(wanted, str(upload.path), settings.fit)
-        return *said, seen, tokens, self.bench.predictions(analysis), *picture
+        seen = Seen(wanted, str(upload.path), settings.sight)
+        return *said, seen, tokens, self.bench.predictions(analysis), explored, *picture
 
     def _analyze(
         self, request: gr.Request, seen: Seen, choice: ModelChoice, upload: Upload | None, *values: Any
     ) -> tuple[Any, ...]:
         if upload is None:
             self.drawing.dismiss(request)
-            return gr.skip(), NOTHING, gr.skip(), None, *changed(**NO_PICTURE)
-        wanted = Seen(choice, str(upload.path), self.panel.fit_of(values))
+            return gr.skip(), NOTHING, gr.skip(), None, None, *changed(**NO_PICTURE)
+        wanted = Seen(choice, str(upload.path), self.panel.sight_of(values))
         # A page tells of one change more than once, and of those that it was told to make itself.
         if wanted == seen:
-            return *(gr.skip() for _ in range(4)), *changed()
+            return *(gr.skip() for _ in range(5)), *changed()
         self.drawing.dismiss(request)
         try:
             settings = self.panel.read(values)
-            key, analysis = self.bench.analyze(self.bench.model(choice), upload, settings.fit)
+            key, analysis = self.bench.analyze(self.bench.model(choice), upload, settings.sight)
             menu, settings = self.panel.token_menu(analysis.model, analysis.trace.layout, settings)
             picture = self.drawing.fresh(request, analysis, Wish(key, choice, upload, settings))
+            explored = self.bench.explored(key, analysis, choice, upload, settings.sight)
         except VitvizError as error:
             told = notice(f"{error}. Below is still the picture before.")
-            return *(gr.skip() for _ in range(4)), *changed(notice=told, stop=HIDDEN)
+            return *(gr.skip() for _ in range(5)), *changed(notice=told, stop=HIDDEN)
         preview = gr.skip() if upload.shown else Preview(analysis.prepared.image, upload)
-        return preview, wanted, menu, self.bench.predictions(analysis), *picture
+        return preview, wanted, menu, self.bench.predictions(analysis), explored, *picture
 
     def _tile(self, key: str, choice: ModelChoice, upload: Upload | None, *values: Any) -> tuple[Any, ...]:
         if upload is None:
             return None, None
         try:
             settings = self.panel.read(values)
-            _, analysis = self.bench.recall(key, choice, upload, settings.fit)
+            _, analysis = self.bench.recall(key, choice, upload, settings.sight)
             return self.bench.sheet(analysis, settings)
         except VitvizError:
             # The drawing of the picture says what is wrong; the sheet stays as it was.
@@ -309,7 +343,7 @@ class Page:
         if upload is None:
             return gr.skip(), gr.skip()
         try:
-            _, analysis = self.bench.recall(key, choice, upload, self.panel.read(values).fit)
+            _, analysis = self.bench.recall(key, choice, upload, self.panel.sight_of(values))
         except VitvizError as error:
             return gr.skip(), notice(error)
         patch = self.bench.patch_at(analysis, *event.index)
@@ -317,17 +351,40 @@ class Page:
             return gr.skip(), notice("The model did not see this part of the picture: it was cut off before.")
         return self.panel.token_value(patch), gr.update(visible=False)
 
+    def _again(self, key: str, choice: ModelChoice, upload: Upload | None, *values: Any) -> tuple[Any, ...]:
+        """The explorer's analysis once more, where it has left the cache."""
+        if upload is None:
+            return "", None, gr.skip()
+        try:
+            sight = self.panel.sight_of(values)
+            key, analysis = self.bench.recall(key, choice, upload, sight)
+        except VitvizError as error:
+            return gr.skip(), gr.skip(), notice(error)
+        return key, self.bench.explored(key, analysis, choice, upload, sight), gr.skip()
+
+    def _pinned(
+        self, event: gr.EventData, key: str, choice: ModelChoice, upload: Upload | None, *values: Any
+    ) -> dict[str, Any] | str:
+        """The token that was pinned in the explorer is the one of the maps."""
+        analysis = self.bench.cache.get(key)
+        token = event._data.get("token")
+        if analysis is None or not isinstance(token, int) or not 0 <= token < analysis.trace.layout.token_count:
+            return gr.skip()
+        layout = analysis.trace.layout
+        is_patch = token >= layout.prefix_count
+        return self.panel.token_value(layout.cell(token) if is_patch else layout.prefix[token])
+
     def _choose_class(self, choice: ModelChoice, method: str, event: gr.SelectData) -> tuple[Any, ...]:
         """Ask about the class whose bar was clicked, with a map that can be about one."""
         try:
             labels = self.bench.model(choice).labels
         except VitvizError as error:
-            return gr.skip(), gr.skip(), notice(error)
+            return gr.skip(), gr.skip(), gr.skip(), notice(error)
         index = next((index for index in range(len(labels)) if told_apart(labels, index) == event.value), None)
         if index is None:
-            return gr.skip(), gr.skip(), gr.skip()
+            return gr.skip(), gr.skip(), gr.skip(), gr.skip()
         shown = gr.skip() if METHODS[method].class_specific else ABOUT_A_CLASS
-        return shown, str(index), gr.update(visible=False)
+        return shown, str(index), gr.update(selected=MAPS), gr.update(visible=False)
 
     def _choose_cell(self, layout: Any, event: gr.SelectData) -> tuple[Any, ...]:
         cell = layout.cell_at(*event.index) if layout is not None else None

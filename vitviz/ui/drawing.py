@@ -67,14 +67,13 @@ class Drawing:
     that is over, or where it is stopped, the page shows the map before.
     """
 
-    def __init__(self, bench: Workbench, jobs: Jobs, analysis: Analysis, wish: Wish) -> None:
-        self.bench, self.jobs = bench, jobs
+    def __init__(self, bench: Workbench, jobs: Jobs, analysis: Analysis, wish: Wish, notice: gr.Markdown) -> None:
+        self.bench, self.jobs, self.notice = bench, jobs, notice
         shown = bench.picture(analysis, wish.settings)
         self.key = gr.State(wish.key)
         # On the page and not in a State, so that it is what the page shows, in whatever order answers reach it.
         self.drawn = gr.Textbox(wish.stamp, visible="hidden", elem_id="vv-drawn")
         self.wish = gr.State(None)
-        self.notice = gr.Markdown(visible=False, elem_id="vv-notice")
         self.canvas = PictureOutput(
             shown.overlay,
             label="Attention",
@@ -229,7 +228,7 @@ class Drawing:
 
     def _analysed(self, wish: Wish) -> tuple[Wish, Analysis, Any]:
         """The wish with the key of its analysis by now, the analysis, and what becomes of the page's key."""
-        key, analysis = self.bench.recall(wish.key, wish.choice, wish.upload, wish.settings.fit)
+        key, analysis = self.bench.recall(wish.key, wish.choice, wish.upload, wish.settings.sight)
         # Of an analysis that is as it was, the page may know a newer one.
         return replace(wish, key=key), analysis, gr.skip() if key == wish.key else key
 

@@ -24,16 +24,12 @@ from vitviz.ui.controls import (
     token_value,
     value,
 )
+from vitviz.ui.sight import Sight, SightPicker
 from vitviz.ui.texts import plain
 from vitviz.weights import Model, describe
 
 # Of more classes, the page names the first few.
 MOST_LABELS = 20
-FITS = (
-    ("whole picture, stretched", "squash"),
-    ("centre, cropped", "crop"),
-    ("whole picture, its own shape", "native"),
-)
 
 
 @dataclass(frozen=True)
@@ -43,14 +39,14 @@ class Settings:
     Args:
         method: name of the map that is shown.
         parameters: arguments of every method, by its name.
-        fit: how the picture is brought to the model's input.
+        sight: how the picture is brought to the model's input.
         style: how maps are drawn.
         shared_scale: whether the cells of the sheet share one range of values.
     """
 
     method: str
     parameters: dict[str, dict[str, Any]]
-    fit: str
+    sight: Sight
     style: Style
     shared_scale: bool
 
@@ -70,13 +66,14 @@ def default_settings(model: Model) -> Settings:
     parameters = {
         name: {part.name: starting_value(part, model) for part in method.parameters} for name, method in METHODS.items()
     }
-    return Settings("attention", parameters, model.preprocessing.fit, Style(grid=True), False)
+    return Settings("attention", parameters, Sight(model.preprocessing.fit), Style(grid=True), False)
 
 
 class ControlPanel:
     """The controls, made for the model of the start; :meth:`read` reads them in the order of ``components``."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, sight: SightPicker) -> None:
+        self.sight = sight
         self.method = gr.Radio(method_choices(model), value="attention", label="Map", elem_id="vv-method")
         said = refusals(model)
         self.refused = gr.Markdown(said, visible=bool(said), elem_classes="vv-aside", elem_id="vv-refused")
@@ -112,9 +109,6 @@ class ControlPanel:
             self.opacity = gr.Slider(0, 1, Style.opacity, step=0.05, label="Opacity", buttons=[], elem_id="vv-opacity")
             self.smooth = gr.Checkbox(False, label="Smooth between patches", elem_id="vv-smooth")
             self.grid = gr.Checkbox(True, label="Patch grid", elem_id="vv-grid")
-            self.fit = gr.Dropdown(
-                list(FITS), value=model.preprocessing.fit, label="What the model sees", elem_id="vv-fit"
-            )
         self.shared_scale = gr.Checkbox(
             False, label="One colour scale for all cells", elem_id="vv-shared-scale", render=False
         )
@@ -135,12 +129,12 @@ class ControlPanel:
         """Everything that :meth:`read` reads."""
         parameters = [part for part in self.controls.values() if part not in (self.token, self.target)]
         look = [self.colormap, self.opacity, self.smooth, self.grid, self.shared_scale]
-        return [self.fit, self.method, self.token, self.target, self.words, *parameters, *look]
+        return [*self.sight.components, self.method, self.token, self.target, self.words, *parameters, *look]
 
     @property
     def drawing(self) -> list[Any]:
         """What changes the picture as soon as it changes; words do when they are sent."""
-        return [part for part in self.components if part not in (self.fit, self.shared_scale, self.words)]
+        return [part for part in self.components if part not in (*self.sight.components, self.shared_scale, self.words)]
 
     @property
     def tiling(self) -> list[Any]:
@@ -175,19 +169,21 @@ class ControlPanel:
             smooth=said[id(self.smooth)],
             grid=said[id(self.grid)],
         )
-        return Settings(said[id(self.method)], parameters, said[id(self.fit)], style, said[id(self.shared_scale)])
+        sight = self.sight_of(values)
+        return Settings(said[id(self.method)], parameters, sight, style, said[id(self.shared_scale)])
 
     @property
     def of_the_model(self) -> list[Any]:
         """What offers other choices for another model, the token menu aside."""
-        shared = [self.fit, self.method, self.refused, self.target, self.words]
+        shared = [*self.sight.components, self.method, self.refused, self.target, self.words]
         return [*shared, *(self.controls[key] for key in self._of_the_model())]
 
     def for_model(self, model: Model, settings: Settings) -> tuple[list[dict[str, Any]], Settings]:
         """Updates of ``of_the_model`` for another model, and the settings as far as they mean the same there."""
         method = settings.method if refusal(METHODS[settings.method], model) is None else "attention"
+        sights, sight = self.sight.for_model(model)
         updates = [
-            gr.update(value=model.preprocessing.fit),
+            *sights,
             gr.update(choices=method_choices(model), value=method),
             gr.update(value=refusals(model), visible=bool(refusals(model))),
             control_update(_shared(ClassTarget), model) | {"visible": bool(model.labels)},
@@ -203,7 +199,7 @@ class ControlPanel:
             }
             for name, each in METHODS.items()
         }
-        return updates, replace(settings, method=method, parameters=parameters, fit=model.preprocessing.fit)
+        return updates, replace(settings, method=method, parameters=parameters, sight=sight)
 
     def _of_the_model(self) -> dict[tuple[str, str], Parameter]:
         return {
@@ -213,9 +209,9 @@ class ControlPanel:
             if _is_of_the_model(parameter) and not isinstance(parameter, TokenQuery | ClassTarget)
         }
 
-    def fit_of(self, values: Sequence[Any]) -> Any:
-        """The fit among these values of ``components``."""
-        return values[self.components.index(self.fit)]
+    def sight_of(self, values: Sequence[Any]) -> Sight:
+        """How the picture is brought to the model's input, by these values of ``components``."""
+        return self.sight.read(*(values[self.components.index(part)] for part in self.sight.components))
 
     def token_menu(self, model: Model, layout: TokenLayout, settings: Settings) -> tuple[dict[str, Any], Settings]:
         """The token menu for a model and an image's layout, and the settings with a token that these have."""

@@ -177,7 +177,7 @@ class SwitchPanel:
         try:
             with self.jobs.running(str(request.session_hash), JOB) as check:
                 settings = self.panel.read(values)
-                _, analysis = self.bench.recall(key, choice, upload, settings.fit)
+                _, analysis = self.bench.recall(key, choice, upload, settings.sight)
                 model = analysis.model
                 if unasked(model, settings.target) is not None:
                     return self._shown(analysis, switches, settings.target)
@@ -201,7 +201,7 @@ class SwitchPanel:
             return _nothing()
         try:
             settings = self.panel.read(values)
-            _, analysis = self.bench.recall(key, choice, upload, settings.fit)
+            _, analysis = self.bench.recall(key, choice, upload, settings.sight)
             return self._shown(analysis, wanted if isinstance(wanted, Switches) else wanted(analysis), settings.target)
         except VitvizError as error:
             return *(gr.skip() for _ in range(3)), said_plainly(str(error))

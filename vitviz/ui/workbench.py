@@ -21,16 +21,21 @@ from vitviz.precision import PRECISIONS
 from vitviz.progress import Progress as Done
 from vitviz.targets import Target
 from vitviz.text import TextTower, Words, open_text_tower
+from vitviz.ui.attention_explorer import Explored, pack, whole_page
 from vitviz.ui.controls import told_apart
+from vitviz.ui.links import link_of
 from vitviz.ui.models import START, ModelChoice, open_choice
 from vitviz.ui.panels import Settings
 from vitviz.ui.photo import Upload
+from vitviz.ui.sight import TRAINED, Sight
 from vitviz.ui.texts import ramp
 from vitviz.weights import Model, Progress
 
 CACHE_BYTES = 512 * 2**20
 MODEL_BYTES = 3 * 2**30
 CANVAS_SIDE = 900
+# The name by which the explorer asks for itself as one file.
+PAGE = "page"
 
 
 @dataclass(frozen=True)
@@ -77,22 +82,44 @@ class Workbench:
         model.network.to(first.device).set_precision(precision)
         return model
 
-    def analyze(self, model: Model, upload: Upload, fit: str) -> tuple[str, Analysis]:
+    def analyze(self, model: Model, upload: Upload, sight: Sight) -> tuple[str, Analysis]:
         """Run a model; returns the id under which the analysis is kept.
 
         Raises:
             ImageError: the upload cannot be opened, or the model cannot see it so; the message names it as the user
                 does.
+            ConfigError: there is no such resolution.
+            LimitError: the analysis would need too much memory.
         """
-        analysis = analyze(open_image(upload.path, upload.name), model, fit)
+        image = open_image(upload.path, upload.name)
+        analysis = analyze(image, model, sight.fit, resolution=sight.pixels(model, image))
         # Maps do not depend on it, and every redraw and the cache then cost what the screen needs.
         analysis = replace(analysis, prepared=analysis.prepared.resized(CANVAS_SIDE))
         return self.cache.put(analysis), analysis
 
-    def recall(self, key: str, choice: ModelChoice, upload: Upload, fit: str) -> tuple[str, Analysis]:
+    def recall(self, key: str, choice: ModelChoice, upload: Upload, sight: Sight) -> tuple[str, Analysis]:
         """The analysis of an id; made again if it has left the cache."""
         analysis = self.cache.get(key)
-        return (key, analysis) if analysis is not None else self.analyze(self.model(choice), upload, fit)
+        return (key, analysis) if analysis is not None else self.analyze(self.model(choice), upload, sight)
+
+    def file(self, key: str, name: str) -> bytes | None:
+        """What the explorer asks for of an analysis; None where it is not in the cache.
+
+        Raises:
+            QueryError: there is no such file.
+        """
+        analysis = self.cache.get(key)
+        if analysis is None:
+            return None
+        return whole_page(analysis).encode() if name == PAGE else pack(analysis.trace, name)
+
+    def explored(self, key: str, analysis: Analysis, choice: ModelChoice, upload: Upload, sight: Sight) -> Explored:
+        """An analysis as the explorer takes it, with what a link and lines of Python say of it."""
+        # The shorter side, which is what a resolution is.
+        resolution = None if sight.resolution == TRAINED else min(analysis.prepared.pixels.shape[-2:])
+        source = self.start.name if choice == START else choice.source or analysis.model.name
+        query = link_of(analysis.model, choice, upload, sight)
+        return Explored(key, analysis, source, upload.name, sight.fit, resolution, query)
 
     def predictions(self, analysis: Analysis) -> dict[str, float] | None:
         """The most probable classes; None for a model without a classifier."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vitviz.ui.attention_explorer.component import AttentionExplorer, ExplorerData
+from vitviz.ui.attention_explorer.component import AttentionExplorer, Explored, ExplorerData
 from vitviz.ui.attention_explorer.page import whole_page
 from vitviz.ui.attention_explorer.wire import file_names, pack
 
-__all__ = ["AttentionExplorer", "ExplorerData", "file_names", "pack", "whole_page"]
+__all__ = ["AttentionExplorer", "Explored", "ExplorerData", "file_names", "pack", "whole_page"]

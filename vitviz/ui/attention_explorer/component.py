@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,20 @@ HERE = Path(__file__).parent
 # The colours of what may be above or below zero, which colours.js knows by this name.
 DIFFERENCE = "coolwarm"
 # In the order in which they need one another.
-SCRIPTS = ("packs", "attention", "colours", "canvas", "sheet", "pins", "pane", "controls", "explorer")
+SCRIPTS = (
+    "packs",
+    "attention",
+    "colours",
+    "canvas",
+    "sheet",
+    "pins",
+    "pane",
+    "controls",
+    "share",
+    "export",
+    "explorer",
+    "actions",
+)
 
 Files = Callable[[str, str], bytes | None]
 """The id of an analysis and the name of a file in :mod:`vitviz.ui.attention_explorer.wire` to the file.
@@ -44,6 +58,8 @@ class Facts(GradioModel):
         start: index of the token that is shown first.
         layers, heads: of the model.
         rolls: whether there is a file of rollouts.
+        source, name, fit, resolution: what :func:`vitviz.load` and :func:`vitviz.analyze` were given.
+        query: what a link says behind ``?`` to show the same analysis.
     """
 
     uid: str
@@ -58,6 +74,11 @@ class Facts(GradioModel):
     layers: int
     heads: int
     rolls: bool
+    source: str
+    name: str
+    fit: str
+    resolution: int | None
+    query: str
 
 
 class ExplorerData(Facts):
@@ -66,12 +87,36 @@ class ExplorerData(Facts):
     other: Facts | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class Explored:
+    """What an explorer shows.
+
+    Args:
+        uid: the id by which the page asks for files; hard to guess where they are not for everybody.
+        analysis: of one image.
+        source: the model as :func:`vitviz.load` takes it; empty for the bundled one.
+        name: of the picture's file.
+        resolution: as :func:`vitviz.analyze` took it.
+        fit: the same.
+        query: what a link says behind ``?`` to show the same analysis; empty where none can.
+        other: another one to compare it with; where there is none, it is compared with itself.
+    """
+
+    uid: str
+    analysis: Analysis
+    source: str = ""
+    name: str = "picture.jpg"
+    fit: str = ""
+    resolution: int | None = None
+    query: str = ""
+    other: Explored | None = None
+
+
 class AttentionExplorer(gr.HTML):
     """Any token's attention in any layer and head, under the mouse.
 
-    Its value is None for an empty page, or the id of an analysis and the :class:`vitviz.Analysis`, and a pair of these
-    of another one to compare it with where that is wanted. It triggers ``expired`` when the files of its value are no
-    longer to be had, and ``pinned`` with the token when one is pinned.
+    Its value is an :class:`Explored`, or None for an empty page. It triggers ``expired`` when the files of its value
+    are no longer to be had, and ``pinned`` with the token when one is pinned.
 
     Args:
         files: what the page asks for.
@@ -119,14 +164,13 @@ class AttentionExplorer(gr.HTML):
     def postprocess(self, value: Any) -> Any:
         if value is None or isinstance(value, ExplorerData):
             return value
-        uid, analysis, *other = value
-        said = None if not other or other[0] is None else Facts(**self._facts(*other[0]))
-        return ExplorerData(**self._facts(uid, analysis), other=said)
+        other = None if value.other is None else Facts(**self._facts(value.other))
+        return ExplorerData(**self._facts(value), other=other)
 
-    def _facts(self, uid: str, analysis: Analysis) -> dict[str, Any]:
+    def _facts(self, explored: Explored) -> dict[str, Any]:
         """The fields of :class:`Facts`; the picture is written into Gradio's cache."""
-        path = keep(picture(analysis), "picture.webp", self.GRADIO_CACHE)
-        return {"picture": FileData(path=path, mime_type="image/webp"), **facts(uid, analysis)}
+        path = keep(picture(explored.analysis), "picture.webp", self.GRADIO_CACHE)
+        return {"picture": FileData(path=path, mime_type="image/webp"), **facts(explored)}
 
     def api_info(self) -> dict[str, Any]:
         return ExplorerData.model_json_schema()
@@ -161,12 +205,13 @@ def picture(analysis: Analysis) -> bytes:
     return stream.getvalue()
 
 
-def facts(uid: str, analysis: Analysis) -> dict[str, Any]:
+def facts(explored: Explored) -> dict[str, Any]:
     """The fields of :class:`Facts`, the picture aside."""
+    analysis = explored.analysis
     prepared, layout, trace = analysis.prepared, analysis.trace.layout, analysis.trace
     middle = layout.index((layout.grid_height // 2, layout.grid_width // 2))
     return {
-        "uid": uid,
+        "uid": explored.uid,
         "width": prepared.image.width,
         "height": prepared.image.height,
         "box": [float(edge) for edge in prepared.geometry.box],
@@ -177,4 +222,9 @@ def facts(uid: str, analysis: Analysis) -> dict[str, Any]:
         "layers": trace.layers,
         "heads": trace.heads,
         "rolls": rolls(trace),
+        "source": explored.source,
+        "name": explored.name,
+        "fit": explored.fit or analysis.model.preprocessing.fit,
+        "resolution": explored.resolution,
+        "query": explored.query,
     }

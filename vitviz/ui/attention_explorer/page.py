@@ -9,11 +9,11 @@ import re
 from typing import Any
 
 from vitviz.analysis import Analysis
-from vitviz.ui.attention_explorer.component import colours, facts, picture, script, template
+from vitviz.ui.attention_explorer.component import Explored, colours, facts, picture, script, template
 from vitviz.ui.attention_explorer.wire import file_names, pack
 
 
-def whole_page(analysis: Analysis, title: str = "vitviz") -> str:
+def whole_page(analysis: Analysis, title: str = "vitviz", name: str = "picture.jpg") -> str:
     """The explorer with all layers and heads of an analysis inside.
 
     The file is about 2.7 bytes for each feature of each query and key: 10 MB of a ViT-B/16 at 197 tokens.
@@ -21,9 +21,13 @@ def whole_page(analysis: Analysis, title: str = "vitviz") -> str:
     Args:
         analysis: of one image.
         title: of the page, shown to the letter.
+        name: of the picture's file, for the lines of Python that the page gives.
     """
     address = f"data:image/webp;base64,{_base64(picture(analysis))}"
-    props = {"colours": colours(), "value": {**facts("page", analysis), "picture": {"url": address}}}
+    props = {
+        "colours": colours(),
+        "value": {**facts(Explored("page", analysis, name=name)), "picture": {"url": address}},
+    }
     files = {name: _base64(pack(analysis.trace, name)) for name in file_names(analysis.trace)}
     layout = analysis.trace.layout
     about = (

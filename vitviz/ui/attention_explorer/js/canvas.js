@@ -5,12 +5,12 @@ const GRID_LINE = "rgba(255, 255, 255, 0.35)";
 // Of a smooth map, so many values along the side of a patch.
 const SMOOTH_STEPS = 8;
 
-/** A canvas that has as many pixels as the screen shows of it. */
+/** Give a canvas as many pixels as the screen shows of it; one that is not shown keeps its own. */
 function fitted(canvas, ratio) {
+  if (!canvas.clientWidth) return;
   const scale = Math.min(2, window.devicePixelRatio || 1);
   const width = Math.max(1, Math.round(canvas.clientWidth * scale)), height = Math.max(1, Math.round(width * ratio));
   if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
-  return canvas.getContext("2d");
 }
 
 /** Draws pictures and maps of one analysis, on canvases of any size. */
@@ -30,8 +30,14 @@ class Painter {
    * @param values "patch"; the other two are the ends of the colours
    * @param look opacity, smooth, grid, and the part of the width that the map covers
    */
-  draw(canvas, values, [low, high], colours, look) {
-    const context = fitted(canvas, this.ratio), { width, height } = canvas;
+  draw(canvas, values, range, colours, look) {
+    fitted(canvas, this.ratio);
+    this.paint(canvas, values, range, colours, look);
+  }
+
+  /** The same on a canvas as large as it is. */
+  paint(canvas, values, [low, high], colours, look) {
+    const context = canvas.getContext("2d"), { width, height } = canvas;
     const [left, top, right, bottom] = this.box(width, height);
     context.globalAlpha = 1;
     context.imageSmoothingEnabled = true;

@@ -1,6 +1,10 @@
 // What is chosen, what follows from it, and every event. `element`, `props`, `server`, `trigger` and `watch` are Gradio's.
 
 const PLAY_EVERY = 450;
+// The address bar follows when nothing has changed for so long; browsers refuse more than a few changes a second.
+const LINK_AFTER = 400;
+// What a link says of the analysis, by links.py.
+const ANALYSIS = ["model", "example", "fit", "resolution"];
 // Digits typed so soon after one another are one number.
 const DIGITS_WITHIN = 700;
 
@@ -9,14 +13,16 @@ const { [DIFFERENCE]: signed, ...colours } = readColours(props.colours);
 const look = {
   view: "one", divider: 0.5, colormap: "turbo", opacity: 0.6, smooth: false, grid: true, shared: false, playing: false,
 };
+const plain = { ...look };
 const measured = { hovers: [] };
 const controls = new Controls(element, Object.keys(colours), choose);
 const hooks = { hover, pick, key, changed };
 const panes = [...element.querySelectorAll(".vx-pane")].map((part) => new Pane(part, hooks));
 const pins = new Pins(find("pins"), (pin) => { pins.drop(pin); ask(); });
+// `opened` says whether the address of the page counts no more: it was followed, or something else was chosen.
 // `chosen` and `hovered` are a pane's token; the other pane shows the one that is linked to it.
 let active = panes[0], chosen = null, hovered = null, cell = null, sheet = null;
-let asked = 0, moved = 0, playing = 0, typed = { text: "", when: 0 };
+let asked = 0, moved = 0, playing = 0, typed = { text: "", when: 0 }, linking = 0, opened = false;
 
 // ---- what is shown ----
 
@@ -84,7 +90,7 @@ function showSheet(pane, token) {
     direction: choice.direction === "rollout" ? "row" : choice.direction,
     fusion: typeof choice.head === "number" ? sheet.wanted?.fusion ?? "mean" : choice.head,
     loaded: pane.packs.held.size, ratio: (bottom - top) / (right - left),
-    ink: getComputedStyle(pane.find("status")).color, accent: getComputedStyle(find("layer")).accentColor,
+    ink: getComputedStyle(pane.find("status")).color,
   });
   controls.sayOfCell(cell && token !== null ? sentenceOfCell(attention, cell, token) : "");
 }
@@ -102,6 +108,7 @@ function sentenceOfCell(attention, { layer, head }, token) {
 // ---- what is chosen ----
 
 function choose(name, value) {
+  opened = true;
   if (name in active.choice) active.choice[name] = value;
   else look[name] = value;
   if (name === "layer" || name === "direction") active.want();
@@ -112,6 +119,8 @@ function choose(name, value) {
 
 function refresh() {
   if (active.facts) controls.show(active.choice, look, active.facts, panes.indexOf(active));
+  clearTimeout(linking);
+  linking = setTimeout(showLink, LINK_AFTER);
   ask();
 }
 
@@ -124,9 +133,10 @@ function chooseHead(head) {
 }
 
 function chooseToken(pane, token) {
+  opened = true;
   hovered = null;
   chosen = { pane, token };
-  ask();
+  refresh();
 }
 
 /** Make a pane the one that the controls are about. */
@@ -179,6 +189,7 @@ function load() {
     }
     hovered = cell = null;
     controls.state("loading");
+    if (!opened && isAsked(value)) openLink(value);
     loadPane(panes[0], value);
   }
   const second = value.other ?? value;
@@ -193,13 +204,47 @@ function load() {
   refresh();
 }
 
+/** Whether an analysis is the one that the address of the page asks for, as far as it says. */
+function isAsked(facts) {
+  const asked = new URLSearchParams(location.search), said = new URLSearchParams(facts.query);
+  return ANALYSIS.every((name) => !asked.has(name)) || ANALYSIS.every((name) => asked.get(name) === said.get(name));
+}
+
+/** What the address of the page says is chosen when it opens. */
+function openLink(facts) {
+  opened = true;
+  const said = readLink(location.hash.slice(1), facts, look, colours);
+  Object.assign(panes[0].choice, said.choice);
+  Object.assign(look, said.look);
+  if (said.token !== null) chosen = { pane: panes[0], token: said.token };
+  if (look.view !== "one") setTimeout(() => choose("view", look.view), 0);
+}
+
+/** The address that restores what is shown: behind ? what the server needs to know, behind # the rest. */
+function link() {
+  const words = new URLSearchParams(panes[0].facts.query), theme = new URLSearchParams(location.search).get("__theme");
+  if (theme) words.set("__theme", theme);
+  const query = words.toString(), token = panes[0].linked(chosen.pane, chosen.token) ?? panes[0].facts.start;
+  return `${location.pathname}${query ? `?${query}` : ""}#${writeLink(panes[0], token, look, plain)}`;
+}
+
+function showLink() {
+  if (!opened || !panes[0].painter || !element.isConnected) return;
+  try {
+    history.replaceState(history.state, "", link());
+  } catch {
+    // A page from disk may not change its address in every browser; its link can still be copied.
+  }
+}
+
 function loadPane(pane, facts) {
   pane.load(facts, (name) => fetchFile(facts, name));
 }
 
 function empty() {
-  choose("playing", false);
-  choose("view", "one");
+  Object.assign(look, { playing: false, view: "one" });
+  play();
+  compare();
   panes.forEach((pane) => pane.close());
   pins.clear();
   chosen = hovered = sheet = null;
@@ -257,9 +302,10 @@ function pick(pane, token) {
   activate(pane);
   if (token === null || !pane.painter) return;
   const pinned = pins.toggle(pane, token);
+  opened = true;
   chosen = { pane, token };
   if (pinned) trigger("pinned", { uid: pane.facts.uid, token });
-  ask();
+  refresh();
 }
 
 function move(down, across) {

@@ -3,6 +3,8 @@
 const SHEET_MARGIN = { left: 26, top: 18 };
 // Between cells, in pixels of the page.
 const SHEET_GAP = 3;
+// Seen on every colour map, in both themes.
+const SHEET_CHOSEN = "#f76707";
 // So long at a time, in milliseconds: the picture comes first.
 const SHEET_SLICE = 8;
 
@@ -72,7 +74,7 @@ class Sheet {
 
   onto(context, scale) {
     const { layers, rows, columns } = this.attention.facts, { left, top } = SHEET_MARGIN;
-    const { layer, head, ink, accent } = this.wanted;
+    const { layer, head, ink } = this.wanted;
     const width = this.cellWidth - SHEET_GAP, height = this.cellHeight - SHEET_GAP;
     context.setTransform(scale, 0, 0, scale, 0, 0);
     context.imageSmoothingEnabled = false;
@@ -92,7 +94,7 @@ class Sheet {
       if (column !== 0 || this.cellWidth >= 22) context.fillText(name, left + (column + 0.5) * this.cellWidth, top - 8);
     }
     const chosen = typeof head === "number" ? head + 1 : 0;
-    Object.assign(context, { strokeStyle: accent, lineWidth: 2.5 });
+    Object.assign(context, { strokeStyle: SHEET_CHOSEN, lineWidth: 3 });
     const x = left + chosen * this.cellWidth, y = top + layer * this.cellHeight;
     context.strokeRect(x - SHEET_GAP / 2, y - SHEET_GAP / 2, this.cellWidth, this.cellHeight);
   }

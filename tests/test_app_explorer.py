@@ -1,0 +1,119 @@
+"""The first tab of the app: the explorer shows what the page is about, and goes with the picture and the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import Browser, Locator, Page, expect
+
+import vitviz
+from tests.driver import EXAMPLE, ROOT, expect_map, open_panel, opened_page, upload
+from vitviz import Analysis, Model
+
+
+@pytest.fixture
+def page(browser: Browser, address: str) -> Iterator[Page]:
+    with opened_page(browser, address) as found:
+        found.get_by_role("tab", name="Explore").click()
+        yield found
+
+
+def canvas(page: Page) -> Locator:
+    return page.locator("#vv-explorer .vx-canvas").first
+
+
+def status(page: Page) -> Locator:
+    return page.locator("#vv-explorer .vx-status").first
+
+
+def expect_token(page: Page, analysis: Analysis, row: int, column: int) -> None:
+    """Move over a patch; the page says what the library says."""
+    edges, layout = canvas(page).bounding_box(), analysis.trace.layout
+    assert edges is not None
+    left, top, right, bottom = analysis.prepared.geometry.patch_rectangle(
+        row, column, layout.grid_height, layout.grid_width
+    )
+    width, height = analysis.prepared.image.size
+    across, down = (left + right) / 2 / width, (top + bottom) / 2 / height
+    canvas(page).hover(position={"x": across * edges["width"], "y": down * edges["height"]})
+    best = analysis.attention(query=(row, column)).token_map.strongest
+    expect(status(page)).to_contain_text(f"patch ({row}, {column}) looks at: layer")
+    expect(status(page)).to_contain_text(f"Strongest: patch {best}")
+
+
+def expect_analysis(page: Page, analysis: Analysis) -> None:
+    """Wait for another picture; what was hovered before does not count any more."""
+    best = analysis.attention().token_map.strongest
+    expect(status(page)).to_contain_text(f"CLS looks at: layer 6, mean of 6 heads. Strongest: patch {best}")
+
+
+def test_it_opens_on_the_explorer_of_the_example(browser: Browser, address: str, example: Analysis) -> None:
+    page = browser.new_page()
+    page.goto(address)
+    expect_analysis(page, example)
+    expect_token(page, example, 5, 2)
+    page.close()
+
+
+def test_it_goes_with_picture_fit_and_resolution(page: Page, bundled: Model, tmp_path: Path) -> None:
+    photo = tmp_path / "wide.png"
+    noise = np.random.default_rng(0).integers(0, 255, (4, 9, 3), dtype=np.uint8)
+    Image.fromarray(noise).resize((900, 400)).save(photo)
+    upload(page, photo)
+    squashed = vitviz.analyze(photo, bundled)
+    expect_analysis(page, squashed)
+    expect_token(page, squashed, 6, 1)
+    open_panel(page, "vv-sight")
+    page.locator("#vv-fit input").click()
+    page.get_by_role("option", name="whole picture, its own shape").click()
+    native = vitviz.analyze(photo, bundled, fit="native")
+    expect_analysis(page, native)
+    expect_token(page, native, native.trace.layout.grid_height - 1, native.trace.layout.grid_width - 1)
+    page.locator("#vv-resolution input").click()
+    page.get_by_role("option", name="64 pixels").click()
+    larger = vitviz.analyze(photo, bundled, fit="native", resolution=64)
+    expect_analysis(page, larger)
+    expect_token(page, larger, larger.trace.layout.grid_height - 1, larger.trace.layout.grid_width - 1)
+    page.locator("#vv-photo").get_by_label("Remove Image").click()
+    expect(status(page)).to_contain_text("Drop a picture")
+    upload(page, EXAMPLE)
+    expect(status(page)).to_contain_text("CLS looks at")
+
+
+def test_what_is_pinned_is_the_token_of_the_maps(page: Page, example: Analysis) -> None:
+    expect_analysis(page, example)
+    expect_token(page, example, 3, 4)
+    page.mouse.down()
+    page.mouse.up()
+    expect(page.locator("#vv-explorer .vx-pin")).to_have_text(["patch (3, 4)"])
+    page.get_by_role("tab", name="Maps").click()
+    expect_map(page, example.attention(query=(3, 4)))
+
+
+def test_a_click_on_a_prediction_opens_the_maps(page: Page, example: Analysis) -> None:
+    best = example.predictions(1)[0].label
+    page.locator("#vv-predictions").get_by_role("button", name=best).click()
+    expect_map(page, example.map("relevance", target=best))
+
+
+def test_an_example_is_explored(page: Page, bundled: Model) -> None:
+    page.locator("#vv-examples button").nth(1).click()
+    rocket = vitviz.analyze(ROOT / "assets" / "rocket.jpg", bundled)
+    expect_analysis(page, rocket)
+    expect_token(page, rocket, 1, 6)
+
+
+def test_a_link_restores_picture_model_and_resolution(browser: Browser, address: str, bundled: Model) -> None:
+    page = browser.new_page()
+    page.goto(f"{address}/?example=rocket.jpg&fit=native&resolution=48#layer=2&head=4&token=3,5")
+    rocket = vitviz.analyze(ROOT / "assets" / "rocket.jpg", bundled, fit="native", resolution=48)
+    best = rocket.attention(layer=1, head=3, query=(3, 5)).token_map.strongest
+    expect(status(page)).to_contain_text(f"patch (3, 5) looks at: layer 2, head 4. Strongest: patch {best}")
+    page.wait_for_function("location.search === '?example=rocket.jpg&fit=native&resolution=48'")
+    page.goto(f"{address}/?example=../secret&model=nothing&fit=other")
+    expect(status(page)).to_contain_text("CLS looks at: layer 6")
+    page.close()

@@ -1,0 +1,68 @@
+// What is shown as a link, and as lines of Python.
+
+const LOOKS = { colormap: String, opacity: Number, smooth: Boolean, grid: Boolean, shared: Boolean, divider: Number };
+
+/** The part of a link behind #: choices and token of a pane, and the look where it is another than the `plain` one. */
+function writeLink(pane, token, look, plain) {
+  const { layer, head, direction } = pane.choice, words = new URLSearchParams();
+  words.set("layer", layer + 1);
+  words.set("head", typeof head === "number" ? head + 1 : head);
+  words.set("map", direction);
+  words.set("token", tokenWord(pane, token));
+  for (const name of ["view", ...Object.keys(LOOKS)]) if (look[name] !== plain[name]) words.set(name, look[name]);
+  return words.toString();
+}
+
+/** The same, read: choices of a pane, its token and the look; what is no legal value is left out. */
+function readLink(text, facts, look, colours) {
+  const words = new URLSearchParams(text), choice = {}, shown = {};
+  const layer = Number(words.get("layer")), head = words.get("head"), direction = words.get("map");
+  if (Number.isInteger(layer) && layer >= 1 && layer <= facts.layers) choice.layer = layer - 1;
+  if (head in FUSIONS) choice.head = head;
+  else if (/^\d+$/.test(head ?? "") && Number(head) >= 1 && Number(head) <= facts.heads) choice.head = Number(head) - 1;
+  if (direction in QUANTITIES && (direction !== "rollout" || facts.rolls)) choice.direction = direction;
+  if (["one", "slide", "two", "difference"].includes(words.get("view"))) shown.view = words.get("view");
+  for (const [name, type] of Object.entries(LOOKS)) {
+    const said = words.get(name);
+    if (said === null) continue;
+    if (type === Boolean) shown[name] = said === "true";
+    else if (type === String ? said in colours : Number(said) >= 0 && Number(said) <= 1) shown[name] = type(said);
+  }
+  return { choice, look: { ...look, ...shown }, token: tokenOf(words.get("token"), facts) };
+}
+
+/** A token in a link: the name of a prefix token, or row and column of a patch. */
+function tokenWord(pane, token) {
+  return token < pane.attention.prefix ? pane.facts.prefix[token] : pane.attention.cell(token).join(",");
+}
+
+function tokenOf(word, facts) {
+  const index = facts.prefix.indexOf(word), cell = /^(\d{1,4}),(\d{1,4})$/.exec(word ?? "");
+  if (index >= 0) return index;
+  if (!cell || Number(cell[1]) >= facts.rows || Number(cell[2]) >= facts.columns) return null;
+  return facts.prefix.length + Number(cell[1]) * facts.columns + Number(cell[2]);
+}
+
+/** The lines that make the shown picture with the library. */
+function asPython(pane, token, look) {
+  const { facts, attention, choice } = pane, text = (value) => JSON.stringify(value);
+  const query = token < attention.prefix ? text(facts.prefix[token]) : `(${attention.cell(token).join(", ")})`;
+  const head = typeof choice.head === "number" ? choice.head : text(choice.head);
+  const column = choice.direction === "column" ? ', direction="column"' : "";
+  const map = choice.direction === "rollout" ? `rollout(query=${query})`
+    : `attention(layer=${choice.layer}, head=${head}, query=${query}${column})`;
+  const words = (flag) => (flag ? "True" : "False");
+  const style = `Style(${text(look.colormap)}, opacity=${look.opacity}, smooth=${words(look.smooth)}, grid=${words(look.grid)})`;
+  const mark = token < attention.prefix ? "" : `, mark=${query}`;
+  const sight = [`fit=${text(facts.fit)}`, ...(facts.resolution ? [`resolution=${facts.resolution}`] : [])].join(", ");
+  return [
+    "import vitviz",
+    "from vitviz import Style",
+    "",
+    `model = vitviz.load(${facts.source ? text(facts.source) : ""})`,
+    `analysis = vitviz.analyze(${text(facts.name)}, model, ${sight})`,
+    `heatmap = analysis.${map}`,
+    `heatmap.overlay(${style}${mark}).save("attention.png")`,
+    "",
+  ].join("\n");
+}
