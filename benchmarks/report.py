@@ -100,12 +100,17 @@ def _bar(part: str, entry: Entry) -> list[str]:
 
 def _facts(entries: list[Entry], results: Results) -> list[str]:
     names = list(dict.fromkeys(name for entry in entries for name in entry["values"]))
-    rows = [[entry["contestant"], *(significant(entry["values"][name]) for name in names)] for entry in entries]
+    rows = [[entry["contestant"], *(_number(entry, name) for name in names)] for entry in entries]
     if entries[0]["case"] == floor.FLOORS:
         names += ["measured", "over the least"]
         for row, entry in zip(rows, entries, strict=True):
             row += _over_floor(entry, results)
     return table(["", *names], rows)
+
+
+def _number(entry: Entry, name: str) -> str:
+    """A fact that not every row needs to have."""
+    return significant(entry["values"][name]) if name in entry["values"] else ""
 
 
 def _over_floor(entry: Entry, results: Results) -> list[str]:

@@ -11,7 +11,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, expect
 
 import vitviz
-from tests.driver import EXAMPLE, ROOT, expect_map, open_panel, opened_page, upload
+from tests.driver import ARTEFACTS, EXAMPLE, ROOT, expect_map, open_panel, opened_page, upload
 from vitviz import Analysis, Model
 
 
@@ -117,3 +117,38 @@ def test_a_link_restores_picture_model_and_resolution(browser: Browser, address:
     page.goto(f"{address}/?example=../secret&model=nothing&fit=other")
     expect(status(page)).to_contain_text("CLS looks at: layer 6")
     page.close()
+
+
+def test_another_picture_is_shown_beside_the_first(page: Page, example: Analysis, bundled: Model) -> None:
+    rocket = ROOT / "assets" / "rocket.jpg"
+    expect_analysis(page, example)
+    open_panel(page, "vv-second")
+    page.locator("#vv-second-photo input[type=file]").set_input_files(rocket)
+    second = page.locator("#vv-explorer .vx-status").nth(1)
+    best = vitviz.analyze(rocket, bundled).attention(query=(4, 4)).token_map.strongest
+    expect(second).to_contain_text("CLS looks at")
+    expect_token(page, example, 4, 4)
+    expect(second).to_contain_text(f"patch (4, 4) looks at: layer 6, mean of 6 heads. Strongest: patch {best}")
+    # It stays beside another first picture, and goes when it is removed.
+    page.locator("#vv-examples button").nth(2).click()
+    coffee = vitviz.analyze(ROOT / "assets" / "coffee.jpg", bundled)
+    expect_analysis(page, coffee)
+    expect_token(page, coffee, 4, 4)
+    expect(second).to_contain_text(f"patch (4, 4) looks at: layer 6, mean of 6 heads. Strongest: patch {best}")
+    page.screenshot(path=ARTEFACTS / "second.png", full_page=True)
+    page.locator("#vv-second-photo").get_by_label("Remove Image").click()
+    expect(page.locator("#vv-explorer .vx-active")).to_be_visible()
+    expect_token(page, coffee, 2, 2)
+    best = coffee.attention(query=(2, 2)).token_map.strongest
+    expect(second).to_contain_text(f"patch (2, 2) looks at: layer 6, mean of 6 heads. Strongest: patch {best}")
+
+
+def test_another_model_is_shown_beside_the_first(page: Page, example: Analysis) -> None:
+    """The same one stands in the menu by its name; others would have to be downloaded."""
+    expect_analysis(page, example)
+    open_panel(page, "vv-second")
+    page.locator("#vv-second-model input").click()
+    page.get_by_role("option", name="vitviz-cifar10").last.click()
+    second = page.locator("#vv-explorer .vx-status").nth(1)
+    best = example.attention().token_map.strongest
+    expect(second).to_contain_text(f"CLS looks at: layer 6, mean of 6 heads. Strongest: patch {best}")

@@ -20,6 +20,7 @@ from vitviz.ui.models import OWN, START, ModelChoice, ModelPicker
 from vitviz.ui.panels import ControlPanel, default_settings, model_aside, model_card
 from vitviz.ui.photo import PhotoInput, Preview, Upload
 from vitviz.ui.picture import PictureOutput
+from vitviz.ui.second import SecondPicker
 from vitviz.ui.sight import Sight, SightPicker
 from vitviz.ui.switches import SwitchPanel
 from vitviz.ui.workbench import Workbench
@@ -120,6 +121,7 @@ class Page:
                             files=bench.file,
                             elem_id="vv-explorer",
                         )
+                        self.second = SecondPicker(bench, self.picker)
                     with gr.Tab("Maps", id=MAPS, elem_id="vv-maps"), gr.Row(equal_height=False):
                         with gr.Column(scale=5, min_width=320):
                             wish = Wish(key, START, upload, settings)
@@ -212,9 +214,9 @@ class Page:
             **private,
         )
         drawing.canvas.select(self._pick, told, [panel.token, drawing.notice], **quick, **private)
-        self.explorer.expired(
-            self._again, told, [drawing.key, self.explorer, drawing.notice], concurrency_id="model", **quiet
-        )
+        beside = [self.explorer, drawing.notice]
+        again = self.explorer.expired(self._again, told, [drawing.key, *beside], concurrency_id="model", **quiet)
+        self.second.connect(panel, told[:3], beside, [analysed, switched, again], heavy)
         self.explorer.pinned(self._pinned, told, panel.token, **quiet)
         self.sheet.select(
             self._choose_cell, [self.sheet_layout], [panel.method, panel.layer, panel.head], **quick, **private

@@ -22,7 +22,7 @@ const pins = new Pins(find("pins"), (pin) => { pins.drop(pin); ask(); });
 // `opened` says whether the address of the page counts no more: it was followed, or something else was chosen.
 // `chosen` and `hovered` are a pane's token; the other pane shows the one that is linked to it.
 let active = panes[0], chosen = null, hovered = null, cell = null, sheet = null;
-let asked = 0, moved = 0, playing = 0, typed = { text: "", when: 0 }, linking = 0, opened = false;
+let asked = 0, moved = 0, playing = 0, typed = { text: "", when: 0 }, linking = 0, opened = false, beside = false;
 
 // ---- what is shown ----
 
@@ -202,6 +202,9 @@ function load() {
   }
   controls.fit(active.facts);
   refresh();
+  // Another picture or model is there to be seen.
+  if (value.other && !beside) choose("view", "two");
+  beside = Boolean(value.other);
 }
 
 /** Whether an analysis is the one that the address of the page asks for, as far as it says. */

@@ -1,0 +1,118 @@
+"""Another picture or model beside the first in the explorer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import gradio as gr
+
+from vitviz.errors import VitvizError
+from vitviz.ui.attention_explorer import Explored
+from vitviz.ui.drawing import notice
+from vitviz.ui.models import START, ModelChoice, ModelPicker
+from vitviz.ui.panels import ControlPanel
+from vitviz.ui.photo import PhotoInput, Upload
+from vitviz.ui.sight import Sight
+from vitviz.ui.workbench import Workbench
+from vitviz.weights import Progress
+
+SAME = ""
+# Gradio hands its own to a handler with this default.
+PROGRESS = gr.Progress()
+
+
+class SecondPicker:
+    """What the first is compared with, and its events: the same picture and model where nothing else is chosen."""
+
+    def __init__(self, bench: Workbench, picker: ModelPicker) -> None:
+        self.bench = bench
+        with gr.Accordion("Compare with another picture or model", open=False, elem_id="vv-second"), gr.Row():
+            self.model = gr.Dropdown(
+                [("the same model", SAME), *picker.choices()],
+                value=SAME,
+                label="Second model",
+                info="MB: to be downloaded first",
+                elem_id="vv-second-model",
+            )
+            self.photo = PhotoInput(
+                None,
+                label="Second picture",
+                height=200,
+                sources=["upload", "clipboard"],
+                elem_id="vv-second-photo",
+            )
+
+    def connect(
+        self, panel: ControlPanel, first: list[Any], beside: list[Any], events: list[Any], options: dict[str, Any]
+    ) -> None:
+        """Connect the events.
+
+        Args:
+            panel: says how pictures are seen.
+            first: the key of the first analysis, its model and its picture.
+            beside: the explorer and the notice.
+            events: after which the first is another one.
+            options: of the events here.
+        """
+        self.panel = panel
+        inputs = [*first, self.model, self.photo, *panel.components]
+        for event in events:
+            event.then(self._follow, inputs, beside, **options)
+        gr.on([self.model.change, self.photo.change], self._show, inputs, beside, trigger_mode="always_last", **options)
+
+    def _show(self, progress: Any = PROGRESS, *told: Any) -> tuple[Any, ...]:
+        """The explorer with what the first analysis is compared with."""
+        key, choice, upload, name, photo, *values = told
+        if upload is None:
+            return gr.skip(), gr.skip()
+
+        def report(state: Progress) -> None:
+            progress((state.done, state.total), desc=f"Downloading {state.repository}", unit="bytes")
+
+        try:
+            first = key, choice, upload, self.panel.sight_of(values)
+            return with_second(self.bench, first, name, photo, report), gr.update(visible=False)
+        except VitvizError as error:
+            return gr.skip(), notice(error)
+
+    def _follow(self, progress: Any = PROGRESS, *told: Any) -> tuple[Any, ...]:
+        """The same for another first analysis, where there is a second."""
+        name, photo = told[3:5]
+        return (gr.skip(), gr.skip()) if name == SAME and photo is None else self._show(progress, *told)
+
+
+def with_second(
+    bench: Workbench,
+    first: tuple[str, ModelChoice, Upload, Sight],
+    name: str,
+    photo: Upload | None,
+    report: Callable[[Progress], None] | None = None,
+) -> Explored:
+    """The first analysis, and the one that it is compared with where something else is chosen.
+
+    Args:
+        bench: that makes the analyses.
+        first: the id of the first analysis, its model and picture, and how the one saw the other.
+        name: of the second model in the menu; :data:`SAME` for the first one's.
+        photo: the second picture; None for the first one.
+        report: as :func:`vitviz.load` takes it.
+
+    Raises:
+        CheckpointError: the second model cannot be opened.
+        ImageError: one of the pictures cannot be opened, or its model cannot see it so.
+        LimitError: an analysis would need too much memory.
+    """
+    key, choice, upload, sight = first
+    key, analysis = bench.recall(key, choice, upload, sight)
+    shown = bench.explored(key, analysis, choice, upload, sight)
+    if name == SAME and photo is None:
+        return shown
+    if name != SAME:
+        choice = START if name == START.source else ModelChoice(name)
+        # Another model need not have the resolution that was chosen for the first.
+        sight = Sight(sight.fit)
+    upload = photo or upload
+    key, analysis = bench.analyze(bench.model(choice, report), upload, sight)
+    return replace(shown, other=bench.explored(key, analysis, choice, upload, sight))
