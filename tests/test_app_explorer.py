@@ -84,14 +84,21 @@ def test_it_goes_with_picture_fit_and_resolution(page: Page, bundled: Model, tmp
     expect(status(page)).to_contain_text("CLS looks at")
 
 
-def test_what_is_pinned_is_the_token_of_the_maps(page: Page, example: Analysis) -> None:
+def test_other_methods_are_shown_and_compared_with_attention(page: Page, example: Analysis) -> None:
     expect_analysis(page, example)
-    expect_token(page, example, 3, 4)
-    page.mouse.down()
-    page.mouse.up()
-    expect(page.locator("#vv-explorer .vx-pin")).to_have_text(["patch (3, 4)"])
-    page.get_by_role("tab", name="Maps").click()
-    expect_map(page, example.attention(query=(3, 4)))
+    page.get_by_label("Other maps").select_option(label="Relevance (TransMM)")
+    relevance = example.map("relevance")
+    expect(status(page)).to_contain_text(
+        f"{relevance.description}. Strongest: patch {relevance.token_map.strongest} with"
+    )
+    page.locator("#vv-explorer").get_by_label("View").select_option("two")
+    page.get_by_label("Other maps").select_option(label="Grad-CAM")
+    second = page.locator("#vv-explorer .vx-status").nth(1)
+    expect(second).to_contain_text(example.map("grad_cam").description)
+    # Of prefix tokens, it says nothing.
+    expect(page.locator("#vv-explorer .vx-pane").nth(1).locator(".vx-chip span")).to_have_text("–")
+    page.locator("#vv-explorer").get_by_label("looks at", exact=True).check()
+    expect(second).to_contain_text("CLS looks at: layer 6")
 
 
 def test_a_click_on_a_prediction_opens_the_maps(page: Page, example: Analysis) -> None:

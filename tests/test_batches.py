@@ -17,6 +17,7 @@ import torch
 from PIL import Image
 
 from vitviz import (
+    METHODS,
     Analysis,
     ConfigError,
     ImageError,
@@ -83,6 +84,21 @@ def workers() -> list[threading.Thread]:
 
 
 # What comes.
+
+
+@pytest.mark.parametrize("changes", MODELS.values(), ids=MODELS)
+def test_every_map_of_an_image_in_a_batch_is_that_of_the_image_alone(
+    make_model: MakeModel, changes: dict[str, Any]
+) -> None:
+    model, images = make_model(**changes), photos()[:3]
+    for analysis, image in zip(analyze_batch(images, model, "squash"), images, strict=True):
+        alone = analyze(image, model, "squash")
+        for name, method in METHODS.items():
+            if method.refusal(model.network.config) is None:
+                found, expected = analysis.map(name).values, alone.map(name).values
+                # A mask is in or out, and rounding decides at its border.
+                allowed = 1 / 8 if name == "attention_mass" else 1e-3 * float(expected.abs().max())
+                assert float((found - expected).abs().mean()) <= allowed
 
 
 @pytest.mark.parametrize("fit", ["crop", "squash", "native"])

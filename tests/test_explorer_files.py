@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +16,7 @@ from safetensors.torch import load
 
 import vitviz
 from vitviz import Analysis, AttentionTrace, Model, QueryError, VisionTransformer
-from vitviz.ui.attention_explorer import AttentionExplorer, file_names, pack, whole_page
+from vitviz.ui.attention_explorer import AttentionExplorer, file_names, map_pack, pack, whole_page
 from vitviz.ui.attention_explorer.wire import MOST_ROLLED
 
 # Of a product of two factors, each rounded to eleven bits.
@@ -121,6 +122,20 @@ def test_of_many_tokens_there_is_no_rollout(make_trace: Callable[..., AttentionT
         pack(many, "rollout")
 
 
+def test_a_map_goes_with_what_it_says_of_itself(example: Analysis) -> None:
+    layout = example.trace.layout
+    for name in ("relevance", "grad_cam"):
+        token_map = example.map(name).token_map
+        content = map_pack(token_map, layout)
+        values = load(content)["values"]
+        torch.testing.assert_close(layout.grid(values), token_map.values.float())
+        expected = [token_map.prefix.get(prefix, math.nan) for prefix in layout.prefix]
+        assert values[: layout.prefix_count].tolist() == pytest.approx(expected, nan_ok=True)
+        length = int.from_bytes(content[:8], "little")
+        about = json.loads(content[8 : 8 + length])["__metadata__"]
+        assert about == {"description": token_map.description, "quantity": token_map.quantity}
+
+
 # What the page may ask for.
 
 
@@ -153,6 +168,17 @@ def test_the_whole_page_holds_every_file_and_asks_nobody(example: Analysis) -> N
     assert base64.b64decode(files["layer 3"]) == pack(example.trace, "layer 3")
     # Every place in the template is filled.
     assert not re.search(r"@(title|about|style|template|files|props|script)@", page)
+
+
+def test_the_whole_page_knows_how_its_picture_was_seen(bundled: Model) -> None:
+    photo = Path(__file__).parents[1] / "assets" / "rocket.jpg"
+    analysis = vitviz.analyze(photo, bundled, "crop", resolution=48)
+    page = whole_page(analysis, source="hf:a/b", name="rocket.jpg", fit="crop", resolution=48)
+    props = json.loads(re.search(r"const PROPS = (\{.*\});", page)[1])["value"]
+    said = {key: props[key] for key in ("source", "name", "fit", "resolution")}
+    assert said == {"source": "hf:a/b", "name": "rocket.jpg", "fit": "crop", "resolution": 48}
+    props = json.loads(re.search(r"const PROPS = (\{.*\});", whole_page(vitviz.analyze(photo, bundled)))[1])["value"]
+    assert (props["fit"], props["resolution"]) == ("squash", None)
 
 
 def test_the_whole_page_of_a_base_model_is_under_twelve_megabytes(make_model: Callable[..., Model]) -> None:

@@ -79,7 +79,9 @@ def visit(make_model: Callable[..., Model], upload: Upload) -> Visit:
 
 def test_a_quick_map_is_drawn_at_once_and_one_that_takes_long_in_its_job(visit: Visit) -> None:
     panel = visit.panel
-    assert "rollout" in visit.choose(panel.method, "rollout")["caption"]
+    drawn = visit.choose(panel.method, "rollout")
+    assert "rollout" in drawn["caption"] and 'analysis.map("rollout"' in drawn["code"]
+    assert drawn["link"] == "tab=maps&method=rollout"
     wished = visit.choose(panel.method, "occlusion")
     assert set(wished) == {"wish", "notice", "stop"} and wished["stop"]["visible"]
     assert visit.settle() == {"stop": gr.update(visible=True)}

@@ -207,7 +207,8 @@ def _score(comparison: Comparison, compared: Compared, metric: str, chosen: bool
 
 def _remembered(correlation: float) -> str:
     """What is left of a map when the model has forgotten everything."""
-    said = "no order" if math.isnan(correlation) else f"{correlation:+.2f}".replace("-", "−")
+    # Not −0.00.
+    said = "no order" if math.isnan(correlation) else f"{round(correlation, 2) + 0.0:+.2f}".replace("-", "−")
     return f'<tr title="{html.escape(SHUFFLED)}"><td>Weights shuffled</td><td>{said}</td></tr>'
 
 

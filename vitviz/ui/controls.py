@@ -93,34 +93,57 @@ def control_update(parameter: Parameter, model: Model) -> dict[str, Any]:
 
 def _options(parameter: Parameter, model: Model) -> dict[str, Any]:
     """What a control offers, and what it shows first."""
+    return {**_offered(parameter, model), "value": first_shown(parameter, model)}
+
+
+def _offered(parameter: Parameter, model: Model) -> dict[str, Any]:
     config = model.network.config
     match parameter:
         case Choice():
-            shown = next(title for title, value in parameter.options if value == parameter.default)
-            return {"choices": [(title, title) for title, _ in parameter.options], "value": shown}
+            return {"choices": [(title, title) for title, _ in parameter.options]}
         case Number():
-            bounds = {"minimum": parameter.minimum, "maximum": parameter.maximum, "step": parameter.step}
-            return {**bounds, "value": parameter.default}
+            return {"minimum": parameter.minimum, "maximum": parameter.maximum, "step": parameter.step}
         case LayerNumber():
-            return {
-                "minimum": 1,
-                "maximum": config.depth,
-                "step": 1,
-                "value": parameter.default % config.depth + 1,
-            }
+            return {"minimum": 1, "maximum": config.depth, "step": 1}
         case HeadNumber():
-            heads = [*HEAD_FUSIONS, *(str(head + 1) for head in range(config.heads))]
-            return {"choices": heads, "value": parameter.default}
+            return {"choices": head_choices(model)}
         case TokenQuery():
-            trained = config.layout(config.image_height, config.image_width)
-            return {"choices": token_choices(model, trained), "value": token_value(first_query(model, trained))}
+            return {"choices": token_choices(model, _trained(model))}
         case ClassTarget():
-            return {"choices": class_choices(model.labels), "value": MOST_PROBABLE}
+            return {"choices": class_choices(model.labels)}
+
+
+def first_shown(parameter: Parameter, model: Model) -> Any:
+    """What a control shows first."""
+    match parameter:
+        case LayerNumber():
+            return shown(parameter, parameter.default % model.network.config.depth)
+        case TokenQuery():
+            return shown(parameter, first_query(model, _trained(model)))
+        case _:
+            return shown(parameter, parameter.default)
 
 
 def starting_value(parameter: Parameter, model: Model) -> Any:
     """What a control shows first, as the argument of the method."""
-    return value(parameter, _options(parameter, model)["value"])
+    return value(parameter, first_shown(parameter, model))
+
+
+def shown(parameter: Parameter, argument: Any) -> Any:
+    """An argument of the method as its control shows it; the inverse of :func:`value`."""
+    match parameter:
+        case Choice():
+            return next(title for title, option in parameter.options if option == argument)
+        case LayerNumber():
+            return argument + 1
+        case HeadNumber():
+            return argument if argument in HEAD_FUSIONS else str(argument + 1)
+        case TokenQuery():
+            return token_value(argument)
+        case ClassTarget():
+            return MOST_PROBABLE if argument is None else str(argument)
+        case Number():
+            return argument
 
 
 def value(parameter: Parameter, shown: Any) -> Any:
@@ -138,6 +161,11 @@ def value(parameter: Parameter, shown: Any) -> Any:
             return None if shown == MOST_PROBABLE else int(shown)
         case Number():
             return int(shown) if parameter.whole else float(shown)
+
+
+def head_choices(model: Model) -> list[str]:
+    """What the menu of heads offers: the fusions of all, then every head, counted from 1."""
+    return [*HEAD_FUSIONS, *(str(head + 1) for head in range(model.network.config.heads))]
 
 
 def class_choices(labels: Sequence[str]) -> list[tuple[str, str]]:
@@ -192,6 +220,11 @@ def token_query(shown: str) -> Query | None:
         return None
     row, comma, column = shown.partition(",")
     return (int(row), int(column)) if comma else shown
+
+
+def _trained(model: Model) -> TokenLayout:
+    config = model.network.config
+    return config.layout(config.image_height, config.image_width)
 
 
 def _pools_by_attention(model: Model) -> bool:

@@ -13,9 +13,10 @@ from vitviz.layout import TokenLayout
 from vitviz.ui.attention_explorer import AttentionExplorer
 from vitviz.ui.compare import ComparePanel
 from vitviz.ui.controls import told_apart
-from vitviz.ui.drawing import EMPTY, HIDDEN, Drawing, Wish, changed, notice
+from vitviz.ui.drawing import HIDDEN, NO_PICTURE, Drawing, Wish, changed, notice
+from vitviz.ui.following import LinkFollower, Pending
 from vitviz.ui.jobs import Jobs
-from vitviz.ui.links import EXAMPLES, read_link
+from vitviz.ui.links import EXAMPLES, MAPS
 from vitviz.ui.models import OWN, START, ModelChoice, ModelPicker
 from vitviz.ui.panels import ControlPanel, default_settings, model_aside, model_card
 from vitviz.ui.photo import PhotoInput, Preview, Upload
@@ -33,7 +34,6 @@ TITLE = """# vitviz
 What a Vision Transformer attends to, on your own picture. **Move over any patch** to see what it looks at."""
 # The map that a click on a prediction shows, where the one before is not about a class.
 ABOUT_A_CLASS = "relevance"
-NO_PICTURE = {"key": "", "drawn": "", "canvas": None, "caption": EMPTY, "legend": "", "notice": HIDDEN, "stop": HIDDEN}
 
 
 class Seen(NamedTuple):
@@ -45,7 +45,7 @@ class Seen(NamedTuple):
 
 
 NOTHING = Seen(START, "", Sight(""))
-EXPLORE, MAPS = "explore", "maps"
+EXPLORE = "explore"
 
 
 def build_demo(model: Model | None = None) -> gr.Blocks:
@@ -61,8 +61,11 @@ def build_demo(model: Model | None = None) -> gr.Blocks:
     with gr.Blocks(title="vitviz", fill_width=True, delete_cache=(3600, KEPT_SECONDS), analytics_enabled=False) as demo:
         page = Page(bench)
         private: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-        linked = demo.load(page.follow_link, None, [page.photo, *page.sight.components], **private)
-        linked.then(page.follow_model, None, [page.wanted, page.drawing.notice], **private)
+        link = LinkFollower(page.panel, page.drawing)
+        linked = demo.load(link.read, None, [link.asked, page.tabs, page.photo, *page.sight.components], **private)
+        opened = [link.asked, page.wanted, page.drawing.notice]
+        model_opened = linked.then(page.follow_model, link.asked, opened, **private)
+        link.connect(model_opened, page.seen, page._tile, [page.sheet, page.sheet_layout])
         demo.unload(page.leave)
     return demo
 
@@ -217,23 +220,18 @@ class Page:
         beside = [self.explorer, drawing.notice]
         again = self.explorer.expired(self._again, told, [drawing.key, *beside], concurrency_id="model", **quiet)
         self.second.connect(panel, told[:3], beside, [analysed, switched, again], heavy)
-        self.explorer.pinned(self._pinned, told, panel.token, **quiet)
         self.sheet.select(
             self._choose_cell, [self.sheet_layout], [panel.method, panel.layer, panel.head], **quick, **private
         )
 
-    def follow_link(self, request: gr.Request) -> tuple[Any, ...]:
-        """The picture that a link asks for, and how the model sees it."""
-        asked = read_link(request.query_params)
-        photo = gr.skip() if asked.example is None else str(resources("assets") / asked.example)
-        return photo, asked.fit or gr.skip(), asked.resolution or gr.skip()
-
-    def follow_model(self, request: gr.Request, progress: Any = PROGRESS) -> tuple[Any, ...]:
+    def follow_model(self, asked: Pending | None, progress: Any = PROGRESS) -> tuple[Any, ...]:
         """The model that a link asks for; not before the picture, which is then seen by both."""
-        asked = read_link(request.query_params).model
-        if asked is None:
-            return gr.skip(), gr.skip()
-        return self._open(START, lambda: ModelChoice(asked), progress)[::2]
+        name = None if asked is None else asked.linked.model
+        if name is None:
+            return gr.skip(), gr.skip(), gr.skip()
+        wanted, _, told = self._open(START, lambda: ModelChoice(name), progress)
+        # Without its model, the rest of a link has no meaning.
+        return None if wanted == START else gr.skip(), wanted, told
 
     def leave(self, request: gr.Request) -> None:
         """End what runs for a visitor whose page is closed."""
@@ -363,18 +361,6 @@ class Page:
         except VitvizError as error:
             return gr.skip(), gr.skip(), notice(error)
         return key, self.bench.explored(key, analysis, choice, upload, sight), gr.skip()
-
-    def _pinned(
-        self, event: gr.EventData, key: str, choice: ModelChoice, upload: Upload | None, *values: Any
-    ) -> dict[str, Any] | str:
-        """The token that was pinned in the explorer is the one of the maps."""
-        analysis = self.bench.cache.get(key)
-        token = event._data.get("token")
-        if analysis is None or not isinstance(token, int) or not 0 <= token < analysis.trace.layout.token_count:
-            return gr.skip()
-        layout = analysis.trace.layout
-        is_patch = token >= layout.prefix_count
-        return self.panel.token_value(layout.cell(token) if is_patch else layout.prefix[token])
 
     def _choose_class(self, choice: ModelChoice, method: str, event: gr.SelectData) -> tuple[Any, ...]:
         """Ask about the class whose bar was clicked, with a map that can be about one."""

@@ -12,7 +12,9 @@ from vitviz.analysis import Analysis
 from vitviz.attribution import METHODS
 from vitviz.errors import VitvizError
 from vitviz.progress import Progress
+from vitviz.ui.code import as_python
 from vitviz.ui.jobs import Jobs, Stopped
+from vitviz.ui.links import WRITE_MAP_WORDS, map_words
 from vitviz.ui.models import ModelChoice
 from vitviz.ui.panels import ControlPanel, Settings
 from vitviz.ui.photo import Upload
@@ -28,7 +30,18 @@ EMPTY = "Drop a picture on the left, paste one, take one with the camera, or cho
 MEANWHILE = "attention"
 STOPPED = "Stopped. Below is still the map before."
 HIDDEN: dict[str, Any] = gr.update(visible=False)
-PARTS = ("key", "drawn", "canvas", "caption", "legend", "notice", "stop", "wish")
+PARTS = ("key", "drawn", "canvas", "caption", "legend", "code", "link", "notice", "stop", "wish")
+NO_PICTURE = {
+    "key": "",
+    "drawn": "",
+    "canvas": None,
+    "caption": EMPTY,
+    "legend": "",
+    "code": "",
+    "link": "",
+    "notice": HIDDEN,
+    "stop": HIDDEN,
+}
 
 
 @dataclass(frozen=True)
@@ -47,6 +60,10 @@ class Wish:
     upload: Upload
     settings: Settings = field(hash=False)
     ticket: str = ""
+
+    def of(self, settings: Settings) -> Wish:
+        """Another map of the same."""
+        return replace(self, settings=settings)
 
     @property
     def stamp(self) -> str:
@@ -86,6 +103,9 @@ class Drawing:
         self.stop = gr.Button("Stop", visible=False, size="sm", elem_id="vv-stop")
         self.legend = gr.HTML(shown.legend, elem_id="vv-legend")
         self.caption = gr.Markdown(shown.caption, elem_id="vv-caption")
+        with gr.Accordion("As Python", open=False, elem_id="vv-python"):
+            self.code = gr.Code(self._code(analysis, wish), language="python", interactive=False, show_label=False)
+        self.link = gr.Textbox(map_words(analysis.model, wish.settings), visible="hidden")
 
     @property
     def outputs(self) -> list[Any]:
@@ -94,7 +114,7 @@ class Drawing:
 
     def connect(self, panel: ControlPanel, told: list[Any]) -> None:
         """Connect the events; ``told`` are the key, the model, the picture and the controls."""
-        self.panel, self.inputs = panel, [self.wish, self.drawn, *told]
+        self.panel, self.told, self.inputs = panel, told, [self.wish, self.drawn, *told]
         private: dict[str, Any] = {"api_visibility": "private"}
         moved = [*(part.change for part in panel.drawing), panel.words.submit]
         quick: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "always_last", "concurrency_limit": 4}
@@ -115,15 +135,11 @@ class Drawing:
 
     def settle_after(self, event: Any) -> None:
         """Draw what the controls say behind an event, where they have moved since what it shows was asked for."""
-        event.then(
-            self._settle,
-            self.inputs,
-            self.outputs,
-            show_progress="hidden",
-            trigger_mode="always_last",
-            concurrency_limit=4,
-            api_visibility="private",
+        private: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+        settled = event.then(
+            self._settle, self.inputs, self.outputs, trigger_mode="always_last", concurrency_limit=4, **private
         )
+        settled.then(None, [self.link], None, js=WRITE_MAP_WORDS, **private)
 
     def dismiss(self, request: gr.Request) -> None:
         """End the job of a visitor for whom it is of no use any more."""
@@ -138,9 +154,10 @@ class Drawing:
         self.dismiss(request)
         if not self.bench.takes_long(analysis, wish.settings):
             return changed(key=wish.key, **self._shown(request, analysis, wish))
-        meanwhile = replace(wish, settings=replace(wish.settings, method=MEANWHILE))
-        changes = {"key": wish.key, **self._shown(request, analysis, meanwhile)}
-        return changed(**{**changes, **self._wished(request, wish)})
+        meanwhile = wish.of(replace(wish.settings, method=MEANWHILE))
+        changes = {"key": wish.key, **self._shown(request, analysis, meanwhile), **self._wished(request, wish)}
+        # A link is about what was asked for.
+        return changed(**{**changes, "link": map_words(analysis.model, wish.settings)})
 
     def _draw(
         self,
@@ -223,6 +240,9 @@ class Drawing:
         was_running = self.jobs.stop(str(request.session_hash), JOB)
         return notice(STOPPED) if was_running else gr.skip(), HIDDEN
 
+    def _code(self, analysis: Analysis, wish: Wish) -> str:
+        return as_python(analysis.model, self.bench.start, wish.choice, wish.upload, wish.settings)
+
     def _asked(self, request: gr.Request) -> str | None:
         return self.jobs.asked(str(request.session_hash), JOB)
 
@@ -246,6 +266,8 @@ class Drawing:
             "canvas": picture.overlay,
             "caption": picture.caption,
             "legend": picture.legend,
+            "code": self._code(analysis, wish),
+            "link": map_words(analysis.model, wish.settings),
             "notice": HIDDEN,
             "stop": stop,
         }

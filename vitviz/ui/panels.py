@@ -19,6 +19,7 @@ from vitviz.ui.controls import (
     control_update,
     first_query,
     has_query,
+    shown,
     starting_value,
     token_choices,
     token_value,
@@ -30,6 +31,9 @@ from vitviz.weights import Model, describe
 
 # Of more classes, the page names the first few.
 MOST_LABELS = 20
+# The map with which the page opens, and its look.
+PLAIN_METHOD = "attention"
+PLAIN_STYLE = Style(grid=True)
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ def default_settings(model: Model) -> Settings:
     parameters = {
         name: {part.name: starting_value(part, model) for part in method.parameters} for name, method in METHODS.items()
     }
-    return Settings("attention", parameters, Sight(model.preprocessing.fit), Style(grid=True), False)
+    return Settings(PLAIN_METHOD, parameters, Sight(model.preprocessing.fit), PLAIN_STYLE, False)
 
 
 class ControlPanel:
@@ -228,6 +232,30 @@ class ControlPanel:
     def token_value(self, query: Query) -> str:
         """A query as the token menu's value."""
         return token_value(query)
+
+    @property
+    def restored(self) -> list[Any]:
+        """What :meth:`showing` changes."""
+        own = [part for part in self.controls.values() if part not in (self.token, self.target)]
+        look = [self.colormap, self.opacity, self.smooth, self.grid]
+        groups = [*self.groups.values(), self.about_class]
+        return [self.token, self.method, self.target, self.words, *own, *look, *groups]
+
+    def showing(self, model: Model, layout: TokenLayout, settings: Settings) -> list[dict[str, Any]]:
+        """Updates of ``restored``, so that the controls say these settings of a model and an image's layout."""
+        menu, settings = self.token_menu(model, layout, settings)
+        target = settings.target
+        own = [
+            shown(parameter, settings.parameters[name][parameter.name])
+            for name, method in METHODS.items()
+            for parameter in method.parameters
+            if not isinstance(parameter, TokenQuery | ClassTarget)
+        ]
+        words = target.text if isinstance(target, Words) else ""
+        about = shown(_shared(ClassTarget), None if words else target)
+        look = [settings.style.colormap, settings.style.opacity, settings.style.smooth, settings.style.grid]
+        values = [settings.method, about, words, *own, *look]
+        return [menu, *(gr.update(value=said) for said in values), *self._show_group(settings.method)]
 
     def _show_group(self, method: str) -> list[dict[str, Any]]:
         groups = [gr.update(visible=name == method) for name in self.groups]

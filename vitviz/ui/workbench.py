@@ -21,13 +21,13 @@ from vitviz.precision import PRECISIONS
 from vitviz.progress import Progress as Done
 from vitviz.targets import Target
 from vitviz.text import TextTower, Words, open_text_tower
-from vitviz.ui.attention_explorer import Explored, pack, whole_page
+from vitviz.ui.attention_explorer import Explored, map_pack, pack, whole_page
 from vitviz.ui.controls import told_apart
 from vitviz.ui.links import link_of
 from vitviz.ui.models import START, ModelChoice, open_choice
 from vitviz.ui.panels import Settings
 from vitviz.ui.photo import Upload
-from vitviz.ui.sight import TRAINED, Sight
+from vitviz.ui.sight import Sight
 from vitviz.ui.texts import ramp
 from vitviz.weights import Model, Progress
 
@@ -36,6 +36,8 @@ MODEL_BYTES = 3 * 2**30
 CANVAS_SIDE = 900
 # The name by which the explorer asks for itself as one file.
 PAGE = "page"
+# Before the name of a method whose map it asks for.
+MAP = "map "
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class Workbench:
         self.towers: WeakKeyDictionary[Model, TextTower] = WeakKeyDictionary()
         # Of methods that take long, each one's last map and its parameters; as long as its analysis.
         self.maps: WeakKeyDictionary[Analysis, dict[str, tuple[dict[str, Any], Heatmap]]] = WeakKeyDictionary()
+        # The model, the picture and how the one saw the other, as the library takes them; as long as the analysis.
+        self.sources: WeakKeyDictionary[Analysis, dict[str, Any]] = WeakKeyDictionary()
         self._opening = threading.Lock()
 
     def model(self, choice: ModelChoice, report: Callable[[Progress], None] | None = None) -> Model:
@@ -92,9 +96,11 @@ class Workbench:
             LimitError: the analysis would need too much memory.
         """
         image = open_image(upload.path, upload.name)
-        analysis = analyze(image, model, sight.fit, resolution=sight.pixels(model, image))
+        resolution = sight.pixels(model, image)
+        analysis = analyze(image, model, sight.fit, resolution=resolution)
         # Maps do not depend on it, and every redraw and the cache then cost what the screen needs.
         analysis = replace(analysis, prepared=analysis.prepared.resized(CANVAS_SIDE))
+        self.sources[analysis] = {"name": upload.name, "fit": sight.fit, "resolution": resolution}
         return self.cache.put(analysis), analysis
 
     def recall(self, key: str, choice: ModelChoice, upload: Upload, sight: Sight) -> tuple[str, Analysis]:
@@ -111,15 +117,26 @@ class Workbench:
         analysis = self.cache.get(key)
         if analysis is None:
             return None
-        return whole_page(analysis).encode() if name == PAGE else pack(analysis.trace, name)
+        if name == PAGE:
+            said = self.sources[analysis]
+            return whole_page(analysis, said["name"], **said).encode()
+        if name.startswith(MAP) and name.removeprefix(MAP) in self.explored_methods(analysis.model):
+            return map_pack(analysis.map(name.removeprefix(MAP)).token_map, analysis.trace.layout)
+        return pack(analysis.trace, name)
+
+    def explored_methods(self, model: Model) -> tuple[str, ...]:
+        """The methods whose maps the explorer may ask for: what it does not compute itself and what is soon there."""
+        config = model.network.config
+        offered = [name for name, method in METHODS.items() if not method.reports and method.refusal(config) is None]
+        return tuple(name for name in offered if name not in ("attention", "rollout"))
 
     def explored(self, key: str, analysis: Analysis, choice: ModelChoice, upload: Upload, sight: Sight) -> Explored:
         """An analysis as the explorer takes it, with what a link and lines of Python say of it."""
-        # The shorter side, which is what a resolution is.
-        resolution = None if sight.resolution == TRAINED else min(analysis.prepared.pixels.shape[-2:])
         source = self.start.name if choice == START else choice.source or analysis.model.name
         query = link_of(analysis.model, choice, upload, sight)
-        return Explored(key, analysis, source, upload.name, sight.fit, resolution, query)
+        methods = self.explored_methods(analysis.model)
+        self.sources[analysis]["source"] = source
+        return Explored(key, analysis, query=query, methods=methods, **self.sources[analysis])
 
     def predictions(self, analysis: Analysis) -> dict[str, float] | None:
         """The most probable classes; None for a model without a classifier."""

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from vitviz.ui.attention_explorer.component import AttentionExplorer, Explored, ExplorerData
 from vitviz.ui.attention_explorer.page import whole_page
-from vitviz.ui.attention_explorer.wire import file_names, pack
+from vitviz.ui.attention_explorer.wire import file_names, map_pack, pack
 
-__all__ = ["AttentionExplorer", "Explored", "ExplorerData", "file_names", "pack", "whole_page"]
+__all__ = ["AttentionExplorer", "Explored", "ExplorerData", "file_names", "map_pack", "pack", "whole_page"]

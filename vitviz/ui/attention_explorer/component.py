@@ -14,6 +14,7 @@ import numpy as np
 from gradio.data_classes import FileData, GradioModel
 
 from vitviz.analysis import Analysis
+from vitviz.attribution import METHODS
 from vitviz.errors import VitvizError
 from vitviz.heatmaps import COLORMAPS, colour_table
 from vitviz.ui.attention_explorer.wire import rolls
@@ -35,6 +36,7 @@ SCRIPTS = (
     "share",
     "export",
     "explorer",
+    "strip",
     "actions",
 )
 
@@ -58,6 +60,7 @@ class Facts(GradioModel):
         start: index of the token that is shown first.
         layers, heads: of the model.
         rolls: whether there is a file of rollouts.
+        methods: whose maps there are files of, each with its ``name`` and ``title``.
         source, name, fit, resolution: what :func:`vitviz.load` and :func:`vitviz.analyze` were given.
         query: what a link says behind ``?`` to show the same analysis.
     """
@@ -74,6 +77,7 @@ class Facts(GradioModel):
     layers: int
     heads: int
     rolls: bool
+    methods: list[dict[str, str]]
     source: str
     name: str
     fit: str
@@ -96,9 +100,9 @@ class Explored:
         analysis: of one image.
         source: the model as :func:`vitviz.load` takes it; empty for the bundled one.
         name: of the picture's file.
-        resolution: as :func:`vitviz.analyze` took it.
-        fit: the same.
+        fit, resolution: as :func:`vitviz.analyze` took them; empty and None for the model's own.
         query: what a link says behind ``?`` to show the same analysis; empty where none can.
+        methods: names in :data:`vitviz.METHODS` of whose maps there are files.
         other: another one to compare it with; where there is none, it is compared with itself.
     """
 
@@ -109,6 +113,7 @@ class Explored:
     fit: str = ""
     resolution: int | None = None
     query: str = ""
+    methods: tuple[str, ...] = ()
     other: Explored | None = None
 
 
@@ -222,6 +227,7 @@ def facts(explored: Explored) -> dict[str, Any]:
         "layers": trace.layers,
         "heads": trace.heads,
         "rolls": rolls(trace),
+        "methods": [{"name": name, "title": METHODS[name].title} for name in explored.methods],
         "source": explored.source,
         "name": explored.name,
         "fit": explored.fit or analysis.model.preprocessing.fit,

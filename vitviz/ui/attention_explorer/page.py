@@ -13,7 +13,15 @@ from vitviz.ui.attention_explorer.component import Explored, colours, facts, pic
 from vitviz.ui.attention_explorer.wire import file_names, pack
 
 
-def whole_page(analysis: Analysis, title: str = "vitviz", name: str = "picture.jpg") -> str:
+def whole_page(
+    analysis: Analysis,
+    title: str = "vitviz",
+    *,
+    source: str = "",
+    name: str = "picture.jpg",
+    fit: str = "",
+    resolution: int | None = None,
+) -> str:
     """The explorer with all layers and heads of an analysis inside.
 
     The file is about 2.7 bytes for each feature of each query and key: 10 MB of a ViT-B/16 at 197 tokens.
@@ -21,12 +29,13 @@ def whole_page(analysis: Analysis, title: str = "vitviz", name: str = "picture.j
     Args:
         analysis: of one image.
         title: of the page, shown to the letter.
-        name: of the picture's file, for the lines of Python that the page gives.
+        source, name, fit, resolution: what :func:`vitviz.load` and :func:`vitviz.analyze` were given, for the lines of
+            Python that the page gives; the bundled model, its own fit and resolution where they are not.
     """
     address = f"data:image/webp;base64,{_base64(picture(analysis))}"
     props = {
         "colours": colours(),
-        "value": {**facts(Explored("page", analysis, name=name)), "picture": {"url": address}},
+        "value": {**facts(Explored("page", analysis, source, name, fit, resolution)), "picture": {"url": address}},
     }
     files = {name: _base64(pack(analysis.trace, name)) for name in file_names(analysis.trace)}
     layout = analysis.trace.layout

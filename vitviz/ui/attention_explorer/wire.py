@@ -11,6 +11,7 @@ layer          `keys`       `"head token dim"`    the same, each head's mean key
 layer          `log_sums`   `"head query"`        float32, the logarithm of the sum of the exponentials of these scores
 layer          `bias`       `"head query key"`    float16, added to the scores; only of models that have one
 rollout        `rows`       `"query key"`         float16, every token's attention rollout times the tokens' number
+map NAME       `values`     `"token"`             float32, the map of a method; NaN of tokens that it says nothing of
 =============  ===========  ====================  =================================================================
 
 An attention weight is ``exp(queries · keys + bias - log_sums)``. To subtract one vector from all keys changes no
@@ -20,6 +21,7 @@ most 2⁻¹⁰ of the sum of its products' magnitudes, and a weight by that part
 
 from __future__ import annotations
 
+import math
 import re
 
 import torch
@@ -28,7 +30,9 @@ from safetensors.torch import save
 
 from vitviz.attribution.rollout import rollout_matrix
 from vitviz.errors import QueryError
+from vitviz.layout import TokenLayout
 from vitviz.precision import precise
+from vitviz.token_map import TokenMap
 from vitviz.trace import AttentionTrace
 
 # Beyond it, the rollout of all tokens takes seconds, and more memory than the page has for it.
@@ -85,6 +89,13 @@ def rollout_pack(trace: AttentionTrace) -> bytes:
     matrix = rollout_matrix(trace)
     # Its mean is then 1, far from the smallest numbers of float16.
     return save({"rows": _half(matrix * trace.layout.token_count).cpu().contiguous()})
+
+
+def map_pack(token_map: TokenMap, layout: TokenLayout) -> bytes:
+    """Any map, with what it says of itself in the file's metadata: ``description`` and ``quantity``."""
+    prefix = torch.tensor([token_map.prefix.get(name, math.nan) for name in layout.prefix])
+    values = torch.cat([prefix, token_map.values.detach().cpu().float().flatten()])
+    return save({"values": values}, {"description": token_map.description, "quantity": token_map.quantity})
 
 
 def _half(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,7 @@
-// Attention weights from queries, keys and the logarithms of the rows' sums.
+// Attention weights from queries, keys and the logarithms of the rows' sums; other maps are files of their own.
+
+// What is computed here from the layers' files; any other direction is the name of a file.
+const LIVE = ["row", "column"];
 
 const FUSIONS = {
   mean: (into, weights, heads) => { for (let token = 0; token < into.length; token++) into[token] += weights[token] / heads; },
@@ -33,9 +36,12 @@ class Attention {
     this.one = new Float32Array(this.tokens);
   }
 
-  /** What the token looks at (row), or who looks at it (column): "token"; null while the layer is not there. */
+  /**
+   * What the token looks at (row), or who looks at it (column), or another map: "token"; null while it is not there.
+   */
   map(layer, head, token, direction) {
     if (direction === "rollout") return this.rollout(token);
+    if (!LIVE.includes(direction)) return this.packs.get(direction)?.values ?? null;
     const pack = this.packs.get(`layer ${layer}`);
     if (!pack) return null;
     const into = new Float32Array(this.tokens);

@@ -2,14 +2,22 @@
 
 const DIMMED = "rgba(0, 0, 0, 0.65)";
 const GRID_LINE = "rgba(255, 255, 255, 0.35)";
+// Of the height of the screen.
+const TALLEST = 0.8;
+// Rows and columns have their numbers where a patch is so many pixels large.
+const NUMBERED = 26;
 // Of a smooth map, so many values along the side of a patch.
 const SMOOTH_STEPS = 8;
 
 /** Give a canvas as many pixels as the screen shows of it; one that is not shown keeps its own. */
 function fitted(canvas, ratio) {
-  if (!canvas.clientWidth) return;
+  const room = canvas.parentElement.clientWidth;
+  if (!room) return;
   const scale = Math.min(2, window.devicePixelRatio || 1);
-  const width = Math.max(1, Math.round(canvas.clientWidth * scale)), height = Math.max(1, Math.round(width * ratio));
+  // A tall picture is not taller than the screen.
+  const shown = Math.min(room, TALLEST * window.innerHeight / ratio);
+  canvas.style.width = shown < room ? `${shown}px` : "";
+  const width = Math.max(1, Math.round(shown * scale)), height = Math.max(1, Math.round(width * ratio));
   if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
 }
 
@@ -104,6 +112,21 @@ class Painter {
       context.lineTo(x, bottom);
     }
     context.stroke();
+    const across = (right - left) / columns, down = (bottom - top) / rows;
+    if (across >= NUMBERED && down >= NUMBERED) this.number(context, left, top, across, down);
+  }
+
+  /** The numbers of the columns along the upper edge, and of the rows along the left one. */
+  number(context, left, top, across, down) {
+    Object.assign(context, { font: "11px system-ui, sans-serif", fillStyle: "white", strokeStyle: "black", lineWidth: 2.5 });
+    const write = (text, x, y) => {
+      context.strokeText(text, x, y);
+      context.fillText(text, x, y);
+    };
+    Object.assign(context, { textAlign: "center", textBaseline: "top" });
+    for (let column = 1; column < this.facts.columns; column++) write(column, left + (column + 0.5) * across, top + 2);
+    Object.assign(context, { textAlign: "left", textBaseline: "middle" });
+    for (let row = 0; row < this.facts.rows; row++) write(row, left + 3, top + (row + 0.5) * down);
   }
 
   /** Outlines a patch; black on both sides of the colour is seen on everything. */

@@ -18,6 +18,7 @@ class Controls {
       radio.name = `${this.group}-direction`;
       radio.onchange = () => changed("direction", radio.value);
     }
+    this.find("method").onchange = (event) => event.target.value && changed("direction", event.target.value);
     this.find("layer").oninput = (event) => changed("layer", Number(event.target.value) - 1);
     this.find("play").onclick = () => changed("playing", this.find("play").getAttribute("aria-pressed") !== "true");
     this.find("view").onchange = (event) => changed("view", event.target.value);
@@ -33,6 +34,9 @@ class Controls {
   fit(facts) {
     Object.assign(this.find("layer"), { min: 1, max: facts.layers });
     this.find("rollout").hidden = !facts.rolls;
+    const others = facts.methods.map(({ name, title }) => new Option(title, `map ${name}`));
+    this.find("method").replaceChildren(new Option("other maps …", ""), ...others);
+    this.find("method").hidden = !others.length;
     const heads = [...Object.keys(FUSIONS), ...Array(facts.heads).keys()];
     this.find("heads").replaceChildren(this.find("heads").firstElementChild, ...heads.map((head) => this.headChoice(head)));
   }
@@ -55,7 +59,8 @@ class Controls {
     this.find("play").textContent = look.playing ? "Stop" : "Play";
     for (const name of ["colormap", "opacity", "view", "divider"]) this.find(name).value = look[name];
     for (const name of ["smooth", "grid", "shared"]) this.find(name).checked = look[name];
-    for (const name of ["layers", "heads"]) this.find(name).classList.toggle("vx-idle", choice.direction === "rollout");
+    for (const name of ["layers", "heads"]) this.find(name).classList.toggle("vx-idle", !LIVE.includes(choice.direction));
+    this.find("method").value = titleOf(facts, choice.direction) ? choice.direction : "";
     this.find("panes").parentElement.parentElement.dataset.view = look.view;
     this.find("divided").hidden = look.view !== "slide";
     this.find("active").hidden = look.view !== "two" && look.view !== "difference";

@@ -51,13 +51,14 @@ function show() {
   const { pane, token } = maps.find((map) => map.pane === active);
   pins.show(pane, (canvas, pinned) => drawPin(canvas, pane, pinned));
   showSheet(pane, token);
+  showStrip(pane, token);
 }
 
 function showMap({ pane, token, values, range, marks }, ends) {
   const table = colours[look.colormap], part = look.view === "slide" ? look.divider : undefined;
   pane.show(token, values, ends, table, { ...look, part }, marks);
   pane.showChips(values, token, marks);
-  pane.showLegend(ends, table, QUANTITIES[pane.choice.direction]);
+  pane.showLegend(ends, table, QUANTITIES[pane.choice.direction] ?? pane.packs.get(pane.choice.direction)?.about.quantity);
   pane.say(pane.sentence(token, values));
   pane.element.classList.toggle("vx-chosen-pane", comparing() && pane === active);
 }
@@ -87,7 +88,7 @@ function showSheet(pane, token) {
   if (sheet?.attention !== attention) sheet = new Sheet(find("sheet"), attention);
   if (token !== null) sheet.show({
     token, layer: choice.layer, head: choice.head, shared: look.shared, colours: colours[look.colormap],
-    direction: choice.direction === "rollout" ? "row" : choice.direction,
+    direction: LIVE.includes(choice.direction) ? choice.direction : "row",
     fusion: typeof choice.head === "number" ? sheet.wanted?.fusion ?? "mean" : choice.head,
     loaded: pane.packs.held.size, ratio: (bottom - top) / (right - left),
     ink: getComputedStyle(pane.find("status")).color,
@@ -189,6 +190,7 @@ function load() {
     }
     hovered = cell = null;
     controls.state("loading");
+    panes[0].say("Loading …");
     if (!opened && isAsked(value)) openLink(value);
     loadPane(panes[0], value);
   }
@@ -225,8 +227,9 @@ function openLink(facts) {
 
 /** The address that restores what is shown: behind ? what the server needs to know, behind # the rest. */
 function link() {
-  const words = new URLSearchParams(panes[0].facts.query), theme = new URLSearchParams(location.search).get("__theme");
-  if (theme) words.set("__theme", theme);
+  const words = new URLSearchParams(panes[0].facts.query);
+  // Other parts of the page have words there too.
+  for (const [name, word] of new URLSearchParams(location.search)) if (!ANALYSIS.includes(name)) words.append(name, word);
   const query = words.toString(), token = panes[0].linked(chosen.pane, chosen.token) ?? panes[0].facts.start;
   return `${location.pathname}${query ? `?${query}` : ""}#${writeLink(panes[0], token, look, plain)}`;
 }
@@ -273,7 +276,9 @@ function changed(pane, error) {
 }
 
 async function fetchFile(facts, name) {
+  if (!element.isConnected) throw Error("this page is gone");
   const answer = await server.file({ uid: facts.uid, name });
+  if (!answer) throw Error("no connection");
   if (answer.content) return Uint8Array.from(atob(answer.content), (letter) => letter.charCodeAt(0)).buffer;
   if (answer.refused) throw Error(answer.refused);
   if (answer.expired) throw Object.assign(Error("expired"), { expired: true });
@@ -369,7 +374,7 @@ find("sheet").onpointerleave = () => { cell = null; ask(); };
 find("sheet").onclick = (event) => {
   const under = cellUnder(event);
   if (!under) return;
-  if (active.choice.direction === "rollout") active.choice.direction = "row";
+  if (!LIVE.includes(active.choice.direction)) active.choice.direction = "row";
   active.choice.head = under.head;
   chooseLayer(under.layer);
 };

@@ -28,15 +28,16 @@ function fromHalves(halves) {
 function readPack(buffer) {
   const length = Number(new DataView(buffer).getBigUint64(0, true));
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
-  const tensors = {};
-  for (const [name, { dtype, shape, data_offsets: [start, end] }] of Object.entries(header)) {
-    if (name === "__metadata__") continue;
+  const { __metadata__: about = {}, ...described } = header, tensors = {};
+  for (const [name, { dtype, shape, data_offsets: [start, end] }] of Object.entries(described)) {
     const place = 8 + length + start;
     if (dtype === "F32") tensors[name] = new Float32Array(buffer, place, (end - start) / 4);
     else if (dtype === "F16") tensors[name] = fromHalves(new Uint16Array(buffer, place, (end - start) / 2));
     else throw Error(`${name}: no tensor of ${dtype} can be read`);
     tensors[name].shape = shape;
   }
+  // Not among the tensors when they are counted.
+  Object.defineProperty(tensors, "about", { value: about });
   return tensors;
 }
 

@@ -1,6 +1,7 @@
 // One map of one analysis: its picture, what is said below it, and its prefix tokens above it.
 
 const QUANTITIES = { row: "attention weight", column: "attention weight", rollout: "share of the rollout" };
+const VERBS = { row: "looks at", column: "is looked at by", rollout: "is made of" };
 
 class Pane {
   /**
@@ -35,7 +36,7 @@ class Pane {
     this.attention = new Attention(facts, this.packs);
     this.choice.layer = Math.min(this.choice.layer, facts.layers - 1);
     if (typeof this.choice.head === "number" && this.choice.head >= facts.heads) this.choice.head = "mean";
-    if (this.choice.direction === "rollout" && !facts.rolls) this.choice.direction = "row";
+    if (!offers(facts, this.choice.direction)) this.choice.direction = "row";
     this.want();
     const picture = new Image();
     picture.src = facts.picture.url;
@@ -63,7 +64,7 @@ class Pane {
     const distance = (layer) => Math.abs(layer - this.choice.layer);
     const near = [...Array(this.facts.layers).keys()].sort((one, other) => distance(one) - distance(other));
     const names = near.map((layer) => `layer ${layer}`);
-    this.packs.want(this.choice.direction === "rollout" ? ["rollout", ...names] : names);
+    this.packs.want(LIVE.includes(this.choice.direction) ? names : [this.choice.direction, ...names]);
   }
 
   /** The shown map of a token: "token"; null while it is not there. */
@@ -91,7 +92,7 @@ class Pane {
     while (chips.children.length < attention.prefix) chips.append(this.chip(chips.children.length));
     [...chips.children].forEach((chip, index) => {
       chip.firstElementChild.textContent = attention.name(index);
-      chip.lastElementChild.textContent = values ? `${(100 * values[index]).toFixed(1)}%` : "…";
+      chip.lastElementChild.textContent = values ? share(values[index]) : "…";
       chip.style.borderColor = marks.find((mark) => mark.token === index)?.colour ?? "";
       chip.setAttribute("aria-pressed", marks.some((mark) => mark.token === index));
       chip.classList.toggle("vx-shown", index === token);
@@ -127,7 +128,12 @@ class Pane {
     const { layer, head, direction } = this.choice, { layers, heads } = this.facts;
     const which = typeof head === "number" ? `head ${head + 1}` : `${head} of ${heads} heads`;
     const where = direction === "rollout" ? `rollout through ${layers} layers` : `layer ${layer + 1}, ${which}`;
-    const verb = { row: "looks at", column: "is looked at by", rollout: "is made of" }[direction];
+    const verb = VERBS[direction], { description } = this.packs.get(direction)?.about ?? {};
+    if (values && description) {
+      const best = this.attention.strongest(values);
+      return `${description}. Strongest: ${this.attention.name(best)} with ${digits(values[best])}.`;
+    }
+    if (!verb) return `${titleOf(this.facts, direction)} is being computed …`;
     if (!values) return `${this.attention.name(token)}: ${where} is being fetched …`;
     const best = this.attention.strongest(values);
     return `${this.attention.name(token)} ${verb}: ${where}. Strongest: ${this.attention.name(best)} with ${digits(values[best])}.`;
@@ -151,6 +157,21 @@ class Pane {
     const cell = this.painter?.cellAt(...pane.painter.centre(pane.attention.cell(token)));
     return cell ? this.attention.token(...cell) : null;
   }
+}
+
+/** The map of a method that the server computes. */
+function titleOf(facts, direction) {
+  return facts.methods.find(({ name }) => `map ${name}` === direction)?.title;
+}
+
+/** Whether an analysis has maps of this direction. */
+function offers(facts, direction) {
+  return LIVE.includes(direction) || (direction === "rollout" ? facts.rolls : Boolean(titleOf(facts, direction)));
+}
+
+/** Of a map that says nothing of a token, NaN. */
+function share(value) {
+  return Number.isNaN(value) ? "–" : `${(100 * value).toFixed(1)}%`;
 }
 
 /** A number to three significant digits. */

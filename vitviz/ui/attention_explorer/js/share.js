@@ -20,7 +20,7 @@ function readLink(text, facts, look, colours) {
   if (Number.isInteger(layer) && layer >= 1 && layer <= facts.layers) choice.layer = layer - 1;
   if (head in FUSIONS) choice.head = head;
   else if (/^\d+$/.test(head ?? "") && Number(head) >= 1 && Number(head) <= facts.heads) choice.head = Number(head) - 1;
-  if (direction in QUANTITIES && (direction !== "rollout" || facts.rolls)) choice.direction = direction;
+  if (direction && offers(facts, direction)) choice.direction = direction;
   if (["one", "slide", "two", "difference"].includes(words.get("view"))) shown.view = words.get("view");
   for (const [name, type] of Object.entries(LOOKS)) {
     const said = words.get(name);
@@ -49,8 +49,9 @@ function asPython(pane, token, look) {
   const query = token < attention.prefix ? text(facts.prefix[token]) : `(${attention.cell(token).join(", ")})`;
   const head = typeof choice.head === "number" ? choice.head : text(choice.head);
   const column = choice.direction === "column" ? ', direction="column"' : "";
-  const map = choice.direction === "rollout" ? `rollout(query=${query})`
-    : `attention(layer=${choice.layer}, head=${head}, query=${query}${column})`;
+  const live = `attention(layer=${choice.layer}, head=${head}, query=${query}${column})`;
+  const other = choice.direction === "rollout" ? `rollout(query=${query})` : `map(${text(choice.direction.slice(4))})`;
+  const map = LIVE.includes(choice.direction) ? live : other;
   const words = (flag) => (flag ? "True" : "False");
   const style = `Style(${text(look.colormap)}, opacity=${look.opacity}, smooth=${words(look.smooth)}, grid=${words(look.grid)})`;
   const mark = token < attention.prefix ? "" : `, mark=${query}`;

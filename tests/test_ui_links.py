@@ -1,0 +1,273 @@
+"""What a link and lines of Python say of a map: both make the same map again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import parse_qsl
+
+import gradio as gr
+import numpy as np
+import pytest
+from PIL import Image
+
+import vitviz
+from tests.test_ui_drawing import ANNA, SKIPPED, Visit
+from tests.towers import make_transformers
+from vitviz import METHODS, Model, Style, save_checkpoint
+from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter
+from vitviz.layout import TokenLayout
+from vitviz.text import Words
+from vitviz.ui.code import as_python
+from vitviz.ui.drawing import PARTS
+from vitviz.ui.following import LinkFollower, Pending
+from vitviz.ui.links import Linked, link_of, map_words, read_link, read_map
+from vitviz.ui.models import START, ModelChoice
+from vitviz.ui.panels import Settings, default_settings
+from vitviz.ui.photo import Upload
+from vitviz.ui.sight import NATIVE, Sight
+from vitviz.ui.workbench import Workbench
+from vitviz.weights import BUNDLED
+
+Make = Callable[..., Model]
+# Of the small model that pools by attention, no map but this one differs.
+POOLED = {"cls_token": False, "pooling": "attention"}
+
+
+@pytest.fixture
+def upload(tmp_path: Path) -> Upload:
+    noise = np.random.default_rng(0).integers(0, 255, (32, 60, 3), dtype=np.uint8)
+    # As large as the page shows it, so that its picture is the library's.
+    Image.fromarray(noise).resize((900, 480)).save(tmp_path / "my noise.png")
+    return Upload(tmp_path / "my noise.png", "my noise.png")
+
+
+def other(parameter: Parameter) -> Any:
+    """A value that is not the default."""
+    match parameter:
+        case Choice():
+            # vit-explain knows no other parameters than its own.
+            values = [value for _, value in parameter.options if value not in (parameter.default, "vit-explain")]
+            return values[0] if values else parameter.default
+        case Number():
+            return 8 if parameter.whole else 0.3
+        case LayerNumber():
+            return 1
+        case HeadNumber():
+            return 2
+        case ClassTarget():
+            return 3
+    return (2, 5)
+
+
+def with_others(model: Model, method: str, **changes: Any) -> Settings:
+    settings = default_settings(model)
+    chosen = {part.name: other(part) for part in METHODS[method].parameters} | changes
+    shared = {name: chosen[name] for name in ("query", "target") if name in chosen}
+    parameters = {
+        name: {**said, **(chosen if name == method else {key: shared[key] for key in shared if key in said})}
+        for name, said in settings.parameters.items()
+    }
+    return replace(settings, method=method, parameters=parameters, style=Style("magma", 0.35, True, False))
+
+
+def read(words: str, model: Model, sight: Sight | None = None) -> Settings:
+    return read_map(dict(parse_qsl(words)), model, layout_of(model), sight or Sight(model.preprocessing.fit))
+
+
+def layout_of(model: Model) -> TokenLayout:
+    return model.network.config.layout(model.network.config.image_height, model.network.config.image_width)
+
+
+def drawn_by(lines: str, method: str) -> np.ndarray:
+    """The picture that lines of Python save in the folder in which they run."""
+    exec(lines, {})
+    with Image.open(f"{method}.png") as picture:
+        return np.asarray(picture)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_links_and_lines_of_python_make_the_same_map(
+    make_model: Make, upload: Upload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    save_checkpoint(tmp_path / "own.safetensors", make_model(**(POOLED if method == "pooling_attention" else {})))
+    choice = ModelChoice("", (str(tmp_path / "own.safetensors"),))
+    bench = Workbench(make_model())
+    model = bench.model(choice)
+    settings = replace(with_others(model, method), sight=Sight("native", "24"))
+    assert read(map_words(model, settings), model, settings.sight) == settings
+    _, analysis = bench.analyze(model, upload, settings.sight)
+    monkeypatch.chdir(tmp_path)
+    found = drawn_by(as_python(model, bench.start, choice, upload, settings), method)
+    np.testing.assert_array_equal(found, np.asarray(bench.picture(analysis, settings).overlay))
+    # What the page shows first of the method is what the library makes where nothing is said.
+    plain = replace(default_settings(model), method=method)
+    assert map_words(model, plain) == ("" if method == "attention" else f"tab=maps&method={method}")
+    _, analysis = bench.analyze(model, upload, plain.sight)
+    found = drawn_by(as_python(model, bench.start, choice, upload, plain), method)
+    np.testing.assert_array_equal(found, np.asarray(bench.picture(analysis, plain).overlay))
+
+
+def test_lines_of_python_say_the_resolution_of_the_picture_itself(make_model: Make, upload: Upload) -> None:
+    model = make_model()
+    settings = replace(default_settings(model), sight=Sight("native", NATIVE))
+    lines = as_python(model, model, START, upload, settings)
+    assert 'vitviz.analyze("my noise.png", model, fit="native", resolution=480)' in lines
+    assert 'vitviz.load("small")' in lines and 'query="cls"' in lines
+
+
+def test_a_model_in_another_precision_and_facts_are_said(make_model: Make, upload: Upload) -> None:
+    model = make_model()
+    model.network.set_precision("bfloat16")
+    choice = ModelChoice("hf:somebody/model", (), (("heads", 4), ("pooling", "mean")))
+    lines = as_python(model, make_model(), choice, upload, default_settings(model))
+    assert 'vitviz.load("hf:somebody/model", heads=4, pooling="mean", precision="bfloat16")' in lines
+
+
+def test_a_link_says_what_the_controls_show(make_model: Make) -> None:
+    model = replace(make_model(register_tokens=2), labels=("cat", "crane", "dog, hound", "crane", "owl"))
+    words = map_words(model, with_others(model, "relevance", target=2, query="register 1"))
+    said = {
+        "method": "relevance",
+        "tab": "maps",
+        "p.target": "dog, hound",
+        "p.start_layer": "2",
+        "p.query": "register 1",
+    }
+    look = {"colormap": "magma", "opacity": "0.35", "smooth": "true", "grid": "false"}
+    assert dict(parse_qsl(words)) == said | look
+    crane = with_others(model, "relevance", target=3)
+    assert dict(parse_qsl(map_words(model, crane)))["p.target"] == "crane (3)"
+    assert read(map_words(model, crane), model).target == 3
+    numbered = replace(with_others(model, "relevance", target=3), sight=Sight("squash"))
+    assert "target=3, " in as_python(model, model, START, Upload(Path(), "a.png"), numbered)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "p.layer=0&p.layer=4&p.head=5&p.query=9,9&p.direction=up&p.nothing=1",
+        "p.layer=1.5&p.head=mean&p.query=register+1&p.target=dog",
+        "p.layer=" + "9" * 5000,
+        "method=nothing&p.layer=2",
+        "method=pooling_attention&p.head=2&p.layer=2",
+        "colormap=red&opacity=1.5&smooth=yes&grid=1&opacity=nan",
+        "words=a+cat&tab=other",
+    ],
+)
+def test_what_is_not_legal_is_left_out(make_model: Make, words: str) -> None:
+    model = make_model()
+    assert read(words, model) == default_settings(model)
+
+
+def test_the_rest_of_a_link_is_followed_without_what_is_not_legal(make_model: Make) -> None:
+    model = make_model()
+    settings = read("method=rollout&p.start_layer=9&p.discard_ratio=0.9&p.residual_weight=2&grid=false", model)
+    first = default_settings(model).parameters["rollout"]
+    assert settings.method == "rollout" and settings.parameters["rollout"] == {**first, "discard_ratio": 0.9}
+    assert settings.style == Style()
+
+
+def test_a_map_about_a_text_is_said_by_link_and_by_python(
+    tmp_path: Path, upload: Upload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "clip").mkdir()
+    make_transformers(tmp_path / "clip", "CLIP")
+    monkeypatch.chdir(tmp_path)
+    model = vitviz.load("clip")
+    bench = Workbench(replace(model, name="clip"))
+    settings = with_others(bench.start, "relevance", target=Words('a "cat" & more'), query=(2, 3))
+    words = map_words(bench.start, settings)
+    assert "words=a+%22cat%22+%26+more" in words and "p.target" not in words
+    assert read(words, bench.start) == settings
+    _, analysis = bench.analyze(bench.start, upload, settings.sight)
+    found = drawn_by(as_python(bench.start, bench.start, START, upload, settings), "relevance")
+    np.testing.assert_array_equal(found, np.asarray(bench.picture(analysis, settings).overlay))
+    # Without the text, there is nothing that it could be about.
+    assert read("method=relevance&p.start_layer=2", bench.start).method == "attention"
+
+
+def test_a_link_keeps_the_parts_of_model_and_map_apart(make_model: Make, upload: Upload) -> None:
+    seen, others = "model=nothing&example=rocket.jpg&fit=crop&resolution=48", "other=1&__theme=dark"
+    linked = read_link(dict(parse_qsl(f"{seen}&tab=maps&method=x&p.layer=2&words=a&{others}")))
+    assert linked[:5] == (None, "rocket.jpg", "crop", "48", "maps")
+    assert dict(linked.map) == {"tab": "maps", "method": "x", "p.layer": "2", "words": "a"}
+    assert read_link({"tab": "secret", "__theme": "dark"}) == Linked(map=(("tab", "secret"),))
+    assert link_of(make_model(), ModelChoice(BUNDLED[0]), upload, Sight("crop")) == f"model={BUNDLED[0]}&fit=crop"
+
+
+class Followed:
+    """A page that was opened by a link, and what becomes of it."""
+
+    def __init__(self, visit: Visit) -> None:
+        self.visit = visit
+        with gr.Blocks():
+            self.follower = LinkFollower(visit.panel, visit.drawing)
+        self.asked: Any = None
+
+    def open(self, **query: str) -> Any:
+        request: Any = SimpleNamespace(query_params=query, session_hash="anna")
+        self.asked, *shown = self.follower.read(request)
+        return shown
+
+    def follow(
+        self, choice: ModelChoice = START, path: str = "noise.png", sight: Sight | None = None
+    ) -> dict[str, Any]:
+        """What changes on the page once it shows an analysis."""
+        inputs = self.visit.inputs[3:]
+        answer = self.follower._follow(ANNA, self.asked, (choice, path, sight or Sight("squash")), *inputs)
+        asked, *rest = answer
+        self.asked = self.asked if asked == SKIPPED else asked
+        names = ["fit", "resolution", *(part.elem_id for part in self.visit.panel.restored), *PARTS]
+        return {name: each for name, each in zip(names, rest, strict=True) if each != SKIPPED}
+
+
+@pytest.fixture
+def followed(make_model: Make, upload: Upload) -> Followed:
+    return Followed(Visit(Workbench(make_model()), upload))
+
+
+def test_the_map_is_restored_with_its_controls(followed: Followed) -> None:
+    tab, photo, *sight = followed.open(tab="maps", method="rollout", **{"p.query": "2,5", "p.start_layer": "2"})
+    assert tab["selected"] == "maps" and [photo, *sight] == [SKIPPED] * 3
+    changes = followed.follow()
+    assert changes["vv-method"]["value"] == "rollout" and changes["vv-token"]["value"] == "2,5"
+    assert changes["vv-rollout-start_layer"]["value"] == 2 and changes["vv-rollout"]["visible"]
+    assert "patch (2, 5)" in changes["caption"] and "start_layer=1" in changes["code"]
+    assert parse_qsl(changes["link"])[:2] == [("tab", "maps"), ("method", "rollout")]
+    # Only once.
+    assert followed.asked is None and followed.follow() == {}
+
+
+def test_it_waits_for_the_model_and_the_picture_and_then_chooses_how_it_is_seen(followed: Followed) -> None:
+    _, photo, *sight = followed.open(model=BUNDLED[0], example="rocket.jpg", fit="crop", method="rollout")
+    assert Path(photo).name == "rocket.jpg" and sight == ["crop", SKIPPED]
+    other = ModelChoice(BUNDLED[0])
+    assert followed.follow() == followed.follow(START, photo) == followed.follow(other) == {}
+    # The model has brought its own.
+    assert followed.follow(other, photo, Sight("squash")) == {"fit": "crop", "resolution": "as trained"}
+    assert followed.follow(other, photo, Sight("squash")) == {}
+    assert "rollout" in followed.follow(other, photo, Sight("crop"))["caption"]
+
+
+def test_parameters_that_contradict_each_other_are_left_out(followed: Followed) -> None:
+    followed.open(method="rollout", **{"p.reference": "vit-explain", "p.residual_weight": "0.2"})
+    changes = followed.follow()
+    assert changes["link"] == "tab=maps&method=rollout" and not changes["notice"]["visible"]
+
+
+def test_a_map_that_takes_long_is_wished_and_its_link_is_there_at_once(followed: Followed) -> None:
+    followed.open(method="occlusion", **{"p.target": "class 3"})
+    changes = followed.follow()
+    assert changes["wish"].settings.target == 3 and changes["stop"]["visible"]
+    assert "looks at" in changes["caption"] and 'map("attention"' in changes["code"]
+    assert dict(parse_qsl(changes["link"])) == {"tab": "maps", "method": "occlusion", "p.target": "class 3"}
+
+
+def test_a_page_without_a_link_has_nothing_to_follow(followed: Followed) -> None:
+    assert followed.open(__theme="dark") == [SKIPPED] * 4
+    assert followed.asked is None and followed.follow() == {}
+    assert not Pending(Linked()).awaits((START, "", Sight("squash")))
