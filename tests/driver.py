@@ -74,11 +74,17 @@ def running_browser() -> Iterator[Browser]:
         yield playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
 
 
+def new_page(browser: Browser) -> Page:
+    """A page as large as a desktop's; the files of the app are fetched by the first one alone."""
+    context = browser.contexts[0] if browser.contexts else browser.new_context(viewport={"width": 1400, "height": 1000})
+    return context.new_page()
+
+
 @contextmanager
 def opened_page(browser: Browser, address: str) -> Iterator[Page]:
     """The opened app; fails the test on a console error, a page error or a request that leaves this machine."""
     wrong: list[str] = []
-    page = browser.new_page(viewport={"width": 1400, "height": 1000})
+    page = new_page(browser)
     page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on(

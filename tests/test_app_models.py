@@ -28,7 +28,7 @@ from tests.hub_server import HubServer
 from tests.parity.timm_cases import make as make_timm
 from tests.parity.transformers_cases import make as make_transformers
 from tests.reference_packages import transformers
-from vitviz import METHODS, Style
+from vitviz import METHODS, Analysis, Style
 from vitviz.weights import ZOO
 
 EXAMPLE = ROOT / "assets" / "chelsea.jpg"
@@ -127,12 +127,14 @@ def test_a_named_model_is_downloaded_and_shown(page: Page, published: Path, serv
     page.screenshot(path=ARTEFACTS / "named.png", full_page=True)
 
 
-def test_a_model_that_cannot_be_downloaded_leaves_the_one_before(page: Page, server: HubServer) -> None:
-    before = caption(page).inner_text()
+def test_a_model_that_cannot_be_downloaded_leaves_the_one_before(
+    page: Page, server: HubServer, example: Analysis
+) -> None:
+    expect_map(page, example.attention())
     choose(page, f"{CLIP.family} · {CLIP.title} ·")
     expect(page.locator("#vv-notice")).to_contain_text(CLIP.repository)
     expect(page.locator("#vv-notice")).to_contain_text("Below is still the model before")
-    assert caption(page).inner_text() == before
+    expect_map(page, example.attention())
     expect(page.locator("#vv-model input")).to_have_value("vitviz · vitviz-cifar10 · ready")
 
 

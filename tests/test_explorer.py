@@ -19,7 +19,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, expect
 
 import vitviz
-from tests.driver import ARTEFACTS
+from tests.driver import ARTEFACTS, new_page
 from tests.test_explorer_files import allowed
 from vitviz import Analysis, Model, Preprocessing, Style, VisionTransformer, ViTConfig
 from vitviz.ui.attention_explorer import AttentionExplorer, Explored, pack, whole_page
@@ -106,7 +106,7 @@ def served() -> Iterator[Served]:
 @pytest.fixture
 def page(browser: Browser, served: Served) -> Iterator[Page]:
     wrong: list[str] = []
-    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    page = new_page(browser)
     page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.goto(f"{served.address}?__theme=light")

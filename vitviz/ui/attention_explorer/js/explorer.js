@@ -198,7 +198,7 @@ function load() {
   if (panes[1].facts && panes[1].facts.uid !== second.uid) {
     pins.list = pins.list.filter((pin) => pin.pane === panes[0]);
     if (chosen.pane === panes[1]) chosen = { pane: panes[0], token: value.start };
-    hovered = null;
+    if (hovered?.pane === panes[1]) hovered = null;
     if (comparing()) loadPane(panes[1], second);
     else panes[1].close();
   }
