@@ -239,6 +239,40 @@ def test_the_first_epochs_are_seen_at_low_resolution(
 
 
 @needs_muon
+def test_a_network_of_several_grids_is_evaluated_on_each(folder: Path, tmp_path: Path) -> None:
+    """Interrupted among batches of several sizes, it ends as if it had not been."""
+    config = replace(SMALL, low_resolution=0.25, low_scale=0.5, smallest_scale=0.5, evaluate_every=3)
+    whole, _ = loop.train(folder, tmp_path / "whole", config)
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt_step(patch)
+        with pytest.raises(KeyboardInterrupt):
+            loop.train(folder, tmp_path / "resumed", config)
+    resumed, accuracy = loop.train(folder, tmp_path / "resumed", config)
+    assert same_weights(whole.network, resumed.network)
+    test = read_image_folder(folder, "test", resumed.preprocessing, 2, 2)
+    small = evaluate(resumed.network, resumed.preprocessing, test.at(4))
+    card = resumed.card["top-1 accuracy"]
+    assert card.startswith(f"{small.top1:.2%} at 4 pixels, ") and f"{accuracy.top1:.2%} at 8 pixels of 12" in card
+    assert steps_of(curves(tmp_path / "whole"), "test/accuracy at 4 px") == [9, 18]
+
+
+def test_every_batch_has_one_of_the_sides() -> None:
+    found = [
+        pixels.shape[-1] for pixels, _ in training_batches(counted(160), PLAIN, Augmentation(), 4, (4, 6, 8), 0.3, 0)
+    ]
+    assert set(found) == {4, 6, 8} and found != sorted(found)
+    again = training_batches(counted(160), PLAIN, Augmentation(), 4, (4, 6, 8), 0.3, 0)
+    assert [pixels.shape[-1] for pixels, _ in again] == found
+
+
+def test_images_are_made_smaller_by_their_means() -> None:
+    images = torch.arange(0, 64, dtype=torch.uint8).view(1, 1, 8, 8)
+    smaller = LabelledImages(images, torch.tensor([0]), ("a",)).at(4)
+    expected = images[0, 0].float().unflatten(0, (4, 2)).unflatten(2, (4, 2)).mean((1, 3)).round()
+    assert torch.equal(smaller.images[0, 0].float(), expected)
+
+
+@needs_muon
 def test_registers_are_trained_with_the_rest(folder: Path, tmp_path: Path) -> None:
     config = replace(SMALL, register_tokens=2, epochs=1)
     model, _ = loop.train(folder, tmp_path, config)
@@ -492,7 +526,14 @@ def test_an_augmentation_out_of_range_is_refused(changes: dict[str, float]) -> N
 )
 def test_low_resolution_is_a_whole_number_of_patches(image_size: int, patch_size: int, low: int) -> None:
     config = TrainingConfig(image_size=image_size, patch_size=patch_size, epochs=8, low_resolution=0.5)
-    assert [config.resolution(epoch) for epoch in range(8)] == [low] * 4 + [image_size] * 4
+    assert [config.sides(epoch) for epoch in range(8)] == [(low,)] * 4 + [(image_size,)] * 4
+
+
+def test_later_epochs_have_several_sides_of_whole_patches() -> None:
+    config = TrainingConfig(
+        image_size=64, patch_size=4, epochs=4, low_resolution=0.5, low_scale=0.375, smallest_scale=0.5
+    )
+    assert [config.sides(epoch) for epoch in range(4)] == [(24,)] * 2 + [(32, 48, 64)] * 2
 
 
 # The images and their batches.
@@ -549,7 +590,7 @@ def counted(count: int) -> LabelledImages:
 
 
 def batches(seed: int, augmentation: Augmentation, count: int = 10) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    return list(training_batches(counted(count), PLAIN, augmentation, 4, 8, 0.3, seed))
+    return list(training_batches(counted(count), PLAIN, augmentation, 4, (8,), 0.3, seed))
 
 
 def test_an_epoch_sees_an_image_at_most_once_and_whole_batches_only() -> None:
@@ -581,7 +622,7 @@ def test_an_epoch_follows_from_its_seed() -> None:
 
 def test_pixels_are_standardised_after_the_augmentation() -> None:
     standard = replace(PLAIN, mean=(0.5, 0.4, 0.3), std=(0.5, 0.25, 0.2))
-    arguments = (Augmentation(), 4, 8, 0.3, 0)
+    arguments = (Augmentation(), 4, (8,), 0.3, 0)
     plain, _ = next(training_batches(counted(4), PLAIN, *arguments))
     pixels, _ = next(training_batches(counted(4), standard, *arguments))
     mean, std = (torch.tensor(part)[:, None, None] for part in (standard.mean, standard.std))

@@ -56,7 +56,9 @@ class TrainingConfig:
     weight_decay: float = setting(0.05, "of both optimisers")
     warmup: float = setting(0.05, "part of the steps in which the rates rise")
     label_smoothing: float = setting(0.1, "probability that is spread evenly over all classes")
-    low_resolution: float = setting(0.625, "part of the epochs with images of three quarters of the side, to save time")
+    low_resolution: float = setting(0.625, "part of the epochs, the first, with smaller images, to save time")
+    low_scale: float = setting(0.75, "side of these smaller images, as a part of the whole")
+    smallest_scale: float = setting(1.0, "later, the sides of the batches are drawn from this part to the whole")
     average_decay: float = setting(0.999, "of the averaged weights, which are the ones that are evaluated and kept")
     evaluate_every: int = setting(2, "epochs from one evaluation on the test images to the next")
     seed: int = setting(0, "of starting weights, order and augmentation")
@@ -69,6 +71,9 @@ class TrainingConfig:
         for name in ("warmup", "label_smoothing", "low_resolution", "average_decay"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected a number in [0, 1]")
+        for name in ("low_scale", "smallest_scale"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ConfigError(f"{name} = {getattr(self, name)}: expected a number in (0, 1]")
         for name in ("muon_rate", "adam_rate", "weight_decay", "mlp_ratio"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected a number of 0 or more")
@@ -93,8 +98,18 @@ class TrainingConfig:
             register_tokens=self.register_tokens,
         )
 
-    def resolution(self, epoch: int) -> int:
-        """Side of the images in an epoch, in pixels."""
-        if epoch >= self.low_resolution * self.epochs:
-            return self.image_size
-        return max(1, round(self.image_size / self.patch_size * 0.75)) * self.patch_size
+    def sides(self, epoch: int) -> tuple[int, ...]:
+        """Sides of the images in an epoch, in pixels; that of each batch is drawn from them.
+
+        A network that has seen several grids can be asked on each: Beyer et al. 2023, "FlexiViT: One Model for All
+        Patch Sizes"; here the image changes and the patch stays.
+        """
+        if epoch < self.low_resolution * self.epochs:
+            return (self._side(self.low_scale),)
+        return tuple(
+            sorted({self._side(self.smallest_scale + (1 - self.smallest_scale) * part) for part in (0, 0.5, 1)})
+        )
+
+    def _side(self, scale: float) -> int:
+        """A part of the whole side, in whole patches."""
+        return max(1, round(self.image_size / self.patch_size * scale)) * self.patch_size

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +40,13 @@ class LabelledImages:
 
     def __len__(self) -> int:
         return len(self.images)
+
+    def at(self, side: int) -> LabelledImages:
+        """The same images made smaller, to squares of so many pixels."""
+        if self.images.shape[-2:] == (side, side):
+            return self
+        smaller = [F.interpolate(part.float(), (side, side), mode="area") for part in self.images.split(5000)]
+        return replace(self, images=torch.cat([part.round().to(torch.uint8) for part in smaller]))
 
 
 def read_image_folder(
@@ -107,14 +114,14 @@ def training_batches(
     preprocessing: Preprocessing,
     augmentation: Augmentation,
     batch_size: int,
-    size: int,
+    sides: Sequence[int],
     label_smoothing: float,
     seed: int,
     device: torch.device | None = None,
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """One epoch in random order: normalised pixels and class probabilities, on the device.
 
-    The last, smaller batch is left out.
+    Each batch has one of the sides, in pixels. The last, smaller batch is left out.
 
     Everything random follows from the seed, so that an epoch can be repeated after an interrupt.
     """
@@ -124,7 +131,8 @@ def training_batches(
     for chosen in order.split(batch_size):
         if len(chosen) < batch_size:
             return
-        pixels = views(augmentation, data.images[chosen].to(device).float() / 255, size, random)
+        side = sides[int(torch.randint(len(sides), (), generator=random))] if len(sides) > 1 else sides[0]
+        pixels = views(augmentation, data.images[chosen].to(device).float() / 255, side, random)
         right = F.one_hot(data.targets[chosen].to(device), classes).float()
         targets = right * (1 - label_smoothing) + label_smoothing / classes
         pixels, targets = mixed(augmentation, pixels, targets, random)

@@ -124,7 +124,7 @@ def train(images: Path, output: Path, config: TrainingConfig) -> tuple[Model, Ac
     if (output / STATE).exists():
         run.resume(output / STATE)
     done = run.epoch * steps_per_epoch
-    name = output.resolve().name
+    name, sides = output.resolve().name, config.sides(config.epochs)
     with (
         # What an interrupted epoch logged is purged; the last whole epoch's evaluation, at the step `done`, stays.
         SummaryWriter(str(output / LOGS), purge_step=done + 1) as log,
@@ -134,18 +134,23 @@ def train(images: Path, output: Path, config: TrainingConfig) -> tuple[Model, Ac
             _epoch(run, data, preprocessing, device, bfloat16, steps_per_epoch, bar, log)
             run.epoch += 1
             if run.epoch % config.evaluate_every == 0 or run.epoch == config.epochs:
-                accuracy = evaluate(run.averaged, preprocessing, test, device, bfloat16)
                 done = run.epoch * steps_per_epoch
-                log.add_scalar("test/accuracy", accuracy.top1, done)
-                log.add_scalar("test/loss", accuracy.loss, done)
+                for side in sides:
+                    accuracy = evaluate(run.averaged, preprocessing, test.at(side), device, bfloat16)
+                    tag = "" if side == config.image_size else f" at {side} px"
+                    log.add_scalar(f"test/accuracy{tag}", accuracy.top1, done)
+                    log.add_scalar(f"test/loss{tag}", accuracy.loss, done)
+                    said = f"test accuracy{tag} {accuracy.top1:.2%}, loss {accuracy.loss:.3f}"
+                    tqdm.write(f"epoch {run.epoch}: {said}")
                 log.add_image("attention rollout", attention_picture(run.averaged, preprocessing, test), done)
-                tqdm.write(f"epoch {run.epoch}: test accuracy {accuracy.top1:.2%}, loss {accuracy.loss:.3f}")
             run.save(output / STATE)
-    accuracy = evaluate(run.averaged, preprocessing, test, device)
+    found = {side: evaluate(run.averaged, preprocessing, test.at(side), device) for side in sides}
+    accuracy = found[config.image_size]
+    top1 = ", ".join(f"{each.top1:.2%} at {side} pixels" for side, each in found.items())
     card = {
         "data": f"{len(data):,} training and {len(test):,} test images of {len(data.labels)} classes",
         "epochs": str(config.epochs),
-        "top-1 accuracy": f"{accuracy.top1:.2%} of {accuracy.images:,} test images",
+        "top-1 accuracy": f"{top1 if len(sides) > 1 else f'{accuracy.top1:.2%}'} of {accuracy.images:,} test images",
     }
     model = Model(name, run.averaged.to("cpu").eval(), preprocessing, data.labels, card)
     save_checkpoint(output / CHECKPOINT, model)
@@ -206,10 +211,10 @@ def _epoch(
     bar: tqdm,
     log: SummaryWriter,
 ) -> None:
-    config, size = run.config, run.config.resolution(run.epoch)
+    config, sides = run.config, run.config.sides(run.epoch)
     seed = config.seed * 1_000_003 + run.epoch
     batches = training_batches(
-        data, preprocessing, config.augmentation, config.batch_size, size, config.label_smoothing, seed, device
+        data, preprocessing, config.augmentation, config.batch_size, sides, config.label_smoothing, seed, device
     )
     run.network.train()
     # Counted here: the bar does not count where the environment switches it off.
@@ -239,4 +244,4 @@ def _epoch(
             log.add_scalar("train/loss", mistake, done)
             log.add_scalar("train/accuracy", right, done)
             log.add_scalar("train/learning rate", factor, done)
-            bar.set_postfix(epoch=run.epoch + 1, px=size, loss=f"{mistake:.3f}", accuracy=f"{right:.1%}")
+            bar.set_postfix(epoch=run.epoch + 1, px=pixels.shape[-1], loss=f"{mistake:.3f}", accuracy=f"{right:.1%}")
