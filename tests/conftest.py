@@ -70,14 +70,14 @@ def make_model(make_network: Callable[..., VisionTransformer]) -> Callable[..., 
 # The app and a browser that shows it.
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def address() -> Iterator[str]:
-    """Where the app runs, for the tests of one module."""
+    """Where the app runs."""
     with running_app(os.environ) as found:
         yield found
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """Headless."""
     with running_browser() as found:

@@ -14,15 +14,16 @@ const look = {
   view: "one", divider: 0.5, colormap: "turbo", opacity: 0.6, smooth: false, grid: true, shared: false, playing: false,
 };
 const plain = { ...look };
+const followed = { words: new URLSearchParams(location.search), rest: location.hash.slice(1) };
 const measured = { hovers: [] };
 const controls = new Controls(element, Object.keys(colours), choose);
 const hooks = { hover, pick, key, changed };
 const panes = [...element.querySelectorAll(".vx-pane")].map((part) => new Pane(part, hooks));
 const pins = new Pins(find("pins"), (pin) => { pins.drop(pin); ask(); });
-// `opened` says whether the address of the page counts no more: it was followed, or something else was chosen.
+// The address with which the page opened counts until something is chosen: analyses come one after the other.
 // `chosen` and `hovered` are a pane's token; the other pane shows the one that is linked to it.
 let active = panes[0], chosen = null, hovered = null, cell = null, sheet = null;
-let asked = 0, moved = 0, playing = 0, typed = { text: "", when: 0 }, linking = 0, opened = false, beside = false;
+let asked = 0, moved = 0, playing = 0, typed = { text: "", when: 0 }, linking = 0, opened = false, acted = false, beside = false;
 
 // ---- what is shown ----
 
@@ -109,7 +110,11 @@ function sentenceOfCell(attention, { layer, head }, token) {
 // ---- what is chosen ----
 
 function choose(name, value) {
-  opened = true;
+  acted = true;
+  set(name, value);
+}
+
+function set(name, value) {
   if (name in active.choice) active.choice[name] = value;
   else look[name] = value;
   if (name === "layer" || name === "direction") active.want();
@@ -134,7 +139,7 @@ function chooseHead(head) {
 }
 
 function chooseToken(pane, token) {
-  opened = true;
+  acted = true;
   hovered = null;
   chosen = { pane, token };
   refresh();
@@ -191,7 +196,7 @@ function load() {
     hovered = cell = null;
     controls.state("loading");
     panes[0].say("Loading …");
-    if (!opened && isAsked(value)) openLink(value);
+    if (!acted && isAsked(value)) openLink(value);
     loadPane(panes[0], value);
   }
   const second = value.other ?? value;
@@ -205,24 +210,25 @@ function load() {
   controls.fit(active.facts);
   refresh();
   // Another picture or model is there to be seen.
-  if (value.other && !beside) choose("view", "two");
+  if (value.other && !beside) set("view", "two");
   beside = Boolean(value.other);
 }
 
 /** Whether an analysis is the one that the address of the page asks for, as far as it says. */
 function isAsked(facts) {
-  const asked = new URLSearchParams(location.search), said = new URLSearchParams(facts.query);
-  return ANALYSIS.every((name) => !asked.has(name)) || ANALYSIS.every((name) => asked.get(name) === said.get(name));
+  const said = new URLSearchParams(facts.query);
+  return ANALYSIS.every((name) => !followed.words.has(name)) ||
+    ANALYSIS.every((name) => followed.words.get(name) === said.get(name));
 }
 
 /** What the address of the page says is chosen when it opens. */
 function openLink(facts) {
   opened = true;
-  const said = readLink(location.hash.slice(1), facts, look, colours);
+  const said = readLink(followed.rest, facts, look, colours);
   Object.assign(panes[0].choice, said.choice);
   Object.assign(look, said.look);
   if (said.token !== null) chosen = { pane: panes[0], token: said.token };
-  if (look.view !== "one") setTimeout(() => choose("view", look.view), 0);
+  if (look.view !== "one") setTimeout(() => set("view", look.view), 0);
 }
 
 /** The address that restores what is shown: behind ? what the server needs to know, behind # the rest. */
@@ -235,7 +241,7 @@ function link() {
 }
 
 function showLink() {
-  if (!opened || !panes[0].painter || !element.isConnected) return;
+  if (!(opened || acted) || !panes[0].painter || !element.isConnected) return;
   try {
     history.replaceState(history.state, "", link());
   } catch {
@@ -310,7 +316,7 @@ function pick(pane, token) {
   activate(pane);
   if (token === null || !pane.painter) return;
   const pinned = pins.toggle(pane, token);
-  opened = true;
+  acted = true;
   chosen = { pane, token };
   if (pinned) trigger("pinned", { uid: pane.facts.uid, token });
   refresh();
