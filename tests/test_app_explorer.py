@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,6 +92,9 @@ def test_other_methods_are_shown_and_compared_with_attention(page: Page, example
     expect(status(page)).to_contain_text(
         f"{relevance.description}. Strongest: patch {relevance.token_map.strongest} with"
     )
+    own = page.locator("#vv-explorer .vx-chip span").first
+    expect(own).to_have_text(re.compile(r"^[\d.]+$"))
+    assert float(own.inner_text()) == pytest.approx(relevance.token_map.prefix["cls"], rel=0.01)
     page.locator("#vv-explorer").get_by_label("View").select_option("two")
     page.get_by_label("Other maps").select_option(label="Grad-CAM")
     second = page.locator("#vv-explorer .vx-status").nth(1)

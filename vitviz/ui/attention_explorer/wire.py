@@ -92,10 +92,14 @@ def rollout_pack(trace: AttentionTrace) -> bytes:
 
 
 def map_pack(token_map: TokenMap, layout: TokenLayout) -> bytes:
-    """Any map, with what it says of itself in the file's metadata: ``description`` and ``quantity``."""
+    """Any map, with what it says of itself in the file's metadata.
+
+    That is its ``description``, its ``quantity``, and the upper ``bound`` of its values as a number, such as ``"inf"``.
+    """
     prefix = torch.tensor([token_map.prefix.get(name, math.nan) for name in layout.prefix])
     values = torch.cat([prefix, token_map.values.detach().cpu().float().flatten()])
-    return save({"values": values}, {"description": token_map.description, "quantity": token_map.quantity})
+    about = {"description": token_map.description, "quantity": token_map.quantity, "bound": str(token_map.domain[1])}
+    return save({"values": values}, about)
 
 
 def _half(tensor: torch.Tensor) -> torch.Tensor:

@@ -88,11 +88,13 @@ class Pane {
 
   /** The prefix tokens as chips: hovered and pinned like patches, each with what it has of the shown map. */
   showChips(values, token, marks) {
-    const chips = this.find("chips"), { attention } = this;
+    const chips = this.find("chips"), { attention } = this, { bound } = this.packs.get(this.choice.direction)?.about ?? {};
+    // Of what has no bound, a percentage would say nothing.
+    const said = bound === "inf" ? digits : share;
     while (chips.children.length < attention.prefix) chips.append(this.chip(chips.children.length));
     [...chips.children].forEach((chip, index) => {
       chip.firstElementChild.textContent = attention.name(index);
-      chip.lastElementChild.textContent = values ? share(values[index]) : "…";
+      chip.lastElementChild.textContent = values ? said(values[index]) : "…";
       chip.style.borderColor = marks.find((mark) => mark.token === index)?.colour ?? "";
       chip.setAttribute("aria-pressed", marks.some((mark) => mark.token === index));
       chip.classList.toggle("vx-shown", index === token);
@@ -176,5 +178,6 @@ function share(value) {
 
 /** A number to three significant digits. */
 function digits(value) {
+  if (Number.isNaN(value)) return "–";
   return Number(value.toPrecision(3)).toString();
 }
