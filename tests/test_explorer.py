@@ -497,6 +497,18 @@ def test_a_link_restores_what_was_shown(page: Page, served: Served) -> None:
     explorer = loaded(page, "cifar")
     expect(status(explorer)).to_contain_text("patch (6, 5) is looked at by: layer 1, mean of 2 heads")
     assert explorer.get_by_label("Colours").input_value() == "viridis"
+    # Both of two maps.
+    explorer.get_by_label("View").select_option("two")
+    explorer.locator(".vx-layer").fill("3")
+    explorer.locator(".vx-heads").get_by_label("2", exact=True).check()
+    page.wait_for_function("location.hash.includes('second.head=2')")
+    link = page.url
+    page.goto("about:blank")
+    page.goto(link)
+    explorer = loaded(page, "cifar")
+    second = explorer.locator(".vx-status").nth(1)
+    expect(status(explorer)).to_contain_text("patch (6, 5) is looked at by: layer 1, mean of 2 heads")
+    expect(second).to_contain_text("patch (6, 5) is looked at by: layer 3, head 2")
     # What a link says that cannot be is left out.
     page.goto("about:blank")
     page.goto(f"{served.address}#layer=99&head=x&map=none&token=90,90&colormap=red&opacity=7&view=all")

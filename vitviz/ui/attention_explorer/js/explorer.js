@@ -157,8 +157,8 @@ function activate(pane) {
 function compare() {
   panes[1].element.hidden = !comparing();
   if (comparing()) {
+    if (firstTime(panes[1])) Object.assign(panes[1].choice, panes[0].choice, panes[1].asked);
     if (!panes[1].facts) loadPane(panes[1], props.value?.other ?? props.value);
-    Object.assign(panes[1].choice, firstTime(panes[1]) ? panes[0].choice : {});
     activate(panes[1]);
   } else {
     activate(panes[0]);
@@ -224,8 +224,9 @@ function isAsked(facts) {
 /** What the address of the page says is chosen when it opens. */
 function openLink(facts) {
   opened = true;
-  const said = readLink(followed.rest, facts, look, colours);
-  Object.assign(panes[0].choice, said.choice);
+  const said = readLink(followed.rest, facts, facts.other ?? facts, look, colours);
+  Object.assign(panes[0].choice, said.choices[0]);
+  panes[1].asked = said.choices[1];
   Object.assign(look, said.look);
   if (said.token !== null) chosen = { pane: panes[0], token: said.token };
   if (look.view !== "one") setTimeout(() => set("view", look.view), 0);
@@ -237,7 +238,7 @@ function link() {
   // Other parts of the page have words there too.
   for (const [name, word] of new URLSearchParams(location.search)) if (!ANALYSIS.includes(name)) words.append(name, word);
   const query = words.toString(), token = panes[0].linked(chosen.pane, chosen.token) ?? panes[0].facts.start;
-  return `${location.pathname}${query ? `?${query}` : ""}#${writeLink(panes[0], token, look, plain)}`;
+  return `${location.pathname}${query ? `?${query}` : ""}#${writeLink(shownPanes(), token, look, plain)}`;
 }
 
 function showLink() {

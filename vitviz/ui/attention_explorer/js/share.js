@@ -2,25 +2,39 @@
 
 const LOOKS = { colormap: String, opacity: Number, smooth: Boolean, grid: Boolean, shared: Boolean, divider: Number };
 
-/** The part of a link behind #: choices and token of a pane, and the look where it is another than the `plain` one. */
-function writeLink(pane, token, look, plain) {
-  const { layer, head, direction } = pane.choice, words = new URLSearchParams();
-  words.set("layer", layer + 1);
-  words.set("head", typeof head === "number" ? head + 1 : head);
-  words.set("map", direction);
-  words.set("token", tokenWord(pane, token));
+// Layer, head and map of the second pane have names of their own.
+const SECOND = "second.";
+
+/**
+ * The part of a link behind #: choices of the shown panes, the first one's token, and the look where it is another
+ * than the `plain` one.
+ */
+function writeLink(panes, token, look, plain) {
+  const words = new URLSearchParams();
+  panes.forEach(({ choice: { layer, head, direction } }, index) => {
+    const before = index ? SECOND : "";
+    words.set(`${before}layer`, layer + 1);
+    words.set(`${before}head`, typeof head === "number" ? head + 1 : head);
+    words.set(`${before}map`, direction);
+  });
+  words.set("token", tokenWord(panes[0], token));
   for (const name of ["view", ...Object.keys(LOOKS)]) if (look[name] !== plain[name]) words.set(name, look[name]);
   return words.toString();
 }
 
-/** The same, read: choices of a pane, its token and the look; what is no legal value is left out. */
-function readLink(text, facts, look, colours) {
-  const words = new URLSearchParams(text), choice = {}, shown = {};
-  const layer = Number(words.get("layer")), head = words.get("head"), direction = words.get("map");
-  if (Number.isInteger(layer) && layer >= 1 && layer <= facts.layers) choice.layer = layer - 1;
+/** The choices of a pane in a link; what is no legal value is left out. */
+function readChoice(words, before, facts) {
+  const choice = {}, [layer, head, direction] = ["layer", "head", "map"].map((name) => words.get(before + name));
+  if (/^\d+$/.test(layer ?? "") && Number(layer) >= 1 && Number(layer) <= facts.layers) choice.layer = Number(layer) - 1;
   if (head in FUSIONS) choice.head = head;
   else if (/^\d+$/.test(head ?? "") && Number(head) >= 1 && Number(head) <= facts.heads) choice.head = Number(head) - 1;
   if (direction && offers(facts, direction)) choice.direction = direction;
+  return choice;
+}
+
+/** A link, read: choices of both panes, the token and the look. `second` has the facts of the second pane. */
+function readLink(text, facts, second, look, colours) {
+  const words = new URLSearchParams(text), shown = {};
   if (["one", "slide", "two", "difference"].includes(words.get("view"))) shown.view = words.get("view");
   for (const [name, type] of Object.entries(LOOKS)) {
     const said = words.get(name);
@@ -28,7 +42,8 @@ function readLink(text, facts, look, colours) {
     if (type === Boolean) shown[name] = said === "true";
     else if (type === String ? said in colours : Number(said) >= 0 && Number(said) <= 1) shown[name] = type(said);
   }
-  return { choice, look: { ...look, ...shown }, token: tokenOf(words.get("token"), facts) };
+  const choices = [readChoice(words, "", facts), readChoice(words, SECOND, second)];
+  return { choices, look: { ...look, ...shown }, token: tokenOf(words.get("token"), facts) };
 }
 
 /** A token in a link: the name of a prefix token, or row and column of a patch. */
