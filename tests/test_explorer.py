@@ -94,7 +94,7 @@ def served() -> Iterator[Served]:
         pinned = gr.Textbox(elem_id="pinned")
         for name, analysis in kept.items():
             explorer = AttentionExplorer(Explored(name, analysis), files=files, elem_id=name)
-            explorer.pinned(token_of, None, pinned)
+            explorer.pinned(token_of, None, pinned, trigger_mode="always_last")
             explorer.expired(again, None, explorer)
         both = Explored("cifar", kept["cifar"], other=Explored("base", kept["base"]))
         AttentionExplorer(both, files=files, elem_id="other")
