@@ -18,7 +18,6 @@ class Sheet {
     this.ranges = new Array(layers * this.columnsOfCells).fill(null);
     this.raw = document.createElement("canvas");
     Object.assign(this.raw, { width: this.columnsOfCells * columns, height: layers * rows });
-    this.done = null;
   }
 
   /** Compute and draw, a slice at a time; what was wanted before is given up. */
@@ -69,7 +68,6 @@ class Sheet {
     Object.assign(this.canvas, { width, height });
     this.canvas.style.height = `${height / scale}px`;
     this.onto(this.canvas.getContext("2d"), scale);
-    this.done = { token: this.wanted.token, direction: this.wanted.direction };
   }
 
   onto(context, scale) {
