@@ -225,6 +225,19 @@ def test_only_the_linear_maps_of_the_encoder_are_kept_in_fewer_bits(
         assert parameter.nbytes == before[name] / (2 if name in linear else 1)
 
 
+def test_layers_in_single_precision_multiply_as_their_caller_says(make_network: Make) -> None:
+    network = make_network()
+    pixels = torch.rand(1, 3, network.config.image_height, network.config.image_width)
+    types: list[torch.dtype] = []
+    for layer in network.encoder:
+        layer.mlp[0].register_forward_hook(lambda module, given, made: types.append(made.dtype))
+    network(pixels)
+    with torch.autocast("cpu", torch.bfloat16):
+        network(pixels)
+    depth = network.config.depth
+    assert types == [torch.float32] * depth + [torch.bfloat16] * depth
+
+
 @both_halves
 @every_photograph
 @pytest.mark.parametrize("side", [32, 64])

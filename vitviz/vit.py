@@ -8,6 +8,7 @@ data-efficient image transformers & distillation through attention".
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, overload
@@ -271,9 +272,12 @@ class VisionTransformer(nn.Module):
             return None
         return rotary_angles(layout.grid_height, layout.grid_width, self.periods)
 
-    def computing(self) -> torch.autocast:
-        """The context in which encoder layers run: that of their precision."""
-        return torch.autocast(self.device.type, self.precision, enabled=self.precision != torch.float32)
+    def computing(self) -> AbstractContextManager[object]:
+        """The context in which encoder layers run: that of their precision, or with single precision the caller's."""
+        # Training multiplies in less than the single precision in which the weights are kept.
+        if self.precision == torch.float32:
+            return nullcontext()
+        return torch.autocast(self.device.type, self.precision)
 
     def _run(
         self, pixels: torch.Tensor, record: Callable[[int, Attended], None], head_mask: torch.Tensor | None = None
