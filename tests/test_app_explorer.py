@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 import vitviz
 from tests.driver import ARTEFACTS, EXAMPLE, ROOT, expect_map, open_panel, opened_page, upload
-from vitviz import Analysis, Model
+from vitviz import Analysis, Model, Style
 
 
 @pytest.fixture
@@ -128,6 +128,72 @@ def test_a_link_restores_picture_model_and_resolution(browser: Browser, address:
     page.goto(f"{address}/?example=../secret&model=nothing&fit=other")
     expect(status(page)).to_contain_text("CLS looks at: layer 6")
     page.close()
+
+
+@pytest.fixture
+def wide(tmp_path: Path) -> Path:
+    """A picture larger than the page draws it."""
+    noise = np.random.default_rng(1).integers(0, 255, (4, 9, 3), dtype=np.uint8)
+    Image.fromarray(noise).resize((1800, 800)).save(tmp_path / "wide.png")
+    return tmp_path / "wide.png"
+
+
+def test_a_link_restores_an_uploaded_picture_and_what_it_is_compared_with(
+    page: Page, browser: Browser, address: str, bundled: Model, example: Analysis, wide: Path
+) -> None:
+    expect_analysis(page, example)
+    upload(page, wide)
+    analysis = vitviz.analyze(wide, bundled)
+    expect_analysis(page, analysis)
+    open_panel(page, "vv-second")
+    page.locator("#vv-second-photo input[type=file]").set_input_files(ROOT / "assets" / "rocket.jpg")
+    second = page.locator("#vv-explorer .vx-status").nth(1)
+    expect(second).to_contain_text("CLS looks at")
+    page.locator("#vv-explorer .vx-layer").first.fill("2")
+    page.locator("#vv-explorer .vx-pane").first.locator(".vx-canvas").press("ArrowRight")
+    page.wait_for_function("location.search.includes('second.example=rocket.jpg') && location.hash.includes('layer=2')")
+    page.wait_for_function("location.hash.includes('token=')")
+    explorer = page.locator("#vv-explorer")
+    explorer.get_by_text("Save and share").click()
+    explorer.get_by_role("button", name="Copy link").click()
+    expect(explorer.locator(".vx-said")).to_contain_text("Whoever has this link sees your picture")
+    expect(explorer.locator(".vx-code")).to_have_text(page.url)
+    first_said, second_said = status(page).inner_text(), second.inner_text()
+    link = page.url
+    other = browser.new_page()
+    other.goto(link)
+    # What the first shows while the link is being followed is not of this picture.
+    expect(status(other)).to_have_text(first_said)
+    expect(other.locator("#vv-explorer .vx-status").nth(1)).to_have_text(second_said)
+    other.wait_for_function("link => location.href === link", arg=link)
+    name = re.search(r"picture=([\w-]{22})", link)
+    assert name is not None
+    other.goto(link.replace(name[1], name[1][::-1]))
+    expect(other.locator("#vv-notice")).to_contain_text("no longer kept here")
+    other.close()
+
+
+def test_what_is_shown_is_saved_as_large_as_the_picture(page: Page, bundled: Model, wide: Path) -> None:
+    upload(page, wide)
+    analysis = vitviz.analyze(wide, bundled)
+    expect_analysis(page, analysis)
+    explorer = page.locator("#vv-explorer")
+    explorer.get_by_label("patch grid").uncheck()
+    explorer.get_by_text("Save and share").click()
+    with page.expect_download() as saved:
+        explorer.get_by_role("button", name="Picture, PNG").click()
+    found = np.asarray(Image.open(saved.value.path()).convert("RGB"), dtype=np.float32)
+    style = Style(smooth=False, grid=False, opacity=0.6, colormap="turbo")
+    expected = np.asarray(analysis.attention(query="cls").overlay(style), dtype=np.float32)
+    assert found.shape == expected.shape == (800, 1800, 3)
+    assert float(np.abs(found - expected).mean()) < 2
+    # Two maps lie side by side.
+    explorer.get_by_label("View").select_option("difference")
+    expect(page.locator("#vv-explorer .vx-status").nth(1)).to_contain_text("Map 1 minus map 2")
+    with page.expect_download() as saved:
+        explorer.get_by_role("button", name="Picture, PNG").click()
+    with Image.open(saved.value.path()) as both:
+        assert both.size == (3600, 800)
 
 
 def test_another_picture_is_shown_beside_the_first(page: Page, example: Analysis, bundled: Model) -> None:

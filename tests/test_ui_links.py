@@ -24,10 +24,12 @@ from vitviz.text import Words
 from vitviz.ui.code import as_python
 from vitviz.ui.drawing import PARTS
 from vitviz.ui.following import LinkFollower, Pending
-from vitviz.ui.links import Linked, link_of, map_words, read_link, read_map
-from vitviz.ui.models import START, ModelChoice
+from vitviz.ui.links import Linked, Wanted, beside_words, link_of, map_words, read_link, read_map
+from vitviz.ui.models import START, ModelChoice, ModelPicker
 from vitviz.ui.panels import Settings, default_settings
 from vitviz.ui.photo import Upload
+from vitviz.ui.pictures import Pictures
+from vitviz.ui.second import SecondPicker
 from vitviz.ui.sight import NATIVE, Sight
 from vitviz.ui.workbench import Workbench
 from vitviz.weights import BUNDLED
@@ -193,10 +195,59 @@ def test_a_map_about_a_text_is_said_by_link_and_by_python(
 def test_a_link_keeps_the_parts_of_model_and_map_apart(make_model: Make, upload: Upload) -> None:
     seen, others = "model=nothing&example=rocket.jpg&fit=crop&resolution=48", "other=1&__theme=dark"
     linked = read_link(dict(parse_qsl(f"{seen}&tab=maps&method=x&p.layer=2&words=a&{others}")))
-    assert linked[:5] == (None, "rocket.jpg", "crop", "48", "maps")
+    assert linked[:5] == (Wanted(picture=("example", "rocket.jpg")), Wanted(), "crop", "48", "maps")
     assert dict(linked.map) == {"tab": "maps", "method": "x", "p.layer": "2", "words": "a"}
     assert read_link({"tab": "secret", "__theme": "dark"}) == Linked(map=(("tab", "secret"),))
-    assert link_of(make_model(), ModelChoice(BUNDLED[0]), upload, Sight("crop")) == f"model={BUNDLED[0]}&fit=crop"
+    pictures = Pictures()
+    said = dict(parse_qsl(link_of(make_model(), ModelChoice(BUNDLED[0]), upload, Sight("crop"), pictures)))
+    assert said == {"model": BUNDLED[0], "picture": pictures.word(upload)[1], "fit": "crop"}
+    assert read_link(said).first == Wanted(BUNDLED[0], ("picture", said["picture"]))
+    words = dict(parse_qsl(beside_words(START.source, upload, pictures)))
+    assert words == {"second.model": "start", "second.picture": said["picture"]}
+    assert read_link(words) == Linked(second=Wanted("start", ("picture", said["picture"])))
+    assert beside_words("", None, pictures) == ""
+
+
+@pytest.mark.parametrize("name", ["hf:facebook/dino-vits16", "hf:a/b@refs/pr/1"])
+def test_a_model_of_the_hub_is_in_the_link_unless_something_is_told_of_it(
+    make_model: Make, upload: Upload, name: str
+) -> None:
+    def of(*told: Any) -> Any:
+        return dict(parse_qsl(link_of(make_model(), ModelChoice(name, *told), upload, Sight("squash"), Pictures())))
+
+    assert read_link(of()).first.model == of()["model"] == name
+    assert "model" not in of((), (("heads", 3),))
+
+
+@pytest.mark.parametrize("name", ["start", "hf:a", "hf:a/b/c d", "hf:a/../../etc", "/etc/passwd", "hf:" + "a/" * 200])
+def test_what_is_no_model_of_a_link_counts_as_not_said(name: str) -> None:
+    assert read_link({"model": name}) == Linked()
+
+
+def test_the_id_of_a_picture_is_that_of_its_content_and_gives_nothing_else(upload: Upload, tmp_path: Path) -> None:
+    pictures = Pictures()
+    said, key = pictures.word(upload)
+    copied = tmp_path / "copy" / "my noise.png"
+    copied.parent.mkdir()
+    copied.write_bytes(upload.path.read_bytes())
+    assert said == "picture" and len(key) == 22 and pictures.word(Upload(copied, "other.png")) == (said, key)
+    assert pictures.file("picture", key) == copied
+    assert Pictures().word(upload)[1] != key
+    for wrong in ("", key[:-1], key[:-1] + ("a" if key[-1] != "a" else "b"), str(upload.path), "../my noise.png"):
+        assert pictures.file("picture", wrong) is None
+    copied.unlink()
+    assert pictures.file("picture", key) is None
+
+
+def test_only_the_last_pictures_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vitviz.ui.pictures.MOST_KEPT", 2)
+    pictures, words = Pictures(), []
+    for number in range(3):
+        path = tmp_path / f"{number}.png"
+        path.write_bytes(bytes([number]))
+        words.append(pictures.word(Upload(path, path.name)))
+    assert [pictures.file(*word) is not None for word in words] == [False, True, True]
+    assert pictures.word(Upload(tmp_path / "0.png", "0.png")) != words[0]
 
 
 class Followed:
@@ -205,7 +256,8 @@ class Followed:
     def __init__(self, visit: Visit) -> None:
         self.visit = visit
         with gr.Blocks():
-            self.follower = LinkFollower(visit.panel, visit.drawing)
+            picker = ModelPicker(visit.bench.start)
+            self.follower = LinkFollower(visit.panel, visit.drawing, SecondPicker(visit.bench, picker))
         self.asked: Any = None
 
     def open(self, **query: str) -> Any:
@@ -221,7 +273,14 @@ class Followed:
         answer = self.follower._follow(ANNA, self.asked, (choice, path, sight or Sight("squash")), *inputs)
         asked, *rest = answer
         self.asked = self.asked if asked == SKIPPED else asked
-        names = ["fit", "resolution", *(part.elem_id for part in self.visit.panel.restored), *PARTS]
+        names = [
+            "fit",
+            "resolution",
+            "second model",
+            "second picture",
+            *(part.elem_id for part in self.visit.panel.restored),
+            *PARTS,
+        ]
         return {name: each for name, each in zip(names, rest, strict=True) if each != SKIPPED}
 
 
@@ -265,6 +324,27 @@ def test_a_map_that_takes_long_is_wished_and_its_link_is_there_at_once(followed:
     assert changes["wish"].settings.target == 3 and changes["stop"]["visible"]
     assert "looks at" in changes["caption"] and 'map("attention"' in changes["code"]
     assert dict(parse_qsl(changes["link"])) == {"tab": "maps", "method": "occlusion", "p.target": "class 3"}
+
+
+def test_an_uploaded_picture_is_restored_and_what_it_was_compared_with(followed: Followed, tmp_path: Path) -> None:
+    bench, own = followed.visit.bench, followed.visit.upload
+    key, second = bench.pictures.word(own)[1], tmp_path / "second.png"
+    second.write_bytes(b"second")
+    beside = bench.pictures.word(Upload(second, "second.png"))[1]
+    _, photo, *_ = followed.open(picture=key, **{"second.picture": beside, "second.model": BUNDLED[0]})
+    assert photo == str(own.path) and followed.follow(path=str(second)) == {}
+    changes = followed.follow(path=photo)
+    assert changes == {"second model": BUNDLED[0], "second picture": str(second)}
+
+
+def test_a_picture_that_is_gone_is_said_and_the_rest_of_the_link_followed(followed: Followed) -> None:
+    _, photo, *_ = followed.open(picture="x" * 22, method="rollout")
+    assert photo == SKIPPED
+    changes = followed.follow()
+    assert "no longer kept" in changes["notice"]["value"] and changes["notice"]["visible"]
+    assert "rollout" in changes["caption"]
+    followed.open(**{"second.picture": "x" * 22})
+    assert "no longer kept" in followed.follow()["notice"]["value"]
 
 
 def test_a_page_without_a_link_has_nothing_to_follow(followed: Followed) -> None:

@@ -16,11 +16,12 @@ from vitviz.ui.controls import told_apart
 from vitviz.ui.drawing import HIDDEN, NO_PICTURE, Drawing, Wish, changed, notice
 from vitviz.ui.following import LinkFollower, Pending
 from vitviz.ui.jobs import Jobs
-from vitviz.ui.links import EXAMPLES, MAPS
+from vitviz.ui.links import MAPS
 from vitviz.ui.models import OWN, START, ModelChoice, ModelPicker
 from vitviz.ui.panels import ControlPanel, default_settings, model_aside, model_card
 from vitviz.ui.photo import PhotoInput, Preview, Upload
 from vitviz.ui.picture import PictureOutput
+from vitviz.ui.pictures import EXAMPLES
 from vitviz.ui.second import SecondPicker
 from vitviz.ui.sight import Sight, SightPicker
 from vitviz.ui.switches import SwitchPanel
@@ -61,7 +62,7 @@ def build_demo(model: Model | None = None) -> gr.Blocks:
     with gr.Blocks(title="vitviz", fill_width=True, delete_cache=(3600, KEPT_SECONDS), analytics_enabled=False) as demo:
         page = Page(bench)
         private: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-        link = LinkFollower(page.panel, page.drawing)
+        link = LinkFollower(page.panel, page.drawing, page.second)
         linked = demo.load(link.read, None, [link.asked, page.tabs, page.photo, *page.sight.components], **private)
         opened = [link.asked, page.wanted, page.drawing.notice]
         model_opened = linked.then(page.follow_model, link.asked, opened, **private)
@@ -226,7 +227,7 @@ class Page:
 
     def follow_model(self, asked: Pending | None, progress: Any = PROGRESS) -> tuple[Any, ...]:
         """The model that a link asks for; not before the picture, which is then seen by both."""
-        name = None if asked is None else asked.linked.model
+        name = None if asked is None else asked.linked.first.model
         if name is None:
             return gr.skip(), gr.skip(), gr.skip()
         wanted, _, told = self._open(START, lambda: ModelChoice(name), progress)

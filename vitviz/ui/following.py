@@ -9,14 +9,16 @@ import gradio as gr
 
 from vitviz.analysis import Analysis
 from vitviz.errors import VitvizError
-from vitviz.ui.drawing import Drawing, Wish, changed
-from vitviz.ui.links import Linked, example_of, read_link, read_map
+from vitviz.ui.drawing import PARTS, Drawing, Wish, changed, notice
+from vitviz.ui.links import Linked, Wanted, read_link, read_map
 from vitviz.ui.models import START, ModelChoice
 from vitviz.ui.panels import ControlPanel, Settings, default_settings
 from vitviz.ui.photo import Upload
+from vitviz.ui.pictures import is_copy
+from vitviz.ui.second import SecondPicker
 from vitviz.ui.sight import Sight
-from vitviz.weights import resources
 
+GONE = "The picture of this link is no longer kept here, or its link is not whole: drop the picture here again."
 Seen = tuple[ModelChoice, str, Sight]
 """What the page shows the analysis of: a model, the path of a picture, and how the one was brought to the other."""
 
@@ -27,18 +29,22 @@ class Pending(NamedTuple):
     Args:
         linked: what it asks for.
         told: whether the fit and the resolution were chosen after its model, which had brought its own.
+        picture, second: files of the pictures that it asks for, as far as they are there.
+        gone: whether one of them is not there.
     """
 
     linked: Linked
     told: bool = False
+    picture: Path | None = None
+    second: Path | None = None
+    gone: bool = False
 
     def awaits(self, seen: Seen) -> bool:
         """Whether its model and picture are still to come."""
-        wanted, example = self.linked.model, self.linked.example
-        choice, path, _ = seen
+        wanted, (choice, path, _) = self.linked.first.model, seen
         if choice != (START if wanted is None else ModelChoice(wanted)):
             return True
-        return example is not None and (not path or example_of(Upload(Path(path), Path(path).name)) != example)
+        return self.picture is not None and not (path and is_copy(self.picture, Path(path)))
 
     def is_seen_by(self, sight: Sight) -> bool:
         """Whether fit and resolution are those that it asks for."""
@@ -50,13 +56,13 @@ class Pending(NamedTuple):
 
 
 class LinkFollower:
-    """Restores what a link asks for, one thing after the other: picture, model, what it sees, and the map.
+    """Restores what a link asks for, one thing after the other: picture, model, what it sees, the map, and the second.
 
-    The map comes last: what its words mean depends on the model and on the image's tokens.
+    The map comes late: what its words mean depends on the model and on the image's tokens.
     """
 
-    def __init__(self, panel: ControlPanel, drawing: Drawing) -> None:
-        self.panel, self.drawing, self.bench = panel, drawing, drawing.bench
+    def __init__(self, panel: ControlPanel, drawing: Drawing, second: SecondPicker) -> None:
+        self.panel, self.drawing, self.second, self.bench = panel, drawing, second, drawing.bench
         self.asked = gr.State(None)
 
     def connect(self, opened: Any, seen: gr.State, tile: Any, tiled: list[Any]) -> None:
@@ -70,7 +76,8 @@ class LinkFollower:
         """
         told = self.drawing.told
         quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-        outputs = [self.asked, *self.panel.sight.components, *self.panel.restored, *self.drawing.outputs]
+        sight, second = self.panel.sight.components, [self.second.model, self.second.photo]
+        outputs = [self.asked, *sight, *second, *self.panel.restored, *self.drawing.outputs]
         for event in (opened.then, seen.change):
             followed = event(self._follow, [self.asked, seen, *told], outputs, concurrency_id="model", **quiet)
             self.drawing.settle_after(followed)
@@ -79,10 +86,16 @@ class LinkFollower:
     def read(self, request: gr.Request) -> tuple[Any, ...]:
         """What a link asks for, and what can be shown of it at once: tab, picture, fit and resolution."""
         linked = read_link(request.query_params)
-        photo = gr.skip() if linked.example is None else str(resources("assets") / linked.example)
+        wanted = linked.first, linked.second
+        picture, second = files = [self._file(each) for each in wanted]
+        gone = any(each.picture is not None and file is None for each, file in zip(wanted, files, strict=True))
+        asked = None if linked == Linked() else Pending(linked, False, picture, second, gone)
+        photo = gr.skip() if picture is None else str(picture)
         tab = gr.skip() if linked.tab is None else gr.update(selected=linked.tab)
-        asked = None if linked == Linked() else Pending(linked)
         return asked, tab, photo, linked.fit or gr.skip(), linked.resolution or gr.skip()
+
+    def _file(self, wanted: Wanted) -> Path | None:
+        return None if wanted.picture is None else self.bench.pictures.file(*wanted.picture)
 
     def _follow(
         self,
@@ -96,22 +109,25 @@ class LinkFollower:
     ) -> tuple[Any, ...]:
         """The next that a link asks for."""
         kept = tuple(gr.skip() for _ in self.panel.restored)
+        same = gr.skip(), gr.skip()
         if asked is None or upload is None or asked.awaits(seen):
-            return gr.skip(), gr.skip(), gr.skip(), *kept, *changed()
+            return gr.skip(), *same, *same, *kept, *changed()
         sight = seen[2]
         if not asked.is_seen_by(sight):
-            again = (gr.skip(), gr.skip()) if asked.told else asked.sight_after(sight)
-            return asked._replace(told=True), *again, *kept, *changed()
+            again = same if asked.told else asked.sight_after(sight)
+            return asked._replace(told=True), *again, *same, *kept, *changed()
+        said = {"notice": notice(GONE)} if asked.gone else {}
+        second = asked.linked.second.model or gr.skip(), str(asked.second) if asked.second else gr.skip()
         if not asked.linked.map:
-            return None, gr.skip(), gr.skip(), *kept, *changed()
+            return None, *same, *second, *kept, *changed(**said)
         try:
             key, analysis = self.bench.recall(key, choice, upload, sight)
             wish = Wish(key, choice, upload, default_settings(analysis.model))
             settings, picture = self._drawn(request, analysis, wish, dict(asked.linked.map), sight)
         except VitvizError:
-            return None, gr.skip(), gr.skip(), *kept, *changed()
+            return None, *same, *second, *kept, *changed(**said)
         showing = self.panel.showing(analysis.model, analysis.trace.layout, settings)
-        return None, gr.skip(), gr.skip(), *showing, *picture
+        return None, *same, *second, *showing, *changed(**{**dict(zip(PARTS, picture, strict=True)), **said})
 
     def _drawn(
         self, request: gr.Request, analysis: Analysis, wish: Wish, said: dict[str, str], sight: Sight

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import filecmp
 import json
 import re
 from collections.abc import Mapping
@@ -27,16 +26,18 @@ from vitviz.ui.controls import (
 from vitviz.ui.models import START, ModelChoice
 from vitviz.ui.panels import PLAIN_METHOD, PLAIN_STYLE, Settings, default_settings, refusal
 from vitviz.ui.photo import Upload
+from vitviz.ui.pictures import EXAMPLES, Pictures
 from vitviz.ui.sight import FITS, TRAINED, Sight
-from vitviz.weights import BUNDLED, ZOO, Model, resources
+from vitviz.weights import BUNDLED, ZOO, Model
 
-EXAMPLES = ("chelsea.jpg", "rocket.jpg", "coffee.jpg", "astronaut.jpg")
 # The tab of the maps, as the page and a link call it.
 MAPS = "maps"
 LOOK = ("colormap", "opacity", "smooth", "grid")
 OF_A_MAP = ("tab", "method", "words", *LOOK)
-# Before the name of a parameter.
-PARAMETER = "p."
+# Before the name of a parameter, and before what is said of the second model and picture.
+PARAMETER, SECOND = "p.", "second."
+ID = re.compile(r"[\w-]{22}", re.ASCII)
+HUB = re.compile(r"hf:[\w.-]{1,96}/[\w.-]{1,96}(@[\w./-]{1,96})?", re.ASCII)
 # Puts the map's words into the address of the page, and lets stand what others wrote there. Words that are as they were
 # are not written: when the page opens, its address may ask for a map that is still to come.
 WRITE_MAP_WORDS = """(said) => {
@@ -54,33 +55,43 @@ WRITE_MAP_WORDS = """(said) => {
 }""".replace("OF_A_MAP", json.dumps(OF_A_MAP)).replace("PARAMETER", PARAMETER)
 
 
+class Wanted(NamedTuple):
+    """A model and a picture that a link asks for; None where it does not say.
+
+    Args:
+        model: a name of the menu, or ``hf:OWNER/NAME``.
+        picture: the two parts of :meth:`vitviz.ui.pictures.Pictures.word`.
+    """
+
+    model: str | None = None
+    picture: tuple[str, str] | None = None
+
+
 class Linked(NamedTuple):
     """What a link asks for; None where it does not say.
 
     Args:
-        model: a name of the menu.
-        example: one of :data:`EXAMPLES`.
+        first: what the page shows.
+        second: what it is compared with; nothing where it says nothing.
         fit, resolution: as :class:`vitviz.ui.sight.Sight` has them.
         tab: :data:`MAPS`.
         map: words as :func:`map_words` writes them, which have a meaning only for a model and a picture.
     """
 
-    model: str | None = None
-    example: str | None = None
+    first: Wanted = Wanted()
+    second: Wanted = Wanted()
     fit: str | None = None
     resolution: str | None = None
     tab: str | None = None
     map: tuple[tuple[str, str], ...] = ()
 
 
-def link_of(model: Model, choice: ModelChoice, upload: Upload, sight: Sight) -> str:
+def link_of(model: Model, choice: ModelChoice, upload: Upload, sight: Sight, pictures: Pictures) -> str:
     """The part of a link behind ``?``: what differs from the page as it opens, as far as others can have it too."""
     said = {}
-    if choice != START and choice.source in (*BUNDLED, *ZOO):
+    if choice != START and not choice.facts and _is_named(choice.source):
         said["model"] = choice.source
-    example = example_of(upload)
-    if example is not None:
-        said["example"] = example
+    said.update([pictures.word(upload)])
     if sight.fit != model.preprocessing.fit:
         said["fit"] = sight.fit
     if sight.resolution != TRAINED:
@@ -88,22 +99,41 @@ def link_of(model: Model, choice: ModelChoice, upload: Upload, sight: Sight) -> 
     return urlencode(said)
 
 
+def beside_words(name: str, upload: Upload | None, pictures: Pictures) -> str:
+    """The part of a link behind ``?`` that is about what the first is compared with.
+
+    Args:
+        name: of the second model in its menu; empty for the first one's.
+        upload: the second picture; None for the first one.
+        pictures: knows the ids of pictures.
+    """
+    said = {"model": name} if name else {}
+    if upload is not None:
+        said.update([pictures.word(upload)])
+    return urlencode({f"{SECOND}{key}": word for key, word in said.items()})
+
+
 def read_link(query: Mapping[str, str]) -> Linked:
     """What a link asks for; what is none of the legal values counts as not said."""
-    fits = [fit for _, fit in FITS]
-    legal = {"model": (*BUNDLED, *ZOO), "example": EXAMPLES, "fit": fits, "tab": (MAPS,)}
+    legal = {"fit": [fit for _, fit in FITS], "tab": (MAPS,)}
     found = {name: query[name] for name, values in legal.items() if query.get(name) in values}
+    first, second = _wanted(query, ""), _wanted(query, SECOND)
     of_the_map = tuple((name, word) for name, word in query.items() if name in OF_A_MAP or name.startswith(PARAMETER))
     # Any other number is refused where it is used, with a message.
-    return Linked(**found, resolution=query.get("resolution"), map=of_the_map)
+    return Linked(first, second, **found, resolution=query.get("resolution"), map=of_the_map)
 
 
-def example_of(upload: Upload) -> str | None:
-    """Which example a picture is, whatever copy of it; None where it is none."""
-    if upload.name not in EXAMPLES:
-        return None
-    own = resources("assets") / upload.name
-    return upload.name if filecmp.cmp(own, upload.path, shallow=False) else None
+def _wanted(query: Mapping[str, str], before: str) -> Wanted:
+    model, example, picture = (query.get(f"{before}{name}", "") for name in ("model", "example", "picture"))
+    # The second may be the model of the start, beside another one.
+    named = _is_named(model) or (before == SECOND and model == START.source)
+    if example in EXAMPLES:
+        return Wanted(model if named else None, ("example", example))
+    return Wanted(model if named else None, ("picture", picture) if ID.fullmatch(picture) else None)
+
+
+def _is_named(model: str) -> bool:
+    return model in (*BUNDLED, *ZOO) or HUB.fullmatch(model) is not None
 
 
 def map_words(model: Model, settings: Settings) -> str:

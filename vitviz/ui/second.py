@@ -11,6 +11,7 @@ import gradio as gr
 from vitviz.errors import VitvizError
 from vitviz.ui.attention_explorer import Explored
 from vitviz.ui.drawing import notice
+from vitviz.ui.links import beside_words
 from vitviz.ui.models import START, ModelChoice, ModelPicker
 from vitviz.ui.panels import ControlPanel
 from vitviz.ui.photo import PhotoInput, Upload
@@ -109,6 +110,7 @@ def with_second(
     shown = bench.explored(key, analysis, choice, upload, sight)
     if name == SAME and photo is None:
         return shown
+    shown = replace(shown, query=f"{shown.query}&{beside_words(name, photo, bench.pictures)}")
     if name != SAME:
         choice = START if name == START.source else ModelChoice(name)
         # Another model need not have the resolution that was chosen for the first.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from io import BytesIO
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -27,6 +28,7 @@ from vitviz.ui.links import link_of
 from vitviz.ui.models import START, ModelChoice, open_choice
 from vitviz.ui.panels import Settings
 from vitviz.ui.photo import Upload
+from vitviz.ui.pictures import Pictures
 from vitviz.ui.sight import Sight
 from vitviz.ui.texts import ramp
 from vitviz.weights import Model, Progress
@@ -36,6 +38,8 @@ MODEL_BYTES = 3 * 2**30
 CANVAS_SIDE = 900
 # The name by which the explorer asks for itself as one file.
 PAGE = "page"
+# The picture as it was given.
+PICTURE = "picture"
 # Before the name of a method whose map it asks for.
 MAP = "map "
 
@@ -66,6 +70,9 @@ class Workbench:
         self.maps: WeakKeyDictionary[Analysis, dict[str, tuple[dict[str, Any], Heatmap]]] = WeakKeyDictionary()
         # The model, the picture and how the one saw the other, as the library takes them; as long as the analysis.
         self.sources: WeakKeyDictionary[Analysis, dict[str, Any]] = WeakKeyDictionary()
+        # What was uploaded, and its width and height.
+        self.uploads: WeakKeyDictionary[Analysis, tuple[Upload, tuple[int, int]]] = WeakKeyDictionary()
+        self.pictures = Pictures()
         self._opening = threading.Lock()
 
     def model(self, choice: ModelChoice, report: Callable[[Progress], None] | None = None) -> Model:
@@ -100,6 +107,7 @@ class Workbench:
         analysis = analyze(image, model, sight.fit, resolution=resolution)
         # Maps do not depend on it, and every redraw and the cache then cost what the screen needs.
         analysis = replace(analysis, prepared=analysis.prepared.resized(CANVAS_SIDE))
+        self.uploads[analysis] = upload, image.size
         self.sources[analysis] = {"name": upload.name, "fit": sight.fit, "resolution": resolution}
         return self.cache.put(analysis), analysis
 
@@ -113,6 +121,7 @@ class Workbench:
 
         Raises:
             QueryError: there is no such file.
+            ImageError: the picture is not kept any more.
         """
         analysis = self.cache.get(key)
         if analysis is None:
@@ -120,6 +129,9 @@ class Workbench:
         if name == PAGE:
             said = self.sources[analysis]
             return whole_page(analysis, said["name"], **said).encode()
+        if name == PICTURE:
+            upload, _ = self.uploads[analysis]
+            return as_png(open_image(upload.path, upload.name))
         if name.startswith(MAP) and name.removeprefix(MAP) in self.explored_methods(analysis.model):
             return map_pack(analysis.map(name.removeprefix(MAP)).token_map, analysis.trace.layout)
         return pack(analysis.trace, name)
@@ -133,10 +145,11 @@ class Workbench:
     def explored(self, key: str, analysis: Analysis, choice: ModelChoice, upload: Upload, sight: Sight) -> Explored:
         """An analysis as the explorer takes it, with what a link and lines of Python say of it."""
         source = self.start.name if choice == START else choice.source or analysis.model.name
-        query = link_of(analysis.model, choice, upload, sight)
+        query = link_of(analysis.model, choice, upload, sight, self.pictures)
         methods = self.explored_methods(analysis.model)
         self.sources[analysis]["source"] = source
-        return Explored(key, analysis, query=query, methods=methods, **self.sources[analysis])
+        size = self.uploads[analysis][1]
+        return Explored(key, analysis, query=query, pixels=size, methods=methods, **self.sources[analysis])
 
     def predictions(self, analysis: Analysis) -> dict[str, float] | None:
         """The most probable classes; None for a model without a classifier."""
@@ -210,6 +223,13 @@ class Workbench:
         """The patch under a point of the picture on the page; None where the model did not look."""
         layout = analysis.trace.layout
         return analysis.prepared.geometry.patch_at(x, y, layout.grid_height, layout.grid_width)
+
+
+def as_png(image: Image.Image) -> bytes:
+    """A picture as a file that loses nothing, written fast and not small."""
+    stream = BytesIO()
+    image.save(stream, "PNG", compress_level=1)
+    return stream.getvalue()
 
 
 def _caption(heatmap: Heatmap, method: str) -> str:

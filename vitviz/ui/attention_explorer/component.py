@@ -35,6 +35,7 @@ SCRIPTS = (
     "controls",
     "share",
     "export",
+    "address",
     "explorer",
     "strip",
     "actions",
@@ -54,6 +55,7 @@ class Facts(GradioModel):
         uid: the id by which it asks.
         picture: what it draws on.
         width, height: of the picture in pixels.
+        pixels: width and height of the picture as it was given, of which there is a file where they are more.
         box: left, top, right and bottom edge of what the model saw, in pixels of the picture.
         rows, columns: of the patch grid.
         prefix: names of the prefix tokens, which come before the patches.
@@ -69,6 +71,7 @@ class Facts(GradioModel):
     picture: FileData
     width: int
     height: int
+    pixels: list[int]
     box: list[float]
     rows: int
     columns: int
@@ -102,6 +105,8 @@ class Explored:
         name: of the picture's file.
         fit, resolution: as :func:`vitviz.analyze` took them; empty and None for the model's own.
         query: what a link says behind ``?`` to show the same analysis; empty where none can.
+        pixels: width and height of the picture as it was given, where it is larger than that of the analysis and the
+            page may ask for it.
         methods: names in :data:`vitviz.METHODS` of whose maps there are files.
         other: another one to compare it with; where there is none, it is compared with itself.
     """
@@ -113,6 +118,7 @@ class Explored:
     fit: str = ""
     resolution: int | None = None
     query: str = ""
+    pixels: tuple[int, int] | None = None
     methods: tuple[str, ...] = ()
     other: Explored | None = None
 
@@ -219,6 +225,7 @@ def facts(explored: Explored) -> dict[str, Any]:
         "uid": explored.uid,
         "width": prepared.image.width,
         "height": prepared.image.height,
+        "pixels": list(explored.pixels or prepared.image.size),
         "box": [float(edge) for edge in prepared.geometry.box],
         "rows": layout.grid_height,
         "columns": layout.grid_width,

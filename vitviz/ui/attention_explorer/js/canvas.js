@@ -36,7 +36,7 @@ class Painter {
   /**
    * A map over the picture; the picture alone where there is no map.
    * @param values "patch"; the other two are the ends of the colours
-   * @param look opacity, smooth, grid, and the part of the width that the map covers
+   * @param look opacity, smooth, grid, the part of the width that the map covers, and the scale of lines and numbers
    */
   draw(canvas, values, range, colours, look) {
     fitted(canvas, this.ratio);
@@ -61,9 +61,9 @@ class Painter {
       context.imageSmoothingEnabled = look.smooth;
       context.drawImage(this.map, left, top, right - left, bottom - top);
       context.restore();
-      if (look.part !== undefined) this.drawDivider(context, width * look.part, height);
+      if (look.part !== undefined) this.drawDivider(context, width * look.part, height, look.scale ?? 1);
     }
-    if (look.grid) this.drawGrid(context, [left, top, right, bottom]);
+    if (look.grid) this.drawGrid(context, [left, top, right, bottom], look.scale ?? 1);
   }
 
   /** What the model saw, on a canvas of this size. */
@@ -81,10 +81,10 @@ class Painter {
     context.putImageData(image, 0, 0);
   }
 
-  drawDivider(context, x, height) {
+  drawDivider(context, x, height, scale) {
     for (const [style, width] of [["black", 4], ["white", 2]]) {
       context.fillStyle = style;
-      context.fillRect(x - width / 2, 0, width, height);
+      context.fillRect(x - width * scale / 2, 0, width * scale, height);
     }
   }
 
@@ -96,10 +96,10 @@ class Painter {
     context.fillRect(right, top, Math.max(0, width - right), bottom - top);
   }
 
-  drawGrid(context, [left, top, right, bottom]) {
+  drawGrid(context, [left, top, right, bottom], scale) {
     const { rows, columns } = this.facts;
     context.strokeStyle = GRID_LINE;
-    context.lineWidth = 1;
+    context.lineWidth = scale;
     context.beginPath();
     for (let row = 0; row <= rows; row++) {
       const y = top + row * (bottom - top) / rows;
@@ -113,20 +113,21 @@ class Painter {
     }
     context.stroke();
     const across = (right - left) / columns, down = (bottom - top) / rows;
-    if (across >= NUMBERED && down >= NUMBERED) this.number(context, left, top, across, down);
+    if (Math.min(across, down) >= NUMBERED * scale) this.number(context, left, top, across, down, scale);
   }
 
   /** The numbers of the columns along the upper edge, and of the rows along the left one. */
-  number(context, left, top, across, down) {
-    Object.assign(context, { font: "11px system-ui, sans-serif", fillStyle: "white", strokeStyle: "black", lineWidth: 2.5 });
+  number(context, left, top, across, down, scale) {
+    const font = `${11 * scale}px system-ui, sans-serif`;
+    Object.assign(context, { font, fillStyle: "white", strokeStyle: "black", lineWidth: 2.5 * scale });
     const write = (text, x, y) => {
       context.strokeText(text, x, y);
       context.fillText(text, x, y);
     };
     Object.assign(context, { textAlign: "center", textBaseline: "top" });
-    for (let column = 1; column < this.facts.columns; column++) write(column, left + (column + 0.5) * across, top + 2);
+    for (let column = 1; column < this.facts.columns; column++) write(column, left + (column + 0.5) * across, top + 2 * scale);
     Object.assign(context, { textAlign: "left", textBaseline: "middle" });
-    for (let row = 0; row < this.facts.rows; row++) write(row, left + 3, top + (row + 0.5) * down);
+    for (let row = 0; row < this.facts.rows; row++) write(row, left + 3 * scale, top + (row + 0.5) * down);
   }
 
   /** Outlines a patch; black on both sides of the colour is seen on everything. */

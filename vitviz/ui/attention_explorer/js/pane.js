@@ -12,7 +12,7 @@ class Pane {
     this.element = element;
     this.hooks = hooks;
     this.choice = { layer: Infinity, head: "mean", direction: "row" };
-    this.facts = this.packs = this.attention = this.painter = null;
+    this.facts = this.packs = this.attention = this.painter = this.shown = null;
     const canvas = this.find("canvas");
     canvas.onpointermove = (event) => hooks.hover(this, this.tokenAt(event), event);
     canvas.onpointerdown = (event) => event.pointerType === "touch" && hooks.hover(this, this.tokenAt(event), event);
@@ -52,7 +52,7 @@ class Pane {
 
   close() {
     this.packs?.close();
-    this.facts = this.packs = this.attention = this.painter = null;
+    this.facts = this.packs = this.attention = this.painter = this.shown = null;
     this.find("chips").replaceChildren();
     this.showLegend(null);
     delete this.find("canvas").dataset.loaded;
@@ -76,14 +76,20 @@ class Pane {
   /** Draw a map, or one that was made of several: `range` has the ends of its colours. */
   show(token, values, range, table, look, marks) {
     const canvas = this.find("canvas"), patches = values?.subarray(this.attention.prefix);
-    this.painter.draw(canvas, patches, range ?? [0, 1], table, look);
-    const stroke = Math.max(1, canvas.width / 300);
-    for (const { token: marked, colour } of [...marks, { token, colour: "white" }]) {
-      if (marked !== null && marked >= this.attention.prefix) {
-        this.painter.mark(canvas, this.attention.cell(marked), colour, stroke);
-      }
-    }
+    this.shown = { patches, range: range ?? [0, 1], table, look, marks: [...marks, { token, colour: "white" }] };
+    fitted(canvas, this.painter.ratio);
+    this.drawOn(canvas, this.painter, look);
     if (this.packs.held.size >= this.facts.layers) canvas.dataset.loaded = this.facts.uid;
+  }
+
+  /** What is shown on a canvas of any size, by a painter of the same picture. */
+  drawOn(canvas, painter, look) {
+    const { patches, range, table, marks } = this.shown;
+    painter.paint(canvas, patches, range, table, look);
+    for (const { token, colour } of marks) {
+      if (token === null || token < this.attention.prefix) continue;
+      painter.mark(canvas, this.attention.cell(token), colour, Math.max(1, canvas.width / 300));
+    }
   }
 
   /** The prefix tokens as chips: hovered and pinned like patches, each with what it has of the shown map. */
