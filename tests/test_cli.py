@@ -30,6 +30,7 @@ from vitviz.training import loop
 from vitviz.training.config import Augmentation, TrainingConfig
 from vitviz.training.data import read_image_folder
 from vitviz.training.evaluate import evaluate
+from vitviz.ui.attention_explorer import whole_page
 from vitviz.weights import BUNDLED, FAMILIES, ZOO, NamedModel, read
 
 MakeModel = Callable[..., Model]
@@ -122,6 +123,18 @@ def test_a_command_writes_the_overlay_of_the_library(
     told = capsys.readouterr()
     assert told.out == f"{heatmap.description}\nwritten to {output}\n"
     assert told.err == ""
+
+
+def test_the_explorer_is_one_file_that_knows_how_it_was_made(
+    photo: Path, checkpoint: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ["--checkpoint", str(checkpoint), "--fit", "crop", "--resolution", "32"]
+    assert main(["explore", str(photo), *options]) == 0
+    analysis = analyze(photo, load(checkpoint), "crop", resolution=32)
+    sight = {"source": str(checkpoint), "name": photo.name, "fit": "crop", "resolution": 32}
+    assert photo.with_suffix(".html").read_text(encoding="utf-8") == whole_page(analysis, photo.name, **sight)
+    assert capsys.readouterr().out.endswith(f"written to {photo.with_suffix('.html')}\n")
+    assert sorted(file.suffix for file in photo.parent.iterdir()) == [".html", ".png", ".safetensors"]
 
 
 @pytest.mark.parametrize("fit", ["crop", "squash", "native"])
@@ -288,6 +301,8 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "no such folder": (["attention", "{photo}", "-o", "gone/map.png"], "gone/map.png: cannot be written"),
     "no such format": (["attention", "{photo}", "-o", "{folder}/map.xyz"], "map.xyz: cannot be written"),
     "output a folder": (["attention", "{photo}", "-o", "{folder}"], "cannot be written"),
+    "no folder for a page": (["explore", "{photo}", "-o", "gone/a.html"], "gone/a.html: cannot be written"),
+    "page a folder": (["explore", "{photo}", "-o", "{folder}"], "cannot be written"),
     "no fact": (["rollout", "{photo}", "--fact", "heads"], "'heads': expected NAME=VALUE, such as heads=6"),
     "no such fact": (["inspect", "{timm}", "--fact", "hats=3"], "hats = '3': of a checkpoint you can say heads"),
     "no such value": (["inspect", "{timm}", "--fact", "pooling=max"], "pooling = 'max': expected"),
@@ -869,6 +884,7 @@ def test_there_is_a_command_for_every_method() -> None:
         "models",
         "inspect",
         "app",
+        "explore",
         "evaluate",
         "evaluate-methods",
         "check-methods",

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, Field, fields
+from dataclasses import fields
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from vitviz.analysis import MAX_BYTES, analyze
-from vitviz.attribution import METHODS, Method
-from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
+from vitviz.analysis import analyze
+from vitviz.attribution import METHODS
 from vitviz.errors import ConfigError, DataError, ImageError, MethodError, VitvizError, listed, several
-from vitviz.heatmaps import COLORMAPS, Style
-from vitviz.layout import Query
-from vitviz.precision import PRECISIONS
-from vitviz.preprocessing import FITS
+from vitviz.heatmaps import Style
+from vitviz.options import add_checkpoint, add_image, add_images, add_method, add_training
 from vitviz.progress import Progress as Done
-from vitviz.softmax import HEAD_FUSIONS
 from vitviz.text import open_text_tower
 from vitviz.training.config import Augmentation, TrainingConfig
-from vitviz.weights import BUNDLED, FACTS, FAMILIES, ZOO, Model, Progress, Reading, is_cached, parse_facts, read
+from vitviz.weights import BUNDLED, ZOO, Model, Progress, Reading, is_cached, parse_facts, read
 
 # Of a line on the terminal.
 WIDTH = 100
@@ -52,155 +49,50 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("vitviz", description=description)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for method in METHODS.values():
-        _add_method(commands, method)
+        drawn = commands.add_parser(
+            method.name.replace("_", "-"), help=f"save the {method.title.lower()} of an image", epilog=method.reading
+        )
+        add_image(drawn)
+        add_method(drawn, method)
+        drawn.set_defaults(run=_run_method, method=method.name)
+
+    explored = commands.add_parser("explore", help="save an image's whole explorer as one HTML file")
+    add_image(explored)
+    explored.add_argument("-o", "--output", type=Path, default=None, help="HTML to write (default: IMAGE.html)")
+    explored.set_defaults(run=_run_explore)
 
     listed = commands.add_parser("models", help="list the checkpoints that have a name")
     listed.set_defaults(run=_run_models)
 
     inspected = commands.add_parser("inspect", help="say what a checkpoint is, and how that is known")
-    _add_checkpoint(inspected, "checkpoint")
+    add_checkpoint(inspected, "checkpoint")
     inspected.set_defaults(run=_run_inspect)
 
     app = commands.add_parser("app", help="start the app in the browser")
-    _add_checkpoint(app)
+    add_checkpoint(app)
     app.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     app.add_argument("--port", type=int, default=None, help="port to listen on (default: the first free from 7860)")
     app.set_defaults(run=_run_app)
 
     evaluated = commands.add_parser("evaluate", help="measure a checkpoint's accuracy on an image folder")
     evaluated.add_argument("images", type=Path, help="folder with test/CLASS/IMAGE")
-    _add_checkpoint(evaluated)
+    add_checkpoint(evaluated)
     evaluated.set_defaults(run=_run_evaluate)
 
     compared = commands.add_parser("evaluate-methods", help="measure how faithful every method's maps are, on a folder")
-    _add_images(compared, 200, "area")
+    add_images(compared, 200, "area")
     compared.set_defaults(run=_run_evaluate_methods)
 
     checked = commands.add_parser("check-methods", help="see whether the maps change when the model forgets")
-    _add_images(checked, 50, "correlation")
+    add_images(checked, 50, "correlation")
     checked.set_defaults(run=_run_check_methods)
 
     trained = commands.add_parser("train", help="train a Vision Transformer on an image folder")
     trained.add_argument("images", type=Path, help="folder with train/CLASS/IMAGE and test/CLASS/IMAGE")
     trained.add_argument("output", type=Path, help="folder for checkpoint, logs and what a resume needs")
-    _add_training_options(trained)
+    add_training(trained)
     trained.set_defaults(run=_run_train)
     return parser
-
-
-def _add_checkpoint(parser: argparse.ArgumentParser, argument: str = "--checkpoint") -> None:
-    known = "a name (see vitviz models), hf:OWNER/NAME, or a file or folder"
-    if argument.startswith("-"):
-        parser.add_argument(argument, default=BUNDLED[0], help=f"{known} (default: %(default)s)")
-        parser.add_argument("--device", default="cpu", help="where the model runs, such as cuda (default: %(default)s)")
-        told = "in what its layers compute (default: %(default)s)"
-        parser.add_argument("--precision", choices=PRECISIONS, default="float32", help=told)
-    else:
-        parser.add_argument(argument, help=known)
-    names = ", ".join(family.name for family in FAMILIES)
-    parser.add_argument("--family", default=None, help=f"where the checkpoint's keys do not tell: {names}")
-    parser.add_argument(
-        "--fact",
-        dest="facts",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help=f"what the checkpoint leaves open, such as heads=6: {', '.join(FACTS)}",
-    )
-
-
-def _add_images(parser: argparse.ArgumentParser, count: int, kept: str) -> None:
-    parser.add_argument("images", type=Path, help="folder with images, at any depth")
-    parser.add_argument("--count", type=int, default=count, help="how many of them, by chance (default: %(default)s)")
-    parser.add_argument("-o", "--output", type=Path, default=None, help=f"JSON file for every {kept} of every image")
-    _add_checkpoint(parser)
-
-
-def _add_method(commands: Any, method: Method) -> None:
-    parser = commands.add_parser(
-        method.name.replace("_", "-"), help=f"save the {method.title.lower()} of an image", epilog=method.reading
-    )
-    parser.add_argument("image", help="path of the image")
-    parser.add_argument("-o", "--output", type=Path, default=None, help="PNG to write (default: IMAGE.METHOD.png)")
-    _add_checkpoint(parser)
-    for parameter in method.parameters:
-        flag = "--" + parameter.name.replace("_", "-")
-        parser.add_argument(flag, dest=parameter.name, default=parameter.default, **_argument(parameter))
-    if method.class_specific:
-        parser.add_argument("--text", default=None, help="what the map is about, for CLIP-type models, in words")
-    parser.add_argument("--fit", choices=FITS, default=None, help="what the model sees (default: the checkpoint's own)")
-    parser.add_argument(
-        "--resolution",
-        type=int,
-        default=None,
-        metavar="PIXELS",
-        help="of the model's input, its shorter side: a multiple of the patch (default: the trained one)",
-    )
-    parser.add_argument(
-        "--max-bytes",
-        type=int,
-        default=MAX_BYTES,
-        metavar="BYTES",
-        help="most memory that the analysis may need (default: %(default)s)",
-    )
-    parser.add_argument("--colormap", choices=COLORMAPS, default=Style.colormap, help="default: %(default)s")
-    parser.add_argument("--opacity", type=float, default=Style.opacity, help="of the colours (default: %(default)s)")
-    parser.add_argument("--smooth", action="store_true", help="interpolate between patches")
-    parser.add_argument("--grid", action="store_true", help="draw the patch grid")
-    parser.set_defaults(run=_run_method, method=method.name)
-
-
-def _argument(parameter: Parameter) -> dict[str, Any]:
-    """What argparse is told about a parameter."""
-    match parameter:
-        case Choice():
-            values = [value for _, value in parameter.options if value is not None]
-            return {"choices": values, "help": f"{parameter.help} (default: {parameter.default or 'none'})"}
-        case Number():
-            bounds = f"{parameter.minimum:g} to {parameter.maximum:g}, default: {parameter.default:g}"
-            return {"type": int if parameter.whole else float, "help": f"{parameter.help} ({bounds})"}
-        case LayerNumber():
-            counted = f"from 0, or from the end as -1 (default: {parameter.default})"
-            return {"type": int, "help": f"{parameter.help}; {counted}"}
-        case HeadNumber():
-            counted = f"counted from 0, or {', '.join(HEAD_FUSIONS)}; default: {parameter.default}"
-            return {"type": _head, "help": f"{parameter.help} ({counted})"}
-        case TokenQuery():
-            said = "cls, patches (their mean), 'register 1', ROW,COLUMN, or a token's number"
-            return {"type": _query, "help": f"{parameter.help}: {said} (default: cls, or patches where there is none)"}
-        case ClassTarget():
-            return {"type": _target, "help": f"{parameter.help}: a label or a number (default: the most probable)"}
-
-
-def _head(text: str) -> int | str:
-    return int(text) if text.removeprefix("-").isdecimal() else text
-
-
-def _target(text: str) -> int | str:
-    return int(text) if text.isdecimal() else text
-
-
-def _query(text: str) -> Query:
-    row, comma, column = (part.strip() for part in text.partition(","))
-    if not comma:
-        return int(row) if row.isdecimal() else text
-    if not (row.isdecimal() and column.isdecimal()):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected ROW,COLUMN, both whole numbers")
-    return int(row), int(column)
-
-
-def _add_training_options(parser: argparse.ArgumentParser) -> None:
-    for option in (*fields(TrainingConfig), *fields(Augmentation)):
-        if option.default is not MISSING:
-            _add_training_option(parser, option)
-
-
-def _add_training_option(parser: argparse.ArgumentParser, option: Field[Any]) -> None:
-    flag = "--" + option.name.replace("_", "-")
-    help = f"{option.metadata['help']} (default: {option.default})"
-    action: Any = argparse.BooleanOptionalAction if isinstance(option.default, bool) else "store"
-    kind: dict[str, Any] = {} if isinstance(option.default, bool) else {"type": type(option.default)}
-    parser.add_argument(flag, dest=option.name, default=option.default, help=help, action=action, **kind)
 
 
 def _run_method(
@@ -245,6 +137,35 @@ def _run_method(
     except (OSError, ValueError) as error:
         raise ImageError(f"{output}: cannot be written ({error})") from None
     print(f"{heatmap.description}\nwritten to {output}")
+
+
+def _run_explore(
+    image: str,
+    output: Path | None,
+    checkpoint: str,
+    family: str | None,
+    facts: list[str],
+    device: str,
+    precision: str,
+    fit: str | None,
+    resolution: int | None,
+    max_bytes: int,
+) -> None:
+    model = _load(checkpoint, family, facts, device, precision)
+    analysis = analyze(image, model, fit, resolution=resolution, max_bytes=max_bytes)
+    from vitviz.ui.attention_explorer import whole_page
+
+    name = Path(image).name
+    page = whole_page(analysis, name, source=checkpoint, name=name, fit=fit or "", resolution=resolution)
+    output = output or Path(image).with_suffix(".html")
+    partial = output.with_name(output.name + ".partial")
+    try:
+        partial.write_text(page, encoding="utf-8")
+        os.replace(partial, output)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise ConfigError(f"{output}: cannot be written ({error.strerror})") from None
+    print(f"All layers and heads, {len(page) / 1e6:.1f} MB\nwritten to {output}")
 
 
 def _run_models() -> None:

@@ -1,0 +1,138 @@
+"""The options of the `vitviz` command, from the tables that say what there is."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import MISSING, Field, fields
+from pathlib import Path
+from typing import Any
+
+from vitviz.analysis import MAX_BYTES
+from vitviz.attribution import Method
+from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
+from vitviz.heatmaps import COLORMAPS, Style
+from vitviz.layout import Query
+from vitviz.precision import PRECISIONS
+from vitviz.preprocessing import FITS
+from vitviz.softmax import HEAD_FUSIONS
+from vitviz.training.config import Augmentation, TrainingConfig
+from vitviz.weights import BUNDLED, FACTS, FAMILIES
+
+
+def add_checkpoint(parser: argparse.ArgumentParser, argument: str = "--checkpoint") -> None:
+    """A checkpoint, and what is said of it; with the default name, also how it computes."""
+    known = "a name (see vitviz models), hf:OWNER/NAME, or a file or folder"
+    if argument.startswith("-"):
+        parser.add_argument(argument, default=BUNDLED[0], help=f"{known} (default: %(default)s)")
+        parser.add_argument("--device", default="cpu", help="where the model runs, such as cuda (default: %(default)s)")
+        told = "in what its layers compute (default: %(default)s)"
+        parser.add_argument("--precision", choices=PRECISIONS, default="float32", help=told)
+    else:
+        parser.add_argument(argument, help=known)
+    names = ", ".join(family.name for family in FAMILIES)
+    parser.add_argument("--family", default=None, help=f"where the checkpoint's keys do not tell: {names}")
+    parser.add_argument(
+        "--fact",
+        dest="facts",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help=f"what the checkpoint leaves open, such as heads=6: {', '.join(FACTS)}",
+    )
+
+
+def add_images(parser: argparse.ArgumentParser, count: int, kept: str) -> None:
+    """A folder of images, of which ``count`` are taken where nothing else is said; ``kept`` is measured of each."""
+    parser.add_argument("images", type=Path, help="folder with images, at any depth")
+    parser.add_argument("--count", type=int, default=count, help="how many of them, by chance (default: %(default)s)")
+    parser.add_argument("-o", "--output", type=Path, default=None, help=f"JSON file for every {kept} of every image")
+    add_checkpoint(parser)
+
+
+def add_method(parser: argparse.ArgumentParser, method: Method) -> None:
+    """The options of a method and of the picture that is made of its map."""
+    parser.add_argument("-o", "--output", type=Path, default=None, help="PNG to write (default: IMAGE.METHOD.png)")
+    for parameter in method.parameters:
+        flag = "--" + parameter.name.replace("_", "-")
+        parser.add_argument(flag, dest=parameter.name, default=parameter.default, **_argument(parameter))
+    if method.class_specific:
+        parser.add_argument("--text", default=None, help="what the map is about, for CLIP-type models, in words")
+    parser.add_argument("--colormap", choices=COLORMAPS, default=Style.colormap, help="default: %(default)s")
+    parser.add_argument("--opacity", type=float, default=Style.opacity, help="of the colours (default: %(default)s)")
+    parser.add_argument("--smooth", action="store_true", help="interpolate between patches")
+    parser.add_argument("--grid", action="store_true", help="draw the patch grid")
+
+
+def add_image(parser: argparse.ArgumentParser) -> None:
+    """An image, and how it is analysed."""
+    parser.add_argument("image", help="path of the image")
+    add_checkpoint(parser)
+    parser.add_argument("--fit", choices=FITS, default=None, help="what the model sees (default: the checkpoint's own)")
+    parser.add_argument(
+        "--resolution",
+        type=int,
+        default=None,
+        metavar="PIXELS",
+        help="of the model's input, its shorter side: a multiple of the patch (default: the trained one)",
+    )
+    parser.add_argument(
+        "--max-bytes",
+        type=int,
+        default=MAX_BYTES,
+        metavar="BYTES",
+        help="most memory that the analysis may need (default: %(default)s)",
+    )
+
+
+def add_training(parser: argparse.ArgumentParser) -> None:
+    """Everything that determines a run."""
+    for option in (*fields(TrainingConfig), *fields(Augmentation)):
+        if option.default is not MISSING:
+            _add_training_option(parser, option)
+
+
+def _add_training_option(parser: argparse.ArgumentParser, option: Field[Any]) -> None:
+    flag = "--" + option.name.replace("_", "-")
+    help = f"{option.metadata['help']} (default: {option.default})"
+    action: Any = argparse.BooleanOptionalAction if isinstance(option.default, bool) else "store"
+    kind: dict[str, Any] = {} if isinstance(option.default, bool) else {"type": type(option.default)}
+    parser.add_argument(flag, dest=option.name, default=option.default, help=help, action=action, **kind)
+
+
+def _argument(parameter: Parameter) -> dict[str, Any]:
+    """What argparse is told about a parameter."""
+    match parameter:
+        case Choice():
+            values = [value for _, value in parameter.options if value is not None]
+            return {"choices": values, "help": f"{parameter.help} (default: {parameter.default or 'none'})"}
+        case Number():
+            bounds = f"{parameter.minimum:g} to {parameter.maximum:g}, default: {parameter.default:g}"
+            return {"type": int if parameter.whole else float, "help": f"{parameter.help} ({bounds})"}
+        case LayerNumber():
+            counted = f"from 0, or from the end as -1 (default: {parameter.default})"
+            return {"type": int, "help": f"{parameter.help}; {counted}"}
+        case HeadNumber():
+            counted = f"counted from 0, or {', '.join(HEAD_FUSIONS)}; default: {parameter.default}"
+            return {"type": _head, "help": f"{parameter.help} ({counted})"}
+        case TokenQuery():
+            said = "cls, patches (their mean), 'register 1', ROW,COLUMN, or a token's number"
+            return {"type": _query, "help": f"{parameter.help}: {said} (default: cls, or patches where there is none)"}
+        case ClassTarget():
+            return {"type": _target, "help": f"{parameter.help}: a label or a number (default: the most probable)"}
+
+
+def _head(text: str) -> int | str:
+    return int(text) if text.removeprefix("-").isdecimal() else text
+
+
+def _target(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text
+
+
+def _query(text: str) -> Query:
+    row, comma, column = (part.strip() for part in text.partition(","))
+    if not comma:
+        return int(row) if row.isdecimal() else text
+    if not (row.isdecimal() and column.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected ROW,COLUMN, both whole numbers")
+    return int(row), int(column)
