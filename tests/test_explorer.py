@@ -357,6 +357,9 @@ def test_a_difference_has_a_sign(page: Page, served: Served) -> None:
     explorer.get_by_label("View").select_option("difference")
     second = explorer.locator(".vx-pane").nth(1)
     expect(second.locator(".vx-high")).to_have_text("0")
+    # Nothing is neither more nor less, so that it has the colour of the middle.
+    drawn = explorer.locator(".vx").evaluate("root => root.parentElement.explorer.panes[1].shown.range")
+    assert drawn == [-1, 1]
     explorer.locator(".vx-layer").fill("2")
     difference = analysis.attention(layer=2).values - analysis.attention(layer=1).values
     most = float(difference.abs().max())

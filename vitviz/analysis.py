@@ -18,6 +18,7 @@ from vitviz.faithfulness import Curve, faithfulness
 from vitviz.heatmaps import Heatmap
 from vitviz.images import ImageSource, open_image
 from vitviz.layout import Query
+from vitviz.memory import enough_memory
 from vitviz.precision import type_of
 from vitviz.preprocessing import FITS, PreparedImage, Preprocessing
 from vitviz.progress import Progress
@@ -91,6 +92,7 @@ class Analysis:
         Raises:
             MethodError: there is no such method, it has no such parameter, or the model cannot serve it.
             QueryError: the model has no such layer, head or token.
+            LimitError: the machine has not the memory for it.
         """
         if method not in METHODS:
             raise MethodError(f"method {method!r}: expected {choices(METHODS)}")
@@ -103,9 +105,9 @@ class Analysis:
         refusal = record.refusal(self.model.network.config, has_target=isinstance(target, Target))
         if refusal is not None:
             raise MethodError(f"{method}: {refusal}")
-        evidence = self._evidence(record, target)
         told = {"report": report} if record.reports else {}
-        return self._heatmap(record.compute(evidence, **parameters, **told))
+        with enough_memory(f"{method} at {self.trace.layout.token_count:,} tokens"):
+            return self._heatmap(record.compute(self._evidence(record, target), **parameters, **told))
 
     def attention(
         self, layer: int = -1, head: int | str = "mean", query: Query | None = None, direction: str = "row"
@@ -255,12 +257,21 @@ class Encoder:
             raise LimitError(self._refusal(image, needed))
         return self.preprocessing.prepare(image, *self._patch, self.fit)
 
-    def encode(self, prepared: Sequence[PreparedImage]) -> list[Analysis]:
-        """One forward pass over images whose inputs are of one size."""
+    def encode(
+        self, prepared: Sequence[PreparedImage], report: Callable[[Progress], None] | None = None
+    ) -> list[Analysis]:
+        """One forward pass over images whose inputs are of one size; ``report`` as :func:`analyze` takes it.
+
+        Raises:
+            LimitError: the machine has not the memory for it.
+        """
         network = self.model.network
-        with torch.inference_mode():
+        geometry = prepared[0].geometry
+        needed = self.cost_at(geometry.input_height, geometry.input_width, len(prepared))
+        what = f"input of {geometry.input_width}×{geometry.input_height}: {needed.tokens:,} tokens"
+        with torch.inference_mode(), enough_memory(f"{what}, about {needed.nbytes:,} bytes"):
             pixels = prepared[0].pixels if len(prepared) == 1 else torch.cat([one.pixels for one in prepared])
-            encoding = network.encode(pixels.to(network.device), self.storage, self.keep_bytes)
+            encoding = network.encode(pixels.to(network.device), self.storage, self.keep_bytes, report)
             logits = encoding.logits if network.config.classes else encoding.logits[:, :0]
         return [Analysis(self.model, *parts) for parts in zip(prepared, logits, encoding.traces, strict=True)]
 
@@ -286,6 +297,7 @@ def analyze(
     storage: str | None = None,
     keep_bytes: int = KEEP_BYTES,
     max_bytes: int = MAX_BYTES,
+    report: Callable[[Progress], None] | None = None,
 ) -> Analysis:
     """Run a model on an image, once.
 
@@ -300,14 +312,16 @@ def analyze(
         keep_bytes: fused attention matrices are kept, so that what needs them again is nearly free, where those of all
             layers fit into so many bytes.
         max_bytes: most that the analysis may need by :func:`cost`.
+        report: is told how many of the model's layers are done; an exception that it raises ends the analysis.
 
     Raises:
         ImageError: the image cannot be opened, or the model has no positions for an input of this size.
         ConfigError: the fit, resolution, storage or a number of bytes is none that there is.
-        LimitError: the analysis would need more than ``max_bytes``; nothing has been computed.
+        LimitError: the analysis would need more than ``max_bytes``, and nothing has been computed; or the machine has
+            not the memory for it.
     """
     encoder = Encoder(model, fit, resolution, storage, keep_bytes, max_bytes)
-    return encoder.encode([encoder.prepare(image)])[0]
+    return encoder.encode([encoder.prepare(image)], report)[0]
 
 
 def cost(

@@ -12,13 +12,34 @@ import math
 import sys
 import threading
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
 
+from vitviz.errors import LimitError
+
 BLOCK_BYTES = 2 * 2**20
 IDLE_BYTES = 256 * 2**20
 TOKEN_BLOCK = 256
+
+
+@contextmanager
+def enough_memory(what: str) -> Iterator[None]:
+    """Says of what runs out of memory within what it was.
+
+    Raises:
+        LimitError: the machine has not the memory for it; what was computed is let go of.
+    """
+    try:
+        yield
+    # On a processor, torch has no type of its own for it.
+    except (MemoryError, RuntimeError) as error:
+        known = isinstance(error, MemoryError | torch.OutOfMemoryError)
+        if not known and "can't allocate memory" not in str(error):
+            raise
+        raise LimitError(f"{what}: this machine has not enough memory free; choose a smaller resolution") from None
 
 
 class _Lease(np.ndarray):

@@ -26,6 +26,7 @@ from vitviz.memory import copy_tokens, empty, trim_heap
 from vitviz.pooling import POOLINGS
 from vitviz.positions import resize_positions, rotary_angles, rotary_periods
 from vitviz.precision import precise, type_of
+from vitviz.progress import Progress
 from vitviz.softmax import attention_weights
 from vitviz.trace import AttentionTrace
 
@@ -161,7 +162,13 @@ class VisionTransformer(nn.Module):
         logits = self.classify(*self._run(pixels, record, head_mask))
         return (logits, weights) if need_weights else logits
 
-    def encode(self, pixels: torch.Tensor, storage: str | None = None, keep_bytes: int = 0) -> Encoding:
+    def encode(
+        self,
+        pixels: torch.Tensor,
+        storage: str | None = None,
+        keep_bytes: int = 0,
+        report: Callable[[Progress], None] | None = None,
+    ) -> Encoding:
         """Classify images and keep the queries and keys of the same forward pass, one trace per image.
 
         Args:
@@ -169,6 +176,7 @@ class VisionTransformer(nn.Module):
             storage: how the traces keep them, by name in :data:`vitviz.precision.PRECISIONS`; exactly as they are
                 where it is not given.
             keep_bytes: of each :class:`vitviz.AttentionTrace`.
+            report: is told of every layer whose attention is kept; an exception that it raises ends the forward pass.
 
         Raises:
             ImageError: as :meth:`forward`.
@@ -191,6 +199,8 @@ class VisionTransformer(nn.Module):
                 if log_sums is not None and log_sums.shape[-1] == keys.shape[2] and keys.dtype == kept_keys.dtype:
                     sums[layer] = log_sums[image]
                     known[image][layer] = sums[layer]
+            if report is not None:
+                report(Progress(layer + 1, self.config.depth))
 
         tokens, layout = self._run(pixels, record)
         asked: list[Attended] = []

@@ -15,7 +15,8 @@ from vitviz.ui.compare import ComparePanel
 from vitviz.ui.controls import told_apart
 from vitviz.ui.drawing import HIDDEN, NO_PICTURE, Drawing, Wish, changed, notice
 from vitviz.ui.following import LinkFollower, Pending
-from vitviz.ui.jobs import Jobs
+from vitviz.ui.jobs import Jobs, Stopped
+from vitviz.ui.knobs import Knobs
 from vitviz.ui.links import MAPS
 from vitviz.ui.models import OWN, START, ModelChoice, ModelPicker
 from vitviz.ui.panels import ControlPanel, default_settings, model_aside, model_card
@@ -25,10 +26,12 @@ from vitviz.ui.pictures import EXAMPLES
 from vitviz.ui.second import SecondPicker
 from vitviz.ui.sight import Sight, SightPicker
 from vitviz.ui.switches import SwitchPanel
-from vitviz.ui.workbench import Workbench
-from vitviz.weights import Model, Progress, load, resources
+from vitviz.ui.waiting import ANALYSIS, OPENING, Waiting
+from vitviz.ui.workbench import Step, Workbench
+from vitviz.weights import Model, load, resources
 
-KEPT_SECONDS = 12 * 3600
+# Analyses that are under way or wait for their turn, each in a thread; further ones wait in Gradio's queue.
+AT_ONCE = 24
 # Gradio hands its own to a handler with this default.
 PROGRESS = gr.Progress()
 TITLE = """# vitviz
@@ -49,17 +52,21 @@ NOTHING = Seen(START, "", Sight(""))
 EXPLORE = "explore"
 
 
-def build_demo(model: Model | None = None) -> gr.Blocks:
+def build_demo(model: Model | None = None, knobs: Knobs | None = None) -> gr.Blocks:
     """The app, with an example already analysed. Launch it with :func:`vitviz.ui.launch_options`.
 
     Args:
         model: with which the page opens; the bundled checkpoint where it is not given.
+        knobs: what the app may take and keep; what the environment says where they are not given.
 
     Raises:
         CheckpointError: the bundled checkpoint cannot be loaded.
+        ConfigError: a variable of the environment has no legal value.
     """
-    bench = Workbench(model or load())
-    with gr.Blocks(title="vitviz", fill_width=True, delete_cache=(3600, KEPT_SECONDS), analytics_enabled=False) as demo:
+    knobs = knobs or Knobs.of()
+    bench = Workbench(model or load(), knobs)
+    kept = (min(3600, knobs.keep_seconds), knobs.keep_seconds)
+    with gr.Blocks(title="vitviz", fill_width=True, delete_cache=kept, analytics_enabled=False) as demo:
         page = Page(bench)
         private: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
         link = LinkFollower(page.panel, page.drawing, page.second)
@@ -89,8 +96,8 @@ class Page:
         gr.Markdown(TITLE, elem_classes="vv-title")
         with gr.Row(equal_height=False):
             with gr.Column(scale=3, min_width=290):
-                self.picker = ModelPicker(bench.start)
-                with gr.Accordion("Your own checkpoint", open=False):
+                self.picker = ModelPicker(bench.start, bench.knobs.models)
+                with gr.Accordion("Your own checkpoint", open=False, visible=bench.knobs.models == "all"):
                     self.picker.render_own()
                 self.photo = PhotoInput(
                     str(first),
@@ -119,7 +126,7 @@ class Page:
             with gr.Column(scale=9, min_width=320):
                 self.notice = gr.Markdown(visible=False, elem_id="vv-notice")
                 with gr.Tabs(selected=EXPLORE, elem_id="vv-tabs") as self.tabs:
-                    with gr.Tab("Explore", id=EXPLORE):
+                    with gr.Tab("Explore", id=EXPLORE, elem_id="vv-explore"):
                         self.explorer = AttentionExplorer(
                             bench.explored(key, analysis, START, upload, settings.sight),
                             files=bench.file,
@@ -132,6 +139,7 @@ class Page:
                             self.drawing = Drawing(bench, self.jobs, analysis, wish, self.notice)
                         with gr.Column(scale=4, min_width=320):
                             self._render_panel(cells)
+        self.waiting = Waiting(self.jobs)
         self.about = gr.State(self.seen.value)
         self.compare = ComparePanel(bench, self.jobs)
         self.switches = SwitchPanel(bench, self.jobs, analysis)
@@ -157,15 +165,20 @@ class Page:
         told = [drawing.key, self.choice, self.photo, *panel.components]
         tiled = [self.sheet, self.sheet_layout]
         of_another = [self.about, *self.compare.outputs, *self.switches.outputs]
+        self.waiting.connect(drawing.notice)
         drawing.connect(panel, told)
         self.compare.connect(panel, told)
         self.switches.connect(panel, told)
         private: dict[str, Any] = {"api_visibility": "private"}
         quick: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "always_last", "concurrency_limit": 4}
 
-        shown = [self.explorer, drawing.canvas]
-        heavy: dict[str, Any] = {"show_progress": "minimal", "show_progress_on": shown, "concurrency_limit": 1}
-        heavy |= {"concurrency_id": "model", **private}
+        # Whose turn it is, the workbench says; here they only come in.
+        heavy: dict[str, Any] = {
+            "concurrency_id": "model",
+            "concurrency_limit": AT_ONCE,
+            **self.waiting.shown,
+            **private,
+        }
         quiet: dict[str, Any] = {"show_progress": "hidden", **private}
         of_picture = [self.seen, panel.token, self.predictions, self.explorer, *drawing.outputs]
         # One event for all of them: apart, each would tell of the others' old values, in any order.
@@ -181,22 +194,16 @@ class Page:
         analysed.then(self._tile, told, tiled, **quick, **private)
         analysed.then(self._clear, [self.seen, self.about, *told], of_another, **quick, **private)
 
-        opening: dict[str, Any] = {
-            "show_progress": "full",
-            "show_progress_on": shown,
-            "trigger_mode": "once",
-            "concurrency_limit": 2,
-            "concurrency_id": "open",
-        }
+        opening: dict[str, Any] = {"trigger_mode": "once", "concurrency_limit": 2, "concurrency_id": "open"}
+        opening |= {**self.waiting.shown, **private}
         opened = [self.wanted, picker.menu, drawing.notice]
-        picker.menu.input(self._open_named, [self.choice, picker.menu], opened, **opening, **private)
+        picker.menu.input(self._open_named, [self.choice, picker.menu], opened, **opening)
         gr.on(
             [picker.open.click, picker.hub.submit, picker.facts.submit],
             self._open_own,
             [self.choice, picker.files, picker.hub, picker.facts],
             opened,
             **opening,
-            **private,
         )
         # Not after each of these: a menu tells of one choice more than once.
         switched = self.wanted.change(
@@ -220,17 +227,17 @@ class Page:
         drawing.canvas.select(self._pick, told, [panel.token, drawing.notice], **quick, **private)
         beside = [self.explorer, drawing.notice]
         again = self.explorer.expired(self._again, told, [drawing.key, *beside], concurrency_id="model", **quiet)
-        self.second.connect(panel, told[:3], beside, [analysed, switched, again], heavy)
+        self.second.connect(panel, self.waiting, told[:3], beside, [analysed, switched, again], heavy)
         self.sheet.select(
             self._choose_cell, [self.sheet_layout], [panel.method, panel.layer, panel.head], **quick, **private
         )
 
-    def follow_model(self, asked: Pending | None, progress: Any = PROGRESS) -> tuple[Any, ...]:
+    def follow_model(self, asked: Pending | None, request: gr.Request, progress: Any = PROGRESS) -> tuple[Any, ...]:
         """The model that a link asks for; not before the picture, which is then seen by both."""
         name = None if asked is None else asked.linked.first.model
         if name is None:
             return gr.skip(), gr.skip(), gr.skip()
-        wanted, _, told = self._open(START, lambda: ModelChoice(name), progress)
+        wanted, _, told = self._open(request, START, lambda: ModelChoice(name), progress)
         # Without its model, the rest of a link has no meaning.
         return None if wanted == START else gr.skip(), wanted, told
 
@@ -238,8 +245,10 @@ class Page:
         """End what runs for a visitor whose page is closed."""
         self.jobs.leave(str(request.session_hash))
 
-    def _open_named(self, choice: ModelChoice, name: str, progress: Any = PROGRESS) -> tuple[Any, ...]:
-        return self._open(choice, lambda: choice if name == OWN else ModelChoice(name), progress)
+    def _open_named(
+        self, choice: ModelChoice, name: str, request: gr.Request, progress: Any = PROGRESS
+    ) -> tuple[Any, ...]:
+        return self._open(request, choice, lambda: choice if name == OWN else ModelChoice(name), progress)
 
     def _open_own(
         self,
@@ -247,21 +256,21 @@ class Page:
         files: list[str] | None,
         hub: str,
         facts: str,
+        request: gr.Request,
         progress: Any = PROGRESS,
     ) -> tuple[Any, ...]:
-        return self._open(choice, lambda: self.picker.own(files, hub, facts), progress)
+        return self._open(request, choice, lambda: self.picker.own(files, hub, facts), progress)
 
-    def _open(self, choice: ModelChoice, chosen: Callable[[], ModelChoice], progress: Any) -> tuple[Any, ...]:
+    def _open(
+        self, request: gr.Request, choice: ModelChoice, chosen: Callable[[], ModelChoice], progress: Any
+    ) -> tuple[Any, ...]:
         """Open a model; what was there before stays where it cannot be opened."""
-
-        def report(state: Progress) -> None:
-            progress((state.done, state.total), desc=f"Downloading {state.repository}", unit="bytes")
-
         try:
             wanted = chosen()
-            progress(0, desc="Opening the model")
-            self.bench.model(wanted, report)
-        except VitvizError as error:
+            with self.waiting.running(request, OPENING, progress) as report:
+                report(Step("Opening the model"))
+                self.bench.model(wanted, report)
+        except (VitvizError, Stopped) as error:
             menu = self.picker.shown(choice, self.bench.model(choice))
             return choice, menu, notice(f"{error}. Below is still the model before.")
         return wanted, gr.skip(), gr.update(visible=False)
@@ -269,12 +278,10 @@ class Page:
     def _show_model(
         self,
         request: gr.Request,
-        wanted: ModelChoice,
-        key: str,
-        choice: ModelChoice,
-        upload: Upload | None,
-        *values: Any,
+        progress: Any = PROGRESS,
+        *said: Any,
     ) -> tuple[Any, ...]:
+        wanted, key, choice, upload, *values = said
         skipped = tuple(gr.skip() for _ in range(len(self.panel.of_the_model) + 6))
         if wanted == choice:
             return wanted, choice, gr.skip(), *skipped, *changed()
@@ -283,24 +290,24 @@ class Page:
             model = self.bench.model(wanted)
             updates, settings = self.panel.for_model(model, self.panel.read(values))
             menu = self.picker.shown(wanted, model)
-            said = [wanted, wanted, menu, model_aside(model), model_card(model), *updates]
+            about = [wanted, wanted, menu, model_aside(model), model_card(model), *updates]
             if upload is None:
                 tokens, _ = self.panel.token_menu(model, _trained(model), settings)
-                return *said, NOTHING, tokens, None, None, *changed(**NO_PICTURE)
-            key, analysis = self.bench.analyze(model, upload, settings.sight)
+                return *about, NOTHING, tokens, None, None, *changed(**NO_PICTURE)
+            with self.waiting.running(request, ANALYSIS, progress) as report:
+                key, analysis = self.bench.analyze(model, upload, settings.sight, report)
             tokens, settings = self.panel.token_menu(model, analysis.trace.layout, settings)
             picture = self.drawing.fresh(request, analysis, Wish(key, wanted, upload, settings))
             explored = self.bench.explored(key, analysis, wanted, upload, settings.sight)
-        except VitvizError as error:
+        except (VitvizError, Stopped) as error:
             menu = self.picker.shown(choice, self.bench.model(choice))
             told = notice(f"{error}. Below is still the model before.")
             return choice, choice, menu, *skipped, *changed(notice=told, stop=HIDDEN)
         seen = Seen(wanted, str(upload.path), settings.sight)
-        return *said, seen, tokens, self.bench.predictions(analysis), explored, *picture
+        return *about, seen, tokens, self.bench.predictions(analysis), explored, *picture
 
-    def _analyze(
-        self, request: gr.Request, seen: Seen, choice: ModelChoice, upload: Upload | None, *values: Any
-    ) -> tuple[Any, ...]:
+    def _analyze(self, request: gr.Request, progress: Any = PROGRESS, *said: Any) -> tuple[Any, ...]:
+        seen, choice, upload, *values = said
         if upload is None:
             self.drawing.dismiss(request)
             return gr.skip(), NOTHING, gr.skip(), None, None, *changed(**NO_PICTURE)
@@ -311,11 +318,12 @@ class Page:
         self.drawing.dismiss(request)
         try:
             settings = self.panel.read(values)
-            key, analysis = self.bench.analyze(self.bench.model(choice), upload, settings.sight)
+            with self.waiting.running(request, ANALYSIS, progress) as report:
+                key, analysis = self.bench.analyze(self.bench.model(choice), upload, settings.sight, report)
             menu, settings = self.panel.token_menu(analysis.model, analysis.trace.layout, settings)
             picture = self.drawing.fresh(request, analysis, Wish(key, choice, upload, settings))
             explored = self.bench.explored(key, analysis, choice, upload, settings.sight)
-        except VitvizError as error:
+        except (VitvizError, Stopped) as error:
             told = notice(f"{error}. Below is still the picture before.")
             return *(gr.skip() for _ in range(5)), *changed(notice=told, stop=HIDDEN)
         preview = gr.skip() if upload.shown else Preview(analysis.prepared.image, upload)

@@ -12,6 +12,9 @@ from uuid import uuid4
 class Stopped(Exception):
     """The visitor asked to stop, or asked for something else."""
 
+    def __str__(self) -> str:
+        return "Stopped"
+
 
 @dataclass(frozen=True, eq=False)
 class _Job:

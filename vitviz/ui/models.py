@@ -102,10 +102,11 @@ class ModelPicker:
 
     Args:
         start: the model with which the page opens.
+        legal: which models may be opened, by name in :data:`vitviz.ui.knobs.MODELS`.
     """
 
-    def __init__(self, start: Model) -> None:
-        self.start = start
+    def __init__(self, start: Model, legal: str = "all") -> None:
+        self.start, self.legal = start, legal
         self.menu = gr.Dropdown(
             self.choices(),
             value=START.source,
@@ -141,10 +142,13 @@ class ModelPicker:
         Args:
             own: the name of the visitor's own checkpoint, while it is open.
         """
+        first = (f"vitviz · {self.start.name} · ready", START.source)
+        if self.legal == "start":
+            return [first]
         named = [(f"{model.family} · {model.title} · {_cost(model)}", model.name) for model in ZOO.values()]
         bundled = [(f"vitviz · {name} · ready", name) for name in BUNDLED if name != self.start.name]
         mine = [] if own is None else [(f"yours · {own}", OWN)]
-        return [*mine, (f"vitviz · {self.start.name} · ready", START.source), *bundled, *named]
+        return [*mine, first, *bundled, *named]
 
     def shown(self, choice: ModelChoice, model: Model) -> dict[str, Any]:
         """The menu while a model is open."""

@@ -11,12 +11,14 @@ import gradio as gr
 from vitviz.errors import VitvizError
 from vitviz.ui.attention_explorer import Explored
 from vitviz.ui.drawing import notice
+from vitviz.ui.jobs import Stopped
 from vitviz.ui.links import beside_words
 from vitviz.ui.models import START, ModelChoice, ModelPicker
 from vitviz.ui.panels import ControlPanel
 from vitviz.ui.photo import PhotoInput, Upload
 from vitviz.ui.sight import Sight
-from vitviz.ui.workbench import Workbench
+from vitviz.ui.waiting import SECOND, Waiting
+from vitviz.ui.workbench import Step, Workbench
 from vitviz.weights import Progress
 
 SAME = ""
@@ -46,42 +48,46 @@ class SecondPicker:
             )
 
     def connect(
-        self, panel: ControlPanel, first: list[Any], beside: list[Any], events: list[Any], options: dict[str, Any]
+        self,
+        panel: ControlPanel,
+        waiting: Waiting,
+        first: list[Any],
+        beside: list[Any],
+        events: list[Any],
+        options: dict[str, Any],
     ) -> None:
         """Connect the events.
 
         Args:
             panel: says how pictures are seen.
+            waiting: shows how far it is.
             first: the key of the first analysis, its model and its picture.
             beside: the explorer and the notice.
             events: after which the first is another one.
             options: of the events here.
         """
-        self.panel = panel
+        self.panel, self.waiting = panel, waiting
         inputs = [*first, self.model, self.photo, *panel.components]
         for event in events:
             event.then(self._follow, inputs, beside, **options)
         gr.on([self.model.change, self.photo.change], self._show, inputs, beside, trigger_mode="always_last", **options)
 
-    def _show(self, progress: Any = PROGRESS, *told: Any) -> tuple[Any, ...]:
+    def _show(self, request: gr.Request, progress: Any = PROGRESS, *told: Any) -> tuple[Any, ...]:
         """The explorer with what the first analysis is compared with."""
         key, choice, upload, name, photo, *values = told
         if upload is None:
             return gr.skip(), gr.skip()
-
-        def report(state: Progress) -> None:
-            progress((state.done, state.total), desc=f"Downloading {state.repository}", unit="bytes")
-
         try:
             first = key, choice, upload, self.panel.sight_of(values)
-            return with_second(self.bench, first, name, photo, report), gr.update(visible=False)
-        except VitvizError as error:
+            with self.waiting.running(request, SECOND, progress) as report:
+                return with_second(self.bench, first, name, photo, report), gr.update(visible=False)
+        except (VitvizError, Stopped) as error:
             return gr.skip(), notice(error)
 
-    def _follow(self, progress: Any = PROGRESS, *told: Any) -> tuple[Any, ...]:
+    def _follow(self, request: gr.Request, progress: Any = PROGRESS, *told: Any) -> tuple[Any, ...]:
         """The same for another first analysis, where there is a second."""
         name, photo = told[3:5]
-        return (gr.skip(), gr.skip()) if name == SAME and photo is None else self._show(progress, *told)
+        return (gr.skip(), gr.skip()) if name == SAME and photo is None else self._show(request, progress, *told)
 
 
 def with_second(
@@ -89,7 +95,7 @@ def with_second(
     first: tuple[str, ModelChoice, Upload, Sight],
     name: str,
     photo: Upload | None,
-    report: Callable[[Progress], None] | None = None,
+    report: Callable[[Step | Progress], None] | None = None,
 ) -> Explored:
     """The first analysis, and the one that it is compared with where something else is chosen.
 
@@ -98,7 +104,7 @@ def with_second(
         first: the id of the first analysis, its model and picture, and how the one saw the other.
         name: of the second model in the menu; :data:`SAME` for the first one's.
         photo: the second picture; None for the first one.
-        report: as :func:`vitviz.load` takes it.
+        report: is told how far a download or an analysis is; an exception that it raises ends it.
 
     Raises:
         CheckpointError: the second model cannot be opened.
@@ -116,5 +122,5 @@ def with_second(
         # Another model need not have the resolution that was chosen for the first.
         sight = Sight(sight.fit)
     upload = photo or upload
-    key, analysis = bench.analyze(bench.model(choice, report), upload, sight)
+    key, analysis = bench.analyze(bench.model(choice, report), upload, sight, report)
     return replace(shown, other=bench.explored(key, analysis, choice, upload, sight))

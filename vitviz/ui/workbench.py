@@ -6,15 +6,15 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from io import BytesIO
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from PIL import Image
 
-from vitviz.analysis import Analysis, analyze
+from vitviz.analysis import Analysis, analyze, cost
 from vitviz.attribution import METHODS
 from vitviz.cache import AnalysisCache, ModelCache
-from vitviz.errors import MethodError
+from vitviz.errors import CheckpointError, MethodError
 from vitviz.figures import SheetLayout, sheet
 from vitviz.heatmaps import Heatmap, Style
 from vitviz.images import open_image
@@ -24,6 +24,8 @@ from vitviz.targets import Target
 from vitviz.text import TextTower, Words, open_text_tower
 from vitviz.ui.attention_explorer import Explored, map_pack, pack, whole_page
 from vitviz.ui.controls import told_apart
+from vitviz.ui.knobs import MODELS, Knobs
+from vitviz.ui.lanes import Lane
 from vitviz.ui.links import link_of
 from vitviz.ui.models import START, ModelChoice, open_choice
 from vitviz.ui.panels import Settings
@@ -31,11 +33,11 @@ from vitviz.ui.photo import Upload
 from vitviz.ui.pictures import Pictures
 from vitviz.ui.sight import Sight
 from vitviz.ui.texts import ramp
-from vitviz.weights import Model, Progress
+from vitviz.weights import BUNDLED, ZOO, Model, Progress
 
-CACHE_BYTES = 512 * 2**20
-MODEL_BYTES = 3 * 2**30
 CANVAS_SIDE = 900
+# An analysis of more than so many floating-point operations waits among the large ones: about a second of two cores.
+LARGE_FLOPS = 150e9
 # The name by which the explorer asks for itself as one file.
 PAGE = "page"
 # The picture as it was given.
@@ -53,17 +55,28 @@ class Picture:
     legend: str
 
 
+class Step(NamedTuple):
+    """How far an analysis is: ``done`` of ``total`` layers, or waiting for others."""
+
+    said: str
+    done: int = 0
+    total: int = 1
+
+
 class Workbench:
     """The models for everybody; every visitor's analyses under their own ids.
 
     Args:
         start: the model with which the page opens.
+        knobs: what may be taken and kept.
     """
 
-    def __init__(self, start: Model) -> None:
-        self.start = start
-        self.cache = AnalysisCache(CACHE_BYTES)
-        self.models = ModelCache(MODEL_BYTES, leaving=self.cache.drop)
+    def __init__(self, start: Model, knobs: Knobs | None = None) -> None:
+        self.start, self.knobs = start, knobs or Knobs()
+        self.cache = AnalysisCache(self.knobs.cache_bytes)
+        self.models = ModelCache(self.knobs.model_bytes, leaving=self.cache.drop)
+        # Who asks for much does not hold up the others.
+        self.small, self.large = Lane(), Lane()
         # Each as long as its model.
         self.towers: WeakKeyDictionary[Model, TextTower] = WeakKeyDictionary()
         # Of methods that take long, each one's last map and its parameters; as long as its analysis.
@@ -81,10 +94,12 @@ class Workbench:
         It runs where the model of the start does, and in the same precision.
 
         Raises:
-            CheckpointError: it cannot be opened.
+            CheckpointError: it cannot be opened, or may not be.
         """
         if choice == START:
             return self.start
+        if self.knobs.models == "start" or (self.knobs.models == "menu" and choice.source not in (*BUNDLED, *ZOO)):
+            raise CheckpointError(f"{choice.source or 'a file'}: this server opens only {MODELS[self.knobs.models]}")
         return self.models.get(choice, lambda: self._like_the_first(open_choice(choice, report)))
 
     def _like_the_first(self, model: Model) -> Model:
@@ -93,8 +108,14 @@ class Workbench:
         model.network.to(first.device).set_precision(precision)
         return model
 
-    def analyze(self, model: Model, upload: Upload, sight: Sight) -> tuple[str, Analysis]:
-        """Run a model; returns the id under which the analysis is kept.
+    def analyze(
+        self, model: Model, upload: Upload, sight: Sight, report: Callable[[Step], None] | None = None
+    ) -> tuple[str, Analysis]:
+        """Run a model when it is this one's turn; returns the id under which the analysis is kept.
+
+        Args:
+            model, upload, sight: what is analysed.
+            report: is told how far it is; an exception that it raises ends it.
 
         Raises:
             ImageError: the upload cannot be opened, or the model cannot see it so; the message names it as the user
@@ -102,9 +123,35 @@ class Workbench:
             ConfigError: there is no such resolution.
             LimitError: the analysis would need too much memory.
         """
-        image = open_image(upload.path, upload.name)
+
+        def waiting(before: int) -> None:
+            if report is not None:
+                report(Step(f"Waiting: {before} before this one"))
+
+        # Opening a picture takes memory, too.
+        with self.small.turn(waiting):
+            image = open_image(upload.path, upload.name)
+            if not self._is_large(model, image, sight):
+                return self._analyzed(model, image, upload, sight, report)
+            del image
+        with self.large.turn(waiting):
+            return self._analyzed(model, open_image(upload.path, upload.name), upload, sight, report)
+
+    def _is_large(self, model: Model, image: Image.Image, sight: Sight) -> bool:
+        return cost(image, model, sight.fit, resolution=sight.pixels(model, image)).flops > LARGE_FLOPS
+
+    def _analyzed(
+        self, model: Model, image: Image.Image, upload: Upload, sight: Sight, report: Callable[[Step], None] | None
+    ) -> tuple[str, Analysis]:
         resolution = sight.pixels(model, image)
-        analysis = analyze(image, model, sight.fit, resolution=resolution)
+
+        def running(state: Done) -> None:
+            if report is not None:
+                report(Step("Analysing, layer by layer", state.done, state.total))
+
+        running(Done(0, model.network.config.depth))
+        limit = self.knobs.analysis_bytes
+        analysis = analyze(image, model, sight.fit, resolution=resolution, max_bytes=limit, report=running)
         # Maps do not depend on it, and every redraw and the cache then cost what the screen needs.
         analysis = replace(analysis, prepared=analysis.prepared.resized(CANVAS_SIDE))
         self.uploads[analysis] = upload, image.size

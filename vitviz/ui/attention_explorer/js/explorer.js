@@ -67,7 +67,8 @@ function showDifference(first, second) {
   if (!first.values || !second.values) return;
   const values = first.values.map((value, token) => value - second.values[token]);
   const most = Math.max(...pane.attention.range(values).map(Math.abs)), ends = [-most, most];
-  pane.show(second.token, values, ends, signed, look, second.marks);
+  // Two equal maps have the colour of zero, which is in the middle.
+  pane.show(second.token, values, most ? ends : [-1, 1], signed, look, second.marks);
   pane.showLegend(ends, signed, "map 1 minus map 2");
   pane.say(`Map 1 minus map 2, which is: ${pane.sentence(second.token, second.values)}`);
 }

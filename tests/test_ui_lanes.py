@@ -1,0 +1,246 @@
+"""Whose turn it is, what a visitor may stop, and what whoever runs the app may set."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import vitviz.ui.workbench
+from vitviz import Model, VitvizError
+from vitviz.errors import CheckpointError, ConfigError, LimitError
+from vitviz.ui.jobs import Jobs, Stopped
+from vitviz.ui.knobs import PREFIX, Knobs, table
+from vitviz.ui.lanes import Lane
+from vitviz.ui.models import START, ModelChoice, ModelPicker
+from vitviz.ui.photo import Upload
+from vitviz.ui.sight import Sight
+from vitviz.ui.waiting import ANALYSIS, SECOND, Waiting
+from vitviz.ui.workbench import Step, Workbench
+
+Make = Callable[..., Model]
+ANNA: Any = SimpleNamespace(session_hash="anna")
+
+
+@pytest.fixture
+def upload(tmp_path: Path) -> Upload:
+    noise = np.random.default_rng(0).integers(0, 255, (24, 40, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / "noise.png")
+    return Upload(tmp_path / "noise.png", "noise.png")
+
+
+def in_a_thread(function: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=function, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_everybody_has_a_turn_in_the_order_of_coming() -> None:
+    lane, order, places = Lane(), [], {}
+    come = [threading.Event() for _ in range(4)]
+
+    def visit(number: int) -> None:
+        told = places.setdefault(number, [])
+
+        def waiting(before: int) -> None:
+            told.append(before)
+            come[number].set()
+
+        with lane.turn(waiting):
+            order.append(number)
+
+    with lane.turn(lambda before: pytest.fail("nobody is before the first")):
+        visitors = []
+        for number in range(4):
+            visitors.append(in_a_thread(lambda number=number: visit(number)))
+            assert come[number].wait(30)
+        assert len(lane) == 5 and not order
+    for thread in visitors:
+        thread.join(30)
+    assert order == [0, 1, 2, 3] and len(lane) == 0
+    for number, told in places.items():
+        assert told[0] == number + 1 and told == sorted(told, reverse=True)
+
+
+def test_who_gives_up_leaves_the_place_to_the_next() -> None:
+    lane, left, second = Lane(), threading.Event(), []
+
+    def gives_up(before: int) -> None:
+        raise Stopped
+
+    with lane.turn():
+        with pytest.raises(Stopped), lane.turn(gives_up):
+            pytest.fail("it is not its turn")
+        assert len(lane) == 1
+        thread = in_a_thread(lambda: second.append(enter(lane, left)))
+        assert left.wait(30)
+    thread.join(30)
+    assert second == [True] and len(lane) == 0
+
+
+def enter(lane: Lane, asked: threading.Event) -> bool:
+    with lane.turn(lambda before: asked.set()):
+        return True
+
+
+def test_an_error_in_a_turn_ends_it() -> None:
+    lane = Lane()
+    with pytest.raises(ZeroDivisionError), lane.turn():
+        _ = 1 / 0
+    with lane.turn():
+        assert len(lane) == 1
+
+
+def test_a_large_analysis_does_not_hold_up_a_small_one(
+    make_model: Make, upload: Upload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, small, large = Workbench(make_model()), Sight("squash"), Sight("squash", "64")
+    limit = vitviz.cost(upload.path, bench.start, "squash", resolution=32).flops
+    monkeypatch.setattr(vitviz.ui.workbench, "LARGE_FLOPS", limit)
+    said: list[Step] = []
+    running, release = threading.Event(), threading.Event()
+
+    def hold(step: Step) -> None:
+        said.append(step)
+        running.set()
+        assert release.wait(30)
+
+    thread = in_a_thread(lambda: bench.analyze(bench.start, upload, large, hold))
+    assert running.wait(30)
+    _, analysis = bench.analyze(bench.start, upload, small)
+    assert analysis.trace.layout.token_count < 30
+    with pytest.raises(Stopped):
+        bench.analyze(bench.start, upload, large, stop_at("Waiting: 1 before this one"))
+    release.set()
+    thread.join(30)
+    depth = bench.start.network.config.depth
+    assert [(step.done, step.total) for step in said] == [(done, depth) for done in range(depth + 1)]
+
+
+def stop_at(words: str) -> Callable[[Step], None]:
+    def report(step: Step) -> None:
+        assert step.said == words
+        raise Stopped
+
+    return report
+
+
+def test_an_analysis_ends_between_two_layers(make_model: Make, upload: Upload) -> None:
+    bench = Workbench(make_model())
+    jobs, told = Jobs(), []
+    waiting = Waiting(jobs)
+
+    def progress(done: tuple[int, int], desc: str, unit: str = "steps") -> None:
+        told.append(done)
+        if done[0] == 1:
+            assert jobs.stop("anna", ANALYSIS)
+
+    with pytest.raises(Stopped), waiting.running(ANNA, ANALYSIS, progress) as report:
+        bench.analyze(bench.start, upload, Sight("squash"), report)
+    assert told == [(0, 3), (1, 3)]
+    assert len(bench.cache) == 0 and len(bench.small) == 0
+    assert waiting._stop(ANNA) == vitviz.ui.waiting.gr.skip()
+    with pytest.raises(Stopped), waiting.running(ANNA, SECOND, lambda *said, **more: None) as report:
+        assert waiting._stop(ANNA)["visible"]
+        report(Step("too late"))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("no"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:1] DefaultCPUAllocator: can't allocate memory: you tried"),
+    ],
+)
+def test_a_machine_without_memory_says_so_and_goes_on(
+    make_model: Make, upload: Upload, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    bench = Workbench(make_model())
+
+    def fails(*arguments: Any) -> None:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(bench.start.network), "encode", fails)
+        with pytest.raises(LimitError, match="not enough memory free; choose a smaller resolution"):
+            bench.analyze(bench.start, upload, Sight("squash"))
+    _, analysis = bench.analyze(bench.start, upload, Sight("squash"))
+    with monkeypatch.context() as patched:
+        patched.setattr("vitviz.analysis.Analysis._evidence", fails)
+        with pytest.raises(LimitError, match=r"rollout at .* tokens: this machine"):
+            analysis.rollout()
+    assert analysis.rollout().values.sum() > 0
+
+
+def test_another_error_of_torch_is_not_taken_for_it(
+    make_model: Make, upload: Upload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Workbench(make_model())
+
+    def fails(*arguments: Any) -> None:
+        raise RuntimeError("shapes cannot be multiplied")
+
+    monkeypatch.setattr(type(bench.start.network), "encode", fails)
+    with pytest.raises(RuntimeError, match="shapes"):
+        bench.analyze(bench.start, upload, Sight("squash"))
+
+
+# Knobs.
+
+
+def test_knobs_are_read_from_the_environment() -> None:
+    said = {
+        "VITVIZ_ANALYSIS_BYTES": "1.5 GiB",
+        "VITVIZ_CACHE_BYTES": "64MiB",
+        "VITVIZ_MODEL_BYTES": "1000000",
+        "VITVIZ_KEEP_HOURS": "0.5",
+        "VITVIZ_THREADS": " 3 ",
+        "VITVIZ_MODELS": "menu",
+        "VITVIZ_UPLOAD_BYTES": "",
+        "HOME": "/",
+    }
+    assert Knobs.of(said) == Knobs(3 * 2**29, 64 * 2**20, 10**6, keep_hours=0.5, threads=3, models="menu")
+    assert Knobs.of(said).keep_seconds == 1800
+    assert Knobs.of({}) == Knobs()
+
+
+@pytest.mark.parametrize("part", fields(Knobs), ids=lambda part: part.name)
+@pytest.mark.parametrize("word", ["0", "-1", "many", "1e9", "nan", "inf", "٣", "9" * 40])
+def test_what_is_no_value_of_a_knob_is_refused_by_its_name(part: Any, word: str) -> None:
+    name = f"{PREFIX}{part.name.upper()}"
+    with pytest.raises(ConfigError, match=f"{name} = .*: expected "):
+        Knobs.of({name: word})
+
+
+def test_the_table_of_knobs_has_them_all() -> None:
+    rows = table().splitlines()
+    assert len(rows) == 2 + len(fields(Knobs))
+    for part, row in zip(fields(Knobs), rows[2:], strict=True):
+        assert row.startswith(f"| `{PREFIX}{part.name.upper()}` | ")
+        shown = row.split("`")[3] if part.default is not None else ""
+        assert Knobs.of({f"{PREFIX}{part.name.upper()}": shown}) == Knobs()
+
+
+@pytest.mark.parametrize(("legal", "opened"), [("start", 0), ("menu", 1), ("all", 2)])
+def test_a_server_may_open_only_some_models(make_model: Make, legal: str, opened: int) -> None:
+    bench = Workbench(make_model(), Knobs(models=legal))
+    assert bench.model(START) is bench.start
+    for number, choice in enumerate([ModelChoice("vitviz-cifar10"), ModelChoice("", ("/nowhere/a.pth",))]):
+        with pytest.raises(VitvizError) as refused:
+            bench.model(choice)
+            raise CheckpointError("opened")
+        assert ("this server opens only" in str(refused.value)) == (number >= opened)
+    offered = len(ModelPicker(bench.start, legal).choices())
+    assert (offered == 1) == (legal == "start")
+
+
+def test_what_an_analysis_may_need_is_a_knob(make_model: Make, upload: Upload) -> None:
+    with pytest.raises(LimitError, match="max_bytes = 1,000"):
+        Workbench(make_model(), Knobs(analysis_bytes=1000)).analyze(make_model(), upload, Sight("squash"))

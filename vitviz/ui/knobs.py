@@ -1,0 +1,111 @@
+"""What whoever runs the app may set, by environment variables."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from vitviz.analysis import MAX_BYTES
+from vitviz.errors import ConfigError, choices
+
+PREFIX = "VITVIZ_"
+UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+MODELS = {
+    "all": "those of the menu, any of the hub, and uploaded files",
+    "menu": "those of the menu",
+    "start": "the one with which the page opens",
+}
+
+
+def size(text: str) -> int:
+    """A number of bytes, written as in ``4 GiB``."""
+    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,6})?) ?([KMG]iB)?", text.strip(), re.ASCII)
+    if found is None or float(found[1]) == 0:
+        raise ValueError("a number of bytes above 0, such as 512 MiB or 4 GiB")
+    return round(float(found[1]) * UNITS[found[2] or ""])
+
+
+def size_text(count: int) -> str:
+    """A number of bytes as :func:`size` reads it."""
+    unit = next(unit for unit in reversed(UNITS) if count % UNITS[unit] == 0)
+    return f"{count // UNITS[unit]} {unit}".strip()
+
+
+def hours(text: str) -> float:
+    """A time above 0."""
+    value = float(text) if re.fullmatch(r"\d{1,6}(\.\d{1,6})?", text.strip(), re.ASCII) else 0.0
+    if not value > 0:
+        raise ValueError("a number of hours above 0")
+    return value
+
+
+def count(text: str) -> int:
+    """A whole number above 0."""
+    if re.fullmatch(r"\d{1,6}", text.strip(), re.ASCII) is None or int(text) == 0:
+        raise ValueError("a whole number above 0")
+    return int(text)
+
+
+def models(text: str) -> str:
+    """A name in :data:`MODELS`."""
+    if text.strip() not in MODELS:
+        raise ValueError(choices(MODELS))
+    return text.strip()
+
+
+def _said_of_models() -> str:
+    return "; ".join(f"`{name}`: {said}" for name, said in MODELS.items())
+
+
+def knob(default: Any, read: Callable[[str], Any], said: str, show: Callable[[Any], str] = str) -> Any:
+    """A field that a variable sets: how its text is read, what it does, and how its value is written."""
+    return field(default=default, metadata={"read": read, "said": said, "show": show})
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """What the app may take and keep; the metadata of each field says what it is."""
+
+    analysis_bytes: int = knob(MAX_BYTES, size, "most memory that one analysis may need", size_text)
+    cache_bytes: int = knob(512 * 2**20, size, "analyses that are kept in memory, of all visitors together", size_text)
+    model_bytes: int = knob(3 * 2**30, size, "models that are kept in memory", size_text)
+    upload_bytes: int = knob(2 * 2**30, size, "the largest file that may be uploaded", size_text)
+    keep_hours: float = knob(12.0, hours, "how long uploads and the files of the page stay on disk", "{:g}".format)
+    threads: int | None = knob(
+        None, count, "processors that torch computes with; as many as the container may use where it is not set"
+    )
+    models: str = knob("all", models, f"models that may be opened: {_said_of_models()}")
+
+    @property
+    def keep_seconds(self) -> int:
+        return math.ceil(self.keep_hours * 3600)
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str] = os.environ) -> Knobs:
+        """What the variables say; what is not set, or empty, is as it is by default.
+
+        Raises:
+            ConfigError: a variable has no legal value.
+        """
+        known = {f"{PREFIX}{part.name.upper()}": part for part in fields(cls)}
+        said = {name: text for name, text in environment.items() if name in known and text.strip()}
+        found = {}
+        for name, text in said.items():
+            try:
+                found[known[name].name] = known[name].metadata["read"](text)
+            except ValueError as error:
+                raise ConfigError(f"{name} = {text[:40]!r}: expected {error}") from None
+        return cls(**found)
+
+
+def table() -> str:
+    """All variables with their defaults, in Markdown."""
+    rows = ["| variable | default | what it sets |", "| --- | --- | --- |"]
+    for part in fields(Knobs):
+        default = "" if part.default is None else f"`{part.metadata['show'](part.default)}`"
+        rows.append(f"| `{PREFIX}{part.name.upper()}` | {default} | {part.metadata['said']} |")
+    return "\n".join(rows)
