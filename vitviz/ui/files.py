@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
+import gradio as gr
 from gradio.processing_utils import hash_bytes
+
+from vitviz.errors import LimitError, VitvizError
 
 
 def keep(content: bytes, name: str, cache: str) -> str:
     """Put a file into Gradio's cache, under the hash of its content, whole or not at all; returns its path.
 
     Gradio would write a file that is there already again, in place: a page that fetches it at that moment gets half.
+
+    Raises:
+        LimitError: there is no room for it.
     """
     folder = Path(cache) / hash_bytes(content)
     path = folder / name
@@ -20,8 +28,29 @@ def keep(content: bytes, name: str, cache: str) -> str:
         # Files leave the cache by their age.
         os.utime(path)
         return str(path)
-    folder.mkdir(exist_ok=True, parents=True)
-    with NamedTemporaryFile(dir=folder, delete=False) as written:
-        written.write(content)
-    os.replace(written.name, path)
+    try:
+        folder.mkdir(exist_ok=True, parents=True)
+        with NamedTemporaryFile(dir=folder, delete=False) as written:
+            try:
+                written.write(content)
+                written.flush()
+                os.replace(written.name, path)
+            except OSError:
+                os.unlink(written.name)
+                raise
+    except OSError as error:
+        raise LimitError(f"this server cannot keep a file of {len(content):,} bytes ({error.strerror})") from None
     return str(path)
+
+
+@contextmanager
+def shown_errors() -> Iterator[None]:
+    """What goes wrong while a component makes what the page gets is shown there, in its own words.
+
+    Raises:
+        gradio.Error: in place of a :class:`vitviz.VitvizError`.
+    """
+    try:
+        yield
+    except VitvizError as error:
+        raise gr.Error(str(error), print_exception=False) from None

@@ -289,7 +289,7 @@ def model_card(model: Model) -> str:
     """What the page says about a model, in Markdown."""
     facts = {check.fact: check.value for check in describe(model.network.config)}
     facts |= {"parameters": f"{model.parameters:,}", **model.card}
-    lines = "\n".join(f"- {name}: {plain(fact)}" for name, fact in facts.items())
+    lines = "\n".join(f"- {plain(name)}: {plain(fact)}" for name, fact in facts.items())
     return f"**{plain(model.name)}**\n\n{lines}"
 
 

@@ -8,7 +8,7 @@ import gradio as gr
 from gradio.processing_utils import encode_pil_to_bytes
 from PIL import Image
 
-from vitviz.ui.files import keep
+from vitviz.ui.files import keep, shown_errors
 
 
 class PictureOutput(gr.Image):
@@ -21,4 +21,5 @@ class PictureOutput(gr.Image):
         if not isinstance(value, Image.Image):
             return super().postprocess(value)
         content = encode_pil_to_bytes(value, self.format)
-        return super().postprocess(keep(content, f"image.{self.format}", self.GRADIO_CACHE))
+        with shown_errors():
+            return super().postprocess(keep(content, f"image.{self.format}", self.GRADIO_CACHE))

@@ -32,7 +32,7 @@ from vitviz.ui.panels import Settings
 from vitviz.ui.photo import Upload
 from vitviz.ui.pictures import Pictures
 from vitviz.ui.sight import Sight
-from vitviz.ui.texts import ramp
+from vitviz.ui.texts import plain, ramp
 from vitviz.weights import BUNDLED, ZOO, Model, Progress
 
 CANVAS_SIDE = 900
@@ -287,7 +287,7 @@ def _caption(heatmap: Heatmap, method: str) -> str:
     form = ".1%" if token_map.domain == (0.0, 1.0) else ".3g"
     kept = [f"{name.upper() if name == 'cls' else name} {value:{form}}" for name, value in token_map.prefix.items()]
     prefix = f" Prefix tokens: {', '.join(kept)}." if kept else ""
-    return f"**{token_map.description}.** {strongest}{prefix}\n\n*{METHODS[method].reading}*"
+    return f"**{plain(token_map.description)}.** {strongest}{prefix}\n\n*{METHODS[method].reading}*"
 
 
 def _legend(heatmap: Heatmap, style: Style) -> str:

@@ -18,7 +18,7 @@ from vitviz.attribution import METHODS
 from vitviz.errors import VitvizError
 from vitviz.heatmaps import COLORMAPS, colour_table
 from vitviz.ui.attention_explorer.wire import rolls
-from vitviz.ui.files import keep
+from vitviz.ui.files import keep, shown_errors
 
 HERE = Path(__file__).parent
 # The colours of what may be above or below zero, which colours.js knows by this name.
@@ -162,11 +162,11 @@ class AttentionExplorer(gr.HTML):
             return {"refused": "expected the uid and the name of a file"}
         try:
             content = None if self.files is None else self.files(uid, name)
+            if content is None:
+                return {"expired": True}
+            return {"path": keep(content, "pack.safetensors", self.GRADIO_CACHE)}
         except VitvizError as error:
             return {"refused": str(error)}
-        if content is None:
-            return {"expired": True}
-        return {"path": keep(content, "pack.safetensors", self.GRADIO_CACHE)}
 
     def preprocess(self, payload: Any) -> Any:
         return payload
@@ -175,8 +175,9 @@ class AttentionExplorer(gr.HTML):
     def postprocess(self, value: Any) -> Any:
         if value is None or isinstance(value, ExplorerData):
             return value
-        other = None if value.other is None else Facts(**self._facts(value.other))
-        return ExplorerData(**self._facts(value), other=other)
+        with shown_errors():
+            other = None if value.other is None else Facts(**self._facts(value.other))
+            return ExplorerData(**self._facts(value), other=other)
 
     def _facts(self, explored: Explored) -> dict[str, Any]:
         """The fields of :class:`Facts`; the picture is written into Gradio's cache."""

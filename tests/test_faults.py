@@ -1,0 +1,217 @@
+"""What breaks around the app while it runs: a full disk, files that go, a server that ends, visitors who leave."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gradio as gr
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import Browser, Page, expect
+
+import vitviz
+import vitviz.ui.files
+from tests.driver import ROOT, new_page, open_panel, upload
+from tests.towers import make_transformers
+from vitviz import Model, load, save_checkpoint
+from vitviz.errors import CheckpointError, LimitError
+from vitviz.text import Words
+from vitviz.ui.attention_explorer import AttentionExplorer
+from vitviz.ui.files import keep
+from vitviz.ui.jobs import Jobs, Stopped
+from vitviz.ui.models import START, ModelChoice
+from vitviz.ui.photo import Upload
+from vitviz.ui.picture import PictureOutput
+from vitviz.ui.sight import Sight
+from vitviz.ui.waiting import ANALYSIS, Waiting
+from vitviz.ui.workbench import Workbench
+
+Make = Callable[..., Model]
+ANNA: Any = SimpleNamespace(session_hash="anna")
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> Upload:
+    noise = np.random.default_rng(0).integers(0, 255, (24, 40, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / "noise.png")
+    return Upload(tmp_path / "noise.png", "noise.png")
+
+
+# A full disk.
+
+
+class FullDisk:
+    """A file on it takes a few bytes, then no more."""
+
+    def __init__(self, real: Any) -> None:
+        self.real = real
+
+    def __call__(self, **options: Any) -> Any:
+        written = self.real(**options)
+
+        def write(content: bytes) -> None:
+            written.file.write(content[:10])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        written.write = write
+        return written
+
+
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vitviz.ui.files, "NamedTemporaryFile", FullDisk(vitviz.ui.files.NamedTemporaryFile))
+
+
+def test_nothing_is_left_of_a_file_that_a_full_disk_cut(tmp_path: Path, full_disk: None) -> None:
+    with pytest.raises(LimitError, match=r"cannot keep a file of 1,000 bytes \(No space left on device\)"):
+        keep(bytes(1000), "pack.safetensors", str(tmp_path))
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_page_is_told_of_a_full_disk_and_gets_its_file_afterwards(
+    make_model: Make, picture: Upload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    bench = Workbench(make_model())
+    key, analysis = bench.analyze(bench.start, picture, Sight("squash"))
+    explored = bench.explored(key, analysis, START, picture, Sight("squash"))
+    with gr.Blocks():
+        explorer, shown = AttentionExplorer(files=bench.file), PictureOutput(format="png")
+    explorer.GRADIO_CACHE = shown.GRADIO_CACHE = str(tmp_path / "cache")
+    wanted = {"uid": key, "name": "layer 0"}
+    with monkeypatch.context() as patched:
+        patched.setattr(vitviz.ui.files, "NamedTemporaryFile", FullDisk(vitviz.ui.files.NamedTemporaryFile))
+        assert "No space left on device" in explorer.answer(wanted)["refused"]
+        for show in (lambda: explorer.postprocess(explored), lambda: shown.postprocess(analysis.prepared.image)):
+            with pytest.raises(gr.Error, match="this server cannot keep a file"):
+                show()
+    assert Path(explorer.answer(wanted)["path"]).is_file()
+    assert explorer.postprocess(explored).uid == key
+
+
+# Files that go.
+
+
+def test_a_model_whose_file_is_gone_goes_on_and_is_missed_when_it_is_opened_again(
+    make_model: Make, picture: Upload, tmp_path: Path
+) -> None:
+    bench, path = Workbench(make_model()), tmp_path / "mine.safetensors"
+    save_checkpoint(path, make_model(register_tokens=2))
+    choice = ModelChoice("", (str(path),))
+    model = bench.model(choice)
+    path.unlink()
+    _, analysis = bench.analyze(bench.model(choice), picture, Sight("squash"))
+    assert analysis.map("relevance").values.isfinite().all()
+    bench.models = type(bench.models)(1, leaving=bench.cache.drop)
+    with pytest.raises(CheckpointError, match=r"mine.safetensors: no longer kept on this server; upload it again"):
+        bench.model(choice)
+    assert model.labels == analysis.model.labels
+
+
+def test_a_text_tower_whose_files_are_gone_is_an_error_in_words(picture: Upload, tmp_path: Path) -> None:
+    make_transformers(tmp_path / "clip", "CLIP")
+    model = load(tmp_path / "clip")
+    bench = Workbench(model)
+    shutil.rmtree(tmp_path / "clip")
+    with pytest.raises(CheckpointError):
+        bench.target(model, Words("a cat"))
+    _, analysis = bench.analyze(model, picture, Sight(model.preprocessing.fit))
+    assert analysis.rollout().values.sum() > 0
+
+
+def test_an_upload_that_is_gone_is_said_by_its_name(make_model: Make, picture: Upload) -> None:
+    bench = Workbench(make_model())
+    picture.path.unlink()
+    with pytest.raises(vitviz.VitvizError, match=r"noise.png: "):
+        bench.analyze(bench.start, picture, Sight("squash"))
+
+
+# Visitors who leave.
+
+
+def test_the_analysis_of_a_visitor_who_left_ends_and_lets_the_next_in(make_model: Make, picture: Upload) -> None:
+    bench, jobs = Workbench(make_model()), Jobs()
+    done = []
+
+    def progress(state: tuple[int, int], desc: str) -> None:
+        done.append(state[0])
+        jobs.leave("anna")
+
+    with pytest.raises(Stopped), Waiting(jobs).running(ANNA, ANALYSIS, progress) as report:
+        bench.analyze(bench.start, picture, Sight("squash"), report)
+    assert done == [0] and len(bench.small) == len(bench.large) == 0
+    assert bench.analyze(bench.start, picture, Sight("squash"))[0]
+
+
+# A server that ends.
+
+
+@contextmanager
+def server(port: int, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """The app in a process of its own, which the test may end."""
+    kept = {name: value for name, value in os.environ.items() if name != "GRADIO_SERVER_PORT"}
+    own: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    command = [sys.executable, "-u", str(ROOT / "app.py")]
+    said = {**kept, "GRADIO_SERVER_PORT": str(port), **environment}
+    with subprocess.Popen(command, env=said, cwd=ROOT, **own) as process:
+        try:
+            assert process.stdout is not None
+            assert any(f"127.0.0.1:{port}" in line for line in process.stdout), "the app printed no address"
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def opened(browser: Browser) -> Iterator[Page]:
+    page = new_page(browser)
+    yield page
+    page.close()
+
+
+def status(page: Page) -> Any:
+    return page.locator("#vv-explorer .vx-status").first
+
+
+def test_a_server_that_is_killed_in_an_analysis_is_not_missed_for_long(
+    opened: Page, bundled: Model, tmp_path: Path
+) -> None:
+    """The page stays as it was, and goes on with the next picture once there is a server again."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    noise = np.random.default_rng(2).integers(0, 255, (6, 9, 3), dtype=np.uint8)
+    Image.fromarray(noise).resize((600, 400)).save(tmp_path / "wide.png")
+    page, own = opened, {"GRADIO_TEMP_DIR": str(tmp_path / "files")}
+    with server(port, **own) as process:
+        page.goto(f"http://127.0.0.1:{port}/?__theme=light")
+        expect(status(page)).to_contain_text("CLS looks at")
+        before = status(page).inner_text()
+        open_panel(page, "vv-sight")
+        page.locator("#vv-resolution input").fill("512")
+        page.locator("#vv-resolution input").press("Enter")
+        expect(page.locator("#vv-waiting")).to_contain_text("Analysing, layer by layer")
+        process.send_signal(signal.SIGKILL)
+    expect(page.locator("#vv-waiting")).not_to_be_visible()
+    expect(status(page)).to_have_text(before)
+    assert list((tmp_path / "files").rglob("*.partial")) == []
+    page.evaluate("window.isOld = true")
+    with server(port, **own):
+        # It finds the server again by itself, and opens its own link.
+        page.wait_for_function("!window.isOld")
+        expect(status(page)).to_have_text(before)
+        upload(page, tmp_path / "wide.png")
+        best = vitviz.analyze(tmp_path / "wide.png", bundled).attention().token_map.strongest
+        expect(status(page)).to_contain_text(re.compile(rf"Strongest: patch {re.escape(str(best))} with"))

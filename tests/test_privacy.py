@@ -1,0 +1,211 @@
+"""What a server keeps to itself: pictures and maps, its own files; and what a checkpoint would smuggle in."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import Browser, Page, expect
+
+from tests.driver import ROOT, opened_page, upload
+from vitviz import Model
+from vitviz.ui import build_demo
+from vitviz.ui.attention_explorer import AttentionExplorer, whole_page
+from vitviz.ui.compare import as_html, cards
+from vitviz.ui.knobs import Knobs
+from vitviz.ui.models import START
+from vitviz.ui.panels import default_settings, model_aside, model_card
+from vitviz.ui.photo import Upload
+from vitviz.ui.sight import Sight
+from vitviz.ui.texts import plain
+from vitviz.ui.workbench import PAGE, PICTURE, Workbench
+
+Make = Callable[..., Model]
+HOSTILE = '<img src=x onerror="alert(1)">'
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> Upload:
+    noise = np.random.default_rng(0).integers(0, 255, (24, 40, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / "noise.png")
+    return Upload(tmp_path / "noise.png", "noise.png")
+
+
+# Of one visitor to another.
+
+
+@pytest.mark.parametrize("name", ["layer 0", "rollout", "map relevance", PAGE, PICTURE])
+def test_a_guessed_id_gets_no_file_of_an_analysis(make_model: Make, picture: Upload, name: str) -> None:
+    bench = Workbench(make_model())
+    key, _ = bench.analyze(bench.start, picture, Sight("squash"))
+    wrong = [key[:-1], key + "A", key[::-1], key.swapcase(), "", "*", "../" + key, "%" + key, key[:-1] + "\0"]
+    explorer = AttentionExplorer(files=bench.file, render=False)
+    for guess in wrong:
+        assert explorer.answer({"uid": guess, "name": name}) == {"expired": True}
+    for sent in (
+        None,
+        key,
+        [key, name],
+        {"uid": [key], "name": name},
+        {"uid": key},
+        {"uid": {"$ne": ""}, "name": name},
+    ):
+        assert "refused" in explorer.answer(sent)
+
+
+def test_ids_are_of_128_bits_and_never_twice(make_model: Make, picture: Upload) -> None:
+    bench = Workbench(make_model())
+    keys = {bench.analyze(bench.start, picture, Sight("squash"))[0] for _ in range(20)}
+    assert len(keys) == 20 and all(re.fullmatch(r"[\w-]{22}", key) for key in keys)
+
+
+def test_the_picture_that_is_analysed_is_the_visitors_own(address: str) -> None:
+    """Ways to make the server read a file that was not uploaded to it, through the page's own events."""
+    config = httpx.get(f"{address}/config").json()
+    image = next(part["id"] for part in config["components"] if part["props"].get("elem_id") == "vv-photo")
+    event = next(found for found in config["dependencies"] if [image, "change"] in found["targets"])
+    own = [str(ROOT / "app.py"), str(ROOT / "assets" / "rocket.jpg")]
+    for path in ("/etc/passwd", "../../etc/passwd", "/proc/self/environ", *own):
+        data: list[Any] = [None] * len(event["inputs"])
+        data[event["inputs"].index(image)] = {"path": path, "meta": {"_type": "gradio.FileData"}}
+        said = {"data": data, "fn_index": event["id"], "session_hash": "stranger"}
+        httpx.post(f"{address}/gradio_api/queue/join", json=said)
+        with httpx.stream("GET", f"{address}/gradio_api/queue/data?session_hash=stranger", timeout=30) as answer:
+            told = "".join(answer.iter_text())
+        assert '"success":false' in told.replace(" ", ""), told
+        assert "root:" not in told and "build_demo" not in told and "Traceback" not in told
+
+
+# Of the server.
+
+SECRETS = [
+    "/etc/passwd",
+    "/proc/self/environ",
+    str(ROOT / "app.py"),
+    str(ROOT / "assets" / "chelsea.jpg"),
+    "app.py",
+    "../../../../etc/passwd",
+    "..%2f..%2f..%2f..%2fetc%2fpasswd",
+    "%2e%2e/%2e%2e/etc/passwd",
+    "{cache}/../../etc/passwd",
+    "{cache}/%2e%2e/%2e%2e/etc/passwd",
+    "{cache}",
+    "{cache}/",
+    "file:///etc/passwd",
+    "http://127.0.0.1/",
+    "//etc/passwd",
+    "/etc/passwd%00.png",
+]
+
+
+@pytest.fixture(scope="module")
+def cache(address: str) -> str:
+    """Where the app keeps what the page fetches, as the page is told."""
+    config = httpx.get(f"{address}/config").text
+    found = re.search(r'"path": ?"([^"]+)/[0-9a-f]{64}/', config)
+    assert found is not None
+    return found[1]
+
+
+@pytest.mark.parametrize("path", SECRETS)
+@pytest.mark.parametrize("route", ["/gradio_api/file=", "/file=", "/gradio_api/file/", "/static/", "/assets/"])
+def test_no_route_serves_a_file_outside_its_folder(address: str, cache: str, route: str, path: str) -> None:
+    answer = httpx.get(f"{address}{route}{path.format(cache=cache)}", follow_redirects=True)
+    assert answer.status_code in (400, 403, 404, 405, 500)
+    assert "root:" not in answer.text and "PATH=" not in answer.text and "Traceback" not in answer.text
+    assert "build_demo" not in answer.text
+
+
+def test_the_page_names_no_place_but_its_cache_and_nothing_of_the_environment(address: str, cache: str) -> None:
+    page = httpx.get(f"{address}/").text + httpx.get(f"{address}/config").text
+    for secret in (str(ROOT), os.environ["PATH"]):
+        assert secret not in page.replace(cache, "")
+
+
+@pytest.mark.parametrize("path", ["/monitoring", "/gradio_api/monitoring", "/docs", "/redoc"])
+def test_nothing_tells_who_uses_the_server(address: str, path: str) -> None:
+    answer = httpx.get(f"{address}{path}", follow_redirects=True)
+    assert answer.status_code == 404 or "See console" in answer.text
+
+
+def test_uploads_leave_the_disk_as_stated(make_model: Make) -> None:
+    demo = build_demo(make_model(), Knobs(keep_hours=0.5))
+    assert demo.delete_cache == (1800, 1800)
+    assert build_demo(make_model(), Knobs()).delete_cache == (3600, 12 * 3600)
+
+
+# What a checkpoint or a file is called.
+
+
+class Elements(HTMLParser):
+    """The elements that a text makes where it is read as HTML."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append(tag)
+
+
+@pytest.fixture
+def hostile(make_model: Make) -> Model:
+    model = make_model()
+    labels = tuple(f"{HOSTILE} {index} ![](x) [a](b)" for index in range(model.network.config.classes))
+    return replace(model, name=HOSTILE, labels=labels, card={"data": HOSTILE, HOSTILE: "yes"})
+
+
+def test_what_a_checkpoint_calls_its_classes_is_text(hostile: Model, picture: Upload) -> None:
+    bench = Workbench(hostile)
+    key, analysis = bench.analyze(hostile, Upload(picture.path, HOSTILE), Sight("squash"))
+    settings = replace(default_settings(hostile), method="relevance")
+    shown = bench.picture(analysis, settings)
+    texts = [model_card(hostile), model_aside(hostile), shown.caption]
+    for text in texts:
+        # In Markdown, what is escaped is no element and no picture.
+        assert re.search(r"(?<!\\)<|(?<!\\)\[", re.sub(r"<br>", "", text)) is None, text
+    assert Elements(shown.legend).found == ["div", "span", "div", "span", "span"]
+    page = whole_page(analysis, HOSTILE, name=HOSTILE)
+    assert "img" not in Elements(page).found and HOSTILE not in page.split("<script>")[0]
+    assert "<img" not in page.partition("const FILES")[2]
+    assert bench.explored(key, analysis, START, picture, Sight("squash")).name == HOSTILE
+
+
+def test_plain_text_makes_no_markdown() -> None:
+    assert plain("a *b* <i> [x](y) `c` #1 ~~d~~ | e_f") == r"a \*b\* \<i\> \[x\](y) \`c\` \#1 \~\~d\~\~ \| e\_f"
+
+
+@pytest.fixture
+def page(browser: Browser, address: str) -> Iterator[Page]:
+    with opened_page(browser, address) as found:
+        yield found
+
+
+def test_the_name_of_a_file_is_shown_to_the_letter(page: Page, tmp_path: Path) -> None:
+    name = "<img src=x onerror=document.title=1> **b**.png"
+    (tmp_path / name).write_bytes(b"no picture")
+    upload(page, tmp_path / name)
+    notice = page.locator("#vv-notice")
+    expect(notice).to_contain_text("png: ")
+    assert notice.locator("img, b, strong").count() == 0
+    assert page.title() == "vitviz"
+    assert str(tmp_path) not in page.content() and "Traceback" not in page.content()
+
+
+def test_every_method_is_named_in_the_comparison_without_markup_of_its_own(hostile: Model, picture: Upload) -> None:
+    bench = Workbench(hostile)
+    _, analysis = bench.analyze(hostile, picture, Sight("squash"))
+    settings = replace(default_settings(hostile), method="relevance")
+    found = cards(analysis, settings, bench.target(hostile, 1), lambda state: None)
+    said = as_html(found, "listed")
+    assert "&lt;img" in said and "onerror" not in re.sub(r"&lt;.*?&gt;", "", said)
