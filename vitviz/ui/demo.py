@@ -10,6 +10,7 @@ import gradio as gr
 from vitviz.attribution import METHODS
 from vitviz.errors import VitvizError
 from vitviz.layout import TokenLayout
+from vitviz.ui.api import publish
 from vitviz.ui.attention_explorer import AttentionExplorer
 from vitviz.ui.compare import ComparePanel
 from vitviz.ui.controls import told_apart
@@ -17,6 +18,7 @@ from vitviz.ui.drawing import HIDDEN, NO_PICTURE, Drawing, Wish, changed, notice
 from vitviz.ui.following import LinkFollower, Pending
 from vitviz.ui.jobs import Jobs, Stopped
 from vitviz.ui.knobs import Knobs
+from vitviz.ui.lanes import RUNS_MODEL
 from vitviz.ui.links import MAPS
 from vitviz.ui.models import OWN, START, ModelChoice, ModelPicker
 from vitviz.ui.panels import ControlPanel, default_settings, model_aside, model_card
@@ -30,8 +32,6 @@ from vitviz.ui.waiting import ANALYSIS, OPENING, Waiting
 from vitviz.ui.workbench import Step, Workbench
 from vitviz.weights import Model, load, resources
 
-# Analyses that are under way or wait for their turn, each in a thread; further ones wait in Gradio's queue.
-AT_ONCE = 24
 # Gradio hands its own to a handler with this default.
 PROGRESS = gr.Progress()
 TITLE = """# vitviz
@@ -75,6 +75,7 @@ def build_demo(model: Model | None = None, knobs: Knobs | None = None) -> gr.Blo
         model_opened = linked.then(page.follow_model, link.asked, opened, **private)
         link.connect(model_opened, page.seen, page._tile, [page.sheet, page.sheet_layout])
         demo.unload(page.leave)
+        publish(demo, bench)
     return demo
 
 
@@ -173,12 +174,7 @@ class Page:
         quick: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "always_last", "concurrency_limit": 4}
 
         # Whose turn it is, the workbench says; here they only come in.
-        heavy: dict[str, Any] = {
-            "concurrency_id": "model",
-            "concurrency_limit": AT_ONCE,
-            **self.waiting.shown,
-            **private,
-        }
+        heavy: dict[str, Any] = {**RUNS_MODEL, **self.waiting.shown, **private}
         quiet: dict[str, Any] = {"show_progress": "hidden", **private}
         of_picture = [self.seen, panel.token, self.predictions, self.explorer, *drawing.outputs]
         # One event for all of them: apart, each would tell of the others' old values, in any order.
@@ -226,7 +222,7 @@ class Page:
         )
         drawing.canvas.select(self._pick, told, [panel.token, drawing.notice], **quick, **private)
         beside = [self.explorer, drawing.notice]
-        again = self.explorer.expired(self._again, told, [drawing.key, *beside], concurrency_id="model", **quiet)
+        again = self.explorer.expired(self._again, told, [drawing.key, *beside], **RUNS_MODEL, **quiet)
         self.second.connect(panel, self.waiting, told[:3], beside, [analysed, switched, again], heavy)
         self.sheet.select(
             self._choose_cell, [self.sheet_layout], [panel.method, panel.layer, panel.head], **quick, **private

@@ -10,6 +10,7 @@ import gradio as gr
 from vitviz.analysis import Analysis
 from vitviz.errors import VitvizError
 from vitviz.ui.drawing import PARTS, Drawing, Wish, changed, notice
+from vitviz.ui.lanes import RUNS_MODEL
 from vitviz.ui.links import Linked, Wanted, read_link, read_map
 from vitviz.ui.models import START, ModelChoice
 from vitviz.ui.panels import ControlPanel, Settings, default_settings
@@ -79,7 +80,7 @@ class LinkFollower:
         sight, second = self.panel.sight.components, [self.second.model, self.second.photo]
         outputs = [self.asked, *sight, *second, *self.panel.restored, *self.drawing.outputs]
         for event in (opened.then, seen.change):
-            followed = event(self._follow, [self.asked, seen, *told], outputs, concurrency_id="model", **quiet)
+            followed = event(self._follow, [self.asked, seen, *told], outputs, **RUNS_MODEL, **quiet)
             self.drawing.settle_after(followed)
             followed.then(tile, told, tiled, **quiet)
 

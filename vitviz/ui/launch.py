@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
+from vitviz.errors import ConfigError
+from vitviz.ui.api import health
+from vitviz.ui.gate import Gate
+
 # Of a checkpoint; pictures have a bound of their own.
 MAX_FILE = "2gb"
+# By which Gradio is told to serve the endpoints as tools, too.
+MCP = "GRADIO_MCP_SERVER"
+
+
+def has_tools() -> bool:
+    """Whether what an MCP server needs is installed."""
+    return find_spec("mcp") is not None
 
 
 def launch_options() -> dict[str, Any]:
-    """What ``Blocks.launch`` needs for the look of the page; nothing of it is fetched from anywhere."""
+    """What ``Blocks.launch`` needs for the look of the page and for its API; nothing of it is fetched from anywhere.
+
+    Raises:
+        ConfigError: the environment asks for an MCP server, and what it needs is not installed.
+    """
+    # Gradio reads the same variable, and would end with a traceback.
+    if os.environ.get(MCP, "").lower() == "true" and not has_tools():
+        raise ConfigError(f"{MCP}=true: this needs mcp: pip install 'vitviz[mcp]'")
     theme = gr.themes.Base(
         primary_hue="indigo",
         neutral_hue="slate",
@@ -20,4 +40,12 @@ def launch_options() -> dict[str, Any]:
         font_mono=("ui-monospace", "monospace"),
     )
     css = Path(__file__).with_name("style.css").read_text()
-    return {"theme": theme, "css": css, "ssr_mode": False, "max_file_size": MAX_FILE, "footer_links": []}
+    return {
+        "theme": theme,
+        "css": css,
+        "ssr_mode": False,
+        "max_file_size": MAX_FILE,
+        "footer_links": [],
+        # As the server keeps its own: a class and its arguments.
+        "app_kwargs": {"middleware": [(Gate, (health,), {})]},
+    }

@@ -1,0 +1,240 @@
+"""What a program says in JSON, as arguments of the library: of any type and size until it is checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from gradio.data_classes import FileData
+from gradio.utils import get_upload_folder, is_in_or_equal
+
+from vitviz.attribution import METHODS, Method
+from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
+from vitviz.errors import ImageError, MethodError, choices, plain, shown
+from vitviz.heatmaps import COLORMAPS, Style
+from vitviz.layout import PATCHES, Query, TokenLayout
+from vitviz.softmax import HEAD_FUSIONS
+from vitviz.text import LONGEST, Words
+from vitviz.ui.photo import Upload
+from vitviz.weights import Model
+
+# Of the ends of the colours: what single precision holds, with room for their difference.
+FURTHEST = 1e30
+# Of a label, in characters; those of ImageNet list their synonyms.
+LONGEST_LABEL = 500
+LONGEST_NAME = 120
+FILE = "expected a file that was uploaded here; gradio_client uploads with handle_file(PATH)"
+# An upload by its address, as Gradio's tool for uploads names it.
+ADDRESS = re.compile(r"https?://[^/]+/(?:.*/)?gradio_api/file=(.+)")
+
+
+def upload_of(said: object, field: str = "image") -> Upload:
+    """An uploaded file, by what Gradio's clients say of one.
+
+    Raises:
+        ImageError: it is none, or it is not kept any more.
+    """
+    if not isinstance(said, dict) or not isinstance(said.get("path"), str):
+        raise ImageError(f"{field} = {shown(said)}: {FILE}")
+    address = ADDRESS.fullmatch(said["path"])
+    path = said["path"] if address is None else unquote(address[1])
+    try:
+        FileData.model_validate(said)
+        is_kept = is_in_or_equal(path, get_upload_folder()) and Path(path).is_file()
+    # A path that no system takes, or a description of the file that cannot be one.
+    except (ValueError, OSError):
+        is_kept = False
+    if not is_kept:
+        raise ImageError(f"{field} = {shown(path)}: not uploaded here, or not kept any more; {FILE}")
+    return Upload(Path(path), plain(Path(said.get("orig_name") or path).name[-LONGEST_NAME:]))
+
+
+def word(field: str, said: object, legal: Collection[str]) -> str:
+    """One of a few words.
+
+    Raises:
+        MethodError: it is none of them.
+    """
+    if not isinstance(said, str) or said not in legal:
+        raise MethodError(f"{field} = {shown(said)}: expected {choices(legal)}")
+    return said
+
+
+def number(field: str, said: object, least: float, most: float, *, whole: bool = False) -> float:
+    """A number between two bounds, both included.
+
+    Raises:
+        MethodError: it is none.
+    """
+    # Compared as it is: a whole number of JSON may be larger than any that Python can convert; NaN is in no range.
+    if isinstance(said, int | float) and not isinstance(said, bool) and least <= said <= most:
+        if not whole:
+            return float(said)
+        if said == int(said):
+            return int(said)
+    raise MethodError(f"{field} = {shown(said)}: expected {_numbers(least, most, whole)}")
+
+
+def switch(field: str, said: object) -> bool:
+    """True or false.
+
+    Raises:
+        MethodError: it is neither.
+    """
+    if not isinstance(said, bool):
+        raise MethodError(f"{field} = {shown(said)}: expected true or false")
+    return said
+
+
+def fields(field: str, said: object, legal: Collection[str]) -> dict[str, Any]:
+    """An object without other fields than these.
+
+    Raises:
+        MethodError: it is none, or has others.
+    """
+    if not isinstance(said, dict):
+        raise MethodError(f"{field} = {shown(said)}: expected an object with {choices(legal)}")
+    for name in said:
+        if name not in legal:
+            raise MethodError(f"{field} has no {shown(name)}: expected {choices(legal)}")
+    return said
+
+
+def style_of(said: Mapping[str, object]) -> Style:
+    """How a map is drawn, by the fields of :class:`vitviz.Style`.
+
+    Raises:
+        MethodError: one of them is not legal.
+    """
+    low, high = (None if said[end] is None else number(end, said[end], -FURTHEST, FURTHEST) for end in ("low", "high"))
+    return Style(
+        colormap=word("colormap", said["colormap"], COLORMAPS),
+        opacity=number("opacity", said["opacity"], 0, 1),
+        smooth=switch("smooth", said["smooth"]),
+        grid=switch("grid", said["grid"]),
+        low=low,
+        high=high,
+    )
+
+
+def method_of(said: object, field: str = "method") -> Method:
+    """The method of a name.
+
+    Raises:
+        MethodError: there is none.
+    """
+    return METHODS[word(field, said, METHODS)]
+
+
+def parameters_of(
+    method: Method, said: object, model: Model, layout: TokenLayout, field: str = "parameters"
+) -> dict[str, Any]:
+    """All arguments of a method, those that are not said or null by their defaults.
+
+    Args:
+        method: whose parameters they are.
+        said: an object with a field for each, or null.
+        model, layout: of the analysis.
+        field: what messages call it.
+
+    Raises:
+        MethodError: there is no such parameter, one is not legal, or the model cannot serve the method.
+    """
+    given = {} if said is None else fields(field, said, [parameter.name for parameter in method.parameters])
+    about_text = isinstance(given.get("target"), dict)
+    refusal = method.refusal(model.network.config, has_target=about_text)
+    if refusal is not None:
+        raise MethodError(f"{method.name}: {refusal}")
+    found = {}
+    for parameter in method.parameters:
+        value = given.get(parameter.name)
+        found[parameter.name] = (
+            parameter.default if value is None else _READ[type(parameter)](parameter, value, model, layout, field)
+        )
+    return found
+
+
+def legal(parameter: Parameter) -> str:
+    """What a parameter takes, whatever the model."""
+    match parameter:
+        case Choice():
+            return choices(_values(parameter))
+        case Number():
+            return _numbers(parameter.minimum, parameter.maximum, parameter.whole)
+        case LayerNumber():
+            return "a layer, from 0 (nearest to the image), or from the end as -1"
+        case HeadNumber():
+            return f"a head, from 0 or from the end as -1, or {choices(HEAD_FUSIONS)} of all heads"
+        case TokenQuery():
+            return f"[row, column] of a patch, {PATCHES!r} for the mean of all, the name of a prefix token, or a number"
+        case ClassTarget():
+            return 'a label, the number of a class from 0, or {"text": ...} for a model that reads texts'
+
+
+def _numbers(least: float, most: float, whole: bool) -> str:
+    return f"a {'whole ' * whole}number from {least:g} to {most:g}"
+
+
+def _values(parameter: Choice) -> list[str]:
+    """The values of a choice that are not null."""
+    return [value for _, value in parameter.options if value is not None]
+
+
+def _choice(parameter: Choice, said: object, model: Model, layout: TokenLayout, field: str) -> str:
+    return word(f"{field}.{parameter.name}", said, _values(parameter))
+
+
+def _number(parameter: Number, said: object, model: Model, layout: TokenLayout, field: str) -> float:
+    least, most = parameter.minimum, parameter.maximum
+    return number(f"{field}.{parameter.name}", said, least, most, whole=parameter.whole)
+
+
+def _layer(parameter: LayerNumber, said: object, model: Model, layout: TokenLayout, field: str) -> float:
+    depth = model.network.config.depth
+    return number(f"{field}.{parameter.name}", said, -depth, depth - 1, whole=True)
+
+
+def _head(parameter: HeadNumber, said: object, model: Model, layout: TokenLayout, field: str) -> float | str:
+    heads, name = model.network.config.heads, f"{field}.{parameter.name}"
+    if isinstance(said, str):
+        return word(name, said, HEAD_FUSIONS)
+    return number(name, said, -heads, heads - 1, whole=True)
+
+
+def _token(parameter: TokenQuery, said: object, model: Model, layout: TokenLayout, field: str) -> Query:
+    name = f"{field}.{parameter.name}"
+    if isinstance(said, str):
+        return word(name, said, (*layout.prefix, PATCHES))
+    if isinstance(said, list):
+        if len(said) != 2:
+            raise MethodError(f"{name} = {shown(said)}: expected [row, column] of a patch")
+        row = number(f"{name}[0]", said[0], 0, layout.grid_height - 1, whole=True)
+        return int(row), int(number(f"{name}[1]", said[1], 0, layout.grid_width - 1, whole=True))
+    return int(number(name, said, 0, layout.token_count - 1, whole=True))
+
+
+def _target(parameter: ClassTarget, said: object, model: Model, layout: TokenLayout, field: str) -> int | str | Words:
+    name = f"{field}.{parameter.name}"
+    if isinstance(said, dict):
+        text = fields(name, said, ("text",)).get("text")
+        if not isinstance(text, str) or not 0 < len(text.strip()) <= LONGEST:
+            raise MethodError(f"{name}.text = {shown(text)}: expected 1 to {LONGEST:,} characters")
+        return Words(text)
+    if isinstance(said, str):
+        if len(said) > LONGEST_LABEL:
+            raise MethodError(f"{name} = {shown(said)}: expected a label of the model")
+        return said
+    return int(number(name, said, 0, model.network.config.classes - 1, whole=True))
+
+
+_READ: dict[type, Callable[[Any, object, Model, TokenLayout, str], Any]] = {
+    Choice: _choice,
+    Number: _number,
+    LayerNumber: _layer,
+    HeadNumber: _head,
+    TokenQuery: _token,
+    ClassTarget: _target,
+}

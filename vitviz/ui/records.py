@@ -1,0 +1,313 @@
+"""The answers of the public API, and how their types are told to clients."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Any, ClassVar
+
+from gradio.data_classes import GradioModel, GradioRootModel
+from gradio.utils import get_function_description
+
+from vitviz.analysis import Analysis
+from vitviz.attribution import Method
+from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
+from vitviz.heatmaps import Heatmap
+from vitviz.ui.arguments import legal
+from vitviz.weights import ZOO, Model, is_cached
+
+MOST_PREDICTIONS = 5
+KINDS = {
+    Choice: "choice",
+    Number: "number",
+    LayerNumber: "layer",
+    HeadNumber: "head",
+    TokenQuery: "token",
+    ClassTarget: "class",
+}
+
+
+def _documented(schema: dict[str, Any], record: type[GradioModel]) -> None:
+    """Put what the docstring of a record says of its fields into its schema."""
+    schema["description"], said, _ = get_function_description(record)
+    for name, part in schema.get("properties", {}).items():
+        part["description"] = said[name]
+
+
+class Record(GradioModel):
+    """An answer."""
+
+    model_config: ClassVar[Any] = {"json_schema_extra": _documented}
+
+
+class ModelRecord(Record):
+    """A model by name.
+
+    Args:
+        name: what /analyze and /open take
+        title: architecture, as people call it
+        family: the group that it stands in
+        megabytes_to_download: millions of bytes; 0 where it is on this server
+        known_for: one line about its attention; null where it is not known
+        licence: of the weights; null where it is not known
+    """
+
+    name: str
+    title: str
+    family: str
+    megabytes_to_download: float
+    known_for: str | None = None
+    licence: str | None = None
+
+
+class ParameterRecord(Record):
+    """A parameter of a method.
+
+    Args:
+        name: its field in the parameters of /maps and /overlay
+        title: what the page calls it
+        kind: choice, number, layer, head, token or class
+        legal: what it takes, in words
+        default: null of a token is what the model itself reads, of a class the most probable one
+        choices: the values of a choice; null besides is legal where it is the default
+        minimum: lowest number
+        maximum: highest number
+        whole: whether only whole numbers are legal
+    """
+
+    name: str
+    title: str
+    kind: str
+    legal: str
+    default: str | int | float | None
+    choices: list[str] | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+    whole: bool = False
+
+
+class MethodRecord(Record):
+    """A method.
+
+    Args:
+        name: what /maps and /overlay take
+        title: what the page calls it
+        about_a_class: whether its maps are about a class or a text
+        parameters: what it can be told
+        source: where it comes from
+        reading: what a map says, and what it does not
+    """
+
+    name: str
+    title: str
+    about_a_class: bool
+    parameters: list[ParameterRecord]
+    source: str
+    reading: str
+
+
+class OpenedRecord(Record):
+    """A model that is ready.
+
+    Args:
+        name: what /analyze takes
+        layers: how many it has
+        heads: of each layer
+        input: height and width of its input in pixels, as it was trained
+        patch: height and width of a patch in pixels
+        fit: how it was trained to see a picture
+        labels: of its classes, by their number; empty where it has none
+    """
+
+    name: str
+    layers: int
+    heads: int
+    input: tuple[int, int]
+    patch: tuple[int, int]
+    fit: str
+    labels: list[str]
+
+
+class PredictionRecord(Record):
+    """A class and how probable it is.
+
+    Args:
+        label: of the class
+        index: number of the class
+        probability: in [0, 1]
+    """
+
+    label: str
+    index: int
+    probability: float
+
+
+class AnalysisRecord(Record):
+    """What a model did with a picture.
+
+    Args:
+        id: by which /maps and /overlay know it; it cannot be guessed, and nobody without it can ask
+        model: that was used
+        image: width and height of the picture in pixels, upright
+        box: left, top, right and bottom edge of what the model saw, in pixels of the picture
+        grid: rows and columns of patches
+        prefix: names of the tokens before the patches
+        layers: how many there are
+        heads: of each layer
+        predictions: the most probable classes, best first; empty where the model has none
+    """
+
+    id: str
+    model: str
+    image: tuple[int, int]
+    box: tuple[float, float, float, float]
+    grid: tuple[int, int]
+    prefix: list[str]
+    layers: int
+    heads: int
+    predictions: list[PredictionRecord]
+
+
+class MapRecord(Record):
+    """A map over the patches.
+
+    Args:
+        method: by which it was made
+        description: how it was made, fit for a caption
+        quantity: what a value is
+        values: a list of rows, one number for each patch
+        prefix: values of the tokens before the patches, by name
+        range: lowest and highest value of this map
+        domain: lowest and highest value that the method can give; null without a bound
+    """
+
+    method: str
+    description: str
+    quantity: str
+    values: list[list[float]]
+    prefix: dict[str, float]
+    range: tuple[float, float]
+    domain: tuple[float | None, float | None]
+
+
+class ModelRecords(GradioRootModel):
+    root: list[ModelRecord]
+
+
+class MethodRecords(GradioRootModel):
+    root: list[MethodRecord]
+
+
+class MapRecords(GradioRootModel):
+    root: list[MapRecord]
+
+
+class MapRequest(Record):
+    """A map that is asked for.
+
+    Args:
+        method: name of the method, from /methods
+        parameters: its parameters by name; what is left out has its default
+    """
+
+    method: str
+    parameters: dict[str, Any] | None = None
+
+
+class MapRequests(GradioRootModel):
+    root: list[MapRequest]
+
+
+class Parameters(GradioRootModel):
+    root: dict[str, Any]
+
+
+def model_record(name: str) -> ModelRecord:
+    """A model of the menu."""
+    named = ZOO.get(name)
+    if named is None:
+        return ModelRecord(name=name, title=name, family="vitviz", megabytes_to_download=0)
+    return ModelRecord(
+        name=name,
+        title=named.title,
+        family=named.family,
+        megabytes_to_download=0 if is_cached(named.repository) else named.megabytes,
+        known_for=named.known_for,
+        licence=named.licence,
+    )
+
+
+def opened_record(model: Model) -> OpenedRecord:
+    """A model in memory."""
+    config, preprocessing = model.network.config, model.preprocessing
+    return OpenedRecord(
+        name=model.name,
+        layers=config.depth,
+        heads=config.heads,
+        input=(preprocessing.height, preprocessing.width),
+        patch=(config.patch_height, config.patch_width),
+        fit=preprocessing.fit,
+        labels=list(model.labels),
+    )
+
+
+def method_record(method: Method) -> MethodRecord:
+    """A record of :data:`vitviz.METHODS`."""
+    return MethodRecord(
+        name=method.name,
+        title=method.title,
+        about_a_class=method.class_specific,
+        parameters=[_parameter_record(parameter) for parameter in method.parameters],
+        source=method.citation,
+        reading=method.reading,
+    )
+
+
+def _parameter_record(parameter: Parameter) -> ParameterRecord:
+    record = ParameterRecord(
+        name=parameter.name,
+        title=parameter.title,
+        kind=KINDS[type(parameter)],
+        legal=legal(parameter),
+        default=parameter.default,
+    )
+    match parameter:
+        case Choice():
+            record.choices = [value for _, value in parameter.options if value is not None]
+        case Number():
+            record.minimum, record.maximum, record.whole = parameter.minimum, parameter.maximum, parameter.whole
+    return record
+
+
+def analysis_record(key: str, analysis: Analysis, size: tuple[int, int]) -> AnalysisRecord:
+    """An analysis of a picture that was so wide and high."""
+    layout, labels = analysis.trace.layout, analysis.model.labels
+    best = analysis.logits.float().softmax(-1).topk(min(MOST_PREDICTIONS, len(labels)))
+    named = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    # The analysis is kept with the picture as large as the page shows it.
+    left, top, right, bottom = analysis.prepared.geometry.resized(*size).box
+    return AnalysisRecord(
+        id=key,
+        model=analysis.model.name,
+        image=size,
+        box=(round(left, 6), round(top, 6), round(right, 6), round(bottom, 6)),
+        grid=(layout.grid_height, layout.grid_width),
+        prefix=list(layout.prefix),
+        layers=analysis.trace.layers,
+        heads=analysis.trace.heads,
+        predictions=[PredictionRecord(label=labels[at], index=at, probability=share) for at, share in named],
+    )
+
+
+def map_record(method: Method, heatmap: Heatmap) -> MapRecord:
+    """A map."""
+    token_map = heatmap.token_map
+    low, high = (end if isfinite(end) else None for end in token_map.domain)
+    return MapRecord(
+        method=method.name,
+        description=token_map.description,
+        quantity=token_map.quantity,
+        values=token_map.values.tolist(),
+        prefix=token_map.prefix,
+        range=token_map.range,
+        domain=(low, high),
+    )
