@@ -1,8 +1,12 @@
 """The app: run it and open the address that it prints. Also the entry of a Hugging Face Space."""
 
 from vitviz.ui import build_demo, launch_options
+from vitviz.ui.hosting import limit_threads
+from vitviz.ui.knobs import Knobs
 
-demo = build_demo()
+knobs = Knobs.of()
+limit_threads(knobs.threads)
+demo = build_demo(knobs=knobs)
 
 if __name__ == "__main__":
-    demo.launch(**launch_options())
+    demo.launch(**launch_options(knobs))

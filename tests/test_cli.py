@@ -7,6 +7,7 @@ import builtins
 import json
 import re
 import runpy
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -31,6 +32,7 @@ from vitviz.training.config import Augmentation, TrainingConfig
 from vitviz.training.data import read_image_folder
 from vitviz.training.evaluate import evaluate
 from vitviz.ui.attention_explorer import whole_page
+from vitviz.ui.knobs import Knobs
 from vitviz.weights import BUNDLED, FAMILIES, ZOO, NamedModel, read
 
 MakeModel = Callable[..., Model]
@@ -393,23 +395,32 @@ def test_an_interrupt_is_told_without_a_traceback(monkeypatch: pytest.MonkeyPatc
 # The app.
 
 
+# What the process was told: how many threads, and what to do when it is ended.
+THREADS: list[int | None] = []
+ENDED: list[Any] = []
+
+
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Model, dict[str, object]]]:
     """The app as it was started: with which model, and where."""
     started = []
 
     class Demo:
-        def __init__(self, model: Model) -> None:
-            self.model = model
+        def __init__(self, model: Model, knobs: Knobs) -> None:
+            self.model, self.knobs = model, knobs
 
         def launch(self, **options: object) -> None:
             if options["server_port"] == 7000:
                 raise OSError("Cannot find empty port in range: 7000-7000")
+            assert options.pop("max_file_size") == self.knobs.upload_bytes
             started.append((self.model, options))
 
-    ui = type(sys)("vitviz.ui")
-    ui.__dict__.update(build_demo=Demo, launch_options=lambda: {"ssr_mode": False})
-    monkeypatch.setitem(sys.modules, "vitviz.ui", ui)
+    monkeypatch.setattr("vitviz.ui.build_demo", Demo)
+    monkeypatch.setattr("vitviz.ui.launch_options", lambda knobs: {"max_file_size": knobs.upload_bytes})
+    monkeypatch.setattr("vitviz.ui.hosting.limit_threads", THREADS.append)
+    monkeypatch.setattr("signal.signal", lambda *said: ENDED.append(said))
+    THREADS.clear()
+    ENDED.clear()
     return started
 
 
@@ -417,12 +428,27 @@ def test_the_app_is_launched_where_it_is_told(launched: list[tuple[Model, dict[s
     assert main(["app"]) == 0
     assert main(["app", "--host", "0.0.0.0", "--port", "7999"]) == 0
     assert [options for _, options in launched] == [
-        {"server_name": "127.0.0.1", "server_port": None, "ssr_mode": False},
-        {"server_name": "0.0.0.0", "server_port": 7999, "ssr_mode": False},
+        {"server_name": None, "server_port": None},
+        {"server_name": "0.0.0.0", "server_port": 7999},
     ]
     assert [model.name for model, _ in launched] == [BUNDLED[0]] * 2
     assert main(["app", "--port", "7000"]) == 2
     assert capsys.readouterr().err == "vitviz: Cannot find empty port in range: 7000-7000\n"
+
+
+def test_the_environment_sets_what_the_app_may_take(
+    launched: list[tuple[Model, dict[str, object]]], monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setenv("VITVIZ_THREADS", "1")
+    monkeypatch.setenv("VITVIZ_UPLOAD_BYTES", "5 MiB")
+    assert main(["app"]) == 0
+    assert THREADS == [1] and len(launched) == 1
+    assert [number for number, _ in ENDED] == [signal.SIGTERM]
+    with pytest.raises(SystemExit):
+        ENDED[0][1](signal.SIGTERM, None)
+    monkeypatch.setenv("VITVIZ_THREADS", "all")
+    assert main(["app"]) == 2
+    assert capsys.readouterr().err == "vitviz: VITVIZ_THREADS = 'all': expected a whole number above 0\n"
 
 
 def test_the_app_opens_with_the_checkpoint_that_it_is_told(

@@ -168,7 +168,7 @@ def test_a_machine_without_memory_says_so_and_goes_on(
         raise error
 
     with monkeypatch.context() as patched:
-        patched.setattr(type(bench.start.network), "encode", fails)
+        patched.setattr(bench, "forward", fails)
         with pytest.raises(LimitError, match="not enough memory free; choose a smaller resolution"):
             bench.analyze(bench.start, upload, Sight("squash"))
     _, analysis = bench.analyze(bench.start, upload, Sight("squash"))
@@ -187,7 +187,7 @@ def test_another_error_of_torch_is_not_taken_for_it(
     def fails(*arguments: Any) -> None:
         raise RuntimeError("shapes cannot be multiplied")
 
-    monkeypatch.setattr(type(bench.start.network), "encode", fails)
+    monkeypatch.setattr(bench, "forward", fails)
     with pytest.raises(RuntimeError, match="shapes"):
         bench.analyze(bench.start, upload, Sight("squash"))
 

@@ -32,6 +32,8 @@ from vitviz.trace import AttentionTrace
 from vitviz.vit import VisionTransformer
 from vitviz.weights import Model, load, save_checkpoint
 
+__version__ = "0.1.0"
+
 __all__ = [
     "METHODS",
     "Analysis",

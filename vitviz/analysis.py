@@ -25,6 +25,7 @@ from vitviz.progress import Progress
 from vitviz.targets import Target, as_target, chosen_target
 from vitviz.token_map import TokenMap
 from vitviz.trace import AttentionTrace
+from vitviz.vit import Encoding, VisionTransformer
 from vitviz.weights import Model
 
 KEEP_BYTES = 16 * 2**20
@@ -199,7 +200,7 @@ class Encoder:
     """How images become analyses: what :func:`analyze` and :func:`vitviz.analyze_batch` share.
 
     Args:
-        model, fit, resolution, storage, keep_bytes, max_bytes: as :func:`analyze` takes them.
+        model, fit, resolution, storage, keep_bytes, max_bytes, forward: as :func:`analyze` takes them.
 
     Raises:
         ConfigError: as :func:`analyze`.
@@ -211,6 +212,7 @@ class Encoder:
     storage: str | None = None
     keep_bytes: int = KEEP_BYTES
     max_bytes: int = MAX_BYTES
+    forward: Callable[..., Encoding] = VisionTransformer.encode
 
     def __post_init__(self) -> None:
         for name, count in (("keep_bytes", self.keep_bytes), ("max_bytes", self.max_bytes)):
@@ -271,7 +273,7 @@ class Encoder:
         what = f"input of {geometry.input_width}×{geometry.input_height}: {needed.tokens:,} tokens"
         with torch.inference_mode(), enough_memory(f"{what}, about {needed.nbytes:,} bytes"):
             pixels = prepared[0].pixels if len(prepared) == 1 else torch.cat([one.pixels for one in prepared])
-            encoding = network.encode(pixels.to(network.device), self.storage, self.keep_bytes, report)
+            encoding = self.forward(network, pixels.to(network.device), self.storage, self.keep_bytes, report)
             logits = encoding.logits if network.config.classes else encoding.logits[:, :0]
         return [Analysis(self.model, *parts) for parts in zip(prepared, logits, encoding.traces, strict=True)]
 
@@ -298,6 +300,7 @@ def analyze(
     keep_bytes: int = KEEP_BYTES,
     max_bytes: int = MAX_BYTES,
     report: Callable[[Progress], None] | None = None,
+    forward: Callable[..., Encoding] = VisionTransformer.encode,
 ) -> Analysis:
     """Run a model on an image, once.
 
@@ -313,6 +316,8 @@ def analyze(
             layers fit into so many bytes.
         max_bytes: most that the analysis may need by :func:`cost`.
         report: is told how many of the model's layers are done; an exception that it raises ends the analysis.
+        forward: what runs the network, with the arguments of :meth:`vitviz.VisionTransformer.encode`, such as one that
+            brings it to another machine and its traces back.
 
     Raises:
         ImageError: the image cannot be opened, or the model has no positions for an input of this size.
@@ -320,7 +325,7 @@ def analyze(
         LimitError: the analysis would need more than ``max_bytes``, and nothing has been computed; or the machine has
             not the memory for it.
     """
-    encoder = Encoder(model, fit, resolution, storage, keep_bytes, max_bytes)
+    encoder = Encoder(model, fit, resolution, storage, keep_bytes, max_bytes, forward)
     return encoder.encode([encoder.prepare(image)], report)[0]
 
 

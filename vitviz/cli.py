@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -70,8 +71,9 @@ def _parser() -> argparse.ArgumentParser:
 
     app = commands.add_parser("app", help="start the app in the browser")
     add_checkpoint(app)
-    app.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    app.add_argument("--port", type=int, default=None, help="port to listen on (default: the first free from 7860)")
+    app.add_argument("--host", help="address to listen on (default: GRADIO_SERVER_NAME, or 127.0.0.1)")
+    port = "port to listen on (default: GRADIO_SERVER_PORT, or the first free from 7860)"
+    app.add_argument("--port", type=int, default=None, help=port)
     app.set_defaults(run=_run_app)
 
     evaluated = commands.add_parser("evaluate", help="measure a checkpoint's accuracy on an image folder")
@@ -230,14 +232,18 @@ def _load(checkpoint: str, family: str | None, facts: list[str], device: str, pr
     return _read(checkpoint, family, facts, device=device, precision=precision).model
 
 
-def _run_app(
-    host: str, port: int | None, checkpoint: str, family: str | None, facts: list[str], device: str, precision: str
-) -> None:
-    model = _load(checkpoint, family, facts, device, precision)
+def _run_app(host: str | None, port: int | None, **opened: Any) -> None:
+    model = _load(**opened)
     # Takes seconds, which nobody should wait to be told of a wrong name.
     from vitviz.ui import build_demo, launch_options
+    from vitviz.ui.hosting import limit_threads
+    from vitviz.ui.knobs import Knobs
 
-    build_demo(model).launch(server_name=host, server_port=port, **launch_options())
+    # As a service is ended: what lies in temporary folders goes, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    knobs = Knobs.of()
+    limit_threads(knobs.threads)
+    build_demo(model, knobs).launch(server_name=host, server_port=port, **launch_options(knobs))
 
 
 def _run_evaluate(

@@ -1,9 +1,21 @@
 """The parts of the benchmark, in the order in which they run."""
 
 from benchmarks.part import Part
-from benchmarks.parts import analysis, batch, explorer, floor, gradients, interaction, large, overlay, storage, tokens
+from benchmarks.parts import (
+    analysis,
+    batch,
+    explorer,
+    floor,
+    gradients,
+    interaction,
+    large,
+    overlay,
+    start,
+    storage,
+    tokens,
+)
 
 PARTS: dict[str, Part] = {
     module.PART.name: module.PART
-    for module in (floor, analysis, gradients, interaction, overlay, tokens, batch, large, storage, explorer)
+    for module in (floor, analysis, gradients, interaction, overlay, tokens, batch, large, storage, explorer, start)
 }

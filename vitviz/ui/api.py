@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from functools import wraps
-from importlib.metadata import version
 from inspect import signature
 from typing import Any, ParamSpec, get_args, get_type_hints
 from weakref import WeakKeyDictionary
@@ -21,6 +20,7 @@ from gradio.data_classes import FileData, GradioModel, GradioRootModel
 from gradio.events import api as publish_function
 from gradio.utils import get_function_description, get_upload_folder
 
+from vitviz import __version__
 from vitviz.analysis import Analysis, cost
 from vitviz.attribution import METHODS, Method
 from vitviz.errors import CheckpointError, LimitError, MethodError, VitvizError, choices, shown
@@ -357,4 +357,4 @@ _BENCHES: WeakKeyDictionary[gr.Blocks, Workbench] = WeakKeyDictionary()
 
 def health(demo: gr.Blocks) -> dict[str, str]:
     """That an app answers, which version it is, and the model with which it opens."""
-    return {"status": "ok", "version": version("vitviz"), "model": _BENCHES[demo].start.name}
+    return {"status": "ok", "version": __version__, "model": _BENCHES[demo].start.name}

@@ -6,10 +6,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 # Options of every event that may run a model: so many are under way or wait for their turn, each in a thread; further
 # ones wait in Gradio's queue, which takes the lowest limit that one of them names.
-RUNS_MODEL = {"concurrency_id": "model", "concurrency_limit": 24}
+RUNS_MODEL: dict[str, Any] = {"concurrency_id": "model", "concurrency_limit": 24}
 # So often, who waits is asked whether it still wants to.
 ASK_EVERY = 0.5
 

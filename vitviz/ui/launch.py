@@ -12,9 +12,8 @@ import gradio as gr
 from vitviz.errors import ConfigError
 from vitviz.ui.api import health
 from vitviz.ui.gate import Gate
+from vitviz.ui.knobs import Knobs
 
-# Of a checkpoint; pictures have a bound of their own.
-MAX_FILE = "2gb"
 # By which Gradio is told to serve the endpoints as tools, too.
 MCP = "GRADIO_MCP_SERVER"
 
@@ -24,8 +23,11 @@ def has_tools() -> bool:
     return find_spec("mcp") is not None
 
 
-def launch_options() -> dict[str, Any]:
+def launch_options(knobs: Knobs | None = None) -> dict[str, Any]:
     """What ``Blocks.launch`` needs for the look of the page and for its API; nothing of it is fetched from anywhere.
+
+    Args:
+        knobs: what the app may take and keep; what the environment says where they are not given.
 
     Raises:
         ConfigError: the environment asks for an MCP server, and what it needs is not installed.
@@ -44,8 +46,9 @@ def launch_options() -> dict[str, Any]:
         "theme": theme,
         "css": css,
         "ssr_mode": False,
-        "max_file_size": MAX_FILE,
+        "max_file_size": (knobs or Knobs.of()).upload_bytes,
         "footer_links": [],
+        "enable_monitoring": False,
         # As the server keeps its own: a class and its arguments.
         "app_kwargs": {"middleware": [(Gate, (health,), {})]},
     }

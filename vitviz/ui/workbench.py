@@ -24,6 +24,7 @@ from vitviz.targets import Target
 from vitviz.text import TextTower, Words, open_text_tower
 from vitviz.ui.attention_explorer import Explored, map_pack, pack, whole_page
 from vitviz.ui.controls import told_apart
+from vitviz.ui.hosting import forward
 from vitviz.ui.knobs import MODELS, Knobs
 from vitviz.ui.lanes import Lane
 from vitviz.ui.links import link_of
@@ -75,6 +76,8 @@ class Workbench:
         self.start, self.knobs = start, knobs or Knobs()
         self.cache = AnalysisCache(self.knobs.cache_bytes)
         self.models = ModelCache(self.knobs.model_bytes, leaving=self.cache.drop)
+        # A card that is lent takes its functions before the app is launched.
+        self.forward = forward()
         # Who asks for much does not hold up the others.
         self.small, self.large = Lane(), Lane()
         # Each as long as its model.
@@ -150,8 +153,8 @@ class Workbench:
                 report(Step("Analysing, layer by layer", state.done, state.total))
 
         running(Done(0, model.network.config.depth))
-        limit = self.knobs.analysis_bytes
-        analysis = analyze(image, model, sight.fit, resolution=resolution, max_bytes=limit, report=running)
+        said: dict[str, Any] = {"resolution": resolution, "max_bytes": self.knobs.analysis_bytes}
+        analysis = analyze(image, model, sight.fit, report=running, forward=self.forward, **said)
         # Maps do not depend on it, and every redraw and the cache then cost what the screen needs.
         analysis = replace(analysis, prepared=analysis.prepared.resized(CANVAS_SIDE))
         self.uploads[analysis] = upload, image.size
