@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -262,7 +263,8 @@ class Followed:
 
     def open(self, **query: str) -> Any:
         request: Any = SimpleNamespace(query_params=query, session_hash="anna")
-        self.asked, *shown = self.follower.read(request)
+        self.asked, choice, *shown = self.follower.read(request)
+        assert choice == START
         return shown
 
     def follow(
@@ -351,3 +353,10 @@ def test_a_page_without_a_link_has_nothing_to_follow(followed: Followed) -> None
     assert followed.open(__theme="dark") == [SKIPPED] * 4
     assert followed.asked is None and followed.follow() == {}
     assert not Pending(Linked()).awaits((START, "", Sight("squash")))
+
+
+def test_the_lines_of_python_have_no_letter_that_turns_them_round(make_model: Make, upload: Upload) -> None:
+    bench, name = Workbench(make_model()), 'a\u202egnp."\n\u2028é.png'
+    lines = as_python(bench.start, bench.start, START, upload._replace(name=name), default_settings(bench.start))
+    said = lines.partition("vitviz.analyze(")[2].partition(", model")[0]
+    assert said == r'"a\u202egnp.\"\n\u2028é.png"' and ast.literal_eval(said) == name

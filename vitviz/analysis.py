@@ -212,7 +212,7 @@ class Encoder:
     storage: str | None = None
     keep_bytes: int = KEEP_BYTES
     max_bytes: int = MAX_BYTES
-    forward: Callable[..., Encoding] = VisionTransformer.encode
+    forward: Callable[..., Encoding] | None = None
 
     def __post_init__(self) -> None:
         for name, count in (("keep_bytes", self.keep_bytes), ("max_bytes", self.max_bytes)):
@@ -273,7 +273,8 @@ class Encoder:
         what = f"input of {geometry.input_width}×{geometry.input_height}: {needed.tokens:,} tokens"
         with torch.inference_mode(), enough_memory(f"{what}, about {needed.nbytes:,} bytes"):
             pixels = prepared[0].pixels if len(prepared) == 1 else torch.cat([one.pixels for one in prepared])
-            encoding = self.forward(network, pixels.to(network.device), self.storage, self.keep_bytes, report)
+            forward = self.forward or VisionTransformer.encode
+            encoding = forward(network, pixels.to(network.device), self.storage, self.keep_bytes, report)
             logits = encoding.logits if network.config.classes else encoding.logits[:, :0]
         return [Analysis(self.model, *parts) for parts in zip(prepared, logits, encoding.traces, strict=True)]
 
@@ -300,7 +301,7 @@ def analyze(
     keep_bytes: int = KEEP_BYTES,
     max_bytes: int = MAX_BYTES,
     report: Callable[[Progress], None] | None = None,
-    forward: Callable[..., Encoding] = VisionTransformer.encode,
+    forward: Callable[..., Encoding] | None = None,
 ) -> Analysis:
     """Run a model on an image, once.
 
@@ -316,8 +317,8 @@ def analyze(
             layers fit into so many bytes.
         max_bytes: most that the analysis may need by :func:`cost`.
         report: is told how many of the model's layers are done; an exception that it raises ends the analysis.
-        forward: what runs the network, with the arguments of :meth:`vitviz.VisionTransformer.encode`, such as one that
-            brings it to another machine and its traces back.
+        forward: what runs the network in place of :meth:`vitviz.VisionTransformer.encode`, with its arguments, such as
+            one that brings it to another machine and its traces back.
 
     Raises:
         ImageError: the image cannot be opened, or the model has no positions for an input of this size.

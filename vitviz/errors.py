@@ -15,6 +15,7 @@ Every message names the input, what was found, what was expected and, where ther
 from __future__ import annotations
 
 import reprlib
+import unicodedata
 from collections.abc import Iterable, Sequence
 
 
@@ -69,6 +70,22 @@ def plain(text: str) -> str:
     """A text in the same way, without quotes where it needs none."""
     quoted = shown(text)
     return text if quoted[1:-1] == text else quoted
+
+
+_NAMES = reprlib.Repr()
+_NAMES.maxstring = 1000
+# Joiners shape letters and emoji; without them, some languages' names are misspelt.
+_JOINERS = "\u200c\u200d"
+
+
+def legible(name: str) -> str:
+    """The name of a file as it stands in a message: in one line, whatever it holds, and never endless.
+
+    A name that breaks the line, moves the text around it (as right-to-left marks do) or has other characters that are
+    not seen is written with escapes, in quotes.
+    """
+    seen = "".join("-" if letter in _JOINERS or unicodedata.category(letter) == "Zs" else letter for letter in name)
+    return name if seen.isprintable() and len(name) <= _NAMES.maxstring else _NAMES.repr(name)
 
 
 def listed(names: Iterable[str], most: int = 4) -> str:

@@ -5,21 +5,26 @@ from __future__ import annotations
 import io
 import os
 import re
+import stat
 import threading
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError
 
-from vitviz.errors import ImageError
+from vitviz.bombs import PIXEL_BYTES, Metered, check_exif, check_header, check_memory, check_pixels
+from vitviz.errors import ImageError, legible
 
 ImageSource = str | os.PathLike[str] | bytes | Image.Image | np.ndarray
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP")
 MAX_PIXELS = 64_000_000
-MIN_SIDE = 2
+MIN_SIDE, MAX_SIDE = 2, 100_000
+# As many are converted at a time, so that no picture is in memory three times.
+STRIP_PIXELS = 2**18
 EXPECTED = f"expected a {', '.join(FORMATS[:-1])} or {FORMATS[-1]} file"
 # What the first bytes of a file that Pillow does not open say that it is; the first pattern that matches counts.
 KINDS = {
@@ -60,20 +65,20 @@ def open_image(source: ImageSource, name: str | None = None) -> Image.Image:
         name: what error messages call it; found from the source where it is not given.
 
     Returns:
-        A new RGB image of at least 2×2 and at most 64 million pixels, without metadata.
+        A new RGB image of at least 2×2 and at most 64 million pixels, no side above 100,000, without metadata.
 
     Raises:
-        ImageError: there is no such file, it is no image of these formats, it is damaged or truncated, or it has too
-            few or too many pixels.
+        ImageError: there is no such file, it is no image of these formats, it is damaged or truncated, it has too few
+            or too many pixels, or it would take more than seconds or half a gigabyte to open.
     """
-    name = name or _name_of(source)
+    name = legible(name or _name_of(source))
     with _SILENCED:
         if isinstance(source, Image.Image):
             return _finished(source, name)
         if isinstance(source, np.ndarray):
             return _finished(_from_array(source, name), name)
         with _stream(source, name) as stream:
-            return _finished(_identified(stream, name), name)
+            return _finished(_identified(stream, name), name, is_ours=True)
 
 
 class _Silenced:
@@ -114,14 +119,17 @@ def _name_of(source: object) -> str:
     return "the image"
 
 
-def _stream(source: object, name: str) -> BinaryIO:
+def _stream(source: object, name: str) -> Metered:
     if isinstance(source, bytes):
-        return io.BytesIO(source)
+        return Metered(io.BytesIO(source), name)
     if not isinstance(source, str | os.PathLike):
         found = type(source).__name__
         raise ImageError(f"{name}: {found} found; expected a path, bytes, a PIL image or a NumPy array")
     try:
-        return Path(source).open("rb")
+        # A pipe would be waited for, and a device has no end.
+        if not stat.S_ISREG(os.stat(source).st_mode) and not Path(source).is_dir():
+            raise ImageError(f"{name}: a pipe, a socket or a device; {EXPECTED}")
+        return Metered(io.FileIO(source), name)
     except FileNotFoundError:
         raise ImageError(f"{name}: no such file; {EXPECTED}") from None
     except IsADirectoryError:
@@ -130,13 +138,20 @@ def _stream(source: object, name: str) -> BinaryIO:
         raise ImageError(f"{name}: cannot be read ({_reason(error)}); {EXPECTED}") from None
 
 
-def _identified(stream: BinaryIO, name: str) -> Image.Image:
+def _identified(stream: Metered, name: str) -> Image.Image:
     """The image in a file, its size known, its pixels not yet decoded."""
     try:
-        return Image.open(stream, formats=FORMATS)
+        check_header(stream)
+        image = Image.open(stream, formats=FORMATS)
+        _check_size(image.size, name)
+        check_pixels(image, stream)
+        return image
+    except ImageError:
+        raise
     except UnidentifiedImageError:
         stream.seek(0)
-        raise ImageError(f"{name}: {_kind(stream.read(1024))}; {EXPECTED}") from None
+        # However much was read before.
+        raise ImageError(f"{name}: {_kind(stream.peek(1024)[:1024])}; {EXPECTED}") from None
     except Image.DecompressionBombError as error:
         count = re.search(r"\d+", str(error))
         found = f"{int(count[0]):,}" if count else "too many"
@@ -174,13 +189,18 @@ def _check_size(size: tuple[int, int], name: str) -> None:
         raise ImageError(f"{name}: {width}×{height} pixels; at most {MAX_PIXELS:,} are opened")
     if min(size) < MIN_SIDE:
         raise ImageError(f"{name}: {width}×{height} pixels; expected at least {MIN_SIDE}×{MIN_SIDE}")
+    if max(size) > MAX_SIDE:
+        raise ImageError(f"{name}: {width}×{height} pixels; expected at most {MAX_SIDE:,} on either side")
 
 
-def _finished(image: Image.Image, name: str) -> Image.Image:
-    """A new image: decoded, upright, RGB."""
+def _finished(image: Image.Image, name: str, is_ours: bool = False) -> Image.Image:
+    """A new image: decoded, upright, RGB. One that is ours is used up."""
     _check_size(image.size, name)
     try:
-        rgb = _to_rgb(_upright(image), name)
+        upright = _upright(image, name, is_ours)
+        if is_ours:
+            image.close()
+        rgb = _to_rgb(upright, name)
     except ImageError:
         raise
     except Exception as error:
@@ -192,20 +212,40 @@ def _finished(image: Image.Image, name: str) -> Image.Image:
     return rgb
 
 
-def _upright(image: Image.Image) -> Image.Image:
-    """A decoded copy, turned as its EXIF orientation says."""
+def _upright(image: Image.Image, name: str, is_ours: bool) -> Image.Image:
+    """Decoded, turned as its EXIF orientation says; a copy, or the pixels of an image that is ours."""
     transparency = _transparency(image)
     image.load()
-    try:
-        orientation = image.getexif().get(ExifTags.Base.Orientation)
-    # A damaged EXIF block says nothing about the orientation; the picture itself is whole.
-    except Exception:
-        orientation = None
-    method = UPRIGHT.get(orientation) if isinstance(orientation, int) else None
-    upright = image.copy() if method is None else image.transpose(method)
+    method = UPRIGHT.get(_orientation(image, name))
+    if method is not None:
+        if is_ours:
+            check_memory(image, name, PIXEL_BYTES.get(image.mode, 4) * image.width * image.height)
+        upright = image.transpose(method)
+    else:
+        # The same pixels in an image without its file.
+        upright = image._new(image.im) if is_ours else image.copy()
     if transparency is not None:
         upright.info["transparency"] = transparency
     return upright
+
+
+def _orientation(image: Image.Image, name: str) -> int:
+    try:
+        check_exif(_exif(image), name)
+        found = image.getexif().get(ExifTags.Base.Orientation)
+    except ImageError:
+        raise
+    # A damaged EXIF block says nothing about the orientation; the picture itself is whole.
+    except Exception:
+        found = None
+    return found if isinstance(found, int) else 1
+
+
+def _exif(image: Image.Image) -> bytes:
+    """The block that Pillow unpacks; ImageMagick writes it into a PNG as hexadecimal digits, below three lines."""
+    if "exif" in image.info:
+        return image.info["exif"]
+    return bytes.fromhex("".join(image.info.get("Raw profile type exif", "").split("\n", 3)[3:]))
 
 
 def _transparency(image: Image.Image) -> int | tuple[int, ...] | None:
@@ -222,11 +262,27 @@ def _transparency(image: Image.Image) -> int | tuple[int, ...] | None:
 
 
 def _to_rgb(image: Image.Image, name: str) -> Image.Image:
-    if image.mode == "F" or image.mode.startswith("I"):
-        return _from_deep_grey(image, name)
-    if image.has_transparency_data:
-        return _on_white(image)
-    return image if image.mode == "RGB" else image.convert("RGB")
+    if image.mode == "RGB" and not image.has_transparency_data:
+        return image
+    is_deep = image.mode == "F" or image.mode.startswith("I")
+    if is_deep:
+        _check_range(image, name)
+    converted = _from_deep_grey if is_deep else _on_white if image.has_transparency_data else _plain
+    rgb = Image.new("RGB", image.size)
+    for box, strip in _strips(image):
+        rgb.paste(converted(strip), box)
+    return rgb
+
+
+def _strips(image: Image.Image) -> Iterator[tuple[tuple[int, int, int, int], Image.Image]]:
+    rows = max(1, STRIP_PIXELS // image.width)
+    for top in range(0, image.height, rows):
+        box = (0, top, image.width, min(top + rows, image.height))
+        yield box, image.crop(box)
+
+
+def _plain(image: Image.Image) -> Image.Image:
+    return image.convert("RGB")
 
 
 def _on_white(image: Image.Image) -> Image.Image:
@@ -237,13 +293,22 @@ def _on_white(image: Image.Image) -> Image.Image:
     return white
 
 
-def _from_deep_grey(image: Image.Image, name: str) -> Image.Image:
-    """16-bit and floating-point greyscale as 8-bit RGB, by their full range and not by the picture's own."""
-    values = np.asarray(image, dtype=np.float32)
-    low, high = values.min(), values.max()
-    full = 1.0 if image.mode == "F" else 65535.0
+def _full_range(image: Image.Image) -> float:
+    return 1.0 if image.mode == "F" else 65535.0
+
+
+def _check_range(image: Image.Image, name: str) -> None:
+    bounds = [(values.min(), values.max()) for values in (np.asarray(strip) for _, strip in _strips(image))]
+    # NumPy's, for of several numbers Python's may hide NaN.
+    low, high = np.min(bounds), np.max(bounds)
+    full = _full_range(image)
     if not (low >= 0 and high <= full):
         raise ImageError(f"{name}: greyscale values from {low:g} to {high:g}; expected 0 to {full:g}")
+
+
+def _from_deep_grey(image: Image.Image) -> Image.Image:
+    """16-bit and floating-point greyscale as 8-bit RGB, by their full range and not by the picture's own."""
+    values, full = np.asarray(image, dtype=np.float32), _full_range(image)
     transparent = image.info.get("transparency")
     if transparent is not None:
         values = np.where(values == transparent, full, values)

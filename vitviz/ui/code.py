@@ -116,5 +116,6 @@ def _value(argument: Any) -> str:
 
 
 def _text(said: str) -> str:
-    """A string as Python reads it, in double quotes."""
-    return json.dumps(said, ensure_ascii=False)
+    """A string as Python reads it, in double quotes; what cannot be seen, or turns the line round, is escaped."""
+    quoted = json.dumps(said, ensure_ascii=False)
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in quoted)

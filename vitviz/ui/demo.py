@@ -20,7 +20,7 @@ from vitviz.ui.jobs import Jobs, Stopped
 from vitviz.ui.knobs import Knobs
 from vitviz.ui.lanes import RUNS_MODEL
 from vitviz.ui.links import MAPS
-from vitviz.ui.models import OWN, START, ModelChoice, ModelPicker
+from vitviz.ui.models import LOST, OWN, START, ModelChoice, ModelPicker
 from vitviz.ui.panels import ControlPanel, default_settings, model_aside, model_card
 from vitviz.ui.photo import PhotoInput, Preview, Upload
 from vitviz.ui.picture import PictureOutput
@@ -70,7 +70,9 @@ def build_demo(model: Model | None = None, knobs: Knobs | None = None) -> gr.Blo
         page = Page(bench)
         private: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
         link = LinkFollower(page.panel, page.drawing, page.second)
-        linked = demo.load(link.read, None, [link.asked, page.tabs, page.photo, *page.sight.components], **private)
+        linked = demo.load(
+            link.read, None, [link.asked, page.choice, page.tabs, page.photo, *page.sight.components], **private
+        )
         opened = [link.asked, page.wanted, page.drawing.notice]
         model_opened = linked.then(page.follow_model, link.asked, opened, **private)
         link.connect(model_opened, page.seen, page._tile, [page.sheet, page.sheet_layout])
@@ -91,7 +93,8 @@ class Page:
         cells, sheet_layout = bench.sheet(analysis, settings)
 
         self.seen = gr.State(Seen(START, str(first), settings.sight))
-        self.choice = gr.State(START)
+        # The page tells when it is loaded.
+        self.choice = gr.State(LOST)
         self.wanted = gr.State(START)
         self.sheet_layout = gr.State(sheet_layout)
         gr.Markdown(TITLE, elem_classes="vv-title")
@@ -125,7 +128,7 @@ class Page:
                 with gr.Accordion("About this model", open=False):
                     self.card = gr.Markdown(model_card(bench.start), elem_id="vv-card")
             with gr.Column(scale=9, min_width=320):
-                self.notice = gr.Markdown(visible=False, elem_id="vv-notice")
+                self.notice = gr.Markdown(visible=False, latex_delimiters=[], elem_id="vv-notice")
                 with gr.Tabs(selected=EXPLORE, elem_id="vv-tabs") as self.tabs:
                     with gr.Tab("Explore", id=EXPLORE, elem_id="vv-explore"):
                         self.explorer = AttentionExplorer(
@@ -222,7 +225,8 @@ class Page:
         )
         drawing.canvas.select(self._pick, told, [panel.token, drawing.notice], **quick, **private)
         beside = [self.explorer, drawing.notice]
-        again = self.explorer.expired(self._again, told, [drawing.key, *beside], **RUNS_MODEL, **quiet)
+        asked, renewed = [picker.menu, *told], [self.choice, drawing.key, *beside]
+        again = self.explorer.expired(self._again, asked, renewed, **RUNS_MODEL, **quiet)
         self.second.connect(panel, self.waiting, told[:3], beside, [analysed, switched, again], heavy)
         self.sheet.select(
             self._choose_cell, [self.sheet_layout], [panel.method, panel.layer, panel.head], **quick, **private
@@ -356,16 +360,17 @@ class Page:
             return gr.skip(), notice("The model did not see this part of the picture: it was cut off before.")
         return self.panel.token_value(patch), gr.update(visible=False)
 
-    def _again(self, key: str, choice: ModelChoice, upload: Upload | None, *values: Any) -> tuple[Any, ...]:
+    def _again(self, name: str, key: str, choice: ModelChoice, upload: Upload | None, *values: Any) -> tuple[Any, ...]:
         """The explorer's analysis once more, where it has left the cache."""
         if upload is None:
-            return "", None, gr.skip()
+            return gr.skip(), "", None, gr.skip()
         try:
+            choice = self.picker.named(name) if choice == LOST else choice
             sight = self.panel.sight_of(values)
-            key, analysis = self.bench.recall(key, choice, upload, sight)
+            key, analysis = self.bench.analyze(self.bench.model(choice), upload, sight)
         except VitvizError as error:
-            return gr.skip(), gr.skip(), notice(error)
-        return key, self.bench.explored(key, analysis, choice, upload, sight), gr.skip()
+            return gr.skip(), gr.skip(), gr.skip(), notice(error)
+        return choice, key, self.bench.explored(key, analysis, choice, upload, sight), gr.skip()
 
     def _choose_class(self, choice: ModelChoice, method: str, event: gr.SelectData) -> tuple[Any, ...]:
         """Ask about the class whose bar was clicked, with a map that can be about one."""

@@ -46,6 +46,8 @@ class ModelChoice(NamedTuple):
 
 START = ModelChoice("start")
 """The model with which the page opened."""
+LOST = ModelChoice("lost")
+"""What the page of a server that was started again knows of its model, until it is loaded anew."""
 # The entry of the menu that stands for the visitor's own checkpoint while it is open.
 OWN = "own"
 
@@ -155,6 +157,10 @@ class ModelPicker:
         if choice.source in (START.source, *BUNDLED, *ZOO):
             return gr.update(choices=self.choices(), value=choice.source)
         return gr.update(choices=self.choices(model.name), value=OWN)
+
+    def named(self, name: str) -> ModelChoice:
+        """What an entry of the menu stands for; of the visitor's own checkpoint, the menu alone does not know."""
+        return {START.source: START, OWN: LOST}.get(name, ModelChoice(name))
 
     def own(self, files: Sequence[str] | None, hub: str, facts: str) -> ModelChoice:
         """The choice that the part for one's own checkpoint stands for.

@@ -28,7 +28,7 @@ from vitviz.ui.hosting import forward
 from vitviz.ui.knobs import MODELS, Knobs
 from vitviz.ui.lanes import Lane
 from vitviz.ui.links import link_of
-from vitviz.ui.models import START, ModelChoice, open_choice
+from vitviz.ui.models import LOST, START, ModelChoice, open_choice
 from vitviz.ui.panels import Settings
 from vitviz.ui.photo import Upload
 from vitviz.ui.pictures import Pictures
@@ -86,8 +86,8 @@ class Workbench:
         self.maps: WeakKeyDictionary[Analysis, dict[str, tuple[dict[str, Any], Heatmap]]] = WeakKeyDictionary()
         # The model, the picture and how the one saw the other, as the library takes them; as long as the analysis.
         self.sources: WeakKeyDictionary[Analysis, dict[str, Any]] = WeakKeyDictionary()
-        # What was uploaded, and its width and height.
-        self.uploads: WeakKeyDictionary[Analysis, tuple[Upload, tuple[int, int]]] = WeakKeyDictionary()
+        # What was uploaded, how it was seen, and its width and height.
+        self.uploads: WeakKeyDictionary[Analysis, tuple[Upload, Sight, tuple[int, int]]] = WeakKeyDictionary()
         self.pictures = Pictures()
         self._opening = threading.Lock()
 
@@ -101,6 +101,8 @@ class Workbench:
         """
         if choice == START:
             return self.start
+        if choice == LOST:
+            raise CheckpointError("this server was started again: reload the page, whose link restores what it showed")
         if self.knobs.models == "start" or (self.knobs.models == "menu" and choice.source not in (*BUNDLED, *ZOO)):
             raise CheckpointError(f"{choice.source or 'a file'}: this server opens only {MODELS[self.knobs.models]}")
         return self.models.get(choice, lambda: self._like_the_first(open_choice(choice, report)))
@@ -157,14 +159,21 @@ class Workbench:
         analysis = analyze(image, model, sight.fit, report=running, forward=self.forward, **said)
         # Maps do not depend on it, and every redraw and the cache then cost what the screen needs.
         analysis = replace(analysis, prepared=analysis.prepared.resized(CANVAS_SIDE))
-        self.uploads[analysis] = upload, image.size
+        self.uploads[analysis] = upload, sight, image.size
         self.sources[analysis] = {"name": upload.name, "fit": sight.fit, "resolution": resolution}
         return self.cache.put(analysis), analysis
 
     def recall(self, key: str, choice: ModelChoice, upload: Upload, sight: Sight) -> tuple[str, Analysis]:
-        """The analysis of an id; made again if it has left the cache."""
+        """The analysis of an id; made again if it has left the cache, or is of something else.
+
+        That it may be where the server was started again, and the page is from before.
+        """
         analysis = self.cache.get(key)
-        return (key, analysis) if analysis is not None else self.analyze(self.model(choice), upload, sight)
+        if analysis is not None and choice != LOST:
+            kept, how, _ = self.uploads[analysis]
+            if (kept.path, how) == (upload.path, sight):
+                return key, analysis
+        return self.analyze(self.model(choice), upload, sight)
 
     def file(self, key: str, name: str) -> bytes | None:
         """What the explorer asks for of an analysis; None where it is not in the cache.
@@ -180,7 +189,7 @@ class Workbench:
             said = self.sources[analysis]
             return whole_page(analysis, said["name"], **said).encode()
         if name == PICTURE:
-            upload, _ = self.uploads[analysis]
+            upload, *_ = self.uploads[analysis]
             return as_png(open_image(upload.path, upload.name))
         if name.startswith(MAP) and name.removeprefix(MAP) in self.explored_methods(analysis.model):
             return map_pack(analysis.map(name.removeprefix(MAP)).token_map, analysis.trace.layout)
@@ -198,7 +207,7 @@ class Workbench:
         query = link_of(analysis.model, choice, upload, sight, self.pictures)
         methods = self.explored_methods(analysis.model)
         self.sources[analysis]["source"] = source
-        size = self.uploads[analysis][1]
+        *_, size = self.uploads[analysis]
         return Explored(key, analysis, query=query, pixels=size, methods=methods, **self.sources[analysis])
 
     def predictions(self, analysis: Analysis) -> dict[str, float] | None:

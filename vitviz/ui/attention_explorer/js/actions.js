@@ -78,7 +78,8 @@ async function act(name) {
   try {
     await ACTS[name]();
   } catch (error) {
-    find("said").textContent = `That did not work: ${error.message}.`;
+    if (error.expired) changed(active, error);
+    find("said").textContent = `That did not work: ${error.expired ? "the server had to compute this picture again; try once more" : error.message}.`;
   }
 }
 

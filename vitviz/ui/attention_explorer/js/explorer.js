@@ -42,6 +42,8 @@ function show() {
   const known = maps.flatMap(({ range }) => range ?? []), all = known.length ? [Math.min(...known), Math.max(...known)] : null;
   maps.forEach((map) => showMap(map, look.view === "two" && map.range ? all : map.range));
   if (look.view === "difference") showDifference(...maps);
+  const failure = shown.map(({ packs }) => packs.failure).find(Boolean);
+  controls.state(failure ? stateOf(failure) : "ready");
   if (moved) measured.hovers.push(performance.now() - moved);
   moved = 0;
   const { pane, token } = maps.find((map) => map.pane === active);
@@ -55,7 +57,7 @@ function showMap({ pane, token, values, range, marks }, ends) {
   pane.show(token, values, ends, table, { ...look, part }, marks);
   pane.showChips(values, token, marks);
   pane.showLegend(ends, table, QUANTITIES[pane.choice.direction] ?? pane.packs.get(pane.choice.direction)?.about.quantity);
-  pane.say(pane.sentence(token, values));
+  pane.say(!values && pane.packs.failure ? reason(pane.packs.failure) : pane.sentence(token, values));
   pane.element.classList.toggle("vx-chosen-pane", comparing() && pane === active);
 }
 
@@ -87,7 +89,7 @@ function showSheet(pane, token) {
     token, layer: choice.layer, head: choice.head, shared: look.shared, colours: colours[look.colormap],
     direction: LIVE.includes(choice.direction) ? choice.direction : "row",
     fusion: typeof choice.head === "number" ? sheet.wanted?.fusion ?? "mean" : choice.head,
-    loaded: pane.packs.held.size, ratio: (bottom - top) / (right - left),
+    loaded: [...pane.packs.held.keys()].join(), ratio: (bottom - top) / (right - left),
     ink: getComputedStyle(pane.find("status")).color,
   });
   controls.sayOfCell(cell && token !== null ? sentenceOfCell(attention, cell, token) : "");
@@ -227,18 +229,19 @@ function empty() {
 
 /** A file or the picture of a pane has come, or could not be had. */
 function changed(pane, error) {
-  if (!error) {
-    controls.state("ready");
-    return ask();
-  }
-  if (error.expired) {
-    controls.state("expired");
-    pane.say("The server no longer has this picture's attention; it is being computed again …");
-    trigger("expired", { uid: pane.facts.uid });
-  } else {
-    controls.state("failed");
-    pane.say(`The server does not answer (${error.message}).`);
-  }
+  if (!error) return ask();
+  controls.state(stateOf(error));
+  pane.say(reason(error));
+  if (error.expired) trigger("expired", { uid: pane.facts.uid });
+}
+
+function stateOf(error) {
+  return error.expired ? "expired" : "failed";
+}
+
+function reason(error) {
+  if (error.expired) return "The server no longer has this picture's attention; it is being computed again …";
+  return `The server does not answer (${error.message}).`;
 }
 
 async function fetchFile(facts, name) {

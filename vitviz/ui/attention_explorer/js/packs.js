@@ -1,6 +1,6 @@
 // Files of the server: safetensors, as wire.py beside this folder describes them.
 
-// Of all files in memory together.
+// Of the files of one analysis in memory together.
 const MOST_BYTES = 256 * 2 ** 20;
 const AT_ONCE = 2;
 
@@ -31,7 +31,8 @@ function readPack(buffer) {
   const { __metadata__: about = {}, ...described } = header, tensors = {};
   for (const [name, { dtype, shape, data_offsets: [start, end] }] of Object.entries(described)) {
     const place = 8 + length + start;
-    if (dtype === "F32") tensors[name] = new Float32Array(buffer, place, (end - start) / 4);
+    // A copy, as a view would keep the whole file in memory.
+    if (dtype === "F32") tensors[name] = new Float32Array(buffer.slice(place, place + end - start));
     else if (dtype === "F16") tensors[name] = fromHalves(new Uint16Array(buffer, place, (end - start) / 2));
     else throw Error(`${name}: no tensor of ${dtype} can be read`);
     tensors[name].shape = shape;
@@ -49,13 +50,22 @@ class Packs {
   /**
    * @param fetchFile name to a promise of an ArrayBuffer
    * @param changed is called when a file has come, or could not be had, with the error
+   * @param mostBytes of all tensors that are held; a single file may be larger
    */
-  constructor(fetchFile, changed) {
-    Object.assign(this, { fetchFile, changed, held: new Map(), loading: new Set(), wanted: [], bytes: 0, closed: false });
+  constructor(fetchFile, changed, mostBytes = MOST_BYTES) {
+    Object.assign(this, { fetchFile, changed, mostBytes, held: new Map(), loading: new Set(), wanted: [], bytes: 0, closed: false });
+    // Of every file that has ever come: what does not fit is not fetched again to find that out.
+    this.sizes = new Map();
+    this.failed = new Map();
   }
 
   get(name) {
     return this.held.get(name)?.tensors;
+  }
+
+  /** Why a file that is wanted could not be had, the most wanted first; undefined where all are there or on their way. */
+  get failure() {
+    return this.failed.get(this.wanted.find((name) => this.failed.has(name)));
   }
 
   /** Names of files, the most wanted first. */
@@ -77,20 +87,22 @@ class Packs {
     }
   }
 
-  /** Whether there is room for the file at a place of the list, or less wanted ones to make it. */
+  /** Whether the file at a place of the list fits into memory together with all that are wanted more. */
   fits(place) {
-    const ahead = this.wanted.slice(0, place).reduce((sum, name) => sum + (this.held.get(name)?.bytes ?? 0), 0);
-    const largest = Math.max(0, ...[...this.held.values()].map((file) => file.bytes));
-    return place === 0 || ahead + largest <= MOST_BYTES;
+    const largest = Math.max(0, ...this.sizes.values());
+    const together = this.wanted.slice(0, place + 1).reduce((sum, name) => sum + (this.sizes.get(name) ?? largest), 0);
+    return place === 0 || together <= this.mostBytes;
   }
 
   async load(name) {
     this.loading.add(name);
+    this.failed.delete(name);
     try {
       const tensors = readPack(await this.fetchFile(name));
       if (this.closed) return;
       const bytes = Object.values(tensors).reduce((sum, tensor) => sum + tensor.byteLength, 0);
       this.held.set(name, { tensors, bytes });
+      this.sizes.set(name, bytes);
       this.bytes += bytes;
       this.drop();
       this.loading.delete(name);
@@ -98,14 +110,16 @@ class Packs {
       this.fill();
     } catch (error) {
       this.loading.delete(name);
-      if (!this.closed) this.changed(name, error);
+      if (this.closed) return;
+      this.failed.set(name, error);
+      this.changed(name, error);
     }
   }
 
   drop() {
     const rank = (name) => (this.wanted.includes(name) ? this.wanted.indexOf(name) : Infinity);
     const leaving = [...this.held.keys()].sort((one, other) => rank(other) - rank(one));
-    while (this.bytes > MOST_BYTES && this.held.size > 1) {
+    while (this.bytes > this.mostBytes && this.held.size > 1) {
       const name = leaving.shift();
       this.bytes -= this.held.get(name).bytes;
       this.held.delete(name);
