@@ -12,6 +12,7 @@ import subprocess
 from ast import literal_eval
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -528,7 +529,9 @@ def test_the_endpoints_are_tools(served: tuple[Any, str]) -> None:
             wrong = await session.call_tool("maps", {"id": "guess", "maps": [ROLLOUT]})
             assert wrong.isError and "no analysis of this id" in wrong.content[0].text
 
-    asyncio.run(talk())
+    # Playwright's loop may run in this one already.
+    with ThreadPoolExecutor(1) as other_thread:
+        other_thread.submit(asyncio.run, talk()).result()
 
 
 # What is written of it.

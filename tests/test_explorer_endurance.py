@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, Locator, Page, Request, Route, expect
 from safetensors.torch import save
 
 import vitviz
-from tests.driver import ROOT, new_page, running_app
+from tests.driver import ROOT, new_page, open_panel, running_app
 from tests.test_explorer import SHAPES, at, canvas_of, loaded, made, numbers, status
 from tests.test_explorer_files import allowed
 from vitviz import Analysis, AttentionTrace, Model
@@ -345,7 +345,8 @@ class Events:
             still = 0 if self._open else still + 1
 
 
-def test_after_a_restart_the_explorer_works_on_with_the_same_picture(browser: Browser, bundled: Model) -> None:
+def test_after_a_restart_pages_work_on_with_the_same_picture(browser: Browser, bundled: Model) -> None:
+    """One that had all that it wanted, and one whose analysis was cut off, which is opened anew by itself."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -355,6 +356,7 @@ def test_after_a_restart_the_explorer_works_on_with_the_same_picture(browser: Br
     explorer = page.locator("#vv-explorer")
     retry, state = explorer.get_by_role("button", name="Try again"), explorer.locator(".vx")
     rocket = vitviz.analyze(ROOT / "assets" / "rocket.jpg", bundled)
+    other = new_page(browser)
     with running_app(os.environ, "--port", port) as address:
         page.goto(address)
         # Not the picture with which it opens.
@@ -363,6 +365,15 @@ def test_after_a_restart_the_explorer_works_on_with_the_same_picture(browser: Br
         expect(status(explorer)).to_contain_text(f"CLS looks at: layer 6, mean of 6 heads. Strongest: patch {best}")
         expect(explorer.locator(".vx-canvas[data-loaded]").first).to_be_attached()
         events.end()
+        other.goto(f"{address}?example=coffee.jpg")
+        coffee = vitviz.analyze(ROOT / "assets" / "coffee.jpg", bundled).attention().token_map.strongest
+        expect(status(other.locator("#vv-explorer"))).to_contain_text(f"Strongest: patch {coffee}")
+        open_panel(other, "vv-sight")
+        other.locator("#vv-resolution input").fill("512")
+        other.locator("#vv-resolution input").press("Enter")
+        expect(other.locator("#vv-waiting")).to_contain_text("Analysing, layer by layer")
+    expect(other.locator("#vv-waiting")).not_to_be_visible()
+    expect(status(other.locator("#vv-explorer"))).to_contain_text(f"Strongest: patch {coffee}")
     explorer.get_by_label("rollout").check()
     expect(status(explorer)).to_have_text("The server does not answer (no connection).")
     expect(retry).to_be_visible()
@@ -383,6 +394,11 @@ def test_after_a_restart_the_explorer_works_on_with_the_same_picture(browser: Br
         best = rocket.attention(query=(6, 1)).token_map.strongest
         expect(status(explorer)).to_contain_text(f"Strongest: patch {best}")
         page.close()
+        expect(status(other.locator("#vv-explorer"))).to_contain_text(f"Strongest: patch {coffee}")
+        other.locator("#vv-examples button").nth(1).click()
+        best = rocket.attention().token_map.strongest
+        expect(status(other.locator("#vv-explorer"))).to_contain_text(f"Strongest: patch {best}")
+        other.close()
     assert wrong == []
 
 

@@ -1,17 +1,11 @@
-"""What breaks around the app while it runs: a full disk, files that go, a server that ends, visitors who leave."""
+"""What breaks around the app while it runs: a full disk, files that go, visitors who leave."""
 
 from __future__ import annotations
 
 import errno
 import os
-import re
 import shutil
-import signal
-import socket
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,11 +14,9 @@ import gradio as gr
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, Page, expect
 
 import vitviz
 import vitviz.ui.files
-from tests.driver import ROOT, new_page, open_panel, upload
 from tests.towers import make_transformers
 from vitviz import Model, load, save_checkpoint
 from vitviz.errors import CheckpointError, LimitError
@@ -153,65 +145,3 @@ def test_the_analysis_of_a_visitor_who_left_ends_and_lets_the_next_in(make_model
         bench.analyze(bench.start, picture, Sight("squash"), report)
     assert done == [0] and len(bench.small) == len(bench.large) == 0
     assert bench.analyze(bench.start, picture, Sight("squash"))[0]
-
-
-# A server that ends.
-
-
-@contextmanager
-def server(port: int, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """The app in a process of its own, which the test may end."""
-    kept = {name: value for name, value in os.environ.items() if name != "GRADIO_SERVER_PORT"}
-    own: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    command = [sys.executable, "-u", str(ROOT / "app.py")]
-    said = {**kept, "GRADIO_SERVER_PORT": str(port), **environment}
-    with subprocess.Popen(command, env=said, cwd=ROOT, **own) as process:
-        try:
-            assert process.stdout is not None
-            assert any(f"127.0.0.1:{port}" in line for line in process.stdout), "the app printed no address"
-            yield process
-        finally:
-            process.kill()
-
-
-@pytest.fixture
-def opened(browser: Browser) -> Iterator[Page]:
-    page = new_page(browser)
-    yield page
-    page.close()
-
-
-def status(page: Page) -> Any:
-    return page.locator("#vv-explorer .vx-status").first
-
-
-def test_a_server_that_is_killed_in_an_analysis_is_not_missed_for_long(
-    opened: Page, bundled: Model, tmp_path: Path
-) -> None:
-    """The page stays as it was, and goes on with the next picture once there is a server again."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    noise = np.random.default_rng(2).integers(0, 255, (6, 9, 3), dtype=np.uint8)
-    Image.fromarray(noise).resize((600, 400)).save(tmp_path / "wide.png")
-    page, own = opened, {"GRADIO_TEMP_DIR": str(tmp_path / "files")}
-    with server(port, **own) as process:
-        page.goto(f"http://127.0.0.1:{port}/?__theme=light")
-        expect(status(page)).to_contain_text("CLS looks at")
-        before = status(page).inner_text()
-        open_panel(page, "vv-sight")
-        page.locator("#vv-resolution input").fill("512")
-        page.locator("#vv-resolution input").press("Enter")
-        expect(page.locator("#vv-waiting")).to_contain_text("Analysing, layer by layer")
-        process.send_signal(signal.SIGKILL)
-    expect(page.locator("#vv-waiting")).not_to_be_visible()
-    expect(status(page)).to_have_text(before)
-    assert list((tmp_path / "files").rglob("*.partial")) == []
-    page.evaluate("window.isOld = true")
-    with server(port, **own):
-        # It finds the server again by itself, and opens its own link.
-        page.wait_for_function("!window.isOld")
-        expect(status(page)).to_have_text(before)
-        upload(page, tmp_path / "wide.png")
-        best = vitviz.analyze(tmp_path / "wide.png", bundled).attention().token_map.strongest
-        expect(status(page)).to_contain_text(re.compile(rf"Strongest: patch {re.escape(str(best))} with"))

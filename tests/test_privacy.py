@@ -134,7 +134,7 @@ def test_the_page_names_no_place_but_its_cache_and_nothing_of_the_environment(ad
 @pytest.mark.parametrize("path", ["/monitoring", "/gradio_api/monitoring", "/docs", "/redoc"])
 def test_nothing_tells_who_uses_the_server(address: str, path: str) -> None:
     answer = httpx.get(f"{address}{path}", follow_redirects=True)
-    assert answer.status_code == 404 or "See console" in answer.text
+    assert answer.status_code in (403, 404)
 
 
 def test_uploads_leave_the_disk_as_stated(make_model: Make) -> None:

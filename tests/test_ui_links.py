@@ -263,8 +263,8 @@ class Followed:
 
     def open(self, **query: str) -> Any:
         request: Any = SimpleNamespace(query_params=query, session_hash="anna")
-        self.asked, choice, *shown = self.follower.read(request)
-        assert choice == START
+        self.asked, choice, key, *shown = self.follower.read(request)
+        assert (choice, key) == (START, self.visit.shown["key"])
         return shown
 
     def follow(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import os
 import signal
 import sys
@@ -239,11 +240,16 @@ def _run_app(host: str | None, port: int | None, **opened: Any) -> None:
     from vitviz.ui.hosting import limit_threads
     from vitviz.ui.knobs import Knobs
 
-    # As a service is ended: what lies in temporary folders goes, too.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGTERM, lambda *_: _end())
     knobs = Knobs.of()
     limit_threads(knobs.threads)
     build_demo(model, knobs).launch(server_name=host, server_port=port, **launch_options(knobs))
+
+
+def _end() -> None:
+    """End as a service is ended: what lies in temporary folders goes, and nobody waits for what is being computed."""
+    atexit._run_exitfuncs()
+    os._exit(0)
 
 
 def _run_evaluate(

@@ -307,7 +307,7 @@ def publish(demo: gr.Blocks, bench: Workbench) -> None:
     """Give an app its endpoints, which clients find by name and documentation; inside of its context."""
     api = Api(bench)
     # What the page waits for, a program waits for, too. Of a queue, the lowest limit that anybody sets is the one.
-    queues = {api.open: "open", api.analyze: "model", api.maps: JOB, api.overlay: JOB}
+    queues = {api.open: "open", api.analyze: "long", api.maps: JOB, api.overlay: JOB}
     for endpoint in (api.models, api.open, api.methods, api.analyze, api.maps, api.overlay):
         queue = queues.get(endpoint, "api")
         limits = (fn.concurrency_limit for fn in demo.fns.values() if fn.concurrency_id == queue)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import gradio as gr
@@ -15,12 +14,13 @@ from vitviz.ui.attention_explorer import AttentionExplorer
 from vitviz.ui.compare import ComparePanel
 from vitviz.ui.controls import told_apart
 from vitviz.ui.drawing import HIDDEN, NO_PICTURE, Drawing, Wish, changed, notice
-from vitviz.ui.following import LinkFollower, Pending
+from vitviz.ui.following import LinkFollower
 from vitviz.ui.jobs import Jobs, Stopped
 from vitviz.ui.knobs import Knobs
-from vitviz.ui.lanes import RUNS_MODEL
+from vitviz.ui.lanes import RUNS_LONG, RUNS_MODEL
 from vitviz.ui.links import MAPS
-from vitviz.ui.models import LOST, OWN, START, ModelChoice, ModelPicker
+from vitviz.ui.models import LOST, START, ModelChoice, ModelPicker
+from vitviz.ui.opening import ModelOpening
 from vitviz.ui.panels import ControlPanel, default_settings, model_aside, model_card
 from vitviz.ui.photo import PhotoInput, Preview, Upload
 from vitviz.ui.picture import PictureOutput
@@ -28,8 +28,8 @@ from vitviz.ui.pictures import EXAMPLES
 from vitviz.ui.second import SecondPicker
 from vitviz.ui.sight import Sight, SightPicker
 from vitviz.ui.switches import SwitchPanel
-from vitviz.ui.waiting import ANALYSIS, OPENING, Waiting
-from vitviz.ui.workbench import Step, Workbench
+from vitviz.ui.waiting import ANALYSIS, Waiting
+from vitviz.ui.workbench import Large, Workbench
 from vitviz.weights import Model, load, resources
 
 # Gradio hands its own to a handler with this default.
@@ -71,10 +71,13 @@ def build_demo(model: Model | None = None, knobs: Knobs | None = None) -> gr.Blo
         private: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
         link = LinkFollower(page.panel, page.drawing, page.second)
         linked = demo.load(
-            link.read, None, [link.asked, page.choice, page.tabs, page.photo, *page.sight.components], **private
+            link.read,
+            None,
+            [link.asked, page.choice, page.drawing.key, page.tabs, page.photo, *page.sight.components],
+            **private,
         )
         opened = [link.asked, page.wanted, page.drawing.notice]
-        model_opened = linked.then(page.follow_model, link.asked, opened, **private)
+        model_opened = linked.then(page.opening.follow, link.asked, opened, **private)
         link.connect(model_opened, page.seen, page._tile, [page.sheet, page.sheet_layout])
         demo.unload(page.leave)
         publish(demo, bench)
@@ -96,6 +99,8 @@ class Page:
         # The page tells when it is loaded.
         self.choice = gr.State(LOST)
         self.wanted = gr.State(START)
+        # The ticket of an analysis that takes long.
+        self.long = gr.State("")
         self.sheet_layout = gr.State(sheet_layout)
         gr.Markdown(TITLE, elem_classes="vv-title")
         with gr.Row(equal_height=False):
@@ -144,6 +149,7 @@ class Page:
                         with gr.Column(scale=4, min_width=320):
                             self._render_panel(cells)
         self.waiting = Waiting(self.jobs)
+        self.opening = ModelOpening(bench, self.picker, self.waiting)
         self.about = gr.State(self.seen.value)
         self.compare = ComparePanel(bench, self.jobs)
         self.switches = SwitchPanel(bench, self.jobs, analysis)
@@ -176,34 +182,29 @@ class Page:
         private: dict[str, Any] = {"api_visibility": "private"}
         quick: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "always_last", "concurrency_limit": 4}
 
-        # Whose turn it is, the workbench says; here they only come in.
         heavy: dict[str, Any] = {**RUNS_MODEL, **self.waiting.shown, **private}
         quiet: dict[str, Any] = {"show_progress": "hidden", **private}
         of_picture = [self.seen, panel.token, self.predictions, self.explorer, *drawing.outputs]
         # One event for all of them: apart, each would tell of the others' old values, in any order.
+        of_analysis = [self.seen, self.choice, self.photo, *panel.components]
         analysed = gr.on(
             [self.photo.change, *(part.change for part in self.sight.components)],
             self._analyze,
-            [self.seen, self.choice, self.photo, *panel.components],
-            [self.photo, *of_picture],
+            of_analysis,
+            [self.long, self.photo, *of_picture],
             trigger_mode="always_last",
             **heavy,
         )
-        drawing.settle_after(analysed)
-        analysed.then(self._tile, told, tiled, **quick, **private)
-        analysed.then(self._clear, [self.seen, self.about, *told], of_another, **quick, **private)
-
-        opening: dict[str, Any] = {"trigger_mode": "once", "concurrency_limit": 2, "concurrency_id": "open"}
-        opening |= {**self.waiting.shown, **private}
-        opened = [self.wanted, picker.menu, drawing.notice]
-        picker.menu.input(self._open_named, [self.choice, picker.menu], opened, **opening)
-        gr.on(
-            [picker.open.click, picker.hub.submit, picker.facts.submit],
-            self._open_own,
-            [self.choice, picker.files, picker.hub, picker.facts],
-            opened,
-            **opening,
+        analysed_late = self.long.change(
+            self._analyze_late,
+            [self.long, *of_analysis],
+            [self.long, self.photo, *of_picture],
+            **RUNS_LONG,
+            **self.waiting.shown,
+            **private,
         )
+
+        self.opening.connect(self.choice, [self.wanted, picker.menu, drawing.notice])
         # Not after each of these: a menu tells of one choice more than once.
         switched = self.wanted.change(
             self._show_model,
@@ -211,9 +212,10 @@ class Page:
             [self.wanted, self.choice, picker.menu, self.aside, self.card, *panel.of_the_model, *of_picture],
             **heavy,
         )
-        drawing.settle_after(switched)
-        switched.then(self._tile, told, tiled, **quick, **private)
-        switched.then(self._clear, [self.seen, self.about, *told], of_another, **quick, **private)
+        for event in (analysed, analysed_late, switched):
+            drawing.settle_after(event)
+            event.then(self._tile, told, tiled, **quick, **private)
+            event.then(self._clear, [self.seen, self.about, *told], of_another, **quick, **private)
 
         gr.on([part.change for part in panel.tiling], self._tile, told, tiled, **quick, **private)
         self.predictions.select(
@@ -227,53 +229,14 @@ class Page:
         beside = [self.explorer, drawing.notice]
         asked, renewed = [picker.menu, *told], [self.choice, drawing.key, *beside]
         again = self.explorer.expired(self._again, asked, renewed, **RUNS_MODEL, **quiet)
-        self.second.connect(panel, self.waiting, told[:3], beside, [analysed, switched, again], heavy)
+        self.second.connect(panel, self.waiting, told[:3], beside, [analysed, analysed_late, switched, again])
         self.sheet.select(
             self._choose_cell, [self.sheet_layout], [panel.method, panel.layer, panel.head], **quick, **private
         )
 
-    def follow_model(self, asked: Pending | None, request: gr.Request, progress: Any = PROGRESS) -> tuple[Any, ...]:
-        """The model that a link asks for; not before the picture, which is then seen by both."""
-        name = None if asked is None else asked.linked.first.model
-        if name is None:
-            return gr.skip(), gr.skip(), gr.skip()
-        wanted, _, told = self._open(request, START, lambda: ModelChoice(name), progress)
-        # Without its model, the rest of a link has no meaning.
-        return None if wanted == START else gr.skip(), wanted, told
-
     def leave(self, request: gr.Request) -> None:
         """End what runs for a visitor whose page is closed."""
         self.jobs.leave(str(request.session_hash))
-
-    def _open_named(
-        self, choice: ModelChoice, name: str, request: gr.Request, progress: Any = PROGRESS
-    ) -> tuple[Any, ...]:
-        return self._open(request, choice, lambda: choice if name == OWN else ModelChoice(name), progress)
-
-    def _open_own(
-        self,
-        choice: ModelChoice,
-        files: list[str] | None,
-        hub: str,
-        facts: str,
-        request: gr.Request,
-        progress: Any = PROGRESS,
-    ) -> tuple[Any, ...]:
-        return self._open(request, choice, lambda: self.picker.own(files, hub, facts), progress)
-
-    def _open(
-        self, request: gr.Request, choice: ModelChoice, chosen: Callable[[], ModelChoice], progress: Any
-    ) -> tuple[Any, ...]:
-        """Open a model; what was there before stays where it cannot be opened."""
-        try:
-            wanted = chosen()
-            with self.waiting.running(request, OPENING, progress) as report:
-                report(Step("Opening the model"))
-                self.bench.model(wanted, report)
-        except (VitvizError, Stopped) as error:
-            menu = self.picker.shown(choice, self.bench.model(choice))
-            return choice, menu, notice(f"{error}. Below is still the model before.")
-        return wanted, gr.skip(), gr.update(visible=False)
 
     def _show_model(
         self,
@@ -295,39 +258,66 @@ class Page:
                 tokens, _ = self.panel.token_menu(model, _trained(model), settings)
                 return *about, NOTHING, tokens, None, None, *changed(**NO_PICTURE)
             with self.waiting.running(request, ANALYSIS, progress) as report:
-                key, analysis = self.bench.analyze(model, upload, settings.sight, report)
+                key, analysis = self.bench.analyze(model, upload, settings.sight, report, large="is small")
             tokens, settings = self.panel.token_menu(model, analysis.trace.layout, settings)
             picture = self.drawing.fresh(request, analysis, Wish(key, wanted, upload, settings))
             explored = self.bench.explored(key, analysis, wanted, upload, settings.sight)
         except (VitvizError, Stopped) as error:
-            menu = self.picker.shown(choice, self.bench.model(choice))
+            menu = gr.skip() if choice == LOST else self.picker.shown(choice, self.bench.model(choice))
             told = notice(f"{error}. Below is still the model before.")
             return choice, choice, menu, *skipped, *changed(notice=told, stop=HIDDEN)
         seen = Seen(wanted, str(upload.path), settings.sight)
         return *about, seen, tokens, self.bench.predictions(analysis), explored, *picture
 
     def _analyze(self, request: gr.Request, progress: Any = PROGRESS, *said: Any) -> tuple[Any, ...]:
+        try:
+            return self._analyzed(request, progress, None, *said)
+        except Large:
+            ticket = self.jobs.ask(str(request.session_hash), ANALYSIS)
+            return ticket, *(gr.skip() for _ in range(5)), *changed(notice=HIDDEN)
+
+    def _analyze_late(
+        self, request: gr.Request, progress: Any = PROGRESS, ticket: str = "", *said: Any
+    ) -> tuple[Any, ...]:
+        return self._analyzed(request, progress, ticket, *said)
+
+    def _analyzed(self, request: gr.Request, progress: Any, ticket: str | None, *said: Any) -> tuple[Any, ...]:
+        """What the page shows of a picture.
+
+        Args:
+            request, progress: Gradio's.
+            ticket: of an analysis that may take long.
+            said: what the page shows, the model, the picture and the controls.
+
+        Raises:
+            Large: it would take long, and has no ticket.
+        """
         seen, choice, upload, *values = said
         if upload is None:
+            self.waiting.dismiss(request)
             self.drawing.dismiss(request)
-            return gr.skip(), NOTHING, gr.skip(), None, None, *changed(**NO_PICTURE)
+            return gr.skip(), gr.skip(), NOTHING, gr.skip(), None, None, *changed(**NO_PICTURE)
         wanted = Seen(choice, str(upload.path), self.panel.sight_of(values))
         # A page tells of one change more than once, and of those that it was told to make itself.
         if wanted == seen:
-            return *(gr.skip() for _ in range(5)), *changed()
+            return *(gr.skip() for _ in range(6)), *changed()
         self.drawing.dismiss(request)
         try:
             settings = self.panel.read(values)
-            with self.waiting.running(request, ANALYSIS, progress) as report:
-                key, analysis = self.bench.analyze(self.bench.model(choice), upload, settings.sight, report)
+            with self.waiting.running(request, ANALYSIS, progress, ticket) as report:
+                large: Any = "is refused" if ticket is None else "waits"
+                key, analysis = self.bench.analyze(self.bench.model(choice), upload, settings.sight, report, large)
             menu, settings = self.panel.token_menu(analysis.model, analysis.trace.layout, settings)
             picture = self.drawing.fresh(request, analysis, Wish(key, choice, upload, settings))
             explored = self.bench.explored(key, analysis, choice, upload, settings.sight)
-        except (VitvizError, Stopped) as error:
+        except Stopped:
+            # By the button, which says so, or for something else, which then is shown.
+            return *(gr.skip() for _ in range(6)), *changed()
+        except VitvizError as error:
             told = notice(f"{error}. Below is still the picture before.")
-            return *(gr.skip() for _ in range(5)), *changed(notice=told, stop=HIDDEN)
+            return *(gr.skip() for _ in range(6)), *changed(notice=told, stop=HIDDEN)
         preview = gr.skip() if upload.shown else Preview(analysis.prepared.image, upload)
-        return preview, wanted, menu, self.bench.predictions(analysis), explored, *picture
+        return gr.skip(), preview, wanted, menu, self.bench.predictions(analysis), explored, *picture
 
     def _tile(self, key: str, choice: ModelChoice, upload: Upload | None, *values: Any) -> tuple[Any, ...]:
         if upload is None:

@@ -87,7 +87,8 @@ class Drawing:
     def __init__(self, bench: Workbench, jobs: Jobs, analysis: Analysis, wish: Wish, notice: gr.Markdown) -> None:
         self.bench, self.jobs, self.notice = bench, jobs, notice
         shown = bench.picture(analysis, wish.settings)
-        self.key = gr.State(wish.key)
+        # The page is told when it is loaded: one from before the server was started again must not take it for its own.
+        self.first, self.key = wish.key, gr.State("")
         # On the page and not in a State, so that it is what the page shows, in whatever order answers reach it.
         self.drawn = gr.Textbox(wish.stamp, visible="hidden", elem_id="vv-drawn")
         self.wish = gr.State(None)

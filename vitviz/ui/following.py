@@ -93,7 +93,7 @@ class LinkFollower:
         asked = None if linked == Linked() else Pending(linked, False, picture, second, gone)
         photo = gr.skip() if picture is None else str(picture)
         tab = gr.skip() if linked.tab is None else gr.update(selected=linked.tab)
-        return asked, START, tab, photo, linked.fit or gr.skip(), linked.resolution or gr.skip()
+        return asked, START, self.drawing.first, tab, photo, linked.fit or gr.skip(), linked.resolution or gr.skip()
 
     def _file(self, wanted: Wanted) -> Path | None:
         return None if wanted.picture is None else self.bench.pictures.file(*wanted.picture)

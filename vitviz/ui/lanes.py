@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# Options of every event that may run a model: so many are under way or wait for their turn, each in a thread; further
-# ones wait in Gradio's queue, which takes the lowest limit that one of them names.
-RUNS_MODEL: dict[str, Any] = {"concurrency_id": "model", "concurrency_limit": 24}
+# Options of the page's events that run a model: one after the other, since the states of a page are read when an event
+# begins, and two at a time would each undo what the other did.
+RUNS_MODEL: dict[str, Any] = {"concurrency_id": "model", "concurrency_limit": 1}
+# Of those that may take long: so many are under way or wait for their turn, each in a thread.
+RUNS_LONG: dict[str, Any] = {"concurrency_id": "long", "concurrency_limit": 24}
 # So often, who waits is asked whether it still wants to.
 ASK_EVERY = 0.5
 

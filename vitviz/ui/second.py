@@ -12,6 +12,7 @@ from vitviz.errors import VitvizError
 from vitviz.ui.attention_explorer import Explored
 from vitviz.ui.drawing import notice
 from vitviz.ui.jobs import Stopped
+from vitviz.ui.lanes import RUNS_LONG
 from vitviz.ui.links import beside_words
 from vitviz.ui.models import START, ModelChoice, ModelPicker
 from vitviz.ui.panels import ControlPanel
@@ -54,7 +55,6 @@ class SecondPicker:
         first: list[Any],
         beside: list[Any],
         events: list[Any],
-        options: dict[str, Any],
     ) -> None:
         """Connect the events.
 
@@ -64,9 +64,9 @@ class SecondPicker:
             first: the key of the first analysis, its model and its picture.
             beside: the explorer and the notice.
             events: after which the first is another one.
-            options: of the events here.
         """
         self.panel, self.waiting = panel, waiting
+        options: dict[str, Any] = {**RUNS_LONG, **waiting.shown, "api_visibility": "private"}
         inputs = [*first, self.model, self.photo, *panel.components]
         for event in events:
             event.then(self._follow, inputs, beside, **options)

@@ -36,13 +36,20 @@ class Waiting:
         self.stop.click(self._stop, None, said, queue=False, show_progress="hidden", api_visibility="private")
 
     @contextmanager
-    def running(self, request: gr.Request, name: str, progress: Any) -> Iterator[Callable[[Step | Progress], None]]:
+    def running(
+        self, request: gr.Request, name: str, progress: Any, ticket: str | None = None
+    ) -> Iterator[Callable[[Step | Progress], None]]:
         """While something runs, what it tells how far it is.
+
+        Args:
+            request, progress: Gradio's.
+            name: of the job; the visitor's one before of the same name is stopped.
+            ticket: where it was announced.
 
         Raises:
             Stopped: in what is told, once the visitor wants it to end, or has left.
         """
-        with self.jobs.running(str(request.session_hash), name) as check:
+        with self.jobs.running(str(request.session_hash), name, ticket) as check:
 
             def report(state: Step | Progress) -> None:
                 check()
@@ -52,6 +59,10 @@ class Waiting:
                     progress((state.done, state.total), desc=f"Downloading {state.repository}", unit="bytes")
 
             yield report
+
+    def dismiss(self, request: gr.Request) -> None:
+        """End a visitor's analysis that is of no use any more."""
+        self.jobs.stop(str(request.session_hash), ANALYSIS)
 
     def _stop(self, request: gr.Request) -> Any:
         visitor = str(request.session_hash)

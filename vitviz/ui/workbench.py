@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from io import BytesIO
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 from PIL import Image
@@ -64,6 +64,10 @@ class Step(NamedTuple):
     total: int = 1
 
 
+class Large(Exception):
+    """An analysis is to wait among the large ones."""
+
+
 class Workbench:
     """The models for everybody; every visitor's analyses under their own ids.
 
@@ -86,8 +90,8 @@ class Workbench:
         self.maps: WeakKeyDictionary[Analysis, dict[str, tuple[dict[str, Any], Heatmap]]] = WeakKeyDictionary()
         # The model, the picture and how the one saw the other, as the library takes them; as long as the analysis.
         self.sources: WeakKeyDictionary[Analysis, dict[str, Any]] = WeakKeyDictionary()
-        # What was uploaded, how it was seen, and its width and height.
-        self.uploads: WeakKeyDictionary[Analysis, tuple[Upload, Sight, tuple[int, int]]] = WeakKeyDictionary()
+        # What was uploaded, and its width and height.
+        self.uploads: WeakKeyDictionary[Analysis, tuple[Upload, tuple[int, int]]] = WeakKeyDictionary()
         self.pictures = Pictures()
         self._opening = threading.Lock()
 
@@ -114,15 +118,22 @@ class Workbench:
         return model
 
     def analyze(
-        self, model: Model, upload: Upload, sight: Sight, report: Callable[[Step], None] | None = None
+        self,
+        model: Model,
+        upload: Upload,
+        sight: Sight,
+        report: Callable[[Step], None] | None = None,
+        large: Literal["waits", "is refused", "is small"] = "waits",
     ) -> tuple[str, Analysis]:
         """Run a model when it is this one's turn; returns the id under which the analysis is kept.
 
         Args:
             model, upload, sight: what is analysed.
             report: is told how far it is; an exception that it raises ends it.
+            large: what becomes of a large analysis; where it waits, it does so among the large ones.
 
         Raises:
+            Large: it is refused.
             ImageError: the upload cannot be opened, or the model cannot see it so; the message names it as the user
                 does.
             ConfigError: there is no such resolution.
@@ -136,8 +147,10 @@ class Workbench:
         # Opening a picture takes memory, too.
         with self.small.turn(waiting):
             image = open_image(upload.path, upload.name)
-            if not self._is_large(model, image, sight):
+            if large == "is small" or not self._is_large(model, image, sight):
                 return self._analyzed(model, image, upload, sight, report)
+            if large == "is refused":
+                raise Large
             del image
         with self.large.turn(waiting):
             return self._analyzed(model, open_image(upload.path, upload.name), upload, sight, report)
@@ -159,21 +172,14 @@ class Workbench:
         analysis = analyze(image, model, sight.fit, report=running, forward=self.forward, **said)
         # Maps do not depend on it, and every redraw and the cache then cost what the screen needs.
         analysis = replace(analysis, prepared=analysis.prepared.resized(CANVAS_SIDE))
-        self.uploads[analysis] = upload, sight, image.size
+        self.uploads[analysis] = upload, image.size
         self.sources[analysis] = {"name": upload.name, "fit": sight.fit, "resolution": resolution}
         return self.cache.put(analysis), analysis
 
     def recall(self, key: str, choice: ModelChoice, upload: Upload, sight: Sight) -> tuple[str, Analysis]:
-        """The analysis of an id; made again if it has left the cache, or is of something else.
-
-        That it may be where the server was started again, and the page is from before.
-        """
+        """The analysis of an id; made again if it has left the cache."""
         analysis = self.cache.get(key)
-        if analysis is not None and choice != LOST:
-            kept, how, _ = self.uploads[analysis]
-            if (kept.path, how) == (upload.path, sight):
-                return key, analysis
-        return self.analyze(self.model(choice), upload, sight)
+        return (key, analysis) if analysis is not None else self.analyze(self.model(choice), upload, sight)
 
     def file(self, key: str, name: str) -> bytes | None:
         """What the explorer asks for of an analysis; None where it is not in the cache.
@@ -189,7 +195,7 @@ class Workbench:
             said = self.sources[analysis]
             return whole_page(analysis, said["name"], **said).encode()
         if name == PICTURE:
-            upload, *_ = self.uploads[analysis]
+            upload, _ = self.uploads[analysis]
             return as_png(open_image(upload.path, upload.name))
         if name.startswith(MAP) and name.removeprefix(MAP) in self.explored_methods(analysis.model):
             return map_pack(analysis.map(name.removeprefix(MAP)).token_map, analysis.trace.layout)
@@ -207,7 +213,7 @@ class Workbench:
         query = link_of(analysis.model, choice, upload, sight, self.pictures)
         methods = self.explored_methods(analysis.model)
         self.sources[analysis]["source"] = source
-        *_, size = self.uploads[analysis]
+        _, size = self.uploads[analysis]
         return Explored(key, analysis, query=query, pixels=size, methods=methods, **self.sources[analysis])
 
     def predictions(self, analysis: Analysis) -> dict[str, float] | None:
