@@ -9,6 +9,7 @@ from benchmarks.parts import (
     gradients,
     interaction,
     large,
+    load,
     overlay,
     start,
     storage,
@@ -17,5 +18,18 @@ from benchmarks.parts import (
 
 PARTS: dict[str, Part] = {
     module.PART.name: module.PART
-    for module in (floor, analysis, gradients, interaction, overlay, tokens, batch, large, storage, explorer, start)
+    for module in (
+        floor,
+        analysis,
+        gradients,
+        interaction,
+        overlay,
+        tokens,
+        batch,
+        large,
+        storage,
+        explorer,
+        start,
+        load,
+    )
 }

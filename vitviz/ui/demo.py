@@ -14,6 +14,7 @@ from vitviz.ui.attention_explorer import AttentionExplorer
 from vitviz.ui.compare import ComparePanel
 from vitviz.ui.controls import told_apart
 from vitviz.ui.drawing import HIDDEN, NO_PICTURE, Drawing, Wish, changed, notice
+from vitviz.ui.files import WRITTEN
 from vitviz.ui.following import LinkFollower
 from vitviz.ui.jobs import Jobs, Stopped
 from vitviz.ui.knobs import Knobs
@@ -81,6 +82,7 @@ def build_demo(model: Model | None = None, knobs: Knobs | None = None) -> gr.Blo
         link.connect(model_opened, page.seen, page._tile, [page.sheet, page.sheet_layout])
         demo.unload(page.leave)
         publish(demo, bench)
+    demo.temp_file_sets.append(WRITTEN)
     return demo
 
 

@@ -14,6 +14,18 @@ from gradio.processing_utils import hash_bytes
 from vitviz.errors import LimitError, VitvizError
 
 
+class Written(set[str]):
+    """Paths of files that may be gone through while others are added."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self.copy()))
+
+
+# All files that were put into Gradio's cache here. Gradio deletes the old ones of what it knows of, and of what a
+# component makes for a visitor it does not know.
+WRITTEN = Written()
+
+
 def keep(content: bytes, name: str, cache: str) -> str:
     """Put a file into Gradio's cache, under the hash of its content, whole or not at all; returns its path.
 
@@ -24,6 +36,7 @@ def keep(content: bytes, name: str, cache: str) -> str:
     """
     folder = Path(cache) / hash_bytes(content)
     path = folder / name
+    WRITTEN.add(str(path))
     if path.exists():
         # Files leave the cache by their age.
         os.utime(path)

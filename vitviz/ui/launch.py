@@ -42,11 +42,13 @@ def launch_options(knobs: Knobs | None = None) -> dict[str, Any]:
         font_mono=("ui-monospace", "monospace"),
     )
     css = Path(__file__).with_name("style.css").read_text()
+    knobs = knobs or Knobs.of()
     return {
         "theme": theme,
         "css": css,
         "ssr_mode": False,
-        "max_file_size": (knobs or Knobs.of()).upload_bytes,
+        "max_file_size": knobs.upload_bytes,
+        "state_session_capacity": knobs.pages,
         "footer_links": [],
         "enable_monitoring": False,
         # As the server keeps its own: a class and its arguments.

@@ -8,7 +8,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import gradio as gr
 from gradio.image_utils import decode_base64_to_file
+from gradio.processing_utils import encode_pil_to_bytes
 from PIL import Image
+
+from vitviz.ui.files import keep, shown_errors
 
 # Formats that vitviz opens and browsers do not show.
 UNSHOWN = (".tif", ".tiff")
@@ -57,7 +60,9 @@ class PhotoInput(gr.Image):
     def postprocess(self, value: Any) -> Any:
         if not isinstance(value, Preview):
             return super().postprocess(value)
-        shown: Any = super().postprocess(value.image)
+        with shown_errors():
+            content = encode_pil_to_bytes(value.image, self.format)
+            shown: Any = super().postprocess(keep(content, f"preview.{self.format}", self.GRADIO_CACHE))
         self._previewed[shown.path] = value.upload._replace(shown=True)
         if len(self._previewed) > MOST_PREVIEWS:
             self._previewed.popitem(last=False)

@@ -138,7 +138,8 @@ class AttentionExplorer(gr.HTML):
     is_template = True
 
     def __init__(self, value: Any = None, *, files: Files | None = None, **options: Any) -> None:
-        self.files = files
+        # Of another name than the argument: what has its name, Gradio copies for every page that is opened.
+        self._files = files
 
         # Gradio calls it by the name of the function, with whatever the page sends.
         def file(wanted: Any) -> dict[str, Any]:
@@ -161,7 +162,7 @@ class AttentionExplorer(gr.HTML):
         if not isinstance(uid, str) or not isinstance(name, str):
             return {"refused": "expected the uid and the name of a file"}
         try:
-            content = None if self.files is None else self.files(uid, name)
+            content = None if self._files is None else self._files(uid, name)
             if content is None:
                 return {"expired": True}
             return {"path": keep(content, "pack.safetensors", self.GRADIO_CACHE)}

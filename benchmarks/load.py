@@ -1,0 +1,524 @@
+"""Many visitors at once, against the app in a process of its own: ``python -m benchmarks.load``.
+
+Every visitor uploads a picture of their own, fetches what the explorer draws from, opens a model of their own, goes
+back to the bundled one, and leaves; some leave in the middle of it. What they are shown is held against what the
+library computes of their picture. One of them then asks for a large analysis, while another goes on with small ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import io
+import os
+import random
+import re
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from math import inf
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import httpx
+import numpy as np
+import torch
+from PIL import Image
+from safetensors.torch import load as read_tensors
+
+import vitviz
+from benchmarks.numbers import significant
+from benchmarks.visitor import OverBoundError, Traffic, VisitError, Visitor
+from vitviz import Analysis, Model, VisionTransformer, ViTConfig
+from vitviz.weights import save_checkpoint
+
+ROOT = Path(__file__).parents[1]
+PHOTO, EXPLORER, RESOLUTION = "vv-photo", "vv-explorer", "vv-resolution"
+MENU, FILES, OPEN = "vv-model", "vv-files", "vv-open"
+# What the menu calls the model with which the page opens.
+START = "start"
+# How far a product of two factors is off, each rounded to eleven bits; half the step of float16 near zero.
+ROUNDING, SMALLEST = 2**-10 + 2**-22, 2**-25
+# Different models that visitors bring.
+OWN_MODELS = 3
+# Of so many visitors, one leaves while their model is being opened.
+ONE_IN = 5
+# Analyses of the visitor who is alone.
+ALONE = 12
+# Parts of the visitors who come, one wave after the other.
+WAVES = (1.0, 0.5)
+# Rows that each checks of a picture and a model.
+ROWS = 1
+# Of analyses that the app keeps where nothing else is said: less than one wave makes.
+CACHE = "64 MiB"
+# Seconds after the last visitor has left.
+SETTLE = 5.0
+MOST_GROWTH = 1.1
+
+
+class MixedUpError(Exception):
+    """A visitor is shown what is not theirs."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is tried, and for how long at most.
+
+    Args:
+        sessions: at once, in the first wave; half as many in the second.
+        arrive: seconds over which they come.
+        think: seconds that each rests between two things, on average.
+        resolution: of the large analysis; None for none.
+        most_seconds, most_requests: of everything.
+        seed: of pictures, models and rests.
+    """
+
+    sessions: int = 50
+    arrive: float = 10.0
+    think: float = 1.0
+    resolution: int | None = 1024
+    most_seconds: float = 300.0
+    most_requests: int = 5000
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of attention as the library computes it.
+
+    Args:
+        layer, head, token: which one.
+        weights: ``"key"``.
+        slack: how far the page's may be off, by the format in which it gets them: ``"key"``.
+    """
+
+    layer: int
+    head: int
+    token: int
+    weights: torch.Tensor
+    slack: torch.Tensor
+
+    def distance(self, pack: bytes) -> float:
+        """How far a layer's file is off, as a part of what it may be."""
+        file = read_tensors(pack)
+        if self.head >= len(file["queries"]) or file["queries"].shape[1] != len(self.weights):
+            return inf
+        query, keys = file["queries"][self.head, self.token].double(), file["keys"][self.head].double()
+        found = (keys @ query - file["log_sums"][self.head, self.token].double()).exp()
+        return float(((found - self.weights).abs() / self.slack).max())
+
+
+@dataclass(frozen=True)
+class Guest:
+    """What one visitor brings, and what they must be shown.
+
+    Args:
+        name, picture: of the file.
+        own: the file of the model.
+        shown: rows of the picture by ``"start"`` and ``"own"``, the bundled model and the visitor's.
+        best: the most probable class and its probability, by model too.
+    """
+
+    name: str
+    picture: bytes
+    own: bytes
+    shown: dict[str, list[Row]]
+    best: dict[str, tuple[str, float]]
+
+
+@dataclass
+class Tally:
+    """What was found."""
+
+    analyses: dict[str, list[float]] = field(default_factory=dict)
+    slow: float | None = None
+    held: dict[str, int] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+    mixed: list[str] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+    checked: int = 0
+    expired: int = 0
+    open: int = 0
+    most_open: int = 0
+    busy: float = 0.0
+    requests: int = 0
+    seconds: float = 0.0
+    stopped: str = ""
+
+    @property
+    def growth(self) -> float:
+        """Memory after the last wave, over that after the first."""
+        waves = [count for name, count in self.held.items() if name.startswith("after wave")]
+        return waves[-1] / waves[0] if waves else inf
+
+    @property
+    def is_good(self) -> bool:
+        """Whether nothing went wrong. How long it took is for a person to judge."""
+        return not (self.errors or self.mixed or self.complaints or self.stopped) and self.growth <= MOST_GROWTH
+
+    @property
+    def complaints(self) -> list[str]:
+        """What the log has of errors."""
+        return [line for line in self.log if re.match(r"\S*(Error|Exception|Warning)\b", line)]
+
+    def ratio(self, name: str) -> float:
+        """The 95th percentile of the analyses, over the median of the visitor who was alone."""
+        return float(np.percentile(self.analyses[name], 95) / np.median(self.analyses["alone"]))
+
+
+def row_of(analysis: Analysis, layer: int, head: int, token: int) -> Row:
+    """A row of an analysis, with the slack that :mod:`vitviz.ui.attention_explorer.wire` states."""
+    trace = analysis.trace
+    weights = trace.row(layer, token)[head].double()
+    query, keys = trace.queries[layer, head, token].double().abs() * trace.scale, trace.keys[layer, head].double()
+    keys = (keys - keys.mean(0)).abs()
+    wrong = ROUNDING * (keys @ query) + SMALLEST * (query.sum() + keys.sum(1))
+    return Row(layer, head, token, weights, weights * (wrong.exp() - 1) + 1e-6)
+
+
+def guests(count: int, seed: int = 0) -> list[Guest]:
+    """Visitors, no two with the same picture."""
+    start, random_places = vitviz.load(), np.random.default_rng(seed)
+    with TemporaryDirectory() as folder:
+        files = [Path(folder) / f"own-{number}.safetensors" for number in range(OWN_MODELS)]
+        for number, file in enumerate(files):
+            save_checkpoint(file, _own_model(start, seed + number))
+        own = [(vitviz.load(file), file.read_bytes()) for file in files]
+    made = []
+    for number in range(count):
+        picture, (model, brought) = _picture(random_places), own[number % OWN_MODELS]
+        analyses = {START: vitviz.analyze(picture, start), "own": vitviz.analyze(picture, model)}
+        made.append(
+            Guest(
+                f"guest-{number}.png",
+                picture,
+                brought,
+                {name: _rows(analysis, random_places) for name, analysis in analyses.items()},
+                {name: _best(analysis) for name, analysis in analyses.items()},
+            )
+        )
+    return made
+
+
+def _best(analysis: Analysis) -> tuple[str, float]:
+    best = analysis.predictions(1)[0]
+    return best.label, best.probability
+
+
+def _own_model(start: Model, seed: int) -> Model:
+    """A small one with random weights."""
+    config = ViTConfig(32, 32, 4, 4, width=64, depth=2, heads=2, head_width=32, mlp_width=128, classes=10)
+    network = VisionTransformer(config).eval().requires_grad_(False)
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in network.parameters():
+        parameter.normal_(0, 0.3, generator=generator)
+    return Model(f"own-{seed}", network, start.preprocessing, start.labels)
+
+
+def _picture(generator: np.random.Generator) -> bytes:
+    """Soft blots of colour, PNG."""
+    blots = generator.integers(0, 256, (6, 8, 3), dtype=np.uint8)
+    stream = io.BytesIO()
+    Image.fromarray(blots).resize((320, 240), Image.Resampling.BICUBIC).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def _rows(analysis: Analysis, generator: np.random.Generator) -> list[Row]:
+    """Some of different layers, in any head, of any token."""
+    trace = analysis.trace
+    layers = generator.permutation(trace.layers)[:ROWS].tolist()
+    places = generator.integers(0, (trace.heads, trace.layout.token_count), (ROWS, 2)).tolist()
+    return [row_of(analysis, layer, *place) for layer, place in zip(layers, places, strict=False)]
+
+
+async def measure(plan: Plan, say: Callable[[str], None] = lambda line: None) -> Tally:
+    """Start the app, let the visitors come, and tell what was found; never longer than the plan allows."""
+    tally, visitors = Tally(), guests(plan.sessions, plan.seed)
+    rests = random.Random(plan.seed)
+    async with _served(tally) as (address, process):
+        traffic = Traffic(address, plan.most_requests, plan.most_seconds)
+        stages: list[tuple[str, Callable[[], Awaitable[None]]]] = [
+            ("alone", partial(_alone, traffic, visitors[0], tally, "alone")),
+        ]
+        for number, part in enumerate(WAVES, 1):
+            some = visitors[: max(1, round(part * len(visitors)))]
+            stages.append((f"wave {number}", partial(_wave, traffic, some, plan, rests, tally)))
+        if plan.resolution is not None:
+            stages.append(("beside a large one", partial(_beside_a_large_one, traffic, visitors[0], plan, tally)))
+        tally.held["before"] = _held(process)
+        try:
+            for name, stage in stages:
+                say(name)
+                await asyncio.wait_for(_watched(stage(), process, tally, name), plan.most_seconds - traffic.seconds)
+                await asyncio.sleep(SETTLE)
+                tally.held[f"after {name}"] = _held(process)
+            tally.busy = await _busy(process)
+        except (OverBoundError, TimeoutError, asyncio.TimeoutError) as error:
+            tally.stopped = str(error) or f"{plan.most_seconds:g} seconds are spent"
+        tally.requests, tally.seconds = traffic.requests, traffic.seconds
+    return tally
+
+
+async def _alone(traffic: Traffic, guest: Guest, tally: Tally, name: str) -> None:
+    """One visitor, who uploads one picture after the other; each is analysed."""
+    pictures = np.random.default_rng(1)
+    with _noted(tally, guest):
+        async with _open_page(traffic, tally) as visitor:
+            for _ in range(ALONE):
+                await visitor.set(PHOTO, await visitor.upload("another.png", _picture(pictures)))
+            await visitor.set(PHOTO, await visitor.upload(guest.name, guest.picture))
+            # The first fills what the others find there.
+            tally.analyses[name] = visitor.seconds(PHOTO, "change", EXPLORER)[1:]
+            await _check(visitor, guest, START, tally)
+
+
+async def _wave(traffic: Traffic, visitors: Sequence[Guest], plan: Plan, rests: random.Random, tally: Tally) -> None:
+    async def come(number: int, guest: Guest) -> None:
+        await asyncio.sleep(plan.arrive * number / len(visitors))
+        with _noted(tally, guest):
+            await _visit(traffic, guest, number, plan, rests, tally)
+
+    await asyncio.gather(*(come(*each) for each in enumerate(visitors)))
+
+
+async def _visit(traffic: Traffic, guest: Guest, number: int, plan: Plan, rests: random.Random, tally: Tally) -> None:
+    async def rest() -> None:
+        await asyncio.sleep(plan.think * rests.uniform(0.5, 1.5))
+
+    async with _open_page(traffic, tally) as visitor:
+        await rest()
+        await visitor.set(PHOTO, await visitor.upload(guest.name, guest.picture))
+        tally.analyses.setdefault("together", []).append(visitor.seconds(PHOTO, "change", EXPLORER)[0])
+        await _check(visitor, guest, START, tally)
+        await rest()
+        await visitor.set(FILES, [await visitor.upload("own.safetensors", guest.own)])
+        if number % ONE_IN == ONE_IN - 1:
+            opening = asyncio.create_task(visitor.click(OPEN))
+            await asyncio.sleep(rests.uniform(0, 0.5))
+            opening.cancel()
+            with suppress(asyncio.CancelledError):
+                await opening
+            return
+        await visitor.click(OPEN)
+        await _check(visitor, guest, "own", tally)
+        await rest()
+        await visitor.set(MENU, START, "input")
+        await _check(visitor, guest, START, tally)
+
+
+async def _beside_a_large_one(traffic: Traffic, guest: Guest, plan: Plan, tally: Tally) -> None:
+    """Small analyses while a large one is under way, whose visitor leaves when they are done."""
+    with _noted(tally, guest):
+        async with _open_page(traffic, tally) as visitor:
+            large = asyncio.create_task(visitor.set(RESOLUTION, str(plan.resolution)))
+            await asyncio.sleep(1)
+            await _alone(traffic, guest, tally, "beside a large one")
+            if large.done():
+                large.result()
+                tally.slow = visitor.seconds(RESOLUTION, "change", EXPLORER)[0]
+                if visitor.value(EXPLORER)["resolution"] != plan.resolution:
+                    raise VisitError(f"no analysis at {plan.resolution} pixels: {visitor.value('vv-notice')}")
+            large.cancel()
+            with suppress(asyncio.CancelledError):
+                await large
+
+
+@contextmanager
+def _noted(tally: Tally, guest: Guest) -> Iterator[None]:
+    """What goes wrong for one visitor is written down, and the others go on."""
+    try:
+        yield
+    except MixedUpError as error:
+        tally.mixed.append(f"{guest.name}: {error}")
+    except VisitError as error:
+        tally.errors.append(f"{guest.name}: {error}")
+    except httpx.HTTPError as error:
+        tally.errors.append(f"{guest.name}: {type(error).__name__} at {error.request.url.path}: {error}")
+
+
+@asynccontextmanager
+async def _open_page(traffic: Traffic, tally: Tally) -> AsyncIterator[Visitor]:
+    async with Visitor.visiting(traffic) as visitor:
+        tally.open += 1
+        tally.most_open = max(tally.most_open, tally.open)
+        try:
+            await visitor.open()
+            yield visitor
+        finally:
+            tally.open -= 1
+
+
+async def _check(visitor: Visitor, guest: Guest, model: str, tally: Tally) -> None:
+    """Fetch what the explorer draws from, and hold it against the library's own.
+
+    Raises:
+        MixedUpError: it is of another picture or model.
+        VisitError: it is not to be had.
+    """
+    shown, best = visitor.value(EXPLORER), visitor.value("vv-predictions")["confidences"][0]
+    if shown["name"] != guest.name:
+        raise MixedUpError(f"{model}: the page shows {shown['name']}; it says {visitor.value('vv-notice')}")
+    label, probability = guest.best[model]
+    if best["label"] != label or abs(best["confidence"] - probability) > 1e-4:
+        raise MixedUpError(f"{model}: {best}, expected {label} with {probability:.4f}")
+    for row in guest.shown[model]:
+        distance = row.distance(await _pack(visitor, f"layer {row.layer}", tally))
+        if not distance <= 1:
+            raise MixedUpError(f"{model}, layer {row.layer}: off by {distance:.3g} times what the format allows")
+        tally.checked += 1
+
+
+async def _pack(visitor: Visitor, name: str, tally: Tally) -> bytes:
+    """A file of the explorer; as the page does, once more where the analysis is not kept any more."""
+    for _ in range(2):
+        answer = await visitor.ask(EXPLORER, "file", {"uid": visitor.value(EXPLORER)["uid"], "name": name})
+        if "path" in answer:
+            return await visitor.fetch(answer["path"])
+        if "refused" in answer:
+            break
+        tally.expired += 1
+        await visitor.trigger(EXPLORER, "expired")
+    raise VisitError(f"{name}: {answer}")
+
+
+@asynccontextmanager
+async def _served(tally: Tally) -> AsyncIterator[tuple[str, int]]:
+    """The app: its address and the number of its process. What it prints is in the tally's log."""
+    with TemporaryDirectory() as folder:
+        environment = {
+            **os.environ,
+            "GRADIO_TEMP_DIR": folder,
+            "GRADIO_SERVER_NAME": "127.0.0.1",
+            "HF_HUB_OFFLINE": "1",
+        }
+        # Another app may hold the port of this variable.
+        environment.pop("GRADIO_SERVER_PORT", None)
+        app = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-u",
+            str(ROOT / "app.py"),
+            cwd=ROOT,
+            env=environment,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        async def listen() -> None:
+            assert app.stdout is not None
+            async for line in app.stdout:
+                tally.log.append(line.decode(errors="replace").rstrip())
+                address = re.search(r"http://127\.0\.0\.1:\d+", tally.log[-1])
+                if address and not found.done():
+                    found.set_result(address[0])
+            if not found.done():
+                found.set_exception(VisitError("the app did not start: " + " ".join(tally.log[-3:])))
+
+        listening = asyncio.create_task(listen())
+        try:
+            yield await asyncio.wait_for(found, 120), app.pid
+        finally:
+            with suppress(ProcessLookupError):
+                app.terminate()
+            await app.wait()
+            await listening
+
+
+async def _watched(stage: Awaitable[None], process: int, tally: Tally, name: str) -> None:
+    """A stage, and the most memory that the app held during it."""
+    running = asyncio.ensure_future(stage)
+    most = 0
+    try:
+        while not running.done():
+            most = max(most, _held(process))
+            await asyncio.wait([running], timeout=0.2)
+        running.result()
+    finally:
+        running.cancel()
+        tally.held[f"most in {name}"] = most
+
+
+def _held(process: int) -> int:
+    """Bytes of memory that a process holds; Linux tells."""
+    found = re.search(r"^VmRSS:\s+(\d+) kB$", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)
+    assert found is not None, f"process {process} is gone"
+    return 1024 * int(found[1])
+
+
+async def _busy(process: int) -> float:
+    """Processors that a process keeps busy, over two seconds."""
+
+    def spent() -> float:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    before = spent()
+    await asyncio.sleep(2)
+    return (spent() - before) / 2
+
+
+def facts_of(tally: Tally) -> dict[str, dict[str, dict[str, float]]]:
+    """Everything by table, row and column."""
+    times = {
+        name: {
+            "analyses": float(len(found)),
+            "median, s": float(np.median(found)),
+            "95 %, s": float(np.percentile(found, 95)),
+            **({"95 %, over the median of one alone": tally.ratio(name)} if "alone" in tally.analyses else {}),
+        }
+        for name, found in tally.analyses.items()
+    }
+    memory = {name: {"MiB": count / 2**20} for name, count in tally.held.items()}
+    counts = {
+        "visitors at once, most": tally.most_open,
+        "requests": tally.requests,
+        "seconds": tally.seconds,
+        "rows checked": tally.checked,
+        "mixed up": len(tally.mixed),
+        "errors": len(tally.errors) + len(tally.complaints) + bool(tally.stopped),
+        "analyses that had to be made again": tally.expired,
+        "memory after the last wave, over that after the first": tally.growth,
+        "processors busy after all have left": tally.busy,
+    }
+    counts |= {} if tally.slow is None else {"seconds of the large analysis": tally.slow}
+    return {
+        "From asking for an analysis to its answer": times,
+        "Memory of the app": memory,
+        "All visits": {name: {"found": float(count)} for name, count in counts.items()},
+    }
+
+
+def printed(tally: Tally) -> str:
+    """The tables, and every fault in a line."""
+    lines = []
+    for title, rows in facts_of(tally).items():
+        names = list(dict.fromkeys(name for row in rows.values() for name in row))
+        cells = [
+            [name, *(significant(row[each]) if each in row else "" for each in names)] for name, row in rows.items()
+        ]
+        whole = [["", *names], ["---"] * (1 + len(names)), *cells]
+        lines += [f"## {title}", "", *(f"| {' | '.join(row)} |" for row in whole), ""]
+    faults = [*tally.mixed, *tally.errors, *tally.complaints, *([tally.stopped] if tally.stopped else [])]
+    return "\n".join([*lines, *(f"- {fault}" for fault in faults)])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print; returns 1 where anything went wrong."""
+    parser = argparse.ArgumentParser("python -m benchmarks.load", description=__doc__)
+    parser.add_argument("--sessions", type=int, default=Plan.sessions, help="visitors at once (default: %(default)s)")
+    parser.add_argument("--arrive", type=float, default=Plan.arrive, help="seconds over which they come (%(default)s)")
+    parser.add_argument("--think", type=float, default=Plan.think, help="seconds of rest, on average (%(default)s)")
+    parser.add_argument("--resolution", type=int, default=Plan.resolution, help="of the large analysis (%(default)s)")
+    parser.add_argument("--most-seconds", type=float, default=Plan.most_seconds, help="of everything (%(default)s)")
+    parser.add_argument("--most-requests", type=int, default=Plan.most_requests, help="of everything (%(default)s)")
+    parser.add_argument("--seed", type=int, default=Plan.seed, help="default: %(default)s")
+    plan = Plan(**vars(parser.parse_args(arguments)))
+    tally = asyncio.run(measure(plan, lambda name: print(f"{name} …", file=sys.stderr, flush=True)))
+    print(printed(tally))
+    return 0 if tally.is_good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
