@@ -138,6 +138,7 @@ class Tally:
     errors: list[str] = field(default_factory=list)
     mixed: list[str] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
+    visits: list[int] = field(default_factory=list)
     checked: int = 0
     expired: int = 0
     open: int = 0
@@ -148,10 +149,14 @@ class Tally:
     stopped: str = ""
 
     @property
+    def waves(self) -> list[int]:
+        """Memory after each wave."""
+        return [count for name, count in self.held.items() if name.startswith("after wave")]
+
+    @property
     def growth(self) -> float:
         """Memory after the last wave, over that after the first."""
-        waves = [count for name, count in self.held.items() if name.startswith("after wave")]
-        return waves[-1] / waves[0] if waves else inf
+        return self.waves[-1] / self.waves[0] if self.waves else inf
 
     @property
     def is_good(self) -> bool:
@@ -245,6 +250,7 @@ async def measure(plan: Plan, say: Callable[[str], None] = lambda line: None) ->
         for number, part in enumerate(WAVES, 1):
             some = visitors[: max(1, round(part * len(visitors)))]
             stages.append((f"wave {number}", partial(_wave, traffic, some, plan, rests, tally)))
+            tally.visits.append(len(some))
         if plan.resolution is not None:
             stages.append(("beside a large one", partial(_beside_a_large_one, traffic, visitors[0], plan, tally)))
         tally.held["before"] = _held(process)
@@ -482,6 +488,10 @@ def facts_of(tally: Tally) -> dict[str, dict[str, dict[str, float]]]:
         "memory after the last wave, over that after the first": tally.growth,
         "processors busy after all have left": tally.busy,
     }
+    if len(tally.waves) == len(WAVES) == len(tally.visits):
+        counts["MiB more for each visitor of the last wave"] = (
+            (tally.waves[-1] - tally.waves[0]) / 2**20 / tally.visits[-1]
+        )
     counts |= {} if tally.slow is None else {"seconds of the large analysis": tally.slow}
     return {
         "From asking for an analysis to its answer": times,

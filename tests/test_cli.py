@@ -445,10 +445,11 @@ def test_the_environment_sets_what_the_app_may_take(
     assert THREADS == [1] and len(launched) == 1
     assert [number for number, _ in ENDED] == [signal.SIGTERM]
     done: list[object] = []
+    monkeypatch.setattr("gradio.route_utils.delete_files_created_by_app", lambda demo, age: done.append(age))
     monkeypatch.setattr("atexit._run_exitfuncs", lambda: done.append("cleared"))
     monkeypatch.setattr("os._exit", done.append)
     ENDED[0][1](signal.SIGTERM, None)
-    assert done == ["cleared", 0]
+    assert done == [None, "cleared", 0]
     monkeypatch.setenv("VITVIZ_THREADS", "all")
     assert main(["app"]) == 2
     assert capsys.readouterr().err == "vitviz: VITVIZ_THREADS = 'all': expected a whole number above 0\n"

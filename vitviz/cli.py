@@ -240,14 +240,18 @@ def _run_app(host: str | None, port: int | None, **opened: Any) -> None:
     from vitviz.ui.hosting import limit_threads
     from vitviz.ui.knobs import Knobs
 
-    signal.signal(signal.SIGTERM, lambda *_: _end())
     knobs = Knobs.of()
     limit_threads(knobs.threads)
-    build_demo(model, knobs).launch(server_name=host, server_port=port, **launch_options(knobs))
+    demo = build_demo(model, knobs)
+    signal.signal(signal.SIGTERM, lambda *_: _end(demo))
+    demo.launch(server_name=host, server_port=port, **launch_options(knobs))
 
 
-def _end() -> None:
-    """End as a service is ended: what lies in temporary folders goes, and nobody waits for what is being computed."""
+def _end(demo: Any) -> None:
+    """End as a service is ended: uploads and temporary folders go, and nobody waits for what is being computed."""
+    from gradio.route_utils import delete_files_created_by_app
+
+    delete_files_created_by_app(demo, age=None)
     atexit._run_exitfuncs()
     os._exit(0)
 

@@ -75,7 +75,7 @@ class Knobs:
     model_bytes: int = knob(3 * 2**30, size, "models that are kept in memory", size_text)
     upload_bytes: int = knob(2 * 2**30, size, "the largest file that may be uploaded", size_text)
     keep_hours: float = knob(12.0, hours, "how long uploads and the files of the page stay on disk", "{:g}".format)
-    pages: int = knob(500, count, "open pages that are remembered; older ones have to be reloaded")
+    pages: int = knob(200, count, "open pages that are remembered; older ones have to be reloaded")
     threads: int | None = knob(
         None, count, "processors that torch computes with; as many as the container may use where it is not set"
     )

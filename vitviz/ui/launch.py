@@ -50,6 +50,8 @@ def launch_options(knobs: Knobs | None = None) -> dict[str, Any]:
         "max_file_size": knobs.upload_bytes,
         "state_session_capacity": knobs.pages,
         "footer_links": [],
+        # Asked for below a sub-path, too.
+        "head": '<link rel="icon" href="favicon.ico">',
         "enable_monitoring": False,
         # As the server keeps its own: a class and its arguments.
         "app_kwargs": {"middleware": [(Gate, (health,), {})]},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -195,16 +196,19 @@ class AttentionExplorer(gr.HTML):
         return None
 
 
+@cache
 def template(name: str) -> str:
     """A file beside this one."""
     return (HERE / name).read_text()
 
 
+@cache
 def script() -> str:
     """All of the page's code, one function body."""
     return "\n".join((HERE / "js" / f"{name}.js").read_text() for name in SCRIPTS)
 
 
+@cache
 def colours() -> dict[str, str]:
     """The colour tables, ``"value channel"`` bytes in base64, by name."""
     tables = {name: colour_table(name).round().astype(np.uint8).tobytes() for name in (*COLORMAPS, DIFFERENCE)}
