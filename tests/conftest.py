@@ -17,6 +17,14 @@ from vitviz import Analysis, Model, Preprocessing, VisionTransformer, ViTConfig
 torch.set_num_threads(1)
 
 
+# Files whose tests wait for a browser or for the app: begun first, they do not come last alone.
+WAITING = ("test_app", "test_explorer", "test_firefox", "test_operations", "test_hosting", "test_hostile")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.path.name.startswith(WAITING))
+
+
 @pytest.fixture(autouse=True)
 def seeded() -> None:
     torch.manual_seed(0)

@@ -356,7 +356,6 @@ def test_after_a_restart_pages_work_on_with_the_same_picture(browser: Browser, b
     explorer = page.locator("#vv-explorer")
     retry, state = explorer.get_by_role("button", name="Try again"), explorer.locator(".vx")
     rocket = vitviz.analyze(ROOT / "assets" / "rocket.jpg", bundled)
-    other = new_page(browser)
     with running_app(os.environ, "--port", port) as address:
         page.goto(address)
         # Not the picture with which it opens.
@@ -365,6 +364,7 @@ def test_after_a_restart_pages_work_on_with_the_same_picture(browser: Browser, b
         expect(status(explorer)).to_contain_text(f"CLS looks at: layer 6, mean of 6 heads. Strongest: patch {best}")
         expect(explorer.locator(".vx-canvas[data-loaded]").first).to_be_attached()
         events.end()
+        other = new_page(browser)
         other.goto(f"{address}?example=coffee.jpg")
         coffee = vitviz.analyze(ROOT / "assets" / "coffee.jpg", bundled).attention().token_map.strongest
         expect(status(other.locator("#vv-explorer"))).to_contain_text(f"Strongest: patch {coffee}")
@@ -374,6 +374,9 @@ def test_after_a_restart_pages_work_on_with_the_same_picture(browser: Browser, b
         expect(other.locator("#vv-waiting")).to_contain_text("Analysing, layer by layer")
     expect(other.locator("#vv-waiting")).not_to_be_visible()
     expect(status(other.locator("#vv-explorer"))).to_contain_text(f"Strongest: patch {coffee}")
+    other.evaluate("window.isOld = true")
+    # A page behind another one is drawn once a second.
+    page.bring_to_front()
     explorer.get_by_label("rollout").check()
     expect(status(explorer)).to_have_text("The server does not answer (no connection).")
     expect(retry).to_be_visible()
@@ -394,6 +397,8 @@ def test_after_a_restart_pages_work_on_with_the_same_picture(browser: Browser, b
         best = rocket.attention(query=(6, 1)).token_map.strongest
         expect(status(explorer)).to_contain_text(f"Strongest: patch {best}")
         page.close()
+        other.bring_to_front()
+        other.wait_for_function("!window.isOld")
         expect(status(other.locator("#vv-explorer"))).to_contain_text(f"Strongest: patch {coffee}")
         other.locator("#vv-examples button").nth(1).click()
         best = rocket.attention().token_map.strongest

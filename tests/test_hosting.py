@@ -171,7 +171,7 @@ def test_the_versions_are_tested_ones_and_those_of_the_host_that_lends_cards(fro
 # A start as it is on a Space: with nothing but the requirements, and no way out.
 
 WATCHED = """
-import json, os, sys
+import json, os, sys, threading
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -196,7 +196,10 @@ def watch(event, arguments):
     host = asked if ASKED[event] == 0 else asked[0] if isinstance(asked, tuple) else None
     if host in ("127.0.0.1", "localhost", "::1", None):
         names = sorted({name.partition(".")[0] for name in sys.modules})
-        (folder / "loaded").write_text(json.dumps(names))
+        # Another thread may be here, too, and the test reads it meanwhile.
+        part = folder / f"loaded {threading.get_ident()}"
+        part.write_text(json.dumps(names))
+        os.replace(part, folder / "loaded")
         return
     with (folder / "outside").open("a") as log:
         log.write(f"{event} {asked!r}\\n")

@@ -278,6 +278,7 @@ def test_behind_a_proxy_the_page_shows_hovers_and_uploads(
         upload(page, photo)
         expect_analysis(page, own)
         expect_token(page, own, 6, 1)
+        page.wait_for_function("start => location.href.startsWith(start)", arg=f"{served.address}/?picture=")
         assert page.url.startswith(f"{served.address}/?picture=")
     assert set(served.others) <= {"/favicon.ico"}
 
