@@ -1,11 +1,11 @@
 """The app: run it and open the address that it prints. Also the entry of a Hugging Face Space."""
 
 from vitviz.ui import build_demo, launch_options
-from vitviz.ui.hosting import limit_threads
+from vitviz.ui.hosting import prepare
 from vitviz.ui.knobs import Knobs
 
 knobs = Knobs.of()
-limit_threads(knobs.threads)
+prepare(knobs.threads)
 demo = build_demo(knobs=knobs)
 
 if __name__ == "__main__":

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from playwright.sync_api import Browser, Page
 
 import vitviz
 from tests.driver import EXAMPLE, opened_page, running_app, running_browser
 from vitviz import Analysis, Model, Preprocessing, VisionTransformer, ViTConfig
+
+if TYPE_CHECKING:
+    # Gradio takes seconds, which most tests do not need.
+    from vitviz.ui.photo import Upload
 
 # Networks as small as those of the tests are slower on several threads.
 torch.set_num_threads(1)
@@ -103,3 +111,13 @@ def page(browser: Browser, address: str) -> Iterator[Page]:
 def example(bundled: Model) -> Analysis:
     """What the page shows first."""
     return vitviz.analyze(EXAMPLE, bundled)
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> Upload:
+    """A small one, uploaded."""
+    from vitviz.ui.photo import Upload
+
+    noise = np.random.default_rng(0).integers(0, 255, (24, 40, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / "noise.png")
+    return Upload(tmp_path / "noise.png", "noise.png")

@@ -97,7 +97,7 @@ def opened_page(browser: Browser, address: str) -> Iterator[Page]:
     # What Gradio says of an error that no handler told of.
     wrong += page.locator(".toast-body").all_inner_texts()
     page.close()
-    assert wrong == []
+    assert wrong == [], wrong
 
 
 def canvas(page: Page) -> Locator:

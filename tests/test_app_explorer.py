@@ -130,6 +130,30 @@ def test_a_link_restores_picture_model_and_resolution(browser: Browser, address:
     page.close()
 
 
+def choose_resolution(page: Page, resolution: str) -> None:
+    page.locator("#vv-resolution input").fill(resolution)
+    page.locator("#vv-resolution input").press("Enter")
+
+
+def test_what_takes_long_shows_how_far_it_is_and_can_be_stopped(page: Page, example: Analysis) -> None:
+    expect_analysis(page, example)
+    before, waiting = status(page).inner_text(), page.locator("#vv-waiting")
+    expect(waiting).not_to_be_visible()
+    open_panel(page, "vv-sight")
+    choose_resolution(page, "448")
+    expect(waiting).to_contain_text("Analysing, layer by layer")
+    page.locator("#vv-waiting-stop").click()
+    expect(page.locator("#vv-notice")).to_contain_text("Stopped. Below is still what was there before.")
+    expect(waiting).not_to_be_visible()
+    # What was asked for in between is not wanted any more once the page is back at what it shows.
+    choose_resolution(page, "440")
+    expect(waiting).to_contain_text("Analysing, layer by layer")
+    choose_resolution(page, "as trained")
+    expect(waiting).not_to_be_visible()
+    expect(status(page)).to_have_text(before)
+    assert "resolution" not in page.url
+
+
 @pytest.fixture
 def wide(tmp_path: Path) -> Path:
     """A picture larger than the page draws it."""

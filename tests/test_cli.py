@@ -7,7 +7,6 @@ import builtins
 import json
 import re
 import runpy
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -395,9 +394,8 @@ def test_an_interrupt_is_told_without_a_traceback(monkeypatch: pytest.MonkeyPatc
 # The app.
 
 
-# What the process was told: how many threads, and what to do when it is ended.
+# In how many the process was told to compute.
 THREADS: list[int | None] = []
-ENDED: list[Any] = []
 
 
 @pytest.fixture
@@ -417,10 +415,8 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Model, dict[str, obj
 
     monkeypatch.setattr("vitviz.ui.build_demo", Demo)
     monkeypatch.setattr("vitviz.ui.launch_options", lambda knobs: {"max_file_size": knobs.upload_bytes})
-    monkeypatch.setattr("vitviz.ui.hosting.limit_threads", THREADS.append)
-    monkeypatch.setattr("signal.signal", lambda *said: ENDED.append(said))
+    monkeypatch.setattr("vitviz.ui.hosting.prepare", THREADS.append)
     THREADS.clear()
-    ENDED.clear()
     return started
 
 
@@ -443,13 +439,6 @@ def test_the_environment_sets_what_the_app_may_take(
     monkeypatch.setenv("VITVIZ_UPLOAD_BYTES", "5 MiB")
     assert main(["app"]) == 0
     assert THREADS == [1] and len(launched) == 1
-    assert [number for number, _ in ENDED] == [signal.SIGTERM]
-    done: list[object] = []
-    monkeypatch.setattr("gradio.route_utils.delete_files_created_by_app", lambda demo, age: done.append(age))
-    monkeypatch.setattr("atexit._run_exitfuncs", lambda: done.append("cleared"))
-    monkeypatch.setattr("os._exit", done.append)
-    ENDED[0][1](signal.SIGTERM, None)
-    assert done == [None, "cleared", 0]
     monkeypatch.setenv("VITVIZ_THREADS", "all")
     assert main(["app"]) == 2
     assert capsys.readouterr().err == "vitviz: VITVIZ_THREADS = 'all': expected a whole number above 0\n"

@@ -11,9 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
-import numpy as np
 import pytest
-from PIL import Image
 
 import vitviz
 import vitviz.ui.files
@@ -33,13 +31,6 @@ from vitviz.ui.workbench import Workbench
 
 Make = Callable[..., Model]
 ANNA: Any = SimpleNamespace(session_hash="anna")
-
-
-@pytest.fixture
-def picture(tmp_path: Path) -> Upload:
-    noise = np.random.default_rng(0).integers(0, 255, (24, 40, 3), dtype=np.uint8)
-    Image.fromarray(noise).save(tmp_path / "noise.png")
-    return Upload(tmp_path / "noise.png", "noise.png")
 
 
 # A full disk.

@@ -7,6 +7,8 @@ import multiprocessing
 import os
 import pickle
 import re
+import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +32,7 @@ from vitviz import Analysis, Model, VisionTransformer, analyze
 from vitviz.errors import ConfigError, ImageError, LimitError, QueryError
 from vitviz.progress import Progress
 from vitviz.ui import build_demo, hosting
-from vitviz.ui.hosting import Forward, forward, limit_threads, on_gpu, processors
+from vitviz.ui.hosting import Forward, forward, limit_threads, on_gpu, prepare, processors
 from vitviz.ui.workbench import Workbench
 
 ROOT = Path(__file__).parents[1]
@@ -288,7 +290,7 @@ def test_it_is_well_without_being_installed(start: Start) -> None:
 def test_the_entry_is_short_and_launches_only_when_it_is_run() -> None:
     source = (ROOT / "app.py").read_text()
     assert len(source.splitlines()) <= 20
-    assert re.search(r"^demo = ", source, re.MULTILINE) and re.search(r"^limit_threads\(", source, re.MULTILINE)
+    assert re.search(r"^demo = ", source, re.MULTILINE) and re.search(r"^prepare\(", source, re.MULTILINE)
     before, _, after = source.partition('if __name__ == "__main__":\n')
     assert "launch(" not in before and "demo.launch(" in after
 
@@ -553,3 +555,38 @@ def test_who_has_gone_asks_for_no_card(host: Host, make_model: Callable[..., Mod
     with pytest.raises(QueryError, match="gone"):
         by(forward(), make_model(), report=gone)
     assert host.calls == []
+
+
+# How it ends.
+
+ENDING = """
+import os, pathlib, sys, time
+from vitviz.ui.hosting import prepare
+
+prepare()
+folder = pathlib.Path(os.environ["GRADIO_TEMP_DIR"])
+(folder / "upload.png").write_bytes(b"somebody's")
+print(folder, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_process_has_a_folder_of_its_own_and_takes_it_along(number: int, tmp_path: Path) -> None:
+    environment = {**os.environ, "GRADIO_TEMP_DIR": "", "TMPDIR": str(tmp_path)}
+    options: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True, "cwd": ROOT}
+    with subprocess.Popen([sys.executable, "-c", ENDING], env=environment, **options) as process:
+        assert process.stdout is not None
+        folder = Path(process.stdout.readline().strip())
+        assert folder.parent == tmp_path and (folder / "upload.png").exists()
+        process.send_signal(number)
+        process.wait(30)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_named_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    monkeypatch.setattr("signal.signal", lambda *said: None)
+    monkeypatch.setattr("vitviz.ui.hosting.limit_threads", lambda threads: None)
+    prepare()
+    assert os.environ["GRADIO_TEMP_DIR"] == str(tmp_path)

@@ -37,13 +37,12 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 import vitviz
-from benchmarks import load
+from benchmarks import load, memory_table
 from benchmarks.load import Guest, MixedUpError, Plan, Tally
 from benchmarks.visitor import OverBoundError, Traffic, VisitError, Visitor
 from tests.driver import EXAMPLE, opened_page, upload
 from tests.test_app_explorer import expect_analysis, expect_token
 from vitviz import Model
-from vitviz.memory_table import SIZES
 from vitviz.ui import build_demo, launch_options
 from vitviz.ui.attention_explorer import pack
 from vitviz.ui.knobs import Knobs, size
@@ -69,17 +68,17 @@ def test_the_table_of_variables_is_that_of_the_code() -> None:
 
 
 def test_the_table_of_memory_is_what_its_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    runpy.run_path(str(ROOT / "vitviz" / "memory_table.py"), run_name="__main__")
+    runpy.run_path(str(ROOT / "benchmarks" / "memory_table.py"), run_name="__main__")
     assert between("memory") == capsys.readouterr().out.rstrip("\n")
-    assert "`python -m vitviz.memory_table`" in PAGE
+    assert "`python -m benchmarks.memory_table`" in PAGE
 
 
 def test_the_table_of_memory_has_the_models_of_the_papers() -> None:
     # Millions of parameters: Dosovitskiy et al. 2021, table 1; Touvron et al. 2021, table 1.
     published = {"ViT-Ti/16": 5.7, "ViT-S/16": 22, "ViT-B/16": 86, "ViT-L/16": 304}
-    counted = {size.name: size.weight_bytes / 4e6 for size in SIZES}
+    counted = {f"ViT-{shape.name}": memory_table.weight_bytes(shape) / 4e6 for shape in memory_table.SHAPES}
     assert {name: counted[name] for name in published} == pytest.approx(published, rel=0.01)
-    assert {size.side(518) for size in SIZES} == {512, 518}
+    assert {memory_table.side(shape, 518) for shape in memory_table.SHAPES} == {512, 518}
 
 
 @pytest.mark.parametrize("row", between("others").splitlines()[2:])

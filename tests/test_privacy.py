@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
-from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
 from tests.driver import ROOT, opened_page, upload
@@ -31,13 +29,6 @@ from vitviz.ui.workbench import PAGE, PICTURE, Workbench
 
 Make = Callable[..., Model]
 HOSTILE = '<img src=x onerror="alert(1)">'
-
-
-@pytest.fixture
-def picture(tmp_path: Path) -> Upload:
-    noise = np.random.default_rng(0).integers(0, 255, (24, 40, 3), dtype=np.uint8)
-    Image.fromarray(noise).save(tmp_path / "noise.png")
-    return Upload(tmp_path / "noise.png", "noise.png")
 
 
 # Of one visitor to another.

@@ -5,13 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import fields
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
 
 import vitviz.ui.workbench
 from vitviz import Model, VitvizError
@@ -27,13 +24,6 @@ from vitviz.ui.workbench import Step, Workbench
 
 Make = Callable[..., Model]
 ANNA: Any = SimpleNamespace(session_hash="anna")
-
-
-@pytest.fixture
-def upload(tmp_path: Path) -> Upload:
-    noise = np.random.default_rng(0).integers(0, 255, (24, 40, 3), dtype=np.uint8)
-    Image.fromarray(noise).save(tmp_path / "noise.png")
-    return Upload(tmp_path / "noise.png", "noise.png")
 
 
 def in_a_thread(function: Callable[[], object]) -> threading.Thread:
@@ -99,10 +89,10 @@ def test_an_error_in_a_turn_ends_it() -> None:
 
 
 def test_a_large_analysis_does_not_hold_up_a_small_one(
-    make_model: Make, upload: Upload, monkeypatch: pytest.MonkeyPatch
+    make_model: Make, picture: Upload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench, small, large = Workbench(make_model()), Sight("squash"), Sight("squash", "64")
-    limit = vitviz.cost(upload.path, bench.start, "squash", resolution=32).flops
+    limit = vitviz.cost(picture.path, bench.start, "squash", resolution=32).flops
     monkeypatch.setattr(vitviz.ui.workbench, "LARGE_FLOPS", limit)
     said: list[Step] = []
     running, release = threading.Event(), threading.Event()
@@ -112,12 +102,12 @@ def test_a_large_analysis_does_not_hold_up_a_small_one(
         running.set()
         assert release.wait(30)
 
-    thread = in_a_thread(lambda: bench.analyze(bench.start, upload, large, hold))
+    thread = in_a_thread(lambda: bench.analyze(bench.start, picture, large, hold))
     assert running.wait(30)
-    _, analysis = bench.analyze(bench.start, upload, small)
+    _, analysis = bench.analyze(bench.start, picture, small)
     assert analysis.trace.layout.token_count < 30
     with pytest.raises(Stopped):
-        bench.analyze(bench.start, upload, large, stop_at("Waiting: 1 before this one"))
+        bench.analyze(bench.start, picture, large, stop_at("Waiting: 1 before this one"))
     release.set()
     thread.join(30)
     depth = bench.start.network.config.depth
@@ -132,7 +122,7 @@ def stop_at(words: str) -> Callable[[Step], None]:
     return report
 
 
-def test_an_analysis_ends_between_two_layers(make_model: Make, upload: Upload) -> None:
+def test_an_analysis_ends_between_two_layers(make_model: Make, picture: Upload) -> None:
     bench = Workbench(make_model())
     jobs, told = Jobs(), []
     waiting = Waiting(jobs)
@@ -143,7 +133,7 @@ def test_an_analysis_ends_between_two_layers(make_model: Make, upload: Upload) -
             assert jobs.stop("anna", ANALYSIS)
 
     with pytest.raises(Stopped), waiting.running(ANNA, ANALYSIS, progress) as report:
-        bench.analyze(bench.start, upload, Sight("squash"), report)
+        bench.analyze(bench.start, picture, Sight("squash"), report)
     assert told == [(0, 3), (1, 3)]
     assert len(bench.cache) == 0 and len(bench.small) == 0
     assert waiting._stop(ANNA) == vitviz.ui.waiting.gr.skip()
@@ -160,7 +150,7 @@ def test_an_analysis_ends_between_two_layers(make_model: Make, upload: Upload) -
     ],
 )
 def test_a_machine_without_memory_says_so_and_goes_on(
-    make_model: Make, upload: Upload, monkeypatch: pytest.MonkeyPatch, error: Exception
+    make_model: Make, picture: Upload, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     bench = Workbench(make_model())
 
@@ -170,8 +160,8 @@ def test_a_machine_without_memory_says_so_and_goes_on(
     with monkeypatch.context() as patched:
         patched.setattr(bench, "forward", fails)
         with pytest.raises(LimitError, match="not enough memory free; choose a smaller resolution"):
-            bench.analyze(bench.start, upload, Sight("squash"))
-    _, analysis = bench.analyze(bench.start, upload, Sight("squash"))
+            bench.analyze(bench.start, picture, Sight("squash"))
+    _, analysis = bench.analyze(bench.start, picture, Sight("squash"))
     with monkeypatch.context() as patched:
         patched.setattr("vitviz.analysis.Analysis._evidence", fails)
         with pytest.raises(LimitError, match=r"rollout at .* tokens: this machine"):
@@ -180,7 +170,7 @@ def test_a_machine_without_memory_says_so_and_goes_on(
 
 
 def test_another_error_of_torch_is_not_taken_for_it(
-    make_model: Make, upload: Upload, monkeypatch: pytest.MonkeyPatch
+    make_model: Make, picture: Upload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = Workbench(make_model())
 
@@ -189,7 +179,7 @@ def test_another_error_of_torch_is_not_taken_for_it(
 
     monkeypatch.setattr(bench, "forward", fails)
     with pytest.raises(RuntimeError, match="shapes"):
-        bench.analyze(bench.start, upload, Sight("squash"))
+        bench.analyze(bench.start, picture, Sight("squash"))
 
 
 # Knobs.
@@ -241,6 +231,6 @@ def test_a_server_may_open_only_some_models(make_model: Make, legal: str, opened
     assert (offered == 1) == (legal == "start")
 
 
-def test_what_an_analysis_may_need_is_a_knob(make_model: Make, upload: Upload) -> None:
+def test_what_an_analysis_may_need_is_a_knob(make_model: Make, picture: Upload) -> None:
     with pytest.raises(LimitError, match="max_bytes = 1,000"):
-        Workbench(make_model(), Knobs(analysis_bytes=1000)).analyze(make_model(), upload, Sight("squash"))
+        Workbench(make_model(), Knobs(analysis_bytes=1000)).analyze(make_model(), picture, Sight("squash"))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import atexit
 import os
-import signal
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -143,23 +141,13 @@ def _run_method(
 
 
 def _run_explore(
-    image: str,
-    output: Path | None,
-    checkpoint: str,
-    family: str | None,
-    facts: list[str],
-    device: str,
-    precision: str,
-    fit: str | None,
-    resolution: int | None,
-    max_bytes: int,
+    image: str, output: Path | None, fit: str | None, resolution: int | None, max_bytes: int, **opened: Any
 ) -> None:
-    model = _load(checkpoint, family, facts, device, precision)
-    analysis = analyze(image, model, fit, resolution=resolution, max_bytes=max_bytes)
+    analysis = analyze(image, _load(**opened), fit, resolution=resolution, max_bytes=max_bytes)
     from vitviz.ui.attention_explorer import whole_page
 
-    name = Path(image).name
-    page = whole_page(analysis, name, source=checkpoint, name=name, fit=fit or "", resolution=resolution)
+    name, source = Path(image).name, opened["checkpoint"]
+    page = whole_page(analysis, name, source=source, name=name, fit=fit or "", resolution=resolution)
     output = output or Path(image).with_suffix(".html")
     partial = output.with_name(output.name + ".partial")
     try:
@@ -237,23 +225,12 @@ def _run_app(host: str | None, port: int | None, **opened: Any) -> None:
     model = _load(**opened)
     # Takes seconds, which nobody should wait to be told of a wrong name.
     from vitviz.ui import build_demo, launch_options
-    from vitviz.ui.hosting import limit_threads
+    from vitviz.ui.hosting import prepare
     from vitviz.ui.knobs import Knobs
 
     knobs = Knobs.of()
-    limit_threads(knobs.threads)
-    demo = build_demo(model, knobs)
-    signal.signal(signal.SIGTERM, lambda *_: _end(demo))
-    demo.launch(server_name=host, server_port=port, **launch_options(knobs))
-
-
-def _end(demo: Any) -> None:
-    """End as a service is ended: uploads and temporary folders go, and nobody waits for what is being computed."""
-    from gradio.route_utils import delete_files_created_by_app
-
-    delete_files_created_by_app(demo, age=None)
-    atexit._run_exitfuncs()
-    os._exit(0)
+    prepare(knobs.threads)
+    build_demo(model, knobs).launch(server_name=host, server_port=port, **launch_options(knobs))
 
 
 def _run_evaluate(

@@ -302,6 +302,8 @@ class Page:
         wanted = Seen(choice, str(upload.path), self.panel.sight_of(values))
         # A page tells of one change more than once, and of those that it was told to make itself.
         if wanted == seen:
+            # What takes long and was asked for in between is not wanted any more.
+            self.waiting.dismiss(request)
             return *(gr.skip() for _ in range(6)), *changed()
         self.drawing.dismiss(request)
         try:

@@ -7,15 +7,19 @@ started, since memory is inherited; one that was opened later is sent to it once
 
 from __future__ import annotations
 
+import atexit
 import io
 import itertools
 import os
+import shutil
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path, PurePosixPath
+from tempfile import mkdtemp
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -31,6 +35,8 @@ Forward = Callable[..., Encoding]
 """What runs a network: takes it, and then what :meth:`vitviz.VisionTransformer.encode` takes."""
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+# By which Gradio is told where the files of the page lie.
+FILES = "GRADIO_TEMP_DIR"
 # By which the host says that it lends a card.
 ZERO_GPU = "SPACES_ZERO_GPU"
 CARD = "cuda"
@@ -38,6 +44,31 @@ CARD = "cuda"
 SECONDS = 20
 # Of fewer floating-point operations, two cores are done in a second: sooner than there is a card, and at nobody's cost.
 WORTH_A_CARD = 150e9
+
+
+def prepare(threads: int | None = None) -> None:
+    """What a process does once before it serves the app.
+
+    It computes in so many threads, keeps the files of the page in a folder of its own, and leaves nothing of them
+    behind, by whatever signal it is ended that can be answered.
+
+    Raises:
+        ConfigError: as :func:`limit_threads`.
+    """
+    limit_threads(threads)
+    if not os.environ.get(FILES):
+        # In the one that Gradio shares, what one process deletes another may be serving.
+        os.environ[FILES] = mkdtemp(prefix="vitviz-")
+        atexit.register(shutil.rmtree, os.environ[FILES], ignore_errors=True)
+    # Signals can be answered there only.
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: _end())
+
+
+def _end() -> None:
+    """End as a service is ended: nobody waits for what is being computed."""
+    atexit._run_exitfuncs()
+    os._exit(0)
 
 
 def processors(root: Path = Path("/")) -> int:
