@@ -345,7 +345,9 @@ class Events:
             still = 0 if self._open else still + 1
 
 
-def test_after_a_restart_pages_work_on_with_the_same_picture(browser: Browser, bundled: Model) -> None:
+def test_after_a_restart_pages_work_on_with_the_same_picture(
+    browser: Browser, bundled: Model, tmp_path: Path
+) -> None:
     """One that had all that it wanted, and one whose analysis was cut off, which is opened anew by itself."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -356,7 +358,9 @@ def test_after_a_restart_pages_work_on_with_the_same_picture(browser: Browser, b
     explorer = page.locator("#vv-explorer")
     retry, state = explorer.get_by_role("button", name="Try again"), explorer.locator(".vx")
     rocket = vitviz.analyze(ROOT / "assets" / "rocket.jpg", bundled)
-    with running_app(os.environ, "--port", port) as address:
+    # Where no other server takes the place of the one that ends.
+    alone = {**os.environ, "GRADIO_TEMP_DIR": "", "TMPDIR": str(tmp_path)}
+    with running_app(alone, "--port", port) as address:
         page.goto(address)
         # Not the picture with which it opens.
         page.locator("#vv-examples button").nth(1).click()
@@ -386,7 +390,7 @@ def test_after_a_restart_pages_work_on_with_the_same_picture(browser: Browser, b
     expect(retry).not_to_be_visible()
     explorer.get_by_label("rollout").check()
     expect(retry).to_be_visible()
-    with running_app(os.environ, "--port", port):
+    with running_app(alone, "--port", port):
         retry.click()
         best = rocket.rollout().token_map.strongest
         expect(status(explorer)).to_contain_text(f"rollout through 6 layers. Strongest: patch {best}")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
+import itertools
 import os
+import shutil
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from tempfile import NamedTemporaryFile, gettempdir, mkdtemp
 
 import gradio as gr
 from gradio.processing_utils import hash_bytes
@@ -54,6 +58,43 @@ def keep(content: bytes, name: str, cache: str) -> str:
     except OSError as error:
         raise LimitError(f"this server cannot keep a file of {len(content):,} bytes ({error.strerror})") from None
     return str(path)
+
+
+def own_folder() -> Path:
+    """A folder for the files of the page that no other process uses while this one lives.
+
+    It is the first that is free: that of the process before, where this one takes its place, so that pages which are
+    open find their files where these were. What is left in it by one that was killed is deleted when it is old.
+    """
+    user = Path(gettempdir()) / f"vitviz-{os.getuid()}"
+    user.mkdir(mode=0o700, exist_ok=True)
+    found = user.lstat()
+    # Whoever may write where everybody does could have made it before.
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        return Path(mkdtemp(prefix="vitviz-"))
+    for number in itertools.count(1):
+        folder = user / str(number)
+        folder.mkdir(exist_ok=True)
+        # Held as long as the process lives, however it ends.
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+        else:
+            break
+    WRITTEN.update(str(path) for path in folder.rglob("*") if path.is_file())
+    return folder
+
+
+def empty(folder: Path) -> None:
+    """Delete what is in a folder. The folder stays: another process may wait for it."""
+    with suppress(OSError):
+        for part in folder.iterdir():
+            if part.is_dir():
+                shutil.rmtree(part, ignore_errors=True)
+            else:
+                part.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -11,7 +11,6 @@ import atexit
 import io
 import itertools
 import os
-import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -19,7 +18,6 @@ from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path, PurePosixPath
-from tempfile import mkdtemp
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -29,6 +27,7 @@ import torch
 from vitviz.costs import cost_of
 from vitviz.errors import ConfigError, LimitError, VitvizError
 from vitviz.progress import Progress
+from vitviz.ui.files import empty, own_folder
 from vitviz.vit import Encoding, VisionTransformer
 
 Forward = Callable[..., Encoding]
@@ -58,8 +57,9 @@ def prepare(threads: int | None = None) -> None:
     limit_threads(threads)
     if not os.environ.get(FILES):
         # In the one that Gradio shares, what one process deletes another may be serving.
-        os.environ[FILES] = mkdtemp(prefix="vitviz-")
-        atexit.register(shutil.rmtree, os.environ[FILES], ignore_errors=True)
+        folder = own_folder()
+        os.environ[FILES] = str(folder)
+        atexit.register(empty, folder)
     # Signals can be answered there only.
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: _end())
