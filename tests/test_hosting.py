@@ -12,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import packages_distributions, requires, version
 from pathlib import Path
@@ -32,7 +31,7 @@ from tests.driver import EXAMPLE, running_app
 from vitviz import Analysis, Model, VisionTransformer, analyze
 from vitviz.errors import ConfigError, ImageError, LimitError, QueryError
 from vitviz.progress import Progress
-from vitviz.ui import build_demo, hosting
+from vitviz.ui import build_demo, files, hosting
 from vitviz.ui.hosting import Forward, forward, limit_threads, on_gpu, prepare, processors
 from vitviz.ui.workbench import Workbench
 
@@ -562,58 +561,68 @@ def test_who_has_gone_asks_for_no_card(host: Host, make_model: Callable[..., Mod
 
 ENDING = """
 import os, pathlib, sys, time
-from vitviz.ui.files import WRITTEN
 from vitviz.ui.hosting import prepare
 
 prepare()
 folder = pathlib.Path(os.environ["GRADIO_TEMP_DIR"])
-(folder / "some").mkdir(exist_ok=True)
+(folder / "some").mkdir()
 (folder / "some" / "upload.png").write_bytes(b"somebody's")
-print(folder, len(WRITTEN), flush=True)
+print(folder, flush=True)
 time.sleep(60)
 """
 
 
-@contextmanager
-def prepared(temporary: Path) -> Iterator[tuple[subprocess.Popen[str], Path, int]]:
-    """A process that serves the app, the folder of its files, and how many of them it found there."""
-    environment = {**os.environ, "GRADIO_TEMP_DIR": "", "TMPDIR": str(temporary)}
-    options: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True, "cwd": ROOT}
-    with subprocess.Popen([sys.executable, "-c", ENDING], env=environment, **options) as process:
-        try:
-            assert process.stdout is not None
-            folder, found = process.stdout.readline().rsplit(maxsplit=1)
-            yield process, Path(folder), int(found)
-        finally:
-            process.kill()
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_process_has_a_folder_of_its_own_and_empties_it(number: int, tmp_path: Path) -> None:
-    with prepared(tmp_path) as (process, folder, _):
+    environment = {**os.environ, "GRADIO_TEMP_DIR": "", "TMPDIR": str(tmp_path)}
+    options: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True, "cwd": ROOT}
+    with subprocess.Popen([sys.executable, "-c", ENDING], env=environment, **options) as process:
+        assert process.stdout is not None
+        folder = Path(process.stdout.readline().strip())
         assert folder.is_relative_to(tmp_path) and (folder / "some" / "upload.png").exists()
-        assert folder.parent.stat().st_mode & 0o077 == 0
         process.send_signal(number)
         process.wait(30)
     assert list(folder.iterdir()) == []
 
 
-def test_a_process_takes_the_place_of_one_that_was_killed_and_of_no_other(tmp_path: Path) -> None:
-    with prepared(tmp_path) as (killed, first, _), prepared(tmp_path) as (_, second, found):
-        assert first != second and found == 0
-        killed.kill()
-        killed.wait(30)
-        # What was left there is known, and leaves when it is old.
-        with prepared(tmp_path) as (_, third, found):
-            assert third == first and found == 1
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Where temporary files lie; nobody knows of any that is there."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(files, "WRITTEN", set())
+    return tmp_path
 
 
-def test_a_folder_that_others_may_write_to_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / f"vitviz-{os.getuid()}").mkdir(mode=0o777)
-    (tmp_path / f"vitviz-{os.getuid()}").chmod(0o777)
-    with prepared(tmp_path) as (_, folder, _):
-        assert folder.parent == tmp_path and folder.stat().st_mode & 0o077 == 0
-    assert list((tmp_path / f"vitviz-{os.getuid()}").iterdir()) == []
+def test_a_folder_that_is_held_is_no_other_process_s_until_its_holder_is_gone(temporary: Path) -> None:
+    asks = multiprocessing.get_context("fork").Event()
+    held, folders = multiprocessing.Pipe()
+
+    def hold() -> None:
+        folder = files.own_folder()
+        (folder / "some").mkdir()
+        (folder / "some" / "upload.png").write_bytes(b"somebody's")
+        folders.send(folder)
+        asks.wait(60)
+
+    other = multiprocessing.get_context("fork").Process(target=hold)
+    other.start()
+    first, second = held.recv(), files.own_folder()
+    assert first != second and first.parent == second.parent and files.WRITTEN == set()
+    assert first.parent.stat().st_mode & 0o077 == 0
+    other.kill()
+    other.join()
+    assert files.own_folder() == first
+    # What one that was killed has left is known, and leaves when it is old.
+    assert files.WRITTEN == {str(first / "some" / "upload.png")}
+
+
+def test_a_folder_that_others_may_write_to_is_left_alone(temporary: Path) -> None:
+    user = temporary / f"vitviz-{os.getuid()}"
+    user.mkdir()
+    user.chmod(0o777)
+    folder = files.own_folder()
+    assert folder.parent == temporary and folder.stat().st_mode & 0o077 == 0
+    assert list(user.iterdir()) == []
 
 
 def test_a_folder_that_is_named_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

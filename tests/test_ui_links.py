@@ -272,10 +272,11 @@ class Followed:
     ) -> dict[str, Any]:
         """What changes on the page once it shows an analysis."""
         inputs = self.visit.inputs[3:]
-        answer = self.follower._follow(ANNA, self.asked, (choice, path, sight or Sight("squash")), *inputs)
+        answer = self.follower._follow(ANNA, self.asked, 7, (choice, path, sight or Sight("squash")), *inputs)
         asked, *rest = answer
         self.asked = self.asked if asked == SKIPPED else asked
         names = [
+            "again",
             "fit",
             "resolution",
             "second model",
@@ -309,8 +310,13 @@ def test_it_waits_for_the_model_and_the_picture_and_then_chooses_how_it_is_seen(
     other = ModelChoice(BUNDLED[0])
     assert followed.follow() == followed.follow(START, photo) == followed.follow(other) == {}
     # The model has brought its own.
-    assert followed.follow(other, photo, Sight("squash")) == {"fit": "crop", "resolution": "as trained"}
+    wanted = {"fit": "crop", "resolution": "as trained", "again": 8}
+    assert followed.follow(other, photo, Sight("squash")) == wanted
+    # Who has chosen another meanwhile keeps it.
     assert followed.follow(other, photo, Sight("squash")) == {}
+    # Where the controls say what is asked for, what came was the analysis of older ones.
+    followed.visit.controls[id(followed.visit.panel.sight.fit)] = "crop"
+    assert followed.follow(other, photo, Sight("squash")) == {"again": 8}
     assert "rollout" in followed.follow(other, photo, Sight("crop"))["caption"]
 
 

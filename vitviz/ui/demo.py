@@ -70,7 +70,7 @@ def build_demo(model: Model | None = None, knobs: Knobs | None = None) -> gr.Blo
     with gr.Blocks(title="vitviz", fill_width=True, delete_cache=kept, analytics_enabled=False) as demo:
         page = Page(bench)
         private: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-        link = LinkFollower(page.panel, page.drawing, page.second)
+        link = page.link
         linked = demo.load(
             link.read,
             None,
@@ -153,6 +153,7 @@ class Page:
         self.waiting = Waiting(self.jobs)
         self.opening = ModelOpening(bench, self.picker, self.waiting)
         self.about = gr.State(self.seen.value)
+        self.link = LinkFollower(self.panel, self.drawing, self.second)
         self.compare = ComparePanel(bench, self.jobs)
         self.switches = SwitchPanel(bench, self.jobs, analysis)
         self._connect()
@@ -190,7 +191,7 @@ class Page:
         # One event for all of them: apart, each would tell of the others' old values, in any order.
         of_analysis = [self.seen, self.choice, self.photo, *panel.components]
         analysed = gr.on(
-            [self.photo.change, *(part.change for part in self.sight.components)],
+            [part.change for part in (self.photo, *self.sight.components, self.link.again)],
             self._analyze,
             of_analysis,
             [self.long, self.photo, *of_picture],

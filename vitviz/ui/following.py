@@ -65,6 +65,8 @@ class LinkFollower:
     def __init__(self, panel: ControlPanel, drawing: Drawing, second: SecondPicker) -> None:
         self.panel, self.drawing, self.second, self.bench = panel, drawing, second, drawing.bench
         self.asked = gr.State(None)
+        # Changes when the picture is to be analysed once more, with what the controls then say.
+        self.again = gr.State(0)
 
     def connect(self, opened: Any, seen: gr.State, tile: Any, tiled: list[Any]) -> None:
         """Connect the events.
@@ -78,9 +80,9 @@ class LinkFollower:
         told = self.drawing.told
         quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
         sight, second = self.panel.sight.components, [self.second.model, self.second.photo]
-        outputs = [self.asked, *sight, *second, *self.panel.restored, *self.drawing.outputs]
+        outputs = [self.asked, self.again, *sight, *second, *self.panel.restored, *self.drawing.outputs]
         for event in (opened.then, seen.change):
-            followed = event(self._follow, [self.asked, seen, *told], outputs, **RUNS_MODEL, **quiet)
+            followed = event(self._follow, [self.asked, self.again, seen, *told], outputs, **RUNS_MODEL, **quiet)
             self.drawing.settle_after(followed)
             followed.then(tile, told, tiled, **quiet)
 
@@ -102,6 +104,7 @@ class LinkFollower:
         self,
         request: gr.Request,
         asked: Pending | None,
+        again: int,
         seen: Seen,
         key: str,
         choice: ModelChoice,
@@ -112,23 +115,26 @@ class LinkFollower:
         kept = tuple(gr.skip() for _ in self.panel.restored)
         same = gr.skip(), gr.skip()
         if asked is None or upload is None or asked.awaits(seen):
-            return gr.skip(), *same, *same, *kept, *changed()
+            return gr.skip(), gr.skip(), *same, *same, *kept, *changed()
         sight = seen[2]
         if not asked.is_seen_by(sight):
-            again = same if asked.told else asked.sight_after(sight)
-            return asked._replace(told=True), *again, *same, *kept, *changed()
+            # Of what changes at once, an event may tell the page's old values, and be the last.
+            stale = not asked.told or asked.is_seen_by(self.panel.sight_of(values))
+            wanted = same if asked.told else asked.sight_after(sight)
+            once_more = again + 1 if stale else gr.skip()
+            return asked._replace(told=True), once_more, *wanted, *same, *kept, *changed()
         said = {"notice": notice(GONE)} if asked.gone else {}
         second = asked.linked.second.model or gr.skip(), str(asked.second) if asked.second else gr.skip()
         if not asked.linked.map:
-            return None, *same, *second, *kept, *changed(**said)
+            return None, gr.skip(), *same, *second, *kept, *changed(**said)
         try:
             key, analysis = self.bench.recall(key, choice, upload, sight)
             wish = Wish(key, choice, upload, default_settings(analysis.model))
             settings, picture = self._drawn(request, analysis, wish, dict(asked.linked.map), sight)
         except VitvizError:
-            return None, *same, *second, *kept, *changed(**said)
+            return None, gr.skip(), *same, *second, *kept, *changed(**said)
         showing = self.panel.showing(analysis.model, analysis.trace.layout, settings)
-        return None, *same, *second, *showing, *changed(**{**dict(zip(PARTS, picture, strict=True)), **said})
+        return None, gr.skip(), *same, *second, *showing, *changed(**{**dict(zip(PARTS, picture, strict=True)), **said})
 
     def _drawn(
         self, request: gr.Request, analysis: Analysis, wish: Wish, said: dict[str, str], sight: Sight

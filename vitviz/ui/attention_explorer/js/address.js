@@ -42,6 +42,11 @@ function link() {
   return `${location.pathname}${query ? `?${query}` : ""}#${writeLink(shownPanes(), token, look, plain)}`;
 }
 
+function linkSoon() {
+  clearTimeout(linking);
+  linking = setTimeout(showLink, LINK_AFTER);
+}
+
 function showLink() {
   if (!(opened || acted) || !panes[0].painter || !element.isConnected) return;
   try {

@@ -123,8 +123,7 @@ function set(name, value) {
 
 function refresh() {
   if (active.facts) controls.show(active.choice, look, active.facts, panes.indexOf(active));
-  clearTimeout(linking);
-  linking = setTimeout(showLink, LINK_AFTER);
+  linkSoon();
   ask();
 }
 
@@ -229,7 +228,11 @@ function empty() {
 
 /** A file or the picture of a pane has come, or could not be had. */
 function changed(pane, error) {
-  if (!error) return ask();
+  if (!error) {
+    // Before the picture is there, nothing is shown that a link could restore.
+    linkSoon();
+    return ask();
+  }
   controls.state(stateOf(error));
   pane.say(reason(error));
   if (error.expired) trigger("expired", { uid: pane.facts.uid });
