@@ -345,9 +345,7 @@ class Events:
             still = 0 if self._open else still + 1
 
 
-def test_after_a_restart_pages_work_on_with_the_same_picture(
-    browser: Browser, bundled: Model, tmp_path: Path
-) -> None:
+def test_after_a_restart_pages_work_on_with_the_same_picture(browser: Browser, bundled: Model, tmp_path: Path) -> None:
     """One that had all that it wanted, and one whose analysis was cut off, which is opened anew by itself."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -607,13 +607,13 @@ def test_a_folder_that_is_held_is_no_other_process_s_until_its_holder_is_gone(te
     other = multiprocessing.get_context("fork").Process(target=hold)
     other.start()
     first, second = held.recv(), files.own_folder()
-    assert first != second and first.parent == second.parent and files.WRITTEN == set()
+    assert first != second and first.parent == second.parent and set() == files.WRITTEN
     assert first.parent.stat().st_mode & 0o077 == 0
     other.kill()
     other.join()
     assert files.own_folder() == first
     # What one that was killed has left is known, and leaves when it is old.
-    assert files.WRITTEN == {str(first / "some" / "upload.png")}
+    assert {str(first / "some" / "upload.png")} == files.WRITTEN
 
 
 def test_a_folder_that_others_may_write_to_is_left_alone(temporary: Path) -> None:

@@ -25,7 +25,6 @@ from vitviz.analysis import Analysis, cost
 from vitviz.attribution import METHODS, Method
 from vitviz.errors import CheckpointError, LimitError, MethodError, VitvizError, choices, shown
 from vitviz.heatmaps import Heatmap, Style
-from vitviz.images import open_image
 from vitviz.preprocessing import FITS
 from vitviz.progress import Progress
 from vitviz.text import Words
@@ -150,7 +149,7 @@ class Api:
         used = self._opened(choice)
         # Large pictures are opened one after the other.
         with self.bench.small.turn():
-            picture = open_image(upload.path, upload.name)
+            picture = self.bench.open(upload)
             needed, (width, height) = cost(picture, used, chosen_fit, resolution=pixels), picture.size
             del picture
         if needed.flops > MOST_FLOPS:

@@ -14,6 +14,7 @@ from tempfile import NamedTemporaryFile, gettempdir, mkdtemp
 
 import gradio as gr
 from gradio.processing_utils import hash_bytes
+from gradio.utils import get_upload_folder
 
 from vitviz.errors import LimitError, VitvizError
 
@@ -95,6 +96,12 @@ def empty(folder: Path) -> None:
                 shutil.rmtree(part, ignore_errors=True)
             else:
                 part.unlink(missing_ok=True)
+
+
+def forget(path: Path) -> None:
+    """Delete an upload of which nothing can be made; what is no upload stays."""
+    if path.resolve().is_relative_to(Path(get_upload_folder()).resolve()):
+        path.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from PIL import Image
 from vitviz.analysis import Analysis, analyze, cost
 from vitviz.attribution import METHODS
 from vitviz.cache import AnalysisCache, ModelCache
-from vitviz.errors import CheckpointError, MethodError
+from vitviz.errors import CheckpointError, ImageError, MethodError
 from vitviz.figures import SheetLayout, sheet
 from vitviz.heatmaps import Heatmap, Style
 from vitviz.images import open_image
@@ -24,6 +24,7 @@ from vitviz.targets import Target
 from vitviz.text import TextTower, Words, open_text_tower
 from vitviz.ui.attention_explorer import Explored, map_pack, pack, whole_page
 from vitviz.ui.controls import told_apart
+from vitviz.ui.files import forget
 from vitviz.ui.hosting import forward
 from vitviz.ui.knobs import MODELS, Knobs
 from vitviz.ui.lanes import Lane
@@ -39,6 +40,7 @@ from vitviz.weights import BUNDLED, ZOO, Model, Progress
 CANVAS_SIDE = 900
 # An analysis of more than so many floating-point operations waits among the large ones: about a second of two cores.
 LARGE_FLOPS = 150e9
+MOST_REFUSED = 1000
 # The name by which the explorer asks for itself as one file.
 PAGE = "page"
 # The picture as it was given.
@@ -93,7 +95,9 @@ class Workbench:
         # What was uploaded, and its width and height.
         self.uploads: WeakKeyDictionary[Analysis, tuple[Upload, tuple[int, int]]] = WeakKeyDictionary()
         self.pictures = Pictures()
-        self._opening = threading.Lock()
+        # What was said of files that are not kept.
+        self.refused: dict[Upload, str] = {}
+        self._opening, self._refusing = threading.Lock(), threading.Lock()
 
     def model(self, choice: ModelChoice, report: Callable[[Progress], None] | None = None) -> Model:
         """The model that a visitor chose, opened where it is not in memory.
@@ -146,14 +150,33 @@ class Workbench:
 
         # Opening a picture takes memory, too.
         with self.small.turn(waiting):
-            image = open_image(upload.path, upload.name)
+            image = self.open(upload)
             if large == "is small" or not self._is_large(model, image, sight):
                 return self._analyzed(model, image, upload, sight, report)
             if large == "is refused":
                 raise Large
             del image
         with self.large.turn(waiting):
-            return self._analyzed(model, open_image(upload.path, upload.name), upload, sight, report)
+            return self._analyzed(model, self.open(upload), upload, sight, report)
+
+    def open(self, upload: Upload) -> Image.Image:
+        """The picture of an upload; a file that is none is not kept.
+
+        Raises:
+            ImageError: as :func:`vitviz.open_image`.
+        """
+        try:
+            return open_image(upload.path, upload.name)
+        except ImageError as error:
+            # A page tells of one file more than once.
+            with self._refusing:
+                if upload.path.exists():
+                    self.refused[upload] = str(error)
+                    forget(upload.path)
+                if len(self.refused) > MOST_REFUSED:
+                    self.refused.pop(next(iter(self.refused)))
+                said = self.refused.get(upload, str(error))
+            raise ImageError(said) from None
 
     def _is_large(self, model: Model, image: Image.Image, sight: Sight) -> bool:
         return cost(image, model, sight.fit, resolution=sight.pixels(model, image)).flops > LARGE_FLOPS
@@ -196,7 +219,7 @@ class Workbench:
             return whole_page(analysis, said["name"], **said).encode()
         if name == PICTURE:
             upload, _ = self.uploads[analysis]
-            return as_png(open_image(upload.path, upload.name))
+            return as_png(self.open(upload))
         if name.startswith(MAP) and name.removeprefix(MAP) in self.explored_methods(analysis.model):
             return map_pack(analysis.map(name.removeprefix(MAP)).token_map, analysis.trace.layout)
         return pack(analysis.trace, name)
