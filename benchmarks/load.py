@@ -51,8 +51,8 @@ ALONE = 12
 WAVES = (1.0, 0.5)
 # Rows that each checks of a picture and a model.
 ROWS = 1
-# Of analyses that the app keeps where nothing else is said: less than one wave makes.
-CACHE = "64 MiB"
+# Of analyses that the app keeps: less than one wave makes. Of pages it remembers as many as come in the first wave.
+CACHE = "128 MiB"
 # Seconds after the last visitor has left.
 SETTLE = 5.0
 MOST_GROWTH = 1.1
@@ -80,7 +80,7 @@ class Plan:
     think: float = 1.0
     resolution: int | None = 1024
     most_seconds: float = 300.0
-    most_requests: int = 5000
+    most_requests: int = 8000
     seed: int = 0
 
 
@@ -242,7 +242,7 @@ async def measure(plan: Plan, say: Callable[[str], None] = lambda line: None) ->
     """Start the app, let the visitors come, and tell what was found; never longer than the plan allows."""
     tally, visitors = Tally(), guests(plan.sessions, plan.seed)
     rests = random.Random(plan.seed)
-    async with _served(tally) as (address, process):
+    async with _served(tally, plan.sessions) as (address, process):
         traffic = Traffic(address, plan.most_requests, plan.most_seconds)
         stages: list[tuple[str, Callable[[], Awaitable[None]]]] = [
             ("alone", partial(_alone, traffic, visitors[0], tally, "alone")),
@@ -390,14 +390,19 @@ async def _pack(visitor: Visitor, name: str, tally: Tally) -> bytes:
 
 
 @asynccontextmanager
-async def _served(tally: Tally) -> AsyncIterator[tuple[str, int]]:
-    """The app: its address and the number of its process. What it prints is in the tally's log."""
+async def _served(tally: Tally, pages: int) -> AsyncIterator[tuple[str, int]]:
+    """The app, which remembers so many pages: its address and the number of its process.
+
+    What it prints is in the tally's log.
+    """
     with TemporaryDirectory() as folder:
         environment = {
             **os.environ,
             "GRADIO_TEMP_DIR": folder,
             "GRADIO_SERVER_NAME": "127.0.0.1",
             "HF_HUB_OFFLINE": "1",
+            "VITVIZ_CACHE_BYTES": CACHE,
+            "VITVIZ_PAGES": str(pages),
         }
         # Another app may hold the port of this variable.
         environment.pop("GRADIO_SERVER_PORT", None)

@@ -27,9 +27,9 @@ from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNum
 from vitviz.cli import _parser, main
 from vitviz.precision import PRECISIONS
 from vitviz.training import loop
-from vitviz.training.config import Augmentation, TrainingConfig
+from vitviz.training.config import PRESETS, Augmentation, TrainingConfig
 from vitviz.training.data import read_image_folder
-from vitviz.training.evaluate import evaluate
+from vitviz.training.evaluate import Accuracy, evaluate
 from vitviz.ui.attention_explorer import whole_page
 from vitviz.ui.knobs import Knobs
 from vitviz.weights import BUNDLED, FAMILIES, ZOO, NamedModel, read
@@ -354,6 +354,7 @@ USAGE = [
     (["rollout", "a.png", "--resolution", "big"], "argument --resolution: invalid int value: 'big'"),
     (["evaluate", "a", "--precision", "int8"], "argument --precision: invalid choice: 'int8'"),
     (["inspect", "a.pth", "--device", "cpu"], "unrecognized arguments: --device cpu"),
+    (["train", "a", "b", "--preset", "imagenet"], "argument --preset: invalid choice: 'imagenet'"),
     (["train", "a", "b", "--epochs", "many"], "argument --epochs: invalid int value: 'many'"),
 ]
 
@@ -635,6 +636,15 @@ def test_a_method_runs_on_a_checkpoint_of_others(
     assert capsys.readouterr().out == f"{heatmap.description}\nwritten to {output}\n"
 
 
+def summary(found: Accuracy) -> str:
+    """The last line of an evaluation."""
+    low, high = found.interval()
+    return (
+        f"top-1 accuracy {found.top1:.2%} ({low:.1%} to {high:.1%}) of {found.images} images, cross-entropy "
+        f"{found.loss:.3f}, expected calibration error {found.calibration_error:.1%}"
+    )
+
+
 def test_a_checkpoint_of_others_is_evaluated(colours: Path, tmp_path: Path, capsys: Capture) -> None:
     path = write_transformers(tmp_path)
     model = load(path)
@@ -644,7 +654,7 @@ def test_a_checkpoint_of_others_is_evaluated(colours: Path, tmp_path: Path, caps
         model.network, model.preprocessing, read_image_folder(colours, "test", model.preprocessing, 8, 8)
     )
     shown = capsys.readouterr().out.splitlines()
-    assert shown[-1] == f"top-1 accuracy {expected.top1:.2%} of 8 images, cross-entropy {expected.loss:.3f}"
+    assert shown[-1] == summary(expected)
     assert main(["evaluate", str(colours), "--checkpoint", str(write_timm(tmp_path)), "--fact", "heads=4"]) == 2
     told = capsys.readouterr().err.splitlines()[-1]
     assert "images: classes blue, red; timm knows class 0, class 1, in this order" in told
@@ -759,9 +769,11 @@ def test_evaluate_prints_the_accuracy(checkpoint: Path, tmp_path: Path, capsys: 
         model.network, model.preprocessing, read_image_folder(folder, "test", model.preprocessing, 4, 4)
     )
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split("  ")[-1] for line in lines[:5]] == [f"{part:.1%}" for part in expected.per_class.values()]
-    assert [line.split("  ")[-2].strip() for line in lines[:5]] == list(model.labels)
-    assert lines[5:] == [f"top-1 accuracy {expected.top1:.2%} of 15 images, cross-entropy {expected.loss:.3f}"]
+    assert [line.split("  ")[-2] for line in lines[:5]] == [f"{part:.1%}" for part in expected.per_class.values()]
+    assert [line.split("  ")[-3].strip() for line in lines[:5]] == list(model.labels)
+    ends = ["({:.1%} to {:.1%})".format(*expected.interval(label)) for label in model.labels]
+    assert [line.split("  ")[-1] for line in lines[:5]] == ends
+    assert lines[5:] == [summary(expected)]
     assert 0 < expected.top1 < 1
 
 
@@ -792,7 +804,7 @@ def test_a_model_is_trained_evaluated_and_used(colours: Path, photo: Path, capsy
     assert told[2] == str(trained)
 
     assert main(["evaluate", str(colours), "--checkpoint", str(trained)]) == 0
-    assert f"top-1 accuracy {told[1]}% of 8 images" in capsys.readouterr().out
+    assert re.search(rf"top-1 accuracy {told[1]}% \(.*\) of 8 images", capsys.readouterr().out)
 
     picture = photo.with_name("map.png")
     assert main(["attention", str(photo), "--checkpoint", str(trained), "-o", str(picture), "--query", "3,3"]) == 0
@@ -854,7 +866,13 @@ def test_every_setting_of_a_run_has_an_option_that_reaches_it(monkeypatch: pytes
     for name, value in settings.items():
         flag = name.replace("_", "-")
         options += [f"--no-{flag}"] if value is False else [f"--{flag}", str(value)]
-    for arguments, config in (([], TrainingConfig()), (options, changed)):
+    small = replace(PRESETS["grey"], epochs=3, augmentation=replace(PRESETS["grey"].augmentation, mix=0.25))
+    presets = [(["--preset", name], config) for name, config in PRESETS.items()]
+    presets += [
+        (["--preset", "grey", "--epochs", "3", "--mix", "0.25"], small),
+        (["--preset", "grey", *options], changed),
+    ]
+    for arguments, config in (([], TrainingConfig()), (options, changed), *presets):
         with pytest.raises(Stop):
             main(["train", "images", str(tmp_path), *arguments])
         assert given.pop() == (Path("images"), tmp_path, config)

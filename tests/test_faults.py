@@ -17,7 +17,7 @@ import vitviz
 import vitviz.ui.files
 from tests.towers import make_transformers
 from vitviz import Model, load, save_checkpoint
-from vitviz.errors import CheckpointError, LimitError
+from vitviz.errors import CheckpointError, ImageError, LimitError
 from vitviz.text import Words
 from vitviz.ui.attention_explorer import AttentionExplorer
 from vitviz.ui.files import keep
@@ -62,6 +62,28 @@ def test_nothing_is_left_of_a_file_that_a_full_disk_cut(tmp_path: Path, full_dis
     with pytest.raises(LimitError, match=r"cannot keep a file of 1,000 bytes \(No space left on device\)"):
         keep(bytes(1000), "pack.safetensors", str(tmp_path))
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize("uploaded", [True, False])
+def test_a_file_that_is_no_picture_is_not_kept_where_it_was_uploaded(
+    make_model: Make, picture: Upload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uploaded: bool
+) -> None:
+    timers = []
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path if uploaded else tmp_path / "elsewhere"))
+    monkeypatch.setattr("threading.Timer", lambda *said: timers.append(said) or SimpleNamespace(start=lambda: None))
+    bench, bad = Workbench(make_model()), Upload(tmp_path / "bad.png", "bad.png")
+    bad.path.write_bytes(b"<html>")
+    with pytest.raises(ImageError, match=r"^'?bad\.png'?: ") as first:
+        bench.analyze(bench.start, bad, Sight("squash"))
+    [(seconds, act, given)] = timers
+    assert seconds == 30 and bad.path.exists()
+    act(*given)
+    assert bad.path.exists() is not uploaded and picture.path.exists()
+    # A page that asks for it once more is told the same.
+    with pytest.raises(ImageError) as again:
+        bench.analyze(bench.start, bad, Sight("squash"))
+    assert str(again.value) == str(first.value)
+    assert bench.open(picture).size == (40, 24)
 
 
 def test_a_page_is_told_of_a_full_disk_and_gets_its_file_afterwards(

@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,9 @@ def test_the_checkpoint_is_the_model_that_train_returns(finished: Finished) -> N
         "data": "36 training and 12 test images of 3 classes",
         "epochs": "6",
         "top-1 accuracy": f"{finished.accuracy.top1:.2%} of 12 test images",
+        "calibration": "none: too few test images or mistakes to learn from",
     }
+    assert loaded.least_evidence is None
     assert finished.model.name == "colours"
     assert not finished.model.network.training
     assert not any(parameter.requires_grad for parameter in finished.model.network.parameters())
@@ -653,6 +656,35 @@ def test_evaluation_is_what_numpy_computes(make_network: Callable[..., VisionTra
     assert found.per_class == {
         label: pytest.approx(right[targets == index].mean()) for index, label in enumerate(data.labels)
     }
+    assert found.counts == {"a": 3, "b": 3, "c": 3, "d": 2, "e": 2}
+    assert found.calibration_error == pytest.approx(binned(probabilities, targets), abs=1e-6)
+
+
+def binned(probabilities: np.ndarray, targets: np.ndarray) -> float:
+    """The expected calibration error, bin by bin."""
+    most, right = probabilities.max(1), probabilities.argmax(1) == targets
+    edges, error = np.linspace(0, 1, 16), 0.0
+    for low, high in pairwise(edges):
+        inside = (most > low) & (most <= high)
+        if inside.any():
+            error += inside.mean() * abs(most[inside].mean() - right[inside].mean())
+    return error
+
+
+@pytest.mark.parametrize(
+    ("share", "count", "low", "high"),
+    # Newcombe 1998, "Two-sided confidence intervals for the single proportion", table I.
+    [
+        (81 / 263, 263, 0.2553, 0.3662),
+        (15 / 148, 148, 0.0624, 0.1605),
+        (0.0, 20, 0.0, 0.1611),
+        (1 / 29, 29, 0.0061, 0.1718),
+    ],
+)
+def test_an_interval_is_wilsons(share: float, count: int, low: float, high: float) -> None:
+    found = Accuracy(share, 0.0, count, {"cat": share}, {"cat": count}, 0.0)
+    assert found.interval() == found.interval("cat")
+    assert found.interval() == pytest.approx((low, high), abs=6e-5)
 
 
 def test_evaluation_refuses_images_of_other_classes(make_network: Callable[..., VisionTransformer]) -> None:

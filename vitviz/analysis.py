@@ -78,6 +78,26 @@ class Analysis:
         pairs = zip(best.values.tolist(), best.indices.tolist(), strict=True)
         return [Prediction(self.model.labels[index], probability) for probability, index in pairs]
 
+    @property
+    def evidence(self) -> float:
+        """How much speaks for any class at all: the logarithm of the sum of the exponentials of all logits.
+
+        Liu et al. 2020, "Energy-based Out-of-distribution Detection", equation 4, the negative of the energy.
+
+        Raises:
+            MethodError: the model has no classifier.
+        """
+        if not self.model.labels:
+            raise MethodError(f"{self.model.name} has no classifier: nothing speaks for a class")
+        return float(self.logits.logsumexp(-1))
+
+    @property
+    def is_unlike(self) -> bool | None:
+        """Whether the picture is unlike what the model was trained on, as far as its evidence tells; None where the
+        model does not say how much is usual."""
+        least = self.model.least_evidence
+        return None if least is None else self.evidence < least
+
     def map(self, method: str, *, report: Callable[[Progress], None] | None = None, **parameters: Any) -> Heatmap:
         """The map of any method in :data:`vitviz.METHODS`, by name, with its parameters.
 

@@ -8,7 +8,6 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,9 @@ from vitviz.analysis import analyze
 from vitviz.attribution import METHODS
 from vitviz.errors import ConfigError, DataError, ImageError, MethodError, VitvizError, listed, several
 from vitviz.heatmaps import Style
-from vitviz.options import add_checkpoint, add_image, add_images, add_method, add_training
+from vitviz.options import add_checkpoint, add_image, add_images, add_method, add_training, training_config
 from vitviz.progress import Progress as Done
 from vitviz.text import open_text_tower
-from vitviz.training.config import Augmentation, TrainingConfig
 from vitviz.weights import BUNDLED, ZOO, Model, Progress, Reading, is_cached, parse_facts, read
 
 # Of a line on the terminal.
@@ -249,8 +247,15 @@ def _run_evaluate(
         raise DataError(f"{images}: classes {several(data.labels, 10)}; {model.name} knows {known}, in this order")
     accuracy = evaluate(model.network, model.preprocessing, data, model.network.device)
     for label, part in accuracy.per_class.items():
-        print(f"{label:>16}  {part:.1%}")
-    print(f"top-1 accuracy {accuracy.top1:.2%} of {accuracy.images:,} images, cross-entropy {accuracy.loss:.3f}")
+        print(f"{label:>16}  {part:.1%}  {_interval(accuracy.interval(label))}")
+    print(
+        f"top-1 accuracy {accuracy.top1:.2%} {_interval(accuracy.interval())} of {accuracy.images:,} images, "
+        f"cross-entropy {accuracy.loss:.3f}, expected calibration error {accuracy.calibration_error:.1%}"
+    )
+
+
+def _interval(ends: tuple[float, float]) -> str:
+    return "({:.1%} to {:.1%})".format(*ends)
 
 
 def _run_evaluate_methods(images: Path, count: int, output: Path | None, **opened: Any) -> None:
@@ -288,9 +293,7 @@ def _with_bar(measure: Callable[..., Any], model: Model, images: Sequence[Path])
 def _run_train(images: Path, output: Path, **settings: Any) -> None:
     with _extra("train"):
         from vitviz.training.loop import CHECKPOINT, train
-    names = [option.name for option in fields(Augmentation)]
-    augmentation = Augmentation(**{name: settings.pop(name) for name in names})
-    _, accuracy = train(images, output, TrainingConfig(**settings, augmentation=augmentation))
+    _, accuracy = train(images, output, training_config(**settings))
     print(f"top-1 accuracy {accuracy.top1:.2%} of {accuracy.images:,} test images")
     print(f"written to {output / CHECKPOINT}")
 

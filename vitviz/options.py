@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from vitviz.layout import Query
 from vitviz.precision import PRECISIONS
 from vitviz.preprocessing import FITS
 from vitviz.softmax import HEAD_FUSIONS
-from vitviz.training.config import Augmentation, TrainingConfig
+from vitviz.training.config import PRESETS, Augmentation, TrainingConfig
 from vitviz.weights import BUNDLED, FACTS, FAMILIES
 
 
@@ -85,10 +85,48 @@ def add_image(parser: argparse.ArgumentParser) -> None:
 
 
 def add_training(parser: argparse.ArgumentParser) -> None:
-    """Everything that determines a run."""
+    """Everything that determines a run; what is not said is the preset's."""
+    parser.add_argument(
+        "--preset", choices=PRESETS, help="start from the settings of a run that is worth repeating; see below"
+    )
     for option in (*fields(TrainingConfig), *fields(Augmentation)):
         if option.default is not MISSING:
             _add_training_option(parser, option)
+    named = "\n".join(f"  {name:<10}{_said_of(config)}" for name, config in PRESETS.items())
+    parser.epilog = f"presets:\n{named}"
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+
+
+def training_config(preset: str | None, **said: Any) -> TrainingConfig:
+    """The run of a preset, or of the defaults where there is none, with what was said in its place.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+    config = PRESETS[preset] if preset is not None else TrainingConfig()
+    names = {option.name for option in fields(Augmentation)} & said.keys()
+    augmentation = replace(config.augmentation, **{name: said.pop(name) for name in names})
+    return replace(config, **said, augmentation=augmentation)
+
+
+def _said_of(config: TrainingConfig) -> str:
+    """A preset as the options that make it."""
+    plain = TrainingConfig()
+    parts = ((config, plain), (config.augmentation, plain.augmentation))
+    changed = [
+        (option.name, getattr(own, option.name))
+        for own, default in parts
+        for option in fields(own)
+        if option.default is not MISSING and getattr(own, option.name) != getattr(default, option.name)
+    ]
+    return " ".join(_flag(name, value) for name, value in changed)
+
+
+def _flag(name: str, value: Any) -> str:
+    flag = name.replace("_", "-")
+    if isinstance(value, bool):
+        return f"--{flag}" if value else f"--no-{flag}"
+    return f"--{flag} {value}"
 
 
 def _add_training_option(parser: argparse.ArgumentParser, option: Field[Any]) -> None:
@@ -96,7 +134,8 @@ def _add_training_option(parser: argparse.ArgumentParser, option: Field[Any]) ->
     help = f"{option.metadata['help']} (default: {option.default})"
     action: Any = argparse.BooleanOptionalAction if isinstance(option.default, bool) else "store"
     kind: dict[str, Any] = {} if isinstance(option.default, bool) else {"type": type(option.default)}
-    parser.add_argument(flag, dest=option.name, default=option.default, help=help, action=action, **kind)
+    # Left out where it is not said: a preset has values of its own.
+    parser.add_argument(flag, dest=option.name, default=argparse.SUPPRESS, help=help, action=action, **kind)
 
 
 def _argument(parameter: Parameter) -> dict[str, Any]:

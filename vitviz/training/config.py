@@ -113,3 +113,29 @@ class TrainingConfig:
     def _side(self, scale: float) -> int:
         """A part of the whole side, in whole patches."""
         return max(1, round(self.image_size / self.patch_size * scale)) * self.patch_size
+
+
+PRESETS: dict[str, TrainingConfig] = {
+    # The checkpoint that ships: a network of several grids.
+    "cifar10": TrainingConfig(
+        image_size=64,
+        register_tokens=4,
+        low_resolution=0.75,
+        low_scale=0.375,
+        smallest_scale=0.5,
+        evaluate_every=4,
+    ),
+    # Digits and clothes as MNIST and Fashion-MNIST have them: a mirrored digit is none, and a crop may cut what tells.
+    "grey": TrainingConfig(
+        image_size=28,
+        width=96,
+        depth=4,
+        heads=4,
+        mlp_ratio=2.0,
+        epochs=8,
+        batch_size=128,
+        low_resolution=0.0,
+        augmentation=Augmentation(smallest_crop=0.7, flip=False, jitter=0.1, mix=0.0),
+    ),
+}
+"""Runs that are worth repeating, by name."""

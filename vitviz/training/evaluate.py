@@ -1,7 +1,8 @@
-"""How often a model is right."""
+"""How often a model is right, and how far its probabilities can be believed."""
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -10,8 +11,12 @@ import torch.nn.functional as F
 
 from vitviz.errors import DataError
 from vitviz.preprocessing import Preprocessing
+from vitviz.training.calibrate import calibration_error
 from vitviz.training.data import LabelledImages
 from vitviz.vit import VisionTransformer
+
+# Standard deviations to either side of the mean between which a normal variable is with a probability of 95 %.
+NORMAL_95 = 1.959964
 
 
 @dataclass(frozen=True)
@@ -23,15 +28,29 @@ class Accuracy:
         loss: mean cross-entropy in nats.
         images: how many were evaluated.
         per_class: the part that is right among the images of each class, by label.
+        counts: the images of each class.
+        calibration_error: expected calibration error, in [0, 1].
     """
 
     top1: float
     loss: float
     images: int
     per_class: dict[str, float]
+    counts: dict[str, int]
+    calibration_error: float
+
+    def interval(self, label: str | None = None) -> tuple[float, float]:
+        """Between which the accuracy on all images of this kind lies, with a confidence of 95 %; of one class or all.
+
+        Wilson 1927, "Probable Inference, the Law of Succession, and Statistical Inference".
+        """
+        share, count = (self.top1, self.images) if label is None else (self.per_class[label], self.counts[label])
+        squared = NORMAL_95**2 / count
+        middle = (share + squared / 2) / (1 + squared)
+        half = NORMAL_95 / (1 + squared) * math.sqrt(share * (1 - share) / count + squared / (4 * count))
+        return middle - half, middle + half
 
 
-@torch.inference_mode()
 def evaluate(
     network: VisionTransformer,
     preprocessing: Preprocessing,
@@ -45,6 +64,23 @@ def evaluate(
     Raises:
         DataError: the model's classes are not those of the set.
     """
+    return accuracy_of(classify(network, preprocessing, data, device, bfloat16, batch_size), data)
+
+
+@torch.inference_mode()
+def classify(
+    network: VisionTransformer,
+    preprocessing: Preprocessing,
+    data: LabelledImages,
+    device: torch.device | None = None,
+    bfloat16: bool = False,
+    batch_size: int = 250,
+) -> torch.Tensor:
+    """The logits of every image of a set: ``"image class"``.
+
+    Raises:
+        DataError: the model's classes are not those of the set.
+    """
     if network.config.classes != len(data.labels):
         raise DataError(f"{len(data.labels)} classes in the images, {network.config.classes} in the model")
     device = device or torch.device("cpu")
@@ -53,7 +89,18 @@ def evaluate(
         for images in data.images.split(batch_size):
             pixels = preprocessing.standardise(images.float() / 255)
             logits.append(network(pixels.to(device)).float().cpu())
-    scores = torch.cat(logits)
-    right = (scores.argmax(-1) == data.targets).float()
-    per_class = {label: float(right[data.targets == index].mean()) for index, label in enumerate(data.labels)}
-    return Accuracy(float(right.mean()), float(F.cross_entropy(scores, data.targets)), len(data), per_class)
+    return torch.cat(logits)
+
+
+def accuracy_of(logits: torch.Tensor, data: LabelledImages) -> Accuracy:
+    """How often logits are right: ``"image class"``, of the images of a set in their order."""
+    right = (logits.argmax(-1) == data.targets).float()
+    of_class = {label: data.targets == index for index, label in enumerate(data.labels)}
+    return Accuracy(
+        float(right.mean()),
+        float(F.cross_entropy(logits, data.targets)),
+        len(data),
+        {label: float(right[those].mean()) for label, those in of_class.items()},
+        {label: int(those.sum()) for label, those in of_class.items()},
+        calibration_error(logits, data.targets),
+    )

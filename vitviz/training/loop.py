@@ -17,9 +17,10 @@ from tqdm import tqdm
 
 from vitviz.errors import CheckpointError, ConfigError, DataError
 from vitviz.preprocessing import Preprocessing
+from vitviz.training.calibrate import calibrate, divide
 from vitviz.training.config import TrainingConfig
 from vitviz.training.data import LabelledImages, read_image_folder, training_batches
-from vitviz.training.evaluate import Accuracy, evaluate
+from vitviz.training.evaluate import Accuracy, accuracy_of, classify, evaluate
 from vitviz.training.optimise import average_into, initialise, optimisers, schedule
 from vitviz.training.watch import attention_picture
 from vitviz.vit import VisionTransformer
@@ -144,17 +145,40 @@ def train(images: Path, output: Path, config: TrainingConfig) -> tuple[Model, Ac
                     tqdm.write(f"epoch {run.epoch}: {said}")
                 log.add_image("attention rollout", attention_picture(run.averaged, preprocessing, test), done)
             run.save(output / STATE)
-    found = {side: evaluate(run.averaged, preprocessing, test.at(side), device) for side in sides}
-    accuracy = found[config.image_size]
-    top1 = ", ".join(f"{each.top1:.2%} at {side} pixels" for side, each in found.items())
-    card = {
-        "data": f"{len(data):,} training and {len(test):,} test images of {len(data.labels)} classes",
-        "epochs": str(config.epochs),
-        "top-1 accuracy": f"{top1 if len(sides) > 1 else f'{accuracy.top1:.2%}'} of {accuracy.images:,} test images",
-    }
-    model = Model(name, run.averaged.to("cpu").eval(), preprocessing, data.labels, card)
+    model, accuracy = _finished(run, name, preprocessing, test, device, f"{len(data):,}")
     save_checkpoint(output / CHECKPOINT, model)
     return model, accuracy
+
+
+def _finished(
+    run: Run, name: str, preprocessing: Preprocessing, test: LabelledImages, device: torch.device, images: str
+) -> tuple[Model, Accuracy]:
+    """The averaged network as a model that knows how far it can be believed.
+
+    Args:
+        run, name, preprocessing: of the model.
+        test: the images that it is tested and calibrated on.
+        device: to test it on.
+        images: how many it was trained on, in words.
+    """
+    config, network = run.config, run.averaged
+    logits = {side: classify(network, preprocessing, test.at(side), device) for side in config.sides(config.epochs)}
+    found = calibrate(logits[config.image_size], test.targets)
+    if found is not None:
+        assert isinstance(network.classifier, torch.nn.Linear)
+        divide(network.classifier, found.temperature)
+        logits = {side: each / found.temperature for side, each in logits.items()}
+    accuracies = {side: accuracy_of(each, test) for side, each in logits.items()}
+    accuracy = accuracies[config.image_size]
+    top1 = ", ".join(f"{each.top1:.2%} at {side} pixels" for side, each in accuracies.items())
+    card = {
+        "data": f"{images} training and {len(test):,} test images of {len(test.labels)} classes",
+        "epochs": str(config.epochs),
+        "top-1 accuracy": f"{top1 if len(logits) > 1 else f'{accuracy.top1:.2%}'} of {accuracy.images:,} test images",
+        "calibration": "none: too few test images or mistakes to learn from" if found is None else found.said,
+    }
+    least = None if found is None else found.least_evidence
+    return Model(name, network.to("cpu").eval(), preprocessing, test.labels, card, least_evidence=least), accuracy
 
 
 def has_bfloat16(device: torch.device) -> bool:

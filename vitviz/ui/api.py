@@ -32,6 +32,7 @@ from vitviz.ui.arguments import LONGEST_NAME, fields, method_of, number, paramet
 from vitviz.ui.drawing import JOB
 from vitviz.ui.files import keep
 from vitviz.ui.models import START, ModelChoice
+from vitviz.ui.picture import as_png
 from vitviz.ui.records import (
     AnalysisRecord,
     MapRecords,
@@ -47,7 +48,7 @@ from vitviz.ui.records import (
     opened_record,
 )
 from vitviz.ui.sight import TRAINED, Sight
-from vitviz.ui.workbench import Workbench, as_png
+from vitviz.ui.workbench import Workbench
 from vitviz.weights import BUNDLED, ZOO, Model, is_cached
 
 # Floating-point operations of one analysis: about a minute of two cores.

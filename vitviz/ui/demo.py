@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import gradio as gr
 
+from vitviz.analysis import Analysis
 from vitviz.attribution import METHODS
 from vitviz.errors import VitvizError
 from vitviz.layout import TokenLayout
@@ -131,6 +132,8 @@ class Page:
                     show_heading=False,
                     elem_id="vv-predictions",
                 )
+                unlike = bench.unlike(analysis)
+                self.unlike = gr.Markdown(unlike, visible=bool(unlike), elem_id="vv-unlike")
                 self.aside = gr.Markdown(model_aside(bench.start), elem_classes="vv-aside", elem_id="vv-aside")
                 with gr.Accordion("About this model", open=False):
                     self.card = gr.Markdown(model_card(bench.start), elem_id="vv-card")
@@ -187,7 +190,7 @@ class Page:
 
         heavy: dict[str, Any] = {**RUNS_MODEL, **self.waiting.shown, **private}
         quiet: dict[str, Any] = {"show_progress": "hidden", **private}
-        of_picture = [self.seen, panel.token, self.predictions, self.explorer, *drawing.outputs]
+        of_picture = [self.seen, panel.token, self.predictions, self.unlike, self.explorer, *drawing.outputs]
         # One event for all of them: apart, each would tell of the others' old values, in any order.
         of_analysis = [self.seen, self.choice, self.photo, *panel.components]
         analysed = gr.on(
@@ -248,7 +251,7 @@ class Page:
         *said: Any,
     ) -> tuple[Any, ...]:
         wanted, key, choice, upload, *values = said
-        skipped = tuple(gr.skip() for _ in range(len(self.panel.of_the_model) + 6))
+        skipped = tuple(gr.skip() for _ in range(len(self.panel.of_the_model) + 7))
         if wanted == choice:
             return wanted, choice, gr.skip(), *skipped, *changed()
         self.drawing.dismiss(request)
@@ -259,7 +262,7 @@ class Page:
             about = [wanted, wanted, menu, model_aside(model), model_card(model), *updates]
             if upload is None:
                 tokens, _ = self.panel.token_menu(model, _trained(model), settings)
-                return *about, NOTHING, tokens, None, None, *changed(**NO_PICTURE)
+                return *about, NOTHING, tokens, None, HIDDEN, None, *changed(**NO_PICTURE)
             with self.waiting.running(request, ANALYSIS, progress) as report:
                 key, analysis = self.bench.analyze(model, upload, settings.sight, report, large="is small")
             tokens, settings = self.panel.token_menu(model, analysis.trace.layout, settings)
@@ -270,14 +273,14 @@ class Page:
             told = notice(f"{error}. Below is still the model before.")
             return choice, choice, menu, *skipped, *changed(notice=told, stop=HIDDEN)
         seen = Seen(wanted, str(upload.path), settings.sight)
-        return *about, seen, tokens, self.bench.predictions(analysis), explored, *picture
+        return *about, seen, tokens, *self._classes(analysis), explored, *picture
 
     def _analyze(self, request: gr.Request, progress: Any = PROGRESS, *said: Any) -> tuple[Any, ...]:
         try:
             return self._analyzed(request, progress, None, *said)
         except Large:
             ticket = self.jobs.ask(str(request.session_hash), ANALYSIS)
-            return ticket, *(gr.skip() for _ in range(5)), *changed(notice=HIDDEN)
+            return ticket, *(gr.skip() for _ in range(7)), *changed(notice=HIDDEN)
 
     def _analyze_late(
         self, request: gr.Request, progress: Any = PROGRESS, ticket: str = "", *said: Any
@@ -299,13 +302,13 @@ class Page:
         if upload is None:
             self.waiting.dismiss(request)
             self.drawing.dismiss(request)
-            return gr.skip(), gr.skip(), NOTHING, gr.skip(), None, None, *changed(**NO_PICTURE)
+            return gr.skip(), gr.skip(), NOTHING, gr.skip(), None, HIDDEN, None, *changed(**NO_PICTURE)
         wanted = Seen(choice, str(upload.path), self.panel.sight_of(values))
         # A page tells of one change more than once, and of those that it was told to make itself.
         if wanted == seen:
             # What takes long and was asked for in between is not wanted any more.
             self.waiting.dismiss(request)
-            return *(gr.skip() for _ in range(6)), *changed()
+            return *(gr.skip() for _ in range(7)), *changed()
         self.drawing.dismiss(request)
         try:
             settings = self.panel.read(values)
@@ -317,12 +320,17 @@ class Page:
             explored = self.bench.explored(key, analysis, choice, upload, settings.sight)
         except Stopped:
             # By the button, which says so, or for something else, which then is shown.
-            return *(gr.skip() for _ in range(6)), *changed()
+            return *(gr.skip() for _ in range(7)), *changed()
         except VitvizError as error:
             told = notice(f"{error}. Below is still the picture before.")
-            return *(gr.skip() for _ in range(6)), *changed(notice=told, stop=HIDDEN)
+            return *(gr.skip() for _ in range(7)), *changed(notice=told, stop=HIDDEN)
         preview = gr.skip() if upload.shown else Preview(analysis.prepared.image, upload)
-        return gr.skip(), preview, wanted, menu, self.bench.predictions(analysis), explored, *picture
+        return gr.skip(), preview, wanted, menu, *self._classes(analysis), explored, *picture
+
+    def _classes(self, analysis: Analysis) -> tuple[Any, ...]:
+        """What the model makes of a picture, and whether it can know."""
+        unlike = self.bench.unlike(analysis)
+        return self.bench.predictions(analysis), gr.update(value=unlike, visible=bool(unlike))
 
     def _tile(self, key: str, choice: ModelChoice, upload: Upload | None, *values: Any) -> tuple[Any, ...]:
         if upload is None:

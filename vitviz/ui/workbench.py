@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from io import BytesIO
 from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -32,6 +31,7 @@ from vitviz.ui.links import link_of
 from vitviz.ui.models import LOST, START, ModelChoice, open_choice
 from vitviz.ui.panels import Settings
 from vitviz.ui.photo import Upload
+from vitviz.ui.picture import as_png
 from vitviz.ui.pictures import Pictures
 from vitviz.ui.sight import Sight
 from vitviz.ui.texts import plain, ramp
@@ -40,9 +40,11 @@ from vitviz.weights import BUNDLED, ZOO, Model, Progress
 CANVAS_SIDE = 900
 # An analysis of more than so many floating-point operations waits among the large ones: about a second of two cores.
 LARGE_FLOPS = 150e9
-MOST_REFUSED = 1000
+MOST_REFUSED, REFUSED_SECONDS = 1000, 30.0
 # The name by which the explorer asks for itself as one file.
 PAGE = "page"
+UNLIKE = """**Unlike anything this model was trained on.** It has to call every picture one of its classes, and for \
+this one nothing speaks as clearly as it does for nine in ten of the pictures that it knows."""
 # The picture as it was given.
 PICTURE = "picture"
 # Before the name of a method whose map it asks for.
@@ -160,7 +162,7 @@ class Workbench:
             return self._analyzed(model, self.open(upload), upload, sight, report)
 
     def open(self, upload: Upload) -> Image.Image:
-        """The picture of an upload; a file that is none is not kept.
+        """The picture of an upload; a file that is none is kept for :data:`REFUSED_SECONDS` only.
 
         Raises:
             ImageError: as :func:`vitviz.open_image`.
@@ -172,11 +174,18 @@ class Workbench:
             with self._refusing:
                 if upload.path.exists():
                     self.refused[upload] = str(error)
-                    forget(upload.path)
+                    self._forget_soon(upload)
                 if len(self.refused) > MOST_REFUSED:
                     self.refused.pop(next(iter(self.refused)))
                 said = self.refused.get(upload, str(error))
             raise ImageError(said) from None
+
+    @staticmethod
+    def _forget_soon(upload: Upload) -> None:
+        # Not at once: the page is about to show it, or to tell of it once more.
+        timer = threading.Timer(REFUSED_SECONDS, forget, [upload.path])
+        timer.daemon = True
+        timer.start()
 
     def _is_large(self, model: Model, image: Image.Image, sight: Sight) -> bool:
         return cost(image, model, sight.fit, resolution=sight.pixels(model, image)).flops > LARGE_FLOPS
@@ -249,6 +258,10 @@ class Workbench:
         named = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         return {told_apart(labels, index): probability for index, probability in named}
 
+    def unlike(self, analysis: Analysis) -> str:
+        """What is to be said where a picture is unlike what the model was trained on; nothing where it is not."""
+        return UNLIKE if analysis.is_unlike else ""
+
     def takes_long(self, analysis: Analysis, settings: Settings) -> bool:
         """Whether the chosen map is of a method that reports how far it is, and not known yet."""
         return METHODS[settings.method].reports and self._known(analysis, settings) is None
@@ -311,13 +324,6 @@ class Workbench:
         """The patch under a point of the picture on the page; None where the model did not look."""
         layout = analysis.trace.layout
         return analysis.prepared.geometry.patch_at(x, y, layout.grid_height, layout.grid_width)
-
-
-def as_png(image: Image.Image) -> bytes:
-    """A picture as a file that loses nothing, written fast and not small."""
-    stream = BytesIO()
-    image.save(stream, "PNG", compress_level=1)
-    return stream.getvalue()
 
 
 def _caption(heatmap: Heatmap, method: str) -> str:

@@ -39,6 +39,8 @@ def save_checkpoint(path: str | os.PathLike[str], model: Model) -> None:
         "labels": json.dumps(model.labels),
         "card": json.dumps(model.card),
     }
+    if model.least_evidence is not None:
+        header["least_evidence"] = json.dumps(model.least_evidence)
     partial = path.with_name(path.name + ".partial")
     try:
         # Not save_file, which makes a file that only its owner may read.
@@ -97,7 +99,9 @@ def _read_header(header: Mapping[str, str], name: str, file: str) -> Model:
         preprocessing = Preprocessing.from_dict(parts["preprocessing"])
         with torch.device("meta"):
             network = VisionTransformer(config).eval()
-        return Model(name, network, preprocessing, tuple(labels), card)
+        # Not in every checkpoint.
+        least = json.loads(header.get("least_evidence", "null"))
+        return Model(name, network, preprocessing, tuple(labels), card, least_evidence=least)
     except KeyError as error:
         raise CheckpointError(f"{file}: no {error} in its header; expected {', '.join(HEADER)}") from None
     # The last two: JSON nested too deeply, and sizes that no tensor can have.

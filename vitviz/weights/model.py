@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vitviz.errors import ConfigError
+from vitviz.errors import ConfigError, shown
 from vitviz.preprocessing import Preprocessing
 from vitviz.vit import VisionTransformer
 
@@ -35,9 +36,12 @@ class Model:
         labels: one per class; empty for a model without a classifier.
         card: facts about it, such as its accuracy, by name.
         origin: where its checkpoint comes from; None for a network that was not opened from one.
+        least_evidence: a picture with less evidence, as :attr:`vitviz.Analysis.evidence` has it, is unlike the images
+            that it was trained on; None where that was not measured.
 
     Raises:
-        ConfigError: labels, channels or image size of the parts contradict each other.
+        ConfigError: labels, channels or image size of the parts contradict each other, or the least evidence is no
+            number.
     """
 
     name: str
@@ -46,6 +50,7 @@ class Model:
     labels: tuple[str, ...]
     card: dict[str, str] = field(default_factory=dict)
     origin: Origin | None = None
+    least_evidence: float | None = None
 
     def __post_init__(self) -> None:
         config, preprocessing = self.network.config, self.preprocessing
@@ -54,6 +59,9 @@ class Model:
         if len(preprocessing.mean) != config.channels:
             raise ConfigError(f"{self.name}: {len(preprocessing.mean)} channel means for {config.channels} channels")
         config.layout(preprocessing.height, preprocessing.width)
+        least = self.least_evidence
+        if least is not None and not (type(least) in (int, float) and math.isfinite(least) and self.labels):
+            raise ConfigError(f"{self.name}: least_evidence = {shown(least)}: expected a number, of a classifier")
 
     @property
     def parameters(self) -> int:

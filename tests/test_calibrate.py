@@ -1,0 +1,159 @@
+"""How far probabilities can be believed, and what is unlike the images that a model was trained on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+import vitviz
+from vitviz import Analysis, Model
+from vitviz.errors import CheckpointError, ConfigError, MethodError
+from vitviz.training.calibrate import HIGHEST, LOWEST, calibrate, calibration_error, divide, temperature
+from vitviz.ui import build_demo
+from vitviz.weights import load_checkpoint, save_checkpoint
+
+
+def believed(count: int, classes: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits, and targets drawn with the probabilities that they say."""
+    logits = 2 * torch.randn(count, classes)
+    return logits, torch.distributions.Categorical(logits=logits).sample()
+
+
+@pytest.mark.parametrize("factor", [0.3, 1.0, 2.5])
+def test_the_temperature_undoes_what_the_logits_were_multiplied_with(factor: float) -> None:
+    logits, targets = believed(40_000)
+    assert temperature(factor * logits, targets) == pytest.approx(factor, rel=0.03)
+
+
+def test_no_other_temperature_has_a_lower_cross_entropy() -> None:
+    logits, targets = believed(500)
+    best = temperature(3 * logits, targets)
+    losses = [float(F.cross_entropy(3 * logits.double() / best / by, targets)) for by in (0.99, 1.0, 1.01)]
+    assert min(losses) == losses[1]
+
+
+def test_the_temperature_stays_within_its_bounds() -> None:
+    targets = torch.arange(12) % 3
+    right = 0.5 * F.one_hot(targets, 3).float()
+    assert temperature(right, targets) == pytest.approx(LOWEST, rel=1e-3)
+    assert temperature(-right, targets) == pytest.approx(HIGHEST, rel=1e-3)
+
+
+def test_the_error_is_the_distance_between_saying_and_being_right() -> None:
+    # One bin says 0.9 and is right in half of the cases, the other says 0.6 and always is.
+    said = torch.tensor([[0.9, 0.1]] * 4 + [[0.4, 0.6]] * 4).log()
+    targets = torch.tensor([0, 1, 0, 1, 1, 1, 1, 1])
+    assert calibration_error(said, targets) == pytest.approx((0.4 + 0.4) / 2)
+    # In one bin, both lean the same way and nothing is lost.
+    assert calibration_error(said, targets, bins=1) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_what_can_be_believed_has_hardly_an_error_and_what_cannot_has() -> None:
+    logits, targets = believed(40_000)
+    assert calibration_error(logits, targets) < 0.01 < 0.1 < calibration_error(3 * logits, targets)
+
+
+def test_the_second_error_is_of_images_that_the_temperature_was_not_fitted_to() -> None:
+    logits, targets = believed(2000)
+    logits[::2] *= 3
+    found = calibrate(logits, targets)
+    assert found is not None
+    first, second = (temperature(logits[start::2], targets[start::2]) for start in (0, 1))
+    crossed = logits.clone()
+    crossed[::2] /= second
+    crossed[1::2] /= first
+    assert found.error_after == pytest.approx(calibration_error(crossed, targets))
+    assert found.error_before == calibration_error(logits, targets)
+    assert found.temperature == temperature(logits, targets)
+
+
+def test_a_tenth_of_the_images_has_less_evidence() -> None:
+    logits, targets = believed(1000)
+    found = calibrate(logits, targets)
+    assert found is not None
+    evidence = (logits / found.temperature).logsumexp(-1)
+    assert int((evidence < found.least_evidence).sum()) == 100
+
+
+def test_too_few_images_or_mistakes_calibrate_nothing() -> None:
+    logits, targets = believed(199)
+    assert calibrate(logits, targets) is None
+    logits, targets = believed(400)
+    targets[1::2] = logits[1::2].argmax(-1)
+    assert calibrate(logits, targets) is None
+    targets[1] = logits[1].argmin()
+    assert calibrate(logits, targets) is not None
+
+
+def test_a_divided_classifier_gives_divided_logits(make_model: Callable[..., Model]) -> None:
+    network, pixels = make_model().network, torch.randn(2, 3, 16, 24)
+    before = network(pixels)
+    assert isinstance(network.classifier, torch.nn.Linear)
+    divide(network.classifier, 0.4)
+    torch.testing.assert_close(network(pixels), before / 0.4)
+
+
+# What is unlike.
+
+
+@pytest.fixture
+def picture() -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 255, (16, 24, 3), dtype=np.uint8)
+
+
+def test_a_picture_with_less_evidence_is_unlike(make_model: Callable[..., Model], picture: np.ndarray) -> None:
+    model = make_model()
+
+    def seen(least: float | None) -> Analysis:
+        return vitviz.analyze(picture, replace(model, least_evidence=least))
+
+    logits = seen(None).logits.double().numpy()
+    evidence = math.log(np.exp(logits).sum())
+    assert seen(None).evidence == pytest.approx(evidence, rel=1e-5)
+    assert [seen(least).is_unlike for least in (None, evidence + 0.01, evidence - 0.01)] == [None, True, False]
+
+
+def test_without_a_classifier_nothing_speaks_for_a_class(make_model: Callable[..., Model], picture: np.ndarray) -> None:
+    analysis = vitviz.analyze(picture, make_model(classes=0))
+    assert analysis.is_unlike is None
+    with pytest.raises(MethodError, match="no classifier: nothing speaks for a class"):
+        _ = analysis.evidence
+
+
+def test_a_checkpoint_keeps_how_much_is_usual(make_model: Callable[..., Model], tmp_path: Path) -> None:
+    for least in (None, 3.25):
+        save_checkpoint(tmp_path / "small.safetensors", replace(make_model(), least_evidence=least))
+        assert load_checkpoint(tmp_path / "small.safetensors").least_evidence == least
+
+
+@pytest.mark.parametrize("least", [math.nan, math.inf, "3", True, [3]])
+def test_what_is_no_amount_of_evidence_is_refused(
+    make_model: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: object
+) -> None:
+    model = make_model()
+    with pytest.raises(ConfigError, match=r"least_evidence = .*: expected a number, of a classifier"):
+        replace(model, least_evidence=least)
+    object.__setattr__(model, "least_evidence", least)
+    save_checkpoint(tmp_path / "small.safetensors", model)
+    with pytest.raises(CheckpointError, match=r"small\.safetensors: its header .* least_evidence = "):
+        load_checkpoint(tmp_path / "small.safetensors")
+
+
+def test_without_classes_there_is_no_evidence_to_compare_with(make_model: Callable[..., Model]) -> None:
+    with pytest.raises(ConfigError, match="of a classifier"):
+        replace(make_model(classes=0), least_evidence=3.0)
+
+
+def test_the_page_says_that_a_picture_is_unlike(bundled: Model) -> None:
+    for least, said in ((None, ""), (-1e9, ""), (1e9, "**Unlike anything this model was trained on.**")):
+        demo = build_demo(replace(bundled, least_evidence=least))
+        parts = [part["props"] for part in demo.get_config_file()["components"]]
+        [hint] = [part for part in parts if part.get("elem_id") == "vv-unlike"]
+        assert hint["visible"] is bool(said) and hint["value"].startswith(said)
