@@ -125,6 +125,8 @@ class Page:
                     elem_id="vv-examples",
                 )
                 self.sight = SightPicker(bench.start)
+                unlike = bench.unlike(analysis)
+                self.unlike = gr.Markdown(unlike, visible=bool(unlike), elem_id="vv-unlike")
                 self.predictions = gr.Label(
                     bench.predictions(analysis),
                     label="Predictions",
@@ -132,8 +134,6 @@ class Page:
                     show_heading=False,
                     elem_id="vv-predictions",
                 )
-                unlike = bench.unlike(analysis)
-                self.unlike = gr.Markdown(unlike, visible=bool(unlike), elem_id="vv-unlike")
                 self.aside = gr.Markdown(model_aside(bench.start), elem_classes="vv-aside", elem_id="vv-aside")
                 with gr.Accordion("About this model", open=False):
                     self.card = gr.Markdown(model_card(bench.start), elem_id="vv-card")
