@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
+import pytest
+
 from vitviz import METHODS
+from vitviz.cli import _parser
+from vitviz.training.config import PRESETS
 
 ROOT = Path(__file__).parents[1]
 PICTURES = ("attention.png", "rollout.png", "relevance.png")
@@ -36,6 +41,20 @@ def test_the_files_it_points_to_exist() -> None:
     places = re.findall(r"`((?:vitviz|tests|checkpoints|assets)/[\w./]*)`", README)
     assert links and places
     assert [path for path in links + places if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/training.md", "checkpoints/README.md"])
+def test_every_command_can_be_typed_so(document: str) -> None:
+    lines = re.findall(r"^    vitviz (.*)$", (ROOT / document).read_text(), re.MULTILINE)
+    assert lines
+    for line in lines:
+        # What is wrong ends the process with the usage.
+        _parser().parse_args(shlex.split(line))
+
+
+def test_every_preset_is_told() -> None:
+    told = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "training.md").read_text(), re.MULTILINE)
+    assert told == list(PRESETS)
 
 
 def test_the_example_in_python_runs(tmp_path: Path) -> None:

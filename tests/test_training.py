@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 import torch
 from einops import rearrange, repeat
-from PIL import Image
+from matplotlib import get_data_path
+from PIL import Image, ImageDraw, ImageFont
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tqdm import tqdm
 
@@ -31,7 +32,7 @@ from vitviz import (
 )
 from vitviz.training import data as data_module
 from vitviz.training import loop
-from vitviz.training.config import Augmentation, TrainingConfig
+from vitviz.training.config import PRESETS, Augmentation, TrainingConfig
 from vitviz.training.data import LabelledImages, read_image_folder, training_batches
 from vitviz.training.evaluate import Accuracy, evaluate
 from vitviz.training.optimise import average_into, initialise, schedule
@@ -630,6 +631,41 @@ def test_pixels_are_standardised_after_the_augmentation() -> None:
     pixels, _ = next(training_batches(counted(4), standard, *arguments))
     mean, std = (torch.tensor(part)[:, None, None] for part in (standard.mean, standard.std))
     torch.testing.assert_close(pixels * std + mean, plain)
+
+
+# Presets.
+
+
+def write_digits(root: Path, **counts: int) -> Path:
+    """Grey digits of 28×28 pixels, in many typefaces, shifted and turned: ``write_digits(root, train=24, test=10)``."""
+    fonts = sorted(path for path in Path(get_data_path(), "fonts", "ttf").glob("DejaVu*.ttf") if "Dis" not in path.stem)
+    random = np.random.default_rng(0)
+    for split, count in counts.items():
+        for digit in map(str, range(10)):
+            (root / split / digit).mkdir(parents=True)
+            for number in range(count):
+                font = ImageFont.truetype(fonts[random.integers(len(fonts))], random.integers(18, 25))
+                picture = Image.new("L", (28, 28))
+                ImageDraw.Draw(picture).text(14 + random.uniform(-3, 3, 2), digit, 255, font, "mm")
+                picture.rotate(random.uniform(-12, 12), Image.Resampling.BILINEAR).save(
+                    root / split / digit / f"{number}.png"
+                )
+    return root
+
+
+@needs_muon
+def test_the_preset_for_grey_pictures_learns_digits(tmp_path: Path) -> None:
+    digits = write_digits(tmp_path / "digits", train=24, test=10)
+    config = replace(PRESETS["grey"], batch_size=16, epochs=12, evaluate_every=12)
+    model, accuracy = loop.train(digits, tmp_path / "run", config)
+    # By chance it would be a tenth.
+    assert accuracy.images == 100 and accuracy.top1 > 0.5
+    assert model.labels == tuple("0123456789") and model.network.config.layout(28, 28).grid_width == 7
+
+
+def test_the_preset_of_the_checkpoint_that_ships_is_of_several_grids() -> None:
+    config = PRESETS["cifar10"]
+    assert config.sides(config.epochs) == (32, 48, 64) and config.register_tokens == 4
 
 
 # Evaluation.
