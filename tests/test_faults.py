@@ -139,7 +139,7 @@ def test_a_text_tower_whose_files_are_gone_is_an_error_in_words(picture: Upload,
 def test_an_upload_that_is_gone_is_said_by_its_name(make_model: Make, picture: Upload) -> None:
     bench = Workbench(make_model())
     picture.path.unlink()
-    with pytest.raises(vitviz.VitvizError, match=r"noise.png: "):
+    with pytest.raises(ImageError, match=r"^noise\.png: no longer kept on this server; drop the picture here again$"):
         bench.analyze(bench.start, picture, Sight("squash"))
 
 

@@ -14,6 +14,7 @@ from vitviz.analysis import Analysis, analyze, cost
 from vitviz.attribution import METHODS
 from vitviz.cache import AnalysisCache, ModelCache
 from vitviz.errors import CheckpointError, ImageError, MethodError
+from vitviz.errors import plain as legible
 from vitviz.figures import SheetLayout, sheet
 from vitviz.heatmaps import Heatmap, Style
 from vitviz.images import open_image
@@ -165,7 +166,7 @@ class Workbench:
         """The picture of an upload; a file that is none is kept for :data:`REFUSED_SECONDS` only.
 
         Raises:
-            ImageError: as :func:`vitviz.open_image`.
+            ImageError: as :func:`vitviz.open_image`, or the file is not kept any more.
         """
         try:
             return open_image(upload.path, upload.name)
@@ -177,7 +178,8 @@ class Workbench:
                     self._forget_soon(upload)
                 if len(self.refused) > MOST_REFUSED:
                     self.refused.pop(next(iter(self.refused)))
-                said = self.refused.get(upload, str(error))
+                gone = f"{legible(upload.name)}: no longer kept on this server; drop the picture here again"
+                said = str(error) if upload.path.exists() else self.refused.get(upload, gone)
             raise ImageError(said) from None
 
     @staticmethod

@@ -243,7 +243,7 @@ function stateOf(error) {
 }
 
 function reason(error) {
-  if (error.expired) return "The server no longer has this picture's attention; it is being computed again …";
+  if (error.expired) return "The server no longer has this picture's attention, and was asked to compute it again …";
   return `The server does not answer (${error.message}).`;
 }
 
