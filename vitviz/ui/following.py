@@ -67,8 +67,6 @@ class LinkFollower:
         self.asked = gr.State(None)
         # Changes when the picture is to be analysed once more, with what the controls then say.
         self.again = gr.State(0)
-        # Changes when there is something to follow; for most pages, never.
-        self.due = gr.State(0)
 
     def connect(self, opened: Any, seen: gr.State, tile: Any, tiled: list[Any]) -> None:
         """Connect the events.
@@ -84,11 +82,9 @@ class LinkFollower:
         sight, second = self.panel.sight.components, [self.second.model, self.second.photo]
         outputs = [self.asked, self.again, *sight, *second, *self.panel.restored, *self.drawing.outputs]
         for event in (opened.then, seen.change):
-            event(self._count, [self.asked, self.due, seen], self.due, **quiet)
-        asked = [self.asked, self.again, seen, *told]
-        followed = self.due.change(self._follow, asked, outputs, **RUNS_MODEL, **quiet)
-        self.drawing.settle_after(followed)
-        followed.then(tile, told, tiled, **quiet)
+            followed = event(self._follow, [self.asked, self.again, seen, *told], outputs, **RUNS_MODEL, **quiet)
+            self.drawing.settle_after(followed)
+            followed.then(tile, told, tiled, **quiet)
 
     def read(self, request: gr.Request) -> tuple[Any, ...]:
         """What a link asks for, and what can be shown of it at once: tab, picture, fit and resolution."""
@@ -103,9 +99,6 @@ class LinkFollower:
 
     def _file(self, wanted: Wanted) -> Path | None:
         return None if wanted.picture is None else self.bench.pictures.file(*wanted.picture)
-
-    def _count(self, asked: Pending | None, due: int, seen: Seen) -> Any:
-        return gr.skip() if asked is None or asked.awaits(seen) else due + 1
 
     def _follow(
         self,
