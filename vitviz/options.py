@@ -119,23 +119,28 @@ def _said_of(config: TrainingConfig) -> str:
         for option in fields(own)
         if option.default is not MISSING and getattr(own, option.name) != getattr(default, option.name)
     ]
-    return " ".join(_flag(name, value) for name, value in changed)
+    return " ".join(_typed(name, value) for name, value in changed)
 
 
-def _flag(name: str, value: Any) -> str:
-    flag = name.replace("_", "-")
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _typed(name: str, value: Any) -> str:
+    """A setting as it is typed."""
     if isinstance(value, bool):
-        return f"--{flag}" if value else f"--no-{flag}"
-    return f"--{flag} {value}"
+        return _flag(name if value else f"no_{name}")
+    return f"{_flag(name)} {value}"
 
 
 def _add_training_option(parser: argparse.ArgumentParser, option: Field[Any]) -> None:
-    flag = "--" + option.name.replace("_", "-")
     help = f"{option.metadata['help']} (default: {option.default})"
     action: Any = argparse.BooleanOptionalAction if isinstance(option.default, bool) else "store"
     kind: dict[str, Any] = {} if isinstance(option.default, bool) else {"type": type(option.default)}
     # Left out where it is not said: a preset has values of its own.
-    parser.add_argument(flag, dest=option.name, default=argparse.SUPPRESS, help=help, action=action, **kind)
+    parser.add_argument(
+        _flag(option.name), dest=option.name, default=argparse.SUPPRESS, help=help, action=action, **kind
+    )
 
 
 def _argument(parameter: Parameter) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -41,11 +42,12 @@ from vitviz.weights import BUNDLED, ZOO, Model, Progress
 CANVAS_SIDE = 900
 # An analysis of more than so many floating-point operations waits among the large ones: about a second of two cores.
 LARGE_FLOPS = 150e9
-MOST_REFUSED, REFUSED_SECONDS = 1000, 30.0
+# Of files that are no pictures: what is remembered, how long they are kept, and how many at once.
+MOST_REFUSED, REFUSED_SECONDS, MOST_LEAVING = 1000, 30.0, 100
+UNLIKE = """**Unlike anything this model was trained on.** It has to call every picture one of its classes, and for \
+this one nothing speaks as clearly as is usual for the pictures that it knows."""
 # The name by which the explorer asks for itself as one file.
 PAGE = "page"
-UNLIKE = """**Unlike anything this model was trained on.** It has to call every picture one of its classes, and for \
-this one nothing speaks as clearly as it does for nine in ten of the pictures that it knows."""
 # The picture as it was given.
 PICTURE = "picture"
 # Before the name of a method whose map it asks for.
@@ -100,6 +102,7 @@ class Workbench:
         self.pictures = Pictures()
         # What was said of files that are not kept.
         self.refused: dict[Upload, str] = {}
+        self.leaving: set[Path] = set()
         self._opening, self._refusing = threading.Lock(), threading.Lock()
 
     def model(self, choice: ModelChoice, report: Callable[[Progress], None] | None = None) -> Model:
@@ -175,19 +178,28 @@ class Workbench:
             with self._refusing:
                 if upload.path.exists():
                     self.refused[upload] = str(error)
-                    self._forget_soon(upload)
+                    self._forget_soon(upload.path)
                 if len(self.refused) > MOST_REFUSED:
                     self.refused.pop(next(iter(self.refused)))
                 gone = f"{legible(upload.name)}: no longer kept on this server; drop the picture here again"
                 said = str(error) if upload.path.exists() else self.refused.get(upload, gone)
             raise ImageError(said) from None
 
-    @staticmethod
-    def _forget_soon(upload: Upload) -> None:
-        # Not at once: the page is about to show it, or to tell of it once more.
-        timer = threading.Timer(REFUSED_SECONDS, forget, [upload.path])
+    def _forget_soon(self, path: Path) -> None:
+        """Not at once: the page is about to show it, or to tell of it once more. To be called by who refuses."""
+        if path in self.leaving:
+            return
+        if len(self.leaving) >= MOST_LEAVING:
+            return forget(path)
+        self.leaving.add(path)
+        timer = threading.Timer(REFUSED_SECONDS, self._forget, [path])
         timer.daemon = True
         timer.start()
+
+    def _forget(self, path: Path) -> None:
+        forget(path)
+        with self._refusing:
+            self.leaving.discard(path)
 
     def _is_large(self, model: Model, image: Image.Image, sight: Sight) -> bool:
         return cost(image, model, sight.fit, resolution=sight.pixels(model, image)).flops > LARGE_FLOPS
