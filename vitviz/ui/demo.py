@@ -2,55 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import gradio as gr
 
-from vitviz.analysis import Analysis
 from vitviz.attribution import METHODS
 from vitviz.errors import VitvizError
-from vitviz.layout import TokenLayout
+from vitviz.ui.analysing import Analysing, Shown
 from vitviz.ui.api import publish
 from vitviz.ui.attention_explorer import AttentionExplorer
 from vitviz.ui.compare import ComparePanel
 from vitviz.ui.controls import told_apart
-from vitviz.ui.drawing import HIDDEN, NO_PICTURE, Drawing, Wish, changed, notice
+from vitviz.ui.drawing import Drawing, Wish, notice
 from vitviz.ui.files import WRITTEN
-from vitviz.ui.following import LinkFollower
-from vitviz.ui.jobs import Jobs, Stopped
+from vitviz.ui.following import LinkFollower, Pending
+from vitviz.ui.jobs import Jobs
 from vitviz.ui.knobs import Knobs
-from vitviz.ui.lanes import RUNS_LONG, RUNS_MODEL
 from vitviz.ui.links import MAPS
 from vitviz.ui.models import LOST, START, ModelChoice, ModelPicker
 from vitviz.ui.opening import ModelOpening
 from vitviz.ui.panels import ControlPanel, default_settings, model_aside, model_card
-from vitviz.ui.photo import PhotoInput, Preview, Upload
+from vitviz.ui.photo import PhotoInput, Upload
 from vitviz.ui.picture import PictureOutput
 from vitviz.ui.pictures import EXAMPLES
 from vitviz.ui.second import SecondPicker
-from vitviz.ui.sight import Sight, SightPicker
+from vitviz.ui.sight import Seen, SightPicker
 from vitviz.ui.switches import SwitchPanel
-from vitviz.ui.waiting import ANALYSIS, Waiting
-from vitviz.ui.workbench import Large, Workbench
+from vitviz.ui.waiting import Waiting
+from vitviz.ui.workbench import Workbench
 from vitviz.weights import Model, load, resources
 
-# Gradio hands its own to a handler with this default.
-PROGRESS = gr.Progress()
 TITLE = """# vitviz
 What a Vision Transformer attends to, on your own picture. **Move over any patch** to see what it looks at."""
 # The map that a click on a prediction shows, where the one before is not about a class.
 ABOUT_A_CLASS = "relevance"
-
-
-class Seen(NamedTuple):
-    """What the page shows the analysis of: a model, a picture, and how the one was brought to the other."""
-
-    choice: ModelChoice
-    path: str
-    sight: Sight
-
-
-NOTHING = Seen(START, "", Sight(""))
 EXPLORE = "explore"
 
 
@@ -80,7 +65,8 @@ def build_demo(model: Model | None = None, knobs: Knobs | None = None) -> gr.Blo
         )
         opened = [link.asked, page.wanted, page.drawing.notice]
         model_opened = linked.then(page.opening.follow, link.asked, opened, **private)
-        link.connect(model_opened, page.seen, page._tile, [page.sheet, page.sheet_layout])
+        analysing = page.analysing
+        link.connect(model_opened, analysing.seen, analysing.again, page._tile, [page.sheet, page.sheet_layout])
         demo.unload(page.leave)
         publish(demo, bench)
     demo.temp_file_sets.append(WRITTEN)
@@ -98,12 +84,9 @@ class Page:
         key, analysis = bench.analyze(bench.start, upload, settings.sight)
         cells, sheet_layout = bench.sheet(analysis, settings)
 
-        self.seen = gr.State(Seen(START, str(first), settings.sight))
         # The page tells when it is loaded.
         self.choice = gr.State(LOST)
         self.wanted = gr.State(START)
-        # The ticket of an analysis that takes long.
-        self.long = gr.State("")
         self.sheet_layout = gr.State(sheet_layout)
         gr.Markdown(TITLE, elem_classes="vv-title")
         with gr.Row(equal_height=False):
@@ -155,7 +138,20 @@ class Page:
                             self._render_panel(cells)
         self.waiting = Waiting(self.jobs)
         self.opening = ModelOpening(bench, self.picker, self.waiting)
-        self.about = gr.State(self.seen.value)
+        shown = Shown(
+            self.choice,
+            self.wanted,
+            self.photo,
+            self.predictions,
+            self.unlike,
+            self.aside,
+            self.card,
+            self.explorer,
+        )
+        seen = Seen.of(START, upload, settings.sight)
+        self.analysing = Analysing(bench, self.jobs, self.picker, self.panel, self.drawing, self.waiting, shown, seen)
+        # What is compared, and what is switched off, is of this.
+        self.about = gr.State(seen)
         self.link = LinkFollower(self.panel, self.drawing, self.second)
         self.compare = ComparePanel(bench, self.jobs)
         self.switches = SwitchPanel(bench, self.jobs, analysis)
@@ -178,9 +174,9 @@ class Page:
 
     def _connect(self) -> None:
         panel, picker, drawing = self.panel, self.picker, self.drawing
+        analysing, link = self.analysing, self.link
         told = [drawing.key, self.choice, self.photo, *panel.components]
         tiled = [self.sheet, self.sheet_layout]
-        of_another = [self.about, *self.compare.outputs, *self.switches.outputs]
         self.waiting.connect(drawing.notice)
         drawing.connect(panel, told)
         self.compare.connect(panel, told)
@@ -188,40 +184,16 @@ class Page:
         private: dict[str, Any] = {"api_visibility": "private"}
         quick: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "always_last", "concurrency_limit": 4}
 
-        heavy: dict[str, Any] = {**RUNS_MODEL, **self.waiting.shown, **private}
-        quiet: dict[str, Any] = {"show_progress": "hidden", **private}
-        of_picture = [self.seen, panel.token, self.predictions, self.unlike, self.explorer, *drawing.outputs]
-        # One event for all of them: apart, each would tell of the others' old values, in any order.
-        of_analysis = [self.seen, self.choice, self.photo, *panel.components]
-        analysed = gr.on(
-            [part.change for part in (self.photo, *self.sight.components, self.link.again)],
-            self._analyze,
-            of_analysis,
-            [self.long, self.photo, *of_picture],
-            trigger_mode="always_last",
-            **heavy,
-        )
-        analysed_late = self.long.change(
-            self._analyze_late,
-            [self.long, *of_analysis],
-            [self.long, self.photo, *of_picture],
-            **RUNS_LONG,
-            **self.waiting.shown,
-            **private,
-        )
-
         self.opening.connect(self.choice, [self.wanted, picker.menu, drawing.notice])
-        # Not after each of these: a menu tells of one choice more than once.
-        switched = self.wanted.change(
-            self._show_model,
-            [self.wanted, *told],
-            [self.wanted, self.choice, picker.menu, self.aside, self.card, *panel.of_the_model, *of_picture],
-            **heavy,
-        )
-        for event in (analysed, analysed_late, switched):
+        analysed, renewed = analysing.connect(told)
+        now = [analysing.seen, analysing.tried, analysing.again, link.asked, link.due, self.about]
+        of_another = [self.about, *self.compare.outputs, *self.switches.outputs]
+        for event in analysed:
             drawing.settle_after(event)
             event.then(self._tile, told, tiled, **quick, **private)
-            event.then(self._clear, [self.seen, self.about, *told], of_another, **quick, **private)
+            event.then(self._follow, [*now, *told], [analysing.again, link.due, *of_another], **quick, **private)
+        beside = [self.explorer, drawing.notice]
+        self.second.connect(panel, self.waiting, told[:3], beside, [*analysed, renewed])
 
         gr.on([part.change for part in panel.tiling], self._tile, told, tiled, **quick, **private)
         self.predictions.select(
@@ -232,10 +204,6 @@ class Page:
             **private,
         )
         drawing.canvas.select(self._pick, told, [panel.token, drawing.notice], **quick, **private)
-        beside = [self.explorer, drawing.notice]
-        asked, renewed = [picker.menu, *told], [self.choice, drawing.key, *beside]
-        again = self.explorer.expired(self._again, asked, renewed, **RUNS_MODEL, **quiet)
-        self.second.connect(panel, self.waiting, told[:3], beside, [analysed, analysed_late, switched, again])
         self.sheet.select(
             self._choose_cell, [self.sheet_layout], [panel.method, panel.layer, panel.head], **quick, **private
         )
@@ -243,94 +211,6 @@ class Page:
     def leave(self, request: gr.Request) -> None:
         """End what runs for a visitor whose page is closed."""
         self.jobs.leave(str(request.session_hash))
-
-    def _show_model(
-        self,
-        request: gr.Request,
-        progress: Any = PROGRESS,
-        *said: Any,
-    ) -> tuple[Any, ...]:
-        wanted, key, choice, upload, *values = said
-        skipped = tuple(gr.skip() for _ in range(len(self.panel.of_the_model) + 7))
-        if wanted == choice:
-            return wanted, choice, gr.skip(), *skipped, *changed()
-        self.drawing.dismiss(request)
-        try:
-            model = self.bench.model(wanted)
-            updates, settings = self.panel.for_model(model, self.panel.read(values))
-            menu = self.picker.shown(wanted, model)
-            about = [wanted, wanted, menu, model_aside(model), model_card(model), *updates]
-            if upload is None:
-                tokens, _ = self.panel.token_menu(model, _trained(model), settings)
-                return *about, NOTHING, tokens, None, HIDDEN, None, *changed(**NO_PICTURE)
-            with self.waiting.running(request, ANALYSIS, progress) as report:
-                key, analysis = self.bench.analyze(model, upload, settings.sight, report, large="is small")
-            tokens, settings = self.panel.token_menu(model, analysis.trace.layout, settings)
-            picture = self.drawing.fresh(request, analysis, Wish(key, wanted, upload, settings))
-            explored = self.bench.explored(key, analysis, wanted, upload, settings.sight)
-        except (VitvizError, Stopped) as error:
-            menu = gr.skip() if choice == LOST else self.picker.shown(choice, self.bench.model(choice))
-            told = notice(f"{error}. Below is still the model before.")
-            return choice, choice, menu, *skipped, *changed(notice=told, stop=HIDDEN)
-        seen = Seen(wanted, str(upload.path), settings.sight)
-        return *about, seen, tokens, *self._classes(analysis), explored, *picture
-
-    def _analyze(self, request: gr.Request, progress: Any = PROGRESS, *said: Any) -> tuple[Any, ...]:
-        try:
-            return self._analyzed(request, progress, None, *said)
-        except Large:
-            ticket = self.jobs.ask(str(request.session_hash), ANALYSIS)
-            return ticket, *(gr.skip() for _ in range(7)), *changed(notice=HIDDEN)
-
-    def _analyze_late(
-        self, request: gr.Request, progress: Any = PROGRESS, ticket: str = "", *said: Any
-    ) -> tuple[Any, ...]:
-        return self._analyzed(request, progress, ticket, *said)
-
-    def _analyzed(self, request: gr.Request, progress: Any, ticket: str | None, *said: Any) -> tuple[Any, ...]:
-        """What the page shows of a picture.
-
-        Args:
-            request, progress: Gradio's.
-            ticket: of an analysis that may take long.
-            said: what the page shows, the model, the picture and the controls.
-
-        Raises:
-            Large: it would take long, and has no ticket.
-        """
-        seen, choice, upload, *values = said
-        if upload is None:
-            self.waiting.dismiss(request)
-            self.drawing.dismiss(request)
-            return gr.skip(), gr.skip(), NOTHING, gr.skip(), None, HIDDEN, None, *changed(**NO_PICTURE)
-        wanted = Seen(choice, str(upload.path), self.panel.sight_of(values))
-        # A page tells of one change more than once, and of those that it was told to make itself.
-        if wanted == seen:
-            # What takes long and was asked for in between is not wanted any more.
-            self.waiting.dismiss(request)
-            return *(gr.skip() for _ in range(7)), *changed()
-        self.drawing.dismiss(request)
-        try:
-            settings = self.panel.read(values)
-            with self.waiting.running(request, ANALYSIS, progress, ticket) as report:
-                large: Any = "is refused" if ticket is None else "waits"
-                key, analysis = self.bench.analyze(self.bench.model(choice), upload, settings.sight, report, large)
-            menu, settings = self.panel.token_menu(analysis.model, analysis.trace.layout, settings)
-            picture = self.drawing.fresh(request, analysis, Wish(key, choice, upload, settings))
-            explored = self.bench.explored(key, analysis, choice, upload, settings.sight)
-        except Stopped:
-            # By the button, which says so, or for something else, which then is shown.
-            return *(gr.skip() for _ in range(7)), *changed()
-        except VitvizError as error:
-            told = notice(f"{error}. Below is still the picture before.")
-            return *(gr.skip() for _ in range(7)), *changed(notice=told, stop=HIDDEN)
-        preview = gr.skip() if upload.shown else Preview(analysis.prepared.image, upload)
-        return gr.skip(), preview, wanted, menu, *self._classes(analysis), explored, *picture
-
-    def _classes(self, analysis: Analysis) -> tuple[Any, ...]:
-        """What the model makes of a picture, and whether it can know."""
-        unlike = self.bench.unlike(analysis)
-        return self.bench.predictions(analysis), gr.update(value=unlike, visible=bool(unlike))
 
     def _tile(self, key: str, choice: ModelChoice, upload: Upload | None, *values: Any) -> tuple[Any, ...]:
         if upload is None:
@@ -343,11 +223,14 @@ class Page:
             # The drawing of the picture says what is wrong; the sheet stays as it was.
             return gr.skip(), gr.skip()
 
-    def _clear(self, seen: Seen, about: Seen, *told: Any) -> tuple[Any, ...]:
-        """Forget what was compared and switched off on another picture."""
+    def _follow(
+        self, seen: Seen, tried: Seen, again: int, asked: Pending | None, due: int, about: Seen, *told: Any
+    ) -> tuple[Any, ...]:
+        """What comes after an analysis: of another picture, what was compared and switched off is forgotten."""
+        first = self.analysing.once_more(tried, again, *told), self.link.count(asked, due, seen)
         if seen == about:
-            return tuple(gr.skip() for _ in range(7))
-        return seen, *self.compare.cleared(), *self.switches.cleared(*told)
+            return *first, *(gr.skip() for _ in range(7))
+        return *first, seen, *self.compare.cleared(), *self.switches.cleared(*told)
 
     def _pick(
         self, event: gr.SelectData, key: str, choice: ModelChoice, upload: Upload | None, *values: Any
@@ -362,18 +245,6 @@ class Page:
         if patch is None:
             return gr.skip(), notice("The model did not see this part of the picture: it was cut off before.")
         return self.panel.token_value(patch), gr.update(visible=False)
-
-    def _again(self, name: str, key: str, choice: ModelChoice, upload: Upload | None, *values: Any) -> tuple[Any, ...]:
-        """The explorer's analysis once more, where it has left the cache."""
-        if upload is None:
-            return gr.skip(), "", None, gr.skip()
-        try:
-            choice = self.picker.named(name) if choice == LOST else choice
-            sight = self.panel.sight_of(values)
-            key, analysis = self.bench.analyze(self.bench.model(choice), upload, sight)
-        except VitvizError as error:
-            return gr.skip(), gr.skip(), gr.skip(), notice(error)
-        return choice, key, self.bench.explored(key, analysis, choice, upload, sight), gr.skip()
 
     def _choose_class(self, choice: ModelChoice, method: str, event: gr.SelectData) -> tuple[Any, ...]:
         """Ask about the class whose bar was clicked, with a map that can be about one."""
@@ -392,8 +263,3 @@ class Page:
         if cell is None:
             return gr.skip(), gr.skip(), gr.skip()
         return "attention", cell[0] + 1, str(cell[1] + 1)
-
-
-def _trained(model: Model) -> TokenLayout:
-    config = model.network.config
-    return config.layout(config.image_height, config.image_width)

@@ -17,11 +17,9 @@ from vitviz.ui.panels import ControlPanel, Settings, default_settings
 from vitviz.ui.photo import Upload
 from vitviz.ui.pictures import is_copy
 from vitviz.ui.second import SecondPicker
-from vitviz.ui.sight import Sight
+from vitviz.ui.sight import Seen, Sight
 
 GONE = "The picture of this link is no longer kept here, or its link is not whole: drop the picture here again."
-Seen = tuple[ModelChoice, str, Sight]
-"""What the page shows the analysis of: a model, the path of a picture, and how the one was brought to the other."""
 
 
 class Pending(NamedTuple):
@@ -42,10 +40,10 @@ class Pending(NamedTuple):
 
     def awaits(self, seen: Seen) -> bool:
         """Whether its model and picture are still to come."""
-        wanted, (choice, path, _) = self.linked.first.model, seen
-        if choice != (START if wanted is None else ModelChoice(wanted)):
+        wanted = self.linked.first.model
+        if seen.choice != (START if wanted is None else ModelChoice(wanted)):
             return True
-        return self.picture is not None and not (path and is_copy(self.picture, Path(path)))
+        return self.picture is not None and not (seen.path and is_copy(self.picture, Path(seen.path)))
 
     def is_seen_by(self, sight: Sight) -> bool:
         """Whether fit and resolution are those that it asks for."""
@@ -65,26 +63,31 @@ class LinkFollower:
     def __init__(self, panel: ControlPanel, drawing: Drawing, second: SecondPicker) -> None:
         self.panel, self.drawing, self.second, self.bench = panel, drawing, second, drawing.bench
         self.asked = gr.State(None)
-        # Changes when the picture is to be analysed once more, with what the controls then say.
-        self.again = gr.State(0)
+        # Changes when there is something to follow; on most pages, never.
+        self.due = gr.State(0)
 
-    def connect(self, opened: Any, seen: gr.State, tile: Any, tiled: list[Any]) -> None:
+    def connect(self, opened: Any, seen: gr.State, again: gr.State, tile: Any, tiled: list[Any]) -> None:
         """Connect the events.
 
         Args:
             opened: the event behind which the model is there.
             seen: what the page shows the analysis of.
+            again: another value of it has the picture analysed once more, with what the controls then say.
             tile: draws the sheet of all layers and heads from what :meth:`Drawing.connect` was told of.
             tiled: the sheet.
         """
         told = self.drawing.told
         quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
         sight, second = self.panel.sight.components, [self.second.model, self.second.photo]
-        outputs = [self.asked, self.again, *sight, *second, *self.panel.restored, *self.drawing.outputs]
-        for event in (opened.then, seen.change):
-            followed = event(self._follow, [self.asked, self.again, seen, *told], outputs, **RUNS_MODEL, **quiet)
-            self.drawing.settle_after(followed)
-            followed.then(tile, told, tiled, **quiet)
+        outputs = [self.asked, again, *sight, *second, *self.panel.restored, *self.drawing.outputs]
+        opened.then(self.count, [self.asked, self.due, seen], self.due, **quiet)
+        followed = self.due.change(self._follow, [self.asked, again, seen, *told], outputs, **RUNS_MODEL, **quiet)
+        self.drawing.settle_after(followed)
+        followed.then(tile, told, tiled, **quiet)
+
+    def count(self, asked: Pending | None, due: int, seen: Seen) -> Any:
+        """Another value of ``due`` where there is something to follow."""
+        return gr.skip() if asked is None or asked.awaits(seen) else due + 1
 
     def read(self, request: gr.Request) -> tuple[Any, ...]:
         """What a link asks for, and what can be shown of it at once: tab, picture, fit and resolution."""
@@ -118,11 +121,9 @@ class LinkFollower:
             return gr.skip(), gr.skip(), *same, *same, *kept, *changed()
         sight = seen[2]
         if not asked.is_seen_by(sight):
-            # Of what changes at once, an event may tell the page's old values, and be the last.
-            stale = not asked.told or asked.is_seen_by(self.panel.sight_of(values))
-            wanted = same if asked.told else asked.sight_after(sight)
-            once_more = again + 1 if stale else gr.skip()
-            return asked._replace(told=True), once_more, *wanted, *same, *kept, *changed()
+            # Who chooses another meanwhile keeps it.
+            wanted = (gr.skip(), *same) if asked.told else (again + 1, *asked.sight_after(sight))
+            return asked._replace(told=True), *wanted, *same, *kept, *changed()
         said = {"notice": notice(GONE)} if asked.gone else {}
         second = asked.linked.second.model or gr.skip(), str(asked.second) if asked.second else gr.skip()
         if not asked.linked.map:

@@ -10,16 +10,25 @@ from uuid import uuid4
 
 
 class Stopped(Exception):
-    """The visitor asked to stop, or asked for something else."""
+    """The visitor asked to stop, or has left."""
 
     def __str__(self) -> str:
         return "Stopped"
 
 
-@dataclass(frozen=True, eq=False)
+class Superseded(Stopped):
+    """The visitor asked for another job of the same name."""
+
+
+@dataclass(eq=False)
 class _Job:
     ticket: str = field(default_factory=lambda: uuid4().hex)
-    stopped: threading.Event = field(default_factory=threading.Event)
+    # Why it is to end.
+    ended: type[Stopped] | None = None
+
+    def check(self) -> None:
+        if self.ended is not None:
+            raise self.ended
 
 
 class Jobs:
@@ -30,12 +39,12 @@ class Jobs:
         self._lock = threading.Lock()
 
     def ask(self, visitor: str, name: str) -> str:
-        """Announce a job; returns the ticket with which it runs. The visitor's job before of this name is stopped."""
+        """Announce a job, which supersedes the visitor's one before of this name; returns its ticket."""
         job = _Job()
         with self._lock:
             before, self._asked[visitor, name] = self._asked.get((visitor, name)), job
         if before is not None:
-            before.stopped.set()
+            before.ended = Superseded
         return job.ticket
 
     def asked(self, visitor: str, name: str) -> str | None:
@@ -46,28 +55,26 @@ class Jobs:
 
     @contextmanager
     def running(self, visitor: str, name: str, ticket: str | None = None) -> Iterator[Callable[[], None]]:
-        """While it runs, call what comes now and then: it raises :class:`Stopped` once that is wanted.
+        """While it runs, call what comes now and then: it raises :class:`Stopped` once that is wanted,
+        :class:`Superseded` where that is since another was asked for.
 
         Args:
             visitor: who asked for it.
-            name: of the job; the visitor's one before of the same name is stopped.
+            name: of the job, which supersedes the visitor's one before of the same name.
             ticket: from :meth:`ask`, where it was announced.
 
         Raises:
-            Stopped: what was announced was stopped before it started.
+            Stopped: what was announced was stopped before it started; :class:`Superseded` where another was asked for.
         """
         ticket = self.ask(visitor, name) if ticket is None else ticket
         with self._lock:
             job = self._asked.get((visitor, name))
-        if job is None or job.ticket != ticket:
+        if job is None:
             raise Stopped
-
-        def check() -> None:
-            if job.stopped.is_set():
-                raise Stopped
-
+        if job.ticket != ticket:
+            raise Superseded
         try:
-            yield check
+            yield job.check
         finally:
             with self._lock:
                 if self._asked.get((visitor, name)) is job:
@@ -78,7 +85,7 @@ class Jobs:
         with self._lock:
             job = self._asked.pop((visitor, name), None)
         if job is not None:
-            job.stopped.set()
+            job.ended = Stopped
         return job is not None
 
     def leave(self, visitor: str) -> None:
@@ -86,4 +93,4 @@ class Jobs:
         with self._lock:
             gone = [self._asked.pop(key) for key in list(self._asked) if key[0] == visitor]
         for job in gone:
-            job.stopped.set()
+            job.ended = Stopped

@@ -10,6 +10,8 @@ import gradio as gr
 from PIL import Image
 
 from vitviz.errors import ConfigError
+from vitviz.ui.models import ModelChoice
+from vitviz.ui.photo import Upload
 from vitviz.weights import Model
 
 TRAINED, NATIVE = "as trained", "the picture's own"
@@ -49,6 +51,19 @@ class Sight(NamedTuple):
             legal = f"a number of pixels, {TRAINED!r} or {NATIVE!r}"
             raise ConfigError(f"resolution {self.resolution[:40]!r}: expected {legal}")
         return int(found[1])
+
+
+class Seen(NamedTuple):
+    """What the page shows the analysis of: a model, the path of a picture, and how the one was brought to the other."""
+
+    choice: ModelChoice
+    path: str
+    sight: Sight
+
+    @classmethod
+    def of(cls, choice: ModelChoice, upload: Upload, sight: Sight) -> Seen:
+        """An uploaded picture."""
+        return cls(choice, str(upload.path), sight)
 
 
 class SightPicker:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from PIL import Image
@@ -133,14 +133,14 @@ class Workbench:
         upload: Upload,
         sight: Sight,
         report: Callable[[Step], None] | None = None,
-        large: Literal["waits", "is refused", "is small"] = "waits",
+        waits: bool = True,
     ) -> tuple[str, Analysis]:
         """Run a model when it is this one's turn; returns the id under which the analysis is kept.
 
         Args:
             model, upload, sight: what is analysed.
             report: is told how far it is; an exception that it raises ends it.
-            large: what becomes of a large analysis; where it waits, it does so among the large ones.
+            waits: whether a large analysis waits among the large ones; otherwise it is refused.
 
         Raises:
             Large: it is refused.
@@ -157,9 +157,9 @@ class Workbench:
         # Opening a picture takes memory, too.
         with self.small.turn(waiting):
             image = self.open(upload)
-            if large == "is small" or not self._is_large(model, image, sight):
+            if not self._is_large(model, image, sight):
                 return self._analyzed(model, image, upload, sight, report)
-            if large == "is refused":
+            if not waits:
                 raise Large
             del image
         with self.large.turn(waiting):
