@@ -158,6 +158,7 @@ def test_a_large_model_waits_in_a_place_of_its_own(visitor: Visitor, picture: Up
     changes = visitor.switch(OTHER)
     # Nothing else has changed: until it is there, the page shows the model before.
     assert set(changes) == {"switching", "notice"} and visitor.holds["choice"] == START
+    assert not visitor.once_more()
     changes = visitor.switch_late()
     assert changes["choice"] == OTHER and changes["seen"] == of(OTHER, picture)
     assert visitor.jobs.asked("anna", ANALYSIS) is None
@@ -169,7 +170,8 @@ def test_another_picture_is_seen_by_the_model_that_comes(visitor: Visitor, anoth
     first = visitor.holds["switching"]
     visitor.holds["photo"] = another
     changes = visitor.analyze()
-    assert set(changes) == {"switching"} and changes["switching"] != first
+    assert set(changes) == {"switching", "tried"} and changes["switching"] != first
+    assert not visitor.once_more()
     # The one that was asked for first is of no use any more, and changes nothing.
     last, visitor.holds["switching"] = visitor.holds["switching"], first
     assert visitor.switch_late() == {}

@@ -217,7 +217,8 @@ class Analysing:
         ticket, *asked = said
         if self._is_on_its_way(request, ticket):
             # The model that comes is to see it, and not the one that goes.
-            return self.jobs.ask(str(request.session_hash), ANALYSIS), gr.skip(), gr.skip(), *self._same_page()
+            switching = self.jobs.ask(str(request.session_hash), ANALYSIS)
+            return switching, gr.skip(), gr.skip(), *self._same_page(self._seen(asked))
         try:
             return gr.skip(), gr.skip(), *self._analyzed(request, progress, None, *asked)
         except Large:
