@@ -14,7 +14,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page
 
 import vitviz
-from tests.driver import EXAMPLE, opened_page, running_app, running_browser
+from tests.driver import EXAMPLE, expect_map, opened_page, running_app, running_browser
 from vitviz import Analysis, Model, Preprocessing, VisionTransformer, ViTConfig
 
 if TYPE_CHECKING:
@@ -111,6 +111,20 @@ def page(browser: Browser, address: str) -> Iterator[Page]:
 def example(bundled: Model) -> Analysis:
     """What the page shows first."""
     return vitviz.analyze(EXAMPLE, bundled)
+
+
+@pytest.fixture(scope="session")
+def coarse_example(bundled: Model) -> Analysis:
+    """Of a quarter of its patches, which is enough for what takes long."""
+    return vitviz.analyze(EXAMPLE, bundled, resolution=32)
+
+
+@pytest.fixture
+def coarse_page(browser: Browser, address: str, coarse_example: Analysis) -> Iterator[Page]:
+    """The app that shows it."""
+    with opened_page(browser, address, "resolution=32") as found:
+        expect_map(found, coarse_example.attention())
+        yield found
 
 
 @pytest.fixture

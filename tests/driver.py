@@ -81,8 +81,13 @@ def new_page(browser: Browser) -> Page:
 
 
 @contextmanager
-def opened_page(browser: Browser, address: str) -> Iterator[Page]:
-    """The opened app; fails the test on a console error, a page error or a request that leaves this machine."""
+def opened_page(browser: Browser, address: str, link: str = "") -> Iterator[Page]:
+    """The opened app; fails the test on a console error, a page error or a request that leaves this machine.
+
+    Args:
+        browser, address: where it is opened, and where it runs.
+        link: what its address asks for.
+    """
     wrong: list[str] = []
     page = new_page(browser)
     page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
@@ -90,7 +95,7 @@ def opened_page(browser: Browser, address: str) -> Iterator[Page]:
     page.on(
         "request", lambda sent: None if sent.url.startswith((address, "data:", "blob:")) else wrong.append(sent.url)
     )
-    page.goto(f"{address}/?__theme=light")
+    page.goto(f"{address}/?__theme=light{link and f'&{link}'}")
     page.get_by_role("tab", name="Maps").click()
     expect(canvas(page)).to_be_visible()
     yield page

@@ -51,7 +51,7 @@ def test_an_upload_is_analysed_at_once(page: Page, bundled: Model, tmp_path: Pat
     page.screenshot(path=ARTEFACTS / "upload.png", full_page=True)
 
 
-@pytest.mark.parametrize(("size", "spot"), [((300, 800), (210, 140)), ((800, 300), (650, 90))])
+@pytest.mark.parametrize(("size", "spot"), [((300, 800), (210, 140)), ((800, 300), (670, 90))])
 def test_the_heat_lies_where_the_object_is(
     page: Page, bundled: Model, tmp_path: Path, size: tuple[int, int], spot: tuple[int, int]
 ) -> None:
@@ -63,14 +63,16 @@ def test_the_heat_lies_where_the_object_is(
     analysis = vitviz.analyze(photo, bundled)
     expect_map(page, analysis.attention())
     click_at(canvas(page), spot[0] / size[0], spot[1] / size[1])
-    patch = int(spot[1] / size[1] * 8), int(spot[0] / size[0] * 8)
+    layout = analysis.trace.layout
+    patch = int(spot[1] / size[1] * layout.grid_height), int(spot[0] / size[0] * layout.grid_width)
     expect_map(page, analysis.attention(query=patch))
     expect_picture(page, analysis.attention(query=patch), Style(grid=True), mark=patch)
     page.screenshot(path=ARTEFACTS / f"spot-{'portrait' if size[0] < size[1] else 'landscape'}.png")
 
 
 def test_a_click_on_a_patch_shows_its_attention_in_both_directions(page: Page, example: Analysis) -> None:
-    click_at(canvas(page), 2.5 / 8, 5.5 / 8)
+    layout = example.trace.layout
+    click_at(canvas(page), 2.5 / layout.grid_width, 5.5 / layout.grid_height)
     expect_map(page, example.attention(query=(5, 2)))
     page.locator("#vv-maps").get_by_label("is looked at by").check()
     expect_map(page, example.attention(query=(5, 2), direction="column"))
@@ -79,7 +81,17 @@ def test_a_click_on_a_patch_shows_its_attention_in_both_directions(page: Page, e
 def test_the_token_menu_offers_the_prefix_tokens_and_every_patch(page: Page, example: Analysis) -> None:
     menu = page.locator("#vv-token input")
     menu.click()
-    expect(page.get_by_role("option")).to_have_count(66)
+    # Of a long menu, the page lists the beginning, and what is looked for.
+    expect(page.get_by_role("option")).to_have_count(100)
+    menu.clear()
+    menu.press_sequentially("(15, 15)")
+    page.get_by_role("option", name="patch (15, 15)").click()
+    expect_map(page, example.attention(query=(15, 15)))
+    menu.click()
+    assert example.trace.layout.prefix == ("cls", "register 1", "register 2", "register 3", "register 4")
+    page.get_by_role("option", name="Register 2").click()
+    expect_map(page, example.attention(query=2))
+    menu.click()
     page.get_by_role("option", name="Mean patch").click()
     expect_map(page, example.attention(query="patches"))
 
@@ -154,7 +166,8 @@ WATCH = """() => {
 }"""
 
 
-def test_a_map_that_takes_long_shows_how_far_it_is(page: Page, example: Analysis, bundled: Model) -> None:
+def test_a_map_that_takes_long_shows_how_far_it_is(coarse_page: Page, coarse_example: Analysis, bundled: Model) -> None:
+    page, example = coarse_page, coarse_example
     page.evaluate(WATCH)
     page.get_by_label("Occlusion").check()
     expect_map(page, example.map("occlusion"))
@@ -164,14 +177,17 @@ def test_a_map_that_takes_long_shows_how_far_it_is(page: Page, example: Analysis
     assert any("Occlusion - " in canvas and stoppable for canvas, _, stoppable in said)
     # Another picture does too; before its map there is a quick one.
     page.locator("#vv-examples button").nth(1).click()
-    other = vitviz.analyze(ROOT / "assets" / "rocket.jpg", bundled)
+    other = vitviz.analyze(ROOT / "assets" / "rocket.jpg", bundled, resolution=32)
     expect_map(page, other.map("occlusion"))
     said = page.evaluate("window.said")[len(said) :]
     assert any("Occlusion - " in canvas and other.attention().description in text for canvas, text, _ in said)
     expect(page.locator("#vv-stop")).not_to_be_visible()
 
 
-def test_a_map_that_takes_long_can_be_stopped(page: Page, make_model: Callable[..., Model], tmp_path: Path) -> None:
+def test_a_map_that_takes_long_can_be_stopped(
+    coarse_page: Page, make_model: Callable[..., Model], tmp_path: Path
+) -> None:
+    page = coarse_page
     # Of so many patches the flow takes a minute and more.
     path = tmp_path / "fine.safetensors"
     save_checkpoint(path, make_model(image_height=112, image_width=112, depth=8))

@@ -139,7 +139,7 @@ def test_an_opened_model_says_what_it_is(client: Client, bundled: Model) -> None
     assert opened == client.predict(model=bundled.name, api_name="/open")
     config = bundled.network.config
     assert (opened["layers"], opened["heads"], opened["patch"]) == (config.depth, config.heads, [4, 4])
-    assert (opened["input"], opened["labels"]) == ([32, 32], list(bundled.labels))
+    assert (opened["input"], opened["labels"]) == ([64, 64], list(bundled.labels))
 
 
 # What is computed.
@@ -149,7 +149,8 @@ def test_an_analysis_is_that_of_the_library(found: dict[str, Any], example: Anal
     with Image.open(EXAMPLE) as picture:
         width, height = picture.size
     assert (found["image"], found["box"]) == ([width, height], [0, 0, width, height])
-    assert (found["grid"], found["prefix"], found["layers"], found["heads"]) == ([8, 8], ["cls"], 6, 6)
+    prefix = ["cls", "register 1", "register 2", "register 3", "register 4"]
+    assert (found["grid"], found["prefix"], found["layers"], found["heads"]) == ([16, 16], prefix, 6, 6)
     expected = example.predictions(5)
     assert [each["label"] for each in found["predictions"]] == [each.label for each in expected]
     assert [example.model.labels[each["index"]] for each in found["predictions"]] == [each.label for each in expected]
@@ -221,7 +222,7 @@ BAD_ANALYSES: list[tuple[dict[str, Any], str]] = [
     ({"resolution": LARGE}, "resolution = 1000"),
     (
         {"resolution": 4096},
-        "1,048,577 tokens take 4.2e+15 operations; expected at most 9.0e+12",
+        "1,048,581 tokens take 4.2e+15 operations; expected at most 9.0e+12",
     ),
 ]
 BAD_MAPS: list[tuple[Any, str]] = [
@@ -251,10 +252,10 @@ BAD_PARAMETERS: list[tuple[str, Any, str]] = [
     ("attention", {"layer": 1.5}, "layer = 1.5: expected a whole number"),
     ("attention", {"head": 6}, "head = 6: expected a whole number from -6 to 5"),
     ("attention", {"head": "first"}, "head = 'first': expected 'mean', 'max' or 'min'"),
-    ("attention", {"query": [8, 0]}, "query[0] = 8: expected a whole number from 0 to 7"),
+    ("attention", {"query": [16, 0]}, "query[0] = 16: expected a whole number from 0 to 15"),
     ("attention", {"query": [0, 1, 2]}, "query = [0, 1, 2]: expected [row, column] of a patch"),
-    ("attention", {"query": "register 1"}, "query = 'register 1': expected 'cls' or 'patches'"),
-    ("attention", {"query": 65}, "query = 65: expected a whole number from 0 to 64"),
+    ("attention", {"query": "register 5"}, "query = 'register 5': expected 'cls', 'register 1', "),
+    ("attention", {"query": 261}, "query = 261: expected a whole number from 0 to 260"),
     ("attention", {"query": {"row": 1}}, "query = {'row': 1}: expected a whole number"),
     ("attention_flow", {"most_patches": 10**6}, "most_patches = 1000000: expected a whole number from 1 to 1024"),
     ("relevance", {"target": "unicorn"}, "target 'unicorn': this model has no such class"),

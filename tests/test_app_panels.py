@@ -56,7 +56,8 @@ def expect_scores(page: Page, found: Comparison) -> None:
             expect(card.get_by_role("row", name=METRICS[metric].title).last).to_contain_text(f"{area:.3f} {mark}")
 
 
-def test_all_maps_stand_side_by_side_with_their_scores(page: Page, example: Analysis) -> None:
+def test_all_maps_stand_side_by_side_with_their_scores(coarse_page: Page, coarse_example: Analysis) -> None:
+    page, example = coarse_page, coarse_example
     open_panel(page, "vv-compare")
     page.locator("#vv-compare-start").click()
     expect(cards(page)).to_have_count(len(SERVING))
@@ -73,7 +74,8 @@ def test_all_maps_stand_side_by_side_with_their_scores(page: Page, example: Anal
     page.locator("#vv-compare").screenshot(path=ARTEFACTS / "compare.png")
 
 
-def test_what_is_compared_is_what_the_controls_say(page: Page, example: Analysis) -> None:
+def test_what_is_compared_is_what_the_controls_say(coarse_page: Page, coarse_example: Analysis) -> None:
+    page, example = coarse_page, coarse_example
     second = example.predictions(2)[1].label
     page.locator("#vv-predictions").get_by_role("button", name=second).click()
     # The click chooses a map too, a moment later.

@@ -428,16 +428,18 @@ def test_a_bundled_checkpoint_loads_by_name_and_is_small_enough_for_a_repository
 def test_the_bundled_checkpoint_looks_closely_and_knows_cifar10(bundled: Model) -> None:
     config = bundled.network.config
     layout = config.layout(config.image_height, config.image_width)
-    assert layout.grid_height >= 8
-    assert layout.grid_width >= 8
+    assert (layout.grid_height, layout.grid_width) == (16, 16)
+    assert len(layout.prefix) == 5
     assert bundled.labels == CIFAR10
     assert bundled.parameters == sum(tensor.numel() for tensor in bundled.network.state_dict().values())
 
 
 def test_the_bundled_checkpoint_says_how_often_it_is_right(bundled: Model) -> None:
-    said = re.fullmatch(r"(\d\d\.\d\d)% of 10,000 test images", bundled.card.get("top-1 accuracy", "not said"))
+    grids = ", ".join(rf"(\d\d\.\d\d)% at {side} pixels" for side in (32, 48, 64))
+    said = re.fullmatch(f"{grids} of 10,000 test images", bundled.card.get("top-1 accuracy", "not said"))
     assert said, f"the card is {bundled.card}"
-    assert float(said[1]) > 80
+    assert min(map(float, said.groups())) > 82
+    assert bundled.least_evidence is not None
 
 
 # The folders of what is bundled.

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
 import vitviz
-from vitviz import METHODS, Analysis, Model
+from vitviz import METHODS, Analysis
 from vitviz.comparison import Comparison, compare
 from vitviz.errors import MethodError
 from vitviz.faithfulness import METRICS
@@ -22,8 +20,8 @@ SERVING = [name for name in METHODS if name != "pooling_attention"]
 
 
 @pytest.fixture(scope="module")
-def analysis(bundled: Model) -> Analysis:
-    return vitviz.analyze(Path(__file__).parents[1] / "assets" / "chelsea.jpg", bundled)
+def analysis(coarse_example: Analysis) -> Analysis:
+    return coarse_example
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ from vitviz.preprocessing import Geometry, Preprocessing
 from vitviz.token_map import TokenMap
 from vitviz.trace import AttentionTrace
 from vitviz.vit import VisionTransformer
-from vitviz.weights import Model, load, save_checkpoint
+from vitviz.weights import Model, load, open_step, save_checkpoint
 
 __version__ = "0.1.0"
 
@@ -62,5 +62,6 @@ __all__ = [
     "cost",
     "load",
     "open_image",
+    "open_step",
     "save_checkpoint",
 ]

@@ -89,6 +89,8 @@ def _parser() -> argparse.ArgumentParser:
     trained = commands.add_parser("train", help="train a Vision Transformer on an image folder")
     trained.add_argument("images", type=Path, help="folder with train/CLASS/IMAGE and test/CLASS/IMAGE")
     trained.add_argument("output", type=Path, help="folder for checkpoint, logs and what a resume needs")
+    kept = "states of the network to keep, from the first step to the last (default: %(default)s)"
+    trained.add_argument("--snapshots", type=int, default=12, help=kept)
     add_training(trained)
     trained.set_defaults(run=_run_train)
     return parser
@@ -169,7 +171,10 @@ def _run_models() -> None:
         cost = "downloaded" if is_cached(model.repository) else f"{model.megabytes:,.0f} MB to download"
         print(f"  {model.name:<24} {model.title}, {model.input_size} pixels, {model.licence}, {cost}")
         print(f"  {'':<24} hf:{model.repository}")
-    print(f"\nBundled\n  {BUNDLED[0]:<24} ViT trained on CIFAR-10 by vitviz, 32 pixels")
+    print("\nBundled")
+    for name in BUNDLED:
+        side = read(name).model.preprocessing.height
+        print(f"  {name:<24} ViT trained on CIFAR-10 by vitviz, {side} pixels")
 
 
 def _run_inspect(checkpoint: str, family: str | None, facts: list[str]) -> None:
@@ -290,10 +295,10 @@ def _with_bar(measure: Callable[..., Any], model: Model, images: Sequence[Path])
         return measure(model, images, report=lambda done: bar.update(1) and None)
 
 
-def _run_train(images: Path, output: Path, **settings: Any) -> None:
+def _run_train(images: Path, output: Path, snapshots: int, **settings: Any) -> None:
     with _extra("train"):
         from vitviz.training.loop import CHECKPOINT, train
-    _, accuracy = train(images, output, training_config(**settings))
+    _, accuracy = train(images, output, training_config(**settings), snapshots)
     print(f"top-1 accuracy {accuracy.top1:.2%} of {accuracy.images:,} test images")
     print(f"written to {output / CHECKPOINT}")
 

@@ -22,10 +22,12 @@ from vitviz.training.config import TrainingConfig
 from vitviz.training.data import LabelledImages, read_image_folder, training_batches
 from vitviz.training.evaluate import Accuracy, accuracy_of, classify, evaluate
 from vitviz.training.optimise import average_into, initialise, optimisers, schedule
+from vitviz.training.snapshots import Snapshotter
 from vitviz.training.watch import attention_picture
 from vitviz.vit import VisionTransformer
 from vitviz.weights.checkpoint import save_checkpoint
 from vitviz.weights.model import Model
+from vitviz.weights.snapshots import FOLDER as SNAPSHOTS
 
 STATE, CHECKPOINT, LOGS = "state.pt", "checkpoint.safetensors", "logs"
 
@@ -84,21 +86,24 @@ class Run:
             ) from error
 
 
-def train(images: Path, output: Path, config: TrainingConfig) -> tuple[Model, Accuracy]:
+def train(images: Path, output: Path, config: TrainingConfig, snapshots: int = 0) -> tuple[Model, Accuracy]:
     """Train on ``images/train``, test on ``images/test``, and leave a checkpoint in ``output``.
 
     A run that was interrupted continues from its last whole epoch, with the same result as if it had not been.
 
     Args:
         images: a folder with ``train/CLASS/IMAGE`` and ``test/CLASS/IMAGE``.
-        output: holds the state, the TensorBoard logs and the checkpoint.
+        output: holds the state, the TensorBoard logs, the snapshots and the checkpoint.
         config: of the run.
+        snapshots: how many states are kept on the way, from the first step to the last.
 
     Raises:
         DataError: the images cannot be trained on.
         ImageError: one of them cannot be opened.
-        ConfigError: this torch has no Muon optimiser, or the loss has left the finite numbers.
-        CheckpointError: the output folder holds a run with another configuration or other images, or a damaged one.
+        ConfigError: this torch has no Muon optimiser, the number of snapshots is out of range, or the loss has left
+            the finite numbers.
+        CheckpointError: the output folder holds a run with another configuration or other images, a damaged one, or
+            the snapshots of one that is not there.
     """
     side, patch = config.image_size, config.patch_size
     plain = Preprocessing(side, side, mean=(0.5,) * 3, std=(0.5,) * 3, fit="squash")
@@ -124,6 +129,9 @@ def train(images: Path, output: Path, config: TrainingConfig) -> tuple[Model, Ac
     output.mkdir(parents=True, exist_ok=True)
     if (output / STATE).exists():
         run.resume(output / STATE)
+    taken = Snapshotter(output / SNAPSHOTS, preprocessing, data.labels, config.epochs * steps_per_epoch, snapshots)
+    if run.epoch == 0:
+        taken.begin(run.averaged, is_new=not (output / STATE).exists())
     done = run.epoch * steps_per_epoch
     name, sides = output.resolve().name, config.sides(config.epochs)
     with (
@@ -132,7 +140,7 @@ def train(images: Path, output: Path, config: TrainingConfig) -> tuple[Model, Ac
         tqdm(total=config.epochs * steps_per_epoch, initial=done, unit="step", smoothing=0.05) as bar,
     ):
         while run.epoch < config.epochs:
-            _epoch(run, data, preprocessing, device, bfloat16, steps_per_epoch, bar, log)
+            _epoch(run, data, preprocessing, device, bfloat16, steps_per_epoch, bar, log, taken)
             run.epoch += 1
             if run.epoch % config.evaluate_every == 0 or run.epoch == config.epochs:
                 done = run.epoch * steps_per_epoch
@@ -234,6 +242,7 @@ def _epoch(
     steps_per_epoch: int,
     bar: tqdm,
     log: SummaryWriter,
+    taken: Snapshotter,
 ) -> None:
     config, sides = run.config, run.config.sides(run.epoch)
     seed = config.seed * 1_000_003 + run.epoch
@@ -257,6 +266,7 @@ def _epoch(
         average_into(run.averaged, run.network, step, config.average_decay)
         bar.update()
         done = step + 1
+        taken.take(run.averaged, done)
         if done % min(20, steps_per_epoch) == 0:
             mistake = float(loss.detach())
             if not math.isfinite(mistake):

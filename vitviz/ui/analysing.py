@@ -95,7 +95,7 @@ class Analysing:
     def of_model(self) -> list[Any]:
         """What shows a model."""
         shown = self.shown
-        return [shown.wanted, shown.choice, self.picker.menu, shown.aside, shown.card, *self.panel.of_the_model]
+        return [shown.wanted, shown.choice, *self.picker.shows, shown.aside, shown.card, *self.panel.of_the_model]
 
     def connect(self, told: list[Any]) -> tuple[list[Any], Any]:
         """Connect the events; ``told`` are the key, the model, the picture and the controls.
@@ -181,8 +181,14 @@ class Analysing:
         self.drawing.dismiss(request)
         try:
             model = self.bench.model(wanted)
-            updates, settings = self.panel.for_model(model, self.panel.read(values))
-            about = [gr.skip(), wanted, self.picker.shown(wanted, model), model_aside(model), model_card(model)]
+            settings = self.panel.read(values)
+            # Another state of the same network is asked the same.
+            updates: list[Any] = [gr.skip()] * len(self.panel.of_the_model)
+            menu = gr.skip(), self.picker.shown_step(model)
+            if wanted.run != choice.run:
+                updates, settings = self.panel.for_model(model, settings)
+                menu = self.picker.shown(wanted, model)
+            about = [gr.skip(), wanted, *menu, model_aside(model), model_card(model)]
             if upload is None:
                 self.waiting.dismiss(request)
                 tokens, _ = self.panel.token_menu(model, _trained(model), settings)
@@ -195,14 +201,14 @@ class Analysing:
         except Superseded:
             return self._same_model()
         except (VitvizError, Stopped) as error:
-            menu = gr.skip() if choice == LOST else self.picker.shown(choice, self.bench.model(choice))
+            menu = (gr.skip(), gr.skip()) if choice == LOST else self.picker.shown(choice, self.bench.model(choice))
             told = self._same_model(notice=notice(f"{error}. Below is still the model before."), stop=HIDDEN)
-            return choice, gr.skip(), menu, *told[3:]
+            return choice, gr.skip(), *menu, *told[4:]
         seen = Seen.of(wanted, upload, settings.sight)
         return *about, *updates, seen, seen, tokens, *self._classes(analysis), explored, *picture
 
     def _same_model(self, **changes: Any) -> tuple[Any, ...]:
-        model = tuple(gr.skip() for _ in range(5 + len(self.panel.of_the_model)))
+        model = tuple(gr.skip() for _ in self.of_model)
         return *model, *self._same_page(**changes)
 
     def _same_page(self, tried: Any = None, **changes: Any) -> tuple[Any, ...]:

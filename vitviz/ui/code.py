@@ -47,7 +47,7 @@ def as_python(model: Model, start: Model, choice: ModelChoice, upload: Upload, s
         "from vitviz import Style",
         *(["from vitviz.text import open_text_tower"] if about else []),
         "",
-        f"model = vitviz.load({_model(model, start, choice)})",
+        *_model(model, start, choice),
         f"analysis = vitviz.analyze({_text(upload.name)}, model, {_sight(model, upload, settings.sight)})",
         *([f"words = open_text_tower(model).target({_text(text.text)})"] if isinstance(text, Words) else []),
         f"heatmap = analysis.map({arguments})",
@@ -56,13 +56,15 @@ def as_python(model: Model, start: Model, choice: ModelChoice, upload: Upload, s
     return "\n".join(lines) + "\n"
 
 
-def _model(model: Model, start: Model, choice: ModelChoice) -> str:
-    """What :func:`vitviz.load` is to be given."""
+def _model(model: Model, start: Model, choice: ModelChoice) -> list[str]:
+    """The lines that open the model."""
     own = Path(choice.files[0]).name if len(choice.files) == 1 else model.name
-    source = start.name if choice == START else choice.source or own
+    source = start.name if choice.run == START else choice.source or own
     precision = next(name for name, dtype in PRECISIONS.items() if dtype == model.network.precision)
     facts = {**dict(choice.facts), **({} if precision == "float32" else {"precision": precision})}
-    return ", ".join([_text(source), *(f"{name}={_value(fact)}" for name, fact in facts.items())])
+    said = ", ".join([_text(source), *(f"{name}={_value(fact)}" for name, fact in facts.items())])
+    state = [] if choice.step is None else [f"model = vitviz.open_step(model, {choice.step})"]
+    return [f"model = vitviz.load({said})", *state]
 
 
 def resolution_of(model: Model, upload: Upload, sight: Sight) -> int | None:

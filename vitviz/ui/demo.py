@@ -63,7 +63,7 @@ def build_demo(model: Model | None = None, knobs: Knobs | None = None) -> gr.Blo
             [link.asked, page.choice, page.drawing.key, page.tabs, page.photo, *page.sight.components],
             **private,
         )
-        opened = [link.asked, page.wanted, page.drawing.notice]
+        opened = [link.asked, page.wanted, page.picker.step, page.drawing.notice]
         model_opened = linked.then(page.opening.follow, link.asked, opened, **private)
         analysing = page.analysing
         link.connect(model_opened, analysing.seen, analysing.again, page._tile, [page.sheet, page.sheet_layout])
@@ -184,7 +184,7 @@ class Page:
         private: dict[str, Any] = {"api_visibility": "private"}
         quick: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "always_last", "concurrency_limit": 4}
 
-        self.opening.connect(self.choice, [self.wanted, picker.menu, drawing.notice])
+        self.opening.connect(self.choice, [self.wanted, *picker.shows, drawing.notice])
         analysed, renewed = analysing.connect(told)
         now = [analysing.seen, analysing.tried, analysing.again, link.asked, link.due, self.about]
         of_another = [self.about, *self.compare.outputs, *self.switches.outputs]

@@ -40,8 +40,7 @@ class Pending(NamedTuple):
 
     def awaits(self, seen: Seen) -> bool:
         """Whether its model and picture are still to come."""
-        wanted = self.linked.first.model
-        if seen.choice != (START if wanted is None else ModelChoice(wanted)):
+        if seen.choice != self.linked.first.choice:
             return True
         return self.picture is not None and not (seen.path and is_copy(self.picture, Path(seen.path)))
 

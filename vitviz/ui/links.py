@@ -37,6 +37,7 @@ OF_A_MAP = ("tab", "method", "words", *LOOK)
 # Before the name of a parameter, and before what is said of the second model and picture.
 PARAMETER, SECOND = "p.", "second."
 ID = re.compile(r"[\w-]{22}", re.ASCII)
+STEP = re.compile(r"\d{1,12}", re.ASCII)
 HUB = re.compile(r"hf:[\w.-]{1,96}/[\w.-]{1,96}(@[\w./-]{1,96})?", re.ASCII)
 # Puts the map's words into the address of the page, and lets stand what others wrote there. Words that are as they were
 # are not written: when the page opens, its address may ask for a map that is still to come.
@@ -61,10 +62,17 @@ class Wanted(NamedTuple):
     Args:
         model: a name of the menu, or ``hf:OWNER/NAME``.
         picture: the two parts of :meth:`vitviz.ui.pictures.Pictures.word`.
+        step: of the training, of a model with snapshots; None for the last.
     """
 
     model: str | None = None
     picture: tuple[str, str] | None = None
+    step: int | None = None
+
+    @property
+    def choice(self) -> ModelChoice:
+        """The model; the one of the start where it does not say."""
+        return (START if self.model is None else ModelChoice(self.model))._replace(step=self.step)
 
 
 class Linked(NamedTuple):
@@ -89,8 +97,10 @@ class Linked(NamedTuple):
 def link_of(model: Model, choice: ModelChoice, upload: Upload, sight: Sight, pictures: Pictures) -> str:
     """The part of a link behind ``?``: what differs from the page as it opens, as far as others can have it too."""
     said = {}
-    if choice != START and not choice.facts and _is_named(choice.source):
+    if not choice.facts and _is_named(choice.source):
         said["model"] = choice.source
+    if choice.step is not None and (said or choice.run == START):
+        said["step"] = str(choice.step)
     said.update([pictures.word(upload)])
     if sight.fit != model.preprocessing.fit:
         said["fit"] = sight.fit
@@ -117,7 +127,9 @@ def read_link(query: Mapping[str, str]) -> Linked:
     """What a link asks for; what is none of the legal values counts as not said."""
     legal = {"fit": [fit for _, fit in FITS], "tab": (MAPS,)}
     found = {name: query[name] for name, values in legal.items() if query.get(name) in values}
-    first, second = _wanted(query, ""), _wanted(query, SECOND)
+    first, second, step = _wanted(query, ""), _wanted(query, SECOND), query.get("step", "")
+    if STEP.fullmatch(step):
+        first = first._replace(step=int(step))
     of_the_map = tuple((name, word) for name, word in query.items() if name in OF_A_MAP or name.startswith(PARAMETER))
     # Any other number is refused where it is used, with a message.
     return Linked(first, second, **found, resolution=query.get("resolution"), map=of_the_map)

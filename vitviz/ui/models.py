@@ -23,6 +23,7 @@ from vitviz.weights import (
     Model,
     NamedModel,
     Progress,
+    find_snapshots,
     is_cached,
     load,
     parse_facts,
@@ -37,11 +38,18 @@ class ModelChoice(NamedTuple):
         source: a name, ``hf:OWNER/NAME``, or empty for uploaded files.
         files: paths of the uploaded files.
         facts: what the user says of them.
+        step: which of its snapshots; None for the last, and for a model without them.
     """
 
     source: str
     files: tuple[str, ...] = ()
     facts: tuple[tuple[str, Any], ...] = ()
+    step: int | None = None
+
+    @property
+    def run(self) -> ModelChoice:
+        """The same for all of its snapshots."""
+        return self._replace(step=None)
 
 
 START = ModelChoice("start")
@@ -50,6 +58,8 @@ LOST = ModelChoice("lost")
 """What the page of a server that was started again knows of its model, until it is loaded anew."""
 # The entry of the menu that stands for the visitor's own checkpoint while it is open.
 OWN = "own"
+# What snapshots are called whose run nobody names.
+SERIES = "snapshots"
 
 
 def open_choice(choice: ModelChoice, report: Callable[[Progress], None] | None = None) -> Model:
@@ -76,14 +86,15 @@ def open_choice(choice: ModelChoice, report: Callable[[Progress], None] | None =
                 raise CheckpointError(f"{name}: {listed(twice)} more than once; expected every file once")
             for file in choice.files:
                 _link(file, folder / Path(file).name)
-            model = read_checkpoint(folder, name, **facts).model
+            series = find_snapshots(folder)
+            model = read_checkpoint(folder, name if series is None else SERIES, **facts).model
         except CheckpointError as error:
             # The folder's name says nothing to anybody.
             raise CheckpointError(str(error).replace(folder.name, name)) from None
         except OSError as error:
             raise CheckpointError(f"{name}: cannot be opened ({error.strerror})") from None
-        # A text tower is opened from there when somebody asks for it.
-        if reads_text(model):
+        # A text tower and snapshots are opened from there when somebody asks for them.
+        if reads_text(model) or model.snapshots is not None:
             weakref.finalize(model, stack.pop_all().close)
     return model
 
@@ -93,6 +104,16 @@ def _link(file: str, target: Path) -> None:
         os.link(file, target)
     except OSError:
         shutil.copyfile(file, target)
+
+
+def _step(model: Model) -> dict[str, Any]:
+    """The slider over the snapshots of a model, by their places; not shown where it has none."""
+    if model.snapshots is None:
+        return {"maximum": 1, "value": 0, "label": "Training step", "visible": False}
+    steps = model.snapshots.steps
+    place = steps.index(steps[-1] if model.step is None else model.step)
+    label = f"Training step {steps[place]:,} of {steps[-1]:,}"
+    return {"maximum": len(steps) - 1, "value": place, "label": label, "visible": True}
 
 
 def _cost(model: NamedModel) -> str:
@@ -116,6 +137,7 @@ class ModelPicker:
             info="MB: to be downloaded first",
             elem_id="vv-model",
         )
+        self.step = gr.Slider(0, step=1, buttons=[], elem_id="vv-step", **_step(start))
 
     def render_own(self) -> None:
         """The part for one's own checkpoint."""
@@ -152,11 +174,21 @@ class ModelPicker:
         mine = [] if own is None else [(f"yours · {own}", OWN)]
         return [*mine, first, *bundled, *named]
 
-    def shown(self, choice: ModelChoice, model: Model) -> dict[str, Any]:
-        """The menu while a model is open."""
+    @property
+    def shows(self) -> list[Any]:
+        """What :meth:`shown` changes."""
+        return [self.menu, self.step]
+
+    def shown(self, choice: ModelChoice, model: Model) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The menu and the training step while a model is open."""
+        step = gr.update(**_step(model))
         if choice.source in (START.source, *BUNDLED, *ZOO):
-            return gr.update(choices=self.choices(), value=choice.source)
-        return gr.update(choices=self.choices(model.name), value=OWN)
+            return gr.update(choices=self.choices(), value=choice.source), step
+        return gr.update(choices=self.choices(model.name), value=OWN), step
+
+    def shown_step(self, model: Model) -> dict[str, Any]:
+        """What is said of the training step while its slider may be on its way to another."""
+        return gr.update(label=_step(model)["label"])
 
     def named(self, name: str) -> ModelChoice:
         """What an entry of the menu stands for; of the visitor's own checkpoint, the menu alone does not know."""

@@ -30,12 +30,19 @@ class ModelOpening:
 
         Args:
             choice: the model that the page shows.
-            opened: the choice that is made, the menu and the notice.
+            opened: the choice that is made, the menu, the training step and the notice.
         """
         picker = self.picker
         options: dict[str, Any] = {"trigger_mode": "once", "concurrency_limit": 2, "concurrency_id": "open"}
         options |= {**self.waiting.shown, "api_visibility": "private"}
         picker.menu.input(self._open_named, [choice, picker.menu], opened, **options)
+        gr.on(
+            [picker.step.input, picker.step.release],
+            self._open_step,
+            [choice, picker.step],
+            opened,
+            **{**options, "trigger_mode": "always_last"},
+        )
         gr.on(
             [picker.open.click, picker.hub.submit, picker.facts.submit],
             self._open_own,
@@ -46,17 +53,34 @@ class ModelOpening:
 
     def follow(self, asked: Pending | None, request: gr.Request, progress: Any = PROGRESS) -> tuple[Any, ...]:
         """The model that a link asks for; not before the picture, which is then seen by both."""
-        name = None if asked is None else asked.linked.first.model
-        if name is None:
-            return gr.skip(), gr.skip(), gr.skip()
-        wanted, _, told = self._open(request, START, lambda: ModelChoice(name), progress)
+        linked = START if asked is None else asked.linked.first.choice
+        if linked == START:
+            return gr.skip(), gr.skip(), gr.skip(), gr.skip()
+        wanted, *_, told = self._open(request, START, lambda: linked, progress)
         # Without its model, the rest of a link has no meaning.
-        return None if wanted == START else gr.skip(), wanted, told
+        if wanted == START:
+            return None, wanted, gr.skip(), told
+        _, step = self.picker.shown(wanted, self.bench.model(wanted))
+        return gr.skip(), wanted, step, told
 
     def _open_named(
         self, choice: ModelChoice, name: str, request: gr.Request, progress: Any = PROGRESS
     ) -> tuple[Any, ...]:
         return self._open(request, choice, lambda: choice if name == OWN else ModelChoice(name), progress)
+
+    def _open_step(
+        self, choice: ModelChoice, place: float, request: gr.Request, progress: Any = PROGRESS
+    ) -> tuple[Any, ...]:
+        def chosen() -> ModelChoice:
+            snapshots = self.bench.model(choice.run).snapshots
+            # Of a model without them, the page may still tell of the slider of the one before.
+            if snapshots is None:
+                return choice
+            steps = snapshots.steps
+            step = steps[min(max(int(place), 0), len(steps) - 1)]
+            return choice._replace(step=None if step == steps[-1] else step)
+
+        return self._open(request, choice, chosen, progress)
 
     def _open_own(
         self,
@@ -79,6 +103,6 @@ class ModelOpening:
                 report(Step("Opening the model"))
                 self.bench.model(wanted, report)
         except (VitvizError, Stopped) as error:
-            menu = gr.skip() if choice == LOST else self.picker.shown(choice, self.bench.model(choice))
-            return choice, menu, notice(f"{error}. Below is still the model before.")
-        return wanted, gr.skip(), gr.update(visible=False)
+            menu = (gr.skip(), gr.skip()) if choice == LOST else self.picker.shown(choice, self.bench.model(choice))
+            return choice, *menu, notice(f"{error}. Below is still the model before.")
+        return wanted, gr.skip(), gr.skip(), gr.update(visible=False)

@@ -37,7 +37,7 @@ from vitviz.ui.picture import as_png
 from vitviz.ui.pictures import Pictures
 from vitviz.ui.sight import Sight
 from vitviz.ui.texts import plain, ramp
-from vitviz.weights import BUNDLED, ZOO, Model, Progress
+from vitviz.weights import BUNDLED, ZOO, Model, Progress, open_step
 
 CANVAS_SIDE = 900
 # An analysis of more than so many floating-point operations waits among the large ones: about a second of two cores.
@@ -115,6 +115,9 @@ class Workbench:
         """
         if choice == START:
             return self.start
+        if choice.step is not None:
+            run, step = self.model(choice.run, report), choice.step
+            return self.models.get(choice, lambda: self._like_the_first(open_step(run, step)))
         if choice == LOST:
             raise CheckpointError("this server was started again: reload the page, whose link restores what it showed")
         if self.knobs.models == "start" or (self.knobs.models == "menu" and choice.source not in (*BUNDLED, *ZOO)):
@@ -255,7 +258,7 @@ class Workbench:
 
     def explored(self, key: str, analysis: Analysis, choice: ModelChoice, upload: Upload, sight: Sight) -> Explored:
         """An analysis as the explorer takes it, with what a link and lines of Python say of it."""
-        source = self.start.name if choice == START else choice.source or analysis.model.name
+        source = self.start.name if choice.run == START else choice.source or analysis.model.name
         query = link_of(analysis.model, choice, upload, sight, self.pictures)
         methods = self.explored_methods(analysis.model)
         self.sources[analysis]["source"] = source

@@ -7,6 +7,7 @@ from vitviz.weights.hub import Progress, is_cached
 from vitviz.weights.load import BUNDLED, load, read, resources
 from vitviz.weights.model import Model
 from vitviz.weights.read import Reading, describe, read_checkpoint
+from vitviz.weights.snapshots import find_snapshots, open_step
 from vitviz.weights.zoo import ZOO, NamedModel
 
 __all__ = [
@@ -19,9 +20,11 @@ __all__ = [
     "Progress",
     "Reading",
     "describe",
+    "find_snapshots",
     "is_cached",
     "load",
     "load_checkpoint",
+    "open_step",
     "parse_facts",
     "read",
     "read_checkpoint",

@@ -71,7 +71,7 @@ class WeightFile:
         groups: the dicts of tensors by where they stand: "" at the top, "model", "state_dict.teacher", ….
         beside: what else is in it by name, such as "optimizer", "epoch" and "args".
         metadata: the texts in the header of a safetensors file.
-        folder: where the file stands.
+        path: of the file, or of the index.
     """
 
     name: str
@@ -79,8 +79,13 @@ class WeightFile:
     groups: Mapping[str, Mapping[str, TensorInfo]]
     beside: tuple[str, ...]
     metadata: Mapping[str, str]
-    folder: Path
+    path: Path
     _parts: Mapping[str, Mapping[str, Part]] = field(repr=False)
+
+    @property
+    def folder(self) -> Path:
+        """Where the file stands."""
+        return self.path.parent
 
     def read(self, group: str, key: str) -> torch.Tensor:
         """One tensor, read from the file now.
@@ -142,7 +147,7 @@ def open_weights(path: str | os.PathLike[str]) -> WeightFile:
         groups=MappingProxyType({group: MappingProxyType(parts) for group, parts in infos.items()}),
         beside=content.beside,
         metadata=MappingProxyType(dict(content.metadata)),
-        folder=file.parent,
+        path=file,
         _parts=content.groups,
     )
 

@@ -38,7 +38,8 @@ def load(
     Args:
         source: the name of a bundled or published checkpoint (``"dino_vits16"``; ``vitviz models`` lists them), a hub
             id (``"hf:facebook/dinov2-small"``, with ``@revision`` behind it if wanted), or the path of a file or of a
-            folder with a file and its configuration.
+            folder with a file and its configuration, or with the snapshots of a training run, of which it opens the
+            last (:func:`open_step` the others).
         family: the name of its family, where its keys do not tell.
         device: where the model runs, such as ``"cuda"``; images are brought to it.
         precision: in what its layers compute: ``"float32"``, ``"bfloat16"`` or ``"float16"``.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +26,21 @@ class Origin:
     commit: str | None = None
 
 
+@dataclass(frozen=True)
+class Snapshots:
+    """States of a model during its training.
+
+    Args:
+        files: the checkpoint of each, by the number of training steps before it, in ascending order.
+    """
+
+    files: Mapping[int, Path]
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        return tuple(self.files)
+
+
 @dataclass(frozen=True, eq=False)
 class Model:
     """A checkpoint, ready to use.
@@ -38,6 +54,8 @@ class Model:
         origin: where its checkpoint comes from; None for a network that was not opened from one.
         least_evidence: a picture with less evidence, as :attr:`vitviz.Analysis.evidence` has it, is unlike the images
             that it was trained on; None where that was not measured.
+        snapshots: of its training; None for a model that was opened without them.
+        step: which of its snapshots it is.
 
     Raises:
         ConfigError: labels, channels or image size of the parts contradict each other, or the least evidence is no
@@ -51,6 +69,8 @@ class Model:
     card: dict[str, str] = field(default_factory=dict)
     origin: Origin | None = None
     least_evidence: float | None = None
+    snapshots: Snapshots | None = None
+    step: int | None = None
 
     def __post_init__(self) -> None:
         config, preprocessing = self.network.config, self.preprocessing

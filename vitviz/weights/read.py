@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vitviz.config import ViTConfig
-from vitviz.errors import CheckpointError, ConfigError
+from vitviz.errors import CheckpointError, ConfigError, several
 from vitviz.preprocessing import Preprocessing
 from vitviz.weights.assemble import assemble, infer_config
 from vitviz.weights.checkpoint import FORMAT, load_checkpoint
@@ -21,6 +21,7 @@ from vitviz.weights.pieces import Check, Standard
 from vitviz.weights.preparation import NORMALISATIONS, UNSAID, read_preprocessing
 from vitviz.weights.recognise import recognise
 from vitviz.weights.sidecars import Sidecars
+from vitviz.weights.snapshots import find_snapshots, open_snapshots
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +45,7 @@ def read_checkpoint(
     """Open a checkpoint of any family. Nothing in it is ever executed.
 
     Args:
-        path: a file, or a folder with a file and its configuration.
+        path: a file, a folder with a file and its configuration, or a folder with the snapshots of a training run.
         name: what the model is called; the file's name where it is not given.
         family: the name of its family, where its keys do not tell.
         facts: what its file leaves open: ``heads``, ``activation``, ``pooling``, ``final_norm``, ``norm_epsilon``,
@@ -54,9 +55,12 @@ def read_checkpoint(
         CheckpointError: it cannot be loaded exactly; the message says what was found and what was expected.
     """
     told = check_facts(facts)
+    snapshots = find_snapshots(Path(path))
+    if snapshots is not None:
+        return _read_own(Path(path).name, open_snapshots(snapshots, name), family, told)
     file = open_weights(path)
     if file.metadata.get("format", "").startswith(FORMAT.split()[0]):
-        return _read_own(Path(path), name, family, told)
+        return _read_own(file.name, load_checkpoint(file.path, name), family, told)
     usual = Path(path).is_dir() or Path(path).name in USUAL
     sidecars = Sidecars.read(file.folder) if usual else Sidecars()
     found = recognise(file, sidecars, family, told)
@@ -91,11 +95,10 @@ def read_checkpoint(
     return Reading(model, checks, dict(found.ignored))
 
 
-def _read_own(path: Path, name: str | None, family: str | None, told: Mapping[str, Any]) -> Reading:
+def _read_own(file: str, model: Model, family: str | None, told: Mapping[str, Any]) -> Reading:
     if family is not None or told:
         said = ", ".join(["family"] * (family is not None) + list(told))
-        raise CheckpointError(f"{path.name}: a checkpoint of vitviz's own says everything itself; leave out {said}")
-    model = load_checkpoint(path, name)
+        raise CheckpointError(f"{file}: a checkpoint of vitviz's own says everything itself; leave out {said}")
     header = "the header of its file"
     checks = [
         Check("family", "vitviz's own", header),
@@ -103,6 +106,9 @@ def _read_own(path: Path, name: str | None, family: str | None, told: Mapping[st
         Check("preprocessing", _summary(model.preprocessing), header),
         Check("labels", f"{len(model.labels):,}", header),
     ]
+    if model.snapshots is not None:
+        steps = f"{several([f'{step:,}' for step in model.snapshots.steps], 20)}; this is the last"
+        checks.append(Check("training steps", steps, "names of its files"))
     return Reading(model, tuple(checks), {})
 
 

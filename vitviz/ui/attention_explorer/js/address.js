@@ -3,7 +3,7 @@
 // The address bar follows when nothing has changed for so long; browsers refuse more than a few changes a second.
 const LINK_AFTER = 400;
 // What a link says of the analysis, by links.py.
-const ANALYSIS = ["model", "example", "picture", "fit", "resolution"];
+const ANALYSIS = ["model", "step", "example", "picture", "fit", "resolution"];
 const COMPARED = ["second.model", "second.example", "second.picture"];
 
 const followed = { words: new URLSearchParams(location.search), rest: location.hash.slice(1) };

@@ -1,0 +1,77 @@
+"""States of a run that are kept on the way, so that its attention can be watched from the first step to the last."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import torch
+
+from vitviz.errors import CheckpointError, ConfigError
+from vitviz.preprocessing import Preprocessing
+from vitviz.vit import VisionTransformer
+from vitviz.weights.checkpoint import save_checkpoint
+from vitviz.weights.model import Model
+from vitviz.weights.snapshots import find_snapshots, snapshot_path
+
+MOST = 100
+
+
+def snapshot_steps(total: int, count: int) -> frozenset[int]:
+    """After which steps a state is kept: first and last among them, dense at first, where most changes.
+
+    Args:
+        total: steps of the run.
+        count: how many are wanted; of a short run fewer are kept.
+
+    Raises:
+        ConfigError: the count is out of range.
+    """
+    if not 0 <= count <= MOST:
+        raise ConfigError(f"snapshots = {count}: expected a number from 0 to {MOST}")
+    if count == 1:
+        return frozenset({total})
+    return frozenset(round(total * (index / (count - 1)) ** 3) for index in range(count))
+
+
+class Snapshotter:
+    """Writes the snapshots of a run, each half as large as its checkpoint.
+
+    Args:
+        folder: for their files.
+        preprocessing, labels: of the model.
+        total: steps of the run.
+        count: how many are wanted.
+
+    Raises:
+        ConfigError: the count is out of range.
+    """
+
+    def __init__(
+        self, folder: Path, preprocessing: Preprocessing, labels: tuple[str, ...], total: int, count: int
+    ) -> None:
+        self.folder, self.preprocessing, self.labels = folder, preprocessing, labels
+        self.total, self.steps = total, snapshot_steps(total, count)
+
+    def begin(self, network: VisionTransformer, is_new: bool) -> None:
+        """Keep the state before the first step.
+
+        Raises:
+            CheckpointError: the run is new, and the folder has snapshots of another.
+        """
+        if is_new and find_snapshots(self.folder) is not None:
+            raise CheckpointError(f"{self.folder}: snapshots of another run; remove them, or choose another folder")
+        self.take(network, 0)
+
+    def take(self, network: VisionTransformer, step: int) -> None:
+        """Keep the state after a step, if it is one of those that are wanted."""
+        if step not in self.steps:
+            return
+        self.folder.mkdir(exist_ok=True)
+        rounded = copy.deepcopy(network).to("cpu", torch.float16)
+        card = {
+            "training step": f"{step:,} of {self.total:,}",
+            "calibration": "none: a state on the way, rounded to float16",
+        }
+        model = Model(f"step {step:,}", rounded, self.preprocessing, self.labels, card)
+        save_checkpoint(snapshot_path(self.folder, step), model)

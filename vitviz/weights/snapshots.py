@@ -1,0 +1,59 @@
+"""Snapshots: the states of one model during its training, opened as one."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from vitviz.errors import CheckpointError, several
+from vitviz.weights.checkpoint import load_checkpoint
+from vitviz.weights.model import Model, Snapshots
+
+FOLDER = "snapshots"
+NAME = re.compile(r"step-(\d{1,12})\.safetensors", re.ASCII)
+
+
+def snapshot_path(folder: Path, step: int) -> Path:
+    """The file of the state after so many training steps."""
+    return folder / f"step-{step:07d}.safetensors"
+
+
+def find_snapshots(folder: Path) -> Snapshots | None:
+    """The snapshots in a folder; None where it has fewer than two, or weights of something else."""
+    if not folder.is_dir():
+        return None
+    found = {int(named[1]): file for file in folder.iterdir() if (named := NAME.fullmatch(file.name))}
+    others = [file for file in folder.glob("*.safetensors") if NAME.fullmatch(file.name) is None]
+    return None if len(found) < 2 or others else Snapshots(dict(sorted(found.items())))
+
+
+def open_snapshots(snapshots: Snapshots, name: str | None = None) -> Model:
+    """The last state, which knows of the others.
+
+    Raises:
+        CheckpointError: it is no checkpoint of vitviz's own, or a damaged one.
+    """
+    last = snapshots.steps[-1]
+    folder = snapshots.files[last].parent.resolve()
+    named = folder.parent.name if folder.name == FOLDER else folder.name
+    return replace(load_checkpoint(snapshots.files[last], name or named), snapshots=snapshots, step=last)
+
+
+def open_step(model: Model, step: int) -> Model:
+    """Another state of a model that was opened with its snapshots.
+
+    Raises:
+        CheckpointError: there is no such snapshot, or it is damaged or of another run.
+    """
+    if model.snapshots is None:
+        raise CheckpointError(f"{model.name}: opened without snapshots of its training; expected a folder of them")
+    steps = model.snapshots.steps
+    if step not in steps:
+        known = several(list(map(str, steps)), 20)
+        raise CheckpointError(f"{model.name}: no snapshot of training step {step}; expected {known}")
+    found = load_checkpoint(model.snapshots.files[step], model.name)
+    ours, theirs = ((each.network.config, each.preprocessing, each.labels) for each in (model, found))
+    if ours != theirs:
+        raise CheckpointError(f"{model.snapshots.files[step].name}: of another run than the other snapshots beside it")
+    return replace(found, snapshots=model.snapshots, step=step)
