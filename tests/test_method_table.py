@@ -84,7 +84,8 @@ def test_the_command_prints_the_table_and_keeps_every_area(
     make_model: MakeModel, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     checkpoint, output = tmp_path / "small.safetensors", tmp_path / "areas.json"
-    save_checkpoint(checkpoint, make_model())
+    model = make_model()
+    save_checkpoint(checkpoint, model)
     command = ["evaluate-methods", str(folder), "--checkpoint", str(checkpoint), "--count", "2", "-o", str(output)]
     assert main(command) == 0
     printed = capsys.readouterr().out
@@ -94,4 +95,7 @@ def test_the_command_prints_the_table_and_keeps_every_area(
     found = {
         metric: {name: torch.tensor(part) for name, part in each.items()} for metric, each in kept["areas"].items()
     }
-    assert table(found) + "\n" == printed
+    assert table(found) + "\n" == printed and kept["resolution"] is None
+    assert main([*command, "--resolution", "24"]) == 0
+    finer = areas(model, find_images(folder, 2), resolution=24)
+    assert capsys.readouterr().out == table(finer) + "\n" != printed

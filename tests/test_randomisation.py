@@ -296,11 +296,11 @@ def test_the_command_prints_the_table_and_keeps_every_correlation(
     model, checkpoint, output = make_model(classes=0), tmp_path / "small.safetensors", tmp_path / "found.json"
     save_checkpoint(checkpoint, model)
     command = ["check-methods", str(folder), "--checkpoint", str(checkpoint), "--count", "2", "-o", str(output)]
-    assert main(command) == 0
-    found = cascades(model, find_images(folder, 2))
+    assert main([*command, "--resolution", "24"]) == 0
+    found = cascades(model, find_images(folder, 2), resolution=24)
     assert capsys.readouterr().out == f"{cascade_table(found)}\n\n{READING}\n"
     kept = json.loads(output.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
-    assert kept["checkpoint"] == "small" and kept["steps"] == steps(DEPTH)
+    assert (kept["checkpoint"], kept["resolution"], kept["steps"]) == ("small", 24, steps(DEPTH))
     assert kept["images"] == [path.name for path in find_images(folder, 2)]
     rows = {
         name: torch.tensor([[math.nan if value is None else value for value in row] for row in part])

@@ -263,36 +263,36 @@ def _interval(ends: tuple[float, float]) -> str:
     return "({:.1%} to {:.1%})".format(*ends)
 
 
-def _run_evaluate_methods(images: Path, count: int, output: Path | None, **opened: Any) -> None:
+def _run_evaluate_methods(images: Path, count: int, resolution: int | None, output: Path | None, **opened: Any) -> None:
     from vitviz.method_table import areas, find_images, methods_for, record, table
 
     model = _load(**opened)
     methods_for(model)
     paths = find_images(images, count)
-    found = _with_bar(areas, model, paths)
+    found = _with_bar(areas, model, paths, resolution)
     if output is not None:
-        output.write_text(record(model, images, paths, areas=found))
+        output.write_text(record(model, images, paths, resolution=resolution, areas=found))
     print(table(found))
 
 
-def _run_check_methods(images: Path, count: int, output: Path | None, **opened: Any) -> None:
+def _run_check_methods(images: Path, count: int, resolution: int | None, output: Path | None, **opened: Any) -> None:
     from vitviz.method_table import cascade_table, cascades, find_images, record
     from vitviz.randomisation import READING, steps
 
     model = _load(**opened)
     paths = find_images(images, count)
-    found = _with_bar(cascades, model, paths)
+    found = _with_bar(cascades, model, paths, resolution)
     if output is not None:
         named = steps(model.network.config.depth)
-        output.write_text(record(model, images, paths, steps=named, correlations=found))
+        output.write_text(record(model, images, paths, resolution=resolution, steps=named, correlations=found))
     print(f"{cascade_table(found)}\n\n{READING}")
 
 
-def _with_bar(measure: Callable[..., Any], model: Model, images: Sequence[Path]) -> Any:
+def _with_bar(measure: Callable[..., Any], model: Model, images: Sequence[Path], resolution: int | None) -> Any:
     from tqdm import tqdm
 
     with tqdm(total=len(images), unit="image") as bar:
-        return measure(model, images, report=lambda done: bar.update(1) and None)
+        return measure(model, images, report=lambda done: bar.update(1) and None, resolution=resolution)
 
 
 def _run_train(images: Path, output: Path, snapshots: int, **settings: Any) -> None:

@@ -74,6 +74,7 @@ def areas(
     images: Iterable[Path],
     metrics: tuple[str, ...] = tuple(METRICS),
     report: Callable[[int], None] | None = None,
+    resolution: int | None = None,
 ) -> dict[str, dict[str, torch.Tensor]]:
     """The area of every method and of random orders, with default parameters, for each image's most probable class.
 
@@ -82,15 +83,17 @@ def areas(
         images: files.
         metrics: by name in :data:`vitviz.faithfulness.METRICS`.
         report: is told how many images are done, after each.
+        resolution: as :func:`vitviz.analyze` takes it.
 
     Raises:
         MethodError: the model has no classifier.
         ImageError: an image cannot be opened.
+        ConfigError: there is no such resolution.
     """
     methods = methods_for(model)
     rows: list[dict[str, dict[str, float]]] = []
     for number, path in enumerate(images):
-        analysis = analyze(path, model)
+        analysis = analyze(path, model, resolution=resolution)
         maps = {name: analysis.map(name).values for name in methods}
         target = int(analysis.logits.argmax())
         curves = faithfulness(model.network, analysis.prepared.pixels, maps, target, metrics, seed=number)
@@ -129,6 +132,7 @@ def cascades(
     images: Iterable[Path],
     methods: Iterable[str] | None = None,
     report: Callable[[int], None] | None = None,
+    resolution: int | None = None,
 ) -> dict[str, torch.Tensor]:
     """How far every method's map stays the same while the model forgets, for each image's most probable class.
 
@@ -137,6 +141,7 @@ def cascades(
         images: files; for each the weights are shuffled anew, so that no result hangs on one way to shuffle.
         methods: as :func:`vitviz.randomisation.cascade` takes them.
         report: is told how many images are done, after each.
+        resolution: as :func:`vitviz.analyze` takes it.
 
     Returns:
         By method the rank correlations of :func:`vitviz.randomisation.cascade`, ``"image step"``.
@@ -144,11 +149,12 @@ def cascades(
     Raises:
         MethodError: there is no such method, or it cannot serve the model.
         ImageError: an image cannot be opened.
+        ConfigError: there is no such resolution.
     """
     wanted = None if methods is None else list(methods)
     rows: list[dict[str, torch.Tensor]] = []
     for number, path in enumerate(images):
-        rows.append(cascade(analyze(path, model), wanted, seed=number))
+        rows.append(cascade(analyze(path, model, resolution=resolution), wanted, seed=number))
         if report is not None:
             report(number + 1)
     return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}

@@ -45,6 +45,7 @@ def add_images(parser: argparse.ArgumentParser, count: int, kept: str) -> None:
     """A folder of images, of which ``count`` are taken where nothing else is said; ``kept`` is measured of each."""
     parser.add_argument("images", type=Path, help="folder with images, at any depth")
     parser.add_argument("--count", type=int, default=count, help="how many of them, by chance (default: %(default)s)")
+    _add_resolution(parser)
     parser.add_argument("-o", "--output", type=Path, default=None, help=f"JSON file for every {kept} of every image")
     add_checkpoint(parser)
 
@@ -63,18 +64,17 @@ def add_method(parser: argparse.ArgumentParser, method: Method) -> None:
     parser.add_argument("--grid", action="store_true", help="draw the patch grid")
 
 
+def _add_resolution(parser: argparse.ArgumentParser) -> None:
+    said = "of the model's input, its shorter side: a multiple of the patch (default: the trained one)"
+    parser.add_argument("--resolution", type=int, default=None, metavar="PIXELS", help=said)
+
+
 def add_image(parser: argparse.ArgumentParser) -> None:
     """An image, and how it is analysed."""
     parser.add_argument("image", help="path of the image")
     add_checkpoint(parser)
     parser.add_argument("--fit", choices=FITS, default=None, help="what the model sees (default: the checkpoint's own)")
-    parser.add_argument(
-        "--resolution",
-        type=int,
-        default=None,
-        metavar="PIXELS",
-        help="of the model's input, its shorter side: a multiple of the patch (default: the trained one)",
-    )
+    _add_resolution(parser)
     parser.add_argument(
         "--max-bytes",
         type=int,
