@@ -931,11 +931,14 @@ def test_there_is_a_command_for_every_method() -> None:
         "evaluate",
         "evaluate-methods",
         "check-methods",
+        "describe-heads",
         "train",
     }
 
 
-@pytest.mark.parametrize("command", [*map(command_of, METHODS), "inspect", "app", "evaluate", "check-methods"])
+@pytest.mark.parametrize(
+    "command", [*map(command_of, METHODS), "inspect", "app", "evaluate", "check-methods", "describe-heads"]
+)
 def test_every_command_that_opens_a_checkpoint_takes_any(command: str) -> None:
     actions = {action.dest: action for action in parsers()[command]._actions}
     assert {"checkpoint", "family", "facts"} <= actions.keys()

@@ -82,6 +82,13 @@ def _parser() -> argparse.ArgumentParser:
     add_images(compared, 200, "area")
     compared.set_defaults(run=_run_evaluate_methods)
 
+    measured = commands.add_parser(
+        "describe-heads", help="measure how far and how widely every head looks, on a folder"
+    )
+    add_images(measured, 200, "measure")
+    measured.add_argument("--picture", type=Path, default=None, help="figure to write: PNG, SVG or PDF")
+    measured.set_defaults(run=_run_describe_heads)
+
     checked = commands.add_parser("check-methods", help="see whether the maps change when the model forgets")
     add_images(checked, 50, "correlation")
     checked.set_defaults(run=_run_check_methods)
@@ -286,6 +293,25 @@ def _run_check_methods(images: Path, count: int, resolution: int | None, output:
         named = steps(model.network.config.depth)
         output.write_text(record(model, images, paths, resolution=resolution, steps=named, correlations=found))
     print(f"{cascade_table(found)}\n\n{READING}")
+
+
+def _run_describe_heads(
+    images: Path, count: int, resolution: int | None, output: Path | None, picture: Path | None, **opened: Any
+) -> None:
+    from vitviz.head_table import head_tables, heads_picture, measure_heads_over
+    from vitviz.method_table import find_images, record
+
+    model = _load(**opened)
+    paths = find_images(images, count)
+    found = _with_bar(measure_heads_over, model, paths, resolution)
+    if output is not None:
+        output.write_text(record(model, images, paths, resolution=resolution, heads=found))
+    if picture is not None:
+        try:
+            heads_picture(found).savefig(picture)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{picture}: cannot be written ({error})") from None
+    print(head_tables(found))
 
 
 def _with_bar(measure: Callable[..., Any], model: Model, images: Sequence[Path], resolution: int | None) -> Any:

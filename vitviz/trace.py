@@ -124,7 +124,7 @@ class AttentionTrace:
     def row(self, layer: int, query: Query) -> torch.Tensor:
         """What the query token looks at, in every head: ``"head key"``, each row summing to 1."""
         tokens = self.layout.select(query)
-        sums = [weights.sum(1) for _, weights in self._weights(layer, tokens)]
+        sums = [weights.sum(1) for _, weights in self.weights_in_chunks(layer, tokens)]
         return torch.stack(sums).sum(0) / (tokens.stop - tokens.start)
 
     def rows(self, query: Query) -> torch.Tensor:
@@ -148,7 +148,7 @@ class AttentionTrace:
         """
         layer, tokens = self.layer_index(layer), self.layout.select(key)
         if tokens.stop - tokens.start > 1:
-            return torch.cat([weights[..., tokens].mean(-1) for _, weights in self._weights(layer)], -1)
+            return torch.cat([weights[..., tokens].mean(-1) for _, weights in self.weights_in_chunks(layer)], -1)
         one, bias = precise(self.keys[layer, :, tokens.start]) * self.scale, self._bias(layer)
         scores = einsum(one, precise(self.queries[layer]), "head dim, head query dim -> head query")
         if bias is not None:
@@ -172,6 +172,10 @@ class AttentionTrace:
         """The attention weights of one layer: ``"head query key"``, each row summing to 1."""
         layer = self.layer_index(layer)
         return attention_weights(precise(self.queries[layer]), precise(self.keys[layer]), self.scale, self._bias(layer))
+
+    def weights_in_chunks(self, layer: int, rows: slice = slice(None)) -> Iterator[tuple[slice, torch.Tensor]]:
+        """The same a few query tokens at a time: tokens, and their ``"head query key"``, overwritten by the next."""
+        return weights_in_chunks(*self._scored(self.layer_index(layer), rows))
 
     def fused(self, layer: int, fusion: str = "mean") -> torch.Tensor:
         """The attention weights of one layer with its heads fused: ``"query key"``. Not to be changed in place.
@@ -222,7 +226,7 @@ class AttentionTrace:
                 total.addmm_(tokens[:, chosen], chunk)
             return total
         each = tokens.new_zeros(self.heads, 1, self.layout.token_count)
-        for chosen, weights in self._weights(layer, rows):
+        for chosen, weights in self.weights_in_chunks(layer, rows):
             each.baddbmm_(tokens[:, chosen].expand(self.heads, -1, -1), weights)
         return each.mean(0)
 
@@ -240,9 +244,6 @@ class AttentionTrace:
     @cached_property
     def _fusions_kept(self) -> int:
         return min(self.keep_bytes // self._fusion_bytes, len(HEAD_FUSIONS))
-
-    def _weights(self, layer: int, rows: slice = slice(None)) -> Iterator[tuple[slice, torch.Tensor]]:
-        return weights_in_chunks(*self._scored(self.layer_index(layer), rows))
 
     def _scored(self, layer: int, rows: slice = slice(None)) -> _Scored:
         """Of which queries and keys a layer's weights are made, and how."""

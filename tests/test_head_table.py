@@ -1,0 +1,103 @@
+"""What is said of heads: against the attention weights themselves, and where the answer is known beforehand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import vitviz
+from vitviz import Model, save_checkpoint
+from vitviz.cli import main
+from vitviz.head_table import MEASURES, head_tables, heads_picture, measure_heads, measure_heads_over
+from vitviz.method_table import find_images
+
+Make = Callable[..., Model]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    random = np.random.default_rng(0)
+    for number in range(3):
+        pixels = random.integers(0, 255, (20, 30, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"register_tokens": 4}, {"cls_token": False, "pooling": "mean"}, {"heads": 1, "head_width": 32}]
+)
+def test_measures_are_those_of_the_materialised_weights(
+    make_model: Make, folder: Path, changes: dict[str, object]
+) -> None:
+    trace = vitviz.analyze(folder / "0.png", make_model(**changes)).trace
+    layout, found = trace.layout, measure_heads(trace)
+    first = len(layout.prefix)
+    for layer in range(trace.layers):
+        weights = trace.weights(layer).double().numpy()
+        for head in range(trace.heads):
+            far, spread, share = [], [], []
+            for query in range(first, layout.token_count):
+                row = weights[head, query]
+                here = divmod(query - first, layout.grid_width)
+                apart = [
+                    np.hypot(*np.subtract(divmod(patch, layout.grid_width), here))
+                    for patch in range(layout.patch_count)
+                ]
+                far.append((row[first:] * apart).sum() / row[first:].sum())
+                spread.append(-(row * np.log(row)).sum())
+                share.append(row[:first].sum())
+            for name, values in (("distance", far), ("entropy", spread), ("prefix", share)):
+                assert float(found[name][layer, head]) == pytest.approx(np.mean(values), rel=1e-5, abs=1e-9), name
+
+
+def test_heads_that_look_everywhere_alike_and_at_one_token_alone(make_model: Make, folder: Path) -> None:
+    trace = vitviz.analyze(folder / "0.png", make_model()).trace
+    count = trace.layout.token_count
+    even = measure_heads(vitviz.AttentionTrace(trace.queries * 0, trace.keys, trace.scale, trace.layout))
+    torch.testing.assert_close(even["entropy"], torch.full_like(even["entropy"], np.log(count)))
+    torch.testing.assert_close(even["prefix"], torch.full_like(even["prefix"], 1 / count), rtol=1e-5, atol=0)
+    keys = torch.zeros_like(trace.keys)
+    keys[..., 0, :] = 1e4
+    alone = measure_heads(vitviz.AttentionTrace(torch.ones_like(trace.queries), keys, trace.scale, trace.layout))
+    assert not alone["entropy"].any() and bool((alone["prefix"] == 1).all())
+    # Nothing is looked at that has a place.
+    assert bool(alone["distance"].isnan().all())
+
+
+def test_the_command_prints_tables_and_writes_the_figure(
+    make_model: Make, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, checkpoint, output = make_model(classes=0), tmp_path / "small.safetensors", tmp_path / "heads.json"
+    save_checkpoint(checkpoint, model)
+    command = ["describe-heads", str(folder), "--checkpoint", str(checkpoint), "--count", "3", "--resolution", "24"]
+    for picture in (tmp_path / "heads.svg", tmp_path / "heads.pdf"):
+        assert main([*command, "-o", str(output), "--picture", str(picture)]) == 0
+        assert picture.stat().st_size > 1000
+        printed = capsys.readouterr().out
+    found = measure_heads_over(model, find_images(folder, 3), resolution=24)
+    assert printed == head_tables(found) + "\n"
+    for measure in MEASURES.values():
+        assert f"**{measure.title}**" in printed
+    assert printed.count("| layer | head 1 | head 2 | head 3 | head 4 |") == 3
+    kept = json.loads(output.read_text())
+    for name, values in found.items():
+        torch.testing.assert_close(torch.tensor(kept["heads"][name], dtype=torch.float64), values)
+    assert main([*command, "--picture", str(tmp_path / "heads.nothing")]) == 2
+    assert "heads.nothing: cannot be written" in capsys.readouterr().err
+
+
+def test_the_figure_has_a_dot_for_each_head(make_model: Make, folder: Path) -> None:
+    told: list[int] = []
+    found = measure_heads_over(make_model(), find_images(folder, 2), told.append)
+    assert told == [1, 2]
+    axes = heads_picture(found).axes
+    assert [each.get_title() for each in axes] == [measure.title for measure in MEASURES.values()]
+    for each, values in zip(axes, found.values(), strict=True):
+        drawn = np.concatenate([bar.lines[0].get_ydata() for bar in each.containers])
+        np.testing.assert_allclose(sorted(drawn), sorted(values.mean(0).flatten()), rtol=1e-6)
