@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -56,8 +57,21 @@ def expect_scores(page: Page, found: Comparison) -> None:
             expect(card.get_by_role("row", name=METRICS[metric].title).last).to_contain_text(f"{area:.3f} {mark}")
 
 
-def test_all_maps_stand_side_by_side_with_their_scores(coarse_page: Page, coarse_example: Analysis) -> None:
-    page, example = coarse_page, coarse_example
+@pytest.fixture
+def coarsest(bundled: Model) -> Analysis:
+    """Of so few patches that all maps with all their scores are soon there."""
+    return vitviz.analyze(EXAMPLE, bundled, resolution=16)
+
+
+@pytest.fixture
+def coarsest_page(browser: Browser, address: str, coarsest: Analysis) -> Iterator[Page]:
+    with opened_page(browser, address, "resolution=16") as found:
+        expect_map(found, coarsest.attention())
+        yield found
+
+
+def test_all_maps_stand_side_by_side_with_their_scores(coarsest_page: Page, coarsest: Analysis) -> None:
+    page, example = coarsest_page, coarsest
     open_panel(page, "vv-compare")
     page.locator("#vv-compare-start").click()
     expect(cards(page)).to_have_count(len(SERVING))
@@ -74,8 +88,8 @@ def test_all_maps_stand_side_by_side_with_their_scores(coarse_page: Page, coarse
     page.locator("#vv-compare").screenshot(path=ARTEFACTS / "compare.png")
 
 
-def test_what_is_compared_is_what_the_controls_say(coarse_page: Page, coarse_example: Analysis) -> None:
-    page, example = coarse_page, coarse_example
+def test_what_is_compared_is_what_the_controls_say(coarsest_page: Page, coarsest: Analysis) -> None:
+    page, example = coarsest_page, coarsest
     second = example.predictions(2)[1].label
     page.locator("#vv-predictions").get_by_role("button", name=second).click()
     # The click chooses a map too, a moment later.
