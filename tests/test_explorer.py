@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -21,7 +22,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 import vitviz
 from tests.driver import ARTEFACTS, new_page
 from tests.test_explorer_files import allowed
-from vitviz import Analysis, Model, Preprocessing, Style, VisionTransformer, ViTConfig
+from vitviz import Analysis, AttentionTrace, Model, Preprocessing, Style, VisionTransformer, ViTConfig
 from vitviz.ui.attention_explorer import AttentionExplorer, Explored, pack, whole_page
 
 # Name, height and width of the input, registers, and the side of a patch.
@@ -29,8 +30,9 @@ SHAPES = {
     "cifar": (32, 32, 0, 4),
     "base": (56, 56, 0, 4),
     "registers": (24, 40, 4, 4),
-    "large": (148, 148, 0, 4),
 }
+# On a page of its own, which takes a while to load.
+LARGE = (148, 148, 0, 4)
 LAYERS, HEADS = 3, 2
 
 
@@ -73,9 +75,10 @@ class Served:
     asked: list[str]
 
 
-@pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
-    kept, asked = {name: made(*shape) for name, shape in SHAPES.items()}, []
+@contextmanager
+def serving(kept: dict[str, Analysis], second: tuple[str, str] | None = None) -> Iterator[Served]:
+    """An explorer for each of these analyses, and one for two of them."""
+    asked: list[str] = []
     all_of_them = dict(kept)
 
     def files(uid: str, name: str) -> bytes | None:
@@ -96,25 +99,51 @@ def served() -> Iterator[Served]:
             explorer = AttentionExplorer(Explored(name, analysis), files=files, elem_id=name)
             explorer.pinned(token_of, None, pinned, trigger_mode="always_last")
             explorer.expired(again, None, explorer)
-        both = Explored("cifar", kept["cifar"], other=Explored("base", kept["base"]))
-        AttentionExplorer(both, files=files, elem_id="other")
+        if second is not None:
+            one, other = (Explored(name, kept[name]) for name in second)
+            AttentionExplorer(replace(one, other=other), files=files, elem_id="other")
     _, address, _ = demo.launch(prevent_thread_lock=True, quiet=True, ssr_mode=False, footer_links=[])
     yield Served(address, kept, asked)
     demo.close()
 
 
-@pytest.fixture
-def page(browser: Browser, served: Served) -> Iterator[Page]:
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    with serving({name: made(*shape) for name, shape in SHAPES.items()}, ("cifar", "base")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def large() -> Iterator[Served]:
+    with serving({"large": made(*LARGE)}) as found:
+        yield found
+
+
+@contextmanager
+def watched(browser: Browser, served: Served, names: Iterable[str]) -> Iterator[Page]:
+    """A page with all explorers loaded; fails the test on an error in it."""
     wrong: list[str] = []
     page = new_page(browser)
     page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.goto(f"{served.address}?__theme=light")
-    for name in SHAPES:
+    for name in names:
         loaded(page, name)
     yield page
     page.close()
     assert wrong == []
+
+
+@pytest.fixture
+def page(browser: Browser, served: Served) -> Iterator[Page]:
+    with watched(browser, served, SHAPES) as found:
+        yield found
+
+
+@pytest.fixture
+def large_page(browser: Browser, large: Served) -> Iterator[Page]:
+    with watched(browser, large, ["large"]) as found:
+        yield found
 
 
 def loaded(page: Page, name: str, uid: str | None = None) -> Locator:
@@ -159,9 +188,16 @@ def pixels(canvas: Locator) -> str:
 # The numbers.
 
 
-@pytest.mark.parametrize("name", SHAPES)
-def test_the_numbers_of_the_page_are_those_of_the_library(page: Page, served: Served, name: str) -> None:
-    explorer, trace = page.locator(f"#{name}"), served.kept[name].trace
+def test_the_numbers_of_the_page_are_those_of_the_library(page: Page, served: Served) -> None:
+    for name in SHAPES:
+        expect_numbers(page.locator(f"#{name}"), served.kept[name].trace)
+
+
+def test_so_are_those_of_many_tokens(large_page: Page, large: Served) -> None:
+    expect_numbers(large_page.locator("#large"), large.kept["large"].trace)
+
+
+def expect_numbers(explorer: Locator, trace: AttentionTrace) -> None:
     tokens = [0, trace.layout.prefix_count, trace.layout.token_count - 1, trace.layout.token_count // 2]
     for layer in range(LAYERS):
         weights, wrong = trace.weights(layer).numpy(), allowed(trace, layer).numpy()
@@ -561,12 +597,12 @@ def test_a_server_that_does_not_answer_is_asked_again(page: Page) -> None:
     expect(explorer.get_by_role("button", name="Try again")).not_to_be_visible()
 
 
-def test_layers_are_fetched_the_nearest_first(page: Page, served: Served) -> None:
-    served.asked.clear()
-    page.reload()
-    loaded(page, "large")
+def test_layers_are_fetched_the_nearest_first(large_page: Page, large: Served) -> None:
+    large.asked.clear()
+    large_page.reload()
+    loaded(large_page, "large")
     # Gradio makes a page that is loaded again twice.
-    asked = list(dict.fromkeys(name for name in served.asked if name.startswith("large")))
+    asked = list(dict.fromkeys(large.asked))
     # Two are under way at once.
     assert set(asked[:2]) == {"large: layer 2", "large: layer 1"} and asked[2:] == ["large: layer 0"]
 
