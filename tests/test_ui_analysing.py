@@ -286,3 +286,8 @@ def test_what_a_switch_renews_anyway_is_not_made_again(visitor: Visitor) -> None
     visitor.switch(OTHER)
     assert visitor.renew() == {}
     assert visitor.switch_late()["choice"] == OTHER
+
+
+def test_what_is_made_again_forgets_no_model_that_was_chosen_meanwhile(visitor: Visitor) -> None:
+    visitor.holds["wanted"] = OTHER
+    assert not {"wanted", "choice"} & visitor.renew().keys()

@@ -295,17 +295,19 @@ class Analysing:
         # What comes next renews it.
         if self._is_on_its_way(request, ticket):
             return *skipped, gr.skip(), gr.skip(), gr.skip()
-        choice = self.picker.named(name) if choice == LOST else choice
+        found: Any = gr.skip()
+        if choice == LOST:
+            found = choice = self.picker.named(name)
         try:
             sight = self.panel.sight_of(values)
             key, analysis = self.bench.analyze(self.bench.model(choice), upload, sight, waits=False)
         except Large:
             late = self.jobs.ask(str(request.session_hash), ANALYSIS)
-            return late, NOTHING, choice, choice, gr.skip(), gr.skip(), gr.skip()
+            return late, NOTHING, found, found, gr.skip(), gr.skip(), gr.skip()
         except VitvizError as error:
             return *skipped, gr.skip(), gr.skip(), notice(error)
         explored = self.bench.explored(key, analysis, choice, upload, sight)
-        return gr.skip(), gr.skip(), choice, choice, key, explored, gr.skip()
+        return gr.skip(), gr.skip(), found, found, key, explored, gr.skip()
 
 
 def _trained(model: Model) -> TokenLayout:
