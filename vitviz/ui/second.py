@@ -32,6 +32,8 @@ class SecondPicker:
 
     def __init__(self, bench: Workbench, picker: ModelPicker) -> None:
         self.bench = bench
+        # Whether what the notice says is about the second.
+        self.told = gr.State(False)
         with gr.Accordion("Compare with another picture or model", open=False, elem_id="vv-second"), gr.Row():
             self.model = gr.Dropdown(
                 [("the same model", SAME), *picker.choices()],
@@ -67,27 +69,30 @@ class SecondPicker:
         """
         self.panel, self.waiting = panel, waiting
         options: dict[str, Any] = {**RUNS_LONG, **waiting.shown, "api_visibility": "private"}
-        inputs = [*first, self.model, self.photo, *panel.components]
+        inputs, outputs = [self.told, *first, self.model, self.photo, *panel.components], [self.told, *beside]
         for event in events:
-            event.then(self._follow, inputs, beside, **options)
-        gr.on([self.model.change, self.photo.change], self._show, inputs, beside, trigger_mode="always_last", **options)
+            event.then(self._follow, inputs, outputs, **options)
+        chosen = [self.model.change, self.photo.change]
+        gr.on(chosen, self._show, inputs, outputs, trigger_mode="always_last", **options)
 
     def _show(self, request: gr.Request, progress: Any = PROGRESS, *told: Any) -> tuple[Any, ...]:
         """The explorer with what the first analysis is compared with."""
-        key, choice, upload, name, photo, *values = told
+        said, key, choice, upload, name, photo, *values = told
         if upload is None:
-            return gr.skip(), gr.skip()
+            return gr.skip(), gr.skip(), gr.skip()
         try:
             first = key, choice, upload, self.panel.sight_of(values)
             with self.waiting.running(request, SECOND, progress) as report:
-                return with_second(self.bench, first, name, photo, report), gr.update(visible=False)
+                shown = with_second(self.bench, first, name, photo, report)
+            return False, shown, gr.update(visible=False) if said else gr.skip()
         except (VitvizError, Stopped) as error:
-            return gr.skip(), notice(error)
+            return True, gr.skip(), notice(error)
 
     def _follow(self, request: gr.Request, progress: Any = PROGRESS, *told: Any) -> tuple[Any, ...]:
         """The same for another first analysis, where there is a second."""
-        name, photo = told[3:5]
-        return (gr.skip(), gr.skip()) if name == SAME and photo is None else self._show(request, progress, *told)
+        name, photo = told[4:6]
+        same = gr.skip(), gr.skip(), gr.skip()
+        return same if name == SAME and photo is None else self._show(request, progress, *told)
 
 
 def with_second(
