@@ -119,6 +119,12 @@ def coarse_example(bundled: Model) -> Analysis:
     return vitviz.analyze(EXAMPLE, bundled, resolution=32)
 
 
+@pytest.fixture(scope="session")
+def coarsest_example(bundled: Model) -> Analysis:
+    """Of so few patches that all maps with all their scores are soon there."""
+    return vitviz.analyze(EXAMPLE, bundled, resolution=16)
+
+
 @pytest.fixture
 def coarse_page(browser: Browser, address: str, coarse_example: Analysis) -> Iterator[Page]:
     """The app that shows it."""

@@ -58,20 +58,14 @@ def expect_scores(page: Page, found: Comparison) -> None:
 
 
 @pytest.fixture
-def coarsest(bundled: Model) -> Analysis:
-    """Of so few patches that all maps with all their scores are soon there."""
-    return vitviz.analyze(EXAMPLE, bundled, resolution=16)
-
-
-@pytest.fixture
-def coarsest_page(browser: Browser, address: str, coarsest: Analysis) -> Iterator[Page]:
+def coarsest_page(browser: Browser, address: str, coarsest_example: Analysis) -> Iterator[Page]:
     with opened_page(browser, address, "resolution=16") as found:
-        expect_map(found, coarsest.attention())
+        expect_map(found, coarsest_example.attention())
         yield found
 
 
-def test_all_maps_stand_side_by_side_with_their_scores(coarsest_page: Page, coarsest: Analysis) -> None:
-    page, example = coarsest_page, coarsest
+def test_all_maps_stand_side_by_side_with_their_scores(coarsest_page: Page, coarsest_example: Analysis) -> None:
+    page, example = coarsest_page, coarsest_example
     open_panel(page, "vv-compare")
     page.locator("#vv-compare-start").click()
     expect(cards(page)).to_have_count(len(SERVING))
@@ -88,8 +82,8 @@ def test_all_maps_stand_side_by_side_with_their_scores(coarsest_page: Page, coar
     page.locator("#vv-compare").screenshot(path=ARTEFACTS / "compare.png")
 
 
-def test_what_is_compared_is_what_the_controls_say(coarsest_page: Page, coarsest: Analysis) -> None:
-    page, example = coarsest_page, coarsest
+def test_what_is_compared_is_what_the_controls_say(coarsest_page: Page, coarsest_example: Analysis) -> None:
+    page, example = coarsest_page, coarsest_example
     second = example.predictions(2)[1].label
     page.locator("#vv-predictions").get_by_role("button", name=second).click()
     # The click chooses a map too, a moment later.

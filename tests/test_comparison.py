@@ -20,8 +20,8 @@ SERVING = [name for name in METHODS if name != "pooling_attention"]
 
 
 @pytest.fixture(scope="module")
-def analysis(coarse_example: Analysis) -> Analysis:
-    return coarse_example
+def analysis(coarsest_example: Analysis) -> Analysis:
+    return coarsest_example
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_a_map_that_is_zero_everywhere_stays_so(analysis: Analysis) -> None:
     """A class whose classifier is zero has no gradient."""
     model = vitviz.load()
     model.network.classifier.weight[0] = 0
-    constant = vitviz.analyze(analysis.prepared.image, model)
+    constant = vitviz.analyze(analysis.prepared.image, model, resolution=16)
     maps = {each.method: each for each in compare(constant, target=0, metrics=()).maps}
     assert float(maps["legrad"].heatmap.values.abs().max()) == 0
     assert float(maps["rollout"].heatmap.values.sum()) == pytest.approx(1)
