@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -259,6 +260,10 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Start:
     with running_app(environment) as address:
         config = json.load(urlopen(f"{address}/config", timeout=60))
         health = status(f"{address}/health")
+        # Written when the app asks itself for the first time, which on a busy machine may be later.
+        last = time.monotonic() + 30
+        while not (folder / "loaded").exists() and time.monotonic() < last:
+            time.sleep(0.1)
     loaded = set(json.loads((folder / "loaded").read_text()))
     return Start(config, health, loaded, hidden, (folder / "outside").read_text(), list(cache.rglob("*")))
 

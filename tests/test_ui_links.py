@@ -314,7 +314,21 @@ def test_it_waits_for_the_model_and_the_picture_and_then_chooses_how_it_is_seen(
     assert followed.follow(other, photo, Sight("squash")) == wanted
     # Who has chosen another meanwhile keeps it.
     assert followed.follow(other, photo, Sight("squash")) == {}
+    # What came was seen as is asked for, and the controls do not say so yet.
+    assert followed.follow(other, photo, Sight("crop")) == {}
+    followed.visit.controls[id(followed.visit.panel.sight.fit)] = "crop"
     assert "rollout" in followed.follow(other, photo, Sight("crop"))["caption"]
+
+
+def test_an_analysis_of_older_controls_does_not_end_the_link(followed: Followed) -> None:
+    """The one before the model came, with fit and resolution of the link, is told of behind it."""
+    _, photo, *_ = followed.open(model=BUNDLED[0], example="rocket.jpg", fit="crop", resolution="24", method="rollout")
+    other, asked = ModelChoice(BUNDLED[0]), Sight("crop", "24")
+    assert followed.follow(other, photo, asked) == {"fit": "crop", "resolution": "24", "again": 8}
+    assert followed.follow(other, photo, asked) == {}
+    for part, value in zip(followed.visit.panel.sight.components, asked, strict=True):
+        followed.visit.controls[id(part)] = value
+    assert "rollout" in followed.follow(other, photo, asked)["caption"]
 
 
 def test_parameters_that_contradict_each_other_are_left_out(followed: Followed) -> None:

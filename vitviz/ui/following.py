@@ -119,7 +119,8 @@ class LinkFollower:
         if asked is None or upload is None or asked.awaits(seen):
             return gr.skip(), gr.skip(), *same, *same, *kept, *changed()
         sight = seen[2]
-        if not asked.is_seen_by(sight):
+        # The analysis may be one of older controls, which the model has changed since.
+        if not (asked.is_seen_by(sight) and asked.is_seen_by(self.panel.sight_of(values))):
             # Who chooses another meanwhile keeps it.
             wanted = (gr.skip(), *same) if asked.told else (again + 1, *asked.sight_after(sight))
             return asked._replace(told=True), *wanted, *same, *kept, *changed()
