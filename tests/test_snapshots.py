@@ -93,6 +93,14 @@ def test_a_run_keeps_its_states_and_learns_the_same(tmp_path: Path) -> None:
     for step in last.snapshots.steps:
         mine, others = (vitviz.load(snapshot_path(tmp_path / name / "snapshots", step)) for name in ("kept", "resumed"))
         assert same_weights(mine.network, others.network)
+    # In the first epoch, too, before there is a state of a whole one.
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt_step(patch, epoch=0)
+        with pytest.raises(KeyboardInterrupt):
+            loop.train(images, tmp_path / "early", SMALL, snapshots=5)
+    assert snapshot_path(tmp_path / "early" / "snapshots", 0).is_file()
+    early, _ = loop.train(images, tmp_path / "early", SMALL, snapshots=5)
+    assert same_weights(early.network, model.network)
     (tmp_path / "kept" / loop.STATE).unlink()
     with pytest.raises(CheckpointError, match="snapshots: snapshots of another run; remove them, or choose another"):
         loop.train(images, tmp_path / "kept", SMALL, snapshots=5)
@@ -116,7 +124,8 @@ def test_a_folder_opens_as_its_last_state_and_gives_the_others(run: Path) -> Non
 
 
 def test_what_is_no_run_is_none(run: Path, make_model: Make, tmp_path: Path) -> None:
-    assert find_snapshots(tmp_path / "nowhere") is None and find_snapshots(run / "notes.txt") is None
+    assert find_snapshots(tmp_path / "nowhere") is None and find_snapshots(Path("x" * 5000)) is None
+    assert find_snapshots(run / "notes.txt") is None
     save_checkpoint(run / "model.safetensors", make_model())
     assert find_snapshots(run) is None and vitviz.load(run).snapshots is None
     (run / "model.safetensors").unlink()

@@ -299,11 +299,11 @@ def test_a_run_that_diverges_says_which_settings_to_change(folder: Path, tmp_pat
 # Interrupts and resumes.
 
 
-def interrupt_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the middle of the fifth epoch."""
+def interrupt_step(monkeypatch: pytest.MonkeyPatch, epoch: int = 4) -> None:
+    """In the middle of an epoch, by default the fifth."""
 
     def average(averaged: torch.nn.Module, network: torch.nn.Module, step: int, decay: float) -> None:
-        if step == 4 * STEPS_PER_EPOCH + 1:
+        if step == epoch * STEPS_PER_EPOCH + 1:
             raise KeyboardInterrupt
         average_into(averaged, network, step, decay)
 

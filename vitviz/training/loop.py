@@ -127,11 +127,15 @@ def train(images: Path, output: Path, config: TrainingConfig, snapshots: int = 0
     bfloat16 = has_bfloat16(device)
     run = _new_run(config, data, device)
     output.mkdir(parents=True, exist_ok=True)
+    taken = Snapshotter(output / SNAPSHOTS, preprocessing, data.labels, config.epochs * steps_per_epoch, snapshots)
     if (output / STATE).exists():
         run.resume(output / STATE)
-    taken = Snapshotter(output / SNAPSHOTS, preprocessing, data.labels, config.epochs * steps_per_epoch, snapshots)
+    elif taken.steps:
+        taken.refuse_others()
+        # Before the first snapshot, which an interrupted run would else take for another's.
+        run.save(output / STATE)
     if run.epoch == 0:
-        taken.begin(run.averaged, is_new=not (output / STATE).exists())
+        taken.take(run.averaged, 0)
     done = run.epoch * steps_per_epoch
     name, sides = output.resolve().name, config.sides(config.epochs)
     with (

@@ -12,7 +12,7 @@ from vitviz.preprocessing import Preprocessing
 from vitviz.vit import VisionTransformer
 from vitviz.weights.checkpoint import save_checkpoint
 from vitviz.weights.model import Model
-from vitviz.weights.snapshots import find_snapshots, snapshot_path
+from vitviz.weights.snapshots import files_by_step, snapshot_path
 
 MOST = 100
 
@@ -53,15 +53,14 @@ class Snapshotter:
         self.folder, self.preprocessing, self.labels = folder, preprocessing, labels
         self.total, self.steps = total, snapshot_steps(total, count)
 
-    def begin(self, network: VisionTransformer, is_new: bool) -> None:
-        """Keep the state before the first step.
+    def refuse_others(self) -> None:
+        """To be called by a run that is new.
 
         Raises:
-            CheckpointError: the run is new, and the folder has snapshots of another.
+            CheckpointError: the folder has snapshots already, which would be mixed with its own.
         """
-        if is_new and find_snapshots(self.folder) is not None:
+        if files_by_step(self.folder):
             raise CheckpointError(f"{self.folder}: snapshots of another run; remove them, or choose another folder")
-        self.take(network, 0)
 
     def take(self, network: VisionTransformer, step: int) -> None:
         """Keep the state after a step, if it is one of those that are wanted."""

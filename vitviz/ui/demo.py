@@ -191,7 +191,7 @@ class Page:
         for event in analysed:
             drawing.settle_after(event)
             event.then(self._tile, told, tiled, **quick, **private)
-            event.then(self._follow, [*now, *told], [analysing.again, link.due, *of_another], **quick, **private)
+            event.then(self._afterwards, [*now, *told], [analysing.again, link.due, *of_another], **quick, **private)
         beside = [self.explorer, drawing.notice]
         self.second.connect(panel, self.waiting, told[:3], beside, [*analysed, renewed])
 
@@ -223,7 +223,7 @@ class Page:
             # The drawing of the picture says what is wrong; the sheet stays as it was.
             return gr.skip(), gr.skip()
 
-    def _follow(
+    def _afterwards(
         self, seen: Seen, tried: Seen, again: int, asked: Pending | None, due: int, about: Seen, *told: Any
     ) -> tuple[Any, ...]:
         """What comes after an analysis: of another picture, what was compared and switched off is forgotten."""

@@ -19,13 +19,21 @@ def snapshot_path(folder: Path, step: int) -> Path:
     return folder / f"step-{step:07d}.safetensors"
 
 
+def files_by_step(folder: Path) -> dict[int, Path]:
+    """The files in a folder that are called as snapshots are, in ascending order; none where it cannot be read."""
+    try:
+        found = [(named, file) for file in folder.iterdir() if (named := NAME.fullmatch(file.name))]
+    except OSError:
+        return {}
+    return dict(sorted((int(named[1]), file) for named, file in found))
+
+
 def find_snapshots(folder: Path) -> Snapshots | None:
     """The snapshots in a folder; None where it has fewer than two, or weights of something else."""
-    if not folder.is_dir():
+    found = files_by_step(folder)
+    if len(found) < 2 or any(NAME.fullmatch(file.name) is None for file in folder.glob("*.safetensors")):
         return None
-    found = {int(named[1]): file for file in folder.iterdir() if (named := NAME.fullmatch(file.name))}
-    others = [file for file in folder.glob("*.safetensors") if NAME.fullmatch(file.name) is None]
-    return None if len(found) < 2 or others else Snapshots(dict(sorted(found.items())))
+    return Snapshots(found)
 
 
 def open_snapshots(snapshots: Snapshots, name: str | None = None) -> Model:
