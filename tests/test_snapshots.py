@@ -30,13 +30,14 @@ from vitviz.ui.opening import ModelOpening
 from vitviz.ui.photo import Upload
 from vitviz.ui.pictures import Pictures
 from vitviz.ui.sight import Sight
-from vitviz.ui.waiting import Waiting
-from vitviz.ui.workbench import Workbench
+from vitviz.ui.waiting import OPENING, Waiting
+from vitviz.ui.workbench import Step, Workbench
 from vitviz.weights import find_snapshots, open_step, read
 from vitviz.weights.snapshots import snapshot_path
 
 Make = Callable[..., Model]
 STEPS = (0, 20, 1000)
+SKIPPED = gr.skip()
 
 
 @pytest.fixture
@@ -171,7 +172,7 @@ def test_a_server_of_one_model_shows_its_states(run: Path) -> None:
     assert bench.model(START._replace(step=20)).step == 20
 
 
-def test_the_slider_counts_places_and_says_steps(run: Path, bundled: Model) -> None:
+def test_the_slider_counts_places_and_says_steps(run: Path, bundled: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Workbench(vitviz.load(run))
     picker = ModelPicker(bench.start)
     assert (picker.step.maximum, picker.step.value, picker.step.visible) == (2, 2, True)
@@ -189,6 +190,14 @@ def test_the_slider_counts_places_and_says_steps(run: Path, bundled: Model) -> N
         return opening._open_step(choice, place, anna, lambda *state, **said: None)[0]
 
     assert slide(START, 1) == START._replace(step=20)
+
+    # Who asks for another model meanwhile is not told that this one was stopped, nor is the other forgotten.
+    def asked_for_another(*state: Any, **said: Any) -> None:
+        waiting.jobs.ask("anna", OPENING)
+
+    monkeypatch.setattr(bench, "model", lambda choice, report=None: (asked_for_another(), report(Step("on")))[1])
+    assert opening._open(anna, START, lambda: START._replace(step=20), lambda *state, **said: None) == (SKIPPED,) * 4
+    monkeypatch.undo()
     # The last is what opens without a step, and of another model the slider says nothing.
     assert slide(START._replace(step=20), 2) == slide(START, 99) == START
     assert slide(ModelChoice("vitviz-cifar10"), 1) == ModelChoice("vitviz-cifar10")

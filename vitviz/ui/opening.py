@@ -10,7 +10,7 @@ import gradio as gr
 from vitviz.errors import VitvizError
 from vitviz.ui.drawing import notice
 from vitviz.ui.following import Pending
-from vitviz.ui.jobs import Stopped
+from vitviz.ui.jobs import Stopped, Superseded
 from vitviz.ui.models import LOST, OWN, START, ModelChoice, ModelPicker
 from vitviz.ui.waiting import OPENING, Waiting
 from vitviz.ui.workbench import Step, Workbench
@@ -58,7 +58,7 @@ class ModelOpening:
             return gr.skip(), gr.skip(), gr.skip(), gr.skip()
         wanted, *_, told = self._open(request, START, lambda: linked, progress)
         # Without its model, the rest of a link has no meaning.
-        if wanted == START:
+        if wanted != linked:
             return None, wanted, gr.skip(), told
         _, step = self.picker.shown(wanted, self.bench.model(wanted))
         return gr.skip(), wanted, step, told
@@ -102,6 +102,8 @@ class ModelOpening:
             with self.waiting.running(request, OPENING, progress) as report:
                 report(Step("Opening the model"))
                 self.bench.model(wanted, report)
+        except Superseded:
+            return gr.skip(), gr.skip(), gr.skip(), gr.skip()
         except (VitvizError, Stopped) as error:
             menu = (gr.skip(), gr.skip()) if choice == LOST else self.picker.shown(choice, self.bench.model(choice))
             return choice, *menu, notice(f"{error}. Below is still the model before.")

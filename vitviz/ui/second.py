@@ -11,7 +11,7 @@ import gradio as gr
 from vitviz.errors import VitvizError
 from vitviz.ui.attention_explorer import Explored
 from vitviz.ui.drawing import notice
-from vitviz.ui.jobs import Stopped
+from vitviz.ui.jobs import Stopped, Superseded
 from vitviz.ui.lanes import RUNS_LONG
 from vitviz.ui.links import beside_words
 from vitviz.ui.models import START, ModelChoice, ModelPicker
@@ -85,6 +85,8 @@ class SecondPicker:
             with self.waiting.running(request, SECOND, progress) as report:
                 shown = with_second(self.bench, first, name, photo, report)
             return False, shown, gr.update(visible=False) if said else gr.skip()
+        except Superseded:
+            return gr.skip(), gr.skip(), gr.skip()
         except (VitvizError, Stopped) as error:
             return True, gr.skip(), notice(error)
 
