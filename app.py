@@ -1,6 +1,6 @@
 """The app: run it and open the address that it prints. Also the entry of a Hugging Face Space."""
 
-from vitviz.ui import build_demo, launch_options
+from vitviz.ui import build_demo, serve
 from vitviz.ui.hosting import prepare
 from vitviz.ui.knobs import Knobs
 
@@ -9,4 +9,4 @@ prepare(knobs.threads)
 demo = build_demo(knobs=knobs)
 
 if __name__ == "__main__":
-    demo.launch(**launch_options(knobs))
+    serve(demo, knobs)

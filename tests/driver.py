@@ -132,7 +132,8 @@ def click_at(picture: Locator, across: float, down: float) -> None:
 
 def shown(page: Page) -> np.ndarray:
     """What the canvas shows, as the page fetched it."""
-    response = page.request.get(canvas(page).get_attribute("src") or "")
+    # As every browser does where the server has closed a connection that was kept open.
+    response = page.request.get(canvas(page).get_attribute("src") or "", max_retries=1)
     assert response.ok
     return np.asarray(Image.open(io.BytesIO(response.body())).convert("RGB"), dtype=np.float32)
 

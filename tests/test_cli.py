@@ -412,14 +412,14 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Model, dict[str, obj
         def __init__(self, model: Model, knobs: Knobs) -> None:
             self.model, self.knobs = model, knobs
 
-        def launch(self, **options: object) -> None:
-            if options["server_port"] == 7000:
-                raise OSError("Cannot find empty port in range: 7000-7000")
-            assert options.pop("max_file_size") == self.knobs.upload_bytes
-            started.append((self.model, options))
+    def serve(demo: Demo, knobs: Knobs, **options: object) -> None:
+        if options["server_port"] == 7000:
+            raise OSError("Cannot find empty port in range: 7000-7000")
+        assert knobs == demo.knobs
+        started.append((demo.model, options))
 
     monkeypatch.setattr("vitviz.ui.build_demo", Demo)
-    monkeypatch.setattr("vitviz.ui.launch_options", lambda knobs: {"max_file_size": knobs.upload_bytes})
+    monkeypatch.setattr("vitviz.ui.serve", serve)
     monkeypatch.setattr("vitviz.ui.hosting.prepare", THREADS.append)
     THREADS.clear()
     return started

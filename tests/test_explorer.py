@@ -120,13 +120,19 @@ def large() -> Iterator[Served]:
 
 
 @contextmanager
-def watched(browser: Browser, served: Served, names: Iterable[str]) -> Iterator[Page]:
-    """A page with all explorers loaded; fails the test on an error in it."""
+def watched(browser: Browser, served: Served, names: Iterable[str], link: str = "") -> Iterator[Page]:
+    """A page with these explorers loaded; fails the test on an error in it.
+
+    Args:
+        browser, served: where it is opened, and what it shows.
+        names: of the explorers that are waited for.
+        link: the whole address, where it says more than where the page is.
+    """
     wrong: list[str] = []
     page = new_page(browser)
     page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.goto(f"{served.address}?__theme=light")
+    page.goto(link or f"{served.address}?__theme=light")
     for name in names:
         loaded(page, name)
     yield page
@@ -460,14 +466,14 @@ def test_a_touch_shows_and_pins_and_the_page_still_scrolls(browser: Browser, ser
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_no_violation(page: Page, served: Served, theme: str) -> None:
-    page.goto(f"{served.address}?__theme={theme}")
-    explorer = loaded(page, "registers")
-    canvas_of(explorer).click(position=at(explorer, served.kept["registers"], 2, 2))
-    expect(explorer.locator(".vx-pin")).to_have_count(1)
-    found = Axe().run(page, context="#registers", options={"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]})
-    assert found.violations_count == 0, found.generate_report()
-    explorer.screenshot(path=ARTEFACTS / f"explorer-{theme}.png")
+def test_axe_finds_no_violation(browser: Browser, served: Served, theme: str) -> None:
+    with watched(browser, served, ["registers"], f"{served.address}?__theme={theme}") as page:
+        explorer = page.locator("#registers")
+        canvas_of(explorer).click(position=at(explorer, served.kept["registers"], 2, 2))
+        expect(explorer.locator(".vx-pin")).to_have_count(1)
+        found = Axe().run(page, context="#registers", options={"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]})
+        assert found.violations_count == 0, found.generate_report()
+        explorer.screenshot(path=ARTEFACTS / f"explorer-{theme}.png")
 
 
 # What is saved and shared.
@@ -523,35 +529,32 @@ def test_the_lines_of_python_make_the_same_map(page: Page, served: Served, tmp_p
         np.testing.assert_array_equal(np.asarray(made_by_them), np.asarray(ours))
 
 
-def test_a_link_restores_what_was_shown(page: Page, served: Served) -> None:
+def test_a_link_restores_what_was_shown(page: Page, browser: Browser, served: Served) -> None:
     explorer, analysis = page.locator("#cifar"), served.kept["cifar"]
     explorer.locator(".vx-layer").fill("1")
     explorer.get_by_label("is looked at by").check()
     explorer.get_by_label("Colours").select_option("viridis")
     canvas_of(explorer).click(position=at(explorer, analysis, 6, 5))
     page.wait_for_function("location.hash.includes('token=6%2C5')")
-    link = page.url
-    page.goto("about:blank")
-    page.goto(link)
-    explorer = loaded(page, "cifar")
-    expect(status(explorer)).to_contain_text("patch (6, 5) is looked at by: layer 1, mean of 2 heads")
-    assert explorer.get_by_label("Colours").input_value() == "viridis"
-    # Both of two maps.
-    explorer.get_by_label("View").select_option("two")
-    explorer.locator(".vx-layer").fill("3")
-    explorer.locator(".vx-heads").get_by_label("2", exact=True).check()
-    page.wait_for_function("location.hash.includes('second.head=2')")
-    link = page.url
-    page.goto("about:blank")
-    page.goto(link)
-    explorer = loaded(page, "cifar")
-    second = explorer.locator(".vx-status").nth(1)
-    expect(status(explorer)).to_contain_text("patch (6, 5) is looked at by: layer 1, mean of 2 heads")
-    expect(second).to_contain_text("patch (6, 5) is looked at by: layer 3, head 2")
+    with watched(browser, served, ["cifar"], page.url) as opened:
+        explorer = opened.locator("#cifar")
+        expect(status(explorer)).to_contain_text("patch (6, 5) is looked at by: layer 1, mean of 2 heads")
+        assert explorer.get_by_label("Colours").input_value() == "viridis"
+        # Both of two maps.
+        explorer.get_by_label("View").select_option("two")
+        explorer.locator(".vx-layer").fill("3")
+        explorer.locator(".vx-heads").get_by_label("2", exact=True).check()
+        opened.wait_for_function("location.hash.includes('second.head=2')")
+        link = opened.url
+    with watched(browser, served, ["cifar"], link) as opened:
+        explorer = opened.locator("#cifar")
+        second = explorer.locator(".vx-status").nth(1)
+        expect(status(explorer)).to_contain_text("patch (6, 5) is looked at by: layer 1, mean of 2 heads")
+        expect(second).to_contain_text("patch (6, 5) is looked at by: layer 3, head 2")
     # What a link says that cannot be is left out.
-    page.goto("about:blank")
-    page.goto(f"{served.address}#layer=99&head=x&map=none&token=90,90&colormap=red&opacity=7&view=all")
-    expect(status(loaded(page, "cifar"))).to_contain_text("CLS looks at: layer 3, mean of 2 heads")
+    link = f"{served.address}#layer=99&head=x&map=none&token=90,90&colormap=red&opacity=7&view=all"
+    with watched(browser, served, ["cifar"], link) as opened:
+        expect(status(opened.locator("#cifar"))).to_contain_text("CLS looks at: layer 3, mean of 2 heads")
 
 
 @pytest.mark.parametrize("shape", [(40, 1200), (1200, 40)])
@@ -597,10 +600,10 @@ def test_a_server_that_does_not_answer_is_asked_again(page: Page) -> None:
     expect(explorer.get_by_role("button", name="Try again")).not_to_be_visible()
 
 
-def test_layers_are_fetched_the_nearest_first(large_page: Page, large: Served) -> None:
+def test_layers_are_fetched_the_nearest_first(browser: Browser, large: Served) -> None:
     large.asked.clear()
-    large_page.reload()
-    loaded(large_page, "large")
+    with watched(browser, large, ["large"]):
+        pass
     # Gradio makes a page that is loaded again twice.
     asked = list(dict.fromkeys(large.asked))
     # Two are under way at once.

@@ -297,7 +297,7 @@ def test_the_entry_is_short_and_launches_only_when_it_is_run() -> None:
     assert len(source.splitlines()) <= 20
     assert re.search(r"^demo = ", source, re.MULTILINE) and re.search(r"^prepare\(", source, re.MULTILINE)
     before, _, after = source.partition('if __name__ == "__main__":\n')
-    assert "launch(" not in before and "demo.launch(" in after
+    assert "serve(" not in before and "serve(demo, knobs)" in after
 
 
 # Processors.
@@ -565,9 +565,11 @@ def test_who_has_gone_asks_for_no_card(host: Host, make_model: Callable[..., Mod
 # How it ends.
 
 ENDING = """
-import os, pathlib, sys, time
+import os, pathlib, signal, sys, time
 from vitviz.ui.hosting import prepare
 
+# Tests that run in the background of a shell inherit that it is ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 prepare()
 folder = pathlib.Path(os.environ["GRADIO_TEMP_DIR"])
 (folder / "some").mkdir()

@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from importlib.util import find_spec
@@ -43,7 +43,7 @@ from benchmarks.visitor import OverBoundError, Traffic, VisitError, Visitor
 from tests.driver import EXAMPLE, opened_page, upload
 from tests.test_app_explorer import expect_analysis, expect_token
 from vitviz import Model
-from vitviz.ui import build_demo, launch_options
+from vitviz.ui import build_demo, serve
 from vitviz.ui.attention_explorer import pack
 from vitviz.ui.knobs import Knobs, size
 from vitviz.ui.knobs import table as knob_table
@@ -211,11 +211,11 @@ def served(bundled: Model, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         environment.setenv("GRADIO_ROOT_PATH", SUB_PATH)
         environment.setenv("GRADIO_TEMP_DIR", str(tmp_path_factory.mktemp("gradio")))
         demo = build_demo(bundled, Knobs())
-        _, direct, _ = demo.launch(prevent_thread_lock=True, quiet=True, **launch_options())
+        direct = serve(demo, block=False, quiet=True)
         first = kept_files()
         others: list[str] = []
-        with proxy(direct.rstrip("/"), others) as address:
-            yield Served(address + SUB_PATH, direct.rstrip("/"), demo, others, first)
+        with proxy(direct, others) as address:
+            yield Served(address + SUB_PATH, direct, demo, others, first)
         demo.close()
 
 
@@ -226,8 +226,16 @@ def kept_files() -> set[Path]:
 
 @contextmanager
 def proxy(target: str, others: list[str]) -> Iterator[str]:
-    """What the page says of nginx: the sub-path is taken off, three headers are set, nothing is held back."""
-    client = httpx.AsyncClient(timeout=None, limits=httpx.Limits(max_connections=None, max_keepalive_connections=0))
+    """What the page says of nginx: the sub-path is taken off, three headers are set, nothing is held back.
+
+    Connections to the app are kept for as long as Caddy keeps them.
+    """
+    client = httpx.AsyncClient(timeout=None, limits=httpx.Limits(max_connections=None, keepalive_expiry=120))
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        async with client:
+            yield
 
     async def forward(request: Request) -> Response:
         path, host = request.url.path, request.headers["host"]
@@ -251,7 +259,7 @@ def proxy(target: str, others: list[str]) -> Iterator[str]:
         kept = {name: value for name, value in answer.headers.items() if name != "transfer-encoding"}
         return StreamingResponse(content(), answer.status_code, kept)
 
-    app = Starlette(routes=[Route("/{path:path}", forward, methods=["GET", "POST", "HEAD"])])
+    app = Starlette(routes=[Route("/{path:path}", forward, methods=["GET", "POST", "HEAD"])], lifespan=lifespan)
     # Bound before the server starts, so that nobody has to wait until it does.
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
@@ -286,6 +294,11 @@ def test_the_health_of_the_app_is_known_at_the_proxy_and_beside_it(served: Serve
     answers = [httpx.get(f"{address}/health") for address in (served.address, served.direct)]
     assert [answer.status_code for answer in answers] == [200, 200]
     assert all(answer.json()["status"] == "ok" for answer in answers)
+
+
+def test_connections_are_kept_for_longer_than_the_page_lets_a_proxy_keep_them(served: Served) -> None:
+    said = re.search(r"keeps a connection open for (\d+) seconds", PAGE)
+    assert said is not None and served.demo.server.config.timeout_keep_alive == int(said[1]) > 120
 
 
 # Many visitors.

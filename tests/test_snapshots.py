@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlsplit
 
 import gradio as gr
 import pytest
@@ -247,8 +248,7 @@ def test_a_slider_goes_through_training_and_asks_every_state_the_same(run: Path,
         page.screenshot(path=ARTEFACTS / "snapshots.png", full_page=True)
         expect(page).to_have_url(re.compile(r"step=0.*p\.layer=1"))
         # A link opens the same state.
-        page.reload()
-        expect(page.locator("#vv-step")).to_contain_text("Training step 0 of 1,000")
-        expect(slider).to_have_value("0")
-        page.get_by_role("tab", name="Maps").click()
-        expect_map(page, vitviz.analyze(EXAMPLE, open_step(last, 0)).attention(layer=0))
+        with opened_page(browser, address, urlsplit(page.url).query) as other:
+            expect(other.locator("#vv-step")).to_contain_text("Training step 0 of 1,000")
+            expect(other.locator("#vv-step input[type=range]")).to_have_value("0")
+            expect_map(other, vitviz.analyze(EXAMPLE, open_step(last, 0)).attention(layer=0))

@@ -234,13 +234,13 @@ def _load(checkpoint: str, family: str | None, facts: list[str], device: str, pr
 def _run_app(host: str | None, port: int | None, **opened: Any) -> None:
     model = _load(**opened)
     # Takes seconds, which nobody should wait to be told of a wrong name.
-    from vitviz.ui import build_demo, launch_options
+    from vitviz.ui import build_demo, serve
     from vitviz.ui.hosting import prepare
     from vitviz.ui.knobs import Knobs
 
     knobs = Knobs.of()
     prepare(knobs.threads)
-    build_demo(model, knobs).launch(server_name=host, server_port=port, **launch_options(knobs))
+    serve(build_demo(model, knobs), knobs, server_name=host, server_port=port)
 
 
 def _run_evaluate(

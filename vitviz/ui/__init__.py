@@ -1,4 +1,4 @@
-"""The browser app: :func:`build_demo` makes it, :func:`launch_options` says how it looks."""
+"""The browser app: :func:`build_demo` makes it, :func:`serve` launches it."""
 
 import os
 
@@ -6,6 +6,6 @@ import os
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 
 from vitviz.ui.demo import build_demo
-from vitviz.ui.launch import launch_options
+from vitviz.ui.launch import launch_options, serve
 
-__all__ = ["build_demo", "launch_options"]
+__all__ = ["build_demo", "launch_options", "serve"]

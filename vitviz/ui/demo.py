@@ -40,7 +40,7 @@ EXPLORE = "explore"
 
 
 def build_demo(model: Model | None = None, knobs: Knobs | None = None) -> gr.Blocks:
-    """The app, with an example already analysed. Launch it with :func:`vitviz.ui.launch_options`.
+    """The app, with an example already analysed. Launch it with :func:`vitviz.ui.serve`.
 
     Args:
         model: with which the page opens; the bundled checkpoint where it is not given.

@@ -14,6 +14,9 @@ from vitviz.ui.api import health
 from vitviz.ui.gate import Gate
 from vitviz.ui.knobs import Knobs
 
+# For how long a connection is kept open for the next request: longer than proxies keep theirs (Caddy: two minutes),
+# which would otherwise send requests into one that has just been closed.
+KEEP_ALIVE_SECONDS = 150
 # By which Gradio is told to serve the endpoints as tools, too.
 MCP = "GRADIO_MCP_SERVER"
 
@@ -21,6 +24,26 @@ MCP = "GRADIO_MCP_SERVER"
 def has_tools() -> bool:
     """Whether what an MCP server needs is installed."""
     return find_spec("mcp") is not None
+
+
+def serve(demo: gr.Blocks, knobs: Knobs | None = None, *, block: bool = True, **options: Any) -> str:
+    """Launch the app, and return its address.
+
+    Args:
+        demo, knobs: what :func:`vitviz.ui.build_demo` made, and of what.
+        block: until it is interrupted.
+        options: what else ``Blocks.launch`` takes, such as ``server_name`` and ``server_port``.
+
+    Raises:
+        ConfigError: the environment asks for an MCP server, and what it needs is not installed.
+        OSError: there is no free port.
+    """
+    _, address, _ = demo.launch(prevent_thread_lock=True, **{**launch_options(knobs), **options})
+    # Gradio makes the server by itself; each connection asks it anew.
+    demo.server.config.timeout_keep_alive = KEEP_ALIVE_SECONDS
+    if block:
+        demo.block_thread()
+    return address.rstrip("/")
 
 
 def launch_options(knobs: Knobs | None = None) -> dict[str, Any]:
