@@ -36,6 +36,8 @@ ARGUMENTS = (
     # A camera that shows a test picture, and no question whether it may be used.
     "--use-fake-device-for-media-stream",
     "--use-fake-ui-for-media-stream",
+    # The pages of a context share a process, which would take longer to start than what many tests do with it.
+    "--renderer-process-limit=1",
 )
 # The command, in a process that can import what it is compared with.
 COMMAND = "import sys, tests.reference_packages; from vitviz.cli import main; sys.exit(main(sys.argv[1:]))"
@@ -71,13 +73,15 @@ def running_browser() -> Iterator[Browser]:
     path = find_browser()
     assert path is not None, "no browser: run `python -m tests.browser`"
     with sync_playwright() as playwright:
-        yield playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+        browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+        # With an empty page, so that its process stays when another one is closed.
+        browser.new_context(viewport={"width": 1400, "height": 1000}).new_page()
+        yield browser
 
 
 def new_page(browser: Browser) -> Page:
-    """A page as large as a desktop's; the files of the app are fetched by the first one alone."""
-    context = browser.contexts[0] if browser.contexts else browser.new_context(viewport={"width": 1400, "height": 1000})
-    return context.new_page()
+    """A page as large as a desktop's; the files of the app are fetched and compiled by the first one alone."""
+    return browser.contexts[0].new_page()
 
 
 @contextmanager

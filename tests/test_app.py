@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from tests.driver import (
     click_at,
     expect_map,
     expect_picture,
+    new_page,
     open_panel,
     set_slider,
     upload,
@@ -104,6 +106,22 @@ def test_layer_and_head_are_chosen_by_control_and_by_cell(page: Page, example: A
     click_at(sheet, 0.5, 0.97)
     expect(caption(page)).to_contain_text("layer 6 of 6, head")
     expect(page.locator("#vv-attention-layer input[type=number]")).to_have_value("6")
+
+
+def test_a_slider_that_is_moved_fast_comes_to_an_end(page: Page, example: Analysis) -> None:
+    asked: list[str] = []
+    page.on("request", lambda sent: asked.append(sent.url) if "/queue/join" in sent.url else None)
+    slider = page.locator("#vv-attention-layer input[type=range]")
+    slider.focus()
+    for _ in range(4):
+        slider.press("ArrowLeft")
+    expect_map(page, example.attention(layer=1))
+    # Moves that come while one is being answered are asked for once more; nothing is asked for again and again.
+    last, before = time.monotonic() + 30, -1
+    while before != len(asked):
+        assert time.monotonic() < last, "the page goes on asking"
+        before = len(asked)
+        page.wait_for_timeout(700)
 
 
 def test_rollout_follows_its_controls(page: Page, example: Analysis) -> None:
@@ -357,7 +375,8 @@ def test_an_example_is_one_click_away_and_the_picture_can_be_cleared(page: Page,
 
 @pytest.mark.parametrize(("name", "width", "theme"), [("dark", 1400, "dark"), ("narrow", 390, "light")])
 def test_it_fits_the_screen(browser: Browser, address: str, name: str, width: int, theme: str) -> None:
-    page = browser.new_page(viewport={"width": width, "height": 900})
+    page = new_page(browser)
+    page.set_viewport_size({"width": width, "height": 900})
     page.goto(f"{address}/?__theme={theme}")
     expect(page.locator("#vv-explorer .vx-status")).to_contain_text(["Strongest", ""])
     for tab in ("Explore", "Maps"):

@@ -12,7 +12,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, expect
 
 import vitviz
-from tests.driver import ARTEFACTS, EXAMPLE, ROOT, expect_map, open_panel, opened_page, upload
+from tests.driver import ARTEFACTS, EXAMPLE, ROOT, expect_map, new_page, open_panel, opened_page, upload
 from vitviz import Analysis, Model, Style
 
 
@@ -53,7 +53,7 @@ def expect_analysis(page: Page, analysis: Analysis) -> None:
 
 
 def test_it_opens_on_the_explorer_of_the_example(browser: Browser, address: str, example: Analysis) -> None:
-    page = browser.new_page()
+    page = new_page(browser)
     page.goto(address)
     expect_analysis(page, example)
     expect_token(page, example, 5, 2)
@@ -120,7 +120,7 @@ def test_an_example_is_explored(page: Page, bundled: Model) -> None:
 
 
 def test_a_link_restores_picture_model_and_resolution(browser: Browser, address: str, bundled: Model) -> None:
-    page = browser.new_page()
+    page = new_page(browser)
     page.goto(f"{address}/?example=rocket.jpg&fit=native&resolution=48#layer=2&head=4&token=3,5")
     rocket = vitviz.analyze(ROOT / "assets" / "rocket.jpg", bundled, fit="native", resolution=48)
     best = rocket.attention(layer=1, head=3, query=(3, 5)).token_map.strongest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from playwright.sync_api import Browser, Page, expect
 
 import vitviz
-from tests.driver import ROOT, canvas, expect_map, expect_picture, set_slider
+from tests.driver import ROOT, canvas, expect_map, expect_picture, new_page, set_slider
 from vitviz import Analysis, Model, Style
 from vitviz.weights import BUNDLED
 
@@ -15,7 +15,7 @@ def value(page: Page, name: str) -> str:
 
 
 def test_a_link_opens_the_map_and_follows_its_controls(browser: Browser, address: str, example: Analysis) -> None:
-    page = browser.new_page()
+    page = new_page(browser)
     said = "tab=maps&method=rollout&p.head_fusion=max&p.start_layer=2&p.query=3%2C5&p.discard_ratio=7&grid=false"
     page.goto(f"{address}/?__theme=light&{said}#layer=3")
     fused = {"head_fusion": "max", "query": (3, 5)}
@@ -45,7 +45,7 @@ def test_a_link_opens_the_map_and_follows_its_controls(browser: Browser, address
 
 
 def test_a_link_restores_a_map_of_another_model_and_picture(browser: Browser, address: str, bundled: Model) -> None:
-    page = browser.new_page()
+    page = new_page(browser)
     seen = f"model={BUNDLED[0]}&example=rocket.jpg&fit=native&resolution=48"
     page.goto(f"{address}/?{seen}&tab=maps&method=relevance&p.target=dog&p.query=1%2C11&colormap=gray")
     rocket = vitviz.analyze(ROOT / "assets" / "rocket.jpg", bundled, fit="native", resolution=48)

@@ -18,6 +18,8 @@ from vitviz import Model
 from vitviz.ui.analysing import NOTHING
 from vitviz.ui.demo import Page
 from vitviz.ui.drawing import PARTS
+from vitviz.ui.following import Pending
+from vitviz.ui.links import Linked, Wanted, read_link
 from vitviz.ui.models import LOST, START, ModelChoice
 from vitviz.ui.photo import Upload
 from vitviz.ui.sight import Seen, Sight
@@ -50,7 +52,7 @@ class Visitor:
         self.names[id(self.page.picker.menu)] = "menu"
         self.values = {id(part): part.value for part in self.page.panel.components}
         self.holds: dict[str, Any] = {"choice": START, "wanted": START, "photo": upload, "key": "", "again": 0}
-        self.holds |= {"seen": NOTHING, "tried": NOTHING, "switching": "", "late": ""}
+        self.holds |= {"seen": NOTHING, "tried": NOTHING, "switching": "", "late": "", "asked": None}
 
     @property
     def told(self) -> list[Any]:
@@ -71,12 +73,12 @@ class Visitor:
         return changes
 
     def analyze(self) -> dict[str, Any]:
-        inputs = self.holds["switching"], self.holds["seen"], *self.told[1:]
+        inputs = self.holds["switching"], self.holds["asked"], self.holds["tried"], self.holds["seen"], *self.told[1:]
         switching, late, _, *rest = self.analysing._analyze(ANNA, silent, *inputs)
         return self._with_tickets(switching, late, self.applied(self.analysing.of_page, tuple(rest)))
 
     def analyze_late(self) -> dict[str, Any]:
-        inputs = self.holds["late"], self.holds["seen"], *self.told[1:]
+        inputs = self.holds["late"], self.holds["asked"], self.holds["seen"], *self.told[1:]
         _, *rest = self.analysing._analyze_late(ANNA, silent, *inputs)
         return self.applied(self.analysing.of_page, tuple(rest))
 
@@ -257,6 +259,54 @@ def test_what_a_page_told_of_too_late_is_analysed_once_more(visitor: Visitor, an
     visitor.holds["photo"] = another
     assert visitor.once_more() and visitor.analyze()["tried"] == of(START, another)
     assert not visitor.once_more()
+
+
+def test_what_a_link_asks_for_is_analysed_before_its_controls_have_come(visitor: Visitor, picture: Upload) -> None:
+    wanted = of(START, picture)._replace(sight=Sight("crop", "32"))
+    visitor.holds["asked"] = Pending(read_link({"fit": "crop", "resolution": "32"}))
+    # One after the other, as Gradio tells of values that change at once.
+    assert visitor.analyze()["seen"] == wanted
+    visitor.values[id(visitor.page.sight.fit)] = "crop"
+    assert visitor.analyze() == {"tried": wanted}
+    visitor.values[id(visitor.page.sight.resolution)] = "32"
+    visitor.holds["asked"] = None
+    assert visitor.analyze() == {"tried": wanted} and not visitor.once_more()
+
+
+@pytest.mark.usefixtures("large")
+def test_so_it_is_where_it_takes_long(visitor: Visitor, picture: Upload) -> None:
+    wanted = of(START, picture)._replace(sight=Sight("crop", "32"))
+    visitor.holds["asked"] = Pending(read_link({"fit": "crop", "resolution": "32"}))
+    assert visitor.analyze()["tried"] == wanted
+    assert visitor.analyze_late()["seen"] == wanted
+
+
+def test_what_a_link_asks_for_and_cannot_be_is_tried_once(visitor: Visitor, picture: Upload) -> None:
+    visitor.holds["asked"] = Pending(read_link({"resolution": "33"}))
+    visitor.values[id(visitor.page.sight.resolution)] = "33"
+    changes = visitor.analyze()
+    assert "33" in changes["notice"]["value"] and "seen" not in changes and not visitor.once_more()
+    visitor.values[id(visitor.page.sight.resolution)] = "32"
+    assert visitor.analyze()["seen"] == of(START, picture)._replace(sight=Sight("squash", "32"))
+
+
+@pytest.mark.parametrize("changes", [{"told": True}, {"picture": Path("of_the_link.png")}])
+def test_a_link_says_nothing_of_what_was_chosen_since(
+    visitor: Visitor, another: Upload, changes: dict[str, Any]
+) -> None:
+    visitor.holds |= {"asked": Pending(read_link({"fit": "crop"}))._replace(**changes), "photo": another}
+    assert visitor.analyze()["seen"] == of(START, another)
+    other = Pending(Linked(first=Wanted(OTHER.source), fit="crop"))
+    assert other.over(of(START, another)) == of(START, another) and other.over(of(OTHER, another)).sight.fit == "crop"
+
+
+@pytest.mark.usefixtures("large")
+def test_a_picture_that_is_removed_is_none_for_the_model_that_comes(visitor: Visitor) -> None:
+    visitor.switch(OTHER)
+    visitor.holds["photo"] = None
+    assert visitor.analyze()["tried"] == NOTHING
+    changes = visitor.switch_late()
+    assert changes["choice"] == OTHER and changes["seen"] == NOTHING
 
 
 def test_a_file_that_is_no_picture_is_tried_once(visitor: Visitor, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gradio as gr
@@ -11,6 +11,7 @@ from vitviz.analysis import Analysis
 from vitviz.errors import VitvizError
 from vitviz.layout import TokenLayout
 from vitviz.ui.drawing import HIDDEN, NO_PICTURE, Drawing, Wish, changed, notice
+from vitviz.ui.following import Pending
 from vitviz.ui.jobs import Jobs, Stopped, Superseded
 from vitviz.ui.lanes import RUNS_LONG, RUNS_MODEL
 from vitviz.ui.models import LOST, START, ModelPicker
@@ -60,6 +61,7 @@ class Analysing:
         bench, jobs: of the app.
         picker, panel, drawing, waiting: of the page.
         shown: its components.
+        asked: what a link asks for that the page does not show yet, a :class:`Pending`.
         seen: what it shows at first.
     """
 
@@ -72,10 +74,11 @@ class Analysing:
         drawing: Drawing,
         waiting: Waiting,
         shown: Shown,
+        asked: gr.State,
         seen: Seen,
     ) -> None:
         self.bench, self.jobs, self.picker, self.panel = bench, jobs, picker, panel
-        self.drawing, self.waiting, self.shown = drawing, waiting, shown
+        self.drawing, self.waiting, self.shown, self.asked = drawing, waiting, shown, asked
         self.seen = gr.State(seen)
         # What was last asked for, whatever became of it.
         self.tried = gr.State(seen)
@@ -106,18 +109,18 @@ class Analysing:
         shown, panel, page, model = self.shown, self.panel, self.of_page, self.of_model
         heavy: dict[str, Any] = {**self.waiting.shown, "api_visibility": "private"}
         # One event for all of them: apart, each would tell of the others' old values, in any order.
-        asked = [self.seen, *told[1:]]
+        said = [self.seen, *told[1:]]
         analysed = gr.on(
             [part.change for part in (shown.photo, *panel.sight.components, self.again)],
             self._analyze,
-            [self.switching, *asked],
+            [self.switching, self.asked, self.tried, *said],
             [self.switching, self.late, shown.photo, *page],
             trigger_mode="always_last",
             **RUNS_MODEL,
             **heavy,
         )
         analysed_late = self.late.change(
-            self._analyze_late, [self.late, *asked], [shown.photo, *page], **RUNS_LONG, **heavy
+            self._analyze_late, [self.late, self.asked, *said], [shown.photo, *page], **RUNS_LONG, **heavy
         )
         # Not after what chooses a model: a menu tells of one choice more than once.
         switched = shown.wanted.change(
@@ -145,10 +148,10 @@ class Analysing:
 
         Of values that change at once, an event may tell old ones, and be the last.
         """
-        _, choice, upload, *values = told
+        _, choice, upload, *_ = told
         if upload is None or choice != tried.choice:
             return gr.skip()
-        return gr.skip() if Seen.of(choice, upload, self.panel.sight_of(values)) == tried else again + 1
+        return gr.skip() if self._wanted(None, told[1:]) == tried else again + 1
 
     def _switch(self, request: gr.Request, progress: Any = PROGRESS, *said: Any) -> tuple[Any, ...]:
         """Show another model, or let it wait among what takes long."""
@@ -220,37 +223,44 @@ class Analysing:
 
     def _analyze(self, request: gr.Request, progress: Any = PROGRESS, *said: Any) -> tuple[Any, ...]:
         """Analyse what the page says, or let it wait among what takes long."""
-        ticket, *asked = said
+        ticket, asked, tried, seen, *told = said
         if self._is_on_its_way(request, ticket):
             # The model that comes is to see it, and not the one that goes.
             switching = self.jobs.ask(str(request.session_hash), ANALYSIS)
-            return switching, gr.skip(), gr.skip(), *self._same_page(self._seen(asked))
+            return switching, gr.skip(), gr.skip(), *self._same_page(self._wanted(None, told))
+        wanted = self._wanted(asked, told)
+        if wanted == tried != seen:
+            # What a link asks for and cannot be is not tried again.
+            wanted = self._wanted(None, told)
         try:
-            return gr.skip(), gr.skip(), *self._analyzed(request, progress, None, *asked)
+            return gr.skip(), gr.skip(), *self._analyzed(request, progress, None, wanted, seen, *told)
         except Large:
             late = self.jobs.ask(str(request.session_hash), ANALYSIS)
-            return gr.skip(), late, gr.skip(), *self._same_page(self._seen(asked), notice=HIDDEN)
+            return gr.skip(), late, gr.skip(), *self._same_page(wanted, notice=HIDDEN)
 
     def _analyze_late(self, request: gr.Request, progress: Any = PROGRESS, *said: Any) -> tuple[Any, ...]:
-        return self._analyzed(request, progress, *said)
+        ticket, asked, seen, *told = said
+        return self._analyzed(request, progress, ticket, self._wanted(asked, told), seen, *told)
 
-    def _analyzed(self, request: gr.Request, progress: Any, ticket: str | None, *said: Any) -> tuple[Any, ...]:
+    def _analyzed(
+        self, request: gr.Request, progress: Any, ticket: str | None, wanted: Seen, seen: Seen, *told: Any
+    ) -> tuple[Any, ...]:
         """What the page shows of a picture.
 
         Args:
             request, progress: Gradio's.
             ticket: of an analysis that may take long.
-            said: what the page shows, the model, the picture and the controls.
+            wanted, seen: what it is to show, and what it shows.
+            told: the model, the picture and the controls.
 
         Raises:
             Large: it would take long, and has no ticket.
         """
-        seen, choice, upload, *values = said
+        choice, upload, *values = told
         if upload is None:
             self.waiting.dismiss(request)
             self.drawing.dismiss(request)
             return gr.skip(), NOTHING, NOTHING, gr.skip(), None, HIDDEN, None, *changed(**NO_PICTURE)
-        wanted = self._seen(said)
         # A page tells of one change more than once, and of those that it was told to make itself.
         if wanted == seen:
             # What takes long and was asked for in between is not wanted any more.
@@ -258,7 +268,7 @@ class Analysing:
             return gr.skip(), *self._same_page(wanted)
         self.drawing.dismiss(request)
         try:
-            settings = self.panel.read(values)
+            settings = replace(self.panel.read(values), sight=wanted.sight)
             with self.waiting.running(request, ANALYSIS, progress, ticket) as report:
                 key, analysis = self.bench.analyze(
                     self.bench.model(choice), upload, settings.sight, report, ticket is not None
@@ -272,14 +282,18 @@ class Analysing:
             # The button says so.
             return gr.skip(), *self._same_page(None if ticket else wanted)
         except VitvizError as error:
-            told = notice(f"{error}. Below is still the picture before.")
-            return gr.skip(), *self._same_page(wanted, notice=told, stop=HIDDEN)
+            said = notice(f"{error}. Below is still the picture before.")
+            return gr.skip(), *self._same_page(wanted, notice=said, stop=HIDDEN)
         preview = gr.skip() if upload.shown else Preview(analysis.prepared.image, upload)
         return preview, wanted, wanted, menu, *self._classes(analysis), explored, *picture
 
-    def _seen(self, said: Any) -> Seen:
-        _, choice, upload, *values = said
-        return Seen.of(choice, upload, self.panel.sight_of(values))
+    def _wanted(self, asked: Pending | None, told: Any) -> Seen:
+        """What the page is to show, by what it is told and what a link asks for that it does not show yet."""
+        choice, upload, *values = told
+        if upload is None:
+            return NOTHING
+        wanted = Seen.of(choice, upload, self.panel.sight_of(values))
+        return wanted if asked is None else asked.over(wanted)
 
     def _classes(self, analysis: Analysis) -> tuple[Any, ...]:
         """What the model makes of a picture, and whether it can know."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import html
-import io
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,6 +23,7 @@ from vitviz.text import Words, reads_text
 from vitviz.ui.controls import told_apart
 from vitviz.ui.jobs import Jobs, Stopped
 from vitviz.ui.panels import ControlPanel, Settings
+from vitviz.ui.picture import as_webp
 from vitviz.ui.texts import ramp, said_plainly
 from vitviz.ui.workbench import Workbench
 from vitviz.weights import Model
@@ -218,6 +218,4 @@ def _legend(style: Style, comparison: Comparison) -> str:
 
 
 def _address(picture: Image.Image) -> str:
-    stream = io.BytesIO()
-    picture.save(stream, "WEBP", quality=80)
-    return f"data:image/webp;base64,{base64.b64encode(stream.getvalue()).decode()}"
+    return f"data:image/webp;base64,{base64.b64encode(as_webp(picture)).decode()}"

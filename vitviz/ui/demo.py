@@ -23,9 +23,9 @@ from vitviz.ui.models import LOST, START, ModelChoice, ModelPicker
 from vitviz.ui.opening import ModelOpening
 from vitviz.ui.panels import ControlPanel, default_settings, model_aside, model_card
 from vitviz.ui.photo import PhotoInput, Upload
-from vitviz.ui.picture import PictureOutput
 from vitviz.ui.pictures import EXAMPLES
 from vitviz.ui.second import SecondPicker
+from vitviz.ui.sheet import Sheet
 from vitviz.ui.sight import Seen, SightPicker
 from vitviz.ui.switches import SwitchPanel
 from vitviz.ui.waiting import Waiting
@@ -66,7 +66,7 @@ def build_demo(model: Model | None = None, knobs: Knobs | None = None) -> gr.Blo
         opened = [link.asked, page.wanted, page.picker.step, page.drawing.notice]
         model_opened = linked.then(page.opening.follow, link.asked, opened, **private)
         analysing = page.analysing
-        link.connect(model_opened, analysing.seen, analysing.again, page._tile, [page.sheet, page.sheet_layout])
+        link.connect(model_opened, analysing.seen, analysing.again, page.sheet)
         demo.unload(page.leave)
         publish(demo, bench)
     demo.temp_file_sets.append(WRITTEN)
@@ -82,12 +82,10 @@ class Page:
         settings = default_settings(bench.start)
         upload = Upload(first, first.name)
         key, analysis = bench.analyze(bench.start, upload, settings.sight)
-        cells, sheet_layout = bench.sheet(analysis, settings)
 
         # The page tells when it is loaded.
         self.choice = gr.State(LOST)
         self.wanted = gr.State(START)
-        self.sheet_layout = gr.State(sheet_layout)
         gr.Markdown(TITLE, elem_classes="vv-title")
         with gr.Row(equal_height=False):
             with gr.Column(scale=3, min_width=290):
@@ -135,7 +133,8 @@ class Page:
                             wish = Wish(key, START, upload, settings)
                             self.drawing = Drawing(bench, self.jobs, analysis, wish, self.notice)
                         with gr.Column(scale=4, min_width=320):
-                            self._render_panel(cells)
+                            self.panel = ControlPanel(bench.start, self.sight)
+                            self.sheet = Sheet(bench, self.panel, key, analysis, settings)
         self.waiting = Waiting(self.jobs)
         self.opening = ModelOpening(bench, self.picker, self.waiting)
         shown = Shown(
@@ -149,36 +148,22 @@ class Page:
             self.explorer,
         )
         seen = Seen.of(START, upload, settings.sight)
-        self.analysing = Analysing(bench, self.jobs, self.picker, self.panel, self.drawing, self.waiting, shown, seen)
+        self.link = LinkFollower(self.panel, self.drawing, self.second)
+        self.analysing = Analysing(
+            bench, self.jobs, self.picker, self.panel, self.drawing, self.waiting, shown, self.link.asked, seen
+        )
         # What is compared, and what is switched off, is of this.
         self.about = gr.State(seen)
-        self.link = LinkFollower(self.panel, self.drawing, self.second)
         self.compare = ComparePanel(bench, self.jobs)
         self.switches = SwitchPanel(bench, self.jobs, analysis)
         self._connect()
-
-    def _render_panel(self, cells: Any) -> None:
-        """The controls of the maps, and the sheet below them."""
-        self.panel = ControlPanel(self.bench.start, self.sight)
-        with gr.Accordion("All layers × heads", open=True):
-            self.sheet = PictureOutput(
-                cells,
-                label="Click a cell",
-                alt_text="Attention of the chosen token in every layer (rows) and head (columns)",
-                format="png",
-                interactive=False,
-                buttons=["download", "fullscreen"],
-                elem_id="vv-sheet",
-            )
-            self.panel.shared_scale.render()
 
     def _connect(self) -> None:
         panel, picker, drawing = self.panel, self.picker, self.drawing
         analysing, link = self.analysing, self.link
         told = [drawing.key, self.choice, self.photo, *panel.components]
-        tiled = [self.sheet, self.sheet_layout]
         self.waiting.connect(drawing.notice)
-        drawing.connect(panel, told)
+        self.sheet.connect(drawing.connect(panel, told), told)
         self.compare.connect(panel, told)
         self.switches.connect(panel, told)
         private: dict[str, Any] = {"api_visibility": "private"}
@@ -186,16 +171,15 @@ class Page:
 
         self.opening.connect(self.choice, [self.wanted, *picker.shows, drawing.notice])
         analysed, renewed = analysing.connect(told)
-        now = [analysing.seen, analysing.tried, analysing.again, link.asked, link.due, self.about]
-        of_another = [self.about, *self.compare.outputs, *self.switches.outputs]
+        now = [analysing.seen, self.about, analysing.tried, analysing.again, link.asked, link.due, *self.second.chosen]
+        of_another = [self.about, *self.sheet.outputs, *self.compare.outputs, *self.switches.outputs]
+        next_ones = [analysing.again, link.due, self.second.due, *of_another]
         for event in analysed:
             drawing.settle_after(event)
-            event.then(self._tile, told, tiled, **quick, **private)
-            event.then(self._afterwards, [*now, *told], [analysing.again, link.due, *of_another], **quick, **private)
+            event.then(self._afterwards, [*now, *told], next_ones, **quick, **private)
         beside = [self.explorer, drawing.notice]
-        self.second.connect(panel, self.waiting, told[:3], beside, [*analysed, renewed])
+        self.second.connect(panel, self.waiting, told[:3], beside, renewed)
 
-        gr.on([part.change for part in panel.tiling], self._tile, told, tiled, **quick, **private)
         self.predictions.select(
             self._choose_class,
             [self.choice, panel.method],
@@ -204,33 +188,21 @@ class Page:
             **private,
         )
         drawing.canvas.select(self._pick, told, [panel.token, drawing.notice], **quick, **private)
-        self.sheet.select(
-            self._choose_cell, [self.sheet_layout], [panel.method, panel.layer, panel.head], **quick, **private
-        )
 
     def leave(self, request: gr.Request) -> None:
         """End what runs for a visitor whose page is closed."""
         self.jobs.leave(str(request.session_hash))
 
-    def _tile(self, key: str, choice: ModelChoice, upload: Upload | None, *values: Any) -> tuple[Any, ...]:
-        if upload is None:
-            return None, None
-        try:
-            settings = self.panel.read(values)
-            _, analysis = self.bench.recall(key, choice, upload, settings.sight)
-            return self.bench.sheet(analysis, settings)
-        except VitvizError:
-            # The drawing of the picture says what is wrong; the sheet stays as it was.
-            return gr.skip(), gr.skip()
-
     def _afterwards(
-        self, seen: Seen, tried: Seen, again: int, asked: Pending | None, due: int, about: Seen, *told: Any
+        self, seen: Seen, about: Seen, tried: Seen, again: int, asked: Pending | None, due: int, *rest: Any
     ) -> tuple[Any, ...]:
-        """What comes after an analysis: of another picture, what was compared and switched off is forgotten."""
-        first = self.analysing.once_more(tried, again, *told), self.link.count(asked, due, seen)
+        """What comes after an analysis: its sheet, and of another picture nothing was compared or switched off yet."""
+        second, told = rest[:3], rest[3:]
+        counted = self.link.count(asked, due, seen), self.second.count(*second)
+        first = self.analysing.once_more(tried, again, *told), *counted
         if seen == about:
-            return *first, *(gr.skip() for _ in range(7))
-        return *first, seen, *self.compare.cleared(), *self.switches.cleared(*told)
+            return *first, *(gr.skip() for _ in range(10))
+        return *first, seen, *self.sheet.drawn("", *told), *self.compare.cleared(), *self.switches.cleared(*told)
 
     def _pick(
         self, event: gr.SelectData, key: str, choice: ModelChoice, upload: Upload | None, *values: Any
@@ -257,9 +229,3 @@ class Page:
             return gr.skip(), gr.skip(), gr.skip(), gr.skip()
         shown = gr.skip() if METHODS[method].class_specific else ABOUT_A_CLASS
         return shown, str(index), gr.update(selected=MAPS), gr.update(visible=False)
-
-    def _choose_cell(self, layout: Any, event: gr.SelectData) -> tuple[Any, ...]:
-        cell = layout.cell_at(*event.index) if layout is not None else None
-        if cell is None:
-            return gr.skip(), gr.skip(), gr.skip()
-        return "attention", cell[0] + 1, str(cell[1] + 1)

@@ -113,13 +113,18 @@ class Drawing:
         """What the handlers here change, in the order of :data:`PARTS`."""
         return [getattr(self, name) for name in PARTS]
 
-    def connect(self, panel: ControlPanel, told: list[Any]) -> None:
-        """Connect the events; ``told`` are the key, the model, the picture and the controls."""
+    def connect(self, panel: ControlPanel, told: list[Any]) -> Any:
+        """Connect the events; ``told`` are the key, the model, the picture and the controls.
+
+        Returns:
+            the event that draws what the controls say.
+        """
         self.panel, self.told, self.inputs = panel, told, [self.wish, self.drawn, *told]
         private: dict[str, Any] = {"api_visibility": "private"}
         moved = [*(part.change for part in panel.drawing), panel.words.submit]
         quick: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "always_last", "concurrency_limit": 4}
-        self.settle_after(gr.on(moved, self._draw, self.inputs, self.outputs, **quick, **private))
+        drawn = gr.on(moved, self._draw, self.inputs, self.outputs, **quick, **private)
+        self.settle_after(drawn)
         computed = self.wish.change(
             self._compute,
             [self.wish],
@@ -133,6 +138,7 @@ class Drawing:
         )
         self.settle_after(computed)
         self.stop.click(self._stop, None, [self.notice, self.stop], queue=False, show_progress="hidden", **private)
+        return drawn
 
     def settle_after(self, event: Any) -> None:
         """Draw what the controls say behind an event, where they have moved since what it shows was asked for."""

@@ -17,6 +17,7 @@ from vitviz.ui.panels import ControlPanel, Settings, default_settings
 from vitviz.ui.photo import Upload
 from vitviz.ui.pictures import is_copy
 from vitviz.ui.second import SecondPicker
+from vitviz.ui.sheet import Sheet
 from vitviz.ui.sight import Seen, Sight
 
 GONE = "The picture of this link is no longer kept here, or its link is not whole: drop the picture here again."
@@ -44,6 +45,10 @@ class Pending(NamedTuple):
             return True
         return self.picture is not None and not (seen.path and is_copy(self.picture, Path(seen.path)))
 
+    def over(self, wanted: Seen) -> Seen:
+        """What is to be shown where the controls say so, which may not have come to what the link asks for yet."""
+        return wanted if self.told or self.awaits(wanted) else wanted._replace(sight=self.sight_after(wanted.sight))
+
     def is_seen_by(self, sight: Sight) -> bool:
         """Whether fit and resolution are those that it asks for."""
         return sight == self.sight_after(sight)
@@ -65,15 +70,14 @@ class LinkFollower:
         # Changes when there is something to follow; on most pages, never.
         self.due = gr.State(0)
 
-    def connect(self, opened: Any, seen: gr.State, again: gr.State, tile: Any, tiled: list[Any]) -> None:
+    def connect(self, opened: Any, seen: gr.State, again: gr.State, sheet: Sheet) -> None:
         """Connect the events.
 
         Args:
             opened: the event behind which the model is there.
             seen: what the page shows the analysis of.
             again: another value of it has the picture analysed once more, with what the controls then say.
-            tile: draws the sheet of all layers and heads from what :meth:`Drawing.connect` was told of.
-            tiled: the sheet.
+            sheet: of all layers and heads.
         """
         told = self.drawing.told
         quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
@@ -82,7 +86,7 @@ class LinkFollower:
         opened.then(self.count, [self.asked, self.due, seen], self.due, **quiet)
         followed = self.due.change(self._follow, [self.asked, again, seen, *told], outputs, **RUNS_MODEL, **quiet)
         self.drawing.settle_after(followed)
-        followed.then(tile, told, tiled, **quiet)
+        followed.then(sheet.drawn, sheet.inputs, sheet.outputs, **quiet)
 
     def count(self, asked: Pending | None, due: int, seen: Seen) -> Any:
         """Another value of ``due`` where there is something to follow."""

@@ -64,6 +64,11 @@ class Settings:
         """All that the picture depends on."""
         return self.method, self.parameters[self.method], self.style
 
+    @property
+    def tiled(self) -> tuple[Any, ...]:
+        """All that the sheet depends on."""
+        return self.parameters[PLAIN_METHOD], replace(self.style, grid=False), self.shared_scale
+
 
 def default_settings(model: Model) -> Settings:
     """The settings with which the page opens: those of the methods, the checkpoint and the style."""
@@ -116,7 +121,14 @@ class ControlPanel:
         self.shared_scale = gr.Checkbox(
             False, label="One colour scale for all cells", elem_id="vv-shared-scale", render=False
         )
-        self.method.change(self._show_group, self.method, [*self.groups.values(), self.about_class], **_SILENT)
+        # Gradio asks all listeners of an event once more where one has waited; two that wait would go on for ever.
+        self.method.change(
+            self._show_group,
+            self.method,
+            [*self.groups.values(), self.about_class],
+            trigger_mode="multiple",
+            **_SILENT,
+        )
 
     @property
     def layer(self) -> Any:
@@ -139,12 +151,6 @@ class ControlPanel:
     def drawing(self) -> list[Any]:
         """What changes the picture as soon as it changes; words do when they are sent."""
         return [part for part in self.components if part not in (*self.sight.components, self.shared_scale, self.words)]
-
-    @property
-    def tiling(self) -> list[Any]:
-        """What changes the sheet."""
-        shown = [self.token, self.layer, self.head, self.controls["attention", "direction"], self.shared_scale]
-        return [*shown, self.colormap, self.opacity, self.smooth]
 
     def read(self, values: Sequence[Any]) -> Settings:
         """The settings that these values of ``components`` stand for.

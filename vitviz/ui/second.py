@@ -34,6 +34,8 @@ class SecondPicker:
         self.bench = bench
         # Whether what the notice says is about the second.
         self.told = gr.State(False)
+        # Changes when the first is another one, and there is a second.
+        self.due = gr.State(0)
         with gr.Accordion("Compare with another picture or model", open=False, elem_id="vv-second"), gr.Row():
             self.model = gr.Dropdown(
                 [("the same model", SAME), *picker.choices()],
@@ -56,7 +58,7 @@ class SecondPicker:
         waiting: Waiting,
         first: list[Any],
         beside: list[Any],
-        events: list[Any],
+        renewed: Any,
     ) -> None:
         """Connect the events.
 
@@ -65,15 +67,24 @@ class SecondPicker:
             waiting: shows how far it is.
             first: the key of the first analysis, its model and its picture.
             beside: the explorer and the notice.
-            events: after which the first is another one.
+            renewed: the event after which the first is shown anew.
         """
         self.panel, self.waiting = panel, waiting
         options: dict[str, Any] = {**RUNS_LONG, **waiting.shown, "api_visibility": "private"}
         inputs, outputs = [self.told, *first, self.model, self.photo, *panel.components], [self.told, *beside]
-        for event in events:
-            event.then(self._follow, inputs, outputs, **options)
+        for after in (self.due.change, renewed.then):
+            after(self._follow, inputs, outputs, **options)
         chosen = [self.model.change, self.photo.change]
         gr.on(chosen, self._show, inputs, outputs, trigger_mode="always_last", **options)
+
+    @property
+    def chosen(self) -> list[Any]:
+        """What :meth:`count` is told of."""
+        return [self.due, self.model, self.photo]
+
+    def count(self, due: int, name: str, photo: Upload | None) -> Any:
+        """Another value of ``due`` where there is a second."""
+        return gr.skip() if _is_the_first(name, photo) else due + 1
 
     def _show(self, request: gr.Request, progress: Any = PROGRESS, *told: Any) -> tuple[Any, ...]:
         """The explorer with what the first analysis is compared with."""
@@ -94,7 +105,7 @@ class SecondPicker:
         """The same for another first analysis, where there is a second."""
         name, photo = told[4:6]
         same = gr.skip(), gr.skip(), gr.skip()
-        return same if name == SAME and photo is None else self._show(request, progress, *told)
+        return same if _is_the_first(name, photo) else self._show(request, progress, *told)
 
 
 def with_second(
@@ -121,7 +132,7 @@ def with_second(
     key, choice, upload, sight = first
     key, analysis = bench.recall(key, choice, upload, sight)
     shown = bench.explored(key, analysis, choice, upload, sight)
-    if name == SAME and photo is None:
+    if _is_the_first(name, photo):
         return shown
     shown = replace(shown, query=f"{shown.query}&{beside_words(name, photo, bench.pictures)}")
     if name != SAME:
@@ -131,3 +142,8 @@ def with_second(
     upload = photo or upload
     key, analysis = bench.analyze(bench.model(choice, report), upload, sight, report)
     return replace(shown, other=bench.explored(key, analysis, choice, upload, sight))
+
+
+def _is_the_first(name: str, photo: Upload | None) -> bool:
+    """Whether nothing else is chosen to be compared."""
+    return name == SAME and photo is None

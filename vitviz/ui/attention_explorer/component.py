@@ -6,7 +6,6 @@ import base64
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from vitviz.errors import VitvizError
 from vitviz.heatmaps import COLORMAPS, colour_table
 from vitviz.ui.attention_explorer.wire import rolls
 from vitviz.ui.files import keep, shown_errors
+from vitviz.ui.picture import as_webp
 
 HERE = Path(__file__).parent
 # The colours of what may be above or below zero, which colours.js knows by this name.
@@ -217,9 +217,7 @@ def colours() -> dict[str, str]:
 
 def picture(analysis: Analysis) -> bytes:
     """What the page draws on, WebP."""
-    stream = BytesIO()
-    analysis.prepared.image.save(stream, "WEBP", quality=90)
-    return stream.getvalue()
+    return as_webp(analysis.prepared.image, quality=90)
 
 
 def facts(explored: Explored) -> dict[str, Any]:
