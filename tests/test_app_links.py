@@ -23,6 +23,8 @@ def test_a_link_opens_the_map_and_follows_its_controls(browser: Browser, address
     expect_map(page, example.rollout(**fused, start_layer=1))
     expect_picture(page, example.rollout(**fused, start_layer=1), Style(), mark=(3, 5))
     expect(page.get_by_label("Attention rollout")).to_be_checked()
+    expect(page.locator("#vv-rollout")).to_be_visible()
+    expect(page.locator("#vv-attention")).not_to_be_visible()
     expect(page.locator("#vv-rollout-head_fusion").get_by_label("max")).to_be_checked()
     assert (value(page, "vv-rollout-start_layer"), value(page, "vv-rollout-discard_ratio")) == ("2", "0")
     set_slider(page, "vv-rollout-start_layer", 4)

@@ -196,7 +196,7 @@ def test_a_map_about_a_text_is_said_by_link_and_by_python(
 def test_a_link_keeps_the_parts_of_model_and_map_apart(make_model: Make, upload: Upload) -> None:
     seen, others = "model=nothing&example=rocket.jpg&fit=crop&resolution=48", "other=1&__theme=dark"
     linked = read_link(dict(parse_qsl(f"{seen}&tab=maps&method=x&p.layer=2&words=a&{others}")))
-    assert linked[:5] == (Wanted(picture=("example", "rocket.jpg")), Wanted(), "crop", "48", "maps")
+    assert linked[:4] == (Wanted(picture=("example", "rocket.jpg")), Wanted(), "crop", "48")
     assert dict(linked.map) == {"tab": "maps", "method": "x", "p.layer": "2", "words": "a"}
     assert read_link({"tab": "secret", "__theme": "dark"}) == Linked(map=(("tab", "secret"),))
     pictures = Pictures()
@@ -293,11 +293,11 @@ def followed(make_model: Make, upload: Upload) -> Followed:
 
 
 def test_the_map_is_restored_with_its_controls(followed: Followed) -> None:
-    tab, photo, *sight = followed.open(tab="maps", method="rollout", **{"p.query": "2,5", "p.start_layer": "2"})
-    assert tab["selected"] == "maps" and [photo, *sight] == [SKIPPED] * 3
+    photo, *sight = followed.open(tab="maps", method="rollout", **{"p.query": "2,5", "p.start_layer": "2"})
+    assert [photo, *sight] == [SKIPPED] * 3
     changes = followed.follow()
     assert changes["vv-method"]["value"] == "rollout" and changes["vv-token"]["value"] == "2,5"
-    assert changes["vv-rollout-start_layer"]["value"] == 2 and changes["vv-rollout"]["visible"]
+    assert changes["vv-rollout-start_layer"]["value"] == 2
     assert "patch (2, 5)" in changes["caption"] and "start_layer=1" in changes["code"]
     assert parse_qsl(changes["link"])[:2] == [("tab", "maps"), ("method", "rollout")]
     # Only once.
@@ -305,7 +305,7 @@ def test_the_map_is_restored_with_its_controls(followed: Followed) -> None:
 
 
 def test_it_waits_for_the_model_and_the_picture_and_then_chooses_how_it_is_seen(followed: Followed) -> None:
-    _, photo, *sight = followed.open(model=BUNDLED[0], example="rocket.jpg", fit="crop", method="rollout")
+    photo, *sight = followed.open(model=BUNDLED[0], example="rocket.jpg", fit="crop", method="rollout")
     assert Path(photo).name == "rocket.jpg" and sight == ["crop", SKIPPED]
     other = ModelChoice(BUNDLED[0])
     assert followed.follow() == followed.follow(START, photo) == followed.follow(other) == {}
@@ -322,7 +322,7 @@ def test_it_waits_for_the_model_and_the_picture_and_then_chooses_how_it_is_seen(
 
 def test_an_analysis_of_older_controls_does_not_end_the_link(followed: Followed) -> None:
     """The one before the model came, with fit and resolution of the link, is told of behind it."""
-    _, photo, *_ = followed.open(model=BUNDLED[0], example="rocket.jpg", fit="crop", resolution="24", method="rollout")
+    photo, *_ = followed.open(model=BUNDLED[0], example="rocket.jpg", fit="crop", resolution="24", method="rollout")
     other, asked = ModelChoice(BUNDLED[0]), Sight("crop", "24")
     assert followed.follow(other, photo, asked) == {"fit": "crop", "resolution": "24", "again": 8}
     assert followed.follow(other, photo, asked) == {}
@@ -350,14 +350,14 @@ def test_an_uploaded_picture_is_restored_and_what_it_was_compared_with(followed:
     key, second = bench.pictures.word(own)[1], tmp_path / "second.png"
     second.write_bytes(b"second")
     beside = bench.pictures.word(Upload(second, "second.png"))[1]
-    _, photo, *_ = followed.open(picture=key, **{"second.picture": beside, "second.model": BUNDLED[0]})
+    photo, *_ = followed.open(picture=key, **{"second.picture": beside, "second.model": BUNDLED[0]})
     assert photo == str(own.path) and followed.follow(path=str(second)) == {}
     changes = followed.follow(path=photo)
     assert changes == {"second model": BUNDLED[0], "second picture": str(second)}
 
 
 def test_a_picture_that_is_gone_is_said_and_the_rest_of_the_link_followed(followed: Followed) -> None:
-    _, photo, *_ = followed.open(picture="x" * 22, method="rollout")
+    photo, *_ = followed.open(picture="x" * 22, method="rollout")
     assert photo == SKIPPED
     changes = followed.follow()
     assert "no longer kept" in changes["notice"]["value"] and changes["notice"]["visible"]
@@ -367,7 +367,7 @@ def test_a_picture_that_is_gone_is_said_and_the_rest_of_the_link_followed(follow
 
 
 def test_a_page_without_a_link_has_nothing_to_follow(followed: Followed) -> None:
-    assert followed.open(__theme="dark") == [SKIPPED] * 4
+    assert followed.open(__theme="dark") == [SKIPPED] * 3
     assert followed.asked is None and followed.follow() == {}
     assert not Pending(Linked()).awaits(Seen(START, "", Sight("squash")))
 

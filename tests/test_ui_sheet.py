@@ -74,11 +74,18 @@ def test_a_cell_chooses_its_layer_and_head(visit: Visit) -> None:
 
 
 def test_no_event_has_two_listeners_that_wait() -> None:
-    """Gradio asks all of them once more where one has waited: two would go on for ever."""
+    """Gradio asks all of them once more where one has waited: two that ask the server would go on for ever."""
     waiting = Counter(
         target
         for event in build_demo().fns.values()
         for target in event.targets
-        if event.trigger_mode == "always_last" and target[1] != "then"
+        if event.fn is not None and event.trigger_mode == "always_last" and target[1] != "then"
     )
     assert waiting and max(waiting.values()) == 1
+
+
+def test_what_holds_other_components_is_changed_in_the_page_alone() -> None:
+    """Gradio copies all that is in what an event of the server may change, with every event that comes after."""
+    demo = build_demo()
+    changed = {part for event in demo.fns.values() if event.fn is not None for part in event.outputs}
+    assert changed and [part for part in changed if getattr(part, "children", [])] == []

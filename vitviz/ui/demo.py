@@ -37,6 +37,10 @@ What a Vision Transformer attends to, on your own picture. **Move over any patch
 # The map that a click on a prediction shows, where the one before is not about a class.
 ABOUT_A_CLASS = "relevance"
 EXPLORE = "explore"
+# In the page alone, as all that holds other components: see :mod:`vitviz.ui.panels`.
+SHOW_MAPS = f"() => ({{selected: '{MAPS}', __type__: 'update'}})"
+OPEN_TAB = f"""() => new URLSearchParams(location.search).get("tab") === "{MAPS}"
+    ? {{selected: "{MAPS}", __type__: "update"}} : {{__type__: "update"}}"""
 
 
 def build_demo(model: Model | None = None, knobs: Knobs | None = None) -> gr.Blocks:
@@ -57,10 +61,11 @@ def build_demo(model: Model | None = None, knobs: Knobs | None = None) -> gr.Blo
         page = Page(bench)
         private: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
         link = page.link
+        demo.load(None, None, page.tabs, js=OPEN_TAB, **private)
         linked = demo.load(
             link.read,
             None,
-            [link.asked, page.choice, page.drawing.key, page.tabs, page.photo, *page.sight.components],
+            [link.asked, page.choice, page.drawing.key, page.photo, *page.sight.components],
             **private,
         )
         opened = [link.asked, page.wanted, page.picker.step, page.drawing.notice]
@@ -183,10 +188,11 @@ class Page:
         self.predictions.select(
             self._choose_class,
             [self.choice, panel.method],
-            [panel.method, panel.target, self.tabs, drawing.notice],
+            [panel.method, panel.target, drawing.notice],
             **quick,
             **private,
         )
+        self.predictions.select(None, None, self.tabs, js=SHOW_MAPS, **private)
         drawing.canvas.select(self._pick, told, [panel.token, drawing.notice], **quick, **private)
 
     def leave(self, request: gr.Request) -> None:
@@ -223,9 +229,9 @@ class Page:
         try:
             labels = self.bench.model(choice).labels
         except VitvizError as error:
-            return gr.skip(), gr.skip(), gr.skip(), notice(error)
+            return gr.skip(), gr.skip(), notice(error)
         index = next((index for index in range(len(labels)) if told_apart(labels, index) == event.value), None)
         if index is None:
-            return gr.skip(), gr.skip(), gr.skip(), gr.skip()
+            return gr.skip(), gr.skip(), gr.skip()
         shown = gr.skip() if METHODS[method].class_specific else ABOUT_A_CLASS
-        return shown, str(index), gr.update(selected=MAPS), gr.update(visible=False)
+        return shown, str(index), gr.update(visible=False)

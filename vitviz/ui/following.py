@@ -93,15 +93,14 @@ class LinkFollower:
         return gr.skip() if asked is None or asked.awaits(seen) else due + 1
 
     def read(self, request: gr.Request) -> tuple[Any, ...]:
-        """What a link asks for, and what can be shown of it at once: tab, picture, fit and resolution."""
+        """What a link asks for, and what can be shown of it at once: picture, fit and resolution."""
         linked = read_link(request.query_params)
         wanted = linked.first, linked.second
         picture, second = files = [self._file(each) for each in wanted]
         gone = any(each.picture is not None and file is None for each, file in zip(wanted, files, strict=True))
         asked = None if linked == Linked() else Pending(linked, False, picture, second, gone)
         photo = gr.skip() if picture is None else str(picture)
-        tab = gr.skip() if linked.tab is None else gr.update(selected=linked.tab)
-        return asked, START, self.drawing.first, tab, photo, linked.fit or gr.skip(), linked.resolution or gr.skip()
+        return asked, START, self.drawing.first, photo, linked.fit or gr.skip(), linked.resolution or gr.skip()
 
     def _file(self, wanted: Wanted) -> Path | None:
         return None if wanted.picture is None else self.bench.pictures.file(*wanted.picture)

@@ -82,7 +82,6 @@ class Linked(NamedTuple):
         first: what the page shows.
         second: what it is compared with; nothing where it says nothing.
         fit, resolution: as :class:`vitviz.ui.sight.Sight` has them.
-        tab: :data:`MAPS`.
         map: words as :func:`map_words` writes them, which have a meaning only for a model and a picture.
     """
 
@@ -90,7 +89,6 @@ class Linked(NamedTuple):
     second: Wanted = Wanted()
     fit: str | None = None
     resolution: str | None = None
-    tab: str | None = None
     map: tuple[tuple[str, str], ...] = ()
 
 
@@ -125,14 +123,13 @@ def beside_words(name: str, upload: Upload | None, pictures: Pictures) -> str:
 
 def read_link(query: Mapping[str, str]) -> Linked:
     """What a link asks for; what is none of the legal values counts as not said."""
-    legal = {"fit": [fit for _, fit in FITS], "tab": (MAPS,)}
-    found = {name: query[name] for name, values in legal.items() if query.get(name) in values}
+    fit = query.get("fit") if query.get("fit") in [fit for _, fit in FITS] else None
     first, second, step = _wanted(query, ""), _wanted(query, SECOND), query.get("step", "")
     if STEP.fullmatch(step):
         first = first._replace(step=int(step))
     of_the_map = tuple((name, word) for name, word in query.items() if name in OF_A_MAP or name.startswith(PARAMETER))
     # Any other number is refused where it is used, with a message.
-    return Linked(first, second, **found, resolution=query.get("resolution"), map=of_the_map)
+    return Linked(first, second, fit, query.get("resolution"), of_the_map)
 
 
 def _wanted(query: Mapping[str, str], before: str) -> Wanted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -121,14 +122,8 @@ class ControlPanel:
         self.shared_scale = gr.Checkbox(
             False, label="One colour scale for all cells", elem_id="vv-shared-scale", render=False
         )
-        # Gradio asks all listeners of an event once more where one has waited; two that wait would go on for ever.
-        self.method.change(
-            self._show_group,
-            self.method,
-            [*self.groups.values(), self.about_class],
-            trigger_mode="multiple",
-            **_SILENT,
-        )
+        groups = [*self.groups.values(), self.about_class]
+        self.method.change(None, self.method, groups, js=_show_group(), api_visibility="private")
 
     @property
     def layer(self) -> Any:
@@ -244,8 +239,7 @@ class ControlPanel:
         """What :meth:`showing` changes."""
         own = [part for part in self.controls.values() if part not in (self.token, self.target)]
         look = [self.colormap, self.opacity, self.smooth, self.grid]
-        groups = [*self.groups.values(), self.about_class]
-        return [self.token, self.method, self.target, self.words, *own, *look, *groups]
+        return [self.token, self.method, self.target, self.words, *own, *look]
 
     def showing(self, model: Model, layout: TokenLayout, settings: Settings) -> list[dict[str, Any]]:
         """Updates of ``restored``, so that the controls say these settings of a model and an image's layout."""
@@ -261,11 +255,7 @@ class ControlPanel:
         about = shown(_shared(ClassTarget), None if words else target)
         look = [settings.style.colormap, settings.style.opacity, settings.style.smooth, settings.style.grid]
         values = [settings.method, about, words, *own, *look]
-        return [menu, *(gr.update(value=said) for said in values), *self._show_group(settings.method)]
-
-    def _show_group(self, method: str) -> list[dict[str, Any]]:
-        groups = [gr.update(visible=name == method) for name in self.groups]
-        return [*groups, gr.update(visible=METHODS[method].class_specific)]
+        return [menu, *(gr.update(value=said) for said in values)]
 
 
 def method_choices(model: Model) -> list[tuple[str, str]]:
@@ -286,9 +276,6 @@ def refusals(model: Model) -> str:
         if reason is not None:
             titles.setdefault(reason, []).append(method.title)
     return "\n\n".join(f"Not here: {', '.join(names)}: {reason}." for reason, names in titles.items())
-
-
-_SILENT: dict[str, Any] = {"show_progress": "hidden", "queue": False, "api_visibility": "private"}
 
 
 def model_card(model: Model) -> str:
@@ -321,3 +308,16 @@ def _is_of_the_model(parameter: Parameter) -> bool:
 def _shared(kind: type[Parameter]) -> Parameter:
     """The parameter that has one control for all methods."""
     return next(part for method in METHODS.values() for part in method.parameters if isinstance(part, kind))
+
+
+def _show_group() -> str:
+    """Shows the controls of the chosen map, and those of its class; in the page.
+
+    Whatever holds other components is changed in the page alone: with every event of the server that may change it,
+    Gradio copies the state of all that is in it, and with every later event once more.
+    """
+    about = {name: method.class_specific for name, method in METHODS.items()}
+    return f"""(method) => {{
+    const about = {json.dumps(about)}, shown = (visible) => ({{visible, __type__: "update"}});
+    return [...Object.keys(about).map((name) => shown(name === method)), shown(about[method])];
+}}"""
