@@ -139,6 +139,18 @@ def test_rollout_follows_its_controls(page: Page, example: Analysis) -> None:
     expect(page.locator("#vv-notice")).not_to_be_visible()
 
 
+def test_what_is_chosen_looks_so_under_the_mouse_too(page: Page) -> None:
+    head = page.locator("#vv-attention-head").get_by_label("max")
+    head.check()
+    page.locator("#vv-attention-layer input[type=number]").focus()
+    colour = "input => getComputedStyle(input).backgroundColor"
+    assert head.evaluate("input => input.matches(':hover') && input !== document.activeElement")
+    hovered = head.evaluate(colour)
+    page.mouse.move(1, 1)
+    assert not head.evaluate("input => input.matches(':hover')")
+    assert hovered == head.evaluate(colour) != page.locator("#vv-attention-head").get_by_label("min").evaluate(colour)
+
+
 def test_a_click_on_a_prediction_shows_what_speaks_for_it(page: Page, example: Analysis) -> None:
     second = example.predictions(2)[1].label
     page.locator("#vv-predictions").get_by_role("button", name=second).click()
