@@ -24,6 +24,7 @@ from tests.driver import (
     expect_picture,
     new_page,
     open_panel,
+    opened_page,
     set_slider,
     upload,
 )
@@ -96,6 +97,27 @@ def test_the_token_menu_offers_the_prefix_tokens_and_every_patch(page: Page, exa
     menu.click()
     page.get_by_role("option", name="Mean patch").click()
     expect_map(page, example.attention(query="patches"))
+
+
+def test_of_many_patches_each_can_be_written(browser: Browser, address: str, bundled: Model) -> None:
+    fine = vitviz.analyze(EXAMPLE, bundled, resolution=192)
+    with opened_page(browser, address, "resolution=192") as page:
+        expect_map(page, fine.attention())
+        token = page.locator("#vv-token input")
+        token.fill("Patch (31, 2)")
+        token.press("Enter")
+        expect_map(page, fine.attention(query=(31, 2)))
+        token.fill("31, 99")
+        token.press("Enter")
+        expect(page.locator("#vv-notice")).to_contain_text("99")
+        expect_map(page, fine.attention(query=(31, 2)))
+        click_at(canvas(page), 0.99, 0.01)
+        expect_map(page, fine.attention(query=(0, 47)))
+        expect(page.locator("#vv-notice")).not_to_be_visible()
+        expect(token).to_have_value("0,47")
+        token.fill("mean")
+        page.get_by_role("option", name="Mean patch").click()
+        expect_map(page, fine.attention(query="patches"))
 
 
 def test_layer_and_head_are_chosen_by_control_and_by_cell(page: Page, example: Analysis) -> None:

@@ -299,6 +299,14 @@ def test_the_health_of_the_app_is_known_at_the_proxy_and_beside_it(served: Serve
 def test_connections_are_kept_for_longer_than_the_page_lets_a_proxy_keep_them(served: Served) -> None:
     said = re.search(r"keeps a connection open for (\d+) seconds", PAGE)
     assert said is not None and served.demo.server.config.timeout_keep_alive == int(said[1]) > 120
+    assert served.demo.max_file_size == Knobs().upload_bytes
+
+
+def test_code_that_is_loaded_anew_starts_no_other_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gr.Blocks, "_is_running_in_reload_thread", True)
+    with gr.Blocks() as demo:
+        pass
+    assert serve(demo) == "" and not demo.is_running
 
 
 # Many visitors.

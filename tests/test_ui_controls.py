@@ -12,7 +12,15 @@ import pytest
 import vitviz
 from vitviz import METHODS, Model
 from vitviz.attribution.methods import TokenQuery
-from vitviz.ui.controls import POOLING_QUERY, token_choices, token_query, token_value
+from vitviz.ui.controls import (
+    MOST_LISTED,
+    POOLING_QUERY,
+    has_query,
+    token_choices,
+    token_menu,
+    token_query,
+    token_value,
+)
 from vitviz.ui.panels import ControlPanel, default_settings
 from vitviz.ui.sight import SightPicker
 
@@ -57,6 +65,32 @@ def test_what_is_offered_is_what_is_meant(make_model: Make) -> None:
     queries = [token_query(value) for _, value in token_choices(model, layout)]
     assert queries[:5] == [None, "register 1", "register 2", "patches", (0, 0)]
     assert [token_value(query) for query in queries] == [value for _, value in token_choices(model, layout)]
+
+
+@pytest.mark.parametrize(("columns", "is_listed"), [(MOST_LISTED // 4, True), (MOST_LISTED // 4 + 1, False)])
+def test_patches_are_listed_or_written(make_model: Make, columns: int, is_listed: bool) -> None:
+    model = make_model(register_tokens=2)
+    layout = model.network.config.layout(16, 4 * columns)
+    menu = token_menu(model, layout)
+    listed = [value for _, value in menu["choices"]]
+    assert listed[:4] == ["cls", "register 1", "register 2", "patches"]
+    assert len(listed) == 4 + is_listed * 4 * columns and menu["allow_custom_value"] != is_listed
+    assert ("write its row and column" in menu["info"]) != is_listed
+    assert has_query(model, layout, (3, columns - 1)) and not has_query(model, layout, (3, columns))
+    update, _ = panel_of(model).token_menu(model, layout, default_settings(model))
+    assert {name: update[name] for name in menu} == menu and update["value"] == "cls"
+
+
+@pytest.mark.parametrize("said", ["3,5", "3, 5", "(3, 5)", "Patch (3, 5)", " 3 ,5 "])
+def test_a_patch_is_written_as_one_would(said: str) -> None:
+    assert token_query(said) == (3, 5)
+
+
+@pytest.mark.parametrize("said", ["3", "3;5", "3,5,7", "-", "", "3,", "1" * 99 + ",5", "a cat"])
+def test_what_is_no_patch_is_left_to_who_knows_the_tokens(make_model: Make, said: str) -> None:
+    model = make_model()
+    assert token_query(said) == said
+    assert not has_query(model, model.network.config.layout(16, 24), token_query(said))
 
 
 def test_maps_start_from_it_or_say_from_where_they_start(make_model: Make) -> None:

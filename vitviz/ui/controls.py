@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,9 @@ from vitviz.weights import Model
 MOST_PROBABLE = "most probable"
 # The entry of the token menu that is no token, but the learned query of attention pooling.
 POOLING_QUERY = "pooling query"
+# So many patches are listed in the token menu: a page copies what a menu lists with every event. Others are written.
+MOST_LISTED = 2048
+PATCH = re.compile(r"\D{0,9}(\d{1,9})\s*,\s*(\d{1,9})\s*\)?\s*", re.ASCII)
 
 
 def _of_the_model(control: Any, preprocess: Callable[[Any], Any], payload: Any) -> Any:
@@ -81,7 +85,7 @@ def control(parameter: Parameter, model: Model) -> gr.components.Component:
         case LayerNumber():
             return LayerSlider(info=parameter.help, buttons=[], **shared)
         case TokenQuery():
-            return TokenMenu(info="click a patch in the picture, or choose", **shared)
+            return TokenMenu(**shared)
         case ClassTarget():
             return ClassMenu(info="click a prediction, or choose", **shared)
 
@@ -108,7 +112,7 @@ def _offered(parameter: Parameter, model: Model) -> dict[str, Any]:
         case HeadNumber():
             return {"choices": head_choices(model)}
         case TokenQuery():
-            return {"choices": token_choices(model, _trained(model))}
+            return token_menu(model, _trained(model))
         case ClassTarget():
             return {"choices": class_choices(model.labels)}
 
@@ -179,13 +183,23 @@ def told_apart(labels: Sequence[str], index: int) -> str:
     return f"{labels[index]} ({index})" if labels.count(labels[index]) > 1 else labels[index]
 
 
+def token_menu(model: Model, layout: TokenLayout) -> dict[str, Any]:
+    """What the token menu offers, whether more can be written, and what it says of that."""
+    if layout.patch_count <= MOST_LISTED:
+        said = "click a patch in the picture, or choose"
+        return {"choices": token_choices(model, layout), "allow_custom_value": False, "info": said}
+    said = "click a patch in the picture, choose, or write its row and column: 3, 5"
+    return {"choices": token_choices(model, layout), "allow_custom_value": True, "info": said}
+
+
 def token_choices(model: Model, layout: TokenLayout) -> list[tuple[str, str]]:
-    """What the token menu offers: prefix tokens, the mean patch, then every patch.
+    """What the token menu lists: prefix tokens, the mean patch, then every patch where they are not too many.
 
     Before them stands the query of attention pooling where the model has one; maps that cannot start from it say in
     their caption which token they start from instead.
     """
-    patches = [(row, column) for row in range(layout.grid_height) for column in range(layout.grid_width)]
+    listed = range(layout.grid_height if layout.patch_count <= MOST_LISTED else 0)
+    patches = [(row, column) for row in listed for column in range(layout.grid_width)]
     queries: list[Query] = [*layout.prefix, PATCHES, *patches]
     pooled = [(_capital(POOLED), POOLING_QUERY)] if _pools_by_attention(model) else []
     return [*pooled, *((_capital(layout.name(query).removeprefix("the ")), token_value(query)) for query in queries)]
@@ -218,8 +232,8 @@ def token_query(shown: str) -> Query | None:
     """The query that a value of the token menu stands for; None for that of attention pooling."""
     if shown == POOLING_QUERY:
         return None
-    row, comma, column = shown.partition(",")
-    return (int(row), int(column)) if comma else shown
+    patch = PATCH.fullmatch(shown)
+    return (int(patch[1]), int(patch[2])) if patch else shown
 
 
 def _trained(model: Model) -> TokenLayout:

@@ -177,8 +177,8 @@ class Page:
         self.opening.connect(self.choice, [self.wanted, *picker.shows, drawing.notice])
         analysed, renewed = analysing.connect(told)
         now = [analysing.seen, self.about, analysing.tried, analysing.again, link.asked, link.due, *self.second.chosen]
-        of_another = [self.about, *self.sheet.outputs, *self.compare.outputs, *self.switches.outputs]
-        next_ones = [analysing.again, link.due, self.second.due, *of_another]
+        self.of_another = [self.about, *self.sheet.outputs, *self.compare.outputs, *self.switches.outputs]
+        next_ones = [analysing.again, link.due, self.second.due, *self.of_another]
         for event in analysed:
             drawing.settle_after(event)
             event.then(self._afterwards, [*now, *told], next_ones, **quick, **private)
@@ -207,7 +207,7 @@ class Page:
         counted = self.link.count(asked, due, seen), self.second.count(*second)
         first = self.analysing.once_more(tried, again, *told), *counted
         if seen == about:
-            return *first, *(gr.skip() for _ in range(10))
+            return *first, *(gr.skip() for _ in self.of_another)
         return *first, seen, *self.sheet.drawn("", *told), *self.compare.cleared(), *self.switches.cleared(*told)
 
     def _pick(

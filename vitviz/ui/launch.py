@@ -27,7 +27,7 @@ def has_tools() -> bool:
 
 
 def serve(demo: gr.Blocks, knobs: Knobs | None = None, *, block: bool = True, **options: Any) -> str:
-    """Launch the app, and return its address.
+    """Launch the app, and return its address; nothing where it runs already.
 
     Args:
         demo, knobs: what :func:`vitviz.ui.build_demo` made, and of what.
@@ -39,6 +39,9 @@ def serve(demo: gr.Blocks, knobs: Knobs | None = None, *, block: bool = True, **
         OSError: there is no free port.
     """
     _, address, _ = demo.launch(prevent_thread_lock=True, **{**launch_options(knobs), **options})
+    # Gradio has the code of an app that runs already loaded anew.
+    if not address:
+        return ""
     # Gradio makes the server by itself; each connection asks it anew.
     demo.server.config.timeout_keep_alive = KEEP_ALIVE_SECONDS
     if block:

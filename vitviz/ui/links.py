@@ -16,10 +16,12 @@ from vitviz.layout import TokenLayout
 from vitviz.text import LONGEST, Words, reads_text
 from vitviz.ui.controls import (
     class_choices,
+    has_query,
     head_choices,
     shown,
     starting_value,
-    token_choices,
+    token_query,
+    token_value,
     told_apart,
     value,
 )
@@ -231,7 +233,8 @@ def _legal(parameter: Parameter, word: str, model: Model, layout: TokenLayout) -
         case HeadNumber():
             return word if word in head_choices(model) else None
         case TokenQuery():
-            return word if word in [token for _, token in token_choices(model, layout)] else None
+            query = token_query(word)
+            return token_value(query) if has_query(model, layout, query) else None
         case ClassTarget():
             return dict(class_choices(model.labels)).get(word)
 

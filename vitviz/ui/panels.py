@@ -22,7 +22,7 @@ from vitviz.ui.controls import (
     has_query,
     shown,
     starting_value,
-    token_choices,
+    token_menu,
     token_value,
     value,
 )
@@ -228,7 +228,7 @@ class ControlPanel:
                 for name, said in settings.parameters.items()
             }
             settings = replace(settings, parameters=parameters)
-        return gr.update(choices=token_choices(model, layout), value=token_value(query)), settings
+        return gr.update(**token_menu(model, layout), value=token_value(query)), settings
 
     def token_value(self, query: Query) -> str:
         """A query as the token menu's value."""
