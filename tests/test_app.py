@@ -279,6 +279,7 @@ def test_an_emptied_control_is_told_and_loses_nothing(page: Page, example: Analy
     number = page.locator("#vv-attention-layer input[type=number]")
     number.fill("")
     number.press("Enter")
+    expect(page.locator("#vv-notice")).to_have_text("Layer: nothing is chosen; expected a value")
     expect(page.get_by_text("Traceback")).to_have_count(0)
     set_slider(page, "vv-attention-layer", 4)
     expect_map(page, example.attention(layer=3))

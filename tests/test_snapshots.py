@@ -187,7 +187,7 @@ def test_the_slider_counts_places_and_says_steps(run: Path, bundled: Model, monk
     opening = ModelOpening(bench, picker, waiting)
     anna: Any = SimpleNamespace(session_hash="anna")
 
-    def slide(choice: ModelChoice, place: float) -> Any:
+    def slide(choice: ModelChoice, place: float | None) -> Any:
         return opening._open_step(choice, place, anna, lambda *state, **said: None)[0]
 
     assert slide(START, 1) == START._replace(step=20)
@@ -200,7 +200,7 @@ def test_the_slider_counts_places_and_says_steps(run: Path, bundled: Model, monk
     assert opening._open(anna, START, lambda: START._replace(step=20), lambda *state, **said: None) == (SKIPPED,) * 4
     monkeypatch.undo()
     # The last is what opens without a step, and of another model the slider says nothing.
-    assert slide(START._replace(step=20), 2) == slide(START, 99) == START
+    assert slide(START._replace(step=20), 2) == slide(START, 99) == slide(START, None) == START
     assert slide(ModelChoice("vitviz-cifar10"), 1) == ModelChoice("vitviz-cifar10")
 
 

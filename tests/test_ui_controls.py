@@ -15,6 +15,8 @@ from vitviz.attribution.methods import TokenQuery
 from vitviz.ui.controls import (
     MOST_LISTED,
     POOLING_QUERY,
+    LayerSlider,
+    NumberSlider,
     has_query,
     token_choices,
     token_menu,
@@ -127,3 +129,8 @@ def test_a_menu_that_is_made_anew_keeps_what_the_model_has(make_model: Make) -> 
         assert update["value"] == token_value(kept)
         assert update["value"] in [value for _, value in update["choices"]]
         assert {settings.parameters[name]["query"] for name in ASKING} == {kept}
+
+
+@pytest.mark.parametrize("slider", [NumberSlider(1, 6, value=2), LayerSlider(1, 6, value=2)])
+def test_a_box_that_was_emptied_says_nothing_and_is_no_error(slider: NumberSlider | LayerSlider) -> None:
+    assert slider.preprocess(None) is None and slider.preprocess(3) == 3

@@ -35,14 +35,23 @@ def _of_the_model(control: Any, preprocess: Callable[[Any], Any], payload: Any) 
         return control.value
 
 
-class LayerSlider(gr.Slider):
-    """A layer of the model."""
+class NumberSlider(gr.Slider):
+    """A number; None where its box was emptied, of which Gradio's own makes an error."""
 
     # Drawn by the browser code of the class it is made from.
     is_template = True
 
     def preprocess(self, payload: Any) -> Any:
-        return _of_the_model(self, super().preprocess, payload)
+        return None if payload is None else super().preprocess(payload)
+
+
+class LayerSlider(gr.Slider):
+    """A layer of the model, or None as above."""
+
+    is_template = True
+
+    def preprocess(self, payload: Any) -> Any:
+        return None if payload is None else _of_the_model(self, super().preprocess, payload)
 
 
 class HeadRadio(gr.Radio):
@@ -81,7 +90,7 @@ def control(parameter: Parameter, model: Model) -> gr.components.Component:
         case HeadNumber():
             return HeadRadio(info=parameter.help, **shared)
         case Number():
-            return gr.Slider(info=parameter.help, buttons=[], **shared)
+            return NumberSlider(info=parameter.help, buttons=[], **shared)
         case LayerNumber():
             return LayerSlider(info=parameter.help, buttons=[], **shared)
         case TokenQuery():

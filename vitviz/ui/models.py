@@ -16,6 +16,7 @@ import gradio as gr
 
 from vitviz.errors import CheckpointError, listed
 from vitviz.text import reads_text
+from vitviz.ui.controls import NumberSlider
 from vitviz.weights import (
     BUNDLED,
     FACTS,
@@ -137,7 +138,7 @@ class ModelPicker:
             info="MB: to be downloaded first",
             elem_id="vv-model",
         )
-        self.step = gr.Slider(0, step=1, buttons=[], elem_id="vv-step", **_step(start))
+        self.step = NumberSlider(0, step=1, buttons=[], elem_id="vv-step", **_step(start))
 
     def render_own(self) -> None:
         """The part for one's own checkpoint."""

@@ -69,12 +69,12 @@ class ModelOpening:
         return self._open(request, choice, lambda: choice if name == OWN else ModelChoice(name), progress)
 
     def _open_step(
-        self, choice: ModelChoice, place: float, request: gr.Request, progress: Any = PROGRESS
+        self, choice: ModelChoice, place: float | None, request: gr.Request, progress: Any = PROGRESS
     ) -> tuple[Any, ...]:
         def chosen() -> ModelChoice:
             snapshots = self.bench.model(choice.run).snapshots
             # Of a model without them, the page may still tell of the slider of the one before.
-            if snapshots is None:
+            if snapshots is None or place is None:
                 return choice
             steps = snapshots.steps
             step = steps[min(max(int(place), 0), len(steps) - 1)]

@@ -16,6 +16,7 @@ from vitviz.heatmaps import COLORMAPS, Style
 from vitviz.layout import Query, TokenLayout
 from vitviz.text import LONGEST, Words, reads_text
 from vitviz.ui.controls import (
+    NumberSlider,
     control,
     control_update,
     first_query,
@@ -116,7 +117,9 @@ class ControlPanel:
                         self.controls[name, parameter.name] = made
         with gr.Accordion("Look", open=False):
             self.colormap = gr.Dropdown(list(COLORMAPS), value=Style.colormap, label="Colours", elem_id="vv-colormap")
-            self.opacity = gr.Slider(0, 1, Style.opacity, step=0.05, label="Opacity", buttons=[], elem_id="vv-opacity")
+            self.opacity = NumberSlider(
+                0, 1, Style.opacity, step=0.05, label="Opacity", buttons=[], elem_id="vv-opacity"
+            )
             self.smooth = gr.Checkbox(False, label="Smooth between patches", elem_id="vv-smooth")
             self.grid = gr.Checkbox(True, label="Patch grid", elem_id="vv-grid")
         self.shared_scale = gr.Checkbox(
