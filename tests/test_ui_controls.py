@@ -15,8 +15,12 @@ from vitviz.attribution.methods import TokenQuery
 from vitviz.ui.controls import (
     MOST_LISTED,
     POOLING_QUERY,
+    ClassMenu,
+    HeadRadio,
     LayerSlider,
+    MethodRadio,
     NumberSlider,
+    TokenMenu,
     has_query,
     token_choices,
     token_menu,
@@ -134,3 +138,9 @@ def test_a_menu_that_is_made_anew_keeps_what_the_model_has(make_model: Make) -> 
 @pytest.mark.parametrize("slider", [NumberSlider(1, 6, value=2), LayerSlider(1, 6, value=2)])
 def test_a_box_that_was_emptied_says_nothing_and_is_no_error(slider: NumberSlider | LayerSlider) -> None:
     assert slider.preprocess(None) is None and slider.preprocess(3) == 3
+
+
+@pytest.mark.parametrize("kind", [MethodRadio, HeadRadio, ClassMenu, TokenMenu])
+def test_what_a_control_said_of_the_model_before_is_no_error(kind: Callable[..., Any]) -> None:
+    control = kind(["one", "two"], value="one")
+    assert control.preprocess("of the model before") == "one" and control.preprocess("two") == "two"

@@ -54,6 +54,15 @@ class LayerSlider(gr.Slider):
         return None if payload is None else _of_the_model(self, super().preprocess, payload)
 
 
+class MethodRadio(gr.Radio):
+    """A map that the model can have."""
+
+    is_template = True
+
+    def preprocess(self, payload: Any) -> Any:
+        return _of_the_model(self, super().preprocess, payload)
+
+
 class HeadRadio(gr.Radio):
     """A head of the model, or a fusion of all."""
 

@@ -16,6 +16,7 @@ from vitviz.heatmaps import COLORMAPS, Style
 from vitviz.layout import Query, TokenLayout
 from vitviz.text import LONGEST, Words, reads_text
 from vitviz.ui.controls import (
+    MethodRadio,
     NumberSlider,
     control,
     control_update,
@@ -85,7 +86,7 @@ class ControlPanel:
 
     def __init__(self, model: Model, sight: SightPicker) -> None:
         self.sight = sight
-        self.method = gr.Radio(method_choices(model), value="attention", label="Map", elem_id="vv-method")
+        self.method = MethodRadio(method_choices(model), value="attention", label="Map", elem_id="vv-method")
         said = refusals(model)
         self.refused = gr.Markdown(said, visible=bool(said), elem_classes="vv-aside", elem_id="vv-refused")
         self.token = control(_shared(TokenQuery), model)
