@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -85,6 +86,11 @@ def test_patches_are_listed_or_written(make_model: Make, columns: int, is_listed
     assert has_query(model, layout, (3, columns - 1)) and not has_query(model, layout, (3, columns))
     update, _ = panel_of(model).token_menu(model, layout, default_settings(model))
     assert {name: update[name] for name in menu} == menu and update["value"] == "cls"
+
+
+def test_the_page_on_performance_says_how_many_are_listed() -> None:
+    page = Path(__file__).parents[1] / "docs" / "performance.md"
+    assert f"A menu lists at most {MOST_LISTED:,} patches" in page.read_text()
 
 
 @pytest.mark.parametrize("said", ["3,5", "3, 5", "(3, 5)", "Patch (3, 5)", " 3 ,5 "])
