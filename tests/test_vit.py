@@ -12,10 +12,11 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from vitviz import VisionTransformer, ViTConfig, layers
+from vitviz import VisionTransformer, ViTConfig, layers, softmax
 from vitviz.errors import ConfigError, ImageError
 from vitviz.pooling import Pooling
 from vitviz.positions import resize_positions
+from vitviz.progress import Progress
 from vitviz.vit import linear_from_convolution
 
 Make = Callable[..., VisionTransformer]
@@ -537,3 +538,40 @@ def test_what_other_families_need_is_checked_as_well(name: str, value: object, m
     with pytest.raises(ConfigError) as raised:
         ViTConfig(**{**CONFIG, name: value})
     assert str(raised.value) == message
+
+
+@pytest.mark.parametrize("changes", [{}, {"register_tokens": 4}, {"cls_token": False, "pooling": "mean"}, {"heads": 1}])
+def test_attention_of_very_many_tokens_tells_in_between_and_is_the_same(
+    make_network: Make, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
+    network = make_network(**changes)
+    pixels = torch.randn(2, 3, 16, 24)
+    expected = network.encode(pixels)
+    # Seven queries at a time, of which the last are fewer.
+    tokens = network.config.layout(16, 24).token_count
+    keys = 2 * network.config.heads * tokens * network.config.head_width
+    monkeypatch.setattr(softmax, "OPERATIONS_AT_ONCE", 7 * 4 * keys)
+    said: list[Progress] = []
+    found = network.encode(pixels, report=said.append)
+    torch.testing.assert_close(found.logits, expected.logits)
+    for one, other in zip(found.traces, expected.traces, strict=True):
+        for layer in range(3):
+            torch.testing.assert_close(one.weights(layer), other.weights(layer))
+            torch.testing.assert_close(one.log_sums(layer), other.log_sums(layer))
+    pieces = math.ceil(tokens / 7)
+    assert [state.done for state in said[: 2 * pieces + 2]] == [*[0] * pieces, *[1] * (pieces + 1), 2]
+    assert said[-1] == Progress(3, 3) and {state.total for state in said} == {3}
+
+
+def test_it_can_be_ended_in_the_middle_of_a_layer(make_network: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(softmax, "OPERATIONS_AT_ONCE", 1)
+    said: list[Progress] = []
+
+    def stop(state: Progress) -> None:
+        said.append(state)
+        if len(said) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make_network().encode(torch.randn(1, 3, 16, 24), report=stop)
+    assert said == [Progress(0, 3)] * 3

@@ -99,13 +99,20 @@ class Attention(nn.Module):
         self.query_norm, self.key_norm = (make_norm() if config.query_key_norm else nn.Identity() for _ in range(2))
         self.projection = nn.Linear(inner, config.width)
 
-    def forward(self, tokens: torch.Tensor, angles: torch.Tensor | None, count: int) -> Attended:
+    def forward(
+        self,
+        tokens: torch.Tensor,
+        angles: torch.Tensor | None,
+        count: int,
+        between: Callable[[], None] | None = None,
+    ) -> Attended:
         """What tokens ``"batch token width"``, already normalised, attend to.
 
         Args:
             tokens: normalised.
             angles: of rotary positions, ``"patch pair"``.
             count: for how many of the first tokens the values are mixed.
+            between: as :func:`vitviz.softmax.attend` calls it.
         """
         weights, biases = self.qkv.weight.chunk(3), (None,) * 3 if self.qkv.bias is None else self.qkv.bias.chunk(3)
         # One after the other: blocks of one size, that of the tokens, leave no holes in the heap.
@@ -118,7 +125,7 @@ class Attention(nn.Module):
             queries, keys = rotate(queries, angles), rotate(keys, angles)
         asking = queries[:, :, :count]
         if self.fused:
-            mixed, log_sums = attend(asking, keys, values, self.scale)
+            mixed, log_sums = attend(asking, keys, values, self.scale, between)
         else:
             mixed, log_sums = attention_weights(asking, keys, self.scale).to(values.dtype) @ values, None
         return Attended(queries, keys, values, mixed, log_sums)
@@ -142,6 +149,7 @@ class EncoderLayer(nn.Module):
         count: int,
         head_mask: torch.Tensor | None = None,
         record: Callable[[Attended], None] | None = None,
+        between: Callable[[], None] | None = None,
     ) -> torch.Tensor:
         """The first ``count`` tokens of the layer's output, ``"batch token width"``.
 
@@ -151,8 +159,9 @@ class EncoderLayer(nn.Module):
             count: how many tokens are wanted.
             head_mask: ``"head"``, what the attention weights of a head are multiplied with.
             record: is told the layer's attention.
+            between: as :func:`vitviz.softmax.attend` calls it.
         """
-        attended = self.attend(tokens, angles, count)
+        attended = self.attend(tokens, angles, count, between)
         if record is not None:
             record(attended)
         mixed = attended.mixed
@@ -162,9 +171,15 @@ class EncoderLayer(nn.Module):
             mixed = mixed * rearrange(head_mask, "head -> head 1 1")
         return self.absorb(tokens, mixed)
 
-    def attend(self, tokens: torch.Tensor, angles: torch.Tensor | None, count: int) -> Attended:
+    def attend(
+        self,
+        tokens: torch.Tensor,
+        angles: torch.Tensor | None,
+        count: int,
+        between: Callable[[], None] | None = None,
+    ) -> Attended:
         """The layer's attention, of which :meth:`absorb` makes its output."""
-        attended: Attended = self.attention(self.attention_norm(tokens), angles, count)
+        attended: Attended = self.attention(self.attention_norm(tokens), angles, count, between)
         return attended
 
     def absorb(self, tokens: torch.Tensor, mixed: torch.Tensor) -> torch.Tensor:

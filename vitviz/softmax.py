@@ -16,6 +16,8 @@ ORDERED = ("max", "min")
 # On a processor two buffers of this size and the keys of a layer stay in the second-level cache of two cores.
 CHUNK_BYTES = 4 * 2**20
 DEVICE_CHUNK_BYTES = 128 * 2**20
+# Of a kernel that may be ended: a fraction of a second on two cores.
+OPERATIONS_AT_ONCE = 2**35
 
 
 def attention_weights(
@@ -131,14 +133,47 @@ def fused_in_chunks(
 
 
 def attend(
-    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    scale: float,
+    between: Callable[[], None] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Values weighted by attention, through torch's fused kernel: all ``"batch head token dim"``.
+
+    Args:
+        queries, keys, values: of every head.
+        scale: what the scores are multiplied with.
+        between: is called now and then while the attention of very many tokens is computed; an exception that it
+            raises ends it.
 
     Returns:
         The weighted values; and the logarithm of the sum of each row's exponentials, ``"batch head query"``, where the
         kernel tells it in full precision: on a processor, unless it computes in half of it.
     """
+    count = queries.shape[-2]
+    # Two products of each query with all keys.
+    at_once = max(1, OPERATIONS_AT_ONCE // (4 * max(1, keys.numel())))
+    if between is None or count <= at_once:
+        return _attend(queries, keys, values, scale)
+    mixed, log_sums = None, []
+    for start in range(0, count, at_once):
+        rows = slice(start, start + at_once)
+        part, sums = _attend(queries[:, :, rows], keys, values, scale)
+        if mixed is None:
+            batch, heads, _, dim = part.shape
+            # As the kernel would have left it, so that the heads of a token lie side by side.
+            mixed = part.new_empty(batch, count, heads, dim).transpose(1, 2)
+        mixed[:, :, rows] = part
+        log_sums += [] if sums is None else [sums]
+        between()
+    assert mixed is not None
+    return mixed, torch.cat(log_sums, -1) if log_sums else None
+
+
+def _attend(
+    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float
+) -> tuple[torch.Tensor, torch.Tensor | None]:
     told = queries.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
     # The kernel takes for granted that the numbers of a token lie side by side.
     told = told and all(tensor.stride(-1) == 1 for tensor in (queries, keys, values))

@@ -176,7 +176,8 @@ class VisionTransformer(nn.Module):
             storage: how the traces keep them, by name in :data:`vitviz.precision.PRECISIONS`; exactly as they are
                 where it is not given.
             keep_bytes: of each :class:`vitviz.AttentionTrace`.
-            report: is told of every layer whose attention is kept; an exception that it raises ends the forward pass.
+            report: is told of every layer whose attention is kept, and of very many tokens now and then before; an
+                exception that it raises ends the forward pass.
 
         Raises:
             ImageError: as :meth:`forward`.
@@ -202,7 +203,11 @@ class VisionTransformer(nn.Module):
             if report is not None:
                 report(Progress(layer + 1, self.config.depth))
 
-        tokens, layout = self._run(pixels, record)
+        def between(layer: int) -> None:
+            if report is not None:
+                report(Progress(layer, self.config.depth))
+
+        tokens, layout = self._run(pixels, record, between=None if report is None else between)
         asked: list[Attended] = []
         logits = self.classify(tokens, layout, asked.append)
         looked_at = [F.pad(self.pooler.weights(each).detach(), (layout.prefix_count, 0)) for each in asked]
@@ -290,15 +295,23 @@ class VisionTransformer(nn.Module):
         return torch.autocast(self.device.type, self.precision)
 
     def _run(
-        self, pixels: torch.Tensor, record: Callable[[int, Attended], None], head_mask: torch.Tensor | None = None
+        self,
+        pixels: torch.Tensor,
+        record: Callable[[int, Attended], None],
+        head_mask: torch.Tensor | None = None,
+        between: Callable[[int], None] | None = None,
     ) -> tuple[torch.Tensor, TokenLayout]:
-        """The last layer's output and the layout; ``record`` is told each layer's attention."""
+        """The last layer's output and the layout.
+
+        ``record`` is told each layer's attention; ``between`` is called now and then in a layer that takes long.
+        """
         tokens, layout = self.embed(pixels)
         angles = self.angles(layout)
         for number, (layer, count) in enumerate(self.steps(layout)):
             mask = None if head_mask is None else head_mask[number]
             with self.computing():
-                tokens = layer(tokens, angles, count, mask, partial(record, number))
+                pause = None if between is None else partial(between, number)
+                tokens = layer(tokens, angles, count, mask, partial(record, number), pause)
             trim_heap(tokens[:1], number, self.config.depth)
         return tokens, layout
 
