@@ -82,7 +82,7 @@ def test_patches_are_listed_or_written(make_model: Make, columns: int, is_listed
     listed = [value for _, value in menu["choices"]]
     assert listed[:4] == ["cls", "register 1", "register 2", "patches"]
     assert len(listed) == 4 + is_listed * 4 * columns and menu["allow_custom_value"] != is_listed
-    assert ("write its row and column" in menu["info"]) != is_listed
+    assert ("write its place" in menu["info"]) != is_listed
     assert has_query(model, layout, (3, columns - 1)) and not has_query(model, layout, (3, columns))
     update, _ = panel_of(model).token_menu(model, layout, default_settings(model))
     assert {name: update[name] for name in menu} == menu and update["value"] == "cls"
@@ -98,7 +98,9 @@ def test_a_patch_is_written_as_one_would(said: str) -> None:
     assert token_query(said) == (3, 5)
 
 
-@pytest.mark.parametrize("said", ["3", "3;5", "3,5,7", "-", "", "3,", "1" * 99 + ",5", "a cat"])
+@pytest.mark.parametrize(
+    "said", ["3", "3;5", "3,5,7", "-3,5", "3,-5", "1.3,5", "(3, 5) and", "-", "", "3,", "1" * 99 + ",5", "a cat"]
+)
 def test_what_is_no_patch_is_left_to_who_knows_the_tokens(make_model: Make, said: str) -> None:
     model = make_model()
     assert token_query(said) == said

@@ -33,12 +33,12 @@ class Visit:
             self.panel = ControlPanel(bench.start, SightPicker(bench.start))
             self.sheet = Sheet(bench, self.panel, self.key, analysis, settings)
         self.said = {id(part): part.value for part in self.panel.components}
-        self.stamp, self.upload = self.sheet.stamp.value, upload
+        self.stamp, self.upload = self.sheet.drawn.value, upload
 
     def drawn(self, part: Any = None, value: Any = None) -> tuple[Any, ...]:
         self.said |= {id(part): value}
         values = [self.said[id(part)] for part in self.panel.components]
-        return self.sheet.drawn(self.stamp, self.key, START, self.upload, *values)
+        return self.sheet.draw(self.stamp, self.key, START, self.upload, *values)
 
 
 @pytest.fixture

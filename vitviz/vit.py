@@ -187,6 +187,10 @@ class VisionTransformer(nn.Module):
         kept: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
         known: list[dict[int, torch.Tensor]] = [{} for _ in pixels]
 
+        def tell(done: int) -> None:
+            if report is not None:
+                report(Progress(done, self.config.depth))
+
         def record(layer: int, attended: Attended) -> None:
             queries, keys, log_sums = attended.queries, attended.keys, attended.log_sums
             if layer == 0:
@@ -200,14 +204,9 @@ class VisionTransformer(nn.Module):
                 if log_sums is not None and log_sums.shape[-1] == keys.shape[2] and keys.dtype == kept_keys.dtype:
                     sums[layer] = log_sums[image]
                     known[image][layer] = sums[layer]
-            if report is not None:
-                report(Progress(layer + 1, self.config.depth))
+            tell(layer + 1)
 
-        def between(layer: int) -> None:
-            if report is not None:
-                report(Progress(layer, self.config.depth))
-
-        tokens, layout = self._run(pixels, record, between=None if report is None else between)
+        tokens, layout = self._run(pixels, record, between=tell)
         asked: list[Attended] = []
         logits = self.classify(tokens, layout, asked.append)
         looked_at = [F.pad(self.pooler.weights(each).detach(), (layout.prefix_count, 0)) for each in asked]

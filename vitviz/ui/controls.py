@@ -20,17 +20,17 @@ MOST_PROBABLE = "most probable"
 POOLING_QUERY = "pooling query"
 # So many patches are listed in the token menu: a page copies what a menu lists with every event. Others are written.
 MOST_LISTED = 2048
-PATCH = re.compile(r"\D{0,9}(\d{1,9})\s*,\s*(\d{1,9})\s*\)?\s*", re.ASCII)
+PATCH = re.compile(r"\s*(?:patch)?\s*\(?\s*(\d{1,9})\s*,\s*(\d{1,9})\s*\)?\s*", re.ASCII | re.IGNORECASE)
 
 
 def _of_the_model(control: Any, preprocess: Callable[[Any], Any], payload: Any) -> Any:
     """What a control says whose choices belong to the model.
 
     When another model is chosen, a page may still send what the control said of the one before: then the control's own
-    value counts, which the page is about to show.
+    value counts, which the page is about to show. An emptied one says nothing.
     """
     try:
-        return preprocess(payload)
+        return None if payload is None else preprocess(payload)
     except gr.Error:
         return control.value
 
@@ -46,12 +46,12 @@ class NumberSlider(gr.Slider):
 
 
 class LayerSlider(gr.Slider):
-    """A layer of the model, or None as above."""
+    """A layer of the model."""
 
     is_template = True
 
     def preprocess(self, payload: Any) -> Any:
-        return None if payload is None else _of_the_model(self, super().preprocess, payload)
+        return _of_the_model(self, super().preprocess, payload)
 
 
 class MethodRadio(gr.Radio):
@@ -203,11 +203,17 @@ def told_apart(labels: Sequence[str], index: int) -> str:
 
 def token_menu(model: Model, layout: TokenLayout) -> dict[str, Any]:
     """What the token menu offers, whether more can be written, and what it says of that."""
-    if layout.patch_count <= MOST_LISTED:
-        said = "click a patch in the picture, or choose"
-        return {"choices": token_choices(model, layout), "allow_custom_value": False, "info": said}
-    said = "click a patch in the picture, choose, or write its row and column: 3, 5"
-    return {"choices": token_choices(model, layout), "allow_custom_value": True, "info": said}
+    choose, write = "click a patch in the picture, or choose", "click a patch in the picture, or write its place: 3, 5"
+    listed = _lists_patches(layout)
+    return {
+        "choices": token_choices(model, layout),
+        "allow_custom_value": not listed,
+        "info": choose if listed else write,
+    }
+
+
+def _lists_patches(layout: TokenLayout) -> bool:
+    return layout.patch_count <= MOST_LISTED
 
 
 def token_choices(model: Model, layout: TokenLayout) -> list[tuple[str, str]]:
@@ -216,7 +222,7 @@ def token_choices(model: Model, layout: TokenLayout) -> list[tuple[str, str]]:
     Before them stands the query of attention pooling where the model has one; maps that cannot start from it say in
     their caption which token they start from instead.
     """
-    listed = range(layout.grid_height if layout.patch_count <= MOST_LISTED else 0)
+    listed = range(layout.grid_height if _lists_patches(layout) else 0)
     patches = [(row, column) for row in listed for column in range(layout.grid_width)]
     queries: list[Query] = [*layout.prefix, PATCHES, *patches]
     pooled = [(_capital(POOLED), POOLING_QUERY)] if _pools_by_attention(model) else []

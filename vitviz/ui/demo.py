@@ -208,7 +208,7 @@ class Page:
         first = self.analysing.once_more(tried, again, *told), *counted
         if seen == about:
             return *first, *(gr.skip() for _ in self.of_another)
-        return *first, seen, *self.sheet.drawn("", *told), *self.compare.cleared(), *self.switches.cleared(*told)
+        return *first, seen, *self.sheet.draw("", *told), *self.compare.cleared(), *self.switches.cleared(*told)
 
     def _pick(
         self, event: gr.SelectData, key: str, choice: ModelChoice, upload: Upload | None, *values: Any

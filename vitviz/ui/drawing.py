@@ -68,7 +68,7 @@ class Wish:
     @property
     def stamp(self) -> str:
         """Tells one picture from another, and nothing about it."""
-        return sha256(repr((self.key, self.settings.drawn)).encode()).hexdigest()
+        return stamp(self.key, self.settings.drawn)
 
     def is_of_the_map_of(self, other: Wish) -> bool:
         """Whether it is the same map, in the same colours or not."""
@@ -278,6 +278,11 @@ class Drawing:
             "notice": HIDDEN,
             "stop": stop,
         }
+
+
+def stamp(key: str, shown: object) -> str:
+    """Tells what is shown of one analysis from what is shown of another, and nothing about it."""
+    return sha256(repr((key, shown)).encode()).hexdigest()
 
 
 def changed(**changes: Any) -> tuple[Any, ...]:

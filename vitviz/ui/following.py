@@ -86,7 +86,7 @@ class LinkFollower:
         opened.then(self.count, [self.asked, self.due, seen], self.due, **quiet)
         followed = self.due.change(self._follow, [self.asked, again, seen, *told], outputs, **RUNS_MODEL, **quiet)
         self.drawing.settle_after(followed)
-        followed.then(sheet.drawn, sheet.inputs, sheet.outputs, **quiet)
+        followed.then(sheet.draw, sheet.inputs, sheet.outputs, **quiet)
 
     def count(self, asked: Pending | None, due: int, seen: Seen) -> Any:
         """Another value of ``due`` where there is something to follow."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import Any
 
 import gradio as gr
 
 from vitviz.analysis import Analysis
 from vitviz.errors import VitvizError
+from vitviz.ui.drawing import stamp
 from vitviz.ui.models import ModelChoice
 from vitviz.ui.panels import ControlPanel, Settings
 from vitviz.ui.photo import Upload
@@ -28,7 +28,7 @@ class Sheet:
         self.bench, self.panel = bench, panel
         cells, layout = bench.sheet(analysis, settings)
         # On the page and not in a State, so that it is of what the page shows, in whatever order answers reach it.
-        self.stamp = gr.Textbox(_stamp(key, settings), visible="hidden", elem_id="vv-tiled")
+        self.drawn = gr.Textbox(stamp(key, settings.tiled), visible="hidden", elem_id="vv-tiled")
         self.layout = gr.State(layout)
         with gr.Accordion("All layers × heads", open=True):
             self.cells = PictureOutput(
@@ -44,8 +44,8 @@ class Sheet:
 
     @property
     def outputs(self) -> list[Any]:
-        """What :meth:`drawn` changes."""
-        return [self.stamp, self.cells, self.layout]
+        """What :meth:`draw` changes."""
+        return [self.drawn, self.cells, self.layout]
 
     def connect(self, drawn: Any, told: list[Any]) -> None:
         """Connect the events.
@@ -54,15 +54,15 @@ class Sheet:
             drawn: the event that draws the map of what the controls say.
             told: the key, the model, the picture and the controls.
         """
-        panel, self.inputs = self.panel, [self.stamp, *told]
+        panel, self.inputs = self.panel, [self.drawn, *told]
         options: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "always_last", "concurrency_limit": 4}
         options["api_visibility"] = "private"
         for moved in (drawn.then, panel.shared_scale.change):
-            moved(self.drawn, self.inputs, self.outputs, **options)
+            moved(self.draw, self.inputs, self.outputs, **options)
         self.cells.select(self._choose, [self.layout], [panel.method, panel.layer, panel.head], **options)
 
-    def drawn(self, stamp: str, key: str, choice: ModelChoice, upload: Upload | None, *values: Any) -> tuple[Any, ...]:
-        """The sheet of what the controls say, unless it is the one with this stamp.
+    def draw(self, drawn: str, key: str, choice: ModelChoice, upload: Upload | None, *values: Any) -> tuple[Any, ...]:
+        """The sheet of what the controls say, unless it is there: ``drawn`` is the stamp of the one that is.
 
         A page tells of one change more than once, and of those that it was told to make itself.
         """
@@ -71,10 +71,10 @@ class Sheet:
             return "", None, None
         try:
             settings = self.panel.read(values)
-            if stamp == _stamp(key, settings):
+            if drawn == stamp(key, settings.tiled):
                 return same
             key, analysis = self.bench.recall(key, choice, upload, settings.sight)
-            return _stamp(key, settings), *self.bench.sheet(analysis, settings)
+            return stamp(key, settings.tiled), *self.bench.sheet(analysis, settings)
         except VitvizError:
             # The drawing of the picture says what is wrong; the sheet stays as it was.
             return same
@@ -84,8 +84,3 @@ class Sheet:
         if cell is None:
             return gr.skip(), gr.skip(), gr.skip()
         return "attention", cell[0] + 1, str(cell[1] + 1)
-
-
-def _stamp(key: str, settings: Settings) -> str:
-    """Tells one sheet from another, and nothing about it."""
-    return sha256(repr((key, settings.tiled)).encode()).hexdigest()
