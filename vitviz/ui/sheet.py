@@ -47,17 +47,17 @@ class Sheet:
         """What :meth:`draw` changes."""
         return [self.drawn, self.cells, self.layout]
 
-    def connect(self, drawn: Any, told: list[Any]) -> None:
+    def connect(self, mapped: Any, told: list[Any]) -> None:
         """Connect the events.
 
         Args:
-            drawn: the event that draws the map of what the controls say.
+            mapped: the event that draws the map of what the controls say.
             told: the key, the model, the picture and the controls.
         """
         panel, self.inputs = self.panel, [self.drawn, *told]
         options: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "always_last", "concurrency_limit": 4}
         options["api_visibility"] = "private"
-        for moved in (drawn.then, panel.shared_scale.change):
+        for moved in (mapped.then, panel.shared_scale.change):
             moved(self.draw, self.inputs, self.outputs, **options)
         self.cells.select(self._choose, [self.layout], [panel.method, panel.layer, panel.head], **options)
 
