@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
 from vitviz.errors import CheckpointError
 from vitviz.weights.labels import dataset_name, label_names, synset_names
-from vitviz.weights.sidecars import Section, Sidecars
+from vitviz.weights.settings import Settings
+from vitviz.weights.sidecars import Sidecars
 
 
-def read_labels(sidecars: Sidecars, classes: int) -> tuple[tuple[str, ...], str]:
-    """The names of the classes, and a sentence that says where they come from.
+def read_labels(sidecars: Sidecars, classes: int) -> tuple[tuple[str, ...], str, bool]:
+    """The names of the classes, a sentence that says where they come from, and whether they are assumed.
 
     Names that are numbers of WordNet's synsets, such as ``n01440764``, are read as the synsets' lemmas. Without names,
     as many classes as a version of ImageNet has are taken to be ImageNet's, and others are numbered.
@@ -25,21 +24,20 @@ def read_labels(sidecars: Sidecars, classes: int) -> tuple[tuple[str, ...], str]
         CheckpointError: ``config.json`` names other classes than 0 to ``classes`` - 1, or by what is no text.
     """
     if classes == 0:
-        return (), "no classifier"
+        return (), "no classifier", False
     stated = _stated_labels(sidecars.config, classes)
     if stated is not None:
-        return stated
+        return (*stated, False)
     count = "1 class" if classes == 1 else f"{classes:,} classes"
     known = label_names(classes)
     if known is not None:
-        return known, f"{count} without names: taken to be {dataset_name(classes)}"
-    return tuple(f"class {index}" for index in range(classes)), f"{count} without names: numbered"
+        return known, f"{count} without names: those of {dataset_name(classes)}", True
+    return tuple(f"class {index}" for index in range(classes)), f"{count} without names: numbered", False
 
 
-def _stated_labels(config: Mapping[str, Any], classes: int) -> tuple[tuple[str, ...], str] | None:
+def _stated_labels(whole: Settings, classes: int) -> tuple[tuple[str, ...], str] | None:
     """The names in ``config.json``, and where they stand in it; None where it has none."""
-    whole = Section(config, "config.json")
-    timm = whole.inner("pretrained_cfg") or Section({}, whole.place)
+    timm = whole.part("pretrained_cfg")
     for section, name in ((whole, "label_names"), (timm, "label_names"), (whole, "labels"), (whole, "id2label")):
         names = section.texts(name)
         # What transformers writes for classes that were never named.
@@ -48,16 +46,15 @@ def _stated_labels(config: Mapping[str, Any], classes: int) -> tuple[tuple[str, 
     else:
         return None
     # Only a dictionary of timm's may leave classes without a name.
-    complete = name == "id2label" or isinstance(section.values[name], list)
+    complete = name == "id2label" or isinstance(section[name], list)
     numbers = set(range(classes))
     wrong = sorted(names.keys() ^ numbers if complete else names.keys() - numbers)
     if wrong:
         problem = f"{wrong[0]:,} is {'surplus' if wrong[0] in names else 'missing'}"
         expected = f"expected those of the classes 0 to {classes - 1:,}"
         raise CheckpointError(f"{section.place}: {name} has {len(names):,} names, {problem}; {expected}")
-    described = whole.inner("label_descriptions") or timm.inner("label_descriptions")
-    descriptions = described.values if described else {}
-    if not all(isinstance(text, str) for text in descriptions.values()):
+    descriptions = whole.get("label_descriptions", timm.get("label_descriptions", {}))
+    if not isinstance(descriptions, dict) or not all(isinstance(text, str) for text in descriptions.values()):
         raise CheckpointError(f"{section.place}: label_descriptions: expected a text for every name")
     texts = [names.get(index, f"class {index}") for index in range(classes)]
     synsets = synset_names() if all(re.fullmatch(r"n\d{8}", text) for text in texts) else {}

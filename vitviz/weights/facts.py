@@ -20,7 +20,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "normalisation": tuple(NORMALISATIONS),
 }
 SIZES = ("image_size", "patch_size")
-FACTS = ("heads", *SIZES, *CHOICES, "norm_epsilon")
+FACTS = ("heads", *SIZES, *CHOICES, "norm_epsilon", "architecture")
 
 
 def check_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -39,12 +39,27 @@ def check_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
             raise CheckpointError(f"heads = {value!r}: expected a whole number above 0")
         if fact == "norm_epsilon" and not is_positive(value):
             raise CheckpointError(f"norm_epsilon = {value!r}: expected a finite number above 0")
+        if fact == "architecture" and not (isinstance(value, str) and value):
+            raise CheckpointError(
+                f"architecture = {value!r}: expected timm's name of one, such as 'vit_base_patch16_224'"
+            )
         if fact in SIZES:
             pair = (value, value) if _is_count(value) else value
             if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(map(_is_count, pair)):
                 raise CheckpointError(f"{fact} = {value!r}: expected one or two whole numbers above 0 (height, width)")
             checked[fact] = (pair[0], pair[1])
     return checked
+
+
+def check_patterns(patterns: Sequence[str]) -> tuple[str, ...]:
+    """Patterns of what is left out of a checkpoint.
+
+    Raises:
+        CheckpointError: they are no texts, or an empty one.
+    """
+    if isinstance(patterns, str) or not all(isinstance(pattern, str) and pattern for pattern in patterns):
+        raise CheckpointError(f"ignore = {patterns!r}: expected a list of patterns of keys, such as ['head.*']")
+    return tuple(patterns)
 
 
 def parse_facts(texts: Sequence[str]) -> dict[str, Any]:

@@ -6,9 +6,11 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -86,6 +88,28 @@ class WeightFile:
     def folder(self) -> Path:
         """Where the file stands."""
         return self.path.parent
+
+    def without(self, patterns: Sequence[str]) -> tuple[WeightFile, list[str]]:
+        """The file without the tensors whose keys have one of these patterns, and those keys.
+
+        Raises:
+            CheckpointError: no key has a pattern, or every key has one.
+        """
+        keys = dict.fromkeys(key for tensors in self.groups.values() for key in tensors)
+        left_out: dict[str, None] = {}
+        for pattern in patterns:
+            matching = [key for key in keys if fnmatchcase(key, pattern)]
+            if not matching:
+                near = get_close_matches(pattern, keys, 3) or list(keys)
+                refuse(self.name, f"no key like {shown(pattern)}, which is to be left out", f"one of {listed(near)}")
+            left_out |= dict.fromkeys(matching)
+        if len(left_out) == len(keys):
+            refuse(self.name, f"every key left out by {listed(patterns)}", "patterns that leave a network")
+        groups = {
+            group: MappingProxyType({key: info for key, info in tensors.items() if key not in left_out})
+            for group, tensors in self.groups.items()
+        }
+        return replace(self, groups=MappingProxyType(groups)), list(left_out)
 
     def read(self, group: str, key: str) -> torch.Tensor:
         """One tensor, read from the file now.

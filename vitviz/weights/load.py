@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -29,11 +29,23 @@ def load(
     device: str | torch.device = "cpu",
     precision: str = "float32",
     report: Callable[[Progress], None] | None = None,
-    **facts: Any,
+    ignore: Sequence[str] = (),
+    architecture: str | None = None,
+    heads: int | None = None,
+    activation: str | None = None,
+    pooling: str | None = None,
+    final_norm: str | None = None,
+    norm_epsilon: float | None = None,
+    position_rule: str | None = None,
+    normalisation: str | None = None,
+    image_size: int | tuple[int, int] | None = None,
+    patch_size: int | tuple[int, int] | None = None,
 ) -> Model:
     """Open a checkpoint of any family that vitviz reads. Nothing in its file is ever executed.
 
-    Its weights are frozen: a loaded model is to be looked at, training builds its own.
+    Its weights are frozen: a loaded model is to be looked at, training builds its own. What its file leaves open and
+    changes numbers is asked for; what was taken from published checkpoints of the same shapes instead stands in
+    ``model.assumptions``.
 
     Args:
         source: the name of a bundled or published checkpoint (``"dino_vits16"``; ``vitviz models`` lists them), a hub
@@ -44,14 +56,36 @@ def load(
         device: where the model runs, such as ``"cuda"``; images are brought to it.
         precision: in what its layers compute: ``"float32"``, ``"bfloat16"`` or ``"float16"``.
         report: told how far a download is.
-        facts: what the file leaves open: ``heads``, ``activation``, ``pooling``, ``final_norm``, ``norm_epsilon``,
-            ``position_rule``, ``normalisation``, ``image_size`` and ``patch_size``.
+        ignore: patterns of keys and settings to leave out: ``["head.*", "config.json:model_args.foo"]``.
+        architecture: timm's name of the model that the file has weights of, such as ``"vit_base_patch16_224"``: tells
+            everything that timm's weights leave open.
+        heads: attention heads of a layer.
+        activation: of the MLP, a name in :data:`vitviz.activations.ACTIVATIONS`.
+        pooling: what is classified, a name in :data:`vitviz.pooling.POOLINGS`.
+        final_norm: ``"before pooling"``, ``"after pooling"`` or ``"none"``.
+        norm_epsilon: added to the variance in every layer norm.
+        position_rule: how positions are carried to another grid, a name in :data:`vitviz.positions.POSITION_RULES`.
+        normalisation: how pixels are standardised: ``"imagenet"``, ``"half"``, ``"clip"`` or ``"none"``.
+        image_size, patch_size: in pixels, one number or height and width.
 
     Raises:
         CheckpointError: there is no such checkpoint, it cannot be downloaded, or it cannot be loaded exactly.
         ConfigError: there is no such precision, or no such device on this machine.
     """
-    return read(source, family=family, device=device, precision=precision, report=report, **facts).model
+    facts = {
+        "architecture": architecture,
+        "heads": heads,
+        "activation": activation,
+        "pooling": pooling,
+        "final_norm": final_norm,
+        "norm_epsilon": norm_epsilon,
+        "position_rule": position_rule,
+        "normalisation": normalisation,
+        "image_size": image_size,
+        "patch_size": patch_size,
+    }
+    given = {fact: value for fact, value in facts.items() if value is not None}
+    return read(source, family=family, device=device, precision=precision, report=report, ignore=ignore, **given).model
 
 
 def read(
@@ -61,13 +95,14 @@ def read(
     device: str | torch.device = "cpu",
     precision: str = "float32",
     report: Callable[[Progress], None] | None = None,
+    ignore: Sequence[str] = (),
     **facts: Any,
 ) -> Reading:
     """As :func:`load`, with everything that was found out about the checkpoint."""
     # Said before anything is downloaded.
     place = _usable(device)
     type_of(precision)
-    reading = _read(source, family, report, facts)
+    reading = _read(source, family, report, {"ignore": ignore, **facts})
     reading.model.network.to(place).set_precision(precision)
     return reading
 

@@ -56,6 +56,7 @@ class Model:
             that it was trained on; None where that was not measured.
         snapshots: of its training; None for a model that was opened without them.
         step: which of its snapshots it is.
+        assumptions: what nothing in its checkpoint says and was taken from published ones: ``"heads 12"``.
 
     Raises:
         ConfigError: labels, channels or image size of the parts contradict each other, or the least evidence is no
@@ -71,6 +72,7 @@ class Model:
     least_evidence: float | None = None
     snapshots: Snapshots | None = None
     step: int | None = None
+    assumptions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         config, preprocessing = self.network.config, self.preprocessing

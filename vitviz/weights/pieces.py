@@ -31,8 +31,9 @@ from typing import Any
 
 import torch
 
-from vitviz.errors import CheckpointError, shown
+from vitviz.errors import CheckpointError, several, shown
 from vitviz.weights.files import WeightFile
+from vitviz.weights.settings import Settings
 
 # Pieces that are one tensor; all others have a weight and mostly a bias.
 TOKENS = ("cls", "distillation", "registers", "positions")
@@ -71,11 +72,6 @@ class Standard:
     crop_fraction: float = 0.875
     interpolation: str = "bicubic"
 
-    @property
-    def unsaid(self) -> str:
-        """How a preprocessing is known of which the checkpoint says nothing."""
-        return f"{self.source}: no file beside the checkpoint says it; say normalisation=… where yours differs"
-
 
 @dataclass(frozen=True)
 class Candidate:
@@ -100,6 +96,35 @@ def always(candidate: Candidate) -> bool:
 
 
 @dataclass(frozen=True)
+class Published:
+    """A named, published checkpoint of which the shapes are known.
+
+    Args:
+        name: as people call it.
+        facts: what its file leaves open.
+    """
+
+    name: str
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Open:
+    """A fact that a checkpoint's file does not tell.
+
+    Args:
+        usual: what most checkpoints of this kind have, to be named to whoever is asked; None where there is no such.
+    """
+
+    usual: Any = None
+
+
+def never(found: Found) -> Sequence[Published]:
+    """Of families of which no published checkpoint is known by its shapes."""
+    return ()
+
+
+@dataclass(frozen=True)
 class Family:
     """One way in which checkpoints are written.
 
@@ -115,6 +140,8 @@ class Family:
         without: keys none of which may be there.
         accepts: what a signature cannot say of a state dict.
         model_types: ``model_type`` of a transformers ``config.json`` that means this family.
+        published: the published checkpoints that have the shapes of this one, and what they leave open.
+        question: what to say first where facts stay open.
         ignored: keys that are not needed, or their beginnings where they end in ``*``, with the reason.
         outside: the same of keys that do not begin as those of the encoder do.
         form: ``(piece, tensor, facts)`` to the tensor as torch keeps it; must work on tensors without memory.
@@ -129,6 +156,8 @@ class Family:
     without: tuple[str, ...] = ()
     accepts: Callable[[Candidate], bool] = always
     model_types: tuple[str, ...] = ()
+    published: Callable[[Found], Sequence[Published]] = never
+    question: str = "no published checkpoint has these shapes"
     ignored: Mapping[str, str] = field(default_factory=dict)
     outside: Mapping[str, str] = field(default_factory=dict)
     form: Callable[[str, torch.Tensor, Mapping[str, Any]], torch.Tensor] = as_it_is
@@ -170,11 +199,18 @@ class Check:
         fact: what, such as ``"heads"``.
         value: as it was found.
         source: how it is known.
+        assumed: whether nothing in the checkpoint says it: it is what published checkpoints of its kind have.
     """
 
     fact: str
     value: str
     source: str
+    assumed: bool = False
+
+    @property
+    def text(self) -> str:
+        """Value and source in one line."""
+        return f"{self.value} ({'assumed: ' * self.assumed}{self.source})"
 
 
 @dataclass(eq=False)
@@ -189,6 +225,7 @@ class Found:
         keys: the key of each piece.
         ignored: keys that are not needed, with the reason.
         config: the vision part of its ``config.json``; empty where there is none.
+        whole_config: all of its ``config.json``.
         open_clip: its ``open_clip_config.json``.
         told: what the user said.
         checks: what has been found out, in order.
@@ -200,8 +237,9 @@ class Found:
     prefix: str
     keys: dict[Key, str]
     ignored: dict[str, str]
-    config: Mapping[str, Any]
-    open_clip: Mapping[str, Any]
+    config: Settings
+    whole_config: Settings
+    open_clip: Settings
     told: Mapping[str, Any]
     checks: list[Check]
 
@@ -251,42 +289,39 @@ class Found:
         self.checks.append(Check(fact, str(value), source))
         return value
 
-    def ask(self, fact: str, why: str, legal: Sequence[object] | None = None) -> Any:
-        """What the user said where nothing else can tell.
+    def assume(self, fact: str, value: Any, source: str) -> Any:
+        """Write down a fact that nothing in the checkpoint says; returns its value."""
+        self.checks.append(Check(fact, str(value), source, assumed=True))
+        return value
+
+    def settle(self, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """The facts with those that are open settled: by the user, or by what published checkpoints of its shapes have.
 
         Raises:
-            CheckpointError: the user said nothing.
+            CheckpointError: the user has not said one, and no published checkpoint has these shapes, or several that
+                differ in it.
         """
-        if fact in self.told:
-            return self.told[fact]
-        options = f" ({' or '.join(repr(option) for option in legal)})" if legal else ""
-        raise CheckpointError(f"{self.name}: {why}; say it with {fact}=…{options}")
-
-    def number(self, name: str, default: int | None = None) -> int | None:
-        """A whole number of the configuration.
-
-        Raises:
-            CheckpointError: it is none.
-        """
-        value = self.config.get(name, default)
-        if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
-            return value
-        raise CheckpointError(
-            f"{self.name}: {name} = {shown(value)} in its config.json; expected a whole number above 0"
-        )
-
-    def size(self, name: str) -> tuple[int, int] | None:
-        """A size of the configuration, a number or a pair, as height and width.
-
-        Raises:
-            CheckpointError: it is neither.
-        """
-        value = self.config.get(name)
-        if value is None:
-            return None
-        pair = value if isinstance(value, list | tuple) else [value, value]
-        if len(pair) == 2 and all(isinstance(side, int) and not isinstance(side, bool) and side > 0 for side in pair):
-            return pair[0], pair[1]
-        raise CheckpointError(
-            f"{self.name}: {name} = {shown(value)} in its config.json; expected one or two whole numbers above 0"
-        )
+        settled = {**facts, **self.told}
+        undecided = {fact: value for fact, value in settled.items() if isinstance(value, Open)}
+        if not undecided:
+            return settled
+        rows = self.family.published(self)
+        answers = {fact: {row.facts[fact]: row.name for row in reversed(rows)} for fact in undecided}
+        for fact, values in answers.items():
+            if len(values) == 1:
+                ((value, name),) = values.items()
+                like = f"{name} and {len(rows) - 1} more" if rows[1:] else name
+                source = f"what published checkpoints of these shapes have ({like}); say {fact}=… where yours differs"
+                settled[fact] = self.assume(fact, value, source)
+        asked = [fact for fact in undecided if isinstance(settled[fact], Open)]
+        if asked:
+            usual = ", ".join(
+                f"{fact}=…" + f" (usually {undecided[fact].usual!r})" * (undecided[fact].usual is not None)
+                for fact in asked
+            )
+            differ = [
+                f"{name} has {fact}={value!r}" for fact in asked for value, name in reversed(answers[fact].items())
+            ]
+            why = "published checkpoints of these shapes differ: " + several(differ) if differ else self.family.question
+            raise CheckpointError(f"{self.name}: its file does not say it all, and {why}; say {usual}")
+        return settled

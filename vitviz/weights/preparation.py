@@ -10,7 +10,8 @@ from typing import Any
 
 from vitviz.errors import CheckpointError, ConfigError, choices
 from vitviz.preprocessing import INTERPOLATIONS, Preprocessing
-from vitviz.weights.sidecars import Section, Sidecars, is_number, is_pair, is_side
+from vitviz.weights.settings import Settings, is_number, is_pair, is_side
+from vitviz.weights.sidecars import Sidecars
 
 # Means and deviations.
 HALVES = ((0.5,) * 3, (0.5,) * 3)
@@ -99,16 +100,14 @@ class PreprocessingRule:
 
 
 def _read_timm(sidecars: Sidecars, channels: int) -> PreprocessingRule | None:
-    config = Section(sidecars.config, "config.json")
-    section, source = config.inner("pretrained_cfg"), "timm's pretrained_cfg in config.json"
+    section, source = sidecars.config.inner("pretrained_cfg"), "timm's pretrained_cfg in config.json"
     # timm's older files are flat; transformers' have a model_type and, in the plural, architectures.
-    if section is None and "architecture" in config.values and "model_type" not in config.values:
-        section, source = config, "timm's config.json"
+    if section is None and "architecture" in sidecars.config and "model_type" not in sidecars.config:
+        section, source = sidecars.config, "timm's config.json"
     if section is None:
         return None
-    section = Section(section.values, source)
     size = section.get("input_size", [3, 224, 224])
-    if not isinstance(size, list) or len(size) != 3 or not all(map(is_side, size)):
+    if not isinstance(size, list | tuple) or len(size) != 3 or not all(map(is_side, size)):
         raise section.refuse("input_size", "[channels, height, width]")
     # "border" would pad.
     fit = section.choice("crop_mode", {"center": "crop", "squash": "squash"}, "center")
@@ -128,10 +127,9 @@ def _read_timm(sidecars: Sidecars, channels: int) -> PreprocessingRule | None:
 def _read_open_clip(sidecars: Sidecars, channels: int) -> PreprocessingRule | None:
     if not sidecars.open_clip:
         return None
-    whole = Section(sidecars.open_clip, "open_clip_config.json")
-    nothing = Section({}, whole.place)
-    section = whole.inner("preprocess_cfg") or nothing
-    vision = (whole.inner("model_cfg") or nothing).inner("vision_cfg") or nothing
+    whole = sidecars.open_clip
+    section = whole.part("preprocess_cfg")
+    vision = whole.part("model_cfg").part("vision_cfg")
     size = vision.get("image_size")
     if is_side(size):
         size = [size, size]
@@ -197,7 +195,7 @@ MODEL_TYPES = {
 def _read_transformers(sidecars: Sidecars, channels: int) -> PreprocessingRule | None:
     if not sidecars.preprocessor:
         return None
-    section = Section(sidecars.preprocessor, sidecars.preprocessor_file)
+    section = sidecars.preprocessor
     processor = _find_processor(section, sidecars.config.get("model_type"))
     for name, expected in (("do_resize", True), ("do_rescale", True), ("do_pad", False)):
         if section.flag(name, expected) is not expected:
@@ -222,7 +220,7 @@ def _read_transformers(sidecars: Sidecars, channels: int) -> PreprocessingRule |
     return PreprocessingRule(section.place, {**arguments, **fit}, size)
 
 
-def _find_processor(section: Section, model_type: object) -> _Processor:
+def _find_processor(section: Settings, model_type: object) -> _Processor:
     for name in ("image_processor_type", "feature_extractor_type"):
         stated = section.get(name)
         if stated is not None:
@@ -236,7 +234,7 @@ def _find_processor(section: Section, model_type: object) -> _Processor:
     return PROCESSORS[MODEL_TYPES[model_type]]
 
 
-def _read_size(section: Section, processor: _Processor) -> tuple[dict[str, Any], tuple[int, int]]:
+def _read_size(section: Settings, processor: _Processor) -> tuple[dict[str, Any], tuple[int, int]]:
     """The fit and its fraction, and the size of the input."""
     size = _read_sides(section, "size", processor.size, section.flag("default_to_square", processor.square))
     if not section.flag("do_center_crop", processor.crops):
@@ -253,7 +251,7 @@ def _read_size(section: Section, processor: _Processor) -> tuple[dict[str, Any],
     return {"fit": "squash", "squash_fraction": crop[0] / size[0]}, crop
 
 
-def _read_patches(section: Section) -> tuple[dict[str, Any], tuple[int, int]]:
+def _read_patches(section: Settings) -> tuple[dict[str, Any], tuple[int, int]]:
     """The fit of NaFlex, and a size of as many patches."""
     for name in ("patch_size", "max_num_patches"):
         if not is_side(section.get(name, 1)):
@@ -262,7 +260,7 @@ def _read_patches(section: Section) -> tuple[dict[str, Any], tuple[int, int]]:
     return {"fit": "native"}, (side, side * section.get("max_num_patches", 256))
 
 
-def _read_sides(section: Section, name: str, default: object, square: bool) -> tuple[int, int] | int:
+def _read_sides(section: Settings, name: str, default: object, square: bool) -> tuple[int, int] | int:
     """Height and width, or the shorter side alone."""
     value = section.get(name, default)
     if is_side(value):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from vitviz.preprocessing import Preprocessing
 from vitviz.weights.assemble import assemble, infer_config
 from vitviz.weights.checkpoint import FORMAT, load_checkpoint
 from vitviz.weights.classes import read_labels
-from vitviz.weights.facts import check_facts
+from vitviz.weights.facts import check_facts, check_patterns
 from vitviz.weights.files import USUAL, open_weights
 from vitviz.weights.model import Model, Origin
 from vitviz.weights.pieces import Check, Standard
@@ -22,6 +22,8 @@ from vitviz.weights.preparation import NORMALISATIONS, UNSAID, read_preprocessin
 from vitviz.weights.recognise import recognise
 from vitviz.weights.sidecars import Sidecars
 from vitviz.weights.snapshots import find_snapshots, open_snapshots
+
+LEFT_OUT = "left out by hand"
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +42,11 @@ class Reading:
 
 
 def read_checkpoint(
-    path: str | os.PathLike[str], name: str | None = None, family: str | None = None, **facts: Any
+    path: str | os.PathLike[str],
+    name: str | None = None,
+    family: str | None = None,
+    ignore: Sequence[str] = (),
+    **facts: Any,
 ) -> Reading:
     """Open a checkpoint of any family. Nothing in it is ever executed.
 
@@ -48,23 +54,26 @@ def read_checkpoint(
         path: a file, a folder with a file and its configuration, or a folder with the snapshots of a training run.
         name: what the model is called; the file's name where it is not given.
         family: the name of its family, where its keys do not tell.
+        ignore: patterns of keys and settings that are left out: ``"head.*"``, ``"config.json:model_args.*"``.
         facts: what its file leaves open: ``heads``, ``activation``, ``pooling``, ``final_norm``, ``norm_epsilon``,
-            ``position_rule``, ``normalisation``, ``image_size`` and ``patch_size``.
+            ``position_rule``, ``normalisation``, ``image_size``, ``patch_size``, and ``architecture``, timm's name of
+            one, which tells all of these.
 
     Raises:
         CheckpointError: it cannot be loaded exactly; the message says what was found and what was expected.
     """
-    told = check_facts(facts)
+    told, ignore = check_facts(facts), check_patterns(ignore)
     snapshots = find_snapshots(Path(path))
     if snapshots is not None:
         return _read_own(Path(path).name, open_snapshots(snapshots, name), family, told)
     file = open_weights(path)
     if file.metadata.get("format", "").startswith(FORMAT.split()[0]):
         return _read_own(file.name, load_checkpoint(file.path, name), family, told)
-    usual = Path(path).is_dir() or Path(path).name in USUAL
-    sidecars = Sidecars.read(file.folder) if usual else Sidecars()
+    sidecars = Sidecars.beside(file.path) if Path(path).is_dir() or Path(path).name in USUAL else Sidecars()
+    file, left_out = file.without([pattern for pattern in ignore if ":" not in pattern])
     found = recognise(file, sidecars, family, told)
-    known = found.family.facts(found) | told
+    found.ignored.update(dict.fromkeys(left_out, LEFT_OUT))
+    known = found.settle(found.family.facts(found))
     for fact, value in told.items():
         found.learn(fact, value, "said")
     config = infer_config(found, known)
@@ -73,23 +82,37 @@ def read_checkpoint(
     preprocessing, source = read_preprocessing(sidecars, config.image_height, config.image_width, default, patch)
     unsaid, normalisation = source == UNSAID, known.get("normalisation")
     if unsaid:
-        source = found.family.standard.unsaid
+        source = found.family.standard.source
     if normalisation is not None and (unsaid or "normalisation" in told):
         mean, std = (values[: config.channels] for values in NORMALISATIONS[normalisation])
         preprocessing = replace(preprocessing, mean=mean, std=std)
-    found.learn("preprocessing", _summary(preprocessing), source)
-    labels, origin = read_labels(sidecars, config.classes)
-    found.learn("labels", f"{len(labels):,}" if labels else "none", origin)
+    if unsaid and "normalisation" not in told:
+        source += "; say normalisation=… where yours differs"
+        found.assume("preprocessing", _summary(preprocessing), source)
+    else:
+        found.learn("preprocessing", _summary(preprocessing), source)
+    labels, origin, assumed = read_labels(sidecars, config.classes)
+    (found.assume if assumed else found.learn)("labels", f"{len(labels):,}" if labels else "none", origin)
+    for entry in sidecars.check_whole(ignore):
+        found.ignored[entry] = LEFT_OUT
     network = assemble(found, known, config)
     for key, reason in found.ignored.items():
         found.learn("not needed", key, reason)
-    card = {check.fact: f"{check.value} ({check.source})" for check in found.checks if check.fact != "not needed"}
+    card = {check.fact: check.text for check in found.checks if check.fact != "not needed"}
     first = next(index for index, check in enumerate(found.checks) if check.fact == "preprocessing")
     known_better = {check.fact for check in found.checks}
     described = [check for check in describe(config) if check.fact not in known_better]
     checks = (*found.checks[:first], *described, *found.checks[first:])
     try:
-        model = Model(name or Path(file.name).stem, network, preprocessing, labels, card, Origin(file.folder))
+        model = Model(
+            name or Path(file.name).stem,
+            network,
+            preprocessing,
+            labels,
+            card,
+            Origin(file.folder),
+            assumptions=tuple(f"{check.fact} {check.value}" for check in found.checks if check.assumed),
+        )
     except ConfigError as error:
         raise CheckpointError(f"{file.name}: {error}") from None
     return Reading(model, checks, dict(found.ignored))

@@ -51,7 +51,6 @@ def recognise(file: WeightFile, sidecars: Sidecars, family: str | None, told: Ma
     if not candidates:
         raise CheckpointError(_unknown(file, families))
     chosen, candidate = min(candidates, key=_rank)
-    vision = sidecars.config.get("vision_config")
     found = Found(
         file,
         candidate.group,
@@ -59,7 +58,8 @@ def recognise(file: WeightFile, sidecars: Sidecars, family: str | None, told: Ma
         candidate.prefix,
         keys={},
         ignored={},
-        config=vision if isinstance(vision, dict) else sidecars.config,
+        config=sidecars.config.inner("vision_config") or sidecars.config,
+        whole_config=sidecars.config,
         open_clip=sidecars.open_clip,
         told=told,
         checks=[],

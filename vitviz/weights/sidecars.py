@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import reprlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from vitviz.errors import CheckpointError, choices
+from vitviz.errors import CheckpointError
+from vitviz.weights.settings import Settings
 
 SIZE_LIMIT = 16 << 20
-# Far above any real side, and small enough to divide by.
-LONGEST_SIDE = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -29,10 +27,31 @@ class Sidecars:
         preprocessor_file: the name of the file that the preprocessor is from.
     """
 
-    config: Mapping[str, Any] = field(default_factory=dict)
-    preprocessor: Mapping[str, Any] = field(default_factory=dict)
-    open_clip: Mapping[str, Any] = field(default_factory=dict)
+    config: Settings = field(default_factory=lambda: Settings({}, "config.json"))
+    preprocessor: Settings = field(default_factory=lambda: Settings({}, "preprocessor_config.json"))
+    open_clip: Settings = field(default_factory=lambda: Settings({}, "open_clip_config.json"))
     preprocessor_file: str = "preprocessor_config.json"
+
+    def __post_init__(self) -> None:
+        # Whoever has plain dicts may give them.
+        places = {"config": "config.json", "preprocessor": self.preprocessor_file, "open_clip": "open_clip_config.json"}
+        for name, place in places.items():
+            values = getattr(self, name)
+            object.__setattr__(self, name, values if isinstance(values, Settings) else Settings(values, place))
+
+    @classmethod
+    def beside(cls, weights: Path) -> Sidecars:
+        """Those that speak of a file of weights: of two checkpoints in one folder, open_clip's has its own name."""
+        found = cls.read(weights.parent)
+        if weights.name.startswith("open_clip_"):
+            return cls(open_clip=found.open_clip)
+        return replace(found, open_clip=Settings({}, found.open_clip.place)) if found.config else found
+
+    def check_whole(self, ignore: Collection[str] = ()) -> list[str]:
+        """As :meth:`Settings.check_whole`, of every file that speaks of the network or was read for its pictures."""
+        networks = self.config or self.open_clip
+        read = [networks] + [self.preprocessor] * self.preprocessor.was_read
+        return [entry for settings in read for entry in settings.check_whole(ignore)]
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> Sidecars:
@@ -45,67 +64,13 @@ class Sidecars:
         config, open_clip = _read_json(folder / "config.json"), _read_json(folder / "open_clip_config.json")
         # As transformers does: one file for all processors, where it has the image's, comes before the older one.
         file = "processor_config.json"
-        nested = Section(_read_json(folder / file), file).inner("image_processor")
+        nested = Settings(_read_json(folder / file), file).inner("image_processor")
         if nested is not None:
-            return cls(config, nested.values, open_clip, file)
-        return cls(config, _read_json(folder / "preprocessor_config.json"), open_clip)
-
-
-@dataclass(frozen=True)
-class Section:
-    """A JSON object, read with messages that say where it stands, what was found and what is legal."""
-
-    values: Mapping[str, Any]
-    place: str
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """A value; null is as good as none."""
-        value = self.values.get(name)
-        return default if value is None else value
-
-    def refuse(self, name: str, expected: str) -> CheckpointError:
-        value = reprlib.repr(self.get(name, "nothing"))
-        return CheckpointError(f"{self.place}: {name} = {value}: expected {expected}")
-
-    def inner(self, name: str) -> Section | None:
-        value = self.get(name)
-        if value is None:
-            return None
-        if not isinstance(value, dict):
-            raise self.refuse(name, "a JSON object")
-        return Section(value, f"{name} in {self.place}")
-
-    def flag(self, name: str, default: bool) -> bool:
-        value = self.get(name, default)
-        if not isinstance(value, bool):
-            raise self.refuse(name, "true or false")
-        return value
-
-    def choice(self, name: str, options: Mapping[str, str], default: str) -> str:
-        value = self.get(name, default)
-        if not isinstance(value, str) or value not in options:
-            raise self.refuse(name, choices(options))
-        return options[value]
-
-    def numbers(self, name: str, default: tuple[float, ...], count: int) -> tuple[float, ...]:
-        """One number for every channel; a single one is that of all."""
-        value = self.get(name, list(default))
-        if is_number(value):
-            value = [value] * count
-        if not isinstance(value, list) or len(value) != count or not all(map(is_number, value)):
-            raise self.refuse(name, "a number" if count == 1 else f"{count} numbers")
-        return tuple(value)
-
-    def texts(self, name: str) -> dict[int, str]:
-        """Texts by number, from a list or from an object with numbers for names; none where there is no such value."""
-        value = self.get(name, [])
-        if isinstance(value, list):
-            value = dict(enumerate(value))
-        if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
-            raise self.refuse(name, "a text for every class")
-        if not all(re.fullmatch(r"\d{1,9}", str(number)) for number in value):
-            raise self.refuse(name, "texts by the number of their class")
-        return {int(number): text for number, text in value.items()}
+            preprocessor, place = nested, file
+        else:
+            place = "preprocessor_config.json"
+            preprocessor = Settings(_read_json(folder / place), place)
+        return cls(Settings(config, "config.json"), preprocessor, Settings(open_clip, "open_clip_config.json"), place)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -128,19 +93,3 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise CheckpointError(f"{path.name}: {reprlib.repr(values)}: expected a JSON object")
     return values
-
-
-def is_number(value: object) -> bool:
-    """Whether a JSON value is a number that can be calculated with."""
-    # Not by math.isfinite: JSON has whole numbers that are too large for a float.
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e9
-
-
-def is_side(value: object) -> bool:
-    """Whether a JSON value can be a side of an image in pixels."""
-    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= LONGEST_SIDE
-
-
-def is_pair(value: object) -> bool:
-    """Whether a JSON value can be both sides of an image in pixels."""
-    return isinstance(value, list) and len(value) == 2 and all(map(is_side, value))

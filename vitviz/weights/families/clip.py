@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from vitviz.errors import CheckpointError, choices, shown
-from vitviz.weights.families.conventions import heads_by_width, size_of
-from vitviz.weights.pieces import Family, Found, Standard
+from vitviz.weights.families import published
+from vitviz.weights.families.conventions import width
+from vitviz.weights.pieces import Family, Found, Open, Standard
 from vitviz.weights.preparation import CLIP
 
 TEXT_TOWER = "the text tower"
@@ -35,20 +35,32 @@ OPENAI = ("input_resolution", "context_length", "vocab_size")
 
 
 def clip_facts(found: Found) -> dict[str, Any]:
-    model = _part(found.open_clip, "model_cfg") or found.open_clip
-    vision = _part(model, "vision_cfg")
-    norm, pool = _part(vision, "norm_kwargs"), vision.get("pool_type", "tok")
-    if pool not in ("tok", "avg"):
-        raise CheckpointError(
-            f"{found.name}: pool_type = {shown(pool)} in its open_clip_config.json; expected {choices(('tok', 'avg'))}"
-        )
+    if set(found.file.groups[found.group]) & set(OPENAI):
+        known = "the numbers that only OpenAI's own files carry"
+        found.learn("activation", "quick gelu", known)
+        heads = found.learn("heads", width(found) // 64, f"{known}: 64 features a head")
+        return {"heads": heads, "norm_epsilon": 1e-5, "activation": "quick gelu", "pooling": "cls"}
+    model = found.open_clip.inner("model_cfg") or found.open_clip
+    vision = model.inner("vision_cfg")
+    if vision is None:
+        return {
+            "heads": Open(usual=max(1, width(found) // 64)),
+            "norm_epsilon": 1e-5,
+            "activation": Open(usual="gelu"),
+            "pooling": Open(usual="cls"),
+            "final_norm": Open(usual="before pooling"),
+        }
+    head_width = vision.count("head_width", 64)
+    if head_width is None or width(found) % head_width:
+        raise vision.refuse("head_width", f"a whole number that divides the width, {width(found)}")
+    quick = model.flag("quick_gelu", False)
     return {
-        "heads": _heads(found, vision),
-        "norm_epsilon": norm.get("eps", 1e-5),
-        "activation": _activation(found, model),
-        "pooling": "mean" if pool == "avg" else "cls",
-        "final_norm": "after pooling" if vision.get("final_ln_after_pool") else "before pooling",
-        "image_size": size_of(vision.get("image_size")),
+        "heads": found.learn("heads", width(found) // head_width, f"head_width {head_width} in open_clip_config.json"),
+        "norm_epsilon": vision.part("norm_kwargs").positive("eps", 1e-5),
+        "activation": found.learn("activation", "quick gelu" if quick else "gelu", "quick_gelu in its configuration"),
+        "pooling": vision.choice("pool_type", {"tok": "cls", "avg": "mean"}, "tok"),
+        "final_norm": "after pooling" if vision.flag("final_ln_after_pool", False) else "before pooling",
+        "image_size": vision.size("image_size"),
     }
 
 
@@ -57,42 +69,13 @@ def transposed_projection(piece: str, tensor: torch.Tensor, facts: Mapping[str, 
     return tensor.mT if piece == "projection.weight" else tensor
 
 
-def _heads(found: Found, vision: Mapping[str, Any]) -> int:
-    width, head_width = found.stored("conv1.weight") or found.stored("patch.weight"), vision.get("head_width")
-    if head_width is not None and "heads" not in found.told:
-        if not isinstance(head_width, int) or isinstance(head_width, bool) or head_width < 1 or width[0] % head_width:
-            raise CheckpointError(
-                f"{found.name}: head_width = {shown(head_width)} in its open_clip_config.json; expected a whole number "
-                f"that divides {width[0]}, the width of {shown(found.spell('patch.weight'))}"
-            )
-        return found.learn("heads", width[0] // head_width, f"head_width {head_width} in open_clip_config.json")
-    return heads_by_width(found)
-
-
-def _activation(found: Found, model: Mapping[str, Any]) -> str:
-    if "activation" in found.told:
-        return str(found.told["activation"])
-    beside = set(found.file.groups[found.group])
-    if beside & set(OPENAI):
-        return found.learn("activation", "quick gelu", "the numbers that only OpenAI's own files carry")
-    if "vision_cfg" in model:
-        quick = bool(model.get("quick_gelu"))
-        return found.learn("activation", "quick gelu" if quick else "gelu", "quick_gelu in open_clip_config.json")
-    why = "CLIP's weights do not say whether they were trained with GELU or with OpenAI's approximation of it"
-    return found.ask("activation", why, ("gelu", "quick gelu"))
-
-
-def _part(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    part = config.get(name)
-    return part if isinstance(part, dict) else {}
-
-
 OPEN_CLIP = Family(
     name="clip",
     title="OpenAI CLIP and OpenCLIP",
     names=NAMES,
     signature=("class_embedding", "conv1.weight", "transformer.resblocks.0.attn.in_proj_weight"),
     facts=clip_facts,
+    published=published.by_shape(published.OPEN_CLIP),
     standard=Standard(*CLIP, "CLIP's preprocessing", crop_fraction=1.0),
     outside={
         **dict.fromkeys(("transformer.*", "token_embedding.*", "positional_embedding", "ln_final.*"), TEXT_TOWER),

@@ -1,4 +1,4 @@
-"""What several families share: standardisation of pixels, heads by width, activations by their names elsewhere."""
+"""What several families share: standardisation of pixels, activations by their names elsewhere."""
 
 from __future__ import annotations
 
@@ -7,14 +7,6 @@ from typing import Any
 from vitviz.errors import CheckpointError, choices, shown
 from vitviz.weights.pieces import Found, Standard
 from vitviz.weights.preparation import HALVES, IMAGENET
-
-# Every published checkpoint of one of these widths has so many heads; other widths are asked for.
-HEADS = {
-    **{192: 3, 256: 4, 320: 5, 384: 6, 512: 8, 640: 10, 768: 12, 832: 13, 896: 14},
-    **{1024: 16, 1152: 16, 1280: 16, 1408: 16, 1664: 16, 4096: 32},
-}
-
-DINOV3_HUGE = 1280
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -47,25 +39,6 @@ def size_of(value: object) -> tuple[int, int] | None:
     return sides[-2], sides[-1]
 
 
-def heads_of_dinov3(found: Found) -> int:
-    """Heads of DINOv3, whose H+ has other heads than the CLIP models of its width."""
-    if _width(found) == DINOV3_HUGE and "heads" not in found.told:
-        return found.learn("heads", 20, "DINOv3's H+, 64 features a head")
-    return heads_by_width(found)
-
-
-def heads_by_width(found: Found) -> int:
-    """Heads where only the width is known.
-
-    Raises:
-        CheckpointError: no published checkpoint has this width, and the user has not said.
-    """
-    width = _width(found)
-    if "heads" in found.told or width not in HEADS:
-        return found.ask("heads", f"{width} features wide, and the file does not say how many heads")
-    return found.learn("heads", HEADS[width], f"every published checkpoint {width} features wide has {HEADS[width]}")
-
-
 def activation(found: Found, name: object) -> str:
     """Our name of an activation that a configuration names.
 
@@ -82,15 +55,15 @@ def activation(found: Found, name: object) -> str:
 def pooling_of_classifier(found: Found) -> dict[str, Any]:
     """DINOv2's linear classifier reads the CLS token and the mean of the patches, and is twice as wide."""
     inputs = found.stored("classifier.weight")[1:]
-    if not inputs or inputs[0] == _width(found):
+    if not inputs or inputs[0] == width(found):
         return {}
-    if inputs[0] == 2 * _width(found):
+    if inputs[0] == 2 * width(found):
         return {"pooling": "cls and mean"}
     raise CheckpointError(
-        f"{found.name}: a classifier of {inputs[0]} features; expected {_width(found)} (the CLS token) "
-        f"or {2 * _width(found)} (with the mean of the patches)"
+        f"{found.name}: a classifier of {inputs[0]} features; expected {width(found)} (the CLS token) "
+        f"or {2 * width(found)} (with the mean of the patches)"
     )
 
 
-def _width(found: Found) -> int:
+def width(found: Found) -> int:
     return found.stored("attention_norm.weight")[0] if found.has("attention_norm.weight") else 0

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from einops import rearrange
 
-from vitviz.weights.families.conventions import half, heads_by_width
-from vitviz.weights.pieces import Family, Found
+from vitviz.weights.families.conventions import half
+from vitviz.weights.pieces import Family, Found, Open
 
 VIT_PYTORCH_LAYER = "transformer.layers.*"
 VIT_PYTORCH_NAMES = {
@@ -86,7 +86,7 @@ SEQUENTIAL_NAMES = {
 
 def vit_pytorch_facts(found: Found) -> dict[str, Any]:
     return {
-        "heads": _heads_of_64(found),
+        "heads": Open(usual=max(1, (found.stored("qkv.weight") or (0,))[0] // 3 // 64)),
         "norm_epsilon": 1e-5,
         "position_rule": "reading order",
         "pooling": "cls" if any(found.stored("cls")[:-1]) else "mean",
@@ -97,15 +97,13 @@ def vit_pytorch_facts(found: Found) -> dict[str, Any]:
 
 
 def vit_pytorch_first_facts(found: Found) -> dict[str, Any]:
-    pooling = found.told.get("pooling", "cls")
-    if pooling == "cls" and "pooling" not in found.told:
-        found.learn("pooling", "cls", "vit-pytorch's default; pooling='mean of all' where yours is 'mean'")
-    return {**vit_pytorch_facts(found), "pooling": pooling, "final_norm": "after pooling"}
+    # Its "mean" is that of all tokens.
+    return {**vit_pytorch_facts(found), "pooling": Open(usual="cls"), "final_norm": "after pooling"}
 
 
 def multihead_facts(found: Found) -> dict[str, Any]:
     return {
-        "heads": heads_by_width(found),
+        "heads": Open(),
         "norm_epsilon": 1e-5,
         "position_rule": "reading order",
         "pooling": "cls",
@@ -114,36 +112,26 @@ def multihead_facts(found: Found) -> dict[str, Any]:
 
 
 def sequential_facts(found: Found) -> dict[str, Any]:
-    heads = found.told.get("heads")
-    if heads is None:
-        heads = found.learn("heads", 8, "this layout's default; say heads=… where yours differs")
-    width = found.stored("attention_norm.weight")[0]
-    # Scores go unscaled into the softmax; its weights are scaled after it, by the width or by that of a head.
-    scaled = width if found.has("qkv.weight") else max(1, width // heads)
     return {
-        "heads": heads,
+        "heads": Open(usual=8),
         "norm_epsilon": 1e-5,
         "attention_scale": 1.0,
-        "after_softmax": scaled**-0.5,
+        "scaled_by_width": found.has("qkv.weight"),
         "position_rule": "fixed",
         "pooling": "mean of all",
         "final_norm": "after pooling",
     }
 
 
-def _heads_of_64(found: Found) -> int:
-    inner = (found.stored("qkv.weight") or (0,))[0] // 3
-    if "heads" in found.told or inner % 64:
-        return found.ask("heads", f"{inner} features of queries, and the file does not say how many heads")
-    default = "vit-pytorch's default of 64 features a head; say heads=… where yours differs"
-    return found.learn("heads", inner // 64, default)
-
-
 def sequential_form(piece: str, tensor: torch.Tensor, facts: Mapping[str, Any]) -> torch.Tensor:
     """Queries, keys and values alternate; the constant after the softmax goes into the output projection."""
     if piece in ("qkv.weight", "qkv.bias"):
         return rearrange(tensor, "(head dim part) ... -> (part head dim) ...", head=facts["heads"], part=3)
-    return tensor * facts["after_softmax"] if piece == "out.weight" else tensor
+    if piece == "out.weight":
+        # Scores go unscaled into the softmax; its weights are scaled after it, by the width or by that of a head.
+        width = len(tensor)
+        return tensor * (width if facts["scaled_by_width"] else max(1, width // facts["heads"])) ** -0.5
+    return tensor
 
 
 VIT_PYTORCH = Family(

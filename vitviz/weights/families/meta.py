@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from vitviz.weights.families.conventions import (
-    heads_by_width,
-    heads_of_dinov3,
-    imagenet,
-    pooling_of_classifier,
-)
-from vitviz.weights.families.timm import GIANT
+from vitviz.weights.families import published
+from vitviz.weights.families.conventions import imagenet, pooling_of_classifier
 from vitviz.weights.families.timm import NAMES as TIMM_NAMES
-from vitviz.weights.pieces import Candidate, Family, Found
+from vitviz.weights.pieces import Candidate, Family, Found, Open
 
 TRAINING = "used in self-supervised training only"
 
@@ -49,14 +44,13 @@ DINOV3_NAMES = {
 
 
 def dino_facts(found: Found) -> dict[str, Any]:
-    return {"heads": heads_by_width(found), "norm_epsilon": 1e-6, "position_rule": "bicubic offset", "pooling": "cls"}
+    return {"heads": Open(), "norm_epsilon": 1e-6, "position_rule": "bicubic offset", "pooling": "cls"}
 
 
 def dinov2_facts(found: Found) -> dict[str, Any]:
     gated = found.keys.get((0, "mlp_in.weight"), "").endswith("w12.weight")
-    giant = found.stored("attention_norm.weight") == (GIANT,) and "heads" not in found.told
     return {
-        "heads": found.learn("heads", 24, "DINOv2's giant") if giant else heads_by_width(found),
+        "heads": Open(),
         "norm_epsilon": 1e-6,
         "activation": "silu" if gated else "gelu",
         "position_rule": "bicubic antialiased" if found.has("registers") else "bicubic offset",
@@ -68,7 +62,7 @@ def dinov2_facts(found: Found) -> dict[str, Any]:
 
 def dinov3_facts(found: Found) -> dict[str, Any]:
     return {
-        "heads": heads_of_dinov3(found),
+        "heads": Open(),
         "norm_epsilon": 1e-5,
         "activation": "silu" if found.has("gate.weight") else "gelu",
         "rotary": True,
@@ -97,6 +91,7 @@ DINO = Family(
     without=("mask_token", "reg_token", "norm_pre.weight", "dist_token", "blocks.0.ls1.gamma", "blocks.0.gamma_1"),
     accepts=_is_dino,
     facts=dino_facts,
+    published=published.by_shape(published.DINO),
     standard=imagenet("DINO's evaluation"),
     # Not a classifier's ``head.weight``.
     outside={"head.mlp.*": TRAINING, "head.last_layer.*": TRAINING},
@@ -109,6 +104,7 @@ DINOV2 = Family(
     signature=("patch_embed.proj.weight", "mask_token", "pos_embed", "blocks.0.attn.qkv.weight", "blocks.0.ls1.gamma"),
     without=("decoder_embed.weight",),
     facts=dinov2_facts,
+    published=published.by_shape(published.DINOV2),
     standard=imagenet("DINOv2's evaluation"),
     ignored={"mask_token": TRAINING},
     outside={"dino_head.*": TRAINING, "ibot_head.*": TRAINING},
@@ -120,6 +116,7 @@ DINOV3 = Family(
     names=DINOV3_NAMES,
     signature=("patch_embed.proj.weight", "rope_embed.periods", "blocks.0.attn.qkv.weight"),
     facts=dinov3_facts,
+    published=published.by_shape(published.DINOV3),
     standard=imagenet("DINOv3's model card", crop_fraction=1.0),
     ignored={"mask_token": TRAINING, "local_cls_norm.*": TRAINING},
     outside={"dino_head.*": TRAINING, "ibot_head.*": TRAINING},

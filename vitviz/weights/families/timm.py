@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from vitviz.errors import CheckpointError, shown
-from vitviz.weights.families.conventions import half, heads_by_width, heads_of_dinov3, imagenet, size_of
-from vitviz.weights.pieces import Family, Found
+from vitviz.weights.families.conventions import half, imagenet, size_of
+from vitviz.weights.pieces import Family, Found, Open
 
 NAMES = {
     "patch_embed.proj": "patch",
@@ -93,7 +93,7 @@ def dinov3_facts(found: Found) -> dict[str, Any]:
     _refuse_lookalikes(found, _architecture(found))
     pooled = "mean" if found.config.get("global_pool", "avg") == "avg" else "cls"
     return {
-        "heads": heads_of_dinov3(found),
+        "heads": Open(),
         "norm_epsilon": 1e-5,
         "activation": "silu" if found.has("gate.weight") else "gelu",
         "rotary": True,
@@ -143,7 +143,7 @@ def _heads(found: Found, architecture: str) -> int:
     gated = found.stored("mlp_in.weight")[:1] != found.stored("mlp_out.weight")[1:]
     if found.stored("attention_norm.weight") == (GIANT,) and gated and "heads" not in found.told:
         return found.learn("heads", 24, "DINOv2's giant is the only one of this width with a gated MLP")
-    return heads_by_width(found)
+    return Open()
 
 
 def _activation(found: Found, architecture: str) -> str:
@@ -159,7 +159,7 @@ def _activation(found: Found, architecture: str) -> str:
     if not undecided:
         return "gelu"
     if not architecture:
-        return found.ask("activation", "its weights do not say which activation", ("gelu", "gelu tanh", "quick gelu"))
+        return Open()
     if "quickgelu" in architecture:
         return "quick gelu"
     return "gelu tanh" if any(part in architecture for part in TANH) else "gelu"

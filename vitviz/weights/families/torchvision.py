@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from vitviz.weights.families.conventions import heads_by_width, imagenet
-from vitviz.weights.pieces import Family, Found
+from vitviz.weights.families.conventions import imagenet
+from vitviz.weights.families.published import TORCHVISION as PUBLISHED
+from vitviz.weights.families.published import by_shape
+from vitviz.weights.pieces import Family, Found, Open
 
 LAYER = "encoder.layers.encoder_layer_*"
 NAMES = {
@@ -29,7 +31,7 @@ NAMES = {
 
 
 def torchvision_facts(found: Found) -> dict[str, Any]:
-    return {"heads": heads_by_width(found), "norm_epsilon": 1e-6, "position_rule": "bicubic corners", "pooling": "cls"}
+    return {"heads": Open(), "norm_epsilon": 1e-6, "position_rule": "bicubic corners", "pooling": "cls"}
 
 
 TORCHVISION = Family(
@@ -38,6 +40,7 @@ TORCHVISION = Family(
     names=NAMES,
     signature=("conv_proj.weight", "class_token", "encoder.layers.encoder_layer_0.self_attention.in_proj_weight"),
     facts=torchvision_facts,
+    published=by_shape(PUBLISHED),
     standard=imagenet("torchvision's IMAGENET1K_V1 weights", interpolation="bilinear"),
 )
 

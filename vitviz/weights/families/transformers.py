@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from vitviz.errors import CheckpointError, shown
-from vitviz.weights.families.conventions import (
-    activation,
-    half,
-    heads_by_width,
-    heads_of_dinov3,
-    imagenet,
-    pooling_of_classifier,
-)
-from vitviz.weights.pieces import Family, Found, Standard
+from vitviz.weights.families.conventions import activation, half, imagenet, pooling_of_classifier
+from vitviz.weights.pieces import Family, Found, Open, Standard
 from vitviz.weights.preparation import CLIP
-from vitviz.weights.sidecars import is_number
+from vitviz.weights.settings import is_number
 
 TRAINING = "used in pretraining only"
 TEXT_TOWER = "the text tower"
@@ -107,21 +99,20 @@ TEXT = dict.fromkeys(("text_model.*", "text_projection.*", "logit_scale", "logit
 POSITION_IDS = {"embeddings.position_ids": "numbers from 0 on"}
 
 
-def _common(
-    found: Found, epsilon: float, act: str, by_width: Callable[[Found], int] = heads_by_width
-) -> dict[str, Any]:
+def _common(found: Found, epsilon: float, act: str) -> dict[str, Any]:
     """What every ``config.json`` of transformers says; their classes' defaults where there is none."""
-    patch, heads = found.size("patch_size"), found.number("num_attention_heads")
+    config = found.config
+    patch, heads = config.size("patch_size"), config.count("num_attention_heads")
     return {
-        "heads": by_width(found) if heads is None else found.learn("heads", heads, "config.json"),
+        "heads": Open() if heads is None else found.learn("heads", heads, "config.json"),
         "norm_epsilon": found.config.get("layer_norm_eps", epsilon),
         "activation": activation(found, found.config.get("hidden_act", act)),
-        "image_size": found.size("image_size"),
+        "image_size": config.size("image_size"),
         "stated": {
-            "depth": found.number("num_hidden_layers"),
-            "width": found.number("hidden_size"),
-            "mlp_width": found.number("intermediate_size"),
-            "channels": found.number("num_channels"),
+            "depth": config.count("num_hidden_layers"),
+            "width": config.count("hidden_size"),
+            "mlp_width": config.count("intermediate_size"),
+            "channels": config.count("num_channels"),
             "patch_height": patch and patch[0],
             "patch_width": patch and patch[1],
         },
@@ -152,7 +143,7 @@ def dinov2_facts(found: Found) -> dict[str, Any]:
 
 def dinov3_facts(found: Found) -> dict[str, Any]:
     # Where there is no configuration: only the large ones have a gate, and theirs is SiLU.
-    facts = _common(found, 1e-5, "silu" if found.has("gate.weight") else "gelu", heads_of_dinov3)
+    facts = _common(found, 1e-5, "silu" if found.has("gate.weight") else "gelu")
     base = found.config.get("rope_theta", 100.0)
     if not is_number(base) or base <= 0:
         raise CheckpointError(f"{found.name}: rope_theta = {shown(base)} in its config.json; expected a number above 0")
@@ -190,7 +181,7 @@ def siglip2_facts(found: Found) -> dict[str, Any]:
         **siglip_facts(found),
         "position_rule": "bilinear antialiased",
         "channels_last": True,
-        "patch_size": found.size("patch_size"),
+        "patch_size": found.config.size("patch_size"),
     }
 
 

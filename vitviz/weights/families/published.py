@@ -1,0 +1,115 @@
+"""What named, published checkpoints leave open in their files, by the shapes that their files have.
+
+Only a checkpoint that has all of these shapes, that of its classifier included, is taken to be like one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vitviz.weights.families.conventions import width
+from vitviz.weights.pieces import Found, Published
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """A published checkpoint.
+
+    Args:
+        name: as people call it.
+        width: features of a token.
+        depth: encoder layers.
+        heads: attention heads of a layer.
+        patch: side of a patch in pixels.
+        grid: patches along a side of the trained grid; 0 where positions are rotary.
+        classes: numbers of classes of its published classifiers, 0 for one without.
+        facts: what else its file leaves open.
+    """
+
+    name: str
+    width: int
+    depth: int
+    heads: int
+    patch: int
+    grid: int
+    classes: tuple[int, ...] = (0,)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def match(self, found: Found) -> bool:
+        """Whether a checkpoint has these shapes."""
+        classes, embedding = found.stored("classifier.weight")[:1], found.stored("patch.weight")
+        positions = found.stored("positions")[-2:-1]
+        prefix = sum(found.has(token) for token in ("cls", "distillation"))
+        return (
+            (width(found), found.depth) == (self.width, self.depth)
+            and embedding[-1:] == (self.patch,)
+            and embedding[-2:-1] == (self.patch,)
+            and (classes or (0,))[0] in self.classes
+            and (positions or (0,))[0] in {self.grid**2, self.grid**2 + prefix}
+        )
+
+
+def by_shape(rows: Sequence[Shapes]) -> Callable[[Found], list[Published]]:
+    """The lookup of a family in its table."""
+
+    def published(found: Found) -> list[Published]:
+        return [Published(row.name, {"heads": row.heads, **row.facts}) for row in rows if row.match(found)]
+
+    return published
+
+
+TORCHVISION = (
+    Shapes("vit_b_16", 768, 12, 12, 16, 14, (1000,)),
+    Shapes("vit_b_16 (SWAG)", 768, 12, 12, 16, 24, (1000,)),
+    Shapes("vit_b_32", 768, 12, 12, 32, 7, (1000,)),
+    Shapes("vit_l_16", 1024, 24, 16, 16, 14, (1000,)),
+    Shapes("vit_l_16 (SWAG)", 1024, 24, 16, 16, 32, (1000,)),
+    Shapes("vit_l_32", 1024, 24, 16, 32, 7, (1000,)),
+    Shapes("vit_h_14 (SWAG)", 1280, 32, 16, 14, 37, (1000,)),
+    Shapes("vit_h_14 (SWAG, linear)", 1280, 32, 16, 14, 16, (1000,)),
+)
+DINO = (
+    Shapes("dino_vits16", 384, 12, 6, 16, 14),
+    Shapes("dino_vits8", 384, 12, 6, 8, 28),
+    Shapes("dino_vitb16", 768, 12, 12, 16, 14),
+    Shapes("dino_vitb8", 768, 12, 12, 8, 28),
+)
+DINOV2 = (
+    Shapes("dinov2_vits14", 384, 12, 6, 14, 37, (0, 1000)),
+    Shapes("dinov2_vitb14", 768, 12, 12, 14, 37, (0, 1000)),
+    Shapes("dinov2_vitl14", 1024, 24, 16, 14, 37, (0, 1000)),
+    Shapes("dinov2_vitg14", 1536, 40, 24, 14, 37, (0, 1000)),
+)
+DINOV3 = (
+    Shapes("dinov3_vits16", 384, 12, 6, 16, 0),
+    Shapes("dinov3_vits16plus", 384, 12, 6, 16, 0),
+    Shapes("dinov3_vitb16", 768, 12, 12, 16, 0),
+    Shapes("dinov3_vitl16", 1024, 24, 16, 16, 0),
+    Shapes("dinov3_vith16plus", 1280, 32, 20, 16, 0),
+    Shapes("dinov3_vit7b16", 4096, 40, 32, 16, 0, (0, 1000)),
+)
+
+
+def _clip(name: str, width: int, depth: int, heads: int, patch: int, grid: int, *activations: str) -> list[Shapes]:
+    """A tower of CLIP, of which weights were trained with several activations."""
+    pooled = {"pooling": "cls", "final_norm": "before pooling"}
+    return [
+        Shapes(f"{name} ({activation})", width, depth, heads, patch, grid, facts={**pooled, "activation": activation})
+        for activation in activations
+    ]
+
+
+OPEN_CLIP = (
+    *_clip("ViT-B-32", 768, 12, 12, 32, 7, "gelu", "quick gelu"),
+    *_clip("ViT-B-32-256", 768, 12, 12, 32, 8, "gelu"),
+    *_clip("ViT-B-16", 768, 12, 12, 16, 14, "gelu", "quick gelu"),
+    *_clip("ViT-B-16-plus-240", 896, 12, 14, 16, 15, "gelu"),
+    *_clip("ViT-L-14", 1024, 24, 16, 14, 16, "gelu", "quick gelu"),
+    *_clip("ViT-L-14-336", 1024, 24, 16, 14, 24, "gelu", "quick gelu"),
+    *_clip("ViT-H-14", 1280, 32, 16, 14, 16, "gelu", "quick gelu"),
+    *_clip("ViT-H-14-378", 1280, 32, 16, 14, 27, "gelu", "quick gelu"),
+    *_clip("ViT-g-14", 1408, 40, 16, 14, 16, "gelu"),
+    *_clip("ViT-bigG-14", 1664, 48, 16, 14, 16, "gelu", "quick gelu"),
+)
