@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import torch
 from tests.parity import CASES
 from tests.parity.states import (
     HIDDEN,
+    OPEN,
     WIDTH,
     Kept,
     State,
@@ -134,7 +136,7 @@ def test_a_base_of_rotary_positions_that_is_none_is_refused(value: Any, tmp_path
 def test_a_pooling_that_vitviz_lacks_is_refused(value: Any, tmp_path: Path) -> None:
     (case,) = (case for case in CASES if case.name == "as timm saves it")
     kept = configured(case, tmp_path, "global_pool", value)
-    with pytest.raises(CheckpointError, match=r"global_pool .* expected token, avg or map"):
+    with pytest.raises(CheckpointError, match=r"global_pool = .* make a model that pools by 'token'"):
         kept.read(kept.state)
 
 
@@ -167,10 +169,15 @@ def test_positions_that_fill_no_square_are_asked_for(positions: int, count: int,
     assert f"do not fit an image of 16×{8 * count} in patches of 8×8" in wrong
 
 
-def test_heads_are_asked_for_where_no_published_model_has_this_width(tmp_path: Path) -> None:
+def test_what_a_file_leaves_open_is_asked_for_at_once_with_what_is_usual(tmp_path: Path) -> None:
     state = timm_state(width=72)
-    message = refusal(state, tmp_path)
-    assert "72 features wide, and the file does not say how many heads; say it with heads=…" in message
+    message = refusal(state, tmp_path, **dict.fromkeys(OPEN))
+    assert "its file does not say it all, and no published checkpoint that vitviz knows has these shapes; " in message
+    usual = "norm_epsilon=… (usually 1e-06), activation=… (usually 'gelu'), pooling=… (usually 'cls')"
+    asked = f"say architecture=… (timm's name of it), or heads=…, {usual}"
+    assert message.endswith(asked)
+    for fact in ("heads", "norm_epsilon", "activation", "pooling"):
+        assert re.search(rf"or {fact}=…( \(usually [^)]*\))?$", refusal(state, tmp_path, **{fact: None}))
     for heads in (1, 2, 9):
         assert read(state, tmp_path, heads=heads).model.network.config.heads == heads
     assert "72 features are no multiple of 7 heads" in refusal(state, tmp_path, heads=7)
@@ -207,7 +214,7 @@ def test_what_is_said_overrides_and_stands_among_the_checks(fact: str, tmp_path:
     assert found == SAID[fact]
     assert (fact, str(SAID[fact]), "said") in [(check.fact, check.value, check.source) for check in reading.checks]
     unsaid = read(timm_state(), tmp_path)
-    assert not any(check.source == "said" for check in unsaid.checks)
+    assert (fact, str(SAID[fact]), "said") not in [(check.fact, check.value, check.source) for check in unsaid.checks]
     pixels = torch.randn(1, 3, *found) if fact == "image_size" else torch.randn(1, 3, 32, 32)
     # At the trained grid no rule is used, and a norm before taking one token is the same after it.
     if fact not in ("position_rule", "final_norm"):
@@ -215,8 +222,8 @@ def test_what_is_said_overrides_and_stands_among_the_checks(fact: str, tmp_path:
 
 
 def test_every_fact_can_be_said() -> None:
-    # Two have tests of their own: the one is of few families, the other of the preprocessing.
-    assert set(FACTS) == {*SAID, "patch_size", "normalisation"}
+    # These have tests of their own: two are of few families, one is of the preprocessing.
+    assert set(FACTS) == {*SAID, "patch_size", "architecture", "normalisation"}
 
 
 def test_a_patch_size_is_asked_for_where_pixels_make_no_square(tmp_path: Path) -> None:
@@ -325,7 +332,7 @@ def test_a_weight_that_is_no_number_is_refused_by_its_key(key: str, value: float
 def test_other_precisions_are_read_as_float32(suffix: str, dtype: torch.dtype, tmp_path: Path) -> None:
     state = {key: tensor.to(dtype) for key, tensor in timm_state().items()}
     save(tmp_path / f"small{suffix}", state)
-    reading = read_checkpoint(tmp_path / f"small{suffix}")
+    reading = read_checkpoint(tmp_path / f"small{suffix}", **OPEN)
     assert {parameter.dtype for parameter in reading.model.network.parameters()} == {torch.float32}
     rounded = {key: tensor.float() for key, tensor in state.items()}
     assert torch.equal(answer(reading), answer(read(rounded, tmp_path)))

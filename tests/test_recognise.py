@@ -14,6 +14,7 @@ import torch
 
 from tests.parity import CASES
 from tests.parity.states import (
+    OPEN,
     WIDTH,
     Kept,
     State,
@@ -97,9 +98,9 @@ def test_a_head_may_stand_outside_of_the_encoder(tmp_path: Path) -> None:
     apart = {("model." if key in heads else "model.vit.") + key: tensor for key, tensor in state.items()}
     assert torch.equal(answer(read(apart, tmp_path)), answer(read(state, tmp_path, "inside.pth")))
     other = {("net." if key in heads else "net.backbone.") + key: tensor for key, tensor in state.items()}
-    # DINO's training has keys like these, but no classifier: it must not fall under the table.
-    assert "'net.head.weight'" in refusal(other, tmp_path)
-    assert torch.equal(answer(read(other, tmp_path, family="timm")), answer(read(state, tmp_path, "inside.pth")))
+    # DINO's training has keys like these, but no classifier.
+    assert facts_of(read(other, tmp_path))["family"] == EVERY["timm"].title
+    assert torch.equal(answer(read(other, tmp_path)), answer(read(state, tmp_path, "inside.pth")))
 
 
 # Every key is needed, or its absence is a network that there is.
@@ -156,7 +157,8 @@ def test_every_key_of_every_family_is_needed_and_named(case: Any, tmp_path: Path
             kept.read(kept.without(key))
             loaded.add(key)
         except CheckpointError as error:
-            assert f"'{key}'" in str(error)
+            # Without it, DINOv2's keys are those of timm's models, which leave more open.
+            assert f"'{key}'" in str(error) or (key == "mask_token" and "does not say it all" in str(error))
     assert loaded - needless == LEGAL[case.family] - needless
 
 
@@ -321,7 +323,7 @@ def test_what_is_nothing_known_shows_its_keys(tmp_path: Path) -> None:
 def test_a_family_can_be_said_and_a_wrong_one_is_refused(tmp_path: Path) -> None:
     state = timm_state(classes=None)
     assert facts_of(read(state, tmp_path))["family"] == EVERY["dino"].title
-    said = read(state, tmp_path, family="timm")
+    said = read(state, tmp_path, family="timm", position_rule=None)
     assert (said.checks[0].value, said.checks[0].source) == (EVERY["timm"].title, "said")
     assert said.model.network.config.position_rule != read(state, tmp_path).model.network.config.position_rule
     assert "of the family 'clip'" in refusal(state, tmp_path, family="clip")
@@ -385,5 +387,5 @@ def test_the_archive_and_the_shards_are_read_by_their_own_keys(tmp_path: Path) -
         save(tmp_path / f"part{number}.safetensors", {key: state[key] for key in part})
     places = {key: f"part{index % 2}.safetensors" for index, key in enumerate(names)}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
-    sharded = read_checkpoint(tmp_path / "model.safetensors.index.json")
+    sharded = read_checkpoint(tmp_path / "model.safetensors.index.json", **OPEN)
     assert torch.equal(answer(sharded), answer(read(state, tmp_path, "whole.pth")))

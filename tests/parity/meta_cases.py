@@ -61,8 +61,9 @@ def make(folder: Path, model: str, wrap: str = "", prefix: str = "", beside: dic
 
 HEAD = {"head.mlp.0.weight": torch.ones(3, 3), "head.last_layer.weight_g": torch.ones(3, 1)}
 HEADS = {"heads": 4}
+OPEN = {**HEADS, "activation": "gelu", "norm_epsilon": 1e-6, "pooling": "cls", "position_rule": "bicubic offset"}
 CASES = (
-    Case("DINO, its own layout", "backbone", "dino", partial(make, model="dino"), SIZES, HEADS),
+    Case("DINO, its own layout", "backbone", "dino", partial(make, model="dino"), SIZES, OPEN),
     Case(
         "DINO, its own layout",
         "the teacher of a training run",

@@ -186,7 +186,7 @@ CASES = (
     ),
     Case("vit-pytorch ViT", "CLS", "vit-pytorch", make_vit_pytorch, ((32, 32), (24, 32), (16, 16)), HEADS),
     Case("vit-pytorch ViT", "mean", "vit-pytorch", partial(make_vit_pytorch, pool="mean"), ((32, 32), (24, 32)), HEADS),
-    Case("vit-pytorch ViT", "64 features a head", "vit-pytorch", partial(make_vit_pytorch, dim_head=64), SQUARE),
+    Case("vit-pytorch ViT", "64 features a head", "vit-pytorch", partial(make_vit_pytorch, dim_head=64), SQUARE, HEADS),
     Case(
         "vit-pytorch ViT",
         "one head, no output projection",

@@ -84,9 +84,15 @@ def timm_state(depth: int = 2, classes: int | None = 7, width: int = WIDTH, posi
     return {name: torch.randn(shape, generator=generator) * 0.1 for name, shape in shapes.items()}
 
 
+# What state dicts of timm leave open, as the small one has it.
+OPEN = {"heads": 3, "activation": "gelu", "norm_epsilon": 1e-6, "pooling": "cls", "position_rule": "bicubic offset"}
+
+
 def read(content: Any, folder: Path, name: str = "small.pth", **facts: Any) -> Reading:
+    """A checkpoint with these facts, and with those of the small one that are not among them; None leaves one out."""
     torch.save(content, folder / name)
-    return read_checkpoint(folder / name, **facts)
+    given = {fact: value for fact, value in {**OPEN, **facts}.items() if value is not None}
+    return read_checkpoint(folder / name, **given)
 
 
 def refusal(content: Any, folder: Path, name: str = "small.pth", **facts: Any) -> str:

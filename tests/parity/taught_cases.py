@@ -49,7 +49,7 @@ CASES = (
         "vit-pytorch-first",
         partial(make, build=taught.LinearPatchViT),
         SMALLER,
-        HEADS,
+        {**HEADS, "pooling": "cls"},
     ),
     Case(
         "vit-pytorch, first layout",
@@ -65,6 +65,7 @@ CASES = (
         "vit-pytorch-first",
         partial(make, build=partial(taught.LinearPatchViT, "cls", 1, 64)),
         SQUARE,
+        {"pooling": "cls"},
     ),
     Case(
         "ViT on torch.nn.MultiheadAttention",

@@ -16,13 +16,14 @@ from tests.parity.case import Answer, Case, Reference, collected, randomised
 from tests.reference_packages import timm
 
 SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 64, "depth": 3, "num_heads": 4, "num_classes": 7}
-TOLD = {"heads": 4}
+TOLD = {"heads": 4, "activation": "gelu", "norm_epsilon": 1e-6, "pooling": "cls"}
 
 
 def make(
     folder: Path, cls: type = VisionTransformer, architecture: str = "", rename: Any = dict, **options: Any
 ) -> Reference:
-    model = randomised(cls(**{**SMALL, "dynamic_img_size": True, **options}))
+    arguments = {**SMALL, "dynamic_img_size": True, **options}
+    model = randomised(timm.create_model(architecture, **arguments) if architecture else cls(**arguments))
     blocks = list(model.blocks)
     for block in blocks:
         block.attn.fused_attn = False
@@ -32,7 +33,6 @@ def make(
             return model(pixels), weights
 
     if architecture:
-        model.pretrained_cfg = {"architecture": architecture, "input_size": (3, 32, 32), "num_classes": 7}
         timm.models.save_for_hf(model, folder)
         return Reference(folder, answer)
     torch.save(rename(model.state_dict()), folder / "model.pth")
@@ -48,13 +48,13 @@ def case(
     row: str, name: str, sizes: tuple[tuple[int, int], ...] = ((32, 32), (48, 48), (24, 40)), **options: Any
 ) -> Case:
     family = options.pop("family", "timm")
-    facts = {**TOLD, **options.pop("facts", {})}
+    facts = {**({} if "architecture" in options else TOLD), **options.pop("facts", {})}
     return Case(row, name, family, partial(make, **options), sizes, facts)
 
 
 CASES = (
     case("timm ViT (AugReg, DeiT)", "ViT"),
-    case("timm ViT (AugReg, DeiT)", "as timm saves it", architecture="vit_tiny_patch8_32"),
+    case("timm ViT (AugReg, DeiT)", "as timm saves it", architecture="vit_tiny_patch16_224"),
     case("timm ViT (AugReg, DeiT)", "pre-logits free, no bias", qkv_bias=False),
     case(
         "timm ViT (AugReg, DeiT)",
@@ -70,13 +70,28 @@ CASES = (
         patch_size=(8, 4),
         facts={"image_size": 32},
     ),
-    case("DeiT distilled (timm)", "two heads", cls=VisionTransformerDistilled),
+    case(
+        "DeiT distilled (timm)", "two heads", cls=VisionTransformerDistilled, facts={"pooling": "cls and distillation"}
+    ),
     case("DeiT-III (timm)", "LayerScale", init_values=0.5, no_embed_class=True),
     case("DeiT-III (timm)", "its own layout", init_values=0.5, no_embed_class=True, rename=as_deit3),
-    case("MAE (timm)", "fine-tuned, mean of the patches", global_pool="avg"),
+    case("MAE (timm)", "fine-tuned, mean of the patches", global_pool="avg", facts={"pooling": "mean"}),
     case("MAE (timm)", "encoder", num_classes=0, rename=lambda state: {"model": state}),
-    case("timm, no CLS token", "mean of the patches", class_token=False, global_pool="avg", fc_norm=False),
-    case("timm, registers", "CLS and four registers", reg_tokens=4, no_embed_class=True, architecture="vit_reg4"),
+    case(
+        "timm, no CLS token",
+        "mean of the patches",
+        class_token=False,
+        global_pool="avg",
+        fc_norm=False,
+        facts={"pooling": "mean"},
+    ),
+    case(
+        "timm, registers",
+        "CLS and four registers",
+        reg_tokens=4,
+        no_embed_class=True,
+        architecture="vit_base_patch16_224",
+    ),
     case(
         "timm, registers",
         "no CLS, four registers",
@@ -85,18 +100,19 @@ CASES = (
         class_token=False,
         global_pool="avg",
         fc_norm=False,
+        facts={"pooling": "mean"},
     ),
     case("timm, registers", "registers with positions", reg_tokens=4, facts={"image_size": 32}),
     case("timm, QK-norm", "norms of queries and keys", qk_norm=True),
-    case("timm SigLIP", "attention pooling", class_token=False, global_pool="map", facts={"activation": "gelu"}),
-    case("timm SigLIP", "attention pooling beside a CLS token", global_pool="map", facts={"activation": "gelu"}),
+    case("timm SigLIP", "attention pooling", class_token=False, global_pool="map", facts={"pooling": "attention"}),
+    case("timm SigLIP", "attention pooling beside a CLS token", global_pool="map", facts={"pooling": "attention"}),
     case(
         "timm CLIP",
         "norm before the layers",
         pre_norm=True,
         norm_layer=torch.nn.LayerNorm,
         act_layer="quick_gelu",
-        facts={"activation": "quick gelu"},
+        facts={"activation": "quick gelu", "norm_epsilon": 1e-5},
     ),
     case(
         "timm DINOv3",
@@ -114,6 +130,6 @@ CASES = (
         qkv_bias=False,
         norm_layer=partial(torch.nn.LayerNorm, eps=1e-5),
         rope_rotate_half=True,
-        facts={"image_size": 32},
+        facts={"image_size": 32, "norm_epsilon": 1e-5, "pooling": "mean"},
     ),
 )

@@ -65,16 +65,22 @@ def check_patterns(patterns: Sequence[str]) -> tuple[str, ...]:
 def parse_facts(texts: Sequence[str]) -> dict[str, Any]:
     """Facts as one writes them: ``"heads=6"``, ``"image_size=224"``, ``"image_size=224x448"``, ``"pooling=mean"``.
 
+    ``"ignore=head.*"`` leaves out keys and settings, as often as it is said.
+
     Raises:
         CheckpointError: a text is not of this form, or :func:`check_facts` refuses it.
     """
     facts: dict[str, Any] = {}
+    patterns: list[str] = []
     for text in texts:
         fact, equals, value = (part.strip() for part in text.partition("="))
         if not (fact and equals and value):
             raise CheckpointError(f"{text!r}: expected NAME=VALUE, such as heads=6")
-        facts[fact] = _parsed(fact, value)
-    return check_facts(facts)
+        if fact == "ignore":
+            patterns.append(value)
+        else:
+            facts[fact] = _parsed(fact, value)
+    return {**check_facts(facts), **({"ignore": check_patterns(patterns)} if patterns else {})}
 
 
 def _parsed(fact: str, value: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,6 +40,7 @@ __all__ = ["TensorInfo", "WeightFile", "open_weights"]
 
 MAX_SHARDS = 1000
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".npz")
+CHECKPOINT = re.compile(r"checkpoint-(\d{1,12})")
 # The usual names in a folder, the first that is there wins.
 USUAL = (
     "model.safetensors",
@@ -202,6 +204,11 @@ def _in_folder(folder: Path, name: str) -> Path:
     if len(files) == 1:
         return files[0]
     if not files:
+        # A training run of transformers keeps its states in folders of their own.
+        numbered = [(int(match[1]), sub) for sub in folder.iterdir() if (match := CHECKPOINT.fullmatch(sub.name))]
+        for _, sub in sorted(numbered, reverse=True):
+            if any((sub / usual).is_file() for usual in USUAL):
+                return _in_folder(sub, name)
         refuse(name, "no weights in this folder", f"{USUAL[0]} or one file {', '.join(SUFFIXES)}")
     found = listed(file.name for file in files)
     refuse(name, f"{len(files)} weight files in this folder, {found}", "one, or its own path")

@@ -46,6 +46,8 @@ MAPS = (
     *("pool.query", "pool.key_value", "pool.qkv", "pool.out", "pool.mlp_in", "pool.mlp_out"),
 )
 
+NOT_PUBLISHED = "no published checkpoint that vitviz knows has these shapes"
+
 Key = tuple[int | None, str]
 """The layer, where a piece has one, and the piece with its part: ``(3, "qkv.weight")``."""
 
@@ -141,7 +143,7 @@ class Family:
         accepts: what a signature cannot say of a state dict.
         model_types: ``model_type`` of a transformers ``config.json`` that means this family.
         published: the published checkpoints that have the shapes of this one, and what they leave open.
-        question: what to say first where facts stay open.
+        instead: what may be said in place of all facts that stay open.
         ignored: keys that are not needed, or their beginnings where they end in ``*``, with the reason.
         outside: the same of keys that do not begin as those of the encoder do.
         form: ``(piece, tensor, facts)`` to the tensor as torch keeps it; must work on tensors without memory.
@@ -157,7 +159,7 @@ class Family:
     accepts: Callable[[Candidate], bool] = always
     model_types: tuple[str, ...] = ()
     published: Callable[[Found], Sequence[Published]] = never
-    question: str = "no published checkpoint has these shapes"
+    instead: str = ""
     ignored: Mapping[str, str] = field(default_factory=dict)
     outside: Mapping[str, str] = field(default_factory=dict)
     form: Callable[[str, torch.Tensor, Mapping[str, Any]], torch.Tensor] = as_it_is
@@ -322,6 +324,7 @@ class Found:
             differ = [
                 f"{name} has {fact}={value!r}" for fact in asked for value, name in reversed(answers[fact].items())
             ]
-            why = "published checkpoints of these shapes differ: " + several(differ) if differ else self.family.question
-            raise CheckpointError(f"{self.name}: its file does not say it all, and {why}; say {usual}")
+            why = f"published checkpoints of these shapes differ ({several(differ)})" if differ else NOT_PUBLISHED
+            instead = f"{self.family.instead}, or " * bool(self.family.instead)
+            raise CheckpointError(f"{self.name}: its file does not say it all, and {why}; say {instead}{usual}")
         return settled

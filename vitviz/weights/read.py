@@ -72,6 +72,8 @@ def read_checkpoint(
     sidecars = Sidecars.beside(file.path) if Path(path).is_dir() or Path(path).name in USUAL else Sidecars()
     file, left_out = file.without([pattern for pattern in ignore if ":" not in pattern])
     found = recognise(file, sidecars, family, told)
+    if Path(path).is_dir() and file.folder != Path(path):
+        found.learn("folder", file.folder.name, "the newest state in it")
     found.ignored.update(dict.fromkeys(left_out, LEFT_OUT))
     known = found.settle(found.family.facts(found))
     for fact, value in told.items():

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from fnmatch import fnmatchcase
+from itertools import accumulate, islice
 from typing import Any
 
 from vitviz.errors import CheckpointError, choices, listed, shown
-from vitviz.weights.families import FAMILIES
+from vitviz.weights.families import FAMILIES, timm
 from vitviz.weights.files import WeightFile
+from vitviz.weights.heads import find_head
 from vitviz.weights.pieces import MAPS, OUTER, TOKENS, Candidate, Family, Found, Key
 from vitviz.weights.sidecars import Sidecars
 
@@ -26,6 +28,15 @@ STRANGERS = {
     "lm_head.weight": "a language model",
     "lora_A": "a LoRA adapter: merge it into its base model first",
 }
+# What training leaves in a state dict beside the network, wherever it stands.
+TRAINING = dict.fromkeys(
+    (
+        *("criterion", "criterion.*", "loss", "loss.*", "loss_fn.*", "*_loss", "*_loss.*", "losses.*"),
+        *("metric.*", "metrics.*", "*_metric.*", "*_metrics.*", "*_acc.*", "*_accuracy.*", "accuracy.*", "acc.*"),
+        *("n_averaged", "num_batches_tracked", "queue", "queue_ptr", "center", "*.center"),
+    ),
+    "what training leaves beside the network",
+)
 # How many places of a file are looked at for a family that it nearly is.
 NEAREST = 4
 # Parts of the longest prefix of an encoder's keys: each of them is tried for the heads.
@@ -46,7 +57,7 @@ def recognise(file: WeightFile, sidecars: Sidecars, family: str | None, told: Ma
     Raises:
         CheckpointError: no family has such keys, or the family has more or fewer.
     """
-    families = _possible(file, sidecars, family)
+    families = _possible(file, sidecars, family, told)
     candidates = list(_candidates(file, sidecars, families))
     if not candidates:
         raise CheckpointError(_unknown(file, families))
@@ -68,21 +79,26 @@ def recognise(file: WeightFile, sidecars: Sidecars, family: str | None, told: Ma
     if candidate.group or candidate.prefix:
         where = " in ".join(shown(part) for part in (candidate.prefix.rstrip("./"), candidate.group) if part)
         others = {place for _, other in candidates if (place := _place(other)) != _place(candidate)}
-        beside = f"; beside {listed(sorted(others))}" if others else ""
-        found.learn("encoder", where, f"where its keys stand{beside}")
+        more = f"; beside {listed(sorted(others))}" if others else ""
+        found.learn("encoder", where, f"where its keys stand{more}")
+    beside = [other for _, other in candidates if other.group == candidate.group and other.prefix != candidate.prefix]
+    _leave_others(found, [other.prefix for other in beside])
+    find_head(found, _ancestors(found.prefix))
     _tell_apart(found)
     _same_in_every_layer(found)
     _belong_together(found)
     return found
 
 
-def _possible(file: WeightFile, sidecars: Sidecars, name: str | None) -> tuple[Family, ...]:
+def _possible(file: WeightFile, sidecars: Sidecars, name: str | None, told: Mapping[str, Any]) -> tuple[Family, ...]:
     """The families that the user and the configuration leave possible."""
     if name is not None:
         named = tuple(family for family in FAMILIES if family.name == name)
         if not named:
             raise CheckpointError(f"family {name!r}: expected {choices(family.name for family in FAMILIES)}")
         return named
+    if "architecture" in told:
+        return timm.FAMILIES
     model_type = sidecars.config.get("model_type")
     # transformers wraps timm's models and keeps their keys.
     if model_type is None or model_type == "timm_wrapper":
@@ -143,17 +159,37 @@ def _rank(pair: tuple[Family, Candidate]) -> tuple[int, int, str]:
     return liked, len(place), place
 
 
+def _leave_others(found: Found, prefixes: Sequence[str]) -> None:
+    """Leave out what stands under other encoders' names: a student beside its teacher, an average beside its model."""
+    own, places = found.prefix.split("."), set()
+    for prefix in prefixes:
+        parts = prefix.split(".")
+        shared = next((index for index, pair in enumerate(zip(own, parts, strict=False)) if pair[0] != pair[1]), None)
+        # One that stands inside of the other may be a part of it.
+        if shared is not None and "" not in (own[shared], parts[shared]):
+            places.add(".".join(parts[: shared + 1]))
+    for key in found.file.groups[found.group] if places else ():
+        parts = key.split(".")[: NESTED + 1]
+        place = next((start for start in accumulate(parts, "{}.{}".format) if start in places), None)
+        if place is not None:
+            found.ignored[key] = f"of another encoder, {shown(place)}"
+
+
 def _tell_apart(found: Found) -> None:
     """Every key as a piece, or as something that is not needed."""
-    ancestors = _ancestors(found.prefix)
-    surplus = [key for key in found.file.groups[found.group] if not _place_key(found, key, ancestors)]
+    ancestors, placed = _ancestors(found.prefix), set(found.keys.values())
+    surplus = [
+        key
+        for key in found.file.groups[found.group]
+        if key not in placed and key not in found.ignored and not _place_key(found, key, ancestors)
+    ]
     if surplus:
         stranger = _stranger(surplus)
         if stranger:
             raise CheckpointError(f"{found.name}: this is {stranger}")
         raise CheckpointError(
             f"{found.name}: keys that a checkpoint of this kind ({found.family.title}) does not have: surplus "
-            f"{listed(surplus)}"
+            f"{listed(surplus)}; ignore=[…] leaves out what you know not to matter"
         )
 
 
@@ -168,7 +204,7 @@ def _place_key(found: Found, key: str, ancestors: Sequence[str]) -> bool:
             _put(found, matched, key)
             return True
         needless = family.ignored if inside else {**family.ignored, **family.outside}
-        reason = next((why for pattern, why in needless.items() if _matches(name, pattern)), None)
+        reason = next((why for pattern, why in {**needless, **TRAINING}.items() if fnmatchcase(name, pattern)), None)
         if reason:
             found.ignored[key] = reason
             return True
@@ -191,10 +227,6 @@ def _put(found: Found, piece: Key, key: str) -> None:
             f"{found.name}: {shown(found.keys[piece])} and {shown(key)} are two keys of the same thing"
         )
     found.keys[piece] = key
-
-
-def _matches(name: str, pattern: str) -> bool:
-    return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
 
 
 def _same_in_every_layer(found: Found) -> None:

@@ -56,6 +56,12 @@ class Settings(Mapping[str, Any]):
         value = self[name] if name in self._values else None
         return default if value is None else value
 
+    def extended(self, more: Mapping[str, Any]) -> Settings:
+        """The same object with entries that stand elsewhere; what is read of it counts as read here, too."""
+        longer = Settings({**self._values, **more}, self.place)
+        longer._read, longer._inner = self._read, self._inner
+        return longer
+
     def inner(self, name: str) -> Settings | None:
         """The object under a name, whose own entries then have to be accounted for; None where there is none.
 

@@ -85,8 +85,12 @@ SEQUENTIAL_NAMES = {
 
 
 def vit_pytorch_facts(found: Found) -> dict[str, Any]:
+    if found.has("out.weight"):
+        heads = Open(usual=max(1, (found.stored("qkv.weight") or (0,))[0] // 3 // 64))
+    else:
+        heads = found.learn("heads", 1, "no projection after attention, which this layout has beside several heads")
     return {
-        "heads": Open(usual=max(1, (found.stored("qkv.weight") or (0,))[0] // 3 // 64)),
+        "heads": heads,
         "norm_epsilon": 1e-5,
         "position_rule": "reading order",
         "pooling": "cls" if any(found.stored("cls")[:-1]) else "mean",

@@ -44,7 +44,10 @@ DINOV3_NAMES = {
 
 
 def dino_facts(found: Found) -> dict[str, Any]:
-    return {"heads": Open(), "norm_epsilon": 1e-6, "position_rule": "bicubic offset", "pooling": "cls"}
+    fixed = {"norm_epsilon": 1e-6, "activation": "gelu", "position_rule": "bicubic offset", "pooling": "cls"}
+    # timm writes the same keys for models that may have all of these otherwise.
+    plain = not _is_of_a_training_run(found.prefix, found.group)
+    return {"heads": Open(), **({fact: Open(usual=value) for fact, value in fixed.items()} if plain else fixed)}
 
 
 def dinov2_facts(found: Found) -> dict[str, Any]:
@@ -72,11 +75,15 @@ def dinov3_facts(found: Found) -> dict[str, Any]:
     }
 
 
+def _is_of_a_training_run(prefix: str, group: str) -> bool:
+    return bool({"teacher", "student"} & {group, *prefix.split(".")})
+
+
 def _is_dino(candidate: Candidate) -> bool:
     """timm writes the same keys; DINO's own files have no classifier and no configuration."""
     if candidate.config or candidate.keys & {"head.weight", "head.bias", "fc_norm.weight"}:
         return False
-    training = candidate.prefix.endswith("backbone.") or candidate.group in ("teacher", "student")
+    training = _is_of_a_training_run(candidate.prefix, candidate.group)
     # In a module of another's making it is timm's, and its classifier may stand beside it.
     whole = candidate.group == "" and set(candidate.prefix.split(".")) <= {"", "module", "_orig_mod"}
     plain = whole and not any(key.startswith("decoder_") for key in candidate.keys)
@@ -92,6 +99,7 @@ DINO = Family(
     accepts=_is_dino,
     facts=dino_facts,
     published=published.by_shape(published.DINO),
+    instead="family='timm' and architecture=… where timm made it",
     standard=imagenet("DINO's evaluation"),
     # Not a classifier's ``head.weight``.
     outside={"head.mlp.*": TRAINING, "head.last_layer.*": TRAINING},

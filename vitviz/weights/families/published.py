@@ -70,11 +70,12 @@ TORCHVISION = (
     Shapes("vit_h_14 (SWAG)", 1280, 32, 16, 14, 37, (1000,)),
     Shapes("vit_h_14 (SWAG, linear)", 1280, 32, 16, 14, 16, (1000,)),
 )
+DINO_FACTS = {"norm_epsilon": 1e-6, "activation": "gelu", "position_rule": "bicubic offset", "pooling": "cls"}
 DINO = (
-    Shapes("dino_vits16", 384, 12, 6, 16, 14),
-    Shapes("dino_vits8", 384, 12, 6, 8, 28),
-    Shapes("dino_vitb16", 768, 12, 12, 16, 14),
-    Shapes("dino_vitb8", 768, 12, 12, 8, 28),
+    Shapes("dino_vits16", 384, 12, 6, 16, 14, facts=DINO_FACTS),
+    Shapes("dino_vits8", 384, 12, 6, 8, 28, facts=DINO_FACTS),
+    Shapes("dino_vitb16", 768, 12, 12, 16, 14, facts=DINO_FACTS),
+    Shapes("dino_vitb8", 768, 12, 12, 8, 28, facts=DINO_FACTS),
 )
 DINOV2 = (
     Shapes("dinov2_vits14", 384, 12, 6, 14, 37, (0, 1000)),

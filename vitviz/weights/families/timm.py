@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import math
+from difflib import get_close_matches
 from typing import Any
 
-from vitviz.errors import CheckpointError, shown
-from vitviz.weights.families.conventions import half, imagenet, size_of
-from vitviz.weights.pieces import Family, Found, Open
+from vitviz.errors import CheckpointError, choices, shown
+from vitviz.weights.families.conventions import half, imagenet
+from vitviz.weights.families.timm_architectures import Architecture, alike, architectures
+from vitviz.weights.families.timm_arguments import Arguments, facts_of
+from vitviz.weights.pieces import Family, Found, Open, Published
+from vitviz.weights.settings import Settings, is_side
 
 NAMES = {
     "patch_embed.proj": "patch",
@@ -46,65 +49,183 @@ NAMES = {
     "head_dist": "distillation_classifier",
     "head.proj": "projection",
 }
+ROTARY = "rotary positions beside learned ones, or of another kind than DINOv3's"
 MAE_DECODER = "the decoder with which MAE was pretrained"
 TEXT_TOWER = "the text tower"
 
-# Architectures that differ from every other of their width.
-OTHER_HEADS = {"giantopt": 16, "vit_base_patch16_gap_224": 16, "vit_giant_patch14_dinov2": 24}
-GIANT = 1536
-# SigLIP 2's checkpoints use the tanh approximation, as do the SigLIP ones of the same code.
-TANH = (
-    *("giantopt", "base_patch32_siglip", "so400m_patch16_siglip"),
-    *("large_patch16_siglip_512", "large_patch16_siglip_gap_512"),
+SIGNATURES = (
+    ("patch_embed.proj.weight", "blocks.0.attn.qkv.weight", "pos_embed"),
+    ("patch_embed.proj.weight", "cls_token", "reg_token", "blocks.0.attn.qkv.weight", "blocks.0.gamma_1"),
 )
-# Architectures with keys like these and other mathematics, by a part of their names.
-ROTARY = "rotary positions beside learned ones, or of another kind than DINOv3's"
-LOOKALIKES = {
-    "_rope_": ROTARY,
-    "eva02_": ROTARY,
-    "vit_pe_": ROTARY,
-    "_rpn_": "norms after attention and MLP instead of before them",
-    "test_vit3": "attention pooling of the prefix tokens, too",
-}
+"""Keys by which the two families of this module are told."""
+
+INSTEAD = "architecture=… (timm's name of it)"
+# Of pretrained_cfg: where the weights came from, and what speaks of classifiers and sizes that the weights show.
+HARMLESS_CFG = (
+    *("url", "file", "hf_hub_id", "hf_hub_filename", "source", "architecture", "tag", "custom_load", "license"),
+    *("description", "origin_url", "paper_name", "paper_ids", "notes", "num_classes", "pool_size", "test_pool_size"),
+    *("first_conv", "classifier", "min_input_size", "test_input_size", "test_crop_pct"),
+)
+# timm's names of poolings, and words that ours have in common.
 POOLINGS = {"token": "cls", "avg": "mean", "map": "attention"}
+# Of config.json itself; timm reads global_pool from model_args alone, and writes this one to be read by people.
+HARMLESS = ("num_classes", "num_features", "global_pool", "label_names", "label_descriptions", "labels")
 
 
 def timm_facts(found: Found) -> dict[str, Any]:
-    architecture = _architecture(found)
-    _refuse_lookalikes(found, architecture)
-    if not architecture and found.keys.get((0, "attention_scale"), "").endswith("gamma_1"):
-        same = "its keys; RoPE-ViT with learned positions, which vitviz does not read, has the same"
-        found.learn("LayerScale", "that of DeiT-III", same)
-    after = found.keys.get((None, "norm.weight"), "").endswith("fc_norm.weight")
-    facts: dict[str, Any] = {
-        "heads": _heads(found, architecture),
-        "norm_epsilon": 1e-5 if found.has("pre_norm.weight") else 1e-6,
-        "activation": _activation(found, architecture),
-        "final_norm": "after pooling" if after else "before pooling" if found.has("norm.weight") else "none",
-        "image_size": _image_size(found),
+    arguments = _arguments(found)
+    if arguments is not None:
+        return {**_agreed(found, facts_of(arguments)), "normalisation": _normalisation(found)}
+    return {
+        "heads": Open(),
+        "norm_epsilon": Open(usual=1e-5 if found.has("pre_norm.weight") else 1e-6),
+        "activation": Open(usual="silu" if _is_gated(found) else "gelu"),
+        "final_norm": _final_norm(found),
+        "pooling": _pooling(found),
         "normalisation": _normalisation(found),
-        **_pooling(found, after),
     }
-    return facts
 
 
 def dinov3_facts(found: Found) -> dict[str, Any]:
     """timm's own layout of DINOv3 (its class Eva)."""
-    _refuse_lookalikes(found, _architecture(found))
-    pooled = "mean" if found.config.get("global_pool", "avg") == "avg" else "cls"
+    arguments = _arguments(found)
+    if arguments is not None:
+        facts = _agreed(found, facts_of(arguments))
+        return {**facts, "image_size": _input_size(found) or facts["image_size"]}
     return {
         "heads": Open(),
-        "norm_epsilon": 1e-5,
+        "norm_epsilon": Open(usual=1e-5),
         "activation": "silu" if found.has("gate.weight") else "gelu",
         "rotary": True,
-        "pooling": pooled,
+        "rotary_base": 100.0,
+        "pooling": Open(usual="mean"),
         "final_norm": _final_norm(found),
-        "image_size": _image_size(found) or (256, 256),
+        "image_size": (256, 256),
     }
 
 
+def published(found: Found) -> list[Published]:
+    """timm's architectures that have these tensors, their published classifiers' number of classes included."""
+    classes = (found.stored("classifier.weight") or (0,))[0]
+    rows = [row for row in _alike(found) if classes in (*row.classes, *[0] * bool(row.classes))]
+    return [Published(f"timm's {row.name}", _facts_of_row(row, found.name)) for row in rows]
+
+
+def _arguments(found: Found) -> Arguments | None:
+    """The arguments with which timm makes the model that the configuration or the user names; None without a name.
+
+    Raises:
+        CheckpointError: there is no such name, or the tensors are those of models that vitviz does not read.
+    """
+    config, tower = found.config, found.open_clip.part("model_cfg").part("vision_cfg")
+    name, place = found.told.get("architecture"), "architecture"
+    saved = config.inner("model_args") or Settings({}, "model_args")
+    if name is None and "architecture" in config:
+        name, place = config.get("architecture"), "architecture in config.json"
+    elif name is None and "timm_model_name" in tower:
+        name, place = tower.get("timm_model_name"), "timm_model_name in open_clip_config.json"
+        saved = _open_clip_arguments(found.open_clip, tower)
+    cfg = config.inner("pretrained_cfg") or config
+    if "architecture" in config or cfg is not config:
+        cfg.skip(HARMLESS_CFG)
+        config.skip((*HARMLESS, "architecture"))
+        cfg.only("label_offset", 0)
+    if name is None:
+        _refuse_unreadable(found)
+        return None
+    row = architectures().get(name) if isinstance(name, str) else None
+    if row is None:
+        near = get_close_matches(str(name), architectures(), 3)
+        like = [row.name for row in _alike(found)]
+        expected = f"one of timm's Vision Transformers, such as {choices(like[:3] or near or ['vit_base_patch16_224'])}"
+        raise CheckpointError(f"{found.name}: {place} = {shown(name)}: expected {expected}")
+    found.learn("architecture", name, "said" if place == "architecture" else place)
+    if cfg.flag("fixed_input_size", False) and "img_size" not in saved:
+        size = _input_size(found)
+        if size:
+            saved = saved.extended({"img_size": list(size)})
+    return Arguments(row, saved, found.name)
+
+
+def _agreed(found: Found, facts: dict[str, Any]) -> dict[str, Any]:
+    """The facts of the arguments, if what stands at the top of config.json for people to read says the same.
+
+    timm builds the model without reading it; where it says something else, nobody knows which of the two is meant.
+    """
+    stated, pooling = found.config.get("global_pool"), facts["pooling"]
+    if "architecture" in found.config and stated is not None and POOLINGS.get(str(stated), "none") not in pooling:
+        legal = [name for name, ours in POOLINGS.items() if ours in pooling]
+        raise CheckpointError(
+            f"{found.name}: global_pool = {shown(stated)} in config.json, where its architecture and model_args make a "
+            f"model that pools by {choices(legal)}"
+        )
+    return facts
+
+
+def _open_clip_arguments(open_clip: Settings, tower: Settings) -> Settings:
+    """What open_clip's adapter of timm's models passes on."""
+    model = open_clip.part("model_cfg")
+    pool, projection = tower.get("timm_pool", "avg"), tower.get("timm_proj", "linear")
+    if projection not in ("linear", "none", ""):
+        raise tower.refuse("timm_proj", choices(("linear", "none", "")))
+    if pool not in ("token", "avg", "map", ""):
+        raise tower.refuse("timm_pool", choices(("token", "avg", "map", "")))
+    tower.skip(("timm_model_pretrained", "timm_drop", "timm_drop_path", "timm_proj_bias", "patch_dropout"))
+    # With a projection of its own, the pool is changed after the norms are made.
+    made_with = {"global_pool": pool} if pool and projection != "linear" else {}
+    changed = {"global_pool": pool, "fc_norm": None} if pool else {}
+    model.skip(("embed_dim", "quick_gelu"))
+    return Settings(made_with or changed, tower.place)
+
+
+def _refuse_unreadable(found: Found) -> None:
+    """Refuse tensors that only models have that vitviz does not read."""
+    rows = _alike(found)
+    reasons = {row.name: _unreadable(row, found.name) for row in rows}
+    if rows and all(reasons.values()):
+        raise CheckpointError(str(next(iter(reasons.values()))))
+    gated = _is_gated(found)
+    eva = (found.has("query.bias") and gated) or found.has("gate.weight")
+    encoder = found.has("pre_norm.weight") and (found.has("pool.probe") or not found.has("norm.weight"))
+    if found.has("positions") and (eva or encoder):
+        raise CheckpointError(f"{found.name}: this is a model with {ROTARY}, which vitviz does not read")
+
+
+def _unreadable(row: Architecture, name: str) -> CheckpointError | None:
+    try:
+        facts_of(Arguments(row, Settings({}, "model_args"), name))
+    except CheckpointError as error:
+        return error
+    return None
+
+
+def _facts_of_row(row: Architecture, name: str) -> dict[str, Any]:
+    """The facts of an architecture; of one that vitviz does not read, that its mathematics are others."""
+    if _unreadable(row, name) is not None:
+        return dict.fromkeys(("heads", "norm_epsilon", "activation", "pooling"), "what vitviz does not read")
+    return facts_of(Arguments(row, Settings({}, "model_args"), name))
+
+
+def _alike(found: Found) -> list[Architecture]:
+    tensors, prefix = found.file.groups[found.group], found.prefix
+    return alike({key[len(prefix) :]: tensor.shape for key, tensor in tensors.items() if key.startswith(prefix)})
+
+
+def _is_gated(found: Found) -> bool:
+    return found.stored("mlp_in.weight")[:1] != found.stored("mlp_out.weight")[1:]
+
+
+def _pooling(found: Found) -> Any:
+    if found.has("distillation_classifier.weight"):
+        return "cls and distillation"
+    if found.has("pool.probe"):
+        return "attention"
+    return Open(usual="cls" if found.has("cls") and _final_norm(found) != "after pooling" else "mean")
+
+
 def _final_norm(found: Found) -> str:
-    return "after pooling" if found.keys.get((None, "norm.weight"), "").endswith("fc_norm.weight") else "before pooling"
+    after = found.keys.get((None, "norm.weight"), "").endswith("fc_norm.weight")
+    return "after pooling" if after else "before pooling" if found.has("norm.weight") else "none"
 
 
 def _normalisation(found: Found) -> str:
@@ -114,89 +235,21 @@ def _normalisation(found: Found) -> str:
     return "clip" if found.has("pre_norm.weight") else "half"
 
 
-def _architecture(found: Found) -> str:
-    vision = found.open_clip.get("model_cfg", {})
-    vision = vision.get("vision_cfg", {}) if isinstance(vision, dict) else {}
-    name = found.config.get("architecture") or (vision.get("timm_model_name") if isinstance(vision, dict) else None)
-    if not isinstance(name, str):
-        return ""
-    return found.learn("architecture", name, "its configuration")
-
-
-def _refuse_lookalikes(found: Found, architecture: str) -> None:
-    """Refuse what has the keys of this family and other mathematics."""
-    reason = next((reason for part, reason in LOOKALIKES.items() if part in architecture), None)
-    # Without a name: of timm's models with learned positions, only those with rotary ones beside have these keys.
-    gated = found.stored("mlp_in.weight")[:1] != found.stored("mlp_out.weight")[1:]
-    eva = (found.has("query.bias") and gated) or found.has("gate.weight")
-    encoder = found.has("pre_norm.weight") and (found.has("pool.probe") or not found.has("norm.weight"))
-    if found.has("positions") and (eva or encoder):
-        reason = reason or ROTARY
-    if reason is not None:
-        raise CheckpointError(f"{found.name}: this is a model with {reason}, which vitviz does not read")
-
-
-def _heads(found: Found, architecture: str) -> int:
-    for part, heads in OTHER_HEADS.items():
-        if part in architecture and "heads" not in found.told:
-            return found.learn("heads", heads, f"timm's {architecture}")
-    gated = found.stored("mlp_in.weight")[:1] != found.stored("mlp_out.weight")[1:]
-    if found.stored("attention_norm.weight") == (GIANT,) and gated and "heads" not in found.told:
-        return found.learn("heads", 24, "DINOv2's giant is the only one of this width with a gated MLP")
-    return Open()
-
-
-def _activation(found: Found, architecture: str) -> str:
-    hidden, passed = found.stored("mlp_in.weight")[:1], found.stored("mlp_out.weight")[1:]
-    if hidden != passed:
-        return found.learn("activation", "silu", "the gate of its MLP")
-    undecided = found.has("pre_norm.weight") or found.has("pool.probe") or "siglip" in architecture
-    # Towers of SigLIP without their pooling, and I-JEPA, differ in nothing else.
-    bare = not any(found.has(piece) for piece in ("cls", "registers", "classifier.weight"))
-    after = found.keys.get((None, "norm.weight"), "").endswith("fc_norm.weight")
-    positions = found.stored("positions")[-2:][0]
-    undecided = undecided or (bare and not after and math.isqrt(positions) ** 2 == positions)
-    if not undecided:
-        return "gelu"
-    if not architecture:
-        return Open()
-    if "quickgelu" in architecture:
-        return "quick gelu"
-    return "gelu tanh" if any(part in architecture for part in TANH) else "gelu"
-
-
-def _pooling(found: Found, after: bool) -> dict[str, Any]:
-    if found.has("distillation_classifier.weight"):
-        return {"pooling": "cls and distillation"}
-    if "pool.probe" in {piece for _, piece in found.keys}:
-        return {"pooling": "attention"}
-    named = found.config.get("global_pool")
-    if isinstance(named, str) and named in POOLINGS and not (named == "token" and not found.has("cls")):
-        return {"pooling": POOLINGS[named]}
-    if named not in (None, "", "token"):
-        raise CheckpointError(
-            f"{found.name}: global_pool {shown(named)} in its config.json; expected token, avg or map"
-        )
-    return {"pooling": "mean" if after or not found.has("cls") else "cls"}
-
-
-def _image_size(found: Found) -> tuple[int, int] | None:
-    for where in ("model_args", "pretrained_cfg"):
-        part = found.config.get(where)
-        if not isinstance(part, dict):
-            continue
-        size = size_of(part.get("img_size") or part.get("input_size"))
-        if size:
-            return size
-    return None
+def _input_size(found: Found) -> tuple[int, int] | None:
+    size = (found.config.inner("pretrained_cfg") or found.config).get("input_size")
+    return (
+        (size[-2], size[-1]) if isinstance(size, list | tuple) and len(size) == 3 and all(map(is_side, size)) else None
+    )
 
 
 TIMM = Family(
     name="timm",
     title="timm ViT, DeiT, MAE, SigLIP, CLIP",
     names=NAMES,
-    signature=("patch_embed.proj.weight", "blocks.0.attn.qkv.weight", "pos_embed"),
+    signature=SIGNATURES[0],
     facts=timm_facts,
+    published=published,
+    instead=INSTEAD,
     standard=half("timm's convention for AugReg, or DeiT's, MAE's or CLIP's by its keys", crop_fraction=0.9),
     ignored={
         "decoder_*": MAE_DECODER,
@@ -209,9 +262,11 @@ DINOV3 = Family(
     name="timm-dinov3",
     title="timm DINOv3",
     names=NAMES,
-    signature=("patch_embed.proj.weight", "cls_token", "reg_token", "blocks.0.attn.qkv.weight", "blocks.0.gamma_1"),
+    signature=SIGNATURES[1],
     without=("pos_embed",),
     facts=dinov3_facts,
+    published=published,
+    instead=INSTEAD,
     standard=imagenet("DINOv3's model card", crop_fraction=1.0, interpolation="bicubic"),
 )
 

@@ -1,0 +1,247 @@
+"""What the arguments of timm's classes of Vision Transformers mean, read whole: each is used, harmless or refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from vitviz.errors import CheckpointError, choices, shown
+from vitviz.weights.families.timm_architectures import Architecture
+from vitviz.weights.settings import Settings, is_number
+
+# Said to timm's factory, not to the model, or of training and of how weights are made at the start.
+HARMLESS = (
+    *("pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "pretrained_model_args", "checkpoint_path"),
+    *("cache_dir", "scriptable", "exportable", "no_jit", "device", "dtype", "weight_init", "fix_init", "init_values"),
+    *("drop_rate", "pos_drop_rate", "patch_drop_rate", "proj_drop_rate", "attn_drop_rate", "drop_path_rate"),
+    *("head_init_scale", "rope_shift_coords", "rope_jitter_coords", "rope_rescale_coords", "pretrained_strict"),
+    # Whether timm takes images of other sizes than the trained one; vitviz always does.
+    "dynamic_img_size",
+)
+ACTIVATIONS = {
+    **{"gelu": "gelu", "torch.GELU": "gelu", "timm.GELU": "gelu"},
+    **{"gelu_tanh": "gelu tanh", "timm.GELUTanh": "gelu tanh"},
+    **{"quick_gelu": "quick gelu", "timm.QuickGELU": "quick gelu"},
+    **{"silu": "silu", "swish": "silu", "torch.SiLU": "silu", "relu": "relu", "torch.ReLU": "relu"},
+}
+# Layer norms by name, with the epsilon of each where none is given.
+NORMS = {"layernorm": 1e-6, "LayerNorm": 1e-6, "timm.LayerNorm": 1e-6, "torch.LayerNorm": 1e-5}
+GATED = ("timm.GluMlp(act_layer=torch.SiLU, gate_last=False)",)
+
+
+class Arguments:
+    """The arguments of a model of timm: those of its architecture, and over them those that a folder's file has.
+
+    Args:
+        architecture: its row of the table.
+        saved: ``model_args`` of its ``config.json``, whose entries have to be accounted for.
+        name: of the checkpoint, for messages.
+    """
+
+    def __init__(self, architecture: Architecture, saved: Settings, name: str) -> None:
+        self.architecture, self.saved, self.name = architecture, saved, name
+        saved.skip(HARMLESS)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        value = self.saved.get(name)
+        # Lists as JSON has them, whichever they come from.
+        return self.architecture.arguments.get(name, default) if value is None else value
+
+    def refuse(self, name: str, expected: str) -> CheckpointError:
+        where = self.saved.place if self.saved.get(name) is not None else f"timm's {self.architecture.name}"
+        return CheckpointError(
+            f"{self.name}: {where}: {name} = {shown(self.get(name))}, which vitviz does not read; expected {expected}"
+        )
+
+    def only(self, name: str, *legal: Any) -> Any:
+        """An argument that may have these values alone; the first is the class's own default."""
+        value = self.get(name, legal[0])
+        if not any(type(value) is type(option) and value == option for option in legal):
+            raise self.refuse(name, choices(legal))
+        return value
+
+    def count(self, name: str, default: int) -> int:
+        value = self.get(name, default)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise self.refuse(name, "a whole number of at least 0")
+        return value
+
+    def flag(self, name: str, default: bool) -> bool:
+        return bool(self.only(name, default, not default))
+
+    def size(self, name: str, default: int) -> tuple[int, int]:
+        value = self.get(name, default)
+        pair = value if isinstance(value, list | tuple) else [value, value]
+        if len(pair) != 2 or not all(
+            isinstance(side, int) and not isinstance(side, bool) and side > 0 for side in pair
+        ):
+            raise self.refuse(name, "one or two whole numbers above 0")
+        return pair[0], pair[1]
+
+    def ratio(self, name: str, default: float) -> float:
+        value = self.get(name, default)
+        if not is_number(value) or value <= 0:
+            raise self.refuse(name, "a number above 0")
+        return float(value)
+
+    def activation(self, default: str = "gelu") -> str:
+        name = self.get("act_layer", default)
+        known = name.lower() if isinstance(name, str) and "." not in name else name
+        if not isinstance(known, str) or known not in ACTIVATIONS:
+            raise self.refuse("act_layer", choices(name for name in ACTIVATIONS if "." not in name))
+        return ACTIVATIONS[known]
+
+    def epsilon(self) -> float:
+        name = self.get("norm_layer", "timm.LayerNorm")
+        matched = re.fullmatch(r"([\w.]+)(?:\(eps=([\d.e+-]+)\))?", name) if isinstance(name, str) else None
+        if matched is None or matched[1] not in NORMS:
+            raise self.refuse("norm_layer", "'layernorm'")
+        return float(matched[2]) if matched[2] else NORMS[matched[1]]
+
+
+def facts_of(arguments: Arguments) -> dict[str, Any]:
+    """What a model's arguments say of it: fields of :class:`vitviz.ViTConfig`, and what is compared with its weights.
+
+    Raises:
+        CheckpointError: an argument makes a model that vitviz does not have.
+    """
+    for name in ("use_naflex", "features_only", "pruned"):
+        arguments.only(name, False)
+    cls = arguments.architecture.cls
+    if cls not in CLASSES:
+        raise CheckpointError(
+            f"{arguments.name}: timm's {arguments.architecture.name} is a {cls}; expected a {choices(CLASSES)}"
+        )
+    return CLASSES[cls](arguments)
+
+
+def _common(arguments: Arguments) -> dict[str, Any]:
+    width, patch = arguments.count("embed_dim", 768), arguments.size("patch_size", 16)
+    arguments.only("dynamic_img_pad", False)
+    arguments.only("in_chans", 3, 1)
+    arguments.count("num_classes", 1000)
+    arguments.flag("qkv_bias", True)
+    arguments.flag("qk_norm", False)
+    return {
+        "heads": arguments.count("num_heads", 12),
+        "norm_epsilon": arguments.epsilon(),
+        "image_size": arguments.size("img_size", 224),
+        "stated": {
+            "width": width,
+            "depth": arguments.count("depth", 12),
+            "patch_height": patch[0],
+            "patch_width": patch[1],
+        },
+    }
+
+
+def _vision_transformer(arguments: Arguments) -> dict[str, Any]:
+    facts = _common(arguments)
+    for name in ("scale_attn_norm", "scale_mlp_norm"):
+        arguments.only(name, False)
+    for name, only in {
+        "block_fn": "timm.Block",
+        "attn_layer": "timm.Attention",
+        "embed_layer": "timm.PatchEmbed",
+        "embed_norm_layer": "",
+        "pos_embed": "learn",
+    }.items():
+        arguments.only(name, only)
+    arguments.flag("proj_bias", True)
+    mlp, gated = arguments.get("mlp_layer", "timm.Mlp"), False
+    if mlp != "timm.Mlp":
+        if mlp not in GATED:
+            raise arguments.refuse("mlp_layer", "timm's Mlp or SwiGLUPacked")
+        gated = True
+    has_cls, registers = arguments.flag("class_token", True), arguments.count("reg_tokens", 0)
+    pool = arguments.only("global_pool", "token", "avg", "map")
+    mixed = arguments.flag("pool_include_prefix", False)
+    if pool == "map" and mixed and (has_cls or registers):
+        raise arguments.refuse("pool_include_prefix", "False, where global_pool is 'map'")
+    after = arguments.get("fc_norm")
+    after = pool == "avg" if after is None else arguments.flag("fc_norm", False)
+    pooling = {"token": "cls", "avg": "mean of all" if mixed else "mean", "map": "attention"}[pool]
+    width = facts["stated"]["width"]
+    hidden = int(width * arguments.ratio("mlp_ratio", 4.0))
+    prefix = (0,) if arguments.flag("no_embed_class", False) else (has_cls + registers,)
+    arguments.flag("pre_norm", False)
+    return {
+        **facts,
+        "activation": arguments.activation(),
+        "pooling": pooling,
+        "final_norm": _final_norm(arguments.flag("final_norm", True), after),
+        "positioned": prefix,
+        "stated": {
+            **facts["stated"],
+            "mlp_width": hidden // 2 if gated else hidden,
+            "gated_mlp": gated,
+            "cls_token": has_cls,
+            "register_tokens": registers,
+        },
+    }
+
+
+def _distilled(arguments: Arguments) -> dict[str, Any]:
+    facts = _vision_transformer(arguments)
+    arguments.only("global_pool", "token")
+    return {**facts, "pooling": "cls and distillation", "positioned": (2,)}
+
+
+def _eva(arguments: Arguments) -> dict[str, Any]:
+    """timm's class of EVA and DINOv3, as far as it makes a plain Vision Transformer or DINOv3."""
+    facts = _common(arguments)
+    for name in ("scale_mlp", "scale_attn_inner", "use_post_norm", "use_pre_transformer_norm", "attn_only_layer_scale"):
+        arguments.only(name, False)
+    arguments.only("qkv_fused", True)
+    arguments.only("attn_type", "eva", "rope")
+    # Accounted for here: what is left of them has no effect without rotary positions or with those of DINOv3.
+    for name in ("num_kv_heads", "rope_mrope_section", "attn_pool_num_heads", "attn_pool_mlp_ratio"):
+        if arguments.get(name) is not None:
+            raise arguments.refuse(name, "none")
+    rotary, learned = arguments.flag("use_rot_pos_emb", False), arguments.flag("use_abs_pos_emb", True)
+    if rotary:
+        if learned:
+            raise arguments.refuse("use_rot_pos_emb", "False, beside learned positions")
+        for name, default, only in (("rope_type", "cat", "dinov3"), ("rope_rotate_half", False, True)):
+            if arguments.get(name, default) != only:
+                raise arguments.refuse(name, repr(only))
+        arguments.only("rope_grid_indexing", "ij")
+    elif not learned:
+        raise arguments.refuse("use_abs_pos_emb", "True, without rotary positions")
+    for name in ("rope_type", "rope_grid_offset", "rope_grid_indexing", "ref_feat_shape", "rope_rotate_half"):
+        arguments.get(name)
+    swiglu = arguments.flag("swiglu_mlp", False)
+    arguments.count("swiglu_align_to", 0)
+    arguments.ratio("mlp_ratio", 4.0)
+    has_cls, registers = arguments.flag("class_token", True), arguments.count("num_reg_tokens", 0)
+    pool = arguments.only("global_pool", "avg", "token")
+    after = arguments.get("use_fc_norm")
+    after = pool == "avg" if after is None else arguments.flag("use_fc_norm", False)
+    before = arguments.get("use_post_transformer_norm")
+    before = not after if before is None else arguments.flag("use_post_transformer_norm", False)
+    if before and after:
+        raise arguments.refuse("use_fc_norm", "False, where there is a norm after the last layer")
+    positions: Mapping[str, Any] = {
+        "positioned": (0,) if arguments.flag("no_embed_class", False) else (has_cls + registers,)
+    }
+    if rotary:
+        base = arguments.ratio("rope_temperature", 10000.0)
+        positions = {"rotary": True, "rotary_base": base, "any_size": True}
+    else:
+        arguments.get("rope_temperature")
+    return {
+        **facts,
+        **positions,
+        "activation": "silu" if swiglu else "gelu",
+        "pooling": "cls" if pool == "token" else "mean",
+        "final_norm": _final_norm(before or after, after),
+        "stated": {**facts["stated"], "gated_mlp": swiglu, "cls_token": has_cls, "register_tokens": registers},
+    }
+
+
+def _final_norm(has_norm: bool, after: bool) -> str:
+    return "none" if not has_norm else "after pooling" if after else "before pooling"
+
+
+CLASSES = {"VisionTransformer": _vision_transformer, "VisionTransformerDistilled": _distilled, "Eva": _eva}
