@@ -190,11 +190,17 @@ def _run_inspect(checkpoint: str, family: str | None, facts: list[str]) -> None:
     needless: dict[str, list[str]] = {}
     for key, reason in reading.ignored.items():
         needless.setdefault(reason, []).append(key)
-    rows = [(check.fact, check.value, check.source) for check in reading.checks if check.fact != "not needed"]
+    rows = [
+        (check.fact, check.value, f"{'assumed: ' * check.assumed}{check.source}")
+        for check in reading.checks
+        if check.fact != "not needed"
+    ]
     rows += [("not needed", listed(keys, 2), reason) for reason, keys in needless.items()]
     print(f"{reading.model.name}: {reading.model.parameters:,} parameters\n")
     _print_table([("fact", "value", "how it is known"), *rows])
     print(f"\nEvery {'other ' * bool(needless)}tensor of the file has its place, and the right shape.")
+    if reading.model.assumptions:
+        print("What is assumed stands in no file; --fact NAME=VALUE says otherwise.")
 
 
 def _print_table(rows: Sequence[tuple[str, str, str]]) -> None:

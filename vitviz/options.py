@@ -37,7 +37,8 @@ def add_checkpoint(parser: argparse.ArgumentParser, argument: str = "--checkpoin
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help=f"what the checkpoint leaves open, such as heads=6: {', '.join(FACTS)}",
+        help=f"what the checkpoint leaves open, such as heads=6: {', '.join(FACTS)}; or ignore=PATTERN, such as "
+        "ignore=head.*, for keys and settings to leave out",
     )
 
 

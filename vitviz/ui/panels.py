@@ -292,12 +292,23 @@ def model_card(model: Model) -> str:
 
 def model_aside(model: Model) -> str:
     """What a reader of its predictions has to know, in Markdown."""
+    return "\n\n".join(line for line in (_classes(model), _assumptions(model)) if line)
+
+
+def _classes(model: Model) -> str:
     count = len(model.labels)
     if not count:
         return "This model has no classifier: it gives features, not predictions."
     if count > MOST_LABELS:
         return f"This model knows {count:,} classes: {plain(', '.join(_first(model.labels)))}, … and no others."
     return f"This model knows only: {plain(', '.join(model.labels))}."
+
+
+def _assumptions(model: Model) -> str:
+    """What its checkpoint does not say and vitviz took from published ones; empty where there is nothing."""
+    if not model.assumptions:
+        return ""
+    return f"Assumed, since its file does not say it: {plain('; '.join(model.assumptions))}. See its card below."
 
 
 def _first(labels: tuple[str, ...]) -> list[str]:

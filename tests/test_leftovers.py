@@ -1,0 +1,151 @@
+"""Classifiers of other shapes, what training leaves beside a network, and what the user leaves out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.parity.case import randomised
+from tests.parity.states import OPEN, WIDTH, State, answer, facts_of, prefixed, read, refusal, timm_state
+from tests.reference_packages import torchvision, transformers
+from vitviz.errors import CheckpointError
+from vitviz.weights.read import read_checkpoint
+
+HEAD = {"head.weight", "head.bias"}
+
+
+def renamed(name: str, state: State | None = None) -> State:
+    """The small state dict with its classifier under another name."""
+    whole = timm_state() if state is None else state
+    return {f"{name}.{key.removeprefix('head.')}" if key in HEAD else key: tensor for key, tensor in whole.items()}
+
+
+@pytest.mark.parametrize("name", ["head.1", "head.0", "classifier", "classifier.1", "fc", "heads", "head.fc"])
+def test_one_linear_map_under_a_classifiers_name_is_the_classifier(name: str, tmp_path: Path) -> None:
+    reading = read(renamed(name), tmp_path)
+    assert torch.equal(answer(reading), answer(read(timm_state(), tmp_path, "plain.pth")))
+    assert facts_of(reading)["classifier"] == f"{name}.weight"
+    wrapped = {("" if key.startswith(name) else "vit.") + key: tensor for key, tensor in renamed(name).items()}
+    assert torch.equal(answer(read(wrapped, tmp_path, "outside.pth")), answer(reading))
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        nn.Sequential(nn.Linear(WIDTH, 32), nn.GELU(), nn.Linear(32, 7)),
+        nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 7)),
+        nn.Sequential(nn.BatchNorm1d(WIDTH), nn.Linear(WIDTH, 7)),
+    ],
+    ids=["MLP", "norm", "batch norm"],
+)
+def test_a_classifier_of_several_layers_is_left_out_and_that_is_said(head: nn.Module, tmp_path: Path) -> None:
+    features = timm_state(classes=None)
+    reading = read({**features, **prefixed("head.", head.state_dict())}, tmp_path, family="timm")
+    assert torch.equal(answer(reading), answer(read(features, tmp_path, "plain.pth", family="timm")))
+    reasons = {key: reason for key, reason in reading.ignored.items() if key.startswith("head.")}
+    assert reasons.keys() == {f"head.{key}" for key in head.state_dict()}
+    assert set(reasons.values()) == {"a classifier of several layers: what lies between them is not in the file"}
+
+
+def test_tutorials_put_a_linear_map_in_place_of_torchvisions_heads(tmp_path: Path) -> None:
+    model = torchvision.models.VisionTransformer(32, 8, 2, 4, 64, 96)
+    model.heads = nn.Linear(64, 3)
+    model = randomised(model)
+    torch.save(model.state_dict(), tmp_path / "vit.pth")
+    network = read_checkpoint(tmp_path / "vit.pth", heads=4).model.network
+    pixels = torch.randn(2, 3, 32, 32)
+    torch.testing.assert_close(network(pixels), model(pixels), rtol=0, atol=1e-5)
+
+
+LEFT_BY_TRAINING = [
+    *("criterion.weight", "loss_fn.weight", "ce_loss.weight", "train_acc.confmat", "val_accuracy.tp", "metrics.f1.tp"),
+    *("n_averaged", "queue", "queue_ptr", "center"),
+]
+
+
+@pytest.mark.parametrize("key", LEFT_BY_TRAINING)
+@pytest.mark.parametrize("prefix", ["", "model."])
+def test_what_training_leaves_beside_a_network_is_left_out(key: str, prefix: str, tmp_path: Path) -> None:
+    reading = read({**prefixed(prefix, timm_state()), key: torch.ones(7)}, tmp_path)
+    assert reading.ignored == {key: "what training leaves beside the network"}
+    assert torch.equal(answer(reading), answer(read(timm_state(), tmp_path, "plain.pth")))
+
+
+def test_a_student_beside_its_teacher_in_one_state_dict_is_left_out(tmp_path: Path) -> None:
+    teacher, student = timm_state(classes=None), {key: -tensor for key, tensor in timm_state(classes=None).items()}
+    both = {**prefixed("student.backbone.", student), **prefixed("teacher.backbone.", teacher)}
+    both |= {"student.head.last_layer.weight_g": torch.ones(3, 1), "student.head.mlp.0.weight": torch.ones(3, 3)}
+    reading = read(both, tmp_path)
+    assert torch.equal(answer(reading), answer(read(teacher, tmp_path, "teacher.pth")))
+    assert {reason for reason in reading.ignored.values()} == {"of another encoder, 'student'"}
+    assert all(key.startswith("student.") for key in reading.ignored)
+
+
+# What the user leaves out.
+
+
+def test_keys_are_left_out_by_hand(tmp_path: Path) -> None:
+    state = {**timm_state(), "adapter.down.weight": torch.ones(3), "adapter.up.weight": torch.ones(3)}
+    assert "surplus 'adapter.down.weight', 'adapter.up.weight'; ignore=[…]" in refusal(state, tmp_path)
+    reading = read(state, tmp_path, ignore=["adapter.*"])
+    assert torch.equal(answer(reading), answer(read(timm_state(), tmp_path, "plain.pth")))
+    assert reading.ignored == dict.fromkeys(("adapter.down.weight", "adapter.up.weight"), "left out by hand")
+    headless = read(timm_state(), tmp_path, ignore=["head.*"], family="timm")
+    assert headless.model.labels == ()
+    assert answer(headless).shape == (1, WIDTH)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "sentence"),
+    [
+        (["haed.*"], r"no key like 'haed.\*', which is to be left out; expected one of '"),
+        (["*"], "every key left out by"),
+        ("head.*", r"ignore = 'head.\*': expected a list of patterns of keys, such as \['head.\*'\]"),
+        ([""], "expected a list of patterns"),
+    ],
+)
+def test_a_pattern_that_cannot_be_meant_is_refused(patterns: Any, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=sentence):
+        read(timm_state(), tmp_path, ignore=patterns)
+
+
+# The folder of a training run of transformers.
+
+
+def test_of_a_trainers_folder_the_newest_state_is_opened(tmp_path: Path) -> None:
+    small = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96}
+    config = transformers.ViTConfig(image_size=32, patch_size=8, num_labels=3, **small)
+    models = {step: randomised(transformers.ViTForImageClassification(config)) for step in (500, 1500, 1000)}
+    for step, model in models.items():
+        model.save_pretrained(tmp_path / f"checkpoint-{step}")
+        torch.save({"lr": torch.ones(1)}, tmp_path / f"checkpoint-{step}" / "optimizer.pt")
+    # One that was interrupted while it was written.
+    (tmp_path / "checkpoint-2000").mkdir()
+    (tmp_path / "checkpoint-2000" / "trainer_state.json").write_text(json.dumps({}))
+    reading = read_checkpoint(tmp_path)
+    pixels = torch.randn(2, 3, 32, 32)
+    torch.testing.assert_close(reading.model.network(pixels), models[1500](pixels).logits, rtol=0, atol=1e-5)
+    assert facts_of(reading)["folder"] == "checkpoint-1500"
+
+
+# What is assumed is shown.
+
+
+def test_what_published_checkpoints_have_is_assumed_and_shown(tmp_path: Path) -> None:
+    reading = read(timm_state(), tmp_path)
+    # The family's way to prepare pictures stands in no file.
+    assert [text.partition(" ")[0] for text in reading.model.assumptions] == ["preprocessing"]
+    assert (
+        "assumed: " in reading.model.card["preprocessing"] and "normalisation=…" in reading.model.card["preprocessing"]
+    )
+    said = read(timm_state(), tmp_path, normalisation="imagenet")
+    assert said.model.assumptions == ()
+
+
+def test_open_facts_of_the_small_model_are_all_that_timm_leaves_open() -> None:
+    assert set(OPEN) == {"heads", "activation", "norm_epsilon", "pooling", "position_rule"}
