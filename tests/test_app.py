@@ -121,13 +121,13 @@ def test_of_many_patches_each_can_be_written(browser: Browser, address: str, bun
 
 
 def test_layer_and_head_are_chosen_by_control_and_by_cell(page: Page, example: Analysis) -> None:
-    set_slider(page, "vv-attention-layer", 2)
-    page.locator("#vv-attention-head").get_by_label("5", exact=True).check()
+    set_slider(page, "vv-attention-layer", 1)
+    page.locator("#vv-attention-head").get_by_label("4", exact=True).check()
     expect_map(page, example.attention(layer=1, head=4))
     sheet = page.locator("#vv-sheet img")
     click_at(sheet, 0.5, 0.97)
-    expect(caption(page)).to_contain_text("layer 6 of 6, head")
-    expect(page.locator("#vv-attention-layer input[type=number]")).to_have_value("6")
+    expect(caption(page)).to_contain_text("layer 5 of 0–5, head")
+    expect(page.locator("#vv-attention-layer input[type=number]")).to_have_value("5")
 
 
 def test_a_slider_that_is_moved_fast_comes_to_an_end(page: Page, example: Analysis) -> None:
@@ -151,12 +151,12 @@ def test_rollout_follows_its_controls(page: Page, example: Analysis) -> None:
     expect_map(page, example.rollout())
     page.locator("#vv-rollout-head_fusion").get_by_label("max").check()
     set_slider(page, "vv-rollout-discard_ratio", 0.9)
-    set_slider(page, "vv-rollout-start_layer", 3)
+    set_slider(page, "vv-rollout-start_layer", 2)
     expect_map(page, example.rollout(head_fusion="max", discard_ratio=0.9, start_layer=2))
     page.screenshot(path=ARTEFACTS / "rollout.png", full_page=True)
     page.get_by_label("vit-explain").check()
     expect(page.locator("#vv-notice")).to_contain_text("vit-explain knows only 0.5 and 0")
-    set_slider(page, "vv-rollout-start_layer", 1)
+    set_slider(page, "vv-rollout-start_layer", 0)
     expect_map(page, example.rollout(head_fusion="max", discard_ratio=0.9, reference="vit-explain"))
     expect(page.locator("#vv-notice")).not_to_be_visible()
 
@@ -186,7 +186,7 @@ def test_a_click_on_a_prediction_shows_what_speaks_for_it(page: Page, example: A
     page.locator("#vv-predictions").get_by_role("button", name=best).click()
     expect_map(page, example.map("legrad", target=best))
     page.get_by_label("Gradient rollout").check()
-    set_slider(page, "vv-gradient_rollout-start_layer", 4)
+    set_slider(page, "vv-gradient_rollout-start_layer", 3)
     expect_map(page, example.map("gradient_rollout", target=best, start_layer=3))
     page.locator("#vv-target input").click()
     expect(page.get_by_role("option")).to_have_count(11)
@@ -245,7 +245,7 @@ def test_a_map_that_takes_long_can_be_stopped(
     save_checkpoint(path, make_model(image_height=112, image_width=112, depth=8))
     page.get_by_label("Attention flow").check()
     set_slider(page, "vv-attention_flow-most_patches", 1024)
-    expect(caption(page)).to_contain_text("Attention flow for the CLS token: layers 1 to 6.")
+    expect(caption(page)).to_contain_text("Attention flow for the CLS token: layers 0 to 5.")
     page.get_by_text("Your own checkpoint", exact=True).click()
     page.locator("#vv-files input[type=file]").set_input_files(path)
     expect(page.locator("#vv-files tbody tr")).to_have_count(1)
@@ -281,7 +281,7 @@ def test_an_emptied_control_is_told_and_loses_nothing(page: Page, example: Analy
     number.press("Enter")
     expect(page.locator("#vv-notice")).to_have_text("Layer: nothing is chosen; expected a value")
     expect(page.get_by_text("Traceback")).to_have_count(0)
-    set_slider(page, "vv-attention-layer", 4)
+    set_slider(page, "vv-attention-layer", 3)
     expect_map(page, example.attention(layer=3))
     expect(page.locator("#vv-notice")).not_to_be_visible()
 
@@ -348,7 +348,7 @@ def test_a_bad_file_is_told_and_the_picture_before_stays(
     expect(page.locator("#vv-notice")).to_contain_text("my _notes_ [1].jpg: ")
     expect(page.get_by_text("Traceback")).to_have_count(0)
     assert canvas(page).get_attribute("src") == before
-    set_slider(page, "vv-attention-layer", 1)
+    set_slider(page, "vv-attention-layer", 0)
     expect_map(page, example.attention(layer=0))
 
 
@@ -364,7 +364,7 @@ def test_a_rotated_tiff_is_shown_upright(page: Page, bundled: Model, tmp_path: P
     natural = "image => image.naturalWidth > 0 && image.naturalWidth < image.naturalHeight"
     page.wait_for_function(f"({natural})(document.querySelector('#vv-photo img'))")
     # Not of the preview, but of the file.
-    set_slider(page, "vv-attention-layer", 3)
+    set_slider(page, "vv-attention-layer", 2)
     expect_map(page, analysis.attention(layer=2))
 
 
@@ -396,7 +396,7 @@ def test_a_picture_can_be_taken_with_the_camera(page: Page) -> None:
     photo.get_by_text("Click to Access Webcam").click()
     page.wait_for_function("document.querySelector('#vv-photo video')?.currentTime > 0")
     photo.get_by_label("capture photo").click()
-    expect(caption(page)).to_contain_text("What the CLS token looks at: layer 6 of 6")
+    expect(caption(page)).to_contain_text("What the CLS token looks at: layer 5 of 0–5")
 
 
 def test_an_example_is_one_click_away_and_the_picture_can_be_cleared(page: Page, bundled: Model) -> None:

@@ -49,7 +49,7 @@ def expect_token(page: Page, analysis: Analysis, row: int, column: int) -> None:
 def expect_analysis(page: Page, analysis: Analysis) -> None:
     """Wait for another picture; what was hovered before does not count any more."""
     best = analysis.attention().token_map.strongest
-    expect(status(page)).to_contain_text(f"CLS looks at: layer 6, mean of 6 heads. Strongest: patch {best}")
+    expect(status(page)).to_contain_text(f"CLS looks at: layer 5, mean of 6 heads. Strongest: patch {best}")
 
 
 def test_it_opens_on_the_explorer_of_the_example(browser: Browser, address: str, example: Analysis) -> None:
@@ -103,7 +103,7 @@ def test_other_methods_are_shown_and_compared_with_attention(page: Page, example
     chips = page.locator("#vv-explorer .vx-pane").nth(1).locator(".vx-chip span")
     expect(chips).to_have_text(["–"] * len(example.trace.layout.prefix))
     page.locator("#vv-explorer").get_by_label("looks at", exact=True).check()
-    expect(second).to_contain_text("CLS looks at: layer 6")
+    expect(second).to_contain_text("CLS looks at: layer 5")
 
 
 def test_a_click_on_a_prediction_opens_the_maps(page: Page, example: Analysis) -> None:
@@ -121,13 +121,13 @@ def test_an_example_is_explored(page: Page, bundled: Model) -> None:
 
 def test_a_link_restores_picture_model_and_resolution(browser: Browser, address: str, bundled: Model) -> None:
     page = new_page(browser)
-    page.goto(f"{address}/?example=rocket.jpg&fit=native&resolution=48#layer=2&head=4&token=3,5")
+    page.goto(f"{address}/?example=rocket.jpg&fit=native&resolution=48#layer=1&head=3&token=3,5")
     rocket = vitviz.analyze(ROOT / "assets" / "rocket.jpg", bundled, fit="native", resolution=48)
     best = rocket.attention(layer=1, head=3, query=(3, 5)).token_map.strongest
-    expect(status(page)).to_contain_text(f"patch (3, 5) looks at: layer 2, head 4. Strongest: patch {best}")
+    expect(status(page)).to_contain_text(f"patch (3, 5) looks at: layer 1, head 3. Strongest: patch {best}")
     page.wait_for_function("location.search === '?example=rocket.jpg&fit=native&resolution=48'")
     page.goto(f"{address}/?example=../secret&model=nothing&fit=other")
-    expect(status(page)).to_contain_text("CLS looks at: layer 6")
+    expect(status(page)).to_contain_text("CLS looks at: layer 5")
     page.close()
 
 
@@ -174,9 +174,9 @@ def test_a_link_restores_an_uploaded_picture_and_what_it_is_compared_with(
     page.locator("#vv-second-photo input[type=file]").set_input_files(ROOT / "assets" / "rocket.jpg")
     second = page.locator("#vv-explorer .vx-status").nth(1)
     expect(second).to_contain_text("CLS looks at")
-    page.locator("#vv-explorer .vx-layer").first.fill("2")
+    page.locator("#vv-explorer .vx-layer").first.fill("1")
     page.locator("#vv-explorer .vx-pane").first.locator(".vx-canvas").press("ArrowRight")
-    page.wait_for_function("location.search.includes('second.example=rocket.jpg') && location.hash.includes('layer=2')")
+    page.wait_for_function("location.search.includes('second.example=rocket.jpg') && location.hash.includes('layer=1')")
     page.wait_for_function("location.hash.includes('token=')")
     explorer = page.locator("#vv-explorer")
     explorer.get_by_text("Save and share").click()
@@ -230,20 +230,20 @@ def test_another_picture_is_shown_beside_the_first(page: Page, example: Analysis
     best = vitviz.analyze(rocket, bundled).attention(query=(4, 4)).token_map.strongest
     expect(second).to_contain_text("CLS looks at")
     expect_token(page, example, 4, 4)
-    expect(second).to_contain_text(f"patch (4, 4) looks at: layer 6, mean of 6 heads. Strongest: patch {best}")
+    expect(second).to_contain_text(f"patch (4, 4) looks at: layer 5, mean of 6 heads. Strongest: patch {best}")
     # It stays beside another first picture, and goes when it is removed.
     page.locator("#vv-examples button").nth(2).click()
     coffee = vitviz.analyze(ROOT / "assets" / "coffee.jpg", bundled)
     expect_analysis(page, coffee)
     expect_token(page, coffee, 4, 4)
-    expect(second).to_contain_text(f"patch (4, 4) looks at: layer 6, mean of 6 heads. Strongest: patch {best}")
+    expect(second).to_contain_text(f"patch (4, 4) looks at: layer 5, mean of 6 heads. Strongest: patch {best}")
     page.screenshot(path=ARTEFACTS / "second.png", full_page=True)
     page.locator("#vv-second-photo").get_by_label("Remove Image").click()
     best = coffee.attention().token_map.strongest
-    expect(second).to_contain_text(f"CLS looks at: layer 6, mean of 6 heads. Strongest: patch {best}")
+    expect(second).to_contain_text(f"CLS looks at: layer 5, mean of 6 heads. Strongest: patch {best}")
     expect_token(page, coffee, 2, 2)
     best = coffee.attention(query=(2, 2)).token_map.strongest
-    expect(second).to_contain_text(f"patch (2, 2) looks at: layer 6, mean of 6 heads. Strongest: patch {best}")
+    expect(second).to_contain_text(f"patch (2, 2) looks at: layer 5, mean of 6 heads. Strongest: patch {best}")
 
 
 def test_another_model_is_shown_beside_the_first(page: Page, example: Analysis) -> None:
@@ -254,4 +254,4 @@ def test_another_model_is_shown_beside_the_first(page: Page, example: Analysis) 
     page.get_by_role("option", name="vitviz-cifar10").last.click()
     second = page.locator("#vv-explorer .vx-status").nth(1)
     best = example.attention().token_map.strongest
-    expect(second).to_contain_text(f"CLS looks at: layer 6, mean of 6 heads. Strongest: patch {best}")
+    expect(second).to_contain_text(f"CLS looks at: layer 5, mean of 6 heads. Strongest: patch {best}")

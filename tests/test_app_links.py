@@ -16,8 +16,8 @@ def value(page: Page, name: str) -> str:
 
 def test_a_link_opens_the_map_and_follows_its_controls(browser: Browser, address: str, example: Analysis) -> None:
     page = new_page(browser)
-    said = "tab=maps&method=rollout&p.head_fusion=max&p.start_layer=2&p.query=3%2C5&p.discard_ratio=7&grid=false"
-    page.goto(f"{address}/?__theme=light&{said}#layer=3")
+    said = "tab=maps&method=rollout&p.head_fusion=max&p.start_layer=1&p.query=3%2C5&p.discard_ratio=7&grid=false"
+    page.goto(f"{address}/?__theme=light&{said}#layer=2")
     fused = {"head_fusion": "max", "query": (3, 5)}
     expect(canvas(page)).to_be_visible()
     expect_map(page, example.rollout(**fused, start_layer=1))
@@ -26,17 +26,17 @@ def test_a_link_opens_the_map_and_follows_its_controls(browser: Browser, address
     expect(page.locator("#vv-rollout")).to_be_visible()
     expect(page.locator("#vv-attention")).not_to_be_visible()
     expect(page.locator("#vv-rollout-head_fusion").get_by_label("max")).to_be_checked()
-    assert (value(page, "vv-rollout-start_layer"), value(page, "vv-rollout-discard_ratio")) == ("2", "0")
-    set_slider(page, "vv-rollout-start_layer", 4)
+    assert (value(page, "vv-rollout-start_layer"), value(page, "vv-rollout-discard_ratio")) == ("1", "0")
+    set_slider(page, "vv-rollout-start_layer", 3)
     expect_map(page, example.rollout(**fused, start_layer=3))
-    page.wait_for_function("location.search.includes('p.start_layer=4') && !location.search.includes('discard')")
-    page.wait_for_function("location.hash.includes('layer=3')")
+    page.wait_for_function("location.search.includes('p.start_layer=3') && !location.search.includes('discard')")
+    page.wait_for_function("location.hash.includes('layer=2')")
     page.get_by_role("tab", name="Explore").click()
     # The explorer's part changes, and no other.
-    page.locator("#vv-explorer .vx-layer").first.fill("5")
-    page.wait_for_function("location.hash.includes('layer=5')")
+    page.locator("#vv-explorer .vx-layer").first.fill("4")
+    page.wait_for_function("location.hash.includes('layer=4')")
     link = page.url
-    assert "__theme=light" in link and "p.start_layer=4" in link
+    assert "__theme=light" in link and "p.start_layer=3" in link
     page.goto("about:blank")
     page.goto(link)
     expect(canvas(page)).to_be_visible()

@@ -118,9 +118,9 @@ def test_a_named_model_is_downloaded_and_shown(page: Page, published: Path, serv
     for fact in (DINO.known_for, DINO.licence, DINO.repository, "layers: 2", "prefix tokens: cls"):
         expect(card).to_contain_text(fact)
     # Its controls are those of this model.
-    expect(page.locator("#vv-attention-layer input[type=number]")).to_have_attribute("max", "2")
+    expect(page.locator("#vv-attention-layer input[type=number]")).to_have_attribute("max", "1")
     expect(page.locator("#vv-attention-head label")).to_have_count(3 + 6)
-    set_slider(page, "vv-attention-layer", 1)
+    set_slider(page, "vv-attention-layer", 0)
     expect_map(page, analysis.attention(layer=0))
     click_at(canvas(page), 0.5, 0.5)
     expect(caption(page)).to_contain_text("What patch (4, 4) looks at")

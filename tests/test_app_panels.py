@@ -142,7 +142,7 @@ def test_heads_are_ranked_by_what_falls_without_them(page: Page, example: Analys
     page.locator("#vv-switch-rank").click()
     layer, head, fall = example.head_effects().strongest(1)[0]
     ranking = page.locator(".vv-ranking li")
-    expect(ranking.first).to_have_text(f"layer {layer + 1}, head {head + 1}: −{100 * fall:.1f} points")
+    expect(ranking.first).to_have_text(f"layer {layer}, head {head}: −{100 * fall:.1f} points")
     page.locator("#vv-switches").screenshot(path=ARTEFACTS / "ranked.png")
     # Another picture has another ranking, which nobody has asked for.
     page.locator("#vv-examples").get_by_role("button").nth(1).click()
@@ -195,7 +195,7 @@ def test_a_model_without_classes_is_asked_in_words(browser: Browser, clip: Path)
         )
         page.locator("#vv-switch-rank").click()
         layer, head, fall = analysis.head_effects(target).strongest(1)[0]
-        expect(page.locator(".vv-ranking li").first).to_have_text(f"layer {layer + 1}, head {head + 1}: −{fall:.2f}")
+        expect(page.locator(".vv-ranking li").first).to_have_text(f"layer {layer}, head {head}: −{fall:.2f}")
         expect(said).to_contain_text(f"The score of {target.name} with one head off")
         # A map that is about nothing does not make the words forgotten.
         page.get_by_label("Attention rollout").check()

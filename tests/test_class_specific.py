@@ -180,7 +180,7 @@ def test_a_map_is_about_its_class(make_network: Make, method: Callable[[Subject]
     other = replace(subject, target=class_target(3, 5, ["a", "b", "c", "a dog", "e"]))
     found = [method(each) for each in (subject, other)]
     assert (found[0].values - found[1].values).abs().max() > 1e-4
-    assert "class 2" in found[0].description and "class a dog" in found[1].description
+    assert "class 1" in found[0].description and "class a dog" in found[1].description
 
 
 @every_method

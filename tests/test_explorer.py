@@ -242,7 +242,7 @@ def test_hovering_shows_a_patch_and_asks_nobody(page: Page, served: Served) -> N
     for row, column in ((0, 0), (3, 7), (5, 9)):
         canvas.hover(position=at(explorer, analysis, row, column))
         best = analysis.attention(query=(row, column)).token_map.strongest
-        expect(status(explorer)).to_contain_text(f"patch ({row}, {column}) looks at: layer 3, mean of 2 heads.")
+        expect(status(explorer)).to_contain_text(f"patch ({row}, {column}) looks at: layer 2, mean of 2 heads.")
         expect(status(explorer)).to_contain_text(f"patch {best} with 0.")
         seen.append(pixels(canvas))
     assert len(set(seen)) == 3
@@ -296,10 +296,10 @@ def test_the_sheet_follows_and_a_cell_is_chosen(page: Page, served: Served) -> N
     row = analysis.trace.row(0, "cls")[1].double()
     entropy = float(-(row * row.log()).sum())
     expect(explorer.locator(".vx-cell")).to_contain_text(f"of {math.log(65):.2f} nats")
-    said = re.fullmatch(r"Layer 1, head 2: entropy ([\d.]+) of .*", explorer.locator(".vx-cell").inner_text())
+    said = re.fullmatch(r"Layer 0, head 1: entropy ([\d.]+) of .*", explorer.locator(".vx-cell").inner_text())
     assert said and float(said[1]) == pytest.approx(entropy, abs=0.02)
     sheet.click(position=place)
-    expect(status(explorer)).to_contain_text("layer 1, head 2")
+    expect(status(explorer)).to_contain_text("layer 0, head 1")
     expect(explorer.locator(".vx-heads input:checked")).to_have_attribute("value", "1")
 
 
@@ -307,11 +307,11 @@ def test_a_strip_shows_the_head_through_the_layers(page: Page) -> None:
     explorer = page.locator("#cifar")
     explorer.get_by_text("This head through the layers").click()
     frames = explorer.locator(".vx-frame")
-    expect(frames).to_have_text([f"layer {layer + 1}" for layer in range(LAYERS)])
+    expect(frames).to_have_text([f"layer {layer}" for layer in range(LAYERS)])
     expect(frames.nth(2)).to_have_attribute("aria-pressed", "true")
     assert len(set(frames.locator("canvas").evaluate_all("all => all.map(one => one.toDataURL())"))) == LAYERS
     frames.first.click()
-    expect(status(explorer)).to_contain_text("layer 1, mean")
+    expect(status(explorer)).to_contain_text("layer 0, mean")
     expect(frames.first).to_have_attribute("aria-pressed", "true")
 
 
@@ -323,12 +323,13 @@ def test_everything_works_by_keyboard(page: Page) -> None:
     canvas_of(explorer).focus()
     for key, said in {
         "r": "register 1",
-        "ArrowRight": "patch (0, 0) looks at: layer 3, mean",
+        "ArrowRight": "patch (0, 0) looks at: layer 2, mean",
         "ArrowDown": "patch (1, 0)",
-        "[": "layer 2",
-        "2": "layer 2, head 2",
-        "0": "layer 2, mean",
-        "]": "layer 3",
+        "[": "layer 1",
+        "1": "layer 1, head 1",
+        "0": "layer 1, head 0",
+        "m": "layer 1, mean",
+        "]": "layer 2",
         "c": "CLS looks at",
     }.items():
         page.keyboard.press(key)
@@ -339,8 +340,8 @@ def test_everything_works_by_keyboard(page: Page) -> None:
     expect(explorer.get_by_label("patch grid")).not_to_be_checked()
     page.keyboard.press("p")
     expect(explorer.locator(".vx-play")).to_have_attribute("aria-pressed", "true")
+    expect(status(explorer)).to_contain_text("layer 0, mean")
     expect(status(explorer)).to_contain_text("layer 1, mean")
-    expect(status(explorer)).to_contain_text("layer 2, mean")
     page.keyboard.press("p")
     expect(explorer.locator(".vx-play")).to_have_text("Play")
 
@@ -357,7 +358,7 @@ def test_every_control_changes_the_picture(page: Page) -> None:
             "([selector, before]) => document.querySelector(selector).toDataURL() !== before", arg=[selector, before]
         )
 
-    changes(canvas, lambda: explorer.locator(".vx-layer").fill("1"))
+    changes(canvas, lambda: explorer.locator(".vx-layer").fill("0"))
     changes(canvas, lambda: explorer.get_by_label("is looked at by").check())
     changes(canvas, lambda: explorer.locator(".vx-heads").get_by_label("max").check())
     changes(canvas, lambda: explorer.get_by_label("Colours").select_option("viridis"))
@@ -375,10 +376,10 @@ def test_two_layers_side_by_side_share_hover_pins_and_scale(page: Page, served: 
     explorer.get_by_label("View").select_option("two")
     second = explorer.locator(".vx-pane").nth(1)
     # The second map is the one that the controls are about now.
-    explorer.locator(".vx-layer").fill("1")
+    explorer.locator(".vx-layer").fill("0")
     canvas_of(explorer).hover(position=at(explorer, analysis, 2, 3))
-    expect(status(explorer)).to_contain_text("patch (2, 3) looks at: layer 3")
-    expect(second.locator(".vx-status")).to_contain_text("patch (2, 3) looks at: layer 1")
+    expect(status(explorer)).to_contain_text("patch (2, 3) looks at: layer 2")
+    expect(second.locator(".vx-status")).to_contain_text("patch (2, 3) looks at: layer 0")
     maps = [analysis.attention(layer=layer, query=(2, 3)).token_map.range for layer in (2, 0)]
     low, high = min(low for low, _ in maps), max(high for _, high in maps)
     for pane in (explorer.locator(".vx-pane").first, second):
@@ -388,7 +389,7 @@ def test_two_layers_side_by_side_share_hover_pins_and_scale(page: Page, served: 
     expect(explorer.locator(".vx-pin")).to_have_text(["patch (4, 4)"])
     # A click on the first makes it the one again.
     canvas_of(explorer).click(position=at(explorer, analysis, 0, 0))
-    expect(explorer.locator(".vx-layer-said")).to_have_text("3 of 3")
+    expect(explorer.locator(".vx-layer-said")).to_have_text("2 of 0–2")
     explorer.screenshot(path=ARTEFACTS / "explorer-two.png")
     explorer.get_by_label("View").select_option("one")
     expect(second).not_to_be_visible()
@@ -402,7 +403,7 @@ def test_a_difference_has_a_sign(page: Page, served: Served) -> None:
     # Nothing is neither more nor less, so that it has the colour of the middle.
     drawn = explorer.locator(".vx").evaluate("root => root.parentElement.explorer.panes[1].shown.range")
     assert drawn == [-1, 1]
-    explorer.locator(".vx-layer").fill("2")
+    explorer.locator(".vx-layer").fill("1")
     difference = analysis.attention(layer=2).values - analysis.attention(layer=1).values
     most = float(difference.abs().max())
     expect(second.locator(".vx-high")).not_to_have_text("0")
@@ -511,8 +512,8 @@ def test_numbers_and_pictures_are_saved(page: Page, served: Served) -> None:
 
 def test_the_lines_of_python_make_the_same_map(page: Page, served: Served, tmp_path: Path) -> None:
     explorer, analysis = page.locator("#cifar"), served.kept["cifar"]
-    explorer.locator(".vx-layer").fill("2")
-    explorer.locator(".vx-heads").get_by_label("2", exact=True).check()
+    explorer.locator(".vx-layer").fill("1")
+    explorer.locator(".vx-heads").get_by_label("1", exact=True).check()
     canvas_of(explorer).click(position=at(explorer, analysis, 4, 1))
     explorer.get_by_text("Save and share").click()
     explorer.get_by_role("button", name="Copy as Python").click()
@@ -531,30 +532,30 @@ def test_the_lines_of_python_make_the_same_map(page: Page, served: Served, tmp_p
 
 def test_a_link_restores_what_was_shown(page: Page, browser: Browser, served: Served) -> None:
     explorer, analysis = page.locator("#cifar"), served.kept["cifar"]
-    explorer.locator(".vx-layer").fill("1")
+    explorer.locator(".vx-layer").fill("0")
     explorer.get_by_label("is looked at by").check()
     explorer.get_by_label("Colours").select_option("viridis")
     canvas_of(explorer).click(position=at(explorer, analysis, 6, 5))
     page.wait_for_function("location.hash.includes('token=6%2C5')")
     with watched(browser, served, ["cifar"], page.url) as opened:
         explorer = opened.locator("#cifar")
-        expect(status(explorer)).to_contain_text("patch (6, 5) is looked at by: layer 1, mean of 2 heads")
+        expect(status(explorer)).to_contain_text("patch (6, 5) is looked at by: layer 0, mean of 2 heads")
         assert explorer.get_by_label("Colours").input_value() == "viridis"
         # Both of two maps.
         explorer.get_by_label("View").select_option("two")
-        explorer.locator(".vx-layer").fill("3")
-        explorer.locator(".vx-heads").get_by_label("2", exact=True).check()
-        opened.wait_for_function("location.hash.includes('second.head=2')")
+        explorer.locator(".vx-layer").fill("2")
+        explorer.locator(".vx-heads").get_by_label("1", exact=True).check()
+        opened.wait_for_function("location.hash.includes('second.head=1')")
         link = opened.url
     with watched(browser, served, ["cifar"], link) as opened:
         explorer = opened.locator("#cifar")
         second = explorer.locator(".vx-status").nth(1)
-        expect(status(explorer)).to_contain_text("patch (6, 5) is looked at by: layer 1, mean of 2 heads")
-        expect(second).to_contain_text("patch (6, 5) is looked at by: layer 3, head 2")
+        expect(status(explorer)).to_contain_text("patch (6, 5) is looked at by: layer 0, mean of 2 heads")
+        expect(second).to_contain_text("patch (6, 5) is looked at by: layer 2, head 1")
     # What a link says that cannot be is left out.
     link = f"{served.address}#layer=99&head=x&map=none&token=90,90&colormap=red&opacity=7&view=all"
     with watched(browser, served, ["cifar"], link) as opened:
-        expect(status(opened.locator("#cifar"))).to_contain_text("CLS looks at: layer 3, mean of 2 heads")
+        expect(status(opened.locator("#cifar"))).to_contain_text("CLS looks at: layer 2, mean of 2 heads")
 
 
 @pytest.mark.parametrize("shape", [(40, 1200), (1200, 40)])

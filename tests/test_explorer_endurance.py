@@ -136,29 +136,29 @@ def test_while_a_layer_is_fetched_others_are_explored_and_the_chosen_one_is_next
     explorer, analysis = page.locator("#deep"), served.analysis
     # Two at once, the nearest to the chosen one.
     slow.holds("layer 7", "layer 6")
-    expect(status(explorer)).to_have_text("CLS: layer 8, mean of 2 heads is being fetched …")
+    expect(status(explorer)).to_have_text("CLS: layer 7, mean of 2 heads is being fetched …")
     expect(explorer.locator(".vx-chip span").first).to_have_text("…")
     expect(explorer.locator(".vx-legend").first).not_to_be_visible()
     slow.let("layer 6")
     slow.holds("layer 7", "layer 5")
-    explorer.locator(".vx-layer").fill("7")
+    explorer.locator(".vx-layer").fill("6")
     canvas_of(explorer).hover(position=at(explorer, analysis, 2, 3))
     best = analysis.attention(layer=6, query=(2, 3)).token_map.strongest
-    expect(status(explorer)).to_contain_text("patch (2, 3) looks at: layer 7, mean of 2 heads.")
+    expect(status(explorer)).to_contain_text("patch (2, 3) looks at: layer 6, mean of 2 heads.")
     expect(status(explorer)).to_contain_text(f"Strongest: patch {best} with 0.")
     expect_layer(explorer, analysis, 6)
     sheet = explorer.locator(".vx-sheet").bounding_box()
     assert sheet is not None
     explorer.locator(".vx-sheet").hover(position={"x": sheet["width"] - 5, "y": sheet["height"] - 5})
     expect(explorer.locator(".vx-cell")).to_have_text("Layer 8 is being fetched …")
-    explorer.locator(".vx-layer").fill("1")
-    expect(status(explorer)).to_have_text("CLS: layer 1, mean of 2 heads is being fetched …")
+    explorer.locator(".vx-layer").fill("0")
+    expect(status(explorer)).to_have_text("CLS: layer 0, mean of 2 heads is being fetched …")
     slow.holds("layer 7", "layer 5")
     slow.let("layer 5")
     slow.holds("layer 7", "layer 0")
     slow.let("layer 0")
     slow.holds("layer 7", "layer 1")
-    expect(status(explorer)).to_contain_text("CLS looks at: layer 1, mean of 2 heads. Strongest")
+    expect(status(explorer)).to_contain_text("CLS looks at: layer 0, mean of 2 heads. Strongest")
     slow.let("layer 7")
     slow.holds("layer 1", "layer 2")
     slow.end()
@@ -222,10 +222,10 @@ def test_however_many_layers_are_visited_no_more_is_held_than_there_is_room(
     page.wait_for_function(SETTLED, arg=sorted(nearest(7, layers)))
     held, expected = set(nearest(7, layers)), nearest(7, layers)[2:]
     for layer in (6, 3, 0, 4, 7):
-        explorer.locator(".vx-layer").fill(str(layer + 1))
+        explorer.locator(".vx-layer").fill(str(layer))
         # The farthest have left.
         page.wait_for_function(SETTLED, arg=sorted(nearest(layer, layers)))
-        expect(status(explorer)).to_contain_text(f"CLS looks at: layer {layer + 1}, mean of 2 heads. Strongest")
+        expect(status(explorer)).to_contain_text(f"CLS looks at: layer {layer}, mean of 2 heads. Strongest")
         expect_layer(explorer, served.analysis, layer)
         expected += [name for name in nearest(layer, layers) if name not in held]
         held = set(nearest(layer, layers))
@@ -276,7 +276,7 @@ def test_files_of_any_size_never_take_more_than_the_room_and_are_not_fetched_for
 def test_the_sheet_shows_a_layer_that_came_in_place_of_another(page: Page, served: Served) -> None:
     explorer = opened_with_room(page, served, 3.5)
     page.wait_for_function(SETTLED, arg=sorted(nearest(7, 3)))
-    explorer.locator(".vx-layer").fill("5")
+    explorer.locator(".vx-layer").fill("4")
     # A cell without its layer lets the page shine through.
     page.wait_for_function(
         """([layer, layers, heads]) => {
@@ -308,7 +308,7 @@ def test_a_server_that_fails_from_the_start_is_asked_again(page: Page, served: S
     page.unroute(re.compile("component_server"))
     retry.click()
     loaded(page, "deep")
-    expect(status(explorer)).to_contain_text("looks at: layer 8, mean of 2 heads. Strongest")
+    expect(status(explorer)).to_contain_text("looks at: layer 7, mean of 2 heads. Strongest")
     expect(retry).not_to_be_visible()
     expect_layer(explorer, analysis, 7)
 
@@ -378,7 +378,7 @@ def test_after_a_restart_pages_work_on_with_the_same_picture(browser: Browser, b
             for number in examples:
                 page.locator("#vv-examples button").nth(number).click()
                 best = shown[number].attention().token_map.strongest
-                said = f"CLS looks at: layer 6, mean of 6 heads. Strongest: patch {best}"
+                said = f"CLS looks at: layer 5, mean of 6 heads. Strongest: patch {best}"
                 expect(status(explorer)).to_contain_text(said)
 
         # Not the picture with which it opens.
@@ -403,7 +403,7 @@ def test_after_a_restart_pages_work_on_with_the_same_picture(browser: Browser, b
     expect(retry).to_be_visible()
     # What needs no server is there.
     explorer.get_by_label("looks at", exact=True).check()
-    expect(status(explorer)).to_contain_text("CLS looks at: layer 6")
+    expect(status(explorer)).to_contain_text("CLS looks at: layer 5")
     expect(retry).not_to_be_visible()
     explorer.get_by_label("rollout").check()
     expect(retry).to_be_visible()

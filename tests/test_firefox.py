@@ -187,7 +187,7 @@ def test_the_picture_goes_with_the_pointer(page: Firefox, small: Analysis) -> No
     for row, column in ((0, 0), (3, 7)):
         page.move(*place(page, f"{FILE} .vx-canvas", *middle(small, row, column)))
         best = small.attention(query=(row, column)).token_map.strongest
-        expect_text(page, status(FILE), f"patch ({row}, {column}) looks at: layer 3, mean of 2 heads. Strongest: patch")
+        expect_text(page, status(FILE), f"patch ({row}, {column}) looks at: layer 2, mean of 2 heads. Strongest: patch")
         expect_text(page, status(FILE), f"Strongest: patch {best} with 0.")
         ours = np.asarray(small.attention(query=(row, column)).overlay(Style(opacity=1)), dtype=np.float32)
         shown = picture_of(page, f"document.querySelector('{FILE} .vx-canvas')")
@@ -206,12 +206,13 @@ def test_keys_choose_token_layer_and_head(page: Firefox) -> None:
     page.evaluate(f"document.querySelector('{FILE} .vx-canvas').focus()")
     for key, said in {
         "r": "register 1",
-        "ArrowRight": "patch (0, 0) looks at: layer 3, mean",
+        "ArrowRight": "patch (0, 0) looks at: layer 2, mean",
         "ArrowDown": "patch (1, 0)",
-        "[": "layer 2",
-        "2": "layer 2, head 2",
-        "0": "layer 2, mean",
-        "]": "layer 3",
+        "[": "layer 1",
+        "1": "layer 1, head 1",
+        "0": "layer 1, head 0",
+        "m": "layer 1, mean",
+        "]": "layer 2",
         "c": "CLS looks at",
     }.items():
         page.press(key)
@@ -225,10 +226,10 @@ def test_two_maps_share_pointer_pins_and_scale(page: Firefox, small: Analysis) -
     # The second map is the one that the controls are about now.
     page.evaluate(f"document.querySelector('{FILE} .vx-layer').focus()")
     page.press("ArrowLeft")
-    expect_text(page, status(FILE, 2), "layer 2, mean")
+    expect_text(page, status(FILE, 2), "layer 1, mean")
     page.click(*place(page, f"{FILE} .vx-canvas", *middle(small, 2, 3)))
-    expect_text(page, status(FILE, 1), "patch (2, 3) looks at: layer 3")
-    expect_text(page, status(FILE, 2), "patch (2, 3) looks at: layer 2")
+    expect_text(page, status(FILE, 1), "patch (2, 3) looks at: layer 2")
+    expect_text(page, status(FILE, 2), "patch (2, 3) looks at: layer 1")
     expect_text(page, f"{FILE} .vx-pins", "patch (2, 3)")
     ranges = [small.attention(layer=layer, query=(2, 3)).token_map.range for layer in (2, 1)]
     low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
@@ -252,10 +253,10 @@ def app(firefox: Firefox, request: pytest.FixtureRequest) -> str:
 def test_the_app_opens_with_an_example_and_shows_its_maps(firefox: Firefox, app: str, example: Analysis) -> None:
     firefox.open(f"{app}/?__theme=light")
     first = example.attention().token_map.strongest
-    expect_text(firefox, status(APP), f"CLS looks at: layer 6, mean of 6 heads. Strongest: patch {first}")
+    expect_text(firefox, status(APP), f"CLS looks at: layer 5, mean of 6 heads. Strongest: patch {first}")
     firefox.move(*place(firefox, f"{APP} .vx-canvas", *middle(example, 5, 2)))
     best = example.attention(query=(5, 2)).token_map.strongest
-    expect_text(firefox, status(APP), f"patch (5, 2) looks at: layer 6, mean of 6 heads. Strongest: patch {best}")
+    expect_text(firefox, status(APP), f"patch (5, 2) looks at: layer 5, mean of 6 heads. Strongest: patch {best}")
     trace, token = example.trace, example.trace.layout.index((5, 2))
     wrong, weights = allowed(trace, 5).numpy(), trace.weights(5).numpy()
     owner = "document.querySelector('#vv-explorer .vx').parentElement"

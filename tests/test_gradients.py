@@ -123,7 +123,7 @@ def test_a_start_layer_leaves_out_what_is_below(make_network: Make) -> None:
         assert found.layers == range(number, 3)
         matrix = followed(weights[number:], gradients[number:])
         close(relevance(found).values.double(), found.layout.grid(matrix[0]))
-        assert f"layers {number + 1} to 3" in relevance(found).description
+        assert ("layers 0 to 2", "layers 1 to 2", "layer 2")[number] in relevance(found).description
 
 
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
@@ -142,7 +142,7 @@ def test_it_works_in_any_mode_and_touches_no_weight(make_network: Make, mode: An
 def test_relevance_says_what_it_is(make_network: Make) -> None:
     network, pixels = sharp(make_network, {})
     token_map = relevance(trace_gradients(network, pixels, 3), (1, 2))
-    assert token_map.description == "Relevance for class 4 as patch (1, 2) sees it: layers 1 to 3"
+    assert token_map.description == "Relevance for class 3 as patch (1, 2) sees it: layers 0 to 2"
     assert (token_map.quantity, token_map.domain, token_map.signed) == ("relevance", (0.0, math.inf), False)
     assert (token_map.values >= 0).all()
 

@@ -84,7 +84,7 @@ def test_the_command_prints_tables_and_writes_the_figure(
     assert printed == head_tables(found) + "\n"
     for measure in MEASURES.values():
         assert f"**{measure.title}**" in printed
-    assert printed.count("| layer | head 1 | head 2 | head 3 | head 4 |") == 3
+    assert printed.count("| layer | head 0 | head 1 | head 2 | head 3 |") == 3
     kept = json.loads(output.read_text())
     for name, values in found.items():
         torch.testing.assert_close(torch.tensor(kept["heads"][name], dtype=torch.float64), values)

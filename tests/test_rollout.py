@@ -476,23 +476,23 @@ def test_vit_explain_with_no_patch_left_is_refused_and_not_divided_by_zero() -> 
 @pytest.mark.parametrize(
     ("parameters", "description"),
     [
-        ({}, "Attention rollout for the CLS token: mean of 3 heads, residual 0.5, layers 1 to 4"),
+        ({}, "Attention rollout for the CLS token: mean of 3 heads, residual 0.5, layers 0 to 3"),
         (
             {"query": (1, 2), "head_fusion": "min", "residual_weight": 0.25, "start_layer": -2},
-            "Attention rollout for patch (1, 2): min of 3 heads, residual 0.25, layers 3 to 4",
+            "Attention rollout for patch (1, 2): min of 3 heads, residual 0.25, layers 2 to 3",
         ),
         (
             {"query": "patches", "discard_ratio": 0.9},
-            "Attention rollout for the mean patch: mean of 3 heads, residual 0.5, lowest 90% discarded, layers 1 to 4",
+            "Attention rollout for the mean patch: mean of 3 heads, residual 0.5, lowest 90% discarded, layers 0 to 3",
         ),
         (
             {"discard_ratio": 0.995},
-            "Attention rollout for the CLS token: mean of 3 heads, residual 0.5, lowest 99.5% discarded, layers 1 to 4",
+            "Attention rollout for the CLS token: mean of 3 heads, residual 0.5, lowest 99.5% discarded, layers 0 to 3",
         ),
         (
             {"head_fusion": "max", "reference": "vit-explain"},
             "Attention rollout for the CLS token, as vit-explain computes it: "
-            "max of 3 heads, residual 0.5, layers 1 to 4",
+            "max of 3 heads, residual 0.5, layers 0 to 3",
         ),
     ],
 )

@@ -137,7 +137,7 @@ def test_a_link_says_what_the_controls_show(make_model: Make) -> None:
         "method": "relevance",
         "tab": "maps",
         "p.target": "dog, hound",
-        "p.start_layer": "2",
+        "p.start_layer": "1",
         "p.query": "register 1",
     }
     look = {"colormap": "magma", "opacity": "0.35", "smooth": "true", "grid": "false"}
@@ -152,10 +152,10 @@ def test_a_link_says_what_the_controls_show(make_model: Make) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        "p.layer=0&p.layer=4&p.head=5&p.query=9,9&p.direction=up&p.nothing=1",
+        "p.layer=-1&p.layer=3&p.head=4&p.query=9,9&p.direction=up&p.nothing=1",
         "p.layer=1.5&p.head=mean&p.query=register+1&p.target=dog",
         "p.layer=" + "9" * 5000,
-        "method=nothing&p.layer=2",
+        "method=nothing&p.layer=1",
         "method=pooling_attention&p.head=2&p.layer=2",
         "colormap=red&opacity=1.5&smooth=yes&grid=1&opacity=nan",
         "words=a+cat&tab=other",
@@ -293,11 +293,11 @@ def followed(make_model: Make, upload: Upload) -> Followed:
 
 
 def test_the_map_is_restored_with_its_controls(followed: Followed) -> None:
-    photo, *sight = followed.open(tab="maps", method="rollout", **{"p.query": "2,5", "p.start_layer": "2"})
+    photo, *sight = followed.open(tab="maps", method="rollout", **{"p.query": "2,5", "p.start_layer": "1"})
     assert [photo, *sight] == [SKIPPED] * 3
     changes = followed.follow()
     assert changes["vv-method"]["value"] == "rollout" and changes["vv-token"]["value"] == "2,5"
-    assert changes["vv-rollout-start_layer"]["value"] == 2
+    assert changes["vv-rollout-start_layer"]["value"] == 1
     assert "patch (2, 5)" in changes["caption"] and "start_layer=1" in changes["code"]
     assert parse_qsl(changes["link"])[:2] == [("tab", "maps"), ("method", "rollout")]
     # Only once.

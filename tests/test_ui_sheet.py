@@ -69,7 +69,7 @@ def test_a_cell_chooses_its_layer_and_head(visit: Visit) -> None:
     layout = visit.sheet.layout.value
     x, y = layout.left + 2.5 * layout.cell_width, layout.top + 1.5 * layout.cell_height
     inside, beside, none = (SimpleNamespace(index=at) for at in ((x, y), (0, 0), (x, y)))
-    assert visit.sheet._choose(layout, inside) == ("attention", 2, "3")
+    assert visit.sheet._choose(layout, inside) == ("attention", 1, "2")
     assert visit.sheet._choose(layout, beside) == visit.sheet._choose(None, none) == SAME_SHEET
 
 

@@ -185,14 +185,14 @@ def _blank(layout: SheetLayout) -> tuple[Figure, FigureCanvasAgg, Axes]:
 
 
 def _name_cells(axes: Axes, layout: SheetLayout) -> None:
-    """Numbers of layers and heads beside the cells, counted from 1."""
+    """Numbers of layers and heads beside the cells, counted from 0."""
     width, height = layout.cell_width - layout.gap, layout.cell_height - layout.gap
     for row in range(layout.rows):
         middle = layout.top + row * layout.cell_height + height / 2
-        axes.text(layout.left - 8, middle, str(row + 1), ha="right", va="center", color=INK, fontsize=12)
+        axes.text(layout.left - 8, middle, str(row), ha="right", va="center", color=INK, fontsize=12)
     for column in range(layout.columns):
         middle = layout.left + column * layout.cell_width + width / 2
-        axes.text(middle, layout.top - 6, str(column + 1), ha="center", va="bottom", color=INK, fontsize=12)
+        axes.text(middle, layout.top - 6, str(column), ha="center", va="bottom", color=INK, fontsize=12)
     middle_x, middle_y = (layout.size[0] + layout.left) / 2, (layout.size[1] + layout.top) / 2
     axes.text(middle_x, 4, "head", ha="center", va="top", color=INK, fontsize=12)
     axes.text(4, middle_y, "layer", ha="left", va="center", rotation=90, color=INK, fontsize=12)

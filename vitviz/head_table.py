@@ -118,11 +118,11 @@ def heads_picture(found: Mapping[str, torch.Tensor]) -> Figure:
         spread = (values - mean).square().nanmean(0).sqrt()
         layers, heads = mean.shape
         for head in range(heads):
-            places = np.arange(1, layers + 1) + 0.6 * ((head + 0.5) / heads - 0.5)
+            places = np.arange(layers) + 0.6 * ((head + 0.5) / heads - 0.5)
             style = {"fmt": "o", "markersize": 3.5, "elinewidth": 0.8, "color": HEADS(head % HEADS.N)}
             axes.errorbar(places, mean[:, head], spread[:, head], **style)
         measure = MEASURES[name]
-        axes.set(title=measure.title, xlabel="layer", ylabel=measure.unit, xticks=range(1, layers + 1), ylim=(0, None))
+        axes.set(title=measure.title, xlabel="layer", ylabel=measure.unit, xticks=range(layers), ylim=(0, None))
         axes.spines[["top", "right"]].set_visible(False)
     return figure
 
@@ -134,8 +134,8 @@ def _table(measure: HeadMeasure, values: torch.Tensor) -> str:
     lines = [
         f"**{measure.title}**{unit}. {measure.reading}",
         "",
-        f"| layer | {' | '.join(f'head {head + 1}' for head in range(values.shape[1]))} |",
+        f"| layer | {' | '.join(f'head {head}' for head in range(values.shape[1]))} |",
         f"| --- |{' --- |' * values.shape[1]}",
     ]
-    rows = [f"| {layer + 1} | {' | '.join(form.format(value) for value in row)} |" for layer, row in enumerate(values)]
+    rows = [f"| {layer} | {' | '.join(form.format(value) for value in row)} |" for layer, row in enumerate(values)]
     return "\n".join([*lines, *rows])

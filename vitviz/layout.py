@@ -29,6 +29,20 @@ def index_from_end(kind: str, number: int, count: int) -> int:
     return number % count
 
 
+def numbered(kind: str, index: int, count: int) -> str:
+    """One of several as a caption names it: ``"layer 5 of 0–5"``.
+
+    Everything in vitviz counts from 0: the number on the screen is the number that an argument, an option or a link
+    takes. The range makes that plain, where "layer 5 of 6" would be read as the fifth.
+    """
+    return f"{kind} {index} of 0–{count - 1}" if count > 1 else f"{kind} {index}"
+
+
+def layer_range(start: int, stop: int) -> str:
+    """The layers from one on up to another, which is not among them: ``"layers 2 to 5"``."""
+    return f"layers {start} to {stop - 1}" if stop - start > 1 else f"layer {start}"
+
+
 @dataclass(frozen=True)
 class TokenLayout:
     """The order of a sequence of tokens: prefix tokens first, then the patches row by row.

@@ -31,7 +31,7 @@ def class_target(index: int, classes: int, labels: Sequence[str] = ()) -> Target
     Args:
         index: of the class, counted from 0.
         classes: how many the network has.
-        labels: of the classes, where they are known; otherwise the name tells the number, counted from 1.
+        labels: of the classes, where they are known; otherwise the name tells the number.
 
     Raises:
         MethodError: the network has no such class.
@@ -40,7 +40,7 @@ def class_target(index: int, classes: int, labels: Sequence[str] = ()) -> Target
         raise MethodError(f"target {index}: {NO_CLASSIFIER}")
     if not 0 <= index < classes:
         raise MethodError(f"target {index}: this model has classes 0 to {classes - 1}")
-    return Target(f"class {labels[index] if labels else index + 1}", lambda logits: logits[index])
+    return Target(f"class {labels[index] if labels else index}", lambda logits: logits[index])
 
 
 def chosen_target(wanted: int | str | Target | None, logits: torch.Tensor, labels: Sequence[str]) -> int | Target:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from vitviz.errors import MethodError, choices
-from vitviz.layout import Query
+from vitviz.layout import Query, numbered
 from vitviz.softmax import HEAD_FUSIONS, fuse_heads
 from vitviz.token_map import TokenMap
 from vitviz.trace import AttentionTrace
@@ -47,7 +47,7 @@ def attention(
             raise MethodError(f"head {head!r}: expected a number from 0 to {trace.heads - 1}, {choices(HEAD_FUSIONS)}")
         return _map(fuse_heads(heads, head), trace, layer, f"{head} of {trace.heads} heads", query, direction)
     index = trace.head_index(head)
-    return _map(heads[index], trace, layer, f"head {index + 1}", query, direction)
+    return _map(heads[index], trace, layer, f"head {index}", query, direction)
 
 
 def attention_sheet(trace: AttentionTrace, query: Query | None = None, direction: str = "row") -> list[list[TokenMap]]:
@@ -56,7 +56,7 @@ def attention_sheet(trace: AttentionTrace, query: Query | None = None, direction
     Parameters, values and errors as in :func:`attention`.
     """
     return [
-        [_map(tokens, trace, layer, f"head {head + 1}", query, direction) for head, tokens in enumerate(heads)]
+        [_map(tokens, trace, layer, f"head {head}", query, direction) for head, tokens in enumerate(heads)]
         for layer in range(trace.layers)
         for heads in [_heads(trace, layer, query, direction)]
     ]
@@ -75,5 +75,5 @@ def _map(
 ) -> TokenMap:
     name = trace.layout.name(trace.layout.reader if query is None else query)
     verb = f"What {name} looks at" if direction == "row" else f"How much each patch looks at {name}"
-    place = f"layer {trace.layer_index(layer) + 1} of {trace.layers}, {which}"
+    place = f"{numbered('layer', trace.layer_index(layer), trace.layers)}, {which}"
     return TokenMap.of_tokens(tokens, trace.layout, "attention weight", f"{verb}: {place}", (0.0, 1.0))

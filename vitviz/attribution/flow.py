@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from vitviz.errors import MethodError
-from vitviz.layout import Query, TokenLayout
+from vitviz.layout import Query, TokenLayout, layer_range
 from vitviz.progress import Progress
 from vitviz.token_map import TokenMap
 from vitviz.trace import AttentionTrace
@@ -70,7 +70,7 @@ def attention_flow(
             report(Progress(token + 1, len(sharing)))
     shares = torch.from_numpy((flows / flows.sum() / sharing)[cells]).to(trace.dtype)
     grid = f", patches in {pooled[0]}×{pooled[1]} cells" if len(sharing) < layout.token_count else ""
-    what = f"Attention flow for {layout.name(query)}: layers {layers.start + 1} to {layers.stop}{grid}"
+    what = f"Attention flow for {layout.name(query)}: {layer_range(layers.start, layers.stop)}{grid}"
     return TokenMap.of_tokens(shares, layout, "share of the flow", what, (0.0, 1.0))
 
 

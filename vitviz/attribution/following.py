@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from vitviz.errors import MethodError, choices
-from vitviz.layout import Query, TokenLayout
+from vitviz.layout import Query, TokenLayout, layer_range
 from vitviz.token_map import TokenMap
 from vitviz.trace import Chunks
 
@@ -103,7 +103,7 @@ def as_map(tokens: torch.Tensor, layout: TokenLayout, layers: int, rules: Rules,
     """
     made = [settings, f"residual {rules.residual_weight:g}"]
     made += [f"lowest {100 * rules.discard_ratio:g}% discarded"] * rules.discards
-    made += [f"layers {rules.start_layer + 1} to {layers}"]
+    made += [layer_range(rules.start_layer, layers)]
     quantity = "share of the rollout"
     if rules.reference is not None:
         what, quantity = f"{what}, as {rules.reference} computes it", "share relative to the highest patch"

@@ -11,7 +11,7 @@ import math
 import torch
 
 from vitviz.attribution.subject import Subject
-from vitviz.layout import PATCHES
+from vitviz.layout import PATCHES, numbered
 from vitviz.precision import precise
 from vitviz.token_map import TokenMap
 
@@ -52,5 +52,5 @@ def grad_cam(subject: Subject, layer: int = -1) -> TokenMap:
             gradient = torch.autograd.grad(score, normed)[0]
     weights = precise(gradient[0, layout.select(PATCHES)]).mean(0)
     strength = (precise(normed[0].detach()) @ weights).relu()
-    what = f"Grad-CAM for {subject.target.name}: layer {layer + 1} of {network.config.depth}"
+    what = f"Grad-CAM for {subject.target.name}: {numbered('layer', layer, network.config.depth)}"
     return TokenMap(layout.grid(strength), {}, "activation times gradient", what, (0.0, math.inf))

@@ -11,6 +11,7 @@ import math
 import torch
 
 from vitviz.attribution.subject import Subject
+from vitviz.layout import layer_range
 from vitviz.pooling import POOLINGS
 from vitviz.precision import precise
 from vitviz.softmax import scores_in_chunks
@@ -54,5 +55,5 @@ def legrad(subject: Subject, start_layer: int = 0) -> TokenMap:
                 for _, chunk in scores_in_chunks(precise(gradient[0]), precise(attended.values[0]), 1.0):
                     total += chunk.relu_().sum((0, 1))
     total /= (depth - start_layer) * network.config.heads * layout.token_count
-    what = f"LeGrad for {subject.target.name}: layers {start_layer + 1} to {depth}"
+    what = f"LeGrad for {subject.target.name}: {layer_range(start_layer, depth)}"
     return TokenMap.of_tokens(total, layout, "mean gradient of attention", what, (0.0, math.inf))

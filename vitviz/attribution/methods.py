@@ -157,7 +157,7 @@ class Method:
 _FUSIONS = tuple((fusion, fusion) for fusion in HEAD_FUSIONS)
 _QUERY = TokenQuery("query", "Token", "the token whose attention is shown")
 _TARGET = ClassTarget("target", "Class", "what the map is about")
-_LAYER = LayerNumber("layer", "Layer", -1, "encoder layer, 1 is nearest to the image")
+_LAYER = LayerNumber("layer", "Layer", -1, "encoder layer, 0 is nearest to the image")
 _HEAD = HeadNumber("head", "Head", "mean", "one head, or all heads fused")
 _START = LayerNumber("start_layer", "Start layer", 0, "lowest layer that is followed")
 _DISCARD = Number("discard_ratio", "Discard ratio", 0, 0.99, 0.01, 0, "part of the lowest weights that is set to zero")

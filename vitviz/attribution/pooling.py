@@ -6,6 +6,7 @@ Lee et al. 2019, "Set Transformer", section 3.2, as SigLIP has it (Zhai et al. 2
 from __future__ import annotations
 
 from vitviz.errors import MethodError, choices
+from vitviz.layout import numbered
 from vitviz.softmax import HEAD_FUSIONS, fuse_heads
 from vitviz.token_map import TokenMap
 from vitviz.trace import AttentionTrace
@@ -38,6 +39,6 @@ def pooling_attention(trace: AttentionTrace, head: int | str = "mean") -> TokenM
         tokens, which = fuse_heads(trace.pooled, head), f"{head} of {len(trace.pooled)} heads"
     else:
         index = trace.head_index(head)
-        tokens, which = trace.pooled[index], f"head {index + 1}"
-    what = f"What {POOLED} looks at: after layer {trace.layers} of {trace.layers}, {which}"
+        tokens, which = trace.pooled[index], f"head {index}"
+    what = f"What {POOLED} looks at: after {numbered('layer', trace.layers - 1, trace.layers)}, {which}"
     return TokenMap.of_tokens(tokens, trace.layout, "attention weight", what, (0.0, 1.0))

@@ -12,7 +12,7 @@ import math
 from vitviz.attribution.following import EVERY
 from vitviz.attribution.pooling import POOLED
 from vitviz.gradients import GradientTrace
-from vitviz.layout import Query
+from vitviz.layout import Query, layer_range
 from vitviz.precision import precise
 from vitviz.token_map import TokenMap
 
@@ -49,7 +49,7 @@ def relevance(gradients: GradientTrace, query: Query | None = None, start_layer:
             # Every head for itself: to make their mean first would read all of it once more.
             each.baddbmm_(tokens[:, rows].expand(heads, -1, -1), gradient.relu_().mul_(weights))
         tokens, present = tokens + each.mean(0), EVERY
-    followed = f"layers {layers.start + 1} to {layers.stop}"
+    followed = layer_range(layers.start, layers.stop)
     reader = layout.name(query) if pooled is None else POOLED
     what = f"Relevance for {gradients.target.name} as {reader} sees it: {followed}"
     return TokenMap.of_tokens(tokens[0], layout, "relevance", what, (0.0, math.inf))

@@ -126,7 +126,7 @@ def _offered(parameter: Parameter, model: Model) -> dict[str, Any]:
         case Number():
             return {"minimum": parameter.minimum, "maximum": parameter.maximum, "step": parameter.step}
         case LayerNumber():
-            return {"minimum": 1, "maximum": config.depth, "step": 1}
+            return {"minimum": 0, "maximum": config.depth - 1, "step": 1}
         case HeadNumber():
             return {"choices": head_choices(model)}
         case TokenQuery():
@@ -157,9 +157,9 @@ def shown(parameter: Parameter, argument: Any) -> Any:
         case Choice():
             return next(title for title, option in parameter.options if option == argument)
         case LayerNumber():
-            return argument + 1
+            return argument
         case HeadNumber():
-            return argument if argument in HEAD_FUSIONS else str(argument + 1)
+            return argument if argument in HEAD_FUSIONS else str(argument)
         case TokenQuery():
             return token_value(argument)
         case ClassTarget():
@@ -174,9 +174,9 @@ def value(parameter: Parameter, shown: Any) -> Any:
         case Choice():
             return dict(parameter.options)[shown]
         case LayerNumber():
-            return int(shown) - 1
+            return int(shown)
         case HeadNumber():
-            return shown if shown in HEAD_FUSIONS else int(shown) - 1
+            return shown if shown in HEAD_FUSIONS else int(shown)
         case TokenQuery():
             return token_query(shown)
         case ClassTarget():
@@ -186,8 +186,8 @@ def value(parameter: Parameter, shown: Any) -> Any:
 
 
 def head_choices(model: Model) -> list[str]:
-    """What the menu of heads offers: the fusions of all, then every head, counted from 1."""
-    return [*HEAD_FUSIONS, *(str(head + 1) for head in range(model.network.config.heads))]
+    """What the menu of heads offers: the fusions of all, then every head, counted from 0."""
+    return [*HEAD_FUSIONS, *(str(head) for head in range(model.network.config.heads))]
 
 
 def class_choices(labels: Sequence[str]) -> list[tuple[str, str]]:

@@ -151,7 +151,7 @@ def map_words(model: Model, settings: Settings) -> str:
     """The part of a link behind ``?`` that is about the map: what differs from the one with which the page opens.
 
     ``method`` is a name in :data:`vitviz.METHODS`, and with it ``tab`` the tab that the link opens. ``p.NAME`` is a
-    parameter of the method as its control shows it: layers and heads counted from 1, a token as ``cls``,
+    parameter of the method as its control shows it: layers and heads counted from 0, a token as ``cls``,
     ``register 1``, ``patches`` or ``3,5``, a class by its label. ``words`` is a text that the map is about; the look is
     ``colormap``, ``opacity``, ``smooth`` and ``grid``.
     """
@@ -228,7 +228,7 @@ def _legal(parameter: Parameter, word: str, model: Model, layout: TokenLayout) -
             number = _number(word, parameter.minimum, parameter.maximum)
             return None if number is None or (parameter.whole and not number.is_integer()) else number
         case LayerNumber():
-            layer = _number(word, 1, model.network.config.depth)
+            layer = _number(word, 0, model.network.config.depth - 1)
             return None if layer is None or not layer.is_integer() else int(layer)
         case HeadNumber():
             return word if word in head_choices(model) else None

@@ -83,4 +83,4 @@ class Sheet:
         cell = layout.cell_at(*event.index) if layout is not None else None
         if cell is None:
             return gr.skip(), gr.skip(), gr.skip()
-        return "attention", cell[0] + 1, str(cell[1] + 1)
+        return "attention", cell[0], str(cell[1])

@@ -285,7 +285,7 @@ def _ranking(switches: Switches) -> str:
     scores = PROBABILITIES if switches.effects.is_probability else LOGITS
     most = scores.change(float(switches.effects.drop.abs().max()))
     heads = "".join(
-        f"<li>layer {layer + 1}, head {head + 1}: {scores.signed(-fall) or scores.change(0)}{scores.unit}</li>"
+        f"<li>layer {layer}, head {head}: {scores.signed(-fall) or scores.change(0)}{scores.unit}</li>"
         for layer, head, fall in switches.effects.strongest(SHOWN)
     )
     return (

@@ -19,7 +19,7 @@ class Controls {
       radio.onchange = () => changed("direction", radio.value);
     }
     this.find("method").onchange = (event) => event.target.value && changed("direction", event.target.value);
-    this.find("layer").oninput = (event) => changed("layer", Number(event.target.value) - 1);
+    this.find("layer").oninput = (event) => changed("layer", Number(event.target.value));
     this.find("play").onclick = () => changed("playing", this.find("play").getAttribute("aria-pressed") !== "true");
     this.find("view").onchange = (event) => changed("view", event.target.value);
     this.find("divider").oninput = (event) => changed("divider", Number(event.target.value));
@@ -32,7 +32,7 @@ class Controls {
 
   /** Make the controls fit a model. */
   fit(facts) {
-    Object.assign(this.find("layer"), { min: 1, max: facts.layers });
+    Object.assign(this.find("layer"), { min: 0, max: facts.layers - 1 });
     this.find("rollout").hidden = !facts.rolls;
     const others = facts.methods.map(({ name, title }) => new Option(title, `map ${name}`));
     this.find("method").replaceChildren(new Option("other maps …", ""), ...others);
@@ -44,15 +44,15 @@ class Controls {
   headChoice(head) {
     const label = document.createElement("label"), radio = document.createElement("input"), text = document.createElement("span");
     Object.assign(radio, { type: "radio", name: `${this.group}-head`, value: head, onchange: () => this.changed("head", head) });
-    text.textContent = typeof head === "number" ? head + 1 : head;
+    text.textContent = head;
     label.append(radio, text);
     return label;
   }
 
   /** Say what is chosen: `choice` of the active pane, `look` of all. */
   show(choice, look, facts, active) {
-    this.find("layer").value = choice.layer + 1;
-    this.find("layer-said").textContent = `${choice.layer + 1} of ${facts.layers}`;
+    this.find("layer").value = choice.layer;
+    this.find("layer-said").textContent = `${choice.layer} of 0–${facts.layers - 1}`;
     for (const radio of this.root.querySelectorAll(".vx-heads input")) radio.checked = radio.value === String(choice.head);
     for (const radio of this.root.querySelectorAll(".vx-directions input")) radio.checked = radio.value === choice.direction;
     this.find("play").setAttribute("aria-pressed", look.playing);

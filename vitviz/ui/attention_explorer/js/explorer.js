@@ -96,13 +96,13 @@ function showSheet(pane, token) {
 }
 
 function sentenceOfCell(attention, { layer, head }, token) {
-  const name = typeof head === "number" ? `head ${head + 1}` : `${head} of all heads`;
+  const name = typeof head === "number" ? `head ${head}` : `${head} of all heads`;
   const values = attention.map(layer, head, token, "row");
-  if (!values) return `Layer ${layer + 1} is being fetched …`;
+  if (!values) return `Layer ${layer} is being fetched …`;
   const most = Math.log(attention.tokens).toFixed(2), distance = attention.distance(values, token);
   const far = distance === null ? "" : `, mean distance ${distance.toFixed(2)} patches`;
   const spread = head === "max" || head === "min" ? "" : `: entropy ${attention.entropy(values).toFixed(2)} of ${most} nats`;
-  return `Layer ${layer + 1}, ${name}${spread}${far}.`;
+  return `Layer ${layer}, ${name}${spread}${far}.`;
 }
 
 // ---- what is chosen ----
@@ -304,8 +304,8 @@ function nextPrefix(start) {
 
 function digit(pressed) {
   const now = performance.now(), before = now - typed.when < DIGITS_WITHIN ? typed.text : "";
-  typed = { text: Number(before + pressed) > active.facts.heads ? pressed : before + pressed, when: now };
-  chooseHead(Number(typed.text) === 0 ? "mean" : Number(typed.text) - 1);
+  typed = { text: Number(before + pressed) >= active.facts.heads ? pressed : before + pressed, when: now };
+  chooseHead(Number(typed.text));
 }
 
 const KEYS = {

@@ -22,7 +22,7 @@ function sheetAsSvg(sheet, title) {
     return [`<image ${at} ${size} preserveAspectRatio="none" style="image-rendering: pixelated" href="${cell.toDataURL()}"/>`];
   });
   for (let row = 0; row < layers; row++) {
-    parts.push(`<text x="${left - 5}" y="${top + (row + 0.5) * sheet.cellHeight}" text-anchor="end" dominant-baseline="middle">${row + 1}</text>`);
+    parts.push(`<text x="${left - 5}" y="${top + (row + 0.5) * sheet.cellHeight}" text-anchor="end" dominant-baseline="middle">${row}</text>`);
   }
   for (let column = 0; column < sheet.columnsOfCells; column++) {
     const name = column === 0 ? sheet.wanted.fusion : column;

@@ -134,8 +134,8 @@ class Pane {
   sentence(token, values) {
     if (token === null) return "This picture has no such token.";
     const { layer, head, direction } = this.choice, { layers, heads } = this.facts;
-    const which = typeof head === "number" ? `head ${head + 1}` : `${head} of ${heads} heads`;
-    const where = direction === "rollout" ? `rollout through ${layers} layers` : `layer ${layer + 1}, ${which}`;
+    const which = typeof head === "number" ? `head ${head}` : `${head} of ${heads} heads`;
+    const where = direction === "rollout" ? `rollout through ${layers} layers` : `layer ${layer}, ${which}`;
     const verb = VERBS[direction], { description } = this.packs.get(direction)?.about ?? {};
     if (values && description) {
       const best = this.attention.strongest(values);

@@ -13,8 +13,8 @@ function writeLink(panes, token, look, plain) {
   const words = new URLSearchParams();
   panes.forEach(({ choice: { layer, head, direction } }, index) => {
     const before = index ? SECOND : "";
-    words.set(`${before}layer`, layer + 1);
-    words.set(`${before}head`, typeof head === "number" ? head + 1 : head);
+    words.set(`${before}layer`, layer);
+    words.set(`${before}head`, head);
     words.set(`${before}map`, direction);
   });
   words.set("token", tokenWord(panes[0], token));
@@ -25,9 +25,9 @@ function writeLink(panes, token, look, plain) {
 /** The choices of a pane in a link; what is no legal value is left out. */
 function readChoice(words, before, facts) {
   const choice = {}, [layer, head, direction] = ["layer", "head", "map"].map((name) => words.get(before + name));
-  if (/^\d+$/.test(layer ?? "") && Number(layer) >= 1 && Number(layer) <= facts.layers) choice.layer = Number(layer) - 1;
+  if (/^\d+$/.test(layer ?? "") && Number(layer) < facts.layers) choice.layer = Number(layer);
   if (head in FUSIONS) choice.head = head;
-  else if (/^\d+$/.test(head ?? "") && Number(head) >= 1 && Number(head) <= facts.heads) choice.head = Number(head) - 1;
+  else if (/^\d+$/.test(head ?? "") && Number(head) < facts.heads) choice.head = Number(head);
   if (direction && offers(facts, direction)) choice.direction = direction;
   return choice;
 }

@@ -84,11 +84,11 @@ class Sheet {
     });
     Object.assign(context, { fillStyle: ink, font: "11px system-ui, sans-serif", textBaseline: "middle", textAlign: "right" });
     const every = Math.ceil(13 / this.cellHeight);
-    for (let row = 0; row < layers; row += every) context.fillText(row + 1, left - 5, top + (row + 0.5) * this.cellHeight);
+    for (let row = 0; row < layers; row += every) context.fillText(row, left - 5, top + (row + 0.5) * this.cellHeight);
     context.textAlign = "center";
     const step = Math.ceil(20 / this.cellWidth);
     for (let column = 0; column < this.columnsOfCells; column += column === 0 ? 1 : step) {
-      const name = column === 0 ? this.wanted.fusion : column;
+      const name = column === 0 ? this.wanted.fusion : column - 1;
       if (column !== 0 || this.cellWidth >= 22) context.fillText(name, left + (column + 0.5) * this.cellWidth, top - 8);
     }
     const chosen = typeof head === "number" ? head + 1 : 0;

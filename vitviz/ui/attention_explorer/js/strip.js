@@ -25,7 +25,7 @@ function showStrip(pane, token) {
 function frame(layer) {
   const box = document.createElement("button");
   Object.assign(box, { type: "button", className: "vx-frame", onclick: () => chooseLayer(layer) });
-  box.append(document.createElement("canvas"), `layer ${layer + 1}`);
+  box.append(document.createElement("canvas"), `layer ${layer}`);
   return box;
 }
 
