@@ -16,6 +16,7 @@ import pytest
 import torch
 from PIL import Image
 
+import vitviz
 from vitviz import (
     METHODS,
     Analysis,
@@ -218,15 +219,15 @@ def test_an_analysis_that_was_given_out_is_not_held(make_model: MakeModel) -> No
 def test_images_are_opened_by_the_workers(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     both = threading.Barrier(2, timeout=30)
-    real = analyze.__globals__["open_image"]
+    real = vitviz.open_image
 
-    def watched(source: object) -> Image.Image:
+    def watched(source: Any, **options: Any) -> Image.Image:
         opened.append(threading.current_thread().name)
         # Passed only where two are at it at the same time.
         both.wait()
-        return real(source)
+        return real(source, **options)
 
-    monkeypatch.setitem(analyze.__globals__, "open_image", watched)
+    monkeypatch.setattr("vitviz.encoder.open_image", watched)
     assert len(list(analyze_batch([photo(seed) for seed in range(8)], make_model(), workers=2))) == 8
     assert {name.split("_")[0] for name in opened} == {"vitviz-batch"}
     assert len(set(opened)) == 2
@@ -313,7 +314,7 @@ def test_an_interrupt_of_the_forward_pass_leaves_no_thread(
         ({"batch_size": True}, "batch_size = True: expected a whole number of at least 1"),
         ({"workers": 0}, "workers = 0: expected a whole number of at least 1"),
         ({"workers": None}, "workers = None: expected a whole number of at least 1"),
-        ({"max_bytes": -1}, "max_bytes = -1: expected a whole number of bytes, 0 or more"),
+        ({"max_bytes": -1}, "max_bytes = -1: expected a whole number of at least 0"),
         ({"resolution": 30}, "resolution = 30: expected a multiple of the patch's 4 pixels: 28 or 32"),
         ({"storage": "int8"}, "precision 'int8': expected 'float32', 'bfloat16' or 'float16'"),
         ({"fit": "stretch"}, "fit 'stretch': expected 'crop', 'squash' or 'native'"),

@@ -150,7 +150,7 @@ def test_while_a_layer_is_fetched_others_are_explored_and_the_chosen_one_is_next
     sheet = explorer.locator(".vx-sheet").bounding_box()
     assert sheet is not None
     explorer.locator(".vx-sheet").hover(position={"x": sheet["width"] - 5, "y": sheet["height"] - 5})
-    expect(explorer.locator(".vx-cell")).to_have_text("Layer 8 is being fetched …")
+    expect(explorer.locator(".vx-cell")).to_have_text("Layer 7 is being fetched …")
     explorer.locator(".vx-layer").fill("0")
     expect(status(explorer)).to_have_text("CLS: layer 0, mean of 2 heads is being fetched …")
     slow.holds("layer 7", "layer 5")

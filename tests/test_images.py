@@ -12,6 +12,7 @@ import time
 import warnings
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -573,10 +574,75 @@ def test_a_missing_file_and_a_directory_are_refused_by_name(tmp_path: Path) -> N
     assert "cannot be read" in refusal_of(tmp_path / "cat.jpg" / "inside.jpg")
 
 
-@pytest.mark.parametrize("source", [None, 3, [[0, 1]], torch.zeros(3, 4, 4), io.BytesIO(b"")])
-def test_a_source_of_another_kind_is_told_what_is_taken(source: object) -> None:
-    with pytest.raises(ImageError, match=f"{type(source).__name__}.*a path, bytes, a PIL image or a NumPy array"):
+@pytest.mark.parametrize(
+    ("source", "found"), [(None, "None"), (3, "3"), ([[0, 1]], "[[0, 1]]"), (io.BytesIO(b""), "a BytesIO")]
+)
+def test_a_source_of_another_kind_is_told_what_is_taken(source: Any, found: str) -> None:
+    with pytest.raises(ImageError) as caught:
         open_image(source)
+    expected = "expected a path, bytes, a PIL image, a NumPy array or a tensor"
+    assert str(caught.value).startswith(f"the image: {found} found; {expected}")
+
+
+# Arrays and tensors.
+
+LEVELS = np.random.default_rng(0).integers(0, 256, (6, 8, 3), dtype=np.uint8)
+CHANNELS_FIRST = torch.from_numpy(LEVELS).permute(2, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "value_range"),
+    [
+        (CHANNELS_FIRST, None),
+        (CHANNELS_FIRST[None], None),
+        (CHANNELS_FIRST / 255, (0, 1)),
+        (CHANNELS_FIRST.double() / 255, [0.0, 1.0]),
+        (CHANNELS_FIRST / 127.5 - 1, (-1, 1)),
+        (CHANNELS_FIRST.float(), (0, 255)),
+        (CHANNELS_FIRST.int(), (0, 255)),
+        ((CHANNELS_FIRST / 255).requires_grad_(), (0, 1)),
+        (LEVELS / 255, None),
+        (LEVELS / 127.5 - 1, (-1, 1)),
+        (LEVELS.astype(np.uint16) * 257, (0, 65535)),
+    ],
+)
+def test_a_tensor_or_array_with_its_range_is_the_image_that_it_was_made_of(
+    tensor: Any, value_range: tuple[float, float] | None
+) -> None:
+    assert open_image(tensor, value_range=value_range).tobytes() == LEVELS.tobytes()
+
+
+def test_tensors_of_grey_and_with_alpha_are_taken() -> None:
+    grey, alpha = CHANNELS_FIRST[:1], torch.cat([CHANNELS_FIRST, torch.full((1, 6, 8), 255, dtype=torch.uint8)])
+    expected = np.repeat(LEVELS[..., :1], 3, -1).tobytes()
+    assert open_image(grey).tobytes() == open_image(grey[0]).tobytes() == expected
+    assert open_image(alpha).tobytes() == LEVELS.tobytes()
+    half = torch.full((3, 4, 4), 0.5, dtype=torch.bfloat16)
+    assert open_image(half, value_range=(0, 1)).getpixel((0, 0)) == (128, 128, 128)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "value_range", "sentence"),
+    [
+        (
+            CHANNELS_FIRST / 255,
+            None,
+            "the range of its values is not known; say what black and white are",
+        ),
+        (CHANNELS_FIRST / 1.0, (0, 1), "outside of value_range = (0, 1)"),
+        (CHANNELS_FIRST * math.nan, (0, 1), "values from nan to nan; outside of value_range = (0, 1)"),
+        (CHANNELS_FIRST.permute(1, 2, 0), None, "of 'height width channel', .permute(2, 0, 1) gives that"),
+        (torch.zeros(2, 3, 4, 4, dtype=torch.uint8), None, "expected 'channel height width' with 1, 3 or 4 channels"),
+        (LEVELS.astype(np.int64), None, "expected uint8 in [0, 255] or floating point in [0, 1], or say what black"),
+        (LEVELS * 1.0, None, "floating point must lie in [0, 1], or say value_range=(0, 255)"),
+    ],
+)
+def test_a_tensor_or_array_of_another_shape_or_range_is_refused(
+    tensor: Any, value_range: tuple[float, float] | None, sentence: str
+) -> None:
+    with pytest.raises(ImageError) as caught:
+        open_image(tensor, value_range=value_range)
+    assert sentence in str(caught.value) and str(tuple(tensor.shape)) in str(caught.value)
 
 
 def test_an_error_calls_the_input_by_the_name_that_is_given(tmp_path: Path) -> None:

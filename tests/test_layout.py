@@ -121,7 +121,7 @@ BARE_HAS = (
     ("layout", "query", "message"),
     [
         (FIVE, "distillation", f"token 'distillation': {FIVE_HAS}"),
-        (FIVE, "CLS", f"token 'CLS': {FIVE_HAS}"),
+        (FIVE, "CLS", f"token 'CLS': {FIVE_HAS}; did you mean 'cls'?"),
         (FIVE, "", f"token '': {FIVE_HAS}"),
         (FIVE, (2, 0), f"patch (2, 0): {FIVE_HAS}"),
         (FIVE, (0, 3), f"patch (0, 3): {FIVE_HAS}"),

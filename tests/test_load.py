@@ -370,7 +370,7 @@ def test_the_device_is_where_the_model_is(device: str | torch.device) -> None:
 
 def test_every_weight_is_brought_to_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     # The only other device that every machine has; it computes nothing, so it is refused to users.
-    monkeypatch.setattr(sys.modules["vitviz.weights.load"], "_usable", torch.device)
+    monkeypatch.setattr(sys.modules["vitviz.weights.load"], "usable_device", torch.device)
     network = load(device="meta").network
     assert {tensor.device.type for tensor in network.state_dict().values()} == {"meta"}
 

@@ -181,5 +181,5 @@ def test_what_the_model_lacks_is_refused() -> None:
         attention_flow(trace, query="cls")
     with pytest.raises(QueryError):
         attention_flow(trace, start_layer=3)
-    with pytest.raises(MethodError, match="most_patches = 0: expected at least 1"):
+    with pytest.raises(MethodError, match="most_patches = 0: expected a whole number of at least 1"):
         attention_flow(trace, 0)

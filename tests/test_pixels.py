@@ -128,7 +128,7 @@ def test_a_score_that_does_not_depend_on_the_image_has_maps_of_zeros(make_networ
 
 
 def test_steps_that_are_none_are_refused(subject: Subject) -> None:
-    with pytest.raises(MethodError, match=r"^steps = 0: expected 1 or more$"):
+    with pytest.raises(MethodError, match=r"^steps = 0: expected a whole number of at least 1$"):
         integrated_gradients(subject, 0)
 
 

@@ -225,7 +225,7 @@ def test_all_methods_that_serve_the_model_are_taken(make_model: MakeModel, image
 
 
 def test_the_image_is_not_opened_again(analysis: Analysis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vitviz.analysis.open_image", None)
+    monkeypatch.setattr("vitviz.encoder.open_image", None)
     monkeypatch.setattr("vitviz.preprocessing.Preprocessing.prepare", None)
     assert cascade(analysis, ["rollout"])["rollout"].isfinite().all()
 

@@ -502,7 +502,11 @@ def test_the_description_says_how_the_map_was_made(parameters: dict[str, Any], d
 
 
 WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"head_fusion": "median"}, MethodError, "head fusion 'median': expected 'mean', 'max' or 'min'"),
+    (
+        {"head_fusion": "median"},
+        MethodError,
+        "head fusion 'median': expected 'mean', 'max' or 'min'; did you mean 'mean'\\?",
+    ),
     ({"discard_ratio": 1.0}, MethodError, r"discard_ratio = 1.0: expected a number in \[0, 1\)"),
     ({"discard_ratio": -0.1}, MethodError, r"discard_ratio = -0.1: expected a number in \[0, 1\)"),
     ({"discard_ratio": math.nan}, MethodError, r"discard_ratio = nan: expected a number in \[0, 1\)"),

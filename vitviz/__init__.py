@@ -8,11 +8,17 @@ analysis.predictions(5)
 analysis.rollout(head_fusion="max", discard_ratio=0.9).overlay().save("rollout.png")
 """
 
-from vitviz.analysis import Analysis, Prediction, analyze, cost
+from importlib import import_module as _import_module
+from importlib.util import find_spec as _find_spec
+from types import ModuleType as _ModuleType
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+from vitviz.analysis import Analysis, Prediction
 from vitviz.attribution import METHODS
-from vitviz.batches import analyze_batch
+from vitviz.batches import FailedAnalysis, analyze_batch
 from vitviz.config import ViTConfig
 from vitviz.costs import Cost
+from vitviz.encoder import analyze, cost
 from vitviz.errors import (
     CheckpointError,
     ConfigError,
@@ -32,6 +38,13 @@ from vitviz.trace import AttentionTrace
 from vitviz.vit import VisionTransformer
 from vitviz.weights import Model, load, open_step, save_checkpoint
 
+if _TYPE_CHECKING:
+    from vitviz import comparison as comparison
+    from vitviz import randomisation as randomisation
+    from vitviz import targets as targets
+    from vitviz import text as text
+    from vitviz import ui as ui
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -42,6 +55,7 @@ __all__ = [
     "ConfigError",
     "Cost",
     "DataError",
+    "FailedAnalysis",
     "Geometry",
     "Heatmap",
     "ImageError",
@@ -65,3 +79,13 @@ __all__ = [
     "open_step",
     "save_checkpoint",
 ]
+
+
+def __getattr__(name: str) -> _ModuleType:
+    """A module of the package, imported when it is first asked for: ``vitviz.text``, ``vitviz.ui`` and all others.
+
+    Most of them take long, or need what not everybody has installed.
+    """
+    if name.startswith("_") or _find_spec(f"{__name__}.{name}") is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=_import_module(__name__))
+    return _import_module(f"{__name__}.{name}")

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import torch
 from einops import rearrange, repeat
 
-from vitviz.errors import ImageError, QueryError
+from vitviz.arguments import pairs, whole
+from vitviz.errors import ImageError, MethodError, QueryError
 from vitviz.progress import Progress
 from vitviz.targets import Target, watching
 from vitviz.vit import VisionTransformer
@@ -43,9 +44,13 @@ class HeadEffects:
         """
         return self.whole - self.without
 
+    def __repr__(self) -> str:
+        layers, heads = self.without.shape
+        return f"HeadEffects({layers} layers × {heads} heads, score {self.whole:.3g} with all of them)"
+
     def strongest(self, count: int) -> list[tuple[int, int, float]]:
         """The heads without which it falls most: layer, head and fall."""
-        best = self.drop.flatten().topk(min(count, self.drop.numel()))
+        best = self.drop.flatten().topk(min(whole("count", count, 0, MethodError), self.drop.numel()))
         places = [divmod(index, self.drop.shape[1]) for index in best.indices.tolist()]
         return [(layer, head, fall) for (layer, head), fall in zip(places, best.values.tolist(), strict=True)]
 
@@ -79,14 +84,15 @@ def switched_off(
         raise ImageError(f"{len(pixels)} images: expected one, '1 channel height width'")
     config = network.config
     mask = torch.ones(config.depth, config.heads, device=network.device)
-    for number, head in heads:
+    for number, head in pairs("heads", heads, "layer and head", QueryError):
         if not (0 <= number < config.depth and 0 <= head < config.heads):
             legal = f"layers 0 to {config.depth - 1} and heads 0 to {config.heads - 1}"
             raise QueryError(f"layer {number}, head {head}: this model has {legal}")
         mask[number, head] = 0
     with torch.inference_mode():
         tokens, layout = network.embed(pixels.to(network.device))
-        left = sorted(set(range(layout.token_count)) - {layout.index(patch) for patch in patches})
+        off_patches = pairs("patches", patches, "row and column", QueryError)
+        left = sorted(set(range(layout.token_count)) - {layout.index(patch) for patch in off_patches})
         if len(left) == layout.prefix_count:
             raise QueryError(f"all {layout.patch_count} patches are off: expected at least one that is on")
         kept = torch.tensor(left, device=tokens.device)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from vitviz.analysis import Analysis
+from vitviz.arguments import named_arguments, word, words
 from vitviz.attribution import METHODS
-from vitviz.errors import MethodError, choices
+from vitviz.errors import MethodError
 from vitviz.faithfulness import METRICS, RANDOM, ends, images_needed
 from vitviz.heatmaps import Heatmap
 from vitviz.progress import Progress
@@ -66,8 +67,7 @@ class Comparison:
         """
         if metric is None:
             return list(self.maps)
-        if metric not in self.chance:
-            raise MethodError(f"metric {metric!r}: expected {choices(self.chance)}")
+        word("metric", metric, self.chance)
         return sorted(self.maps, key=lambda each: each.areas[metric], reverse=not METRICS[metric].lower_is_better)
 
     def beats_chance(self, compared: Compared, metric: str) -> bool:
@@ -76,11 +76,12 @@ class Comparison:
         return (ahead if METRICS[metric].lower_is_better else -ahead) > 0
 
 
+@named_arguments(MethodError)
 def compare(
     analysis: Analysis,
     parameters: Mapping[str, Mapping[str, Any]] | None = None,
     target: int | str | Target | None = None,
-    metrics: tuple[str, ...] = tuple(METRICS),
+    metrics: Iterable[str] = tuple(METRICS),
     seed: int = 0,
     report: Callable[[Progress], None] | None = None,
 ) -> Comparison:
@@ -96,17 +97,17 @@ def compare(
         report: is told how many maps and images are done; an exception that it raises ends the computation.
 
     Raises:
-        MethodError: the model has no such class, there is no such metric, a parameter is out of range, or the target's
-            score is not higher for the whole image than for one without any patch.
+        MethodError: the model has no such class, there is no such metric or method, a parameter is out of range, or the
+            target's score is not higher for the whole image than for one without any patch.
         QueryError: the model has no such layer, head or token.
     """
     model, pixels = analysis.model, analysis.prepared.pixels
     config = model.network.config
     wanted = chosen_target(target, analysis.logits, model.labels)
     about = as_target(wanted, config.classes, model.labels)
-    unknown = [name for name in metrics if name not in METRICS]
-    if unknown:
-        raise MethodError(f"metric {unknown[0]!r}: expected {choices(METRICS)}")
+    metrics = words("metric", metrics, METRICS)
+    for name in parameters or {}:
+        word("method", name, METHODS)
     has_target = isinstance(wanted, Target)
     names = [name for name, method in METHODS.items() if method.refusal(config, has_target=has_target) is None]
     if metrics and has_target:

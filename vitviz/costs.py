@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vitviz.arguments import whole
 from vitviz.attribution.discard import COPIED_ENTRIES, HELD_BYTES
 from vitviz.config import ViTConfig
-from vitviz.errors import ConfigError
 from vitviz.layers import tokens_at_once
 from vitviz.layout import TokenLayout
 from vitviz.pooling import POOLINGS
@@ -53,8 +53,7 @@ def cost_of(config: ViTConfig, layout: TokenLayout, batch: int = 1, storage: str
     Raises:
         ConfigError: the storage is no precision, or the batch is no positive whole number.
     """
-    if not isinstance(batch, int) or isinstance(batch, bool) or batch < 1:
-        raise ConfigError(f"batch = {batch!r}: expected a whole number of at least 1")
+    batch = whole("batch", batch, 1)
     rows = config.depth * config.heads * layout.token_count
     stored = NUMBER_BYTES if storage is None else type_of(storage).itemsize
     trace = rows * (2 * config.head_width * stored + NUMBER_BYTES)

@@ -14,9 +14,11 @@ Every message names the input, what was found, what was expected and, where ther
 
 from __future__ import annotations
 
+import math
 import reprlib
 import unicodedata
 from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 
 
 class VitvizError(Exception):
@@ -57,13 +59,48 @@ def choices(options: Iterable[object]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 
+def nearest(name: object, legal: Iterable[object]) -> str | None:
+    """The legal name that a misspelt one is most like; None where none is.
+
+    Capitals, hyphens, spaces and underscores make no difference.
+    """
+    plain_names = {_letters(str(each)): str(each) for each in legal if isinstance(each, str)}
+    found = get_close_matches(_letters(str(name)), plain_names, 1) if isinstance(name, str) else []
+    return plain_names[found[0]] if found else None
+
+
+def did_you_mean(name: object, legal: Iterable[object]) -> str:
+    """How a sentence about a misspelt name ends: ``"; did you mean 'rollout'?"``; nothing where no name is like it."""
+    found = nearest(name, legal)
+    return "" if found is None else f"; did you mean {found!r}?"
+
+
+def _letters(name: str) -> str:
+    return name.casefold().translate(dict.fromkeys(map(ord, " -_")))
+
+
 _SHOWN = reprlib.Repr()
 _SHOWN.maxstring = _SHOWN.maxother = 120
+# Values of arrays up to this size stand in a message; of larger ones only the shape does.
+SHOWN_VALUES = 4
 
 
 def shown(value: object) -> str:
     """What a file holds as it stands in a message: a text in quotes, without control characters, shortened."""
     return _SHOWN.repr(value)
+
+
+def described(value: object) -> str:
+    """A value of any type as it stands in a message: plain values as they are, arrays by shape, objects by type."""
+    shape, name = getattr(value, "shape", None), type(value).__name__
+    if isinstance(shape, tuple) and hasattr(value, "tolist"):
+        if math.prod(shape) <= SHOWN_VALUES:
+            return f"{name} of {shown(value.tolist())}"
+        return f"{name} of shape {tuple(shape)}"
+    if value is None or isinstance(value, str | bytes | int | float | complex | tuple | list | set | dict):
+        # A list may hold whatever spreads over lines.
+        return " ".join(shown(value).split())
+    return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
 
 
 def plain(text: str) -> str:

@@ -15,7 +15,8 @@ from itertools import islice
 
 import torch
 
-from vitviz.errors import ConfigError, MethodError, choices
+from vitviz.arguments import whole, words
+from vitviz.errors import ConfigError, MethodError
 from vitviz.perturbation import Fill, blurred, imputed, pixel_mask, zeros
 from vitviz.progress import Progress
 from vitviz.targets import Target, watching
@@ -129,7 +130,7 @@ def faithfulness(
     pixels: torch.Tensor,
     maps: Mapping[str, torch.Tensor],
     target: int | Target,
-    metrics: tuple[str, ...] = tuple(METRICS),
+    metrics: Iterable[str] = tuple(METRICS),
     seed: int = 0,
     report: Callable[[Progress], None] | None = None,
 ) -> dict[str, dict[str, Curve]]:
@@ -158,9 +159,7 @@ def faithfulness(
         ConfigError: a map is not of the model's grid.
     """
     config = network.config
-    unknown = [name for name in metrics if name not in METRICS]
-    if unknown:
-        raise MethodError(f"metric {unknown[0]!r}: expected {choices(METRICS)}")
+    metrics, seed = words("metric", metrics, METRICS), whole("seed", seed, 0, MethodError)
     watched = watching(target, config.classes)
     layout = config.layout(*pixels.shape[-2:])
     grid = (layout.grid_height, layout.grid_width)
@@ -171,7 +170,7 @@ def faithfulness(
     orders: dict[str, list[torch.Tensor]] = {name: [_weakest_first(each, generator)] for name, each in maps.items()}
     orders[RANDOM] = [torch.randperm(layout.patch_count, generator=generator) for _ in range(RANDOM_ORDERS)]
     chosen = [METRICS[name] for name in metrics]
-    blank, whole = ends(network, pixels, target) if chosen and isinstance(target, Target) else (0.0, 1.0)
+    blank, full = ends(network, pixels, target) if chosen and isinstance(target, Target) else (0.0, 1.0)
     total = images_needed(metrics, len(maps))
     perturbed = (
         _without(pixels[0], order, grid, step, metric)
@@ -187,7 +186,7 @@ def faithfulness(
         for name, each in orders.items():
             part = torch.stack([torch.stack([next(scores) for _ in metric.steps]) for _ in each]).mean(0)
             upwards = steps.argsort()
-            found[metric.name][name] = Curve(steps[upwards], (part[upwards] - blank) / (whole - blank))
+            found[metric.name][name] = Curve(steps[upwards], (part[upwards] - blank) / (full - blank))
     return found
 
 

@@ -12,7 +12,7 @@ import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from vitviz.analysis import analyze
+from vitviz.encoder import analyze
 from vitviz.trace import AttentionTrace
 from vitviz.weights import Model
 

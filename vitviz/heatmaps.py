@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import math
+import os
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image, ImageDraw
 
-from vitviz.errors import MethodError, QueryError, choices
+from vitviz.arguments import named_arguments, named_fields, number, number_or_none, pair_or_none, word
+from vitviz.errors import ImageError, MethodError, QueryError, described
 from vitviz.preprocessing import Geometry, resize_longest
 from vitviz.token_map import TokenMap
 
@@ -20,6 +22,7 @@ COLORMAPS = ("turbo", "viridis", "inferno", "magma", "cividis", "gray")
 DIMMED = [round(0.35 * level) for level in range(256)]
 
 
+@named_fields(MethodError)
 @dataclass(frozen=True)
 class Style:
     """How a heatmap is drawn.
@@ -43,13 +46,28 @@ class Style:
     high: float | None = None
 
     def __post_init__(self) -> None:
-        if self.colormap not in COLORMAPS:
-            raise MethodError(f"colormap {self.colormap!r}: expected {choices(COLORMAPS)}")
-        if not 0 <= self.opacity <= 1:
-            raise MethodError(f"opacity = {self.opacity}: expected a number in [0, 1]")
-        ends = [end for end in (self.low, self.high) if end is not None]
-        if not all(map(math.isfinite, ends)) or ends != sorted(ends):
-            raise MethodError(f"low = {self.low} and high = {self.high}: expected finite numbers, low at most high")
+        word("colormap", self.colormap, COLORMAPS)
+        number("opacity", self.opacity, lambda part: 0 <= part <= 1, "a number in [0, 1]")
+        for name in ("smooth", "grid"):
+            if not isinstance(getattr(self, name), bool):
+                raise MethodError(f"{name} = {described(getattr(self, name))}: expected True or False")
+        ends = [number_or_none(end) for end in (self.low, self.high) if end is not None]
+        if None in ends or ends != sorted(end for end in ends if end is not None):
+            found = f"low = {described(self.low)} and high = {described(self.high)}"
+            raise MethodError(f"{found}: expected finite numbers, low at most high")
+
+    @classmethod
+    def of(cls, style: Style | str | None) -> Style:
+        """A style as it is; of a colormap's name alone, the default with it.
+
+        Raises:
+            MethodError: it is neither, or there is no such colormap.
+        """
+        if style is None or isinstance(style, str):
+            return cls() if style is None else cls(style)
+        if not isinstance(style, Style):
+            raise MethodError(f"style: {described(style)} found; expected a vitviz.Style or a colormap's name")
+        return style
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +98,21 @@ class Heatmap:
         """The same on an image of another size, for the screen."""
         return Heatmap(self.token_map, *resize_longest(self.image, self.geometry, longest_side))
 
+    def numpy(self) -> np.ndarray:
+        """The map's values as an array of its own, in their own precision: ``"grid_height grid_width"``."""
+        return self.values.detach().cpu().numpy().copy()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        # NumPy takes whatever has this method; `copy=False` cannot be granted, as NumPy wants to be told.
+        if copy is False:
+            raise ValueError("the values of a heatmap cannot be had without a copy")
+        return self.numpy() if dtype is None else self.numpy().astype(dtype)
+
+    def __repr__(self) -> str:
+        rows, columns = self.values.shape
+        image = f"{self.image.width}×{self.image.height} pixels"
+        return f"Heatmap({self.description!r}, {rows}×{columns} patches, image of {image})"
+
     def pixels(self, smooth: bool = False) -> np.ndarray:
         """The value at every pixel of the image: ``"height width"``, float32, NaN where the model did not look.
 
@@ -89,20 +122,22 @@ class Heatmap:
         rows, columns = self._sampling(smooth)
         return rows @ self.values.detach().cpu().float().numpy() @ columns.T
 
-    def overlay(self, style: Style | None = None, mark: tuple[int, int] | None = None) -> Image.Image:
+    @named_arguments(MethodError)
+    def overlay(self, style: Style | str | None = None, mark: tuple[int, int] | None = None) -> Image.Image:
         """The image with the map's colours over it; what the model did not see stays uncoloured and is dimmed.
 
         A channel is at most 1 of 255 levels away from the mixture in exact numbers, rounded, and none where the opacity
         is 0 or 1. A smooth value within rounding of the border between two of the 256 colours may get either.
 
         Args:
-            style: how it is drawn.
+            style: how it is drawn, or the name of a colormap.
             mark: a patch ``(row, column)`` to be outlined.
 
         Raises:
+            MethodError: the style is none.
             QueryError: the map has no such patch.
         """
-        style = style or Style()
+        style = Style.of(style)
         palette = colour_table(style.colormap).round().astype(np.uint8).tobytes()
         steps, overlay = self._steps(style), Image.new("RGB", self.image.size, None)
         for start in range(0, overlay.height, BAND):
@@ -117,6 +152,32 @@ class Heatmap:
         if mark is not None:
             self._draw_mark(overlay, mark)
         return overlay
+
+    @named_arguments(MethodError)
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        style: Style | str | None = None,
+        mark: tuple[int, int] | None = None,
+    ) -> None:
+        """Write :meth:`overlay` to a file, in the format of its ending, such as ``.png`` or ``.jpg``.
+
+        Args:
+            path: of the file, which is overwritten if it is there.
+            style, mark: as :meth:`overlay` takes them.
+
+        Raises:
+            ImageError: the file cannot be written, or no format has this ending.
+            MethodError, QueryError: as :meth:`overlay`.
+        """
+        if not isinstance(path, str | os.PathLike):
+            raise ImageError(f"path: {described(path)} found; expected the path of a picture to write")
+        picture = self.overlay(style, mark)
+        try:
+            picture.save(path)
+        # Pillow raises the last for an ending that it does not know.
+        except (OSError, ValueError) as error:
+            raise ImageError(f"{path}: cannot be written ({error})") from None
 
     def _steps(self, style: Style) -> np.ndarray:
         """The place of every pixel's colour in the colour table: ``"height width"``, uint8."""
@@ -172,10 +233,12 @@ class Heatmap:
 
     def _draw_mark(self, overlay: Image.Image, mark: tuple[int, int]) -> None:
         rows, columns = self.values.shape
-        if not (0 <= mark[0] < rows and 0 <= mark[1] < columns):
-            raise QueryError(f"mark {mark}: this map has patches (0, 0) to ({rows - 1}, {columns - 1})")
+        patch = pair_or_none(mark)
+        if patch is None or not (0 <= patch[0] < rows and 0 <= patch[1] < columns):
+            found = described(mark) if patch is None else patch
+            raise QueryError(f"mark {found}: this map has patches (0, 0) to ({rows - 1}, {columns - 1})")
         draw = ImageDraw.Draw(overlay)
-        left, top, right, bottom = self.geometry.patch_rectangle(*mark, rows, columns)
+        left, top, right, bottom = self.geometry.patch_rectangle(*patch, rows, columns)
         stroke = max(1, round(max(overlay.size) / 300))
         # Black around white is seen on every colour.
         for grow, colour in ((2 * stroke, "black"), (stroke, "white")):

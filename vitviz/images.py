@@ -13,18 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 from vitviz.bombs import PIXEL_BYTES, Metered, check_exif, check_header, check_memory, check_pixels
-from vitviz.errors import ImageError, legible
-
-ImageSource = str | os.PathLike[str] | bytes | Image.Image | np.ndarray
+from vitviz.errors import ImageError, described, legible
+from vitviz.sources import ImageSource, ValueRange, as_array, eight_bit
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP")
 MAX_PIXELS = 64_000_000
 MIN_SIDE, MAX_SIDE = 2, 100_000
 # As many are converted at a time, so that no picture is in memory three times.
 STRIP_PIXELS = 2**18
+# A scheme of one letter would be a drive; a pathlib.Path has lost one of the slashes.
+ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/{1,2}[^/]|data:", re.IGNORECASE)
 EXPECTED = f"expected a {', '.join(FORMATS[:-1])} or {FORMATS[-1]} file"
 # What the first bytes of a file that Pillow does not open say that it is; the first pattern that matches counts.
 KINDS = {
@@ -55,14 +57,16 @@ UPRIGHT = {
 }
 
 
-def open_image(source: ImageSource, name: str | None = None) -> Image.Image:
+def open_image(source: ImageSource, name: str | None = None, *, value_range: ValueRange | None = None) -> Image.Image:
     """An image as it should be looked at: upright, RGB, 8 bits a channel, alpha composited on white.
 
     Args:
-        source: a path, the bytes of a file, a PIL image, or an array ``"height width"`` or ``"height width channel"``
-            with 1, 3 or 4 channels, uint8 in [0, 255] or floating point in [0, 1]. Never changed. JPEG, PNG, WebP, GIF
-            (first frame), TIFF and BMP files.
+        source: a path, the bytes of a file, a PIL image, an array ``"height width"`` or ``"height width channel"``
+            with 1, 3 or 4 channels, uint8 in [0, 255] or floating point in [0, 1], or a tensor ``"channel height
+            width"``. Never changed. JPEG, PNG, WebP, GIF (first frame), TIFF and BMP files.
         name: what error messages call it; found from the source where it is not given.
+        value_range: the values of black and white in an array or a tensor, which of a tensor in floating point have to
+            be said.
 
     Returns:
         A new RGB image of at least 2×2 and at most 64 million pixels, no side above 100,000, without metadata.
@@ -75,8 +79,8 @@ def open_image(source: ImageSource, name: str | None = None) -> Image.Image:
     with _SILENCED:
         if isinstance(source, Image.Image):
             return _finished(source, name)
-        if isinstance(source, np.ndarray):
-            return _finished(_from_array(source, name), name)
+        if isinstance(source, np.ndarray | torch.Tensor):
+            return _finished(_from_array(source, name, value_range), name)
         with _stream(source, name) as stream:
             return _finished(_identified(stream, name), name, is_ours=True)
 
@@ -114,8 +118,9 @@ def _name_of(source: object) -> str:
         source = getattr(source, "filename", "") or "the image"
     if isinstance(source, str | os.PathLike):
         return Path(source).name or repr(str(source))
-    if isinstance(source, np.ndarray):
-        return f"array of shape {source.shape} and type {source.dtype}"
+    if isinstance(source, np.ndarray | torch.Tensor):
+        kind = "array" if isinstance(source, np.ndarray) else "tensor"
+        return f"{kind} of shape {tuple(source.shape)} and type {source.dtype}"
     return "the image"
 
 
@@ -123,8 +128,13 @@ def _stream(source: object, name: str) -> Metered:
     if isinstance(source, bytes):
         return Metered(io.BytesIO(source), name)
     if not isinstance(source, str | os.PathLike):
-        found = type(source).__name__
-        raise ImageError(f"{name}: {found} found; expected a path, bytes, a PIL image or a NumPy array")
+        expected = "expected a path, bytes, a PIL image, a NumPy array or a tensor"
+        many = "; of several images, analyze_batch takes a list" * isinstance(source, list | tuple)
+        raise ImageError(f"{name}: {described(source)} found; {expected}{many}")
+    if ADDRESS.match(os.fspath(source)):
+        raise ImageError(f"{name}: a URL; vitviz does not fetch pictures: save it, and give its path")
+    if not os.fspath(source):
+        raise ImageError(f"{name}: an empty path; {EXPECTED}")
     try:
         # A pipe would be waited for, and a device has no end.
         if not stat.S_ISREG(os.stat(source).st_mode) and not Path(source).is_dir():
@@ -166,21 +176,14 @@ def _kind(start: bytes) -> str:
     return next((kind for pattern, kind in KINDS.items() if re.match(pattern, start)), "not an image")
 
 
-def _from_array(array: np.ndarray, name: str) -> Image.Image:
+def _from_array(source: np.ndarray | torch.Tensor, name: str, value_range: ValueRange | None) -> Image.Image:
+    array = source if isinstance(source, np.ndarray) else as_array(source, name)
     expected = "expected 'height width' or 'height width channel' with 1, 3 or 4 channels"
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (1, 3, 4)) or 0 in array.shape:
         raise ImageError(f"{name}: {expected}")
     _check_size((array.shape[1], array.shape[0]), name)
-    if np.issubdtype(array.dtype, np.floating):
-        # Not a comparison with the bounds alone: NaN must fail it too.
-        if not (array.min() >= 0 and array.max() <= 1):
-            raise ImageError(
-                f"{name}: values from {array.min():g} to {array.max():g}; floating point must lie in [0, 1]"
-            )
-        array = np.rint(array.astype(np.float32) * 255).astype(np.uint8)
-    if array.dtype != np.uint8:
-        raise ImageError(f"{name}: expected uint8 in [0, 255] or floating point in [0, 1]")
-    return Image.fromarray(array[..., 0] if array.ndim == 3 and array.shape[2] == 1 else array)
+    levels = np.ascontiguousarray(eight_bit(array, name, value_range, is_tensor=isinstance(source, torch.Tensor)))
+    return Image.fromarray(levels[..., 0] if levels.ndim == 3 and levels.shape[2] == 1 else levels)
 
 
 def _check_size(size: tuple[int, int], name: str) -> None:

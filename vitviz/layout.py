@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 import torch
 
-from vitviz.errors import ConfigError, QueryError
+from vitviz.arguments import pair_or_none, whole_or_none
+from vitviz.errors import ConfigError, QueryError, described, did_you_mean
 
 Query = str | int | tuple[int, int]
+"""A prefix token's name, a patch's ``(row, column)``, ``"patches"`` for the mean of all, or a token index."""
 
 PATCHES = "patches"
 
@@ -24,9 +26,12 @@ def index_from_end(kind: str, number: int, count: int) -> int:
     Raises:
         QueryError: there is none of this number.
     """
-    if not -count <= number < count:
-        raise QueryError(f"{kind} {number}: this model has {kind}s 0 to {count - 1} (or -{count} to -1 from the end)")
-    return number % count
+    found = whole_or_none(number)
+    if found is None or not -count <= found < count:
+        legal = f"this model has {kind}s 0 to {count - 1} (or -{count} to -1 from the end)"
+        expected = "expected a whole number; " if found is None else ""
+        raise QueryError(f"{kind} {described(number)}: {expected}{legal}")
+    return found % count
 
 
 def numbered(kind: str, index: int, count: int) -> str:
@@ -80,20 +85,23 @@ class TokenLayout:
     def index(self, query: Query) -> int:
         """The token index of a prefix token's name, a patch's ``(row, column)`` or a token index.
 
+        A patch may also be a list or an array of two whole numbers.
+
         Raises:
             QueryError: the model has no such token.
         """
         if isinstance(query, str):
             if query not in self.prefix:
-                raise QueryError(f"token {query!r}: this model has {self._legal()}")
+                near = did_you_mean(query, (*self.prefix, PATCHES))
+                raise QueryError(f"token {query!r}: this model has {self._legal()}{near}")
             return self.prefix.index(query)
-        if isinstance(query, tuple):
-            if len(query) != 2 or not (0 <= query[0] < self.grid_height and 0 <= query[1] < self.grid_width):
-                raise QueryError(f"patch {query}: this model has {self._legal()}")
-            return self.prefix_count + query[0] * self.grid_width + query[1]
-        if not 0 <= query < self.token_count:
-            raise QueryError(f"token {query}: this model has {self._legal()}")
-        return query
+        patch, number = pair_or_none(query), whole_or_none(query)
+        if number is not None and 0 <= number < self.token_count:
+            return number
+        if patch is not None and 0 <= patch[0] < self.grid_height and 0 <= patch[1] < self.grid_width:
+            return self.prefix_count + patch[0] * self.grid_width + patch[1]
+        kind = "patch" if patch is not None or isinstance(query, tuple | list) else "token"
+        raise QueryError(f"{kind} {described(query)}: this model has {self._legal()}")
 
     def select(self, query: Query) -> slice:
         """The tokens that a query stands for: one, or every patch for ``"patches"``, of which maps take the mean.
@@ -101,7 +109,7 @@ class TokenLayout:
         Raises:
             QueryError: the model has no such token.
         """
-        if query == PATCHES:
+        if isinstance(query, str) and query == PATCHES:
             return slice(self.prefix_count, self.token_count)
         index = self.index(query)
         return slice(index, index + 1)
@@ -113,7 +121,7 @@ class TokenLayout:
 
     def name(self, query: Query) -> str:
         """What a caption calls it: ``"the CLS token"``, ``"register 1"``, ``"patch (2, 3)"``, ``"the mean patch"``."""
-        if query == PATCHES:
+        if isinstance(query, str) and query == PATCHES:
             return "the mean patch"
         index = self.index(query)
         if index < self.prefix_count:

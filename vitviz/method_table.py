@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from vitviz.analysis import analyze
 from vitviz.attribution import METHODS
+from vitviz.encoder import analyze
 from vitviz.errors import DataError, MethodError
 from vitviz.faithfulness import METRICS, RANDOM, faithfulness
 from vitviz.randomisation import cascade, steps

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from vitviz.errors import ConfigError, choices
+from vitviz.arguments import word
+from vitviz.errors import ConfigError
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -15,9 +16,7 @@ def type_of(precision: str) -> torch.dtype:
     Raises:
         ConfigError: it is none of these.
     """
-    if precision not in PRECISIONS:
-        raise ConfigError(f"precision {precision!r}: expected {choices(PRECISIONS)}")
-    return PRECISIONS[precision]
+    return PRECISIONS[word("precision", precision, PRECISIONS, ConfigError)]
 
 
 def precise(tensor: torch.Tensor) -> torch.Tensor:

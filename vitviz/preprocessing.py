@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import MISSING, asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ import torch
 from einops import rearrange
 from PIL import Image
 
-from vitviz.errors import ConfigError, ImageError, choices
+from vitviz.arguments import number_or_none, whole_or_none, word
+from vitviz.errors import ConfigError, ImageError, choices, described
 from vitviz.images import MAX_PIXELS
 
 FITS = ("crop", "squash", "native")
@@ -108,6 +110,7 @@ class PreparedImage:
         image: the user's image, upright RGB.
         pixels: the model's input, ``"1 channel height width"``, standardised.
         geometry: where the pixels lie on the image.
+        source: the file that the image is from, or its place in a batch, counted from 0; None where neither is known.
 
     Raises:
         ConfigError: the geometry is not that of the image and the pixels.
@@ -116,6 +119,13 @@ class PreparedImage:
     image: Image.Image
     pixels: torch.Tensor
     geometry: Geometry
+    source: Path | int | None = None
+
+    def __repr__(self) -> str:
+        geometry = self.geometry
+        source = "" if self.source is None else f", source={str(self.source)!r}"
+        image = f"{self.image.width}×{self.image.height} pixels"
+        return f"PreparedImage({image} as an input of {geometry.input_width}×{geometry.input_height}{source})"
 
     def __post_init__(self) -> None:
         geometry = self.geometry
@@ -129,7 +139,7 @@ class PreparedImage:
     def resized(self, longest_side: int) -> PreparedImage:
         """The same input, on the user's image at another size."""
         image, geometry = resize_longest(self.image, self.geometry, longest_side)
-        return PreparedImage(image, self.pixels, geometry)
+        return PreparedImage(image, self.pixels, geometry, self.source)
 
 
 @dataclass(frozen=True)
@@ -175,15 +185,12 @@ class Preprocessing:
             raise ConfigError(f"{len(self.mean)} means and {len(self.std)} deviations: expected as many of each")
         if min(self.std) <= 0:
             raise ConfigError(f"std = {self.std}: every deviation must be above 0")
-        if self.fit not in FITS:
-            raise ConfigError(f"fit {self.fit!r}: expected {choices(FITS)}")
+        word("fit", self.fit, FITS, ConfigError)
         for name, part in (("crop_fraction", self.crop_fraction), ("squash_fraction", self.squash_fraction)):
             if not _is_number(part) or not 0 < part <= 1:
                 raise ConfigError(f"{name} = {part!r}: expected a number in (0, 1]")
-        if self.interpolation not in tuple(INTERPOLATIONS):
-            raise ConfigError(f"interpolation {self.interpolation!r}: expected {choices(INTERPOLATIONS)}")
-        if self.rounding not in ROUNDINGS:
-            raise ConfigError(f"rounding {self.rounding!r}: expected {choices(ROUNDINGS)}")
+        word("interpolation", self.interpolation, INTERPOLATIONS, ConfigError)
+        word("rounding", self.rounding, ROUNDINGS, ConfigError)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Preprocessing:
@@ -220,14 +227,19 @@ class Preprocessing:
                 than 64 million pixels.
         """
         (short, side, patch), (long, other_side, other_patch) = self._sides(patch_height, patch_width)
-        if not isinstance(resolution, int) or isinstance(resolution, bool) or resolution < 1 or resolution % patch:
-            below = math.floor(resolution / patch) * patch if _is_number(resolution) else 0
+        shorter = whole_or_none(resolution)
+        if shorter is None or shorter < 1 or shorter % patch:
+            about = number_or_none(resolution)
+            below = 0 if about is None else math.floor(about / patch) * patch
             near = choices((max(below, patch), max(below, patch) + patch))
-            raise ConfigError(f"resolution = {resolution!r}: expected a multiple of the patch's {patch} pixels: {near}")
-        proportional = round(resolution * other_side / side / other_patch) * other_patch
+            what = "" if about is not None else "one number, the shorter side in pixels: "
+            raise ConfigError(
+                f"resolution = {described(resolution)}: expected {what}a multiple of the patch's {patch} pixels: {near}"
+            )
+        proportional = round(shorter * other_side / side / other_patch) * other_patch
         # Of a square input with an oblong patch, rounding must not make the other side the shorter one.
-        longer = max(proportional, math.ceil(resolution / other_patch) * other_patch)
-        sides = {short: resolution, long: longer}
+        longer = max(proportional, math.ceil(shorter / other_patch) * other_patch)
+        sides = {short: shorter, long: longer}
         return replace(self, height=sides["height"], width=sides["width"])
 
     def smaller(self, patch_height: int, patch_width: int) -> range:
@@ -289,8 +301,7 @@ class Preprocessing:
             ConfigError: the fit is unknown.
         """
         fit = self.fit if fit is None else fit
-        if fit not in FITS:
-            raise ConfigError(f"fit {fit!r}: expected {choices(FITS)}")
+        word("fit", fit, FITS, ConfigError)
         return self._native_size(image, patch_height, patch_width) if fit == "native" else (self.height, self.width)
 
     def _cut(self, image: Image.Image, height: int, width: int) -> tuple[Image.Image, Geometry]:

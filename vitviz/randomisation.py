@@ -16,9 +16,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from vitviz.analysis import Analysis, Encoder
+from vitviz.analysis import Analysis
+from vitviz.arguments import named_arguments, whole_or_none, words
 from vitviz.attribution import METHODS
-from vitviz.errors import ConfigError, MethodError, QueryError, choices
+from vitviz.encoder import Encoder
+from vitviz.errors import ConfigError, MethodError, QueryError, described
 from vitviz.precision import PRECISIONS
 from vitviz.progress import Progress
 from vitviz.targets import Target, as_target, chosen_target
@@ -31,6 +33,7 @@ READING = (
 )
 
 
+@named_arguments(ConfigError)
 def randomised(model: Model, layers: int | None = None, seed: int = 0) -> Model:
     """A copy of a model that has forgotten what its top knew; the model itself stays as it is.
 
@@ -54,9 +57,11 @@ def randomised(model: Model, layers: int | None = None, seed: int = 0) -> Model:
         QueryError: the model has not so many layers.
     """
     depth = model.network.config.depth
-    if layers is not None and not 0 <= layers <= depth:
-        raise QueryError(f"layers = {layers}: this model has {depth}; expected 0 to {depth}, or None for everything")
-    *_, forgetful = islice(_forgetting(model, seed), None if layers is None else layers + 1)
+    count = None if layers is None else whole_or_none(layers)
+    if layers is not None and (count is None or not 0 <= count <= depth):
+        expected = f"this model has {depth}; expected 0 to {depth}, or None for everything"
+        raise QueryError(f"layers = {described(layers)}: {expected}")
+    *_, forgetful = islice(_forgetting(model, seed), None if count is None else count + 1)
     return forgetful
 
 
@@ -65,6 +70,7 @@ def steps(depth: int) -> list[str]:
     return ["as trained", *map(str, range(depth + 1)), "everything"]
 
 
+@named_arguments(MethodError)
 def cascade(
     analysis: Analysis,
     methods: Iterable[str] | None = None,
@@ -147,10 +153,8 @@ def _served(model: Model, methods: Iterable[str] | None, has_target: bool) -> li
     refusals = {name: method.refusal(config, has_target=has_target) for name, method in METHODS.items()}
     if methods is None:
         return [name for name, refusal in refusals.items() if refusal is None]
-    names = list(dict.fromkeys(methods))
+    names = list(dict.fromkeys(words("method", methods, METHODS)))
     for name in names:
-        if name not in METHODS:
-            raise MethodError(f"method {name!r}: expected {choices(METHODS)}")
         if refusals[name] is not None:
             raise MethodError(f"{name}: {refusals[name]}")
     return names

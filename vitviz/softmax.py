@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 import torch
 import torch.nn.functional as F
 
-from vitviz.errors import MethodError, choices
+from vitviz.arguments import whole_or_none, word
+from vitviz.errors import MethodError, choices, described, did_you_mean
+from vitviz.layout import index_from_end
 from vitviz.memory import beginning, empty
 
 HEAD_FUSIONS: dict[str, Callable[..., torch.Tensor]] = {"mean": torch.mean, "max": torch.amax, "min": torch.amin}
@@ -191,6 +193,26 @@ def fuse_heads(weights: torch.Tensor, fusion: str, into: torch.Tensor | None = N
     Raises:
         MethodError: the fusion is none of these.
     """
-    if fusion not in HEAD_FUSIONS:
-        raise MethodError(f"head fusion {fusion!r}: expected {choices(HEAD_FUSIONS)}")
+    word("head fusion", fusion, HEAD_FUSIONS)
     return HEAD_FUSIONS[fusion](weights, 0, out=into)
+
+
+def one_head(weights: torch.Tensor, head: int | str) -> tuple[torch.Tensor, str]:
+    """One head of several, ``"head ..."`` to ``"..."``, or their fusion; and what a caption calls it.
+
+    Args:
+        weights: of all heads.
+        head: counted from 0, or from the end as ``-1``, or a name in :data:`HEAD_FUSIONS`.
+
+    Raises:
+        QueryError: there is no such head.
+        MethodError: it is neither a number nor a fusion.
+    """
+    count, index = len(weights), whole_or_none(head)
+    if index is not None:
+        index = index_from_end("head", index, count)
+        return weights[index], f"head {index}"
+    if not isinstance(head, str) or head not in HEAD_FUSIONS:
+        legal = f"expected a number from 0 to {count - 1}, {choices(HEAD_FUSIONS)}"
+        raise MethodError(f"head {described(head)}: {legal}{did_you_mean(head, HEAD_FUSIONS)}")
+    return fuse_heads(weights, head), f"{head} of {count} heads"

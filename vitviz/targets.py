@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
-from vitviz.errors import MethodError
+from vitviz.arguments import whole_or_none
+from vitviz.errors import MethodError, described, did_you_mean
 
 NO_CLASSIFIER = "this model has no classifier, so that no map can be about a class"
 
@@ -25,6 +26,16 @@ class Target:
     score: Callable[[torch.Tensor], torch.Tensor]
 
 
+@dataclass(frozen=True)
+class ClassScore:
+    """The logit of a class: logits ``"class"`` to one number. A function of its own could not be pickled."""
+
+    index: int
+
+    def __call__(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits[self.index]
+
+
 def class_target(index: int, classes: int, labels: Sequence[str] = ()) -> Target:
     """The logit of a class.
 
@@ -40,7 +51,7 @@ def class_target(index: int, classes: int, labels: Sequence[str] = ()) -> Target
         raise MethodError(f"target {index}: {NO_CLASSIFIER}")
     if not 0 <= index < classes:
         raise MethodError(f"target {index}: this model has classes 0 to {classes - 1}")
-    return Target(f"class {labels[index] if labels else index}", lambda logits: logits[index])
+    return Target(f"class {labels[index] if labels else index}", ClassScore(index))
 
 
 def chosen_target(wanted: int | str | Target | None, logits: torch.Tensor, labels: Sequence[str]) -> int | Target:
@@ -92,15 +103,18 @@ def class_index(wanted: int | str | None, logits: torch.Tensor, labels: Sequence
         raise MethodError(f"target {wanted!r}: {NO_CLASSIFIER}")
     if wanted is None:
         return int(logits.argmax())
-    if isinstance(wanted, int):
-        return wanted
+    number = whole_or_none(wanted)
+    if number is not None:
+        return number
+    expected = f"expected a label or a number to {len(logits) - 1}"
+    if not isinstance(wanted, str):
+        raise MethodError(f"target {described(wanted)}: {expected}, or a vitviz.targets.Target")
     found = [index for index, label in enumerate(labels) if label == wanted]
     found = found or [index for index, label in enumerate(labels) if _short(label) == _short(wanted)]
     if len(found) != 1:
         said = f"{len(found)} classes of this name, numbers {', '.join(map(str, found))}" if found else "no such class"
-        raise MethodError(
-            f"target {wanted!r}: this model has {said}; expected a label or a number to {len(logits) - 1}"
-        )
+        near = "" if found else did_you_mean(wanted, map(_short, labels))
+        raise MethodError(f"target {wanted!r}: this model has {said}; {expected}{near}")
     return found[0]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from vitviz.errors import CheckpointError, ConfigError, MethodError, shown
+from vitviz.errors import CheckpointError, ConfigError, MethodError, described, shown
 from vitviz.targets import Target
 from vitviz.weights.hub import download_words
 from vitviz.weights.model import Model, Origin
@@ -45,17 +45,33 @@ class TextTower:
         Raises:
             MethodError: the text is empty or too long.
         """
+        if not isinstance(text, str):
+            raise MethodError(f"text: {described(text)} found; expected one text, such as 'a cat'")
         text = " ".join(text.split())
         if not 0 < len(text) <= LONGEST:
             raise MethodError(f"text of {len(text):,} characters: expected 1 to {LONGEST:,}")
         with torch.inference_mode(False), torch.no_grad():
             wanted = F.normalize(self.features(text).float(), dim=-1)
 
-        def score(features: torch.Tensor) -> torch.Tensor:
-            found = F.normalize(features.float(), dim=-1) @ wanted.to(features.device)
-            return self.scale * found + self.bias
+        return Target(f"the text “{text}”", TextScore(wanted, self.scale, self.bias))
 
-        return Target(f"the text “{text}”", score)
+
+@dataclass(frozen=True, eq=False)
+class TextScore:
+    """The logit of an image for a text, from the image's features. A function of its own could not be pickled.
+
+    Args:
+        features: of the text, ``"feature"``, of length 1.
+        scale, bias: as in :class:`TextTower`.
+    """
+
+    features: torch.Tensor
+    scale: float
+    bias: float
+
+    def __call__(self, features: torch.Tensor) -> torch.Tensor:
+        found = F.normalize(features.float(), dim=-1) @ self.features.to(features.device)
+        return self.scale * found + self.bias
 
 
 @dataclass(frozen=True)

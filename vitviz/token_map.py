@@ -41,6 +41,11 @@ class TokenMap:
         if not all(map(math.isfinite, self.range)):
             raise ConfigError(f"{self.description}: the values are not all finite")
 
+    def __repr__(self) -> str:
+        low, high = self.range
+        rows, columns = self.values.shape
+        return f"TokenMap({self.description!r}, {rows}×{columns} patches, {self.quantity} from {low:.3g} to {high:.3g})"
+
     @classmethod
     def of_tokens(
         cls, tokens: torch.Tensor, layout: TokenLayout, quantity: str, description: str, domain: tuple[float, float]

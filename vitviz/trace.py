@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import torch
 from einops import einsum
 
+from vitviz.arguments import word
 from vitviz.errors import ConfigError
 from vitviz.layout import Query, TokenLayout, index_from_end
 from vitviz.memory import empty
@@ -82,6 +84,15 @@ class AttentionTrace:
                 raise ConfigError(
                     f"bias of shape {tuple(self.bias.shape)}: expected {expected}; layer and head may be 1"
                 )
+
+    def __repr__(self) -> str:
+        layout = self.layout
+        tokens = f"{layout.token_count} tokens ({layout.grid_height}×{layout.grid_width} patches)"
+        return f"AttentionTrace({self.layers} layers × {self.heads} heads, {tokens})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Matrices that are computed again when they are needed would make a file many times as large.
+        return {**self.__dict__, "_kept": {}}
 
     @property
     def layers(self) -> int:
@@ -204,6 +215,7 @@ class AttentionTrace:
         Raises:
             MethodError: the fusion is not mean, max or min.
         """
+        word("head fusion", fusion, HEAD_FUSIONS)
         if not self._fusions_kept:
             return None
         matrices = self._kept.pop(fusion, None)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from vitviz.errors import MethodError, choices
+from vitviz.arguments import word
 from vitviz.layout import Query, numbered
-from vitviz.softmax import HEAD_FUSIONS, fuse_heads
+from vitviz.softmax import one_head
 from vitviz.token_map import TokenMap
 from vitviz.trace import AttentionTrace
 
@@ -42,12 +42,8 @@ def attention(
         MethodError: the fusion or direction is unknown.
     """
     heads = _heads(trace, layer, query, direction)
-    if isinstance(head, str):
-        if head not in HEAD_FUSIONS:
-            raise MethodError(f"head {head!r}: expected a number from 0 to {trace.heads - 1}, {choices(HEAD_FUSIONS)}")
-        return _map(fuse_heads(heads, head), trace, layer, f"{head} of {trace.heads} heads", query, direction)
-    index = trace.head_index(head)
-    return _map(heads[index], trace, layer, f"head {index}", query, direction)
+    tokens, which = one_head(heads, head)
+    return _map(tokens, trace, layer, which, query, direction)
 
 
 def attention_sheet(trace: AttentionTrace, query: Query | None = None, direction: str = "row") -> list[list[TokenMap]]:
@@ -64,8 +60,7 @@ def attention_sheet(trace: AttentionTrace, query: Query | None = None, direction
 
 def _heads(trace: AttentionTrace, layer: int, query: Query | None, direction: str) -> torch.Tensor:
     """``"head token"`` of one layer."""
-    if direction not in DIRECTIONS:
-        raise MethodError(f"direction {direction!r}: expected {choices(DIRECTIONS)}")
+    word("direction", direction, DIRECTIONS)
     query = trace.layout.reader if query is None else query
     return trace.row(layer, query) if direction == "row" else trace.column(layer, query)
 

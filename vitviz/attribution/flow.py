@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from vitviz.arguments import whole
 from vitviz.errors import MethodError
 from vitviz.layout import Query, TokenLayout, layer_range
 from vitviz.progress import Progress
@@ -55,8 +56,7 @@ def attention_flow(
         QueryError: the model has no such layer or token.
         MethodError: fewer than one cell is asked for.
     """
-    if most_patches < 1:
-        raise MethodError(f"most_patches = {most_patches}: expected at least 1")
+    most_patches = whole("most_patches", most_patches, 1, MethodError)
     layout, layers = trace.layout, range(trace.layer_index(start_layer), trace.layers)
     query = layout.reader if query is None else query
     cells, pooled = _cells(layout, most_patches)

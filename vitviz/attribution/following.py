@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
-from vitviz.errors import MethodError, choices
+from vitviz.arguments import number, word
+from vitviz.errors import MethodError
 from vitviz.layout import Query, TokenLayout, layer_range
 from vitviz.token_map import TokenMap
 from vitviz.trace import Chunks
@@ -42,15 +43,13 @@ class Rules:
     reference: str | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.discard_ratio < 1:
-            raise MethodError(f"discard_ratio = {self.discard_ratio}: expected a number in [0, 1)")
-        if not 0 <= self.residual_weight <= 1:
-            raise MethodError(f"residual_weight = {self.residual_weight}: expected a number in [0, 1]")
+        ratio = number("discard_ratio", self.discard_ratio, lambda part: 0 <= part < 1, "a number in [0, 1)")
+        weight = number("residual_weight", self.residual_weight, lambda part: 0 <= part <= 1, "a number in [0, 1]")
+        object.__setattr__(self, "discard_ratio", ratio)
+        object.__setattr__(self, "residual_weight", weight)
         if self.reference is None:
             return
-        if self.reference not in REFERENCES:
-            expected = f"expected {choices(REFERENCES)}, or None for the paper's rollout"
-            raise MethodError(f"reference {self.reference!r}: {expected}")
+        word("reference", self.reference, REFERENCES, also=", or None for the paper's rollout")
         if self.residual_weight != 0.5 or self.start_layer != 0:
             found = f"residual_weight = {self.residual_weight} and start_layer = {self.start_layer}"
             raise MethodError(f"{found}: {self.reference} knows only 0.5 and 0")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import torch
 
+from vitviz.arguments import number
 from vitviz.attribution.attention import attention
 from vitviz.errors import MethodError
 from vitviz.layout import Query
@@ -34,8 +35,7 @@ def attention_mass(
         QueryError: the model has no such layer, head or token.
         MethodError: the mass is out of range, the fusion is unknown, or no patch gets any attention.
     """
-    if not 0 < mass <= 1:
-        raise MethodError(f"mass = {mass}: expected a number above 0 and at most 1")
+    mass = number("mass", mass, lambda part: 0 < part <= 1, "a number above 0 and at most 1")
     seen = attention(trace, layer, head, query)
     shares = seen.values.flatten()
     if shares.sum() <= 0:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from einops import reduce
 
+from vitviz.arguments import whole
 from vitviz.attribution.subject import Subject
 from vitviz.errors import ConfigError, MethodError
 from vitviz.progress import Progress
@@ -46,8 +47,7 @@ def integrated_gradients(
         MethodError: the steps are no positive number.
         ConfigError: Captum is not installed.
     """
-    if steps < 1:
-        raise MethodError(f"steps = {steps}: expected 1 or more")
+    steps = whole("steps", steps, 1, MethodError)
     with _captum(), torch.inference_mode(False):
         from captum.attr import IntegratedGradients
 

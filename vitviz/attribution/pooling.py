@@ -5,9 +5,9 @@ Lee et al. 2019, "Set Transformer", section 3.2, as SigLIP has it (Zhai et al. 2
 
 from __future__ import annotations
 
-from vitviz.errors import MethodError, choices
+from vitviz.errors import MethodError
 from vitviz.layout import numbered
-from vitviz.softmax import HEAD_FUSIONS, fuse_heads
+from vitviz.softmax import one_head
 from vitviz.token_map import TokenMap
 from vitviz.trace import AttentionTrace
 
@@ -33,12 +33,6 @@ def pooling_attention(trace: AttentionTrace, head: int | str = "mean") -> TokenM
     """
     if trace.pooled is None:
         raise MethodError(f"pooling_attention: {NOT_POOLED}")
-    if isinstance(head, str):
-        if head not in HEAD_FUSIONS:
-            raise MethodError(f"head {head!r}: expected a number from 0 to {trace.heads - 1}, {choices(HEAD_FUSIONS)}")
-        tokens, which = fuse_heads(trace.pooled, head), f"{head} of {len(trace.pooled)} heads"
-    else:
-        index = trace.head_index(head)
-        tokens, which = trace.pooled[index], f"head {index}"
+    tokens, which = one_head(trace.pooled, head)
     what = f"What {POOLED} looks at: after {numbered('layer', trace.layers - 1, trace.layers)}, {which}"
     return TokenMap.of_tokens(tokens, trace.layout, "attention weight", what, (0.0, 1.0))

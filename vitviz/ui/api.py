@@ -21,8 +21,9 @@ from gradio.events import api as publish_function
 from gradio.utils import get_function_description, get_upload_folder
 
 from vitviz import __version__
-from vitviz.analysis import Analysis, cost
+from vitviz.analysis import Analysis
 from vitviz.attribution import METHODS, Method
+from vitviz.encoder import cost
 from vitviz.errors import CheckpointError, LimitError, MethodError, VitvizError, choices, shown
 from vitviz.heatmaps import Heatmap, Style
 from vitviz.preprocessing import FITS

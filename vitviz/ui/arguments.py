@@ -13,7 +13,7 @@ from gradio.utils import get_upload_folder, is_in_or_equal
 
 from vitviz.attribution import METHODS, Method
 from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
-from vitviz.errors import ImageError, MethodError, choices, plain, shown
+from vitviz.errors import ImageError, MethodError, choices, did_you_mean, plain, shown
 from vitviz.heatmaps import COLORMAPS, Style
 from vitviz.layout import PATCHES, Query, TokenLayout
 from vitviz.softmax import HEAD_FUSIONS
@@ -59,7 +59,7 @@ def word(field: str, said: object, legal: Collection[str]) -> str:
         MethodError: it is none of them.
     """
     if not isinstance(said, str) or said not in legal:
-        raise MethodError(f"{field} = {shown(said)}: expected {choices(legal)}")
+        raise MethodError(f"{field} = {shown(said)}: expected {choices(legal)}{did_you_mean(said, legal)}")
     return said
 
 
@@ -99,7 +99,7 @@ def fields(field: str, said: object, legal: Collection[str]) -> dict[str, Any]:
         raise MethodError(f"{field} = {shown(said)}: expected an object with {choices(legal)}")
     for name in said:
         if name not in legal:
-            raise MethodError(f"{field} has no {shown(name)}: expected {choices(legal)}")
+            raise MethodError(f"{field} has no {shown(name)}: expected {choices(legal)}{did_you_mean(name, legal)}")
     return said
 
 

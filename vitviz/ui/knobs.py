@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from vitviz.analysis import MAX_BYTES
+from vitviz.encoder import MAX_BYTES
 from vitviz.errors import ConfigError, choices
 
 PREFIX = "VITVIZ_"

@@ -11,9 +11,10 @@ from weakref import WeakKeyDictionary
 
 from PIL import Image
 
-from vitviz.analysis import Analysis, analyze, cost
+from vitviz.analysis import Analysis
 from vitviz.attribution import METHODS
 from vitviz.cache import AnalysisCache, ModelCache
+from vitviz.encoder import analyze, cost
 from vitviz.errors import CheckpointError, ImageError, MethodError
 from vitviz.errors import plain as legible
 from vitviz.figures import SheetLayout, sheet

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from vitviz.errors import CheckpointError, ConfigError, choices
+from vitviz.arguments import named_arguments
+from vitviz.devices import usable_device
+from vitviz.errors import CheckpointError, described, nearest
 from vitviz.precision import type_of
 from vitviz.weights.hub import Progress, download
 from vitviz.weights.model import Model, Origin
@@ -20,8 +22,15 @@ from vitviz.weights.zoo import ZOO
 
 BUNDLED = ("vitviz-cifar10",)
 HUB = "hf:"
+SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".npz")
+# A repository as other packages and browsers write it, or by its name alone.
+HUB_ADDRESS = re.compile(
+    r"(?:hf[-_]hub:|huggingface:|hf:|hf://|https?://(?:www\.)?(?:huggingface\.co|hf\.co)/)?([\w-][\w.-]*/[\w.-]+?)/?",
+    re.ASCII | re.IGNORECASE,
+)
 
 
+@named_arguments(CheckpointError)
 def load(
     source: str | os.PathLike[str] = BUNDLED[0],
     *,
@@ -100,27 +109,11 @@ def read(
 ) -> Reading:
     """As :func:`load`, with everything that was found out about the checkpoint."""
     # Said before anything is downloaded.
-    place = _usable(device)
+    place = usable_device(device)
     type_of(precision)
     reading = _read(source, family, report, {"ignore": ignore, **facts})
     reading.model.network.to(place).set_precision(precision)
     return reading
-
-
-def _usable(device: str | torch.device) -> torch.device:
-    """A device on which a number can be kept."""
-    try:
-        found = torch.device(device)
-        # Without memory it takes every tensor and computes none.
-        if found.type != "meta":
-            torch.zeros(1, device=found)
-            return found
-    # Each kind of device has an error of its own for being absent.
-    except Exception:
-        pass
-    kinds = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    legal = choices(["cpu", *(kind for kind, there in kinds.items() if there)])
-    raise ConfigError(f"device {str(device)!r}: this machine has none of this name; expected {legal}")
 
 
 def _read(
@@ -141,8 +134,10 @@ def _read(
             repository, _, revision = source.removeprefix(HUB).partition("@")
             folder = download(repository, revision or None, report=report)
             return _read_download(folder, repository, family, facts, repository)
+    if not isinstance(source, str | os.PathLike):
+        raise CheckpointError(_missing(source))
     path = Path(source)
-    if not path.exists():
+    if not str(source) or not path.exists():
         raise CheckpointError(_missing(str(source)))
     return read_checkpoint(path, None, family, **facts)
 
@@ -168,12 +163,14 @@ def resources(kind: str) -> Path:
     return package / kind if (package / kind).is_dir() else package.parent / kind
 
 
-def _missing(source: str) -> str:
-    near = get_close_matches(source, [*BUNDLED, *ZOO], 3)
-    meant = f"did you mean {choices(near)}? " if near else ""
-    if source.count("/") == 1 and not source.startswith((".", "/", "~")):
-        meant += f"of the hub, write {HUB + source!r}; "
+def _missing(source: object) -> str:
+    meant = ""
+    if isinstance(source, str | os.PathLike):
+        near, repository = nearest(source, [*BUNDLED, *ZOO]), HUB_ADDRESS.fullmatch(str(source))
+        meant = "" if near is None else f"did you mean {near!r}? "
+        if repository is not None and Path(source).suffix not in SUFFIXES:
+            meant += f"of the hub, write {HUB + repository[1]!r}; "
     return (
-        f"{source!r}: neither a checkpoint's name nor a file or folder; {meant}"
+        f"{described(source)}: neither a checkpoint's name nor a file or folder; {meant}"
         f"`vitviz models` lists the names, {BUNDLED[0]!r} is bundled"
     )

@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
+
+from vitviz.devices import usable_device
 from vitviz.errors import ConfigError, shown
 from vitviz.preprocessing import Preprocessing
 from vitviz.vit import VisionTransformer
@@ -84,6 +87,23 @@ class Model:
         least = self.least_evidence
         if least is not None and not (type(least) in (int, float) and math.isfinite(least) and self.labels):
             raise ConfigError(f"{self.name}: least_evidence = {shown(least)}: expected a number, of a classifier")
+
+    def __repr__(self) -> str:
+        config = self.network.config
+        classes = f"{len(self.labels):,} classes" if self.labels else "no classifier"
+        size = f"{config.depth} layers × {config.heads} heads, width {config.width}"
+        input_size = f"{config.image_width}×{config.image_height} pixels in patches of {config.patch_width}"
+        across = "" if config.patch_width == config.patch_height else f"×{config.patch_height}"
+        return f"Model({self.name!r}: {size}, {input_size}{across}, {classes}, on {self.network.device})"
+
+    def to(self, device: str | torch.device) -> Model:
+        """Move the network to a device, such as ``"cuda"``; returns this model.
+
+        Raises:
+            ConfigError: there is no such device on this machine.
+        """
+        self.network.to(usable_device(device))
+        return self
 
     @property
     def parameters(self) -> int:
