@@ -69,6 +69,14 @@ def checkpoint_for(make_model: MakeModel, tmp_path: Path) -> Callable[[str], Pat
     return make
 
 
+@pytest.fixture(autouse=True)
+def working_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the command runs: an empty folder that is not that of the picture."""
+    folder = tmp_path_factory.mktemp("working")
+    monkeypatch.chdir(folder)
+    return folder
+
+
 def same_pixels(path: Path, expected: Image.Image) -> bool:
     with Image.open(path) as found:
         return found.format == "PNG" and found.mode == expected.mode and found.tobytes() == expected.tobytes()
@@ -127,15 +135,17 @@ def test_a_command_writes_the_overlay_of_the_library(
 
 
 def test_the_explorer_is_one_file_that_knows_how_it_was_made(
-    photo: Path, checkpoint: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    photo: Path, checkpoint: Path, capsys: Capture, working_folder: Path
 ) -> None:
     options = ["--checkpoint", str(checkpoint), "--fit", "crop", "--resolution", "32"]
     assert main(["explore", str(photo), *options]) == 0
     analysis = analyze(photo, load(checkpoint), "crop", resolution=32)
     sight = {"source": str(checkpoint), "name": photo.name, "fit": "crop", "resolution": 32}
-    assert photo.with_suffix(".html").read_text(encoding="utf-8") == whole_page(analysis, photo.name, **sight)
-    assert capsys.readouterr().out.endswith(f"written to {photo.with_suffix('.html')}\n")
-    assert sorted(file.suffix for file in photo.parent.iterdir()) == [".html", ".png", ".safetensors"]
+    written = working_folder / f"{photo.stem}.html"
+    assert written.read_text(encoding="utf-8") == whole_page(analysis, photo.name, **sight)
+    assert capsys.readouterr().out.endswith(f"written to {written.name}\n")
+    assert list(working_folder.iterdir()) == [written]
+    assert sorted(file.suffix for file in photo.parent.iterdir()) == [".png", ".safetensors"]
 
 
 @pytest.mark.parametrize("fit", ["crop", "squash", "native"])
@@ -189,15 +199,15 @@ def test_evaluate_computes_where_the_model_is(
 
 
 @pytest.mark.parametrize("method", [method.name for method in METHODS.values() if method.pooling is None])
-def test_the_bundled_checkpoint_is_the_default_and_the_output_lies_beside_the_image(
-    photo: Path, bundled: Model, method: str
+def test_the_bundled_checkpoint_is_the_default_and_the_output_lies_in_the_working_folder(
+    photo: Path, bundled: Model, method: str, working_folder: Path
 ) -> None:
     before = photo.read_bytes()
     resolution = ["--resolution", "32"] if METHODS[method].reports else []
     assert main([command_of(method), str(photo), *resolution]) == 0
     expected = analyze(photo, bundled, resolution=32 if resolution else None).map(method).overlay()
-    assert same_pixels(photo.with_name(f"my photo.{method}.png"), expected)
-    assert photo.read_bytes() == before
+    assert same_pixels(working_folder / f"my photo.{method}.png", expected)
+    assert list(photo.parent.iterdir()) == [photo] and photo.read_bytes() == before
 
 
 def command_of(method: str) -> str:
@@ -272,7 +282,9 @@ def test_every_parameter_has_an_option_that_reaches_the_function(
     assert main(command) == 0
     assert main([*command, flag, typed]) == 0
     defaults = {part.name: part.default for part in METHODS[method].parameters if not isinstance(part, ClassTarget)}
-    assert calls == [defaults, {**defaults, parameter.name: arrives}]
+    # What is None is left out: it is the default of every function.
+    said = [{**defaults}, {**defaults, parameter.name: arrives}]
+    assert calls == [{name: value for name, value in each.items() if value is not None} for each in said]
     assert arrives != parameter.default
 
 

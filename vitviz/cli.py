@@ -12,9 +12,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from vitviz.analysis import analyze
 from vitviz.attribution import METHODS
-from vitviz.errors import ConfigError, DataError, ImageError, MethodError, VitvizError, listed, several
+from vitviz.encoder import analyze
+from vitviz.errors import ConfigError, DataError, MethodError, VitvizError, listed, several
 from vitviz.heatmaps import Style
 from vitviz.options import add_checkpoint, add_image, add_images, add_method, add_training, training_config
 from vitviz.progress import Progress as Done
@@ -56,7 +56,9 @@ def _parser() -> argparse.ArgumentParser:
 
     explored = commands.add_parser("explore", help="save an image's whole explorer as one HTML file")
     add_image(explored)
-    explored.add_argument("-o", "--output", type=Path, default=None, help="HTML to write (default: IMAGE.html)")
+    explored.add_argument(
+        "-o", "--output", type=Path, default=None, help="HTML to write (default: IMAGE.html in the working folder)"
+    )
     explored.set_defaults(run=_run_explore)
 
     listed = commands.add_parser("models", help="list the checkpoints that have a name")
@@ -138,13 +140,18 @@ def _run_method(
             bar.update(state.done - bar.n)
 
         heatmap = analysis.map(method, report=report, **parameters)
-    output = output or Path(image).with_suffix(f".{method}.png")
+    output = output or _in_working_folder(image, f".{method}.png")
     query = parameters.get("query")
-    try:
-        heatmap.overlay(style, mark=query if isinstance(query, tuple) else None).save(output)
-    except (OSError, ValueError) as error:
-        raise ImageError(f"{output}: cannot be written ({error})") from None
+    heatmap.save(output, style, mark=query if isinstance(query, tuple) else None)
     print(f"{heatmap.description}\nwritten to {output}")
+
+
+def _in_working_folder(image: str, ending: str) -> Path:
+    """Where a command writes if nobody says where: a file of the image's name in the working folder.
+
+    The image's own folder may be read-only, or somebody else's.
+    """
+    return Path(Path(image).with_suffix(ending).name)
 
 
 def _run_explore(
@@ -155,7 +162,7 @@ def _run_explore(
 
     name, source = Path(image).name, opened["checkpoint"]
     page = whole_page(analysis, name, source=source, name=name, fit=fit or "", resolution=resolution)
-    output = output or Path(image).with_suffix(".html")
+    output = output or _in_working_folder(image, ".html")
     partial = output.with_name(output.name + ".partial")
     try:
         partial.write_text(page, encoding="utf-8")

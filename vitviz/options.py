@@ -7,9 +7,9 @@ from dataclasses import MISSING, Field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from vitviz.analysis import MAX_BYTES
 from vitviz.attribution import Method
 from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
+from vitviz.encoder import MAX_BYTES
 from vitviz.heatmaps import COLORMAPS, Style
 from vitviz.layout import Query
 from vitviz.precision import PRECISIONS
@@ -17,6 +17,8 @@ from vitviz.preprocessing import FITS
 from vitviz.softmax import HEAD_FUSIONS
 from vitviz.training.config import PRESETS, Augmentation, TrainingConfig
 from vitviz.weights import BUNDLED, FACTS, FAMILIES
+
+WRITTEN = "picture to write (default: IMAGE.METHOD.png in the working folder)"
 
 
 def add_checkpoint(parser: argparse.ArgumentParser, argument: str = "--checkpoint") -> None:
@@ -53,7 +55,7 @@ def add_images(parser: argparse.ArgumentParser, count: int, kept: str) -> None:
 
 def add_method(parser: argparse.ArgumentParser, method: Method) -> None:
     """The options of a method and of the picture that is made of its map."""
-    parser.add_argument("-o", "--output", type=Path, default=None, help="PNG to write (default: IMAGE.METHOD.png)")
+    parser.add_argument("-o", "--output", type=Path, default=None, help=WRITTEN)
     for parameter in method.parameters:
         flag = "--" + parameter.name.replace("_", "-")
         parser.add_argument(flag, dest=parameter.name, default=parameter.default, **_argument(parameter))
