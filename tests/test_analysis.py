@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 import io
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
+import vitviz
 from vitviz import (
     METHODS,
     Analysis,
@@ -32,6 +36,7 @@ from vitviz.costs import cost_of
 from vitviz.faithfulness import faithfulness
 from vitviz.images import open_image
 from vitviz.layout import Query
+from vitviz.targets import class_target
 
 MakeModel = Callable[..., Model]
 
@@ -499,3 +504,109 @@ def test_a_bound_may_be_met_exactly(make_model: MakeModel, monkeypatch: pytest.M
         analyze(photo(), model, max_bytes=needed - 1)
     with pytest.raises(LimitError, match="; no resolution fits, or allow more by max_bytes"):
         analyze(photo(), model, max_bytes=0)
+
+
+# Copies, and what is printed.
+
+
+def assert_same_maps(found: Analysis, expected: Analysis) -> None:
+    for name, method in METHODS.items():
+        if method.refusal(expected.model.network.config) is None:
+            ours, theirs = found.map(name), expected.map(name)
+            assert torch.equal(ours.values, theirs.values) and ours.description == theirs.description
+    assert found.head_effects(1).whole == expected.head_effects(1).whole
+
+
+@pytest.mark.parametrize("copied", [lambda one: pickle.loads(pickle.dumps(one)), copy.deepcopy, copy.copy])
+@pytest.mark.parametrize("asked", [False, True], ids=["at once", "after every map"])
+def test_an_analysis_can_be_copied_and_pickled(
+    make_model: MakeModel, asked: bool, copied: Callable[[Analysis], Analysis], tmp_path: Path
+) -> None:
+    photo().save(tmp_path / "photo.png")
+    analysis = analyze(tmp_path / "photo.png", make_model(register_tokens=1))
+    if asked:
+        assert_same_maps(analysis, analysis)
+    found = copied(analysis)
+    assert found is not analysis and found.source == analysis.source == tmp_path / "photo.png"
+    assert found.predictions() == analysis.predictions() and torch.equal(found.logits, analysis.logits)
+    assert found.prepared.image.tobytes() == analysis.prepared.image.tobytes()
+    assert_same_maps(found, analysis)
+
+
+def test_what_is_only_kept_to_be_quicker_is_not_pickled(make_model: MakeModel) -> None:
+    analysis = analyze(photo(), make_model())
+    before = len(pickle.dumps(analysis))
+    assert_same_maps(analysis, analysis)
+    assert len(pickle.dumps(analysis)) < 1.1 * before
+
+
+def test_a_target_can_be_pickled() -> None:
+    target = pickle.loads(pickle.dumps(class_target(1, 3, ("a", "b", "c"))))
+    assert target.name == "class b" and float(target.score(torch.tensor([1.0, 5.0, 2.0]))) == 5
+
+
+def test_nothing_prints_more_than_a_line_or_two(make_model: MakeModel, tmp_path: Path) -> None:
+    photo().save(tmp_path / "photo.png")
+    model = make_model(register_tokens=1, classes=1000)
+    analysis = analyze(tmp_path / "photo.png", model)
+    heatmap = analysis.attention(layer=1, head=2)
+    shown = {
+        "Analysis(image ": (analysis, ("photo.png", "small", "3 layers × 4 heads", "4×6 patches", "class ")),
+        "Model('small'": (model, ("3 layers × 4 heads", "1,000 classes", "24×16 pixels in patches of 4", "on cpu")),
+        "Heatmap('What the CLS token looks at": (heatmap, ("layer 1 of 0–2, head 2", "4×6 patches", "30×20 pixels")),
+        "TokenMap('What the CLS token": (heatmap.token_map, ("attention weight from 0.",)),
+        "AttentionTrace(3 layers × 4 heads": (analysis.trace, ("26 tokens", "4×6 patches")),
+        "PreparedImage(": (analysis.prepared, ("photo.png: 30×20 pixels", "as an input of 24×16")),
+        "HeadEffects(3 layers × 4 heads": (analysis.head_effects(0), ("with all of them",)),
+    }
+    for beginning, (value, parts) in shown.items():
+        assert repr(value).startswith(beginning) and all(part in repr(value) for part in parts), repr(value)
+        assert len(repr(value)) - len(str(tmp_path)) < 200 and "\n" not in repr(value)
+    assert repr(analyze(photo(), make_model(classes=0))) == (
+        "Analysis(an image by 'small': 3 layers × 4 heads, 4×6 patches)"
+    )
+
+
+# Signatures that an editor can complete.
+
+
+def names_of(function: Callable[..., Any]) -> set[str]:
+    return set(inspect.signature(function).parameters) - {"self"}
+
+
+def test_map_takes_the_parameters_of_all_methods_and_no_others() -> None:
+    of_methods = {parameter.name for method in METHODS.values() for parameter in method.parameters}
+    assert names_of(Analysis.map) == of_methods | {"method", "report"}
+
+
+def test_what_is_not_said_is_the_methods_own_default() -> None:
+    """None stands for it, so that no method may have another default where None means something."""
+    for method in METHODS.values():
+        takes = inspect.signature(method.compute).parameters
+        for parameter in method.parameters:
+            if parameter.default is None and parameter.name != "target":
+                assert takes[parameter.name].default is None
+
+
+@pytest.mark.parametrize("method", ["attention", "rollout"])
+def test_a_method_of_its_own_has_the_parameters_of_its_function(method: str) -> None:
+    own, function = (
+        list(inspect.signature(each).parameters.values())[1:]
+        for each in (getattr(Analysis, method), METHODS[method].compute)
+    )
+    assert [(each.name, each.default) for each in own] == [(each.name, each.default) for each in function]
+
+
+def test_no_public_function_hides_its_parameters() -> None:
+    public = [value for name in vitviz.__all__ if callable(value := getattr(vitviz, name))]
+    methods = [each for kind in public if inspect.isclass(kind) for name, each in vars(kind).items() if name[0] != "_"]
+    checked = 0
+    for function in (*public, *methods):
+        if not inspect.isfunction(function):
+            continue
+        checked += 1
+        kinds = {parameter.kind for parameter in inspect.signature(function).parameters.values()}
+        # That of load is being written out elsewhere.
+        if function is not vitviz.load:
+            assert inspect.Parameter.VAR_KEYWORD not in kinds, function
+    assert checked > 40

@@ -21,6 +21,7 @@ from vitviz import (
     METHODS,
     Analysis,
     ConfigError,
+    FailedAnalysis,
     ImageError,
     LimitError,
     Model,
@@ -276,6 +277,137 @@ def test_so_is_an_image_that_needs_more_than_is_allowed(make_model: MakeModel, b
     with pytest.raises(LimitError, match="image of 20×20 pixels as an input of 20×20: 26 tokens need"):
         next(analyses)
     assert workers() == []
+
+
+BROKEN = (0, 2, 3, 6)
+
+
+def with_broken(count: int = 7) -> list[Any]:
+    return [b"no image" if place in BROKEN else photo(place) for place in range(count)]
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3, 8])
+def test_a_bad_image_is_skipped(make_model: MakeModel, batch_size: int) -> None:
+    model = make_model()
+    found = list(analyze_batch(with_broken(), model, batch_size=batch_size, on_error="skip"))
+    assert [analysis.source for analysis in found] == [1, 4, 5]
+    for analysis in found:
+        check_same(analysis, analyze(photo(int(str(analysis.source))), model))
+    assert list(analyze_batch([b"no image"] * 20, model, batch_size=batch_size, on_error="skip")) == []
+    assert workers() == []
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3, 8])
+def test_a_bad_image_is_kept_as_its_error(make_model: MakeModel, batch_size: int, tmp_path: Path) -> None:
+    model, sources = make_model(), [*with_broken(), tmp_path / "gone.png", {"image": str(tmp_path / "gone.png")}, {}]
+    found = list(analyze_batch(sources, model, batch_size=batch_size, on_error="keep"))
+    assert [each.source for each in found] == [*range(7), tmp_path / "gone.png", tmp_path / "gone.png", 9]
+    for place, each in enumerate(found):
+        if place in BROKEN or place >= 7:
+            assert isinstance(each, FailedAnalysis) and isinstance(each.error, ImageError)
+        else:
+            assert isinstance(each, Analysis)
+            check_same(each, analyze(photo(place), model))
+    assert "a text file" in str(found[0].error) and "gone.png: no such file" in str(found[7].error)
+    assert str(found[9].error).startswith("a row without columns: no column 'image'")
+    assert workers() == []
+
+
+@pytest.mark.parametrize("on_error", ["skip", "keep"])
+def test_an_image_that_needs_more_than_is_allowed_does_not_end_the_others(make_model: MakeModel, on_error: Any) -> None:
+    model = make_model(fit="native")
+    sources = [photo(0), photo(1), photo(2, 20, 20), photo(3)]
+    allowed = cost(sources[0], model).nbytes
+    found = list(analyze_batch(sources, model, max_bytes=allowed, on_error=on_error))
+    assert [each.source for each in found if isinstance(each, Analysis)] == [0, 1, 3]
+    failed = [each for each in found if isinstance(each, FailedAnalysis)]
+    assert [type(each.error) for each in failed] == [LimitError] * (on_error == "keep")
+
+
+def test_a_batch_for_which_there_is_no_memory_is_tried_one_by_one(
+    make_model: MakeModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode = VisionTransformer.encode
+
+    def short(network: VisionTransformer, pixels: torch.Tensor, *rest: Any) -> Encoding:
+        if len(pixels) > 1 or float(pixels.mean()) > 0.5:
+            raise MemoryError
+        return encode(network, pixels, *rest)
+
+    monkeypatch.setattr(VisionTransformer, "encode", short)
+    sources, model = [photo(0), Image.new("RGB", (30, 20), "white"), photo(2)], make_model()
+    found = list(analyze_batch(sources, model, on_error="keep"))
+    assert [type(each) for each in found] == [Analysis, FailedAnalysis, Analysis]
+    assert isinstance(found[1], FailedAnalysis) and "not enough memory" in str(found[1].error)
+    assert [each.source for each in analyze_batch(sources, model, on_error="skip")] == [0, 2]
+    with pytest.raises(LimitError):
+        next(analyze_batch(sources, model))
+
+
+@pytest.mark.parametrize("on_error", ["skip", "keep"])
+def test_what_goes_wrong_in_the_iterable_ends_the_analyses(make_model: MakeModel, on_error: Any) -> None:
+    def failing() -> Iterator[Image.Image]:
+        yield photo(0)
+        raise ZeroDivisionError("mine")
+
+    analyses = analyze_batch(failing(), make_model(), on_error=on_error)
+    assert next(analyses).source == 0
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        next(analyses)
+    assert workers() == []
+
+
+# Where an image comes from.
+
+
+def test_every_analysis_knows_its_file_or_its_place(make_model: MakeModel, tmp_path: Path) -> None:
+    model, path = make_model(), tmp_path / "photo.png"
+    photo(0).save(path)
+    content = path.read_bytes()
+    encoded = [
+        {"bytes": None, "path": str(path)},
+        {"bytes": content, "path": None},
+        {"bytes": content, "path": "a.png"},
+    ]
+    rows: list[Any] = [{"image": path}, {"image": photo(0)}, *({"image": each, "label": 3} for each in encoded)]
+    with Image.open(path) as opened:
+        sources = [path, str(path), content, photo(0), opened, *rows]
+        found = list(analyze_batch(sources, model, batch_size=3))
+        assert analyze(opened, model).source == path
+    assert [each.source for each in found] == [path, path, 2, 3, path, path, 6, path, 8, Path("a.png")]
+    for each in found:
+        check_same(each, analyze(path, model))
+    assert analyze(path, model).source == analyze({"image": str(path)}, model).source == path
+    assert analyze(photo(0), model).source is None
+
+
+def test_rows_have_the_image_in_a_column(make_model: MakeModel) -> None:
+    model, rows = make_model(), [{"image": None, "pixel_values": photo(seed), "label": seed} for seed in range(3)]
+    for seed, analysis in enumerate(analyze_batch(rows, model, column="pixel_values")):
+        check_same(analysis, analyze(photo(seed), model))
+    with pytest.raises(
+        ImageError, match="no column 'pixels'; name that of the images by column=…; did you mean 'pixel_"
+    ):
+        analyze(rows[0], model, column="pixels")
+    with pytest.raises(ImageError, match=r"column 'image': \{'x': 1\} found; expected an image, its path or its bytes"):
+        analyze({"image": {"x": 1}}, model)
+
+
+@pytest.mark.parametrize(("scale", "value_range"), [(255, (0, 1)), (127.5, (-1, 1)), (1, (0, 255))])
+def test_tensors_are_images_where_their_range_is_declared(
+    make_model: MakeModel, scale: float, value_range: tuple[int, int]
+) -> None:
+    model, images = make_model(), [photo(seed) for seed in range(3)]
+    levels = torch.stack([torch.from_numpy(np.array(image)).permute(2, 0, 1) for image in images])
+    pixels = levels / scale + min(value_range)
+    for several in (pixels, list(pixels), [{"image": each} for each in pixels]):
+        found = list(analyze_batch(several, model, value_range=value_range))
+        assert len(found) == 3
+        for analysis, image in zip(found, images, strict=True):
+            check_same(analysis, analyze(image, model))
+    with pytest.raises(ImageError, match="nothing says what black and white are"):
+        next(analyze_batch(pixels, model))
+    assert cost(pixels[0], model, value_range=value_range) == cost(images[0], model)
 
 
 def test_closed_early_it_leaves_no_thread(make_model: MakeModel) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -13,7 +15,7 @@ from einops import reduce
 from PIL import Image
 
 from vitviz import Geometry, Heatmap, Preprocessing, QueryError, Style, TokenMap
-from vitviz.errors import MethodError
+from vitviz.errors import ImageError, MethodError
 from vitviz.heatmaps import BAND, COLORMAPS, colour_table
 
 SIZES = {"landscape": (61, 37), "portrait": (37, 61), "square": (48, 48), "panorama": (203, 20), "tiny": (3, 5)}
@@ -456,3 +458,48 @@ def test_a_style_that_cannot_be_drawn_is_refused(changes: dict[str, Any], messag
     with pytest.raises(MethodError) as raised:
         Style(**changes)
     assert str(raised.value) == message
+
+
+# What everybody expects of a map.
+
+
+def test_a_map_is_an_array() -> None:
+    values = torch.arange(6.0).view(2, 3)
+    heatmap = whole(values, noise(30, 20))
+    for found in (np.asarray(heatmap), np.array(heatmap), heatmap.numpy()):
+        assert found.dtype == np.float32 and np.array_equal(found, values.numpy())
+    assert np.asarray(heatmap, dtype=np.float64).dtype == np.float64
+    assert np.allclose(np.stack([heatmap, heatmap]).mean((1, 2)), 2.5)
+    # What is done to the array is not done to the map.
+    heatmap.numpy()[:] = 0
+    assert torch.equal(heatmap.values, values)
+    with pytest.raises(ValueError, match="without a copy"):
+        np.array(heatmap, copy=False)
+
+
+@pytest.mark.parametrize("name", ["map.png", "map.webp", "map.bmp"])
+def test_a_map_is_saved_as_the_picture_that_it_is(tmp_path: Path, name: str) -> None:
+    heatmap = whole(torch.arange(6.0).view(2, 3), noise(30, 20))
+    heatmap.save(tmp_path / name)
+    heatmap.save(str(tmp_path / f"marked {name}"), "magma", (1, 2))
+    with Image.open(tmp_path / name) as plain, Image.open(tmp_path / f"marked {name}") as marked:
+        assert plain.format == name.partition(".")[2].upper()
+        if name != "map.webp":
+            assert np.array_equal(array(plain), array(heatmap.overlay()))
+            assert np.array_equal(array(marked), array(heatmap.overlay(Style("magma"), (1, 2))))
+
+
+@pytest.mark.parametrize("name", ["map.xyz", "map", "gone/map.png"])
+def test_what_cannot_be_saved_is_told(tmp_path: Path, name: str) -> None:
+    heatmap = whole(torch.zeros(2, 3), noise(30, 20))
+    with pytest.raises(ImageError, match=f"{re.escape(name)}: cannot be written"):
+        heatmap.save(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("side", [0, -3, 2.5, "big"])
+def test_a_size_that_there_is_not_is_refused(side: Any) -> None:
+    with pytest.raises(
+        MethodError, match=f"longest_side = {re.escape(repr(side))}: expected a whole number of at least"
+    ):
+        whole(torch.zeros(2, 3), noise(30, 20)).resized(side)

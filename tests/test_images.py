@@ -627,14 +627,14 @@ def test_tensors_of_grey_and_with_alpha_are_taken() -> None:
         (
             CHANNELS_FIRST / 255,
             None,
-            "the range of its values is not known; say what black and white are",
+            "nothing says what black and white are; expected value_range, such as (0, 1)",
         ),
         (CHANNELS_FIRST / 1.0, (0, 1), "outside of value_range = (0, 1)"),
         (CHANNELS_FIRST * math.nan, (0, 1), "values from nan to nan; outside of value_range = (0, 1)"),
         (CHANNELS_FIRST.permute(1, 2, 0), None, "of 'height width channel', .permute(2, 0, 1) gives that"),
         (torch.zeros(2, 3, 4, 4, dtype=torch.uint8), None, "expected 'channel height width' with 1, 3 or 4 channels"),
-        (LEVELS.astype(np.int64), None, "expected uint8 in [0, 255] or floating point in [0, 1], or say what black"),
-        (LEVELS * 1.0, None, "floating point must lie in [0, 1], or say value_range=(0, 255)"),
+        (LEVELS.astype(np.int64), None, "expected uint8 in [0, 255] or floating point in [0, 1], or value_range"),
+        (LEVELS * 1.0, None, "floating point must lie in [0, 1], or in value_range"),
     ],
 )
 def test_a_tensor_or_array_of_another_shape_or_range_is_refused(

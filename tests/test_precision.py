@@ -71,7 +71,9 @@ def test_precisions_are_known_by_name() -> None:
 
 @pytest.mark.parametrize("name", ["half", "", "float64", "int8", "Float32", "torch.bfloat16"])
 def test_an_unknown_precision_is_refused_with_the_legal_ones(make_network: Make, name: str) -> None:
-    message = f"^{re.escape(f'precision {name!r}')}: expected 'float32', 'bfloat16' or 'float16'$"
+    near = {"Float32": "; did you mean 'float32'?", "torch.bfloat16": "; did you mean 'bfloat16'?"}.get(name, "")
+    found = f"precision {name!r}: expected 'float32', 'bfloat16' or 'float16'{near}"
+    message = f"^{re.escape(found)}$"
     network = make_network()
     for call in (
         lambda: type_of(name),

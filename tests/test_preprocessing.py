@@ -415,6 +415,7 @@ def test_the_trained_resolution_is_the_same_preprocessing() -> None:
         (math.nan, "16 or 32"),
         (math.inf, "16 or 32"),
         (None, "16 or 32"),
+        ((224, 224), "16 or 32"),
     ],
 )
 def test_a_resolution_that_the_patch_does_not_divide_is_refused_with_the_nearest_that_are(
@@ -423,7 +424,10 @@ def test_a_resolution_that_the_patch_does_not_divide_is_refused_with_the_nearest
     own = Preprocessing(224, 224, (0.5,) * 3, (0.5,) * 3)
     with pytest.raises(ConfigError) as caught:
         own.at(resolution, 16, 16)
-    assert str(caught.value) == f"resolution = {resolution!r}: expected a multiple of the patch's 16 pixels: {near}"
+    is_number = isinstance(resolution, int | float) and not isinstance(resolution, bool) and math.isfinite(resolution)
+    what = "" if is_number else "one number, the shorter side in pixels: "
+    expected = f"expected {what}a multiple of the patch's 16 pixels: {near}"
+    assert str(caught.value) == f"resolution = {resolution!r}: {expected}"
 
 
 def test_only_the_patch_of_the_shorter_side_has_to_divide_it() -> None:

@@ -125,6 +125,42 @@ def test_the_tests_above_can_fail(loaded: dict[str, set[str]]) -> None:
     assert "huggingface_hub" in loaded[STEPS[-1]]
 
 
+# Modules that are imported when they are asked for.
+
+LAZY = ("text", "comparison", "randomisation", "ui", "figures", "head_table", "method_table")
+
+
+def in_a_process(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_module_is_there_after_importing_vitviz() -> None:
+    """As the README writes its calls; none of them is imported before."""
+    names = sorted({path.relative_to(ROOT / "vitviz").parts[0].removesuffix(".py") for path in MODULES} - {"__init__"})
+    assert set(LAZY) <= set(names)
+    asked = "[[name for name in lazy if name in vars(vitviz)], [getattr(vitviz, name).__name__ for name in names]]"
+    found = in_a_process(f"import vitviz; lazy, names = {LAZY!r}, {names!r}; print({asked})")
+    assert ast.literal_eval(found) == [[], [f"vitviz.{name}" for name in names]]
+
+
+def test_what_the_readme_calls_is_there() -> None:
+    calls = set(re.findall(r"`vitviz\.((?:\w+\.)*\w+)", (ROOT / "README.md").read_text()))
+    assert {"text.open_text_tower", "ui.attention_explorer.whole_page", "comparison.compare"} <= calls
+    found = in_a_process(
+        f"import vitviz, operator; print([operator.attrgetter(x)(vitviz) and x for x in {sorted(calls)}])"
+    )
+    assert ast.literal_eval(found) == sorted(calls)
+
+
+def test_a_name_that_there_is_not_is_an_attribute_error_with_the_near_one() -> None:
+    with pytest.raises(AttributeError, match="module 'vitviz' has no attribute 'laod'") as caught:
+        vitviz.laod  # noqa: B018
+    assert (caught.value.name, caught.value.obj) == ("laod", vitviz)
+    assert not hasattr(vitviz, "_secret") and not hasattr(vitviz, "gone")
+
+
 # What it needs.
 
 

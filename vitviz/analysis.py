@@ -60,7 +60,7 @@ class Analysis:
 
     def __repr__(self) -> str:
         layout = self.trace.layout
-        image = "an image" if self.source is None else repr(str(self.source))
+        image = "an image" if self.source is None else f"image {self.source}"
         best = self.predictions(1) if self.model.labels else []
         found = "".join(f"; {each.label}, {each.probability:.0%}" for each in best)
         size = f"{self.trace.layers} layers × {self.trace.heads} heads"

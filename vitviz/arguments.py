@@ -12,10 +12,11 @@ from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Any, ParamSpec, TypeVar
 
-from vitviz.errors import ConfigError, MethodError, VitvizError, choices, described, did_you_mean
+from vitviz.errors import ConfigError, MethodError, VitvizError, choices, described, did_you_mean, with_article
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
+Instance = TypeVar("Instance")
 Class = TypeVar("Class", bound=type)
 
 
@@ -109,6 +110,18 @@ def pairs(name: str, values: object, what: str, error: type[VitvizError]) -> lis
         example = [(0, 1)] if single is None else [single]
         raise error(f"{name} = {described(values)}: expected pairs of {what}, such as {example}")
     return [pair for pair in found if pair is not None]
+
+
+def instance(name: str, value: object, kind: type[Instance], example: str) -> Instance:
+    """An object of a class of vitviz, of which ``example`` says where one is had.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if not isinstance(value, kind):
+        expected = f"expected {with_article(kind.__name__)}, such as {example} gives"
+        raise ConfigError(f"{name}: {described(value)} found; {expected}")
+    return value
 
 
 def no_parameter(function: str, name: str, legal: Collection[str]) -> str:

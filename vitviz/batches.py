@@ -17,7 +17,7 @@ from PIL import Image
 
 from vitviz.analysis import Analysis
 from vitviz.arguments import named_arguments, whole, word
-from vitviz.encoder import KEEP_BYTES, MAX_BYTES, Encoder
+from vitviz.encoder import KEEP_BYTES, MAX_BYTES, Encoder, check_order
 from vitviz.errors import ConfigError, LimitError, VitvizError
 from vitviz.preprocessing import PreparedImage
 from vitviz.sources import COLUMN, ImageSource, Row, ValueRange, origin
@@ -120,6 +120,7 @@ def analyze_batch(
             ``images`` is a single one; at once.
         LimitError: one image alone needs more than ``max_bytes``, and ``on_error`` is ``"raise"``.
     """
+    check_order("analyze_batch", images, model)
     batch_size, workers = whole("batch_size", batch_size, 1), whole("workers", workers, 1)
     word("on_error", on_error, ON_ERROR, ConfigError)
     # A text has letters to go through, a row its columns, an array rows: none of them an image that was meant.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vitviz.analysis import Analysis
-from vitviz.arguments import named_arguments, word, words
+from vitviz.arguments import instance, named_arguments, word, words
 from vitviz.attribution import METHODS
 from vitviz.errors import MethodError
 from vitviz.faithfulness import METRICS, RANDOM, ends, images_needed
@@ -101,6 +101,7 @@ def compare(
             target's score is not higher for the whole image than for one without any patch.
         QueryError: the model has no such layer, head or token.
     """
+    instance("analysis", analysis, Analysis, "vitviz.analyze(image, model)")
     model, pixels = analysis.model, analysis.prepared.pixels
     config = model.network.config
     wanted = chosen_target(target, analysis.logits, model.labels)

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from vitviz.activations import ACTIVATIONS
+from vitviz.arguments import named_fields
 from vitviz.errors import ConfigError, choices
 from vitviz.layout import TokenLayout
 from vitviz.pooling import POOLINGS
@@ -22,6 +23,7 @@ SWITCHES = (
 FINAL_NORMS = ("before pooling", "after pooling", "none")
 
 
+@named_fields(ConfigError)
 @dataclass(frozen=True)
 class ViTConfig:
     """Everything that determines the mathematics of a Vision Transformer.

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from vitviz.analysis import Analysis
-from vitviz.arguments import named_arguments, whole, word
+from vitviz.arguments import instance, named_arguments, whole, word
 from vitviz.costs import Cost, cost_of
 from vitviz.errors import ConfigError, LimitError, described
 from vitviz.images import open_image
@@ -136,10 +136,18 @@ class Encoder:
 
 
 def _check_model(model: object) -> None:
-    if not isinstance(model, Model):
-        name = f"vitviz.load({model!r})" if isinstance(model, str) else "vitviz.load"
-        expected = f"expected a model as {name} gives it, behind the image: analyze(image, model)"
-        raise ConfigError(f"model: {described(model)} found; {expected}")
+    instance("model", model, Model, f"vitviz.load({model!r})" if isinstance(model, str) else "vitviz.load()")
+
+
+def check_order(function: str, first: object, second: object) -> None:
+    """That image and model are not swapped.
+
+    Raises:
+        ConfigError: they are.
+    """
+    if isinstance(first, Model):
+        found = f"a Model found first, then {described(second)}"
+        raise ConfigError(f"{function}: {found}; expected the image first: {function}(image, model)")
 
 
 @named_arguments(ConfigError)
@@ -185,6 +193,7 @@ def analyze(
         LimitError: the analysis would need more than ``max_bytes``, and nothing has been computed; or the machine has
             not the memory for it.
     """
+    check_order("analyze", image, model)
     encoder = Encoder(model, fit, resolution, storage, keep_bytes, max_bytes, forward, value_range, column)
     return encoder.encode([encoder.prepare(image)], report)[0]
 
@@ -209,5 +218,6 @@ def cost(
         ImageError: the image cannot be opened.
         ConfigError: the fit, resolution, storage or range is none that there is, or the model is no model.
     """
+    check_order("cost", image, model)
     encoder = Encoder(model, fit, resolution, storage, value_range=value_range, column=column)
     return encoder.cost(encoder.open(image))

@@ -15,6 +15,7 @@ Every message names the input, what was found, what was expected and, where ther
 from __future__ import annotations
 
 import math
+import re
 import reprlib
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -62,11 +63,14 @@ def choices(options: Iterable[object]) -> str:
 def nearest(name: object, legal: Iterable[object]) -> str | None:
     """The legal name that a misspelt one is most like; None where none is.
 
-    Capitals, hyphens, spaces and underscores make no difference.
+    Capitals, hyphens, spaces and underscores make no difference; a name with other numbers is not like it.
     """
-    plain_names = {_letters(str(each)): str(each) for each in legal if isinstance(each, str)}
-    found = get_close_matches(_letters(str(name)), plain_names, 1) if isinstance(name, str) else []
-    return plain_names[found[0]] if found else None
+    if not isinstance(name, str):
+        return None
+    numbers = re.findall(r"\d+", name)
+    alike = {_letters(each): each for each in legal if isinstance(each, str) and re.findall(r"\d+", each) == numbers}
+    found = get_close_matches(_letters(name), alike, 1)
+    return alike[found[0]] if found else None
 
 
 def did_you_mean(name: object, legal: Iterable[object]) -> str:
@@ -83,6 +87,8 @@ _SHOWN = reprlib.Repr()
 _SHOWN.maxstring = _SHOWN.maxother = 120
 # Values of arrays up to this size stand in a message; of larger ones only the shape does.
 SHOWN_VALUES = 4
+# An object that writes itself in so many characters stands there as it does, such as torch.float16.
+SHOWN_CHARS = 40
 
 
 def shown(value: object) -> str:
@@ -100,6 +106,14 @@ def described(value: object) -> str:
     if value is None or isinstance(value, str | bytes | int | float | complex | tuple | list | set | dict):
         # A list may hold whatever spreads over lines.
         return " ".join(shown(value).split())
+    written = repr(value)
+    if len(written) <= SHOWN_CHARS and "<" not in written:
+        return written
+    return with_article(name)
+
+
+def with_article(name: str) -> str:
+    """The name of a class with its article: ``"a Model"``, ``"an Analysis"``."""
     return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
 
@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw
 
-from vitviz.arguments import named_arguments, named_fields, number, number_or_none, pair_or_none, word
-from vitviz.errors import ImageError, MethodError, QueryError, described
+from vitviz.arguments import named_arguments, named_fields, number, number_or_none, pair_or_none, whole, word
+from vitviz.errors import ImageError, MethodError, QueryError, choices, described, did_you_mean
 from vitviz.preprocessing import Geometry, resize_longest
 from vitviz.token_map import TokenMap
 
@@ -70,6 +70,15 @@ class Style:
         return style
 
 
+def _no_look(*_: Any, unknown: str, **__: Any) -> str:
+    """What is said of an argument that :meth:`Heatmap.overlay` does not have: most are those of a style."""
+    looks = [each.name for each in fields(Style)]
+    if unknown in looks:
+        return f"no parameter {unknown!r}: it is one of a style; expected style=Style({unknown}=…)"
+    legal = f"expected 'style', 'mark', or of Style {choices(looks)}"
+    return f"no parameter {unknown!r}: {legal}{did_you_mean(unknown, looks)}"
+
+
 @dataclass(frozen=True, eq=False)
 class Heatmap:
     """A token map and the image it belongs to.
@@ -95,7 +104,12 @@ class Heatmap:
         return self.token_map.description
 
     def resized(self, longest_side: int) -> Heatmap:
-        """The same on an image of another size, for the screen."""
+        """The same on an image of another size, for the screen.
+
+        Raises:
+            MethodError: the size is no positive whole number of pixels.
+        """
+        longest_side = whole("longest_side", longest_side, 1, MethodError)
         return Heatmap(self.token_map, *resize_longest(self.image, self.geometry, longest_side))
 
     def numpy(self) -> np.ndarray:
@@ -122,7 +136,7 @@ class Heatmap:
         rows, columns = self._sampling(smooth)
         return rows @ self.values.detach().cpu().float().numpy() @ columns.T
 
-    @named_arguments(MethodError)
+    @named_arguments(MethodError, _no_look)
     def overlay(self, style: Style | str | None = None, mark: tuple[int, int] | None = None) -> Image.Image:
         """The image with the map's colours over it; what the model did not see stays uncoloured and is dimmed.
 
@@ -153,7 +167,7 @@ class Heatmap:
             self._draw_mark(overlay, mark)
         return overlay
 
-    @named_arguments(MethodError)
+    @named_arguments(MethodError, _no_look)
     def save(
         self,
         path: str | os.PathLike[str],

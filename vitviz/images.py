@@ -116,7 +116,7 @@ _SILENCED = _Silenced()
 def _name_of(source: object) -> str:
     if isinstance(source, Image.Image):
         source = getattr(source, "filename", "") or "the image"
-    if isinstance(source, str | os.PathLike):
+    if isinstance(source, str | os.PathLike) and not os.fspath(source).startswith("data:"):
         return Path(source).name or repr(str(source))
     if isinstance(source, np.ndarray | torch.Tensor):
         kind = "array" if isinstance(source, np.ndarray) else "tensor"

@@ -12,7 +12,7 @@ import torch
 from einops import rearrange
 from PIL import Image
 
-from vitviz.arguments import number_or_none, whole_or_none, word
+from vitviz.arguments import named_fields, number_or_none, whole_or_none, word
 from vitviz.errors import ConfigError, ImageError, choices, described
 from vitviz.images import MAX_PIXELS
 
@@ -123,9 +123,9 @@ class PreparedImage:
 
     def __repr__(self) -> str:
         geometry = self.geometry
-        source = "" if self.source is None else f", source={str(self.source)!r}"
+        source = "" if self.source is None else f"{self.source}: "
         image = f"{self.image.width}×{self.image.height} pixels"
-        return f"PreparedImage({image} as an input of {geometry.input_width}×{geometry.input_height}{source})"
+        return f"PreparedImage({source}{image} as an input of {geometry.input_width}×{geometry.input_height})"
 
     def __post_init__(self) -> None:
         geometry = self.geometry
@@ -142,6 +142,7 @@ class PreparedImage:
         return PreparedImage(image, self.pixels, geometry, self.source)
 
 
+@named_fields(ConfigError)
 @dataclass(frozen=True)
 class Preprocessing:
     """How images become a model's input. Belongs to the checkpoint, as its weights do.

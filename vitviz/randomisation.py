@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from vitviz.analysis import Analysis
-from vitviz.arguments import named_arguments, whole_or_none, words
+from vitviz.arguments import instance, named_arguments, whole_or_none, words
 from vitviz.attribution import METHODS
 from vitviz.encoder import Encoder
 from vitviz.errors import ConfigError, MethodError, QueryError, described
@@ -56,7 +56,7 @@ def randomised(model: Model, layers: int | None = None, seed: int = 0) -> Model:
     Raises:
         QueryError: the model has not so many layers.
     """
-    depth = model.network.config.depth
+    depth = instance("model", model, Model, "vitviz.load()").network.config.depth
     count = None if layers is None else whole_or_none(layers)
     if layers is not None and (count is None or not 0 <= count <= depth):
         expected = f"this model has {depth}; expected 0 to {depth}, or None for everything"
@@ -98,7 +98,7 @@ def cascade(
     Raises:
         MethodError: there is no such method or class, or a method cannot serve the model.
     """
-    model = analysis.model
+    model = instance("analysis", analysis, Analysis, "vitviz.analyze(image, model)").model
     names = _served(model, methods, isinstance(target, Target))
     chosen: dict[str, Any] = {}
     if target is not None or any(METHODS[name].class_specific for name in names):

@@ -105,15 +105,14 @@ def eight_bit(array: np.ndarray, name: str, value_range: ValueRange | None, *, i
         return array
     if value_range is None and not is_float:
         legal = "uint8 in [0, 255] or floating point in [0, 1]"
-        raise ImageError(f"{name}: expected {legal}, or say what black and white are: value_range=(0, 65535)")
+        raise ImageError(f"{name}: expected {legal}, or value_range, the values of black and white")
     if value_range is None and is_tensor:
-        declare = "say what black and white are: value_range=(0, 1), if they are 0 and 1"
-        raise ImageError(f"{name}: the range of its values is not known; {declare}")
+        raise ImageError(f"{name}: nothing says what black and white are; expected value_range, such as (0, 1)")
     low, high = value_range or (0.0, 1.0)
     # Not a comparison with the bounds alone: NaN must fail it too.
     if not (array.min() >= low and array.max() <= high):
         found = f"values from {array.min():g} to {array.max():g}"
         if value_range is None:
-            raise ImageError(f"{name}: {found}; floating point must lie in [0, 1], or say value_range=(0, 255)")
+            raise ImageError(f"{name}: {found}; floating point must lie in [0, 1], or in value_range")
         raise ImageError(f"{name}: {found}; outside of value_range = ({low:g}, {high:g})")
     return np.rint((array.astype(np.float32) - low) * (255 / (high - low))).astype(np.uint8)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from vitviz.arguments import instance
 from vitviz.errors import CheckpointError, ConfigError, MethodError, described, shown
 from vitviz.targets import Target
 from vitviz.weights.hub import download_words
@@ -100,7 +101,7 @@ def open_text_tower(model: Model) -> TextTower:
             those of the model.
         ConfigError: the package that opens it is not installed.
     """
-    origin = model.origin
+    origin = instance("model", model, Model, "vitviz.load()").origin
     if origin is None or model.network.config.classes:
         raise CheckpointError(f"{model.name}: {_no_tower(model)}")
     name = _configuration(origin)

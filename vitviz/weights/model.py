@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from vitviz.arguments import named_arguments
 from vitviz.devices import usable_device
 from vitviz.errors import ConfigError, shown
 from vitviz.preprocessing import Preprocessing
@@ -96,6 +97,7 @@ class Model:
         across = "" if config.patch_width == config.patch_height else f"×{config.patch_height}"
         return f"Model({self.name!r}: {size}, {input_size}{across}, {classes}, on {self.network.device})"
 
+    @named_arguments(ConfigError)
     def to(self, device: str | torch.device) -> Model:
         """Move the network to a device, such as ``"cuda"``; returns this model.
 

@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 from vitviz.analysis import Analysis
+from vitviz.arguments import instance
 from vitviz.ui.attention_explorer.component import Explored, colours, facts, picture, script, template
 from vitviz.ui.attention_explorer.wire import file_names, pack
 
@@ -32,6 +33,7 @@ def whole_page(
         source, name, fit, resolution: what :func:`vitviz.load` and :func:`vitviz.analyze` were given, for the lines of
             Python that the page gives; the bundled model, its own fit and resolution where they are not.
     """
+    instance("analysis", analysis, Analysis, "vitviz.analyze(image, model)")
     address = f"data:image/webp;base64,{_base64(picture(analysis))}"
     props = {
         "colours": colours(),
