@@ -130,28 +130,35 @@ def test_the_tests_above_can_fail(loaded: dict[str, set[str]]) -> None:
 LAZY = ("text", "comparison", "randomisation", "ui", "figures", "head_table", "method_table")
 
 
-def in_a_process(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_every_module_is_there_after_importing_vitviz() -> None:
-    """As the README writes its calls; none of them is imported before."""
+@pytest.fixture(scope="module")
+def asked_for() -> dict[str, list[str]]:
+    """What a fresh interpreter has of vitviz before and after the README's calls and all modules are asked for."""
     names = sorted({path.relative_to(ROOT / "vitviz").parts[0].removesuffix(".py") for path in MODULES} - {"__init__"})
-    assert set(LAZY) <= set(names)
-    asked = "[[name for name in lazy if name in vars(vitviz)], [getattr(vitviz, name).__name__ for name in names]]"
-    found = in_a_process(f"import vitviz; lazy, names = {LAZY!r}, {names!r}; print({asked})")
-    assert ast.literal_eval(found) == [[], [f"vitviz.{name}" for name in names]]
-
-
-def test_what_the_readme_calls_is_there() -> None:
-    calls = set(re.findall(r"`vitviz\.((?:\w+\.)*\w+)", (ROOT / "README.md").read_text()))
-    assert {"text.open_text_tower", "ui.attention_explorer.whole_page", "comparison.compare"} <= calls
-    found = in_a_process(
-        f"import vitviz, operator; print([operator.attrgetter(x)(vitviz) and x for x in {sorted(calls)}])"
+    calls = sorted(set(re.findall(r"`vitviz\.((?:\w+\.)*\w+)", (ROOT / "README.md").read_text())))
+    lines = [
+        "import vitviz, json, operator",
+        f"early = [name for name in {LAZY!r} if name in vars(vitviz)]",
+        f"called = [name for name in {calls!r} if operator.attrgetter(name)(vitviz) is not None]",
+        f"modules = [getattr(vitviz, name).__name__ for name in {names!r}]",
+        "print(json.dumps({'early': early, 'called': called, 'modules': modules}))",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], cwd=ROOT, capture_output=True, text=True, timeout=600
     )
-    assert ast.literal_eval(found) == sorted(calls)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, list[str]] = json.loads(done.stdout)
+    assert found["modules"] == [f"vitviz.{name}" for name in names]
+    return found
+
+
+def test_every_module_is_there_when_it_is_asked_for_and_not_before(asked_for: dict[str, list[str]]) -> None:
+    assert {f"vitviz.{name}" for name in LAZY} <= set(asked_for["modules"])
+    assert asked_for["early"] == []
+
+
+def test_what_the_readme_calls_is_there(asked_for: dict[str, list[str]]) -> None:
+    expected = {"text.open_text_tower", "ui.attention_explorer.whole_page", "comparison.compare"}
+    assert expected <= set(asked_for["called"])
 
 
 def test_a_name_that_there_is_not_is_an_attribute_error_with_the_near_one() -> None:
