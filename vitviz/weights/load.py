@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,21 +12,15 @@ import torch
 
 from vitviz.arguments import named_arguments
 from vitviz.devices import usable_device
-from vitviz.errors import CheckpointError, described, nearest
+from vitviz.errors import CheckpointError
 from vitviz.precision import type_of
 from vitviz.weights.hub import Progress, download
 from vitviz.weights.model import Model, Origin
 from vitviz.weights.read import Reading, read_checkpoint
+from vitviz.weights.suggestions import HUB, no_checkpoint
 from vitviz.weights.zoo import ZOO
 
 BUNDLED = ("vitviz-cifar10",)
-HUB = "hf:"
-SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".npz")
-# A repository as other packages and browsers write it, or by its name alone.
-HUB_ADDRESS = re.compile(
-    r"(?:hf[-_]hub:|huggingface:|hf:|hf://|https?://(?:www\.)?(?:huggingface\.co|hf\.co)/)?([\w-][\w.-]*/[\w.-]+?)/?",
-    re.ASCII | re.IGNORECASE,
-)
 
 
 @named_arguments(CheckpointError)
@@ -134,11 +127,9 @@ def _read(
             repository, _, revision = source.removeprefix(HUB).partition("@")
             folder = download(repository, revision or None, report=report)
             return _read_download(folder, repository, family, facts, repository)
-    if not isinstance(source, str | os.PathLike):
-        raise CheckpointError(_missing(source))
+    if not isinstance(source, str | os.PathLike) or not str(source) or not Path(source).exists():
+        raise CheckpointError(no_checkpoint(source, (*BUNDLED, *ZOO), BUNDLED[0]))
     path = Path(source)
-    if not str(source) or not path.exists():
-        raise CheckpointError(_missing(str(source)))
     return read_checkpoint(path, None, family, **facts)
 
 
@@ -161,16 +152,3 @@ def resources(kind: str) -> Path:
     """The folder of the bundled ``"checkpoints"`` or ``"assets"``: in an installed package, or in the repository."""
     package = Path(__file__).parents[1]
     return package / kind if (package / kind).is_dir() else package.parent / kind
-
-
-def _missing(source: object) -> str:
-    meant = ""
-    if isinstance(source, str | os.PathLike):
-        near, repository = nearest(source, [*BUNDLED, *ZOO]), HUB_ADDRESS.fullmatch(str(source))
-        meant = "" if near is None else f"did you mean {near!r}? "
-        if repository is not None and Path(source).suffix not in SUFFIXES:
-            meant += f"of the hub, write {HUB + repository[1]!r}; "
-    return (
-        f"{described(source)}: neither a checkpoint's name nor a file or folder; {meant}"
-        f"`vitviz models` lists the names, {BUNDLED[0]!r} is bundled"
-    )
