@@ -243,6 +243,16 @@ SLIPS: list[tuple[str, type[VitvizError], str]] = [
         "analysis: a Heatmap found; expected an Analysis, such as vitviz.analyze(image, model) gives",
     ),
     (
+        'vitviz.save_checkpoint(model, "mine.safetensors")',
+        ConfigError,
+        "model: 'mine.safetensors' found; expected a Model, such as vitviz.load() gives",
+    ),
+    (
+        'vitviz.open_step("runs/mine", 100)',
+        ConfigError,
+        "model: 'runs/mine' found; expected a Model, such as vitviz.load() gives",
+    ),
+    (
         "heatmap.save()",
         MethodError,
         "save: missing a required argument: 'path'; expected save(path, style=…, mark=…)",

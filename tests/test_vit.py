@@ -526,7 +526,11 @@ def test_prefix_tokens_are_named_in_their_order(changes: dict[str, Any], prefix:
 
 NEW = [
     ("final_norm", "last", "final_norm = 'last': expected 'before pooling', 'after pooling' or 'none'"),
-    ("activation", "tanh", "activation = 'tanh': expected 'gelu', 'gelu tanh', 'quick gelu', 'silu' or 'relu'"),
+    (
+        "activation",
+        "tanh",
+        "activation = 'tanh': expected 'gelu', 'gelu tanh', 'quick gelu', 'silu' or 'relu'; did you mean 'gelu tanh'?",
+    ),
     ("rotary", 1, "rotary = 1: expected True or False"),
     ("attention_scale", math.nan, "attention_scale = nan: expected a finite number above 0 or None"),
     ("representation_width", -1, "representation_width = -1: expected a whole number of at least 0"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from vitviz.activations import ACTIVATIONS
 from vitviz.arguments import named_fields
-from vitviz.errors import ConfigError, choices
+from vitviz.errors import ConfigError, choices, did_you_mean
 from vitviz.layout import TokenLayout
 from vitviz.pooling import POOLINGS
 from vitviz.positions import POSITION_RULES
@@ -108,8 +108,9 @@ class ViTConfig:
             ("activation", tuple(ACTIVATIONS)),
             ("position_rule", tuple(POSITION_RULES)),
         ):
-            if getattr(self, name) not in legal:
-                raise ConfigError(f"{name} = {getattr(self, name)!r}: expected {choices(legal)}")
+            found = getattr(self, name)
+            if found not in legal:
+                raise ConfigError(f"{name} = {found!r}: expected {choices(legal)}{did_you_mean(found, legal)}")
         for token in POOLINGS[self.pooling].needs:
             if token not in self.prefix:
                 raise ConfigError(

@@ -6,6 +6,7 @@ from typing import Any
 
 import gradio as gr
 
+from vitviz.arguments import instance
 from vitviz.attribution import METHODS
 from vitviz.errors import VitvizError
 from vitviz.ui.analysing import Analysing, Shown
@@ -52,9 +53,11 @@ def build_demo(model: Model | None = None, knobs: Knobs | None = None) -> gr.Blo
 
     Raises:
         CheckpointError: the bundled checkpoint cannot be loaded.
-        ConfigError: a variable of the environment has no legal value.
+        ConfigError: a variable of the environment has no legal value, or the model is no model.
     """
     knobs = knobs or Knobs.of()
+    if model is not None:
+        instance("model", model, Model, "vitviz.load()")
     bench = Workbench(model or load(), knobs)
     kept = (min(3600, knobs.keep_seconds), knobs.keep_seconds)
     with gr.Blocks(title="vitviz", fill_width=True, delete_cache=kept, analytics_enabled=False) as demo:

@@ -15,6 +15,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
+from vitviz.arguments import instance
 from vitviz.config import ViTConfig
 from vitviz.errors import CheckpointError, ConfigError, several
 from vitviz.preprocessing import Preprocessing
@@ -29,7 +30,12 @@ MOST = {"depth": 1000, "register_tokens": 1000}
 
 
 def save_checkpoint(path: str | os.PathLike[str], model: Model) -> None:
-    """Write a model as one safetensors file, whole or not at all."""
+    """Write a model as one safetensors file, whole or not at all.
+
+    Raises:
+        ConfigError: the model is no model.
+    """
+    instance("model", model, Model, "vitviz.load()")
     path = Path(path)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.network.state_dict().items()}
     header = {

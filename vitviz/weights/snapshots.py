@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from vitviz.arguments import instance
 from vitviz.errors import CheckpointError, several
 from vitviz.weights.checkpoint import load_checkpoint
 from vitviz.weights.model import Model, Snapshots
@@ -53,7 +54,9 @@ def open_step(model: Model, step: int) -> Model:
 
     Raises:
         CheckpointError: there is no such snapshot, or it is damaged or of another run.
+        ConfigError: the model is no model.
     """
+    instance("model", model, Model, "vitviz.load()")
     if model.snapshots is None:
         raise CheckpointError(f"{model.name}: opened without snapshots of its training; expected a folder of them")
     steps = model.snapshots.steps
