@@ -63,12 +63,11 @@ def choices(options: Iterable[object]) -> str:
 def nearest(name: object, legal: Iterable[object]) -> str | None:
     """The legal name that a misspelt one is most like; None where none is.
 
-    Capitals, hyphens, spaces and underscores make no difference; a name with other numbers is not like it.
+    Capitals, hyphens, spaces and underscores make no difference; a name with other digits is not like it.
     """
     if not isinstance(name, str):
         return None
-    numbers = re.findall(r"\d+", name)
-    alike = {_letters(each): each for each in legal if isinstance(each, str) and re.findall(r"\d+", each) == numbers}
+    alike = {_letters(each): each for each in legal if isinstance(each, str) and _digits(each) == _digits(name)}
     found = get_close_matches(_letters(name), alike, 1)
     return alike[found[0]] if found else None
 
@@ -77,6 +76,10 @@ def did_you_mean(name: object, legal: Iterable[object]) -> str:
     """How a sentence about a misspelt name ends: ``"; did you mean 'rollout'?"``; nothing where no name is like it."""
     found = nearest(name, legal)
     return "" if found is None else f"; did you mean {found!r}?"
+
+
+def _digits(name: str) -> list[str]:
+    return sorted(re.findall(r"\d", name))
 
 
 def _letters(name: str) -> str:
