@@ -11,11 +11,12 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALLS := pyproject.toml requirements.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help app test clean
+.PHONY: help app test test-long clean
 
 help:
 	@echo 'make app      install vitviz into .venv and start the app; its address is printed'
 	@echo 'make test     lint, format check, type check and all tests; installs a browser where there is none'
+	@echo 'make test-long  thousands of random draws against the packages themselves; minutes'
 	@echo 'make clean    remove .venv, the caches and what building and testing left'
 	@echo
 	@echo 'ARGS="..."    is passed on: make app ARGS="--port 7861", make test ARGS="-k layout"'
@@ -32,6 +33,9 @@ test: $(VENV)/.test
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
+
+test-long: $(VENV)/.test
+	$(BIN)/python -m pytest --numprocesses 2 -m long $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .gradio tests/artefacts

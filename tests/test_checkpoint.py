@@ -293,7 +293,7 @@ HEADERS: dict[str, tuple[Callable[[dict[str, str]], object], str]] = {
     "unknown preprocessing": (prepared(gamma=2), "unknown field 'gamma'"),
     "preprocessing too large": (prepared(height=10**6, width=10**6), "at most 64,000,000 pixels"),
     "one channel": (prepared(mean=[0.5], std=[0.5]), "1 channel means for 3 channels"),
-    "size of another patch": (prepared(height=18), "18×24 pixels .* multiple of the patch, 4×4"),
+    "size of less than a patch": (prepared(height=3), "3×24 pixels: expected at least one patch, 4×4"),
     "too few labels": (replaced("labels", '["cat", "dog"]'), "2 labels for 5 classes"),
     "labels one text": (replaced("labels", '"abcde"'), "labels = 'abcde': expected a list of names"),
     "labels numbers": (replaced("labels", "[1, 2, 3, 4, 5]"), r"labels = \[1, 2, 3, 4, 5\]: expected a list of names"),
@@ -466,7 +466,7 @@ def test_an_installed_package_is_asked_before_the_repository(tmp_path: Path, mon
     [
         (4, (0.5,) * 3, 16, "small: 4 labels for 5 classes"),
         (5, (0.5,), 16, "small: 1 channel means for 3 channels"),
-        (5, (0.5,) * 3, 17, "17×24 pixels .* multiple of the patch"),
+        (5, (0.5,) * 3, 3, "3×24 pixels: expected at least one patch, 4×4"),
     ],
 )
 def test_a_model_of_parts_that_contradict_each_other_is_refused(

@@ -13,9 +13,11 @@ import pytest
 import torch
 from PIL import Image
 
-from vitviz import preprocessing as preprocessing_module
+from vitviz import resizing
 from vitviz.errors import ConfigError, ImageError
-from vitviz.preprocessing import Geometry, PreparedImage, Preprocessing
+from vitviz.geometry import Geometry
+from vitviz.preprocessing import PreparedImage, Preprocessing
+from vitviz.resizing import BACKENDS, INTERPOLATIONS
 
 # Geometry.
 
@@ -181,6 +183,8 @@ def test_a_geometry_that_cannot_be_is_refused(box: tuple[float, ...], input_size
 
 # Fitting.
 
+TORCH = [("torchvision", "bicubic"), ("torchvision float", "bilinear")]
+
 
 def noise(width: int, height: int, seed: int) -> Image.Image:
     return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
@@ -196,9 +200,11 @@ def torchvision_crop(image: Image.Image, resized: int, side: int, resampling: Im
     return image.crop((left, top, left + side, top + side))
 
 
-@pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic", "lanczos"])
+@pytest.mark.parametrize("interpolation", INTERPOLATIONS)
 @pytest.mark.parametrize(
-    ("side", "fraction", "resized"), [(32, 1.0, 32), (56, 0.875, 64), (224, 0.9, 248), (32, 32 / 93, 93)]
+    ("side", "fraction", "resized"),
+    # timm cuts 92.99999999999999 off, too.
+    [(32, 1.0, 32), (56, 0.875, 64), (224, 0.9, 248), (32, 32 / 93, 92)],
 )
 def test_crop_is_torchvisions_resize_and_center_crop(
     interpolation: str, side: int, fraction: float, resized: int
@@ -209,7 +215,7 @@ def test_crop_is_torchvisions_resize_and_center_crop(
     for seed, (width, height) in enumerate(sizes):
         image = noise(width, height, seed)
         seen, _ = preprocessing.fit_image(image, 8, 8)
-        expected = torchvision_crop(image, resized, side, preprocessing_module.INTERPOLATIONS[interpolation])
+        expected = torchvision_crop(image, resized, side, INTERPOLATIONS[interpolation])
         assert np.array_equal(seen, expected), (width, height)
 
 
@@ -283,19 +289,37 @@ def test_a_cropped_strip_shows_its_middle() -> None:
     assert geometry.to_input(15_000, 1) == pytest.approx((112, 112))
 
 
-@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic", "lanczos"])
-def test_a_strip_is_cropped_as_any_other_image_but_for_rounding(
-    interpolation: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("backend", "interpolation"), [(name, each) for name in BACKENDS for each in BACKENDS[name]])
+def test_a_strip_is_resized_piece_by_piece_to_the_same_pixels(
+    backend: str, interpolation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    preprocessing = Preprocessing(64, 64, (0.5,) * 3, (0.5,) * 3, "crop", 0.9, interpolation)
+    part = {"crop_fraction": 0.9, "interpolation": interpolation, "rounding": "transformers", "backend": backend}
+    preprocessing = Preprocessing(64, 64, (0.0,) * 3, (1.0,) * 3, "crop", **part)
+    for seed, size in enumerate([(300, 5), (5, 300), (41, 40), (2, 90), (1, 1)]):
+        image = noise(*size, seed)
+        whole = preprocessing.prepare(image, 8, 8)
+        with monkeypatch.context() as limit:
+            limit.setattr(resizing, "LARGE_PIXELS", 64)
+            pieces = preprocessing.prepare(image, 8, 8)
+        assert pieces.geometry == whole.geometry
+        assert torch.equal(pieces.pixels, whole.pixels), size
+
+
+@pytest.mark.parametrize(("backend", "interpolation"), [("pillow", "lanczos"), *TORCH])
+def test_only_the_longest_strips_differ_by_rounding(
+    backend: str, interpolation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = {"crop_fraction": 0.9, "interpolation": interpolation, "backend": backend}
+    preprocessing = Preprocessing(64, 64, (0.0,) * 3, (1.0,) * 3, "crop", **part)
     for seed, size in enumerate([(300, 5), (5, 300), (41, 40), (2, 90)]):
         image = noise(*size, seed)
         whole, geometry = preprocessing.fit_image(image, 8, 8)
         with monkeypatch.context() as limit:
-            limit.setattr(preprocessing_module, "MAX_PIXELS", 64 * 64)
-            part, same = preprocessing.fit_image(image, 8, 8)
+            limit.setattr(resizing, "LARGE_PIXELS", 0)
+            limit.setattr(resizing, "MAX_PIXELS", 0)
+            piece, same = preprocessing.fit_image(image, 8, 8)
         assert same == geometry
-        assert np.abs(np.subtract(whole, part, dtype=np.int16)).max() <= 2
+        assert np.abs(np.subtract(whole, piece, dtype=np.int16)).max() <= 2
 
 
 @pytest.mark.parametrize("patch", PATCHES)
@@ -522,7 +546,7 @@ def test_from_dict_needs_only_the_fields_without_default() -> None:
     assert Preprocessing.from_dict(values) == Preprocessing(8, 8, (0.5,), (0.5,), "crop", 1.0, "bicubic")
 
 
-FIELDS = "height, width, mean, std, fit, crop_fraction, interpolation, squash_fraction, rounding"
+FIELDS = "height, width, mean, std, fit, crop_fraction, interpolation, squash_fraction, rounding, backend"
 
 
 @pytest.mark.parametrize(
@@ -552,8 +576,14 @@ FIELDS = "height, width, mean, std, fit, crop_fraction, interpolation, squash_fr
         ({"squash_fraction": 1.2}, r"squash_fraction = 1.2: expected a number in \(0, 1\]"),
         ({"rounding": "timm"}, "rounding 'timm': expected 'torchvision' or 'transformers'"),
         ({"rounding": {}}, "rounding {}: expected 'torchvision'"),
-        ({"interpolation": "cubic"}, "interpolation 'cubic': expected 'nearest', 'bilinear', 'bicubic' or 'lanczos'"),
+        ({"interpolation": "cubic"}, "interpolation 'cubic': expected 'nearest', .* 'lanczos', 'box' or 'hamming'"),
         ({"interpolation": {}}, "interpolation {}: expected 'nearest'"),
+        (
+            {"interpolation": "box", "backend": "torchvision"},
+            "interpolation 'box' of the backend 'torchvision': expected 'nearest', 'bilinear', 'bicubic'",
+        ),
+        ({"backend": "cuda"}, "backend 'cuda': expected 'pillow', 'torchvision' or 'torchvision float'"),
+        ({"backend": {}}, "backend {}: expected 'pillow'"),
     ],
 )
 def test_a_preprocessing_that_cannot_be_is_refused_with_what_is_legal(change: dict[str, object], message: str) -> None:

@@ -29,10 +29,11 @@ from vitviz.errors import (
     QueryError,
     VitvizError,
 )
+from vitviz.geometry import Geometry
 from vitviz.heatmaps import Heatmap, Style
 from vitviz.images import open_image
 from vitviz.layout import TokenLayout
-from vitviz.preprocessing import Geometry, Preprocessing
+from vitviz.preprocessing import Preprocessing
 from vitviz.token_map import TokenMap
 from vitviz.trace import AttentionTrace
 from vitviz.vit import VisionTransformer

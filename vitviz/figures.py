@@ -16,8 +16,8 @@ from matplotlib.patches import Rectangle
 from PIL import Image, ImageDraw
 
 from vitviz.errors import QueryError
+from vitviz.geometry import Geometry
 from vitviz.heatmaps import Heatmap, Style
-from vitviz.preprocessing import Geometry
 
 INK = "#7b7f87"
 OFF = "#495057"

@@ -13,7 +13,8 @@ from PIL import Image, ImageDraw
 
 from vitviz.arguments import named_arguments, named_fields, number, number_or_none, pair_or_none, whole, word
 from vitviz.errors import ImageError, MethodError, QueryError, choices, described, did_you_mean
-from vitviz.preprocessing import Geometry, resize_longest
+from vitviz.geometry import Geometry
+from vitviz.preprocessing import resize_longest
 from vitviz.token_map import TokenMap
 
 # Rows at a time: their pixels stay in the processor's cache, and those of a large photo do not take gigabytes.

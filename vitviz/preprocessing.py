@@ -7,99 +7,18 @@ from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from einops import rearrange
 from PIL import Image
 
 from vitviz.arguments import named_fields, number_or_none, whole_or_none, word
 from vitviz.errors import ConfigError, ImageError, choices, described
+from vitviz.geometry import Geometry
 from vitviz.images import MAX_PIXELS
+from vitviz.resizing import BACKENDS, INTERPOLATIONS, resize_and_crop, to_image
 
 FITS = ("crop", "squash", "native")
-INTERPOLATIONS = {
-    "nearest": Image.Resampling.NEAREST,
-    "bilinear": Image.Resampling.BILINEAR,
-    "bicubic": Image.Resampling.BICUBIC,
-    "lanczos": Image.Resampling.LANCZOS,
-}
 ROUNDINGS = ("torchvision", "transformers")
-
-
-@dataclass(frozen=True)
-class Geometry:
-    """Where the model's input lies on the user's image, in both directions.
-
-    Pixel coordinates run right and down from the top left corner of the image; a rectangle is ``(left, top, right,
-    bottom)``. The model sees the rectangle ``box`` of the image, stretched to its input.
-
-    Args:
-        image_width, image_height: the user's image in pixels.
-        box: what the model sees of it, in pixels of the image.
-        input_height, input_width: the model's input in pixels.
-
-    Raises:
-        ConfigError: the box is empty or leaves the image, or the input is empty.
-    """
-
-    image_width: int
-    image_height: int
-    box: tuple[float, float, float, float]
-    input_height: int
-    input_width: int
-
-    def __post_init__(self) -> None:
-        left, top, right, bottom = self.box
-        if not (0 <= left < right <= self.image_width and 0 <= top < bottom <= self.image_height):
-            raise ConfigError(
-                f"box {self.box}: expected a rectangle inside {self.image_width}×{self.image_height} pixels"
-            )
-        if self.input_height < 1 or self.input_width < 1:
-            raise ConfigError(f"input of {self.input_height}×{self.input_width} pixels: both sides must be at least 1")
-
-    def patch_rectangle(
-        self, row: int, column: int, grid_height: int, grid_width: int
-    ) -> tuple[float, float, float, float]:
-        """The rectangle of the user's image that a patch covers."""
-        left, top, right, bottom = self.box
-        return (
-            _edge(left, right, column, grid_width),
-            _edge(top, bottom, row, grid_height),
-            _edge(left, right, column + 1, grid_width),
-            _edge(top, bottom, row + 1, grid_height),
-        )
-
-    def patch_at(self, x: float, y: float, grid_height: int, grid_width: int) -> tuple[int, int] | None:
-        """The patch ``(row, column)`` at a point of the user's image; None where the model did not look."""
-        left, top, right, bottom = self.box
-        if not (left <= x < right and top <= y < bottom):
-            return None
-        row, column = int((y - top) * grid_height / (bottom - top)), int((x - left) * grid_width / (right - left))
-        return min(row, grid_height - 1), min(column, grid_width - 1)
-
-    def to_input(self, x: float, y: float) -> tuple[float, float]:
-        """A point of the user's image in pixels of the model's input; outside of it where the model did not look."""
-        left, top, right, bottom = self.box
-        return (x - left) * self.input_width / (right - left), (y - top) * self.input_height / (bottom - top)
-
-    def to_image(self, x: float, y: float) -> tuple[float, float]:
-        """A point of the model's input in pixels of the user's image."""
-        left, top, right, bottom = self.box
-        return left + x * (right - left) / self.input_width, top + y * (bottom - top) / self.input_height
-
-    def resized(self, image_width: int, image_height: int) -> Geometry:
-        """The same place on the image resized to this size."""
-        across, down = image_width / self.image_width, image_height / self.image_height
-        left, top, right, bottom = self.box
-        # Rounding must not carry an edge of the image past it.
-        box = (left * across, top * down, min(image_width, right * across), min(image_height, bottom * down))
-        return replace(self, image_width=image_width, image_height=image_height, box=box)
-
-    def pixel_box(self) -> tuple[int, int, int, int]:
-        """The pixels of the user's image of which the model saw at least half, as whole numbers; at least one pixel."""
-        left, top, right, bottom = (math.floor(edge + 0.5) for edge in self.box)
-        left, top = min(left, self.image_width - 1), min(top, self.image_height - 1)
-        return left, top, max(right, left + 1), max(bottom, top + 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,6 +66,9 @@ class PreparedImage:
 class Preprocessing:
     """How images become a model's input. Belongs to the checkpoint, as its weights do.
 
+    The input need not be a multiple of the patch: as the packages' patch convolutions do, a network reads the whole
+    patches from the top left corner, and :meth:`prepare` leaves out the rest on the right and below.
+
     Args:
         height, width: trained size in pixels; at most 64 million together.
         mean, std: of every channel, for values in [0, 1]; their length is the number of channels, 1 or 3.
@@ -154,11 +76,16 @@ class Preprocessing:
             the centre, ``"squash"`` stretches the whole, ``"native"`` keeps its aspect ratio at about the same area,
             each side a multiple of the patch.
         crop_fraction: for ``"crop"``, the part of the shorter side that is kept, in (0, 1].
-        interpolation: nearest, bilinear, bicubic or lanczos; all but nearest antialiased.
+        interpolation: nearest, bilinear, bicubic, lanczos, box or hamming; all but nearest antialiased.
         squash_fraction: for ``"squash"``, the part of either side that is kept, in (0, 1].
-        rounding: whose whole numbers. ``"torchvision"``, and with it timm and open_clip, rounds where a crop begins;
-            ``"native"`` then has the sides nearest to the trained area. ``"transformers"`` rounds the beginning of a
-            crop down; ``"native"`` then has the most patches that fit the trained number, as in NaFlex.
+        rounding: whose whole numbers. ``"torchvision"``, and with it timm and open_clip, rounds where a crop begins,
+            resizes for an oblong crop until both sides are covered, and with ``"native"`` has the sides nearest to the
+            trained area. ``"transformers"`` rounds the beginning of a crop down, resizes for an oblong crop as for a
+            square of its shorter side where that covers it, and with ``"native"`` has the most patches that fit the
+            trained number, as in NaFlex.
+        backend: what resizes, which decides how levels are rounded: ``"pillow"`` as in timm and open_clip,
+            ``"torchvision"`` as transformers does with tensors of whole levels, or ``"torchvision float"`` as it does
+            with tensors that are not rounded. torch has no box and no hamming, and older versions have no lanczos.
 
     Raises:
         ConfigError: a value is out of range.
@@ -173,6 +100,7 @@ class Preprocessing:
     interpolation: str = "bicubic"
     squash_fraction: float = 1.0
     rounding: str = "torchvision"
+    backend: str = "pillow"
 
     def __post_init__(self) -> None:
         sides = (self.height, self.width)
@@ -190,8 +118,12 @@ class Preprocessing:
         for name, part in (("crop_fraction", self.crop_fraction), ("squash_fraction", self.squash_fraction)):
             if not _is_number(part) or not 0 < part <= 1:
                 raise ConfigError(f"{name} = {part!r}: expected a number in (0, 1]")
-        word("interpolation", self.interpolation, INTERPOLATIONS, ConfigError)
         word("rounding", self.rounding, ROUNDINGS, ConfigError)
+        word("backend", self.backend, BACKENDS, ConfigError)
+        word("interpolation", self.interpolation, INTERPOLATIONS, ConfigError)
+        if self.interpolation not in BACKENDS[self.backend]:
+            known = f"interpolation {self.interpolation!r} of the backend {self.backend!r}"
+            raise ConfigError(f"{known}: expected {choices(BACKENDS[self.backend])}")
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Preprocessing:
@@ -219,8 +151,8 @@ class Preprocessing:
         """The same with another input size.
 
         Args:
-            resolution: pixels of the shorter side, a multiple of the patch. The other side is in proportion to the
-                trained one, rounded to the nearest multiple of the patch.
+            resolution: pixels of the shorter side, a multiple of the patch or the present one. The other side is in
+                proportion to the trained one, rounded to the nearest multiple of the patch.
             patch_height, patch_width: of the model, in pixels.
 
         Raises:
@@ -229,6 +161,8 @@ class Preprocessing:
         """
         (short, side, patch), (long, other_side, other_patch) = self._sides(patch_height, patch_width)
         shorter = whole_or_none(resolution)
+        if shorter == side:
+            return self
         if shorter is None or shorter < 1 or shorter % patch:
             about = number_or_none(resolution)
             below = 0 if about is None else math.floor(about / patch) * patch
@@ -260,10 +194,9 @@ class Preprocessing:
             ConfigError: the fit is unknown.
             ImageError: the image is not RGB.
         """
-        seen, geometry = self.fit_image(image, patch_height, patch_width, fit)
-        values = np.array(seen, dtype=np.float32).reshape(seen.height, seen.width, len(self.mean))
-        pixels = rearrange(torch.from_numpy(values), "height width channel -> 1 channel height width")
-        return PreparedImage(image, self.standardise(pixels / 255), geometry)
+        pixels, geometry = self._fit(image, patch_height, patch_width, fit)
+        values = pixels if pixels.is_floating_point() else pixels / 255
+        return PreparedImage(image, self.standardise(values[None]), geometry)
 
     def standardise(self, pixels: torch.Tensor) -> torch.Tensor:
         """``"... channel height width"`` in [0, 1] to the values that the model was trained on."""
@@ -279,19 +212,8 @@ class Preprocessing:
             ConfigError: the fit is unknown.
             ImageError: the image is not RGB.
         """
-        fit = self.fit if fit is None else fit
-        height, width = self.input_size(image, patch_height, patch_width, fit)
-        if image.mode != "RGB":
-            raise ImageError(f"image of mode {image.mode!r}: expected 'RGB', as open_image gives it")
-        if len(self.mean) == 1:
-            image = image.convert("L")
-        if fit == "crop":
-            return self._cut(image, *self._size_before_crop(image))
-        if fit == "squash" and self.squash_fraction < 1:
-            return self._cut(image, *self._enlarged(self.squash_fraction))
-        whole = (0.0, 0.0, float(image.width), float(image.height))
-        seen = image.resize((width, height), INTERPOLATIONS[self.interpolation])
-        return seen, Geometry(image.width, image.height, whole, height, width)
+        pixels, geometry = self._fit(image, patch_height, patch_width, fit)
+        return to_image(pixels), geometry
 
     def input_size(
         self, image: Image.Image, patch_height: int, patch_width: int, fit: str | None = None
@@ -303,30 +225,54 @@ class Preprocessing:
         """
         fit = self.fit if fit is None else fit
         word("fit", fit, FITS, ConfigError)
-        return self._native_size(image, patch_height, patch_width) if fit == "native" else (self.height, self.width)
+        if fit == "native":
+            return self._native_size(image, patch_height, patch_width)
+        return self.whole_patches(patch_height, patch_width)
 
-    def _cut(self, image: Image.Image, height: int, width: int) -> tuple[Image.Image, Geometry]:
-        """Resize to this size, then cut the model's input out of the centre, at whole pixels."""
-        whole = math.floor if self.rounding == "transformers" else round
-        left, top = whole((width - self.width) / 2), whole((height - self.height) / 2)
-        across, down = image.width / width, image.height / height
-        right, bottom = min(image.width, (left + self.width) * across), min(image.height, (top + self.height) * down)
-        box = (left * across, top * down, right, bottom)
-        resampling = INTERPOLATIONS[self.interpolation]
-        # A strip two pixels high would grow to gigabytes; only there may the rounding differ.
-        if width * height > MAX_PIXELS:
-            seen = _resize_part(image, (self.width, self.height), resampling, box)
+    def whole_patches(self, patch_height: int, patch_width: int) -> tuple[int, int]:
+        """Height and width in pixels of what a network with such patches reads of the trained size.
+
+        Raises:
+            ConfigError: there is not one whole patch.
+        """
+        height, width = self.height // patch_height * patch_height, self.width // patch_width * patch_width
+        if not height or not width:
+            raise ConfigError(
+                f"input of {self.height}×{self.width} pixels: expected at least one patch, {patch_height}×{patch_width}"
+            )
+        return height, width
+
+    def _fit(
+        self, image: Image.Image, patch_height: int, patch_width: int, fit: str | None
+    ) -> tuple[torch.Tensor, Geometry]:
+        """What the network reads, before it is standardised, and where it lies on the image."""
+        fit = self.fit if fit is None else fit
+        height, width = self.input_size(image, patch_height, patch_width, fit)
+        if image.mode != "RGB":
+            raise ImageError(f"image of mode {image.mode!r}: expected 'RGB', as open_image gives it")
+        if fit == "native":
+            resized, kept = (height, width), (height, width)
         else:
-            seen = image.resize((width, height), resampling).crop((left, top, left + self.width, top + self.height))
-        return seen, Geometry(image.width, image.height, box, self.height, self.width)
+            resized, kept = self._size_before_crop(image, fit), (self.height, self.width)
+        whole = math.floor if self.rounding == "transformers" else round
+        top, left = (whole((side - part) / 2) for side, part in zip(resized, kept, strict=True))
+        crop = (left, top, left + width, top + height)
+        source = image.convert("L") if len(self.mean) == 1 else image
+        pixels = resize_and_crop(source, resized[1], resized[0], crop, self.interpolation, self.backend)
+        # Whole numbers are multiplied first: so the edges of the image are met exactly.
+        across = [edge * image.width / resized[1] for edge in crop[::2]]
+        down = [edge * image.height / resized[0] for edge in crop[1::2]]
+        return pixels, Geometry(image.width, image.height, (across[0], down[0], across[1], down[1]), height, width)
 
-    def _enlarged(self, fraction: float) -> tuple[int, int]:
-        """The size of which the trained size is this part."""
-        # 32 / (32 / 93) is a little under 93.
-        return int(self.height / fraction + 1e-6), int(self.width / fraction + 1e-6)
-
-    def _size_before_crop(self, image: Image.Image) -> tuple[int, int]:
-        height, width = self._enlarged(self.crop_fraction)
+    def _size_before_crop(self, image: Image.Image, fit: str) -> tuple[int, int]:
+        """Height and width to which an image is resized before it is cropped."""
+        fraction = self.crop_fraction if fit == "crop" else self.squash_fraction
+        height, width = (math.floor(side / fraction) for side in (self.height, self.width))
+        if fit == "squash":
+            return height, width
+        short = min(height, width)
+        if self.rounding == "transformers" and max(self.height, self.width) <= short:
+            height = width = short
         # torchvision knows squares only; for the rest, timm rounds where it cuts off.
         if height != width:
             ratio = min(image.height / height, image.width / width)
@@ -359,18 +305,6 @@ def resize_longest(image: Image.Image, geometry: Geometry, longest_side: int) ->
     return image.resize((width, height), Image.Resampling.LANCZOS), geometry.resized(width, height)
 
 
-def _resize_part(
-    image: Image.Image, size: tuple[int, int], resampling: Image.Resampling, box: tuple[float, float, float, float]
-) -> Image.Image:
-    """A part of an image resized to ``(width, height)``, at a cost that does not depend on the rest of it."""
-    reach = 4
-    left, top = max(0, int(box[0]) - reach), max(0, int(box[1]) - reach)
-    right, bottom = min(image.width, math.ceil(box[2]) + reach), min(image.height, math.ceil(box[3]) + reach)
-    # Pillow keeps the box in single precision: near zero it is exact enough.
-    near = (box[0] - left, box[1] - top, box[2] - left, box[3] - top)
-    return image.crop((left, top, right, bottom)).resize(size, resampling, box=near)
-
-
 def _most_patches(image: Image.Image, patch_height: int, patch_width: int, patches: int) -> tuple[int, int]:
     """Rows and columns of the image at the largest scale that has at most so many patches.
 
@@ -385,11 +319,6 @@ def _most_patches(image: Image.Image, patch_height: int, patch_width: int, patch
         scale = (low + high) / 2
         low, high = (scale, high) if math.prod(grid(scale)) <= patches else (low, scale)
     return grid(low)
-
-
-def _edge(low: float, high: float, index: int, count: int) -> float:
-    """Where the part ``index`` of ``count`` equal parts from ``low`` to ``high`` begins."""
-    return high if index == count else low + (high - low) * index / count
 
 
 def _is_number(value: object) -> bool:

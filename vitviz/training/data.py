@@ -76,7 +76,8 @@ def read_image_folder(
         found = f"no image in {', '.join(empty)}" if empty else "no class folder in it"
         raise DataError(f"{root}: {found}; expected CLASS/IMAGE with {', '.join(SUFFIXES)}")
     channels = len(preprocessing.mean)
-    size = len(files) * channels * preprocessing.height * preprocessing.width
+    height, width = preprocessing.whole_patches(patch_height, patch_width)
+    size = len(files) * channels * height * width
     if size > MEMORY_LIMIT:
         limit = MEMORY_LIMIT >> 30
         raise DataError(
@@ -87,13 +88,13 @@ def read_image_folder(
     fit = "squash" if preprocessing.fit == "native" else preprocessing.fit
 
     # Filled image by image: a list of them beside the tensor would take the memory twice.
-    images = torch.empty(len(files), channels, preprocessing.height, preprocessing.width, dtype=torch.uint8)
+    images = torch.empty(len(files), channels, height, width, dtype=torch.uint8)
 
     def read(index: int) -> None:
         path, _ = files[index]
         # By its whole path: such a folder often has many files of one name.
         seen, _ = preprocessing.fit_image(open_image(path, str(path)), patch_height, patch_width, fit)
-        values = torch.from_numpy(np.array(seen)).view(preprocessing.height, preprocessing.width, channels)
+        values = torch.from_numpy(np.array(seen)).view(height, width, channels)
         images[index] = rearrange(values, "height width channel -> channel height width")
 
     with ThreadPoolExecutor() as pool:

@@ -8,8 +8,9 @@ from einops import rearrange
 from PIL import Image
 
 from vitviz.attribution import rollout
+from vitviz.geometry import Geometry
 from vitviz.heatmaps import Heatmap
-from vitviz.preprocessing import Geometry, Preprocessing
+from vitviz.preprocessing import Preprocessing
 from vitviz.training.data import LabelledImages
 from vitviz.vit import VisionTransformer
 

@@ -84,7 +84,7 @@ class Model:
             raise ConfigError(f"{self.name}: {len(self.labels)} labels for {config.classes} classes")
         if len(preprocessing.mean) != config.channels:
             raise ConfigError(f"{self.name}: {len(preprocessing.mean)} channel means for {config.channels} channels")
-        config.layout(preprocessing.height, preprocessing.width)
+        config.layout(*preprocessing.whole_patches(config.patch_height, config.patch_width))
         least = self.least_evidence
         if least is not None and not (type(least) in (int, float) and math.isfinite(least) and self.labels):
             raise ConfigError(f"{self.name}: least_evidence = {shown(least)}: expected a number, of a classifier")

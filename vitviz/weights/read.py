@@ -17,7 +17,7 @@ from vitviz.weights.classes import read_labels
 from vitviz.weights.facts import check_facts, check_patterns
 from vitviz.weights.files import USUAL, open_weights
 from vitviz.weights.model import Model, Origin
-from vitviz.weights.pieces import Check, Standard
+from vitviz.weights.pieces import Check, Found
 from vitviz.weights.preparation import NORMALISATIONS, UNSAID, read_preprocessing
 from vitviz.weights.recognise import recognise
 from vitviz.weights.sidecars import Sidecars
@@ -79,9 +79,9 @@ def read_checkpoint(
     for fact, value in told.items():
         found.learn(fact, value, "said")
     config = infer_config(found, known)
-    default = _default(found.family.standard, config)
-    patch = (config.patch_height, config.patch_width) if known.get("any_size") else None
-    preprocessing, source = read_preprocessing(sidecars, config.image_height, config.image_width, default, patch)
+    default, patch = _default(found, config), (config.patch_height, config.patch_width)
+    size, any_size = _input_size(known.get("image_size"), config), bool(known.get("any_size"))
+    preprocessing, source = read_preprocessing(sidecars, *size, default, patch, any_size)
     unsaid, normalisation = source == UNSAID, known.get("normalisation")
     if unsaid:
         source = found.family.standard.source
@@ -162,11 +162,31 @@ def describe(
     ]
 
 
-def _default(standard: Standard, config: ViTConfig) -> Preprocessing:
+def _default(found: Found, config: ViTConfig) -> Preprocessing:
+    """The convention of its family."""
+    if config.channels not in (1, 3):
+        raise CheckpointError(
+            f"{found.name}: its patches have {config.channels} channels; vitviz prepares pictures of 3, red, green and "
+            "blue, or of 1, grey"
+        )
+    standard = found.family.standard
     pair = (standard.mean, standard.std)
     mean, std = (values if config.channels == len(values) else (0.5,) * config.channels for values in pair)
     size = config.image_height, config.image_width
     return Preprocessing(*size, mean, std, standard.fit, standard.crop_fraction, standard.interpolation)
+
+
+def _input_size(stated: tuple[int, int] | None, config: ViTConfig) -> tuple[int, int]:
+    """Height and width in pixels of the pictures that the network was trained at.
+
+    A configuration may state sides that the patch does not divide, of which the network reads the whole patches.
+    """
+    trained = config.layout(config.image_height, config.image_width)
+    if stated is not None:
+        grid = stated[0] // config.patch_height, stated[1] // config.patch_width
+        if grid == (trained.grid_height, trained.grid_width):
+            return stated
+    return config.image_height, config.image_width
 
 
 def _summary(preprocessing: Preprocessing) -> str:

@@ -1,0 +1,144 @@
+"""Inputs that the patch does not divide: as in the packages, a network reads the whole patches of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import vitviz
+from tests.reference_packages import open_clip, timm, transformers
+from vitviz.errors import CheckpointError, ConfigError
+from vitviz.preprocessing import Preprocessing
+
+# Two patches of 14 pixels and 2 pixels that no patch reads.
+SIDE, PATCH, READ = 30, 14, 28
+
+Package = Callable[[Path, Image.Image], tuple[torch.Tensor, torch.Tensor]]
+
+
+def photo(width: int, height: int) -> Image.Image:
+    return Image.fromarray(np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8))
+
+
+def shaken(network: torch.nn.Module) -> torch.nn.Module:
+    """With weights that let every mistake show."""
+    for parameter in network.parameters():
+        parameter.data.normal_(0, 0.1)
+    return network.eval()
+
+
+def siglip(folder: Path, image: Image.Image) -> tuple[torch.Tensor, torch.Tensor]:
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = transformers.SiglipVisionConfig(**sizes, image_size=SIDE, patch_size=PATCH, attn_implementation="eager")
+    network = shaken(transformers.SiglipVisionModel(config))
+    network.save_pretrained(folder)
+    transformers.SiglipImageProcessor(size={"height": SIDE, "width": SIDE}).save_pretrained(folder)
+    pixels = transformers.AutoImageProcessor.from_pretrained(folder)(image, return_tensors="pt")["pixel_values"]
+    return pixels, network(pixels).pooler_output
+
+
+def timm_vit(folder: Path, image: Image.Image) -> tuple[torch.Tensor, torch.Tensor]:
+    network = shaken(timm.create_model("vit_tiny_patch16_224", img_size=SIDE, patch_size=PATCH, num_classes=5, depth=2))
+    network.pretrained_cfg["input_size"] = (3, SIDE, SIDE)
+    timm.models.save_for_hf(network, folder, model_args={"img_size": SIDE, "patch_size": PATCH, "depth": 2})
+    pixels = timm.data.create_transform(**timm.data.resolve_model_data_config(network))(image)[None]
+    return pixels, network(pixels)
+
+
+def open_clip_tower(folder: Path, image: Image.Image) -> tuple[torch.Tensor, torch.Tensor]:
+    vision = {"image_size": SIDE, "patch_size": PATCH, "width": 128, "layers": 2, "head_width": 64}
+    text = {"context_length": 8, "vocab_size": 20, "width": 32, "heads": 2, "layers": 1}
+    model = {"embed_dim": 16, "vision_cfg": vision, "text_cfg": text}
+    network = shaken(open_clip.CLIP(**model))
+    torch.save(network.state_dict(), folder / "open_clip_pytorch_model.bin")
+    (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": model, "preprocess_cfg": {}}))
+    pixels = open_clip.image_transform(SIDE, is_train=False)(image)[None]
+    return pixels, network.encode_image(pixels)
+
+
+@pytest.mark.parametrize("package", [siglip, timm_vit, open_clip_tower])
+@pytest.mark.parametrize("size", [(90, 60), (60, 60), (31, 200)])
+def test_the_whole_chain_is_the_packages(package: Package, size: tuple[int, int], tmp_path: Path) -> None:
+    image = photo(*size)
+    with torch.inference_mode():
+        pixels, expected = package(tmp_path, image)
+    assert pixels.shape == (1, 3, SIDE, SIDE)
+    # What the configuration says of the network is tried elsewhere.
+    rest = ["config.json:*", "open_clip_config.json:*"]
+    model = vitviz.load(tmp_path, heads=3 if package is timm_vit else None, ignore=rest)
+    assert (model.preprocessing.height, model.preprocessing.width) == (SIDE, SIDE)
+    prepared = model.preprocessing.prepare(image, PATCH, PATCH)
+    assert torch.allclose(prepared.pixels, pixels[:, :, :READ, :READ], rtol=1e-5, atol=1e-5)
+    with torch.inference_mode():
+        found = model.network(prepared.pixels)
+    assert torch.allclose(found, expected, rtol=1e-5, atol=1e-5)
+    analysis = vitviz.analyze(image, model)
+    assert (analysis.trace.layout.grid_height, analysis.trace.layout.grid_width) == (2, 2)
+
+
+@pytest.mark.parametrize("fit", ["squash", "crop"])
+def test_patches_lie_on_the_part_that_is_read(fit: str) -> None:
+    preprocessing = Preprocessing(SIDE, SIDE, (0.5,) * 3, (0.5,) * 3, fit, 0.6, squash_fraction=0.6)
+    for across, down in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        # The corner of 50 pixels of the resized picture at which the crop of 30 begins.
+        x, y = (100 + (10 + 14 * step + 7) * 2 for step in (across, down))
+        image = Image.new("RGB", (300, 300))
+        # The whole 50 resized pixels are the 100 from pixel 100 on, in a picture of that part only.
+        image = image.crop((100, 100, 200, 200))
+        image.paste((255, 255, 255), (x - 102, y - 102, x - 98, y - 98))
+        prepared = preprocessing.prepare(image, PATCH, PATCH)
+        light = prepared.pixels[0].sum(0).unflatten(0, (2, PATCH)).unflatten(2, (2, PATCH)).sum((1, 3))
+        assert divmod(int(light.argmax()), 2) == (down, across)
+        assert prepared.geometry.patch_at(x - 100, y - 100, 2, 2) == (down, across)
+        assert prepared.geometry.box == pytest.approx((20, 20, 76, 76))
+        assert prepared.geometry.patch_at(77, 77, 2, 2) is None, "the pixels that no patch reads"
+
+
+def test_the_trained_size_is_a_resolution_and_others_are_multiples_of_the_patch() -> None:
+    own = Preprocessing(384, 384, (0.5,) * 3, (0.5,) * 3, "squash")
+    assert own.at(384, 14, 14) is own
+    assert own.at(378, 14, 14).input_size(photo(9, 9), 14, 14) == (378, 378)
+    assert own.input_size(photo(9, 9), 14, 14) == (378, 378)
+    assert list(own.smaller(14, 14))[:2] == [378, 364]
+    with pytest.raises(ConfigError, match="resolution = 383: expected a multiple of the patch's 14 pixels: 378 or 392"):
+        own.at(383, 14, 14)
+
+
+def test_an_input_smaller_than_a_patch_is_refused() -> None:
+    small = Preprocessing(13, 14, (0.5,) * 3, (0.5,) * 3)
+    with pytest.raises(ConfigError, match="input of 13×14 pixels: expected at least one patch, 14×14"):
+        small.prepare(photo(9, 9), 14, 14)
+
+
+@pytest.mark.parametrize("channels", [2, 4])
+def test_a_model_of_other_colours_is_refused_by_its_channels(channels: int, tmp_path: Path) -> None:
+    network = timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=5, depth=1, in_chans=channels)
+    torch.save(network.state_dict(), tmp_path / "colours.pth")
+    message = (
+        f"^colours.pth: its patches have {channels} channels; vitviz prepares pictures of 3, red, green and blue, or"
+    )
+    with pytest.raises(CheckpointError, match=message):
+        vitviz.load(tmp_path / "colours.pth", heads=3, activation="gelu", pooling="cls", final_norm="before pooling")
+
+
+def test_a_grey_model_is_the_packages_on_a_grey_picture(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = transformers.ViTConfig(**sizes, image_size=32, patch_size=8, num_channels=1, num_labels=3)
+    network = shaken(transformers.ViTForImageClassification(config))
+    network.save_pretrained(tmp_path)
+    shape = {"height": 32, "width": 32}
+    transformers.ViTImageProcessor(size=shape, image_mean=[0.3], image_std=[0.2]).save_pretrained(tmp_path)
+    grey = photo(90, 60).convert("L")
+    pixels = transformers.AutoImageProcessor.from_pretrained(tmp_path)(grey, return_tensors="pt")["pixel_values"]
+    model = vitviz.load(tmp_path, ignore=["config.json:*"])
+    prepared = model.preprocessing.prepare(vitviz.open_image(grey), 8, 8)
+    assert torch.allclose(prepared.pixels, pixels, rtol=1e-5, atol=1e-5)
+    with torch.inference_mode():
+        expected = network(pixels).logits
+        assert torch.allclose(model.network(prepared.pixels), expected, rtol=1e-5, atol=1e-5)

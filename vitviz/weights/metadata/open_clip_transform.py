@@ -1,0 +1,37 @@
+"""The preprocessing in open_clip's ``preprocess_cfg``, as ``image_transform`` reads it."""
+
+from __future__ import annotations
+
+from vitviz.weights.metadata.rules import CLIP, PreprocessingRule, read_moments
+from vitviz.weights.settings import is_pair, is_side
+from vitviz.weights.sidecars import Sidecars
+
+# open_clip prepares pictures at the size in vision_cfg, and fills borders only where resize_mode is "longest".
+UNUSED_ENTRIES = ("size", "fill_color")
+# What it evaluates with; "random" is for training.
+INTERPOLATIONS = {"bicubic": "bicubic", "bilinear": "bilinear", "random": "bicubic"}
+
+
+def read_open_clip_transform(sidecars: Sidecars, channels: int) -> PreprocessingRule | None:
+    if not sidecars.open_clip:
+        return None
+    whole = sidecars.open_clip
+    section = whole.part("preprocess_cfg")
+    vision = whole.part("model_cfg").part("vision_cfg")
+    section.skip(UNUSED_ENTRIES)
+    section.only("mode", "RGB")
+    size = vision.get("image_size")
+    if is_side(size):
+        size = [size, size]
+    if size is not None and not is_pair(size):
+        raise vision.refuse("image_size", "a whole number or [height, width]")
+    arguments = {
+        **read_moments(section, CLIP, channels),
+        # "longest" would pad.
+        "fit": section.choice("resize_mode", {"shortest": "crop", "squash": "squash"}, "shortest"),
+        "interpolation": section.choice("interpolation", INTERPOLATIONS, "bicubic"),
+    }
+    if arguments["fit"] == "crop" and size is not None and size[0] != size[1]:
+        # Whatever the file says: image_transform does not pass it on.
+        arguments["interpolation"] = "bicubic"
+    return PreprocessingRule(whole.place, arguments, None if size is None else (size[0], size[1]))
