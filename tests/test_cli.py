@@ -938,6 +938,7 @@ def test_there_is_a_command_for_every_method() -> None:
         *map(command_of, METHODS),
         "models",
         "inspect",
+        "verify",
         "app",
         "explore",
         "evaluate",

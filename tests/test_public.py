@@ -20,7 +20,8 @@ MODULES = sorted((ROOT / "vitviz").rglob("*.py"))
 TRAINING = [path for path in MODULES if path.is_relative_to(ROOT / "vitviz" / "training")]
 TEXT = ROOT / "vitviz" / "text.py"
 PIXELS = ROOT / "vitviz" / "attribution" / "pixels.py"
-RUN_TIME = [ROOT / "app.py", *(path for path in MODULES if path not in (*TRAINING, TEXT, PIXELS))]
+PACKAGES = [path for path in MODULES if path.parent.name == "packages"]
+RUN_TIME = [ROOT / "app.py", *(path for path in MODULES if path not in (*TRAINING, *PACKAGES, TEXT, PIXELS))]
 
 
 # Names.
@@ -250,9 +251,12 @@ COMPARED = {
 }
 
 
-def test_what_vitviz_is_compared_with_only_its_tests_need() -> None:
-    assert set(COMPARED.values()) <= extra("test") | extra("text")
-    assert not third_party([path for path in MODULES if path != TEXT]) & COMPARED.keys()
+def test_what_vitviz_is_compared_with_only_verification_and_tests_need() -> None:
+    assert set(COMPARED.values()) == (extra("test") & {"vit-pytorch"}) | extra("verify")
+    assert not third_party([path for path in MODULES if path not in (TEXT, *PACKAGES)]) & COMPARED.keys()
+    assert third_party(PACKAGES) <= REQUIREMENTS | COMPARED.keys()
+    outside = {name for path in PACKAGES for node in ast.parse(path.read_text()).body for name in _names_of(node)}
+    assert not outside & COMPARED.keys(), "loaded when a checkpoint is verified, and not before"
     assert imported(ROOT / "tests" / "reference_packages.py") >= COMPARED.keys()
 
 

@@ -43,7 +43,7 @@ def test_the_files_it_points_to_exist() -> None:
     assert [path for path in links + places if not (ROOT / path).exists()] == []
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/training.md", "checkpoints/README.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/training.md", "docs/verify.md", "checkpoints/README.md"])
 def test_every_command_can_be_typed_so(document: str) -> None:
     lines = re.findall(r"^    vitviz (.*)$", (ROOT / document).read_text(), re.MULTILINE)
     assert lines

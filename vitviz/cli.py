@@ -16,21 +16,33 @@ from vitviz.attribution import METHODS
 from vitviz.encoder import analyze
 from vitviz.errors import ConfigError, DataError, MethodError, VitvizError, listed, several
 from vitviz.heatmaps import Style
-from vitviz.options import add_checkpoint, add_image, add_images, add_method, add_training, training_config
+from vitviz.options import (
+    add_checkpoint,
+    add_image,
+    add_images,
+    add_method,
+    add_training,
+    add_verification,
+    training_config,
+)
 from vitviz.progress import Progress as Done
 from vitviz.text import open_text_tower
-from vitviz.weights import BUNDLED, ZOO, Model, Progress, Reading, is_cached, parse_facts, read
+from vitviz.weights import BUNDLED, ZOO, Model, Progress, Reading, is_cached, parse_facts, read, resources
+from vitviz.weights.verify import PHOTO, verify
 
 # Of a line on the terminal.
 WIDTH = 100
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit status: 0, 2 for an error that is told in one line, 130 for an interrupt."""
+    """Run the command and return its exit status.
+
+    0 for success, 1 for a checkpoint that is not verified, 2 for an error, which is one line, 130 for an interrupt.
+    """
     options = vars(_parser().parse_args(arguments))
     run = options.pop("run")
     try:
-        run(**options)
+        status: int | None = run(**options)
     # The system's own errors say in one line what it was: a full disk, a port that is taken.
     except (VitvizError, OSError) as error:
         print(f"vitviz: {error}", file=sys.stderr)
@@ -39,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         resume = "; the same command continues after the last whole epoch" if run is _run_train else ""
         print(f"\nvitviz: interrupted{resume}", file=sys.stderr)
         return 130
-    return 0
+    return status or 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -67,6 +79,10 @@ def _parser() -> argparse.ArgumentParser:
     inspected = commands.add_parser("inspect", help="say what a checkpoint is, and how that is known")
     add_checkpoint(inspected, "checkpoint")
     inspected.set_defaults(run=_run_inspect)
+
+    verified = commands.add_parser("verify", help="compare a checkpoint with the package that it comes from")
+    add_verification(verified)
+    verified.set_defaults(run=_run_verify)
 
     app = commands.add_parser("app", help="start the app in the browser")
     add_checkpoint(app)
@@ -208,6 +224,18 @@ def _run_inspect(checkpoint: str, family: str | None, facts: list[str]) -> None:
     print(f"\nEvery {'other ' * bool(needless)}tensor of the file has its place, and the right shape.")
     if reading.model.assumptions:
         print("What is assumed stands in no file; --fact NAME=VALUE says otherwise.")
+
+
+def _run_verify(
+    checkpoint: str, family: str | None, facts: list[str], image: Path | None, sizes: list[tuple[int, int]]
+) -> int:
+    found = verify(_read(checkpoint, family, facts), image or resources("assets") / PHOTO, sizes)
+    print(f"{found.name} beside {found.reference}\n")
+    _print_table(found.rows)
+    for missing in found.without:
+        print(f"not compared: {missing}")
+    print(f"\n{'Every number is' if found.exact else 'Not every number is'} the package's.")
+    return 0 if found.exact else 1
 
 
 def _print_table(rows: Sequence[tuple[str, str, str]]) -> None:

@@ -17,6 +17,7 @@ from vitviz.preprocessing import FITS
 from vitviz.softmax import HEAD_FUSIONS
 from vitviz.training.config import PRESETS, Augmentation, TrainingConfig
 from vitviz.weights import BUNDLED, FACTS, FAMILIES
+from vitviz.weights.settings import MAX_SIDE
 
 WRITTEN = "picture to write (default: IMAGE.METHOD.png in the working folder)"
 
@@ -42,6 +43,21 @@ def add_checkpoint(parser: argparse.ArgumentParser, argument: str = "--checkpoin
         help=f"what the checkpoint leaves open, such as heads=6: {', '.join(FACTS)}; or ignore=PATTERN, such as "
         "ignore=head.*, for keys and settings to leave out",
     )
+
+
+def add_verification(parser: argparse.ArgumentParser) -> None:
+    """A checkpoint, a photograph and sizes at which it is held to its package."""
+    add_checkpoint(parser, "checkpoint")
+    parser.add_argument("--image", type=Path, default=None, help="a photograph (default: a bundled one)")
+    more = "height and width in pixels, or one number, to compare besides the trained size; may be repeated"
+    parser.add_argument("--size", dest="sizes", type=_size, action="append", default=[], metavar="HxW", help=more)
+
+
+def _size(text: str) -> tuple[int, int]:
+    sides = text.replace("×", "x").split("x")
+    if len(sides) > 2 or not all(side.isdecimal() and 0 < int(side) <= MAX_SIDE for side in sides):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected HEIGHTxWIDTH or one number, in pixels")
+    return int(sides[0]), int(sides[-1])
 
 
 def add_images(parser: argparse.ArgumentParser, count: int, kept: str) -> None:

@@ -18,6 +18,8 @@ from vitviz.weights.hub import Progress, download
 from vitviz.weights.model import Model, Origin
 from vitviz.weights.read import Reading, read_checkpoint
 from vitviz.weights.suggestions import HUB, no_checkpoint
+from vitviz.weights.verify import PHOTO
+from vitviz.weights.verify import verify as hold_to_package
 from vitviz.weights.zoo import ZOO
 
 BUNDLED = ("vitviz-cifar10",)
@@ -42,6 +44,7 @@ def load(
     normalisation: str | None = None,
     image_size: int | tuple[int, int] | None = None,
     patch_size: int | tuple[int, int] | None = None,
+    verify: bool = False,
 ) -> Model:
     """Open a checkpoint of any family that vitviz reads. Nothing in its file is ever executed.
 
@@ -69,9 +72,12 @@ def load(
         position_rule: how positions are carried to another grid, a name in :data:`vitviz.positions.POSITION_RULES`.
         normalisation: how pixels are standardised: ``"imagenet"``, ``"half"``, ``"clip"`` or ``"none"``.
         image_size, patch_size: in pixels, one number or height and width.
+        verify: also build the model of the package that the files beside the checkpoint name, and refuse the
+            checkpoint where a number differs; see :func:`vitviz.weights.verify.verify`.
 
     Raises:
-        CheckpointError: there is no such checkpoint, it cannot be downloaded, or it cannot be loaded exactly.
+        CheckpointError: there is no such checkpoint, it cannot be downloaded, or it cannot be loaded exactly; or it is
+            to be verified and differs from its package, or cannot be held to it.
         ConfigError: there is no such precision, or no such device on this machine.
     """
     facts = {
@@ -86,8 +92,18 @@ def load(
         "image_size": image_size,
         "patch_size": patch_size,
     }
-    given = {fact: value for fact, value in facts.items() if value is not None}
-    return read(source, family=family, device=device, precision=precision, report=report, ignore=ignore, **given).model
+    given: dict[str, Any] = {fact: value for fact, value in facts.items() if value is not None}
+    reading = read(
+        source,
+        family=family,
+        device=device,
+        precision=precision,
+        report=report,
+        ignore=ignore,
+        verify=verify,
+        **given,
+    )
+    return reading.model
 
 
 def read(
@@ -98,6 +114,7 @@ def read(
     precision: str = "float32",
     report: Callable[[Progress], None] | None = None,
     ignore: Sequence[str] = (),
+    verify: bool = False,
     **facts: Any,
 ) -> Reading:
     """As :func:`load`, with everything that was found out about the checkpoint."""
@@ -105,6 +122,10 @@ def read(
     place = usable_device(device)
     type_of(precision)
     reading = _read(source, family, report, {"ignore": ignore, **facts})
+    if verify:
+        found = hold_to_package(reading, resources("assets") / PHOTO)
+        if not found.exact:
+            raise CheckpointError(found.sentence)
     reading.model.network.to(place).set_precision(precision)
     return reading
 

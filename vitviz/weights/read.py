@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +34,13 @@ class Reading:
         model: ready to use.
         checks: in the order in which they were made.
         ignored: keys of the file that are not needed, with the reason.
+        sidecars: the JSON files beside it that were read.
     """
 
     model: Model
     checks: tuple[Check, ...]
     ignored: Mapping[str, str]
+    sidecars: Sidecars = field(default_factory=Sidecars)
 
 
 def read_checkpoint(
@@ -117,7 +119,7 @@ def read_checkpoint(
         )
     except ConfigError as error:
         raise CheckpointError(f"{file.name}: {error}") from None
-    return Reading(model, checks, dict(found.ignored))
+    return Reading(model, checks, dict(found.ignored), sidecars)
 
 
 def _read_own(file: str, model: Model, family: str | None, told: Mapping[str, Any]) -> Reading:
