@@ -1,0 +1,93 @@
+"""Random configurations of the packages themselves are opened with their numbers, or refused in a sentence.
+
+``make test-long`` draws 5,000; ``VITVIZ_SEED=7`` draws others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import strategies as st
+
+from tests.parity import random_draws
+from tests.parity.random_configurations import DRAWN
+from tests.parity.random_draws import SEED, Case, Draw, Drawn, Outcome, Tally, attempt, draw_many, simplest
+
+FEW = {"timm": 40, "transformers": 40, "open_clip": 20}
+MANY = {"timm": 2200, "transformers": 2000, "open_clip": 800}
+MOST_IMPOSSIBLE = 0.2
+
+
+def check(package: str, count: int) -> None:
+    drawn = DRAWN[package]
+    tally = draw_many(drawn, count, SEED)
+    print(f"{package}, seed {SEED}, {tally.summary()}")
+    failures = tally.failures(drawn.make)
+    assert not failures, f"{package}, VITVIZ_SEED={SEED}:\n" + "\n".join(failures)
+    assert len(tally.outcomes) == count
+    assert len(tally.of("impossible")) <= MOST_IMPOSSIBLE * count, tally.summary()
+    # Who refuses everything is never wrong.
+    assert tally.share_exact >= drawn.least_exact, tally.summary()
+
+
+@pytest.mark.parametrize("package", FEW)
+def test_random_configurations(package: str) -> None:
+    check(package, FEW[package])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("package", MANY)
+def test_very_many_random_configurations(package: str) -> None:
+    check(package, MANY[package])
+
+
+# That the harness sees what it is there for.
+
+
+EXACT = Draw("vit_tiny_patch16_224", {"num_heads": 2, "depth": 1})
+timm = DRAWN["timm"]
+
+
+def altered(draw: Draw, folder: Path) -> Case:
+    """A package that computes something else than it has saved."""
+    case = timm.make(draw, folder)
+    case.reference.model.norm.bias += draw.options.get("init_values", 0)
+    return case
+
+
+def test_other_numbers_are_seen_and_the_configuration_is_simplified() -> None:
+    draw = replace(EXACT, options={**EXACT.options, "init_values": 0.1}, files={"crop_pct": 0.9})
+    outcome = attempt(draw, altered)
+    assert outcome.kind == "wrong numbers"
+    assert "output differs by 0.1 (allowed" in outcome.text
+    assert simplest(draw, outcome, altered)[0] == Draw(draw.kind, {"init_values": 0.1})
+
+
+def test_an_error_without_a_sentence_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(folder: Path) -> None:
+        raise KeyError("heads")
+
+    monkeypatch.setattr(random_draws, "read_checkpoint", fail)
+    assert attempt(EXACT, timm.make) == Outcome("no sentence", "KeyError: 'heads'")
+
+
+def test_what_the_package_cannot_build_is_not_counted() -> None:
+    outcome = attempt(Draw("vit_tiny_patch16_224", {"num_heads": 5, "embed_dim": 32}), timm.make)
+    assert outcome.kind == "impossible"
+    tally = Tally([(EXACT, Outcome("exact")), (EXACT, outcome), (EXACT, Outcome("refused", "heads = 5"))])
+    assert tally.share_exact == 0.5
+    assert tally.summary().splitlines()[0] == "3 drawn: 1 exact, 1 impossible, 1 refused"
+
+
+def test_the_same_seed_draws_the_same_and_another_seed_others() -> None:
+    def drawn(seed: int) -> list[Draw]:
+        strategy = st.builds(Draw, st.text("abc", min_size=3))
+
+        def refuse(draw: Draw, folder: Path) -> Case:
+            raise ValueError
+
+        return [draw for draw, _ in draw_many(Drawn(strategy, refuse, 0), 20, seed).outcomes]
+
+    assert drawn(1) == drawn(1) != drawn(2)
