@@ -69,7 +69,6 @@ class TransformersModel:
         output = next((found[name] for name in OUTPUTS if found.get(name) is not None), None)
         if output is not None and tower is not self.model and hasattr(self.model, "visual_projection"):
             output = self.model.visual_projection(output)
-        # A model for pretraining gives a reconstruction where its encoder gives tokens.
         tokens = found.get("last_hidden_state")
         weights = tuple(found.attentions) if found.get("attentions") and found.attentions[0] is not None else ()
         return Answer(output, weights, tokens if output is None else None)
@@ -83,7 +82,8 @@ class TransformersModel:
             return self.model
         vision = getattr(self.model.config, "vision_config", None)
         if vision is None:
-            return self.model.base_model
+            # A model for pretraining has heads that reconstruct; what it shows is what its encoder gives.
+            return self.model.base_model if "For" in type(self.model).__name__ else self.model
         parts = (part for part in self.model.modules() if isinstance(part, PreTrainedModel))
         return next(part for part in parts if type(part.config) is type(vision))
 
