@@ -17,6 +17,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import vitviz
+from tests.parity import CASES
+from tests.parity.case import Case
 from tests.parity.random_configurations import DRAWN
 from tests.parity.random_draws import Draw, silent
 from tests.reference_packages import timm, transformers
@@ -35,6 +37,11 @@ EXACT = {
     "open_clip": Draw("CLIP", {"quick_gelu": True}, {"safe": True}),
 }
 WEIGHTS = {"open_clip": "open_clip_model.safetensors"}
+FOLDERS = [
+    case
+    for case in CASES
+    if case.family.startswith("transformers") or case.row == "OpenCLIP visual tower" or "saves it" in case.name
+]
 every_package = pytest.mark.parametrize("package", EXACT)
 
 
@@ -108,6 +115,17 @@ def test_another_photograph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 def test_lower_precision_is_verified_before_it_is_lowered(tmp_path: Path) -> None:
     folder = write("timm", tmp_path)
     assert vitviz.load(folder, precision="bfloat16", verify=True).network.precision == torch.bfloat16
+
+
+@pytest.mark.parametrize("case", FOLDERS, ids=lambda case: f"{case.row}: {case.name}")
+def test_every_folder_of_the_parity_table_is_found_exact(case: Case, tmp_path: Path) -> None:
+    with silent():
+        torch.manual_seed(0)
+        reference = case.make(tmp_path)
+    found = verify(read_checkpoint(reference.path, **case.facts), PHOTO)
+    assert found.exact, found.sentence
+    depth = sum(each.what.startswith("attention") for each in found.comparisons)
+    assert depth == read_checkpoint(reference.path, **case.facts).model.network.config.depth
 
 
 # Not exact.

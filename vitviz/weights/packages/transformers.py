@@ -67,8 +67,9 @@ class TransformersModel:
             given["interpolate_pos_encoding"] = True
         found = tower(**given, output_attentions=True)
         output = next((found[name] for name in OUTPUTS if found.get(name) is not None), None)
-        if output is not None and tower is not self.model and hasattr(self.model, "visual_projection"):
-            output = self.model.visual_projection(output)
+        projection = next((part.visual_projection for part in self.model.modules() if _projects(part)), None)
+        if output is not None and tower is not self.model and projection is not None:
+            output = projection(output)
         tokens = found.get("last_hidden_state")
         weights = tuple(found.attentions) if found.get("attentions") and found.attentions[0] is not None else ()
         return Answer(output, weights, tokens if output is None else None)
@@ -80,12 +81,16 @@ class TransformersModel:
 
         if type(self.model).__name__.endswith(("ForImageClassification", "WithTeacher")):
             return self.model
-        vision = getattr(self.model.config, "vision_config", None)
+        configs = (getattr(self.model.config, name, None) for name in ("vision_config", "image_config"))
+        vision = next((config for config in configs if config is not None), None)
         if vision is None:
             # A model for pretraining has heads that reconstruct; what it shows is what its encoder gives.
             return self.model.base_model if "For" in type(self.model).__name__ else self.model
         parts = (part for part in self.model.modules() if isinstance(part, PreTrainedModel))
-        return next(part for part in parts if type(part.config) is type(vision))
+        tower = next((part for part in parts if type(part.config) is type(vision)), None)
+        if tower is None:
+            raise CheckpointError(f"{type(self.model).__name__} of transformers has no part for {type(vision).__name__}")
+        return tower
 
     def _inputs(self, pixels: torch.Tensor) -> dict[str, Any]:
         config = self._tower.config
@@ -106,6 +111,11 @@ class TransformersModel:
 
 
 OUTPUTS = ("logits", "image_embeds", "pooler_output")
+
+
+def _projects(part: Any) -> bool:
+    """Whether a part of a model brings images where its texts are."""
+    return isinstance(getattr(part, "visual_projection", None), torch.nn.Linear)
 
 
 def _sides(value: Any) -> Size:
