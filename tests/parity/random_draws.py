@@ -53,12 +53,13 @@ class Draw:
         said = [f"{name}={value!r}" for name, value in {**self.options, **self.files}.items()]
         return f"{self.kind}({', '.join(said)})"
 
-    def simpler(self) -> Iterator[Draw]:
+    def without(self, name: str) -> Draw:
         """The same with one thing less."""
-        for part in ("options", "files"):
-            values = getattr(self, part)
-            for name in values:
-                yield replace(self, **{part: {other: value for other, value in values.items() if other != name}})
+        parts = {"options": self.options, "files": self.files}
+        kept = {
+            part: {other: value for other, value in values.items() if other != name} for part, values in parts.items()
+        }
+        return replace(self, **kept)
 
 
 @dataclass(frozen=True)
@@ -209,10 +210,11 @@ class Tally:
 
 def simplest(draw: Draw, outcome: Outcome, make: Maker) -> tuple[Draw, Outcome]:
     """The configuration without everything that it still fails without."""
-    for simpler in draw.simpler():
+    for name in (*draw.files, *draw.options):
+        simpler = draw.without(name)
         found = attempt(simpler, make)
         if found.kind == outcome.kind:
-            return simplest(simpler, found, make)
+            draw, outcome = simpler, found
     return draw, outcome
 
 
@@ -272,9 +274,9 @@ def main() -> None:
     torch.set_num_threads(1)
     drawn = DRAWN[options.package]
     tally = draw_many(drawn, options.draws, options.seed)
-    print(tally.summary())
+    print(tally.summary(), flush=True)
     for failure in tally.failures(drawn.make, options.most):
-        print("-", failure)
+        print("-", failure, flush=True)
 
 
 if __name__ == "__main__":

@@ -89,7 +89,9 @@ class TransformersModel:
         parts = (part for part in self.model.modules() if isinstance(part, PreTrainedModel))
         tower = next((part for part in parts if type(part.config) is type(vision)), None)
         if tower is None:
-            raise CheckpointError(f"{type(self.model).__name__} of transformers has no part for {type(vision).__name__}")
+            raise CheckpointError(
+                f"{type(self.model).__name__} of transformers has no part for {type(vision).__name__}"
+            )
         return tower
 
     def _inputs(self, pixels: torch.Tensor) -> dict[str, Any]:
