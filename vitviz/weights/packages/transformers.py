@@ -43,7 +43,7 @@ class TransformersModel:
 
     @property
     def size(self) -> Size | None:
-        size = getattr(self._tower.config, "image_size", None)
+        size = getattr(self._vision, "image_size", None)
         return None if size is None else _sides(size)
 
     def prepare(self, image: Image.Image) -> torch.Tensor:
@@ -53,10 +53,10 @@ class TransformersModel:
         processor = AutoImageProcessor.from_pretrained(
             self.folder, local_files_only=True, trust_remote_code=False, backend="pil"
         )
-        channels = getattr(self._tower.config, "num_channels", 3)
+        channels = getattr(self._vision, "num_channels", 3)
         found = processor(as_mode(image, channels), return_tensors="pt")
         if "spatial_shapes" in found:
-            return _pixels(found, self._tower.config.patch_size)
+            return _pixels(found, self._vision.patch_size)
         return torch.as_tensor(found["pixel_values"])
 
     def answer(self, pixels: torch.Tensor) -> Answer:
@@ -75,15 +75,20 @@ class TransformersModel:
         return Answer(output, weights, tokens if output is None else None)
 
     @property
+    def _vision(self) -> Any:
+        """What the configuration says of the part that sees."""
+        configs = (getattr(self.model.config, name, None) for name in ("vision_config", "image_config"))
+        return next((config for config in configs if config is not None), self.model.config)
+
+    @property
     def _tower(self) -> Any:
         """The part that sees, without what is for pretraining or for texts."""
         from transformers import PreTrainedModel
 
         if type(self.model).__name__.endswith(("ForImageClassification", "WithTeacher")):
             return self.model
-        configs = (getattr(self.model.config, name, None) for name in ("vision_config", "image_config"))
-        vision = next((config for config in configs if config is not None), None)
-        if vision is None:
+        vision = self._vision
+        if vision is self.model.config:
             # A model for pretraining has heads that reconstruct; what it shows is what its encoder gives.
             return self.model.base_model if "For" in type(self.model).__name__ else self.model
         parts = (part for part in self.model.modules() if isinstance(part, PreTrainedModel))
@@ -95,7 +100,7 @@ class TransformersModel:
         return tower
 
     def _inputs(self, pixels: torch.Tensor) -> dict[str, Any]:
-        config = self._tower.config
+        config = self._vision
         if config.model_type.startswith("siglip2"):
             rows, columns = (side // config.patch_size for side in pixels.shape[-2:])
             order = "batch channel (row height) (column width) -> batch (row column) (height width channel)"
