@@ -122,10 +122,15 @@ def test_every_folder_of_the_parity_table_is_found_exact(case: Case, tmp_path: P
     with silent():
         torch.manual_seed(0)
         reference = case.make(tmp_path)
-    found = verify(read_checkpoint(reference.path, **case.facts), PHOTO)
+    reading = read_checkpoint(reference.path, **case.facts)
+    if not any(tmp_path.glob("*config.json")):
+        with pytest.raises(CheckpointError, match="no file beside it names a package"):
+            verify(reading, PHOTO)
+        return
+    found = verify(reading, PHOTO)
     assert found.exact, found.sentence
-    depth = sum(each.what.startswith("attention") for each in found.comparisons)
-    assert depth == read_checkpoint(reference.path, **case.facts).model.network.config.depth
+    layers = [each for each in found.comparisons if each.what.startswith("attention")]
+    assert len(layers) == reading.model.network.config.depth
 
 
 # Not exact.
