@@ -43,6 +43,23 @@ def _refused(planes: torch.Tensor, grid_height: int, grid_width: int) -> torch.T
     raise ImageError(f"{asked}: this model has positions for {rows}×{columns} and no rule for others")
 
 
+def _by_fraction(planes: torch.Tensor, grid_height: int, grid_width: int) -> torch.Tensor:
+    """The position that stands at the same fraction of a side, as NaViT has it (Dehghani et al. 2023) and Idefics.
+
+    Fractions are compared in single precision, as it does: some patches take the position of the one before, even on
+    the trained grid.
+    """
+    side = planes.shape[-1]
+    boundaries = torch.arange(1 / side, 1.0, 1 / side)
+
+    def nearest(count: int) -> torch.Tensor:
+        fractions = torch.arange(count).float() * (1.0 / torch.tensor(count))
+        return torch.bucketize(fractions.clamp(max=1 - 1e-6), boundaries, right=True).to(planes.device)
+
+    rows, columns = nearest(grid_height), nearest(grid_width)
+    return planes[..., rows, :][..., columns]
+
+
 POSITION_RULES: dict[str, Rule] = {
     "bicubic antialiased": partial(_resized, mode="bicubic", antialias=True),
     "bicubic": partial(_resized, mode="bicubic"),
@@ -50,16 +67,21 @@ POSITION_RULES: dict[str, Rule] = {
     "bicubic corners": partial(_resized, mode="bicubic", align_corners=True),
     "bilinear antialiased": partial(_resized, mode="bilinear", antialias=True),
     "bilinear corners": partial(_resized, mode="bilinear", align_corners=True),
+    "by fraction": _by_fraction,
     "reading order": _first,
     "fixed": _refused,
 }
 """How learned positions are carried to another grid; each library has its own way, and its numbers with it."""
 
 
+ALWAYS = ("by fraction",)
+"""Rules that may change positions on their own grid, too."""
+
+
 def resize_positions(
     positions: torch.Tensor, grid_height: int, grid_width: int, rule: str = "bicubic antialiased"
 ) -> torch.Tensor:
-    """Position embeddings for another grid; unchanged at their own.
+    """Position embeddings for another grid; unchanged at their own, but by the rules of :data:`ALWAYS`.
 
     Args:
         positions: ``"row column width"`` of the trained grid.
@@ -72,7 +94,7 @@ def resize_positions(
     Raises:
         ImageError: the rule knows no positions for this grid.
     """
-    if positions.shape[:2] == (grid_height, grid_width):
+    if positions.shape[:2] == (grid_height, grid_width) and rule not in ALWAYS:
         return positions
     precise = positions.to(torch.promote_types(positions.dtype, torch.float32))
     planes = rearrange(precise, "row column width -> 1 width row column")

@@ -83,7 +83,14 @@ CASES = (
         SMALLER,
         HEADS,
     ),
-    Case("transformers ViT", "state dict alone", "transformers-vit", bare_state, ((32, 32), (24, 40)), HEADS),
+    Case(
+        "transformers ViT",
+        "state dict alone",
+        "transformers-vit",
+        bare_state,
+        ((32, 32), (24, 40)),
+        {**HEADS, "activation": "gelu", "norm_epsilon": 1e-12},
+    ),
     Case("PyTorch port of the JAX ViT", "heads apart", "jax-port", partial(make, build=taught.TensordotViT), SQUARE),
     Case(
         "einops ViT as nn.Sequential",

@@ -81,6 +81,24 @@ def cls_of(found: Any) -> torch.Tensor:
     return found.last_hidden_state[:, 0]
 
 
+def mean_of(found: Any) -> torch.Tensor:
+    return found.last_hidden_state.mean(1)
+
+
+def make_without_decoder(folder: Path, model: str, config: str, **options: Any) -> Reference:
+    """A model that was pretrained to fill in masked patches, of which vitviz takes the encoder."""
+    settings = getattr(transformers, config)(**{**SMALL, **MLP, **options})
+    settings._attn_implementation = "eager"
+    network = randomised(getattr(transformers, model)(settings))
+    network.save_pretrained(folder)
+
+    def answer(pixels: torch.Tensor) -> Answer:
+        found = network.vit(pixel_values=pixels, output_attentions=True, interpolate_pos_encoding=True)
+        return cls_of(found), list(found.attentions)
+
+    return Reference(folder, answer)
+
+
 def case(
     row: str, name: str, family: str, model: str, config: str, sizes: tuple[Size, ...] = SIZES, **options: Any
 ) -> Case:
@@ -90,6 +108,7 @@ def case(
     return Case(row, name, family, partial(maker, model=model, config=config, **options), sizes, facts, channels)
 
 
+IJEPA = "transformers-ijepa"
 VIT, DEIT, CLIP = "transformers-vit", "transformers-deit", "transformers-clip"
 DINOV2, REGISTERS = "transformers-dinov2", "transformers-dinov2-registers"
 SIGLIP, SIGLIP2, DINOV3 = "transformers-siglip", "transformers-siglip2", "transformers-dinov3"
@@ -130,6 +149,19 @@ CASES = (
             "noise": torch.arange(pixels[0, 0].numel() // 64).float().expand(len(pixels), -1),
         },
     ),
+    case(
+        "transformers ViT",
+        "masked image modelling",
+        VIT,
+        "ViTForMaskedImageModeling",
+        "ViTConfig",
+        encoder_stride=8,
+        maker=make_without_decoder,
+    ),
+    case("transformers ViTMSN", "features", VIT, "ViTMSNModel", "ViTMSNConfig", output=cls_of),
+    case("transformers ViTMSN", "classifier", VIT, "ViTMSNForImageClassification", "ViTMSNConfig", num_labels=5),
+    case("transformers I-JEPA", "features", IJEPA, "IJepaModel", "IJepaConfig", output=mean_of),
+    case("transformers I-JEPA", "classifier", IJEPA, "IJepaForImageClassification", "IJepaConfig", num_labels=5),
     case("transformers DINOv2", "features", DINOV2, "Dinov2Model", "Dinov2Config", interpolate=False),
     case(
         "transformers DINOv2",

@@ -24,7 +24,7 @@ A *piece* is one tensor under the name that vitviz gives it; a family's names ar
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, KeysView, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -82,14 +82,18 @@ class Candidate:
     Args:
         group: which of the file's state dicts.
         prefix: what its encoder's keys begin with, before the family's own.
-        keys: what follows, without the keys that do not begin so.
+        shapes: of the tensors whose keys begin so, by what follows.
         config: the JSON beside the file.
     """
 
     group: str
     prefix: str
-    keys: frozenset[str]
+    shapes: Mapping[str, tuple[int, ...]]
     config: Mapping[str, Any]
+
+    @property
+    def keys(self) -> KeysView[str]:
+        return self.shapes.keys()
 
 
 def always(candidate: Candidate) -> bool:
@@ -136,6 +140,7 @@ class Family:
         names: their keys to our pieces; ``*`` stands for the number of a layer. A piece that is no single tensor
             stands for ``.weight`` and ``.bias``.
         signature: keys, layer 0 of them, by which it is recognised: all must be there.
+        other_signatures: those of the same checkpoints written otherwise, each as good as the first.
         facts: what the weights alone cannot tell: fields of :class:`vitviz.ViTConfig`, and what
             :func:`vitviz.weights.assemble.assemble` asks for besides.
         standard: preprocessing where the checkpoint has none.
@@ -155,6 +160,7 @@ class Family:
     signature: tuple[str, ...]
     facts: Callable[[Found], dict[str, Any]]
     standard: Standard
+    other_signatures: tuple[tuple[str, ...], ...] = ()
     without: tuple[str, ...] = ()
     accepts: Callable[[Candidate], bool] = always
     model_types: tuple[str, ...] = ()
@@ -163,6 +169,11 @@ class Family:
     ignored: Mapping[str, str] = field(default_factory=dict)
     outside: Mapping[str, str] = field(default_factory=dict)
     form: Callable[[str, torch.Tensor, Mapping[str, Any]], torch.Tensor] = as_it_is
+
+    @property
+    def signatures(self) -> tuple[tuple[str, ...], ...]:
+        """Each of the sets of keys by which it is recognised."""
+        return (self.signature, *self.other_signatures)
 
     def match(self, key: str) -> Key | None:
         """The piece that a key of this family is, without what stands before the family's own keys."""

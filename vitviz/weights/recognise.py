@@ -117,15 +117,15 @@ def _candidates(file: WeightFile, sidecars: Sidecars, families: Sequence[Family]
     for group, tensors in file.groups.items():
         prefixes: set[str] = set()
         ordered = sorted(tensors)
-        for family in families:
-            for prefix in _prefixes(tensors, family.signature[0]):
-                if prefix in prefixes or not all(prefix + key in tensors for key in family.signature):
+        for family, signature in ((each, keys) for each in families for keys in each.signatures):
+            for prefix in _prefixes(tensors, signature[0]):
+                if prefix in prefixes or not all(prefix + key in tensors for key in signature):
                     continue
                 # Keys that begin alike stand together: a file of many small encoders takes no longer than another.
                 first = bisect_left(ordered, prefix)
-                inner = frozenset(key[len(prefix) :] for key in _run(ordered, first, prefix))
-                candidate = Candidate(group, prefix, inner, sidecars.config)
-                if inner.isdisjoint(family.without) and family.accepts(candidate):
+                shapes = {key[len(prefix) :]: tensors[key].shape for key in _run(ordered, first, prefix)}
+                candidate = Candidate(group, prefix, shapes, sidecars.config)
+                if shapes.keys().isdisjoint(family.without) and family.accepts(candidate):
                     prefixes.add(prefix)
                     yield family, candidate
 
@@ -294,7 +294,8 @@ def _nearest(file: WeightFile, families: Sequence[Family]) -> list[tuple[Family,
             prefixes = {prefix for anchor in family.signature for prefix in _prefixes(tensors, anchor)}
             for prefix in sorted(prefixes, key=len)[:NEAREST]:
                 known = sum(key.startswith(prefix) and bool(family.match(key[len(prefix) :])) for key in tensors)
-                missing = [prefix + key for key in family.signature if prefix + key not in tensors]
+                lacking = ([prefix + key for key in keys if prefix + key not in tensors] for keys in family.signatures)
+                missing = min(lacking, key=len)
                 foreign = any(prefix + key in tensors for key in family.without)
                 if missing and not foreign and 2 * known > len(tensors):
                     near.append((-known, len(missing), family, missing))

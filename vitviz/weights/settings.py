@@ -143,6 +143,22 @@ class Settings(Mapping[str, Any]):
         if not any(type(value) is type(option) and value == option for option in legal):
             raise self.refuse(name, choices(legal))
 
+    def require(self, name: str, default: object, value: object) -> None:
+        """Refuse an entry that the weights contradict.
+
+        Args:
+            name: of the entry.
+            default: what a missing one means.
+            value: as the weights are.
+
+        Raises:
+            CheckpointError: it is something else.
+        """
+        stated = self.get(name, default)
+        if stated != value or isinstance(stated, bool) != isinstance(value, bool):
+            left_out = f"; left out, it is {default!r}" if self.get(name) is None else ""
+            raise self.refuse(name, f"{value!r}, as its weights are{left_out}")
+
     def count(self, name: str, default: int | None = None, least: int = 1) -> int | None:
         """A whole number of at least ``least``.
 

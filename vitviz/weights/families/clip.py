@@ -11,6 +11,7 @@ from vitviz.weights.families import published
 from vitviz.weights.families.conventions import width
 from vitviz.weights.pieces import Family, Found, Open, Standard
 from vitviz.weights.preparation import CLIP
+from vitviz.weights.settings import Settings
 
 TEXT_TOWER = "the text tower"
 NAMES = {
@@ -34,6 +35,14 @@ NAMES = {
 OPENAI = ("input_resolution", "context_length", "vocab_size")
 
 
+# Entries of the whole that change no number of the visual tower.
+HARMLESS = ("text_cfg", "custom_text", "multimodal_cfg", "init_logit_*", "nonscalar_logit_scale", "output_dict")
+# Of the tower: of training, of what another entry switches on, and of towers of timm's.
+HARMLESS_OF_TOWER = ("patch_dropout", "output_tokens", "attn_pooler_*", "timm_*")
+# Refused, for vitviz has no such layers.
+OTHER_LAYERS = ("qk_norm", "scaled_cosine_attn", "scale_heads", "scale_attn_inner", "scale_attn", "scale_fc")
+
+
 def clip_facts(found: Found) -> dict[str, Any]:
     if set(found.file.groups[found.group]) & set(OPENAI):
         known = "the numbers that only OpenAI's own files carry"
@@ -45,23 +54,71 @@ def clip_facts(found: Found) -> dict[str, Any]:
     if vision is None:
         return {
             "heads": Open(usual=max(1, width(found) // 64)),
-            "norm_epsilon": 1e-5,
+            "norm_epsilon": Open(usual=1e-5),
             "activation": Open(usual="gelu"),
             "pooling": Open(usual="cls"),
             "final_norm": Open(usual="before pooling"),
         }
+    # Its preprocessing is accounted for where it is read.
+    model.skip(HARMLESS)
+    vision.skip(HARMLESS_OF_TOWER)
+    vision.only("timm_model_name", "")
+    vision.only("attentional_pool", False)
+    vision.only("block_type", "default", "custom")
+    for entry in OTHER_LAYERS:
+        vision.only(entry, False)
+    _require_shapes(found, model, vision)
     head_width = vision.count("head_width", 64)
-    if head_width is None or width(found) % head_width:
+    assert head_width is not None
+    heads = max(1, width(found) // head_width)
+    if width(found) % heads:
         raise vision.refuse("head_width", f"a whole number that divides the width, {width(found)}")
-    quick = model.flag("quick_gelu", False)
+    size = vision.size("image_size") or (224, 224)
+    patch = found.stored("patch.weight")[-2:]
+    square = size[0] // patch[0] == size[1] // patch[1]
     return {
-        "heads": found.learn("heads", width(found) // head_width, f"head_width {head_width} in open_clip_config.json"),
-        "norm_epsilon": vision.part("norm_kwargs").positive("eps", 1e-5),
-        "activation": found.learn("activation", "quick gelu" if quick else "gelu", "quick_gelu in its configuration"),
+        "heads": found.learn("heads", heads, f"head_width {head_width} in open_clip_config.json"),
+        "norm_epsilon": _norm_epsilon(vision),
+        "activation": found.learn("activation", _activation(model, vision), "quick_gelu in its configuration"),
         "pooling": vision.choice("pool_type", {"tok": "cls", "avg": "mean"}, "tok"),
         "final_norm": "after pooling" if vision.flag("final_ln_after_pool", False) else "before pooling",
-        "image_size": vision.size("image_size"),
+        "image_size": size,
+        # open_clip takes positions for those of a square where it carries them to another grid.
+        "position_rule": "bicubic antialiased" if square else "fixed",
     }
+
+
+def _require_shapes(found: Found, model: Settings, vision: Settings) -> None:
+    """Refuse a configuration of other weights."""
+    features = width(found)
+    vision.require("width", 768, features)
+    vision.require("layers", 12, found.depth)
+    hidden, ratio = found.stored("mlp_in.weight")[:1], vision.positive("mlp_ratio", 4.0)
+    if hidden != (int(features * ratio),):
+        raise vision.refuse("mlp_ratio", f"what makes {features} features the {hidden[0]:,} of its weights")
+    height, breadth = found.stored("patch.weight")[-2:]
+    if (vision.size("patch_size") or (16, 16)) != (height, breadth):
+        raise vision.refuse("patch_size", f"{height if height == breadth else [height, breadth]}, as its weights are")
+    vision.require("no_ln_pre", False, not found.has("pre_norm.weight"))
+    # LayerScale and positions are in the file, however they began.
+    if (vision.get("ls_init_value") is not None) != found.has("attention_scale"):
+        raise vision.refuse("ls_init_value", "a number" if found.has("attention_scale") else "nothing")
+    vision.only("pos_embed_type", "learnable", "sin_cos_2d")
+    if found.has("projection.weight") and "embed_dim" in model:
+        model.require("embed_dim", None, found.stored("projection.weight")[-1])
+
+
+def _norm_epsilon(vision: Settings) -> float:
+    options = vision.part("norm_kwargs")
+    options.only("elementwise_affine", True)
+    options.only("bias", True)
+    return options.positive("eps", 1e-5)
+
+
+def _activation(model: Settings, vision: Settings) -> str:
+    if model.flag("quick_gelu", False):
+        return "quick gelu"
+    return vision.part("act_kwargs").choice("approximate", {"none": "gelu", "tanh": "gelu tanh"}, "none")
 
 
 def transposed_projection(piece: str, tensor: torch.Tensor, facts: Mapping[str, Any]) -> torch.Tensor:

@@ -5,6 +5,7 @@ Only a checkpoint that has all of these shapes, that of its classifier included,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,7 @@ class Shapes:
         grid: patches along a side of the trained grid; 0 where positions are rotary.
         classes: numbers of classes of its published classifiers, 0 for one without.
         facts: what else its file leaves open.
+        gated: whether its MLP is; None where the other shapes tell.
     """
 
     name: str
@@ -36,12 +38,19 @@ class Shapes:
     grid: int
     classes: tuple[int, ...] = (0,)
     facts: dict[str, Any] = field(default_factory=dict)
+    gated: bool | None = None
 
     def match(self, found: Found) -> bool:
         """Whether a checkpoint has these shapes."""
         classes, embedding = found.stored("classifier.weight")[:1], found.stored("patch.weight")
         positions = found.stored("positions")[-2:-1]
         prefix = sum(found.has(token) for token in ("cls", "distillation"))
+        if len(embedding) == 2:
+            # A matrix of the three channels of a square.
+            embedding = (math.isqrt(embedding[1] // 3),) * 2
+        gated = found.has("gate.weight") or found.stored("mlp_in.weight")[:1] != found.stored("mlp_out.weight")[1:]
+        if self.gated is not None and self.gated != gated:
+            return False
         return (
             (width(found), found.depth) == (self.width, self.depth)
             and embedding[-1:] == (self.patch,)

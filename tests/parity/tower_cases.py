@@ -1,0 +1,203 @@
+"""Vision towers inside other models of transformers, written by these models' own ``save_pretrained``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.parity.case import Answer, Case, Reference, Size, randomised
+from tests.reference_packages import transformers
+
+VISION = {
+    **{"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "image_size": 32, "patch_size": 8},
+    "intermediate_size": 96,
+}
+TOKENS = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
+TEXT = {**VISION, **TOKENS, "vocab_size": 50}
+LANGUAGE = {
+    **{"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 16},
+    **{"num_key_value_heads": 1, "vocab_size": 50, "max_position_embeddings": 64, **TOKENS},
+}
+CLIP = {**VISION, "model_type": "clip_vision_model"}
+SIGLIP = {**VISION, "model_type": "siglip_vision_model", "vision_use_head": False}
+SIZES: tuple[Size, ...] = ((32, 32), (48, 48), (24, 40))
+Pick = Callable[[Any], torch.Tensor]
+
+
+def pooled(found: Any) -> torch.Tensor:
+    return found.pooler_output
+
+
+def cls_of(found: Any) -> torch.Tensor:
+    return found.last_hidden_state[:, 0]
+
+
+def mean_of(found: Any) -> torch.Tensor:
+    return found.last_hidden_state.mean(1)
+
+
+def make(
+    folder: Path,
+    model: str,
+    config: str,
+    tower: str,
+    pick: Pick,
+    interpolate: bool = True,
+    projection: str | None = None,
+    **options: Any,
+) -> Reference:
+    """Write a whole model; the reference is the tower's own answer.
+
+    Args:
+        folder: where to.
+        model, config: names of classes.
+        tower: where the tower stands in the model.
+        pick: what of the tower's output vitviz shows.
+        interpolate: whether the tower has to be asked to take images of other sizes.
+        projection: where the projection of its output stands.
+        options: of the configuration.
+    """
+    settings = getattr(transformers, config)(**options)
+    settings._attn_implementation = "eager"
+    network = randomised(getattr(transformers, model)(settings))
+    network.save_pretrained(folder)
+    inside = attrgetter(tower)(network)
+    project = attrgetter(projection)(network) if projection else torch.nn.Identity()
+
+    def answer(pixels: torch.Tensor) -> Answer:
+        keywords = {"interpolate_pos_encoding": True} if interpolate else {}
+        found = inside(pixel_values=pixels, output_attentions=True, **keywords)
+        return project(pick(found)), list(found.attentions)
+
+    return Reference(folder, answer)
+
+
+def case(row: str, name: str, family: str, **options: Any) -> Case:
+    return Case(f"transformers {row}", name, f"transformers-{family}", partial(make, **options), SIZES)
+
+
+def beside_text(row: str, prefix: str, **options: Any) -> Case:
+    """A descendant of CLIP; vitviz shows its image's features, projected."""
+    parts = {"vision_config": VISION, "text_config": TEXT, "projection_dim": 24}
+    options = {"model": f"{prefix}Model", "tower": "vision_model", "projection": "visual_projection", **options}
+    return case(row, "beside its text tower", "clip", config=f"{prefix}Config", pick=pooled, **parts, **options)
+
+
+def in_language_model(row: str, name: str, prefix: str, vision: dict[str, Any], language: str, **options: Any) -> Case:
+    return case(
+        row,
+        name,
+        "clip" if vision is CLIP else "siglip",
+        model=f"{prefix}ForConditionalGeneration",
+        config=f"{prefix}Config",
+        tower="model.vision_tower",
+        pick=pooled if vision is CLIP else mean_of,
+        vision_config=vision,
+        text_config={**LANGUAGE, "model_type": language},
+        image_token_index=3,
+        **options,
+    )
+
+
+def idefics(row: str, prefix: str, language: str, **options: Any) -> Case:
+    return case(
+        row,
+        "tower",
+        "idefics",
+        model=f"{prefix}ForConditionalGeneration",
+        config=f"{prefix}Config",
+        tower="model.vision_model",
+        pick=mean_of,
+        interpolate=False,
+        vision_config=VISION,
+        text_config={**LANGUAGE, "model_type": language},
+        image_token_id=3,
+        **options,
+    )
+
+
+MULTIMODAL = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 96}
+PERCEIVER = {
+    **{"hidden_size": 32, "resampler_n_latents": 4, "resampler_depth": 1, "resampler_n_heads": 2},
+    **{"resampler_head_dim": 16, "num_key_value_heads": 1},
+}
+KOSMOS_TEXT = {
+    **{"vocab_size": 50, "embed_dim": 32, "layers": 1, "ffn_dim": 48, "attention_heads": 2},
+    "max_position_embeddings": 64,
+}
+FLAVA = {
+    "config": "FlavaConfig",
+    "pick": pooled,
+    "image_config": VISION,
+    "text_config": TEXT,
+    "multimodal_config": MULTIMODAL,
+    "hidden_size": 64,
+    "projection_dim": 24,
+}
+
+CASES = (
+    beside_text("MetaCLIP 2", "MetaClip2"),
+    beside_text("Chinese-CLIP", "ChineseCLIP"),
+    beside_text("AltCLIP", "AltCLIP"),
+    beside_text(
+        "CLIPSeg",
+        "CLIPSeg",
+        model="CLIPSegForImageSegmentation",
+        tower="clip.vision_model",
+        projection="clip.visual_projection",
+        extract_layers=[0],
+        reduce_dim=16,
+        decoder_intermediate_size=32,
+    ),
+    case(
+        "GIT",
+        "tower",
+        "clip",
+        model="GitForCausalLM",
+        config="GitConfig",
+        tower="git.image_encoder",
+        pick=cls_of,
+        vision_config=VISION,
+        **{key: LANGUAGE[key] for key in ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size")},
+        **TOKENS,
+        num_attention_heads=2,
+    ),
+    case(
+        "Kosmos-2",
+        "tower",
+        "clip",
+        model="Kosmos2ForConditionalGeneration",
+        config="Kosmos2Config",
+        tower="vision_model",
+        pick=pooled,
+        vision_config=VISION,
+        text_config=KOSMOS_TEXT,
+        latent_query_num=4,
+    ),
+    case("FLAVA, image tower", "alone with the others", "flava", model="FlavaModel", tower="image_model", **FLAVA),
+    case("FLAVA, image tower", "pretraining", "flava", model="FlavaForPreTraining", tower="flava.image_model", **FLAVA),
+    idefics("Idefics 2", "Idefics2", "mistral", perceiver_config=PERCEIVER),
+    idefics("Idefics 3", "Idefics3", "llama", pad_token_id=2),
+    idefics("SmolVLM", "SmolVLM", "llama", pad_token_id=2),
+    in_language_model("LLaVA", "CLIP's tower", "Llava", CLIP, "llama"),
+    in_language_model("LLaVA", "SigLIP's tower", "Llava", SIGLIP, "llama"),
+    in_language_model("LLaVA", "1.6", "LlavaNext", CLIP, "llama"),
+    in_language_model("LLaVA", "ViP", "VipLlava", CLIP, "llama"),
+    in_language_model("LLaVA-OneVision", "tower", "LlavaOnevision", SIGLIP, "qwen2", video_token_index=4),
+    in_language_model("PaliGemma", "tower", "PaliGemma", SIGLIP, "gemma", projection_dim=32),
+    in_language_model(
+        "Gemma 3",
+        "tower",
+        "Gemma3",
+        SIGLIP,
+        "gemma3_text",
+        mm_tokens_per_image=4,
+        boi_token_index=4,
+        eoi_token_index=5,
+    ),
+)

@@ -1,0 +1,328 @@
+"""The configuration classes of transformers: what an entry means that a file leaves out, and which change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+COMMON = frozenset(
+    (
+        # Written of every model, by some version.
+        *("architectures", "model_type", "transformers_version", "_name_or_path", "name_or_path", "_commit_hash"),
+        *("torch_dtype", "dtype", "use_bfloat16", "torchscript", "tf_legacy_loss", "transformers.js_config"),
+        *("return_dict", "use_return_dict", "output_attentions", "output_hidden_states", "output_scores"),
+        *("attn_implementation", "_attn_implementation", "_attn_implementation_internal"),
+        *("_attn_implementation_autoset", "use_cache", "gradient_checkpointing", "chunk_size_feed_forward"),
+        *("is_decoder", "is_encoder_decoder", "add_cross_attention", "cross_attention_hidden_size"),
+        *("tie_word_embeddings", "tie_encoder_decoder", "tie_last_hidden_states"),
+        # Of classes, training and text.
+        *("id2label", "label2id", "num_labels", "problem_type", "finetuning_task", "task_specific_params"),
+        *("tokenizer_class", "prefix", "bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id"),
+        *("decoder_start_token_id", "initializer_range", "initializer_factor"),
+        # Of generation, which version 4 wrote even into the part of the images.
+        *("max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups"),
+        *("diversity_penalty", "temperature", "top_k", "top_p", "typical_p", "repetition_penalty"),
+        *("length_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids"),
+        *("num_return_sequences", "return_dict_in_generate", "forced_bos_token_id", "forced_eos_token_id"),
+        *("remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens"),
+        *("begin_suppress_tokens",),
+    )
+)
+"""Entries that transformers writes of any model, and that change no number of a vision tower that is not trained."""
+
+SIZES: Mapping[str, Any] = {
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "num_channels": 3,
+    "image_size": 224,
+}
+DROPOUTS = frozenset(("hidden_dropout_prob", "attention_probs_dropout_prob"))
+BACKBONE = frozenset(
+    (
+        *("apply_layernorm", "reshape_hidden_states", "stage_names", "out_features", "out_indices"),
+        *("drop_path_rate", "layerscale_value"),
+    )
+)
+# What decoders, masks and losses of pretraining need.
+PRETRAINING = frozenset(("encoder_stride", "mask_ratio", "norm_pix_loss", "decoder_*", "mask_token", "use_mask_token"))
+
+
+@dataclass(frozen=True)
+class VisionClass:
+    """A configuration class of a vision tower.
+
+    Args:
+        name: of the class.
+        model_type: as ``config.json`` names it.
+        defaults: entries that can change numbers, with what they are where the file leaves them out.
+        harmless: entries besides :data:`COMMON` that change none; names may have ``*``.
+    """
+
+    name: str
+    model_type: str
+    defaults: Mapping[str, Any]
+    harmless: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Composite:
+    """A configuration class of a model of which a vision tower is one part.
+
+    Args:
+        model_type: as ``config.json`` names it.
+        towers: ``model_type`` of the classes that the part can have, that of a part that names none first.
+        rest: what vitviz leaves out of it.
+        harmless: entries beside the part that are of the rest; names may have ``*``.
+        part: the name of the part.
+        named: whether the part's own ``model_type`` chooses the class; else it always has the first.
+        whole: entries of a tower of which the file says nothing at all, where they are not those of its class.
+        legacy: whether a ``..._dict`` beside the part comes before it, as the first versions wrote it.
+    """
+
+    model_type: str
+    towers: tuple[str, ...]
+    rest: str
+    harmless: frozenset[str]
+    part: str = "vision_config"
+    named: bool = False
+    whole: Mapping[str, Any] = field(default_factory=dict)
+    legacy: bool = False
+
+
+def _vit(name: str, model_type: str, harmless: frozenset[str], **defaults: Any) -> VisionClass:
+    common = {
+        **SIZES,
+        "intermediate_size": 3072,
+        "patch_size": 16,
+        "hidden_act": "gelu",
+        "layer_norm_eps": 1e-12,
+        "qkv_bias": True,
+    }
+    return VisionClass(name, model_type, {**common, **defaults}, DROPOUTS | harmless)
+
+
+def _dinov2(name: str, model_type: str, harmless: frozenset[str], **defaults: Any) -> VisionClass:
+    common = {
+        **SIZES,
+        "mlp_ratio": 4,
+        "hidden_act": "gelu",
+        "layer_norm_eps": 1e-6,
+        "qkv_bias": True,
+        "use_swiglu_ffn": False,
+    }
+    return VisionClass(name, model_type, {**common, **defaults}, DROPOUTS | BACKBONE | harmless)
+
+
+# What configurations of towers carry for the model that they are in, and dropouts.
+OF_THE_WHOLE = frozenset(
+    (
+        *("projection_dim", "vocab_size", "num_image_tokens", "projector_hidden_act", "image_token_id"),
+        *("attention_dropout", "dropout"),
+    )
+)
+
+
+def _clip(name: str, model_type: str, **defaults: Any) -> VisionClass:
+    common = {
+        **SIZES,
+        "intermediate_size": 3072,
+        "patch_size": 32,
+        "hidden_act": "quick_gelu",
+        "layer_norm_eps": 1e-5,
+    }
+    return VisionClass(
+        name, model_type, {**common, **defaults}, frozenset(("attention_dropout", "dropout")) | OF_THE_WHOLE
+    )
+
+
+def _siglip(name: str, model_type: str, **defaults: Any) -> VisionClass:
+    common = {"patch_size": 16, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6}
+    return _clip(name, model_type, **{**common, **defaults})
+
+
+POOLER = {"pooler_output_size": None, "pooler_act": "tanh"}
+_SIGLIP2 = _siglip("Siglip2VisionConfig", "siglip2_vision_model", vision_use_head=True, num_patches=256)
+_IDEFICS = {"hidden_size": 1152, "num_attention_heads": 16, "patch_size": 32}
+
+CLASSES: Mapping[str, VisionClass] = {
+    each.model_type: each
+    for each in (
+        _vit("ViTConfig", "vit", PRETRAINING, **POOLER),
+        _vit("DeiTConfig", "deit", PRETRAINING, **POOLER),
+        _vit("ViTMAEConfig", "vit_mae", PRETRAINING),
+        _vit("ViTMSNConfig", "vit_msn", frozenset(), layer_norm_eps=1e-6),
+        _vit("IJepaConfig", "ijepa", frozenset(POOLER)),
+        _vit("FlavaImageConfig", "flava_image_model", PRETRAINING | {"vocab_size"}),
+        _dinov2("Dinov2Config", "dinov2", PRETRAINING, patch_size=14),
+        _dinov2(
+            "Dinov2WithRegistersConfig",
+            "dinov2_with_registers",
+            PRETRAINING,
+            patch_size=16,
+            num_register_tokens=4,
+        ),
+        VisionClass(
+            "DINOv3ViTConfig",
+            "dinov3_vit",
+            {
+                **SIZES,
+                "hidden_size": 384,
+                "num_attention_heads": 6,
+                "intermediate_size": 1536,
+                "patch_size": 16,
+                "hidden_act": "gelu",
+                "layer_norm_eps": 1e-5,
+                "rope_theta": 100.0,
+                "query_bias": True,
+                "key_bias": False,
+                "value_bias": True,
+                "proj_bias": True,
+                "mlp_bias": True,
+                "use_gated_mlp": False,
+                "num_register_tokens": 0,
+            },
+            # The last of them change coordinates in training alone.
+            BACKBONE | {"attention_dropout", "pos_embed_shift", "pos_embed_jitter", "pos_embed_rescale"},
+        ),
+        _clip("CLIPVisionConfig", "clip_vision_model"),
+        _clip("MetaClip2VisionConfig", "metaclip_2_vision_model"),
+        _clip("ChineseCLIPVisionConfig", "chinese_clip_vision_model"),
+        _clip("AltCLIPVisionConfig", "altclip_vision_model"),
+        _clip("CLIPSegVisionConfig", "clipseg_vision_model"),
+        _clip("GitVisionConfig", "git_vision_model", patch_size=16),
+        _clip(
+            "Kosmos2VisionConfig",
+            "kosmos_2_vision_model",
+            hidden_size=1024,
+            intermediate_size=4096,
+            num_hidden_layers=24,
+            num_attention_heads=16,
+            patch_size=14,
+        ),
+        _siglip("SiglipVisionConfig", "siglip_vision_model", vision_use_head=True),
+        VisionClass(
+            _SIGLIP2.name,
+            _SIGLIP2.model_type,
+            {name: value for name, value in _SIGLIP2.defaults.items() if name != "image_size"},
+            # Its images have any size.
+            _SIGLIP2.harmless | {"image_size"},
+        ),
+        _siglip("Idefics2VisionConfig", "idefics2_vision", patch_size=32),
+        _siglip("Idefics3VisionConfig", "idefics3_vision", **_IDEFICS),
+        _siglip("SmolVLMVisionConfig", "smolvlm_vision", **_IDEFICS),
+    )
+}
+
+TEXT = frozenset(
+    (
+        *("text_config", "text_config_dict", "text_model_type", "projection_dim", "logit_scale_init_value"),
+        *("projection_size", "vocab_size"),
+    )
+)
+LANGUAGE = TEXT | frozenset(
+    (
+        *("image_token_id", "image_token_index", "video_token_id", "video_token_index", "ignore_index"),
+        *("image_seq_length", "image_seq_len", "multimodal_projector_bias", "projector_*", "hidden_size"),
+        *("vision_feature_layer", "vision_feature_layers", "vision_feature_select_strategy", "vision_aspect_ratio"),
+        *("image_grid_pinpoints", "use_image_newline_parameter", "_vocab_size", "num_image_tokens"),
+        *("mm_tokens_per_image", "boi_token_index", "eoi_token_index", "boi_token_id", "eoi_token_id"),
+        *("perceiver_config", "scale_factor", "latent_query_num", "_pad_token_id"),
+    )
+)
+LANGUAGE_MODEL = "the language model and what connects it"
+TEXT_TOWER = "the text tower"
+_LLAVA = {
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "image_size": 336,
+    "patch_size": 14,
+}
+_SO400M = {
+    "hidden_size": 1152,
+    "intermediate_size": 4304,
+    "num_hidden_layers": 26,
+    "num_attention_heads": 16,
+    "image_size": 384,
+    "patch_size": 14,
+    "vision_use_head": False,
+}
+_CLIP_OR_SIGLIP, _SIGLIP_OR_CLIP = (
+    ("clip_vision_model", "siglip_vision_model"),
+    ("siglip_vision_model", "clip_vision_model"),
+)
+
+
+def _beside_text(model_type: str, tower: str, *harmless: str, legacy: bool = True) -> Composite:
+    return Composite(model_type, (tower,), TEXT_TOWER, TEXT | frozenset(harmless), legacy=legacy)
+
+
+def _in_language_model(model_type: str, *towers: str, **options: Any) -> Composite:
+    return Composite(model_type, towers, LANGUAGE_MODEL, LANGUAGE, **options)
+
+
+COMPOSITES: Mapping[str, Composite] = {
+    each.model_type: each
+    for each in (
+        _beside_text("clip", "clip_vision_model"),
+        _beside_text("metaclip_2", "metaclip_2_vision_model"),
+        _beside_text("chinese_clip", "chinese_clip_vision_model"),
+        _beside_text("altclip", "altclip_vision_model"),
+        _beside_text(
+            "clipseg",
+            "clipseg_vision_model",
+            *("extract_layers", "reduce_dim", "decoder_*", "conditional_layer", "use_complex_transposed_convolution"),
+        ),
+        _beside_text("siglip", "siglip_vision_model", legacy=False),
+        _beside_text("siglip2", "siglip2_vision_model", legacy=False),
+        Composite(
+            "git",
+            ("git_vision_model",),
+            LANGUAGE_MODEL,
+            # The entries of its text model stand beside the part.
+            LANGUAGE
+            | DROPOUTS
+            | {"num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act", "layer_norm_eps"}
+            | {"max_position_embeddings", "position_embedding_type", "num_image_with_embedding"},
+        ),
+        Composite(
+            "flava",
+            ("flava_image_model",),
+            "the models of text and of both",
+            TEXT
+            | frozenset(
+                (
+                    *("multimodal_config", "multimodal_config_dict", "image_codebook_config"),
+                    *("image_codebook_config_dict", "hidden_size", "layer_norm_eps", "init_codebook"),
+                    *("ce_ignore_index", "*_weight", "global_backprop_contrastive"),
+                    *("skip_unmasked_multimodal_encoder", "return_loss"),
+                )
+            ),
+            part="image_config",
+            legacy=True,
+        ),
+        _in_language_model("kosmos-2", "kosmos_2_vision_model"),
+        _in_language_model("idefics2", "idefics2_vision"),
+        _in_language_model("idefics3", "idefics3_vision"),
+        _in_language_model("smolvlm", "smolvlm_vision"),
+        _in_language_model("llava", *_CLIP_OR_SIGLIP, named=True, whole=_LLAVA),
+        _in_language_model("llava_next", *_CLIP_OR_SIGLIP, named=True, whole=_LLAVA),
+        _in_language_model("vipllava", *_CLIP_OR_SIGLIP, named=True, whole=_LLAVA),
+        _in_language_model("llava_onevision", *_SIGLIP_OR_CLIP, named=True, whole=_SO400M),
+        _in_language_model(
+            "paligemma",
+            *_SIGLIP_OR_CLIP,
+            named=True,
+            whole={**_SO400M, "intermediate_size": 4096, "num_hidden_layers": 27, "image_size": 224},
+        ),
+        _in_language_model("gemma3", *_SIGLIP_OR_CLIP, named=True),
+    )
+}
+
+
+def model_types(*towers: str) -> tuple[str, ...]:
+    """Every ``model_type`` whose tower can be one of these: their own, and those of models of which they are a part."""
+    return (*towers, *(name for name, whole in COMPOSITES.items() if set(towers) & set(whole.towers)))

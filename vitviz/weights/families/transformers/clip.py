@@ -1,0 +1,215 @@
+"""The vision towers of CLIP's and SigLIP's descendants as transformers writes them, alone or inside another model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from vitviz.weights.families.conventions import half
+from vitviz.weights.families.transformers import published
+from vitviz.weights.families.transformers.classes import CLASSES, LANGUAGE_MODEL, TEXT_TOWER, model_types
+from vitviz.weights.families.transformers.towers import Tower, common_facts, read_tower, require_square, trained_size
+from vitviz.weights.pieces import Candidate, Family, Found, Open, Published, Standard
+from vitviz.weights.preparation import CLIP
+
+UNUSED_POOLER = "not used for classification by this model of transformers"
+UNUSED_HEAD = "vision_use_head is false in its configuration"
+LAYERS = {
+    "layer_norm1": "attention_norm",
+    "self_attn.q_proj": "query",
+    "self_attn.k_proj": "key",
+    "self_attn.v_proj": "value",
+    "self_attn.out_proj": "out",
+    "layer_norm2": "mlp_norm",
+    "mlp.fc1": "mlp_in",
+    "mlp.fc2": "mlp_out",
+}
+NAMES = {
+    "embeddings.patch_embedding": "patch",
+    "embeddings.class_embedding": "cls",
+    "embeddings.position_embedding.weight": "positions",
+    "pre_layrnorm": "pre_norm",
+    **{f"encoder.layers.*.{name}": piece for name, piece in LAYERS.items()},
+    # As version 5 writes AltCLIP.
+    **{f"encoder.layer.*.{name}": piece for name, piece in LAYERS.items()},
+    "post_layernorm": "norm",
+    "head.probe": "pool.probe",
+    "head.attention.in_proj_weight": "pool.qkv.weight",
+    "head.attention.in_proj_bias": "pool.qkv.bias",
+    "head.attention.out_proj": "pool.out",
+    "head.layernorm": "pool.norm",
+    "head.mlp.fc1": "pool.mlp_in",
+    "head.mlp.fc2": "pool.mlp_out",
+    "visual_projection": "projection",
+    "classifier": "classifier",
+}
+POSITION_IDS = {"embeddings.position_ids": "numbers from 0 on"}
+# Of keys beside the tower's.
+OUTSIDE = {
+    **dict.fromkeys(("text_model.*", "text_projection.*", "logit_scale", "logit_bias"), TEXT_TOWER),
+    **dict.fromkeys(
+        (
+            *("language_model.*", "multi_modal_projector.*", "lm_head.*", "image_newline", "connector.*"),
+            *("image_to_text_projection.*", "output.*"),
+            # GIT's; its projection is a Sequential, unlike CLIP's.
+            *("embeddings.word_embeddings.*", "embeddings.position_embeddings.*", "embeddings.LayerNorm.*"),
+            *("encoder.layer.*", "visual_projection.*"),
+        ),
+        LANGUAGE_MODEL,
+    ),
+    "decoder.*": "the decoder of segmentation",
+}
+CLIP_LIKE = (
+    *("clip_vision_model", "metaclip_2_vision_model", "chinese_clip_vision_model", "altclip_vision_model"),
+    *("clipseg_vision_model", "git_vision_model", "kosmos_2_vision_model"),
+)
+IDEFICS_LIKE = ("idefics2_vision", "idefics3_vision", "smolvlm_vision")
+
+
+def clip_facts(found: Found) -> dict[str, Any]:
+    tower = read_tower(found)
+    facts = {**_facts(found, tower, "clip_vision_model"), **trained_size(tower, "bicubic"), "pooling": "cls"}
+    if found.has("classifier.weight"):
+        # CLIPForImageClassification takes the mean of the patches as the last layer leaves them.
+        found.leave("norm", UNUSED_POOLER)
+        facts |= {"pooling": "mean", "final_norm": "none"}
+    return facts
+
+
+def siglip_facts(found: Found) -> dict[str, Any]:
+    tower = read_tower(found)
+    facts = {**_facts(found, tower, "siglip_vision_model"), **trained_size(tower, "bicubic")}
+    if tower is None and not found.has("pool.probe"):
+        # The towers of Idefics and SmolVLM have these keys, too.
+        facts["position_rule"] = Open("bicubic")
+    return {**facts, **_pooling(found, tower)}
+
+
+def siglip2_facts(found: Found) -> dict[str, Any]:
+    """SigLIP 2 in its NaFlex form: pixels of a patch as one vector, positions resized to any grid."""
+    tower = read_tower(found)
+    facts = {
+        **_facts(found, tower, "siglip2_vision_model"),
+        "position_rule": "bilinear antialiased",
+        "channels_last": True,
+        **_pooling(found, tower),
+    }
+    if tower is not None:
+        tower.require("num_patches", found.stored("positions")[0] if found.has("positions") else 0)
+        facts["patch_size"] = tower.size("patch_size")
+    return facts
+
+
+def idefics_facts(found: Found) -> dict[str, Any]:
+    tower = read_tower(found)
+    if tower is not None:
+        require_square(tower)
+    facts = {**_facts(found, tower, "idefics3_vision"), **trained_size(tower, "by fraction")}
+    return {**facts, "pooling": _mean(found)}
+
+
+def _facts(found: Found, tower: Tower | None, usual: str) -> dict[str, Any]:
+    facts = common_facts(found, tower, CLASSES[usual])
+    if tower is not None:
+        facts["stated"] = {**facts["stated"], "mlp_width": tower.count("intermediate_size")}
+        layer = tower.whole and found.whole_config.get("vision_feature_layer")
+        if layer is not None and layer != "":
+            found.learn("read by the language model", f"layer {layer}", "vision_feature_layer in config.json")
+    return facts
+
+
+def _pooling(found: Found, tower: Tower | None) -> dict[str, Any]:
+    """What a tower of SigLIP gives: what its head makes of the patches, or without one their mean."""
+    used = found.has("pool.probe") if tower is None else tower.flag("vision_use_head")
+    if found.has("classifier.weight"):
+        found.leave("pool", UNUSED_POOLER)
+        return {"pooling": "mean"}
+    if not used:
+        found.leave("pool", UNUSED_HEAD)
+        return {"pooling": _mean(found)}
+    if not found.has("pool.probe"):
+        raise found.lacks("pool.probe")
+    return {"pooling": "attention"}
+
+
+def _mean(found: Found) -> str:
+    source = "this tower pools nothing; its language model reads every patch"
+    found.learn("features", "the mean of the patches after the last norm", source)
+    return "mean"
+
+
+def _published_siglip(found: Found) -> Sequence[Published]:
+    """None of a tower without its head, which may be that of a language model."""
+    return published.by_shape(published.SIGLIP)(found) if found.has("pool.probe") else ()
+
+
+def _has_matrix(candidate: Candidate) -> bool:
+    """Whether the patch embedding is a matrix, as in NaFlex; otherwise it is a convolution."""
+    return len(candidate.shapes.get("embeddings.patch_embedding.weight", ())) == 2
+
+
+def _is_idefics(candidate: Candidate) -> bool:
+    return candidate.config.get("model_type") in model_types(*IDEFICS_LIKE)
+
+
+CLIP_VISION = Family(
+    name="transformers-clip",
+    title="transformers CLIP vision",
+    names=NAMES,
+    signature=("embeddings.class_embedding", "pre_layrnorm.weight", "encoder.layers.0.self_attn.q_proj.weight"),
+    other_signatures=(
+        ("embeddings.class_embedding", "pre_layrnorm.weight", "encoder.layer.0.self_attn.q_proj.weight"),
+    ),
+    model_types=model_types(*CLIP_LIKE),
+    facts=clip_facts,
+    published=published.by_shape(published.CLIP),
+    standard=Standard(*CLIP, "CLIP's preprocessing", crop_fraction=1.0),
+    ignored=POSITION_IDS,
+    outside=OUTSIDE,
+)
+
+_SIGLIP_KEYS = ("embeddings.patch_embedding.bias", "post_layernorm.weight", "encoder.layers.0.self_attn.q_proj.weight")
+
+SIGLIP = Family(
+    name="transformers-siglip",
+    title="transformers SigLIP vision",
+    names=NAMES,
+    signature=_SIGLIP_KEYS,
+    without=("embeddings.class_embedding",),
+    accepts=lambda candidate: not _has_matrix(candidate),
+    model_types=model_types("siglip_vision_model"),
+    facts=siglip_facts,
+    published=_published_siglip,
+    standard=half("SiglipImageProcessor's defaults", fit="squash"),
+    ignored=POSITION_IDS,
+    outside=OUTSIDE,
+)
+
+SIGLIP2 = Family(
+    name="transformers-siglip2",
+    title="transformers SigLIP 2 (NaFlex)",
+    names=NAMES,
+    signature=_SIGLIP_KEYS,
+    without=("embeddings.class_embedding",),
+    accepts=_has_matrix,
+    model_types=model_types("siglip2_vision_model"),
+    facts=siglip2_facts,
+    published=published.by_shape(published.NAFLEX),
+    standard=half("Siglip2ImageProcessor's defaults", fit="native", interpolation="bilinear"),
+    outside=OUTSIDE,
+)
+
+IDEFICS = Family(
+    name="transformers-idefics",
+    title="transformers Idefics 2, Idefics 3 and SmolVLM, vision tower",
+    names=NAMES,
+    signature=_SIGLIP_KEYS,
+    without=("embeddings.class_embedding",),
+    accepts=_is_idefics,
+    model_types=model_types(*IDEFICS_LIKE),
+    facts=idefics_facts,
+    standard=half("Idefics' image processor's defaults", fit="squash", interpolation="lanczos"),
+    outside=OUTSIDE,
+)
+
+FAMILIES = (CLIP_VISION, IDEFICS, SIGLIP2, SIGLIP)

@@ -1,0 +1,172 @@
+"""DINOv2, with registers or without, and DINOv3 as transformers writes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vitviz.weights.families.conventions import imagenet, pooling_of_classifier
+from vitviz.weights.families.transformers import published
+from vitviz.weights.families.transformers.classes import CLASSES, model_types
+from vitviz.weights.families.transformers.towers import (
+    Tower,
+    common_facts,
+    read_tower,
+    require_biases,
+    require_square,
+    trained_size,
+)
+from vitviz.weights.pieces import Family, Found
+
+TRAINING = "used in pretraining only"
+DINOV2_NAMES = {
+    "embeddings.patch_embeddings.projection": "patch",
+    "embeddings.cls_token": "cls",
+    "embeddings.register_tokens": "registers",
+    "embeddings.position_embeddings": "positions",
+    "encoder.layer.*.norm1": "attention_norm",
+    "encoder.layer.*.attention.attention.query": "query",
+    "encoder.layer.*.attention.attention.key": "key",
+    "encoder.layer.*.attention.attention.value": "value",
+    "encoder.layer.*.attention.output.dense": "out",
+    "encoder.layer.*.layer_scale1.lambda1": "attention_scale",
+    "encoder.layer.*.norm2": "mlp_norm",
+    "encoder.layer.*.mlp.fc1": "mlp_in",
+    "encoder.layer.*.mlp.fc2": "mlp_out",
+    "encoder.layer.*.mlp.weights_in": "mlp_in",
+    "encoder.layer.*.mlp.weights_out": "mlp_out",
+    "encoder.layer.*.layer_scale2.lambda1": "mlp_scale",
+    "layernorm": "norm",
+    "classifier": "classifier",
+    # Version 5 keeps these names in memory, and in what torch saves of it.
+    "encoder.layer.*.attention.q_proj": "query",
+    "encoder.layer.*.attention.k_proj": "key",
+    "encoder.layer.*.attention.v_proj": "value",
+    "encoder.layer.*.attention.o_proj": "out",
+    "encoder.layer.*.mlp.gate_proj": "gate",
+    "encoder.layer.*.mlp.up_proj": "mlp_in",
+    "encoder.layer.*.mlp.down_proj": "mlp_out",
+}
+DINOV3_LAYERS = {
+    "norm1": "attention_norm",
+    "attention.q_proj": "query",
+    "attention.k_proj": "key",
+    "attention.v_proj": "value",
+    "attention.o_proj": "out",
+    "layer_scale1.lambda1": "attention_scale",
+    "norm2": "mlp_norm",
+    "mlp.gate_proj": "gate",
+    "mlp.up_proj": "mlp_in",
+    "mlp.down_proj": "mlp_out",
+    "layer_scale2.lambda1": "mlp_scale",
+}
+DINOV3_NAMES = {
+    "embeddings.patch_embeddings": "patch",
+    "embeddings.cls_token": "cls",
+    "embeddings.register_tokens": "registers",
+    **{f"layer.*.{name}": piece for name, piece in DINOV3_LAYERS.items()},
+    # In memory, from version 5 on.
+    **{f"model.layer.*.{name}": piece for name, piece in DINOV3_LAYERS.items()},
+    "norm": "norm",
+    "classifier": "classifier",
+}
+
+
+def dinov2_facts(found: Found) -> dict[str, Any]:
+    tower = read_tower(found)
+    packed = found.keys.get((0, "mlp_in.weight"), "").endswith("weights_in.weight")
+    gated, registers = packed or found.has("gate.weight"), found.has("registers")
+    facts = {
+        **common_facts(found, tower, CLASSES["dinov2"]),
+        **trained_size(tower, "bicubic antialiased" if registers else "bicubic"),
+        "positioned": (1,),
+        "any_size": True,
+        "pooling": "cls",
+        **pooling_of_classifier(found),
+    }
+    if tower is not None:
+        require_square(tower)
+        require_biases(found, tower, query="qkv_bias", key="qkv_bias", value="qkv_bias")
+        tower.require("use_swiglu_ffn", gated)
+        facts["stated"] = {**facts["stated"], "mlp_width": _mlp_width(tower, gated), **_registers(tower)}
+    # Whatever the configuration says of an activation.
+    return {**facts, "activation": "silu"} if gated else facts
+
+
+def dinov3_facts(found: Found) -> dict[str, Any]:
+    tower = read_tower(found)
+    facts = {
+        **common_facts(found, tower, CLASSES["dinov3_vit"]),
+        "any_size": True,
+        "rotary": True,
+        "pooling": "cls",
+        **pooling_of_classifier(found),
+    }
+    if tower is None:
+        base = found.assume("rotary base", 100.0, "that of every published DINOv3")
+        return {**facts, "image_size": (224, 224), "rotary_base": base}
+    biases = {"query": "query_bias", "key": "key_bias", "value": "value_bias", "out": "proj_bias"}
+    require_biases(found, tower, **biases, mlp_in="mlp_bias", mlp_out="mlp_bias")
+    tower.require("use_gated_mlp", found.has("gate.weight"))
+    if found.has("gate.weight"):
+        require_biases(found, tower, gate="mlp_bias")
+    stated = {**facts["stated"], "mlp_width": tower.count("intermediate_size"), **_registers(tower)}
+    size = tower.size("image_size")
+    return {**facts, "image_size": size, "rotary_base": tower.positive("rope_theta"), "stated": stated}
+
+
+def _mlp_width(tower: Tower, gated: bool) -> int:
+    hidden = int(tower.count("hidden_size") * tower.positive("mlp_ratio"))
+    return (int(hidden * 2 / 3) + 7) // 8 * 8 if gated else hidden
+
+
+def _registers(tower: Tower) -> dict[str, int]:
+    if "num_register_tokens" not in tower.absent:
+        return {}
+    return {"register_tokens": tower.count("num_register_tokens", least=0)}
+
+
+DINOV2 = Family(
+    name="transformers-dinov2",
+    title="transformers DINOv2",
+    names=DINOV2_NAMES,
+    signature=("embeddings.patch_embeddings.projection.weight", "encoder.layer.0.layer_scale1.lambda1"),
+    without=("embeddings.register_tokens",),
+    model_types=model_types("dinov2"),
+    facts=dinov2_facts,
+    published=published.by_shape(published.DINOV2),
+    standard=imagenet("DINOv2's evaluation"),
+    ignored={"embeddings.mask_token": TRAINING},
+)
+
+DINOV2_REGISTERS = Family(
+    name="transformers-dinov2-registers",
+    title="transformers DINOv2 with registers",
+    names=DINOV2_NAMES,
+    signature=("embeddings.patch_embeddings.projection.weight", "embeddings.register_tokens"),
+    model_types=model_types("dinov2_with_registers"),
+    facts=dinov2_facts,
+    published=published.by_shape(published.DINOV2),
+    standard=imagenet("DINOv2's evaluation"),
+    ignored={"embeddings.mask_token": TRAINING},
+)
+
+DINOV3 = Family(
+    name="transformers-dinov3",
+    title="transformers DINOv3 ViT",
+    names=DINOV3_NAMES,
+    signature=("embeddings.patch_embeddings.weight", "layer.0.attention.q_proj.weight", "embeddings.register_tokens"),
+    other_signatures=(
+        (
+            "embeddings.patch_embeddings.weight",
+            "model.layer.0.attention.q_proj.weight",
+            "embeddings.register_tokens",
+        ),
+    ),
+    model_types=model_types("dinov3_vit"),
+    facts=dinov3_facts,
+    published=published.by_shape(published.DINOV3),
+    standard=imagenet("DINOv3's model card", fit="squash", interpolation="bilinear"),
+    ignored={"embeddings.mask_token": TRAINING},
+)
+
+FAMILIES = (DINOV2_REGISTERS, DINOV2, DINOV3)

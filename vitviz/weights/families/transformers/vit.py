@@ -1,0 +1,180 @@
+"""ViT as transformers writes it, and who has the same keys: DeiT, MAE, MSN, I-JEPA and the image tower of FLAVA."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from vitviz.weights.families.conventions import half, imagenet
+from vitviz.weights.families.transformers import published
+from vitviz.weights.families.transformers.classes import CLASSES, model_types
+from vitviz.weights.families.transformers.towers import (
+    Tower,
+    common_facts,
+    read_tower,
+    require_biases,
+    trained_size,
+)
+from vitviz.weights.pieces import Candidate, Family, Found, Standard
+from vitviz.weights.preparation import CLIP
+
+TRAINING = "used in pretraining only"
+DECODER = "the decoder of pretraining"
+EMBEDDINGS = {
+    "embeddings.patch_embeddings.projection": "patch",
+    "embeddings.cls_token": "cls",
+    "embeddings.distillation_token": "distillation",
+    "embeddings.position_embeddings": "positions",
+    "layernorm": "norm",
+}
+LAYERS = {
+    "encoder.layer.*.layernorm_before": "attention_norm",
+    "encoder.layer.*.attention.attention.query": "query",
+    "encoder.layer.*.attention.attention.key": "key",
+    "encoder.layer.*.attention.attention.value": "value",
+    "encoder.layer.*.attention.output.dense": "out",
+    "encoder.layer.*.layernorm_after": "mlp_norm",
+    "encoder.layer.*.intermediate.dense": "mlp_in",
+    "encoder.layer.*.output.dense": "mlp_out",
+}
+# Version 5 keeps these names in memory, and in what torch saves of it.
+IN_MEMORY = {
+    "layers.*.layernorm_before": "attention_norm",
+    "layers.*.attention.q_proj": "query",
+    "layers.*.attention.k_proj": "key",
+    "layers.*.attention.v_proj": "value",
+    "layers.*.attention.o_proj": "out",
+    "layers.*.layernorm_after": "mlp_norm",
+    "layers.*.mlp.fc1": "mlp_in",
+    "layers.*.mlp.fc2": "mlp_out",
+}
+HEADS = {
+    "pooler.dense": "representation",
+    "classifier": "classifier",
+    "cls_classifier": "classifier",
+    "distillation_classifier": "distillation_classifier",
+}
+NAMES = {**EMBEDDINGS, **LAYERS, **IN_MEMORY, **HEADS}
+# Version 5 writes a classifier on MSN with the layers outside of the part that holds the rest.
+SPLIT = {**NAMES, **{f"vit.{name}": piece for name, piece in EMBEDDINGS.items()}}
+
+PATCH, LAYER = "embeddings.patch_embeddings.projection.weight", "encoder.layer.0.layernorm_before.weight"
+IN_MEMORY_LAYER = "layers.0.layernorm_before.weight"
+SIGNATURE, SIGNATURE_IN_MEMORY = (PATCH, LAYER), (PATCH, IN_MEMORY_LAYER)
+SIGNATURE_SPLIT = (f"vit.{PATCH}", LAYER)
+IGNORED = {"embeddings.mask_token": TRAINING, "embeddings.position_ids": "numbers from 0 on"}
+
+
+def vit_facts(found: Found) -> dict[str, Any]:
+    tower = read_tower(found)
+    if tower is not None and found.has("representation.weight") and "pooler_act" in tower.absent:
+        tower.settings.only("pooler_act", "tanh")
+        outputs = found.stored("representation.weight")[0]
+        if (tower.settings.get("pooler_output_size") or tower.count("hidden_size")) != outputs:
+            raise tower.settings.refuse("pooler_output_size", f"{outputs}, as its weights are")
+    elif tower is not None:
+        tower.settings.skip({"pooler_act", "pooler_output_size"})
+    pooled = "cls and distillation" if found.has("distillation_classifier.weight") else "cls"
+    return {**_facts(found, tower, "vit"), "pooling": pooled}
+
+
+def ijepa_facts(found: Found) -> dict[str, Any]:
+    return {**_facts(found, read_tower(found), "ijepa"), "pooling": "mean"}
+
+
+def _facts(found: Found, tower: Tower | None, usual: str) -> dict[str, Any]:
+    require_biases(found, tower, query="qkv_bias", key="qkv_bias", value="qkv_bias")
+    facts = {**common_facts(found, tower, CLASSES[usual]), **trained_size(tower, "bicubic")}
+    if tower is not None:
+        facts["stated"] = {**facts["stated"], "mlp_width": tower.count("intermediate_size")}
+    return facts
+
+
+def _named(*kinds: str) -> Any:
+    """Whether the configuration names one of these, of families whose keys do not tell."""
+    return lambda candidate: candidate.config.get("model_type") in model_types(*kinds)
+
+
+def _is_ijepa(candidate: Candidate) -> bool:
+    """Whether the configuration says so; without one, whether there is a position for every patch of a square."""
+    positions = candidate.shapes.get("embeddings.position_embeddings", ())[-2:-1]
+    square = bool(positions) and math.isqrt(positions[0]) ** 2 == positions[0]
+    return candidate.config.get("model_type", "ijepa" if square else None) == "ijepa"
+
+
+VIT = Family(
+    name="transformers-vit",
+    title="transformers ViT",
+    names=SPLIT,
+    signature=SIGNATURE,
+    other_signatures=(SIGNATURE_IN_MEMORY, SIGNATURE_SPLIT),
+    without=("embeddings.distillation_token",),
+    model_types=model_types("vit", "vit_msn"),
+    facts=vit_facts,
+    published=published.by_shape(published.VIT),
+    standard=half("ViTImageProcessor's defaults", fit="squash", interpolation="bilinear"),
+    ignored=IGNORED,
+    outside={"decoder.*": DECODER},
+)
+
+DEIT = Family(
+    name="transformers-deit",
+    title="transformers DeiT",
+    names=NAMES,
+    signature=(PATCH, "embeddings.distillation_token"),
+    model_types=model_types("deit"),
+    facts=vit_facts,
+    published=published.by_shape(published.DEIT),
+    standard=imagenet("DeiT's evaluation"),
+    ignored=IGNORED,
+    outside={"decoder.*": DECODER},
+)
+
+MAE = Family(
+    name="transformers-vit-mae",
+    title="transformers ViTMAE (encoder)",
+    names=NAMES,
+    signature=SIGNATURE,
+    other_signatures=(SIGNATURE_IN_MEMORY,),
+    accepts=_named("vit_mae"),
+    model_types=model_types("vit_mae"),
+    facts=vit_facts,
+    standard=imagenet("MAE's evaluation", fit="squash"),
+    outside={"decoder.*": "the decoder with which MAE was pretrained"},
+)
+
+IJEPA = Family(
+    name="transformers-ijepa",
+    title="transformers I-JEPA",
+    names={name: piece for name, piece in NAMES.items() if piece not in ("cls", "distillation", "representation")},
+    signature=SIGNATURE,
+    other_signatures=(SIGNATURE_IN_MEMORY,),
+    without=("embeddings.cls_token",),
+    accepts=_is_ijepa,
+    model_types=model_types("ijepa"),
+    facts=ijepa_facts,
+    standard=imagenet("I-JEPA's evaluation"),
+    ignored=IGNORED,
+)
+
+FLAVA = Family(
+    name="transformers-flava",
+    title="transformers FLAVA, image tower",
+    names=NAMES,
+    signature=SIGNATURE,
+    accepts=_named("flava_image_model"),
+    model_types=model_types("flava_image_model"),
+    facts=vit_facts,
+    standard=Standard(*CLIP, "FlavaImageProcessor's defaults", fit="squash"),
+    ignored=IGNORED,
+    outside=dict.fromkeys(
+        (
+            *("text_model.*", "multimodal_model.*", "image_codebook.*"),
+            *("image_projection.*", "text_projection.*", "image_to_mm_projection.*", "text_to_mm_projection.*"),
+            *("logit_scale", "mim_head.*", "mlm_head.*", "itm_head.*", "mmm_image_head.*", "mmm_text_head.*"),
+        ),
+        "the models of text and of both, and what connects them",
+    ),
+)
+
+FAMILIES = (DEIT, MAE, FLAVA, IJEPA, VIT)
