@@ -56,7 +56,7 @@ def make(
     Args:
         folder: where to.
         model, config: names of classes.
-        tower: where the tower stands in the model.
+        tower: where the tower stands in the model; empty where it is all of it.
         pick: what of the tower's output vitviz shows.
         interpolate: whether the tower has to be asked to take images of other sizes.
         projection: where the projection of its output stands.
@@ -66,7 +66,7 @@ def make(
     settings._attn_implementation = "eager"
     network = randomised(getattr(transformers, model)(settings))
     network.save_pretrained(folder)
-    inside = attrgetter(tower)(network)
+    inside = attrgetter(tower)(network) if tower else network
     project = attrgetter(projection)(network) if projection else torch.nn.Identity()
 
     def answer(pixels: torch.Tensor) -> Answer:
@@ -179,8 +179,29 @@ CASES = (
         text_config=KOSMOS_TEXT,
         latent_query_num=4,
     ),
-    case("FLAVA, image tower", "alone with the others", "flava", model="FlavaModel", tower="image_model", **FLAVA),
+    case(
+        "FLAVA, image tower",
+        "alone",
+        "flava",
+        model="FlavaImageModel",
+        config="FlavaImageConfig",
+        tower="",
+        pick=pooled,
+        **VISION,
+    ),
+    case("FLAVA, image tower", "with the others", "flava", model="FlavaModel", tower="image_model", **FLAVA),
     case("FLAVA, image tower", "pretraining", "flava", model="FlavaForPreTraining", tower="flava.image_model", **FLAVA),
+    case(
+        "Idefics 2",
+        "alone",
+        "idefics",
+        model="Idefics2VisionTransformer",
+        config="Idefics2VisionConfig",
+        tower="",
+        pick=mean_of,
+        interpolate=False,
+        **VISION,
+    ),
     idefics("Idefics 2", "Idefics2", "mistral", perceiver_config=PERCEIVER),
     idefics("Idefics 3", "Idefics3", "llama", pad_token_id=2),
     idefics("SmolVLM", "SmolVLM", "llama", pad_token_id=2),

@@ -148,7 +148,7 @@ def infer_config(found: Found, facts: dict[str, Any]) -> ViTConfig:
     for token in POOLINGS[values["pooling"]].needs if "pooling" not in found.told else ():
         if not has[token]:
             raise found.lacks(token)
-    _compare(found, values, facts.get("stated", {}))
+    _compare(found, values, facts.get("stated", {}), facts.get("stated_by", "config.json"))
     try:
         return ViTConfig(**values)
     except ConfigError as error:
@@ -386,10 +386,8 @@ def _outputs(parts: Parts, piece: str) -> int:
     return len(parts.take(f"{piece}.weight")) if parts.found.has(f"{piece}.weight") else 0
 
 
-def _compare(found: Found, values: Mapping[str, Any], stated: Mapping[str, Any]) -> None:
-    """What the configuration says against what the weights are."""
+def _compare(found: Found, values: Mapping[str, Any], stated: Mapping[str, Any], file: str) -> None:
+    """What the configuration in a file says against what the weights are."""
     for name, value in stated.items():
         if value is not None and value != values[name]:
-            raise CheckpointError(
-                f"{found.name}: its config.json says {name} = {value}, its weights have {values[name]}"
-            )
+            raise CheckpointError(f"{found.name}: its {file} says {name} = {value}, its weights have {values[name]}")

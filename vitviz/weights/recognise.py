@@ -16,6 +16,7 @@ from vitviz.weights.pieces import MAPS, OUTER, TOKENS, Candidate, Family, Found,
 from vitviz.weights.sidecars import Sidecars
 
 HYBRID = "a hybrid of ResNet and ViT, whose patches are features of a convolutional network"
+LANGUAGE_MODEL = "a language model"
 # Keys of what is no Vision Transformer with global attention, and what it is.
 STRANGERS = {
     "relative_position_bias_table": "attention with relative position biases (Swin, BEiT), which vitviz does not read",
@@ -25,7 +26,7 @@ STRANGERS = {
     "layer1.0.conv1.weight": "a ResNet, which has no attention",
     "downsample_layers.0.0.weight": "a ConvNeXt, which has no attention",
     "unet.": "a diffusion model",
-    "lm_head.weight": "a language model",
+    "lm_head.weight": LANGUAGE_MODEL,
     "lora_A": "a LoRA adapter: merge it into its base model first",
 }
 # What training leaves in a state dict beside the network, wherever it stands.
@@ -37,6 +38,8 @@ TRAINING = dict.fromkeys(
     ),
     "what training leaves beside the network",
 )
+# How transformers ends the model_type of a part.
+PARTS = ("_vision_model", "_vision", "_image_model")
 # How many places of a file are looked at for a family that it nearly is.
 NEAREST = 4
 # Parts of the longest prefix of an encoder's keys: each of them is tried for the heads.
@@ -105,9 +108,11 @@ def _possible(file: WeightFile, sidecars: Sidecars, name: str | None, told: Mapp
         return FAMILIES
     meant = tuple(family for family in FAMILIES if model_type in family.model_types)
     if not meant:
-        known = sorted(kind for family in FAMILIES for kind in family.model_types)
+        every = {kind for family in FAMILIES for kind in family.model_types}
+        whole = sorted(kind for kind in every if not kind.endswith(PARTS))
         raise CheckpointError(
-            f"{file.name}: model_type {shown(model_type)} in its config.json; expected {choices(known)}"
+            f"{file.name}: model_type {shown(model_type)} in its config.json; expected {choices(whole)}, or that of "
+            "their vision part"
         )
     return meant
 
@@ -275,10 +280,10 @@ def _stranger(keys: Sequence[str]) -> str | None:
 
 def _unknown(file: WeightFile, families: Sequence[Family]) -> str:
     keys = [key for tensors in file.groups.values() for key in tensors]
-    stranger = _stranger(keys)
-    if stranger:
+    stranger, near = _stranger(keys), _nearest(file, families)
+    # A language model may have a tower.
+    if stranger and not (near and stranger == LANGUAGE_MODEL):
         return f"{file.name}: this is {stranger}"
-    near = _nearest(file, families)
     if near:
         each = " or ".join(f"{family.title}, missing {listed(missing)}" for family, missing in near)
         return f"{file.name}: most of its keys are those of {each}"
@@ -293,11 +298,12 @@ def _nearest(file: WeightFile, families: Sequence[Family]) -> list[tuple[Family,
         for family in families:
             prefixes = {prefix for anchor in family.signature for prefix in _prefixes(tensors, anchor)}
             for prefix in sorted(prefixes, key=len)[:NEAREST]:
-                known = sum(key.startswith(prefix) and bool(family.match(key[len(prefix) :])) for key in tensors)
+                inner = [key for key in tensors if key.startswith(prefix)]
+                known = sum(bool(family.match(key[len(prefix) :])) for key in inner)
                 lacking = ([prefix + key for key in keys if prefix + key not in tensors] for keys in family.signatures)
                 missing = min(lacking, key=len)
                 foreign = any(prefix + key in tensors for key in family.without)
-                if missing and not foreign and 2 * known > len(tensors):
+                if missing and not foreign and 2 * known > len(inner):
                     near.append((-known, len(missing), family, missing))
     near.sort(key=lambda entry: entry[:2])
     return [entry[2:] for entry in near if entry[0] == near[0][0]][:3]

@@ -44,13 +44,13 @@ OTHER_LAYERS = ("qk_norm", "scaled_cosine_attn", "scale_heads", "scale_attn_inne
 
 
 def clip_facts(found: Found) -> dict[str, Any]:
-    if set(found.file.groups[found.group]) & set(OPENAI):
+    model = found.open_clip.inner("model_cfg") or found.open_clip
+    vision = model.inner("vision_cfg")
+    if vision is None and set(found.file.groups[found.group]) & set(OPENAI):
         known = "the numbers that only OpenAI's own files carry"
         found.learn("activation", "quick gelu", known)
         heads = found.learn("heads", width(found) // 64, f"{known}: 64 features a head")
         return {"heads": heads, "norm_epsilon": 1e-5, "activation": "quick gelu", "pooling": "cls"}
-    model = found.open_clip.inner("model_cfg") or found.open_clip
-    vision = model.inner("vision_cfg")
     if vision is None:
         return {
             "heads": Open(usual=max(1, width(found) // 64)),
@@ -67,14 +67,20 @@ def clip_facts(found: Found) -> dict[str, Any]:
     vision.only("block_type", "default", "custom")
     for entry in OTHER_LAYERS:
         vision.only(entry, False)
-    _require_shapes(found, model, vision)
+    vision.only("pos_embed_type", "learnable", "sin_cos_2d")
+    vision.require("no_ln_pre", False, not found.has("pre_norm.weight"))
+    # What it begins with is in the file.
+    if (vision.get("ls_init_value") is not None) != found.has("attention_scale"):
+        raise vision.refuse("ls_init_value", "a number" if found.has("attention_scale") else "nothing")
+    if not found.has("projection.weight"):
+        raise found.lacks("projection.weight")
     head_width = vision.count("head_width", 64)
     assert head_width is not None
     heads = max(1, width(found) // head_width)
     if width(found) % heads:
         raise vision.refuse("head_width", f"a whole number that divides the width, {width(found)}")
     size = vision.size("image_size") or (224, 224)
-    patch = found.stored("patch.weight")[-2:]
+    patch = vision.size("patch_size") or (16, 16)
     square = size[0] // patch[0] == size[1] // patch[1]
     return {
         "heads": found.learn("heads", heads, f"head_width {head_width} in open_clip_config.json"),
@@ -85,27 +91,16 @@ def clip_facts(found: Found) -> dict[str, Any]:
         "image_size": size,
         # open_clip takes positions for those of a square where it carries them to another grid.
         "position_rule": "bicubic antialiased" if square else "fixed",
+        "stated": {
+            "width": (features := vision.count("width", 768)),
+            "depth": vision.count("layers", 12),
+            "mlp_width": int((features or 0) * vision.positive("mlp_ratio", 4.0)),
+            "patch_height": patch[0],
+            "patch_width": patch[1],
+            "projection_width": model.count("embed_dim"),
+        },
+        "stated_by": found.open_clip.place,
     }
-
-
-def _require_shapes(found: Found, model: Settings, vision: Settings) -> None:
-    """Refuse a configuration of other weights."""
-    features = width(found)
-    vision.require("width", 768, features)
-    vision.require("layers", 12, found.depth)
-    hidden, ratio = found.stored("mlp_in.weight")[:1], vision.positive("mlp_ratio", 4.0)
-    if hidden != (int(features * ratio),):
-        raise vision.refuse("mlp_ratio", f"what makes {features} features the {hidden[0]:,} of its weights")
-    height, breadth = found.stored("patch.weight")[-2:]
-    if (vision.size("patch_size") or (16, 16)) != (height, breadth):
-        raise vision.refuse("patch_size", f"{height if height == breadth else [height, breadth]}, as its weights are")
-    vision.require("no_ln_pre", False, not found.has("pre_norm.weight"))
-    # LayerScale and positions are in the file, however they began.
-    if (vision.get("ls_init_value") is not None) != found.has("attention_scale"):
-        raise vision.refuse("ls_init_value", "a number" if found.has("attention_scale") else "nothing")
-    vision.only("pos_embed_type", "learnable", "sin_cos_2d")
-    if found.has("projection.weight") and "embed_dim" in model:
-        model.require("embed_dim", None, found.stored("projection.weight")[-1])
 
 
 def _norm_epsilon(vision: Settings) -> float:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
+from vitviz.errors import CheckpointError, shown
 from vitviz.weights.families.conventions import half
 from vitviz.weights.families.transformers import published
 from vitviz.weights.families.transformers.classes import CLASSES, LANGUAGE_MODEL, TEXT_TOWER, model_types
@@ -63,6 +65,7 @@ CLIP_LIKE = (
     *("clip_vision_model", "metaclip_2_vision_model", "chinese_clip_vision_model", "altclip_vision_model"),
     *("clipseg_vision_model", "git_vision_model", "kosmos_2_vision_model"),
 )
+SIGLIP2_TYPES = model_types("siglip2_vision_model")
 IDEFICS_LIKE = ("idefics2_vision", "idefics3_vision", "smolvlm_vision")
 
 
@@ -79,6 +82,7 @@ def clip_facts(found: Found) -> dict[str, Any]:
 def siglip_facts(found: Found) -> dict[str, Any]:
     tower = read_tower(found)
     facts = {**_facts(found, tower, "siglip_vision_model"), **trained_size(tower, "bicubic")}
+    _require_dimensions(found, 4, "a convolution, as SigLIP has it at a fixed size")
     if tower is None and not found.has("pool.probe"):
         # The towers of Idefics and SmolVLM have these keys, too.
         facts["position_rule"] = Open("bicubic")
@@ -94,9 +98,13 @@ def siglip2_facts(found: Found) -> dict[str, Any]:
         "channels_last": True,
         **_pooling(found, tower),
     }
+    _require_dimensions(found, 2, "a matrix, as NaFlex has it")
     if tower is not None:
-        tower.require("num_patches", found.stored("positions")[0] if found.has("positions") else 0)
-        facts["patch_size"] = tower.size("patch_size")
+        patch, side = tower.size("patch_size"), math.isqrt(tower.count("num_patches"))
+        if side**2 != tower.count("num_patches"):
+            raise tower.settings.refuse("num_patches", "the number of patches of a square")
+        stated = {**facts["stated"], "image_height": side * patch[0], "image_width": side * patch[1]}
+        facts |= {"patch_size": patch, "stated": stated}
     return facts
 
 
@@ -143,8 +151,17 @@ def _published_siglip(found: Found) -> Sequence[Published]:
     return published.by_shape(published.SIGLIP)(found) if found.has("pool.probe") else ()
 
 
-def _has_matrix(candidate: Candidate) -> bool:
-    """Whether the patch embedding is a matrix, as in NaFlex; otherwise it is a convolution."""
+def _require_dimensions(found: Found, count: int, expected: str) -> None:
+    shape = found.stored("patch.weight")
+    if shape and len(shape) != count:
+        key = shown(found.keys[None, "patch.weight"])
+        raise CheckpointError(f"{found.name}: {key} has the shape {shape}; expected {expected}")
+
+
+def _is_naflex(candidate: Candidate) -> bool:
+    """Whether the configuration says so; without one, whether the patch embedding is a matrix."""
+    if "model_type" in candidate.config:
+        return candidate.config["model_type"] in SIGLIP2_TYPES
     return len(candidate.shapes.get("embeddings.patch_embedding.weight", ())) == 2
 
 
@@ -176,7 +193,7 @@ SIGLIP = Family(
     names=NAMES,
     signature=_SIGLIP_KEYS,
     without=("embeddings.class_embedding",),
-    accepts=lambda candidate: not _has_matrix(candidate),
+    accepts=lambda candidate: not _is_naflex(candidate),
     model_types=model_types("siglip_vision_model"),
     facts=siglip_facts,
     published=_published_siglip,
@@ -191,8 +208,8 @@ SIGLIP2 = Family(
     names=NAMES,
     signature=_SIGLIP_KEYS,
     without=("embeddings.class_embedding",),
-    accepts=_has_matrix,
-    model_types=model_types("siglip2_vision_model"),
+    accepts=_is_naflex,
+    model_types=SIGLIP2_TYPES,
     facts=siglip2_facts,
     published=published.by_shape(published.NAFLEX),
     standard=half("Siglip2ImageProcessor's defaults", fit="native", interpolation="bilinear"),
