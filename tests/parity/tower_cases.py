@@ -136,6 +136,7 @@ FLAVA = {
     "image_config": VISION,
     "text_config": TEXT,
     "multimodal_config": MULTIMODAL,
+    "image_codebook_config": {"hidden_size": 16, "vocab_size": 32, "num_blocks_per_group": 1},
     "hidden_size": 64,
     "projection_dim": 24,
 }
@@ -192,11 +193,11 @@ CASES = (
     case("FLAVA, image tower", "with the others", "flava", model="FlavaModel", tower="image_model", **FLAVA),
     case("FLAVA, image tower", "pretraining", "flava", model="FlavaForPreTraining", tower="flava.image_model", **FLAVA),
     case(
-        "Idefics 2",
+        "Idefics 3",
         "alone",
         "idefics",
-        model="Idefics2VisionTransformer",
-        config="Idefics2VisionConfig",
+        model="Idefics3VisionTransformer",
+        config="Idefics3VisionConfig",
         tower="",
         pick=mean_of,
         interpolate=False,

@@ -42,6 +42,7 @@ DROPOUTS = frozenset(("hidden_dropout_prob", "attention_probs_dropout_prob"))
 BACKBONE = frozenset(
     (
         *("apply_layernorm", "reshape_hidden_states", "stage_names", "out_features", "out_indices"),
+        *("_out_features", "_out_indices"),
         *("drop_path_rate", "layerscale_value"),
     )
 )
