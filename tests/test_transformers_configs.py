@@ -265,7 +265,7 @@ def test_a_dictionary_beside_the_part_comes_before_it(model_type: str, tmp_path:
     found = read_checkpoint(tmp_path).model.network
     assert answer is not None and float((found(PIXELS) - answer).abs().max()) < EXACT
     (tmp_path / "config.json").write_text(json.dumps({**values, "vision_config": {**part, "unheard_of": 3}}))
-    with pytest.raises(CheckpointError, match="vision_config.unheard_of = 3"):
+    with pytest.raises(CheckpointError, match=r"vision_config\.unheard_of = 3"):
         read_checkpoint(tmp_path)
 
 
@@ -274,7 +274,7 @@ def test_a_configuration_without_its_model_type_is_refused(tmp_path: Path) -> No
     values = json.loads((tmp_path / "config.json").read_text())
     del values["model_type"]
     (tmp_path / "config.json").write_text(json.dumps(values))
-    with pytest.raises(CheckpointError, match="config.json: model_type = 'nothing': expected 'vit' or 'vit_msn'"):
+    with pytest.raises(CheckpointError, match=r"config\.json: model_type = .nothing.: expected .vit. or .vit_msn."):
         read_checkpoint(tmp_path)
 
 
@@ -290,7 +290,7 @@ def test_naflex_is_told_from_siglip_by_the_shape_of_its_patch_embedding(kind: st
     wrong = {**small(other).to_dict(), "num_patches": 16, "image_size": 32}
     (tmp_path / "config.json").write_text(json.dumps(wrong, default=str))
     (tmp_path / "alone.bin").rename(tmp_path / "pytorch_model.bin")
-    with pytest.raises(CheckpointError, match="embeddings.patch_embedding.weight' has the shape"):
+    with pytest.raises(CheckpointError, match=r"embeddings\.patch_embedding\.weight. has the shape"):
         read_checkpoint(tmp_path)
 
 
