@@ -57,6 +57,31 @@ def test_a_crop_keeps_at_least_the_area_that_was_asked_for(smallest: float) -> N
     assert ratio.max() <= 4 / 3 + 1e-3
 
 
+def test_a_crop_is_stretched_as_much_as_asked_for() -> None:
+    seen = views(only(smallest_crop=0.2, aspect=2.0), ramps(), SIZE, generator())
+    ratio = seen[:, 0].diff(dim=-1).flatten(1).median(1).values / seen[:, 1].diff(dim=-2).flatten(1).median(1).values
+    assert 0.5 - 1e-3 <= ratio.min() < 0.6
+    assert 1.7 < ratio.max() <= 2 + 1e-3
+
+
+def test_views_of_fine_stripes_are_grey_where_they_are_made_smaller() -> None:
+    """Sampled without halving first, a stripe of one pixel would be seen here and missed there."""
+    stripes = repeat(torch.tensor([0.0, 1.0]), "pair -> image 3 row (column pair)", image=20, row=32, column=16)
+    small = views(only(), stripes, 8, generator())
+    assert (small - 0.5).abs().max() < 0.05
+    large = views(only(), stripes, 32, generator())
+    assert large.std() > 0.2
+
+
+def test_views_of_all_reductions_look_at_the_same_places() -> None:
+    """Of a ramp, a view made smaller is the larger view's mean."""
+    settings = only(smallest_crop=0.05)
+    images = torch.nn.functional.interpolate(ramps(), (64, 64), mode="bilinear", align_corners=False)
+    large, small = (views(settings, images, size, generator()) for size in (32, 8))
+    means = torch.nn.functional.avg_pool2d(large, 4)
+    assert (means - small)[..., 2:-2, 2:-2].abs().max() < 0.01
+
+
 def test_a_crop_reaches_over_the_edge_by_a_sixteenth_of_its_side_at_most() -> None:
     seen = views(only(smallest_crop=0.3), ramps(), SIZE, generator())
     for channel, dim in ((0, -1), (1, -2)):

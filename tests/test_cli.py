@@ -37,10 +37,6 @@ from vitviz.weights import BUNDLED, FAMILIES, ZOO, NamedModel, read
 MakeModel = Callable[..., Model]
 Capture = pytest.CaptureFixture[str]
 
-needs_muon = pytest.mark.skipif(
-    not hasattr(torch.optim, "Muon"), reason=f"torch {torch.__version__} has no Muon optimiser, which training needs"
-)
-
 
 @pytest.fixture
 def photo(tmp_path: Path) -> Path:
@@ -809,7 +805,6 @@ def colours(tmp_path: Path) -> Path:
     return write_images(tmp_path / "images", {"red": (220, 40, 30), "blue": (30, 40, 220)}, train=12, test=4)
 
 
-@needs_muon
 def test_a_model_is_trained_evaluated_and_used(colours: Path, photo: Path, capsys: Capture) -> None:
     output = photo.with_name("run")
     assert main(["train", str(colours), str(output), *TINY]) == 0
@@ -829,7 +824,6 @@ def test_a_model_is_trained_evaluated_and_used(colours: Path, photo: Path, capsy
     assert same_pixels(picture, analyze(photo, model).attention(query=(3, 3)).overlay(mark=(3, 3)))
 
 
-@needs_muon
 def test_an_interrupted_training_says_how_it_continues(
     colours: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -862,9 +856,10 @@ def test_every_setting_of_a_run_has_an_option_that_reaches_it(monkeypatch: pytes
     class Stop(Exception):
         pass
 
-    def train(images: Path, output: Path, config: TrainingConfig, snapshots: int) -> None:
+    def train(images: Path, output: Path, config: TrainingConfig, snapshots: int, resume_from: Path | None) -> None:
         given.append((images, output, config))
         assert snapshots == (7 if "--snapshots" in arguments else 12)
+        assert resume_from == (Path("other/compact.pt") if "--resume-from" in arguments else None)
         raise Stop
 
     monkeypatch.setattr(loop, "train", train)
@@ -872,8 +867,9 @@ def test_every_setting_of_a_run_has_an_option_that_reaches_it(monkeypatch: pytes
         **{"image_size": 64, "patch_size": 8, "width": 96, "depth": 2, "heads": 3, "mlp_ratio": 2.5},
         **{"register_tokens": 4, "epochs": 7, "batch_size": 8, "muon_rate": 0.1, "adam_rate": 0.2},
         **{"weight_decay": 0.3, "warmup": 0.4, "label_smoothing": 0.5, "low_resolution": 0.6, "average_decay": 0.7},
-        **{"low_scale": 0.5, "smallest_scale": 0.25},
-        **{"evaluate_every": 3, "seed": 9, "augmentation": Augmentation(0.8, False, 0.9, 0.25)},
+        **{"low_scale": 0.5, "smallest_scale": 0.25, "images_per_epoch": 16, "class_balance": 0.75, "cooldown": 0.5},
+        **{"evaluate_every": 3, "seed": 9},
+        augmentation=Augmentation(smallest_crop=0.8, aspect=1.5, flip=False, jitter=0.9, mix=0.25),
     )
     settings = {**vars(changed), **vars(changed.augmentation)}
     del settings["augmentation"]
@@ -888,7 +884,7 @@ def test_every_setting_of_a_run_has_an_option_that_reaches_it(monkeypatch: pytes
     presets += [
         (["--preset", "grey", "--epochs", "3", "--mix", "0.25"], small),
         (["--preset", "grey", *options], changed),
-        (["--snapshots", "7", *options], changed),
+        (["--snapshots", "7", "--resume-from", "other/compact.pt", *options], changed),
     ]
     for arguments, config in (([], TrainingConfig()), (options, changed), *presets):
         with pytest.raises(Stop):

@@ -13,11 +13,8 @@ from vitviz import (
     VisionTransformer,
     ViTConfig,
 )
+from vitviz.training.muon import Muon, orthogonalise
 from vitviz.training.optimise import average_into, initialise, optimisers, schedule, sine_positions
-
-needs_muon = pytest.mark.skipif(
-    not hasattr(torch.optim, "Muon"), reason=f"torch {torch.__version__} has no Muon optimiser, which training needs"
-)
 
 
 @pytest.mark.parametrize(
@@ -39,6 +36,22 @@ needs_muon = pytest.mark.skipif(
 )
 def test_rates_rise_linearly_and_fall_as_half_a_cosine(step: int, steps: int, warmup: float, factor: float) -> None:
     assert schedule(step, steps, warmup) == pytest.approx(factor, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("step", "warmup", "cooldown", "factor"),
+    [
+        (9, 0.1, 0.3, 1.0),
+        (69, 0.1, 0.3, 1.0),
+        (70, 0.1, 0.3, 1.0),
+        (85, 0.1, 0.3, 0.5),
+        (100, 0.1, 0.3, 0.0),
+        (99, 0.1, 0.0, 1.0),
+        (75, 0.5, 0.9, 0.5),
+    ],
+)
+def test_rates_stay_highest_until_the_cool_down(step: int, warmup: float, cooldown: float, factor: float) -> None:
+    assert schedule(step, 100, warmup, cooldown) == pytest.approx(factor, abs=1e-12)
 
 
 @pytest.mark.parametrize(("step", "share"), [(0, 0.9), (90, 0.09), (10**6, 0.01)])
@@ -98,7 +111,6 @@ def test_starting_positions_are_different_everywhere_and_nearer_where_patches_ar
     torch.testing.assert_close(distance[:6, 0], distance[0, :6])
 
 
-@needs_muon
 def test_every_parameter_has_one_optimiser(make_network: Callable[..., VisionTransformer]) -> None:
     network = make_network()
     muon, adam = optimisers(network, 0.1, 0.2, 0.3)
@@ -112,3 +124,35 @@ def test_every_parameter_has_one_optimiser(make_network: Callable[..., VisionTra
         for name, parameter in network.named_parameters()
         if name.startswith("layers.") and parameter.ndim == 2
     }
+
+
+@pytest.mark.parametrize("shape", [(6, 6), (6, 40)])
+def test_orthogonalised_matrices_keep_their_directions_and_lose_their_lengths(shape: tuple[int, int]) -> None:
+    matrices = torch.randn(3, *shape, generator=torch.Generator().manual_seed(0))
+    found = orthogonalise(matrices)
+    for matrix, result in zip(matrices, found, strict=True):
+        left, _, right = torch.linalg.svd(matrix, full_matrices=False)
+        middle = left.T @ result @ right.T
+        assert middle.diagonal().min() > 0.6 and middle.diagonal().max() < 1.3
+        assert (middle - middle.diagonal().diag()).abs().max() < 0.05
+
+
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason=f"torch {torch.__version__} has no Muon to compare with")
+def test_muon_is_that_of_torch_but_for_rounding() -> None:
+    """Tall, wide and square matrices, several of one shape, over some steps with weight decay."""
+    random = torch.Generator().manual_seed(0)
+    shapes = [(8, 24), (24, 8), (8, 8), (8, 24)]
+    mine = [torch.nn.Parameter(torch.randn(shape, generator=random)) for shape in shapes]
+    others = [torch.nn.Parameter(matrix.detach().clone()) for matrix in mine]
+    start = [matrix.detach().clone() for matrix in mine]
+    pair = Muon(mine, 0.02, 0.1), torch.optim.Muon(others, 0.02, 0.1, adjust_lr_fn="match_rms_adamw")
+    for _ in range(4):
+        for matrix, other in zip(mine, others, strict=True):
+            matrix.grad = torch.randn(matrix.shape, generator=random)
+            other.grad = matrix.grad.clone()
+        for optimiser in pair:
+            optimiser.step()
+    for matrix, other, before in zip(mine, others, start, strict=True):
+        moved = (other - before).norm()
+        assert (matrix - other).norm() < 0.02 * moved, "more than bfloat16 rounds away"
+        assert moved > 0.1

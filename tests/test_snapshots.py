@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, expect
 
 import vitviz
 from tests.driver import ARTEFACTS, EXAMPLE, expect_map, opened_page, running_app, set_slider
-from tests.test_training import SMALL, interrupt_step, needs_muon, same_weights, write_folder
+from tests.test_training import SMALL, interrupt_step, same_weights, write_folder
 from tests.test_ui_models import apart
 from vitviz import CheckpointError, ConfigError, Model, save_checkpoint
 from vitviz.training import loop
@@ -70,7 +70,6 @@ def test_a_number_of_snapshots_out_of_range_is_refused(count: int) -> None:
         snapshot_steps(10, count)
 
 
-@needs_muon
 def test_a_run_keeps_its_states_and_learns_the_same(tmp_path: Path) -> None:
     images = write_folder(tmp_path / "images")
     plain, _ = loop.train(images, tmp_path / "plain", SMALL)

@@ -38,10 +38,6 @@ from vitviz.training.evaluate import Accuracy, evaluate
 from vitviz.training.optimise import average_into, initialise, schedule
 from vitviz.training.watch import SIDE, attention_picture
 
-needs_muon = pytest.mark.skipif(
-    not hasattr(torch.optim, "Muon"), reason=f"torch {torch.__version__} has no Muon optimiser, which training needs"
-)
-
 COLOURS = {"blue": (30, 40, 220), "green": (40, 200, 50), "red": (220, 40, 30)}
 PLAIN = Preprocessing(8, 8, (0.0,) * 3, (1.0,) * 3, "squash")
 SMALL = TrainingConfig(
@@ -114,14 +110,12 @@ def state(finished: Finished) -> dict[str, Any]:
 # A whole run.
 
 
-@needs_muon
 def test_a_small_folder_is_learnt(finished: Finished) -> None:
     assert finished.accuracy.images == 12
     assert finished.accuracy.top1 >= 0.9
     assert finished.accuracy.loss < 0.8 < np.log(3)
 
 
-@needs_muon
 def test_the_checkpoint_is_the_model_that_train_returns(finished: Finished) -> None:
     loaded = load(finished.output / loop.CHECKPOINT)
     assert same_weights(loaded.network, finished.model.network)
@@ -140,7 +134,6 @@ def test_the_checkpoint_is_the_model_that_train_returns(finished: Finished) -> N
     assert not any(parameter.requires_grad for parameter in finished.model.network.parameters())
 
 
-@needs_muon
 def test_the_accuracy_is_that_of_the_model_that_is_kept(finished: Finished, folder: Path) -> None:
     test = read_image_folder(folder, "test", finished.model.preprocessing, 2, 2)
     again = evaluate(finished.model.network, finished.model.preprocessing, test)
@@ -148,7 +141,6 @@ def test_the_accuracy_is_that_of_the_model_that_is_kept(finished: Finished, fold
     assert again.loss == pytest.approx(finished.accuracy.loss, rel=1e-5)
 
 
-@needs_muon
 def test_the_preprocessing_standardises_by_the_training_images(finished: Finished, folder: Path) -> None:
     files = sorted((folder / "train").rglob("*.png"))
     values = np.stack([np.asarray(Image.open(path)) for path in files]).astype(np.float64) / 255
@@ -156,7 +148,6 @@ def test_the_preprocessing_standardises_by_the_training_images(finished: Finishe
     np.testing.assert_allclose(finished.model.preprocessing.std, values.std((0, 1, 2)), atol=1e-4)
 
 
-@needs_muon
 def test_tensorboard_shows_the_curves_and_the_attention(finished: Finished) -> None:
     events = curves(finished.output)
     every_epoch = [STEPS_PER_EPOCH * epoch for epoch in range(1, 7)]
@@ -175,7 +166,6 @@ def test_tensorboard_shows_the_curves_and_the_attention(finished: Finished) -> N
     assert (pictures[0].width, pictures[0].height) == (3 * SIDE, 2 * SIDE)
 
 
-@needs_muon
 def test_the_state_holds_data_only(state: dict[str, Any]) -> None:
     assert state.keys() == {"config", "images", "epoch", "network", "averaged", "optimisers"}
     assert state["config"] == asdict(SMALL)
@@ -183,7 +173,6 @@ def test_the_state_holds_data_only(state: dict[str, Any]) -> None:
     assert state["epoch"] == 6
 
 
-@needs_muon
 def test_a_finished_run_is_not_trained_further(
     finished: Finished, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,7 +185,6 @@ def test_a_finished_run_is_not_trained_further(
     assert (output / loop.CHECKPOINT).is_file()
 
 
-@needs_muon
 def test_the_seed_determines_the_weights_and_nothing_else_does(
     finished: Finished, folder: Path, tmp_path: Path
 ) -> None:
@@ -209,7 +197,6 @@ def test_the_seed_determines_the_weights_and_nothing_else_does(
     assert not same_weights(other.network, finished.model.network)
 
 
-@needs_muon
 def test_the_progress_bar_does_not_decide_what_is_learnt(
     finished: Finished, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,7 +212,6 @@ def test_the_progress_bar_does_not_decide_what_is_learnt(
     assert steps_of(curves(tmp_path), "test/loss") == [6, 12, 18]
 
 
-@needs_muon
 def test_the_first_epochs_are_seen_at_low_resolution(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,7 +228,6 @@ def test_the_first_epochs_are_seen_at_low_resolution(
     assert len({pixels.numpy().tobytes() for pixels in seen}) == 12, "an epoch repeats another"
 
 
-@needs_muon
 def test_a_network_of_several_grids_is_evaluated_on_each(folder: Path, tmp_path: Path) -> None:
     """Interrupted among batches of several sizes, it ends as if it had not been."""
     config = replace(SMALL, low_resolution=0.25, low_scale=0.5, smallest_scale=0.5, evaluate_every=3)
@@ -276,7 +261,6 @@ def test_images_are_made_smaller_by_their_means() -> None:
     assert torch.equal(smaller.images[0, 0].float(), expected)
 
 
-@needs_muon
 def test_registers_are_trained_with_the_rest(folder: Path, tmp_path: Path) -> None:
     config = replace(SMALL, register_tokens=2, epochs=1)
     model, _ = loop.train(folder, tmp_path, config)
@@ -289,7 +273,6 @@ def test_registers_are_trained_with_the_rest(folder: Path, tmp_path: Path) -> No
     assert (moved > 1e-4).all()
 
 
-@needs_muon
 def test_a_run_that_diverges_says_which_settings_to_change(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"epoch \d: the loss is (nan|inf); try a smaller muon_rate .* adam_rate"):
         loop.train(folder, tmp_path, replace(SMALL, adam_rate=1e30, warmup=0))
@@ -326,14 +309,14 @@ def interrupt_writing(monkeypatch: pytest.MonkeyPatch) -> None:
     def save(state: dict[str, Any], path: Path) -> None:
         whole(state, path)
         written.append(path)
-        if len(written) == 3:
+        # Each epoch writes its state, and then the compact one.
+        if len(written) == 5:
             path.write_bytes(path.read_bytes()[:1000])
             raise KeyboardInterrupt
 
     monkeypatch.setattr(torch, "save", save)
 
 
-@needs_muon
 @pytest.mark.parametrize(
     ("interrupt", "whole_epochs"), [(interrupt_step, 4), (interrupt_evaluation, 1), (interrupt_writing, 2)]
 )
@@ -368,7 +351,6 @@ CHANGES = {
 }
 
 
-@needs_muon
 @pytest.mark.parametrize(("changes", "told"), CHANGES.values(), ids=CHANGES)
 def test_another_configuration_is_not_resumed_and_the_difference_is_told(
     finished: Finished, folder: Path, tmp_path: Path, changes: dict[str, Any], told: str
@@ -379,7 +361,6 @@ def test_another_configuration_is_not_resumed_and_the_difference_is_told(
     assert (tmp_path / loop.STATE).read_bytes() == before
 
 
-@needs_muon
 @pytest.mark.parametrize(
     ("classes", "count", "told"),
     [
@@ -395,6 +376,106 @@ def test_other_images_are_not_resumed(
     shutil.copy(finished.output / loop.STATE, tmp_path / loop.STATE)
     with pytest.raises(CheckpointError, match=told):
         loop.train(other, tmp_path, SMALL)
+
+
+# Going on elsewhere, from the compact state.
+
+
+def test_the_compact_state_goes_on_at_its_epoch_with_rounded_weights(
+    finished: Finished, folder: Path, tmp_path: Path
+) -> None:
+    compact = finished.output / loop.COMPACT
+    state = torch.load(compact, weights_only=True)
+    assert state["epoch"] == 6 and {tensor.dtype for tensor in state["averaged"].values()} == {torch.bfloat16}
+    assert compact.stat().st_size < (finished.output / loop.STATE).stat().st_size / 2
+    # Of a finished run no epoch is left, so that its weights can be seen.
+    model, _ = loop.train(folder, tmp_path, SMALL, resume_from=compact)
+    kept = {key: value.bfloat16().float() for key, value in finished.model.network.state_dict().items()}
+    assert all(torch.equal(value, kept[key]) for key, value in model.network.state_dict().items())
+
+
+def test_a_compact_state_may_go_on_longer_and_with_other_settings(
+    finished: Finished, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The output folder's own state counts once there is one."""
+    longer = replace(SMALL, epochs=9, muon_rate=0.01, seed=3)
+    steps = []
+
+    def average(averaged: torch.nn.Module, network: torch.nn.Module, step: int, decay: float) -> None:
+        steps.append(step)
+        if step == 22 and steps.count(step) == 1:
+            raise KeyboardInterrupt
+        average_into(averaged, network, step, decay)
+
+    monkeypatch.setattr(loop, "average_into", average)
+    with pytest.raises(KeyboardInterrupt):
+        loop.train(folder, tmp_path, longer, resume_from=finished.output / loop.COMPACT)
+    _, accuracy = loop.train(folder, tmp_path, longer, resume_from=finished.output / loop.COMPACT)
+    assert steps == [18, 19, 20, 21, 22, 21, 22, 23, 24, 25, 26]
+    assert accuracy.top1 >= 0.9
+
+
+COMPACT_DAMAGES: dict[str, tuple[Callable[[Path], object], dict[str, Any], str]] = {
+    "missing": (lambda path: path.unlink(), {}, "no such file; expected the compact.pt of a run"),
+    "text": (lambda path: path.write_bytes(b"not a state"), {}, "damaged, or no compact.pt of `vitviz train`"),
+    "other network": (lambda path: None, {"depth": 2}, "weights of another network .*'depth': 1"),
+    "too long": (lambda path: None, {"epochs": 5}, "epoch 6 of a run that is to have 5"),
+}
+
+
+@pytest.mark.parametrize(("damage", "changes", "told"), COMPACT_DAMAGES.values(), ids=COMPACT_DAMAGES)
+def test_a_compact_state_that_does_not_fit_is_refused(
+    finished: Finished,
+    folder: Path,
+    tmp_path: Path,
+    damage: Callable[[Path], object],
+    changes: dict[str, Any],
+    told: str,
+) -> None:
+    compact = Path(shutil.copy(finished.output / loop.COMPACT, tmp_path))
+    damage(compact)
+    with pytest.raises(CheckpointError, match=told):
+        loop.train(folder, tmp_path / "run", replace(SMALL, **changes), resume_from=compact)
+
+
+def test_a_compact_state_of_other_classes_is_refused(finished: Finished, tmp_path: Path) -> None:
+    other = write_folder(tmp_path / "images", dict.fromkeys(("blue", "green", "yellow"), (9, 9, 9)), train=12, test=1)
+    with pytest.raises(CheckpointError, match=r"other images \(classes was \['blue', 'green', 'red'\]"):
+        loop.train(other, tmp_path / "run", SMALL, resume_from=finished.output / loop.COMPACT)
+
+
+def test_part_of_the_images_is_an_epoch_where_that_is_asked_for(folder: Path, tmp_path: Path) -> None:
+    """Interrupted, the run goes on with the images whose turn it is."""
+    config = replace(SMALL, images_per_epoch=24, class_balance=0.5)
+    whole, _ = loop.train(folder, tmp_path / "whole", config)
+    assert steps_of(curves(tmp_path / "whole"), "test/accuracy") == [4, 8, 12]
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt_step(patch, epoch=2)
+        with pytest.raises(KeyboardInterrupt):
+            loop.train(folder, tmp_path / "resumed", config)
+    resumed, _ = loop.train(folder, tmp_path / "resumed", config)
+    assert same_weights(whole.network, resumed.network)
+
+
+def test_a_batch_in_parts_has_the_gradients_of_the_whole(
+    make_network: Callable[..., VisionTransformer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = make_network().requires_grad_(True)
+    side, classes = network.config.image_height, network.config.classes
+    random = torch.Generator().manual_seed(0)
+    pixels = torch.randn(5, 3, side, side, generator=random)
+    targets = torch.softmax(torch.randn(5, classes, generator=random), -1)
+    torch.nn.functional.cross_entropy(network(pixels), targets).backward()
+    expected = [parameter.grad.clone() for parameter in network.parameters() if parameter.grad is not None]
+    network.zero_grad()
+    monkeypatch.setattr(loop, "TOKENS_AT_ONCE", 2 * network.config.layout(side, side).token_count)
+    loss, right = loop._backward(network, pixels, targets, torch.device("cpu"), bfloat16=False)
+    torch.testing.assert_close(
+        [parameter.grad for parameter in network.parameters() if parameter.grad is not None], expected
+    )
+    logits = network(pixels)
+    torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(logits, targets).detach())
+    assert float(right) == pytest.approx(float((logits.argmax(-1) == targets.argmax(-1)).float().mean()))
 
 
 class Payload:
@@ -422,7 +503,6 @@ DAMAGES: dict[str, Callable[[Path, dict[str, Any]], object]] = {
 }
 
 
-@needs_muon
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_a_damaged_state_is_refused_and_never_executed(
     finished: Finished,
@@ -488,18 +568,15 @@ def test_more_images_than_memory_are_refused_before_they_are_read(
         read_image_folder(folder, "train", PLAIN, 2, 2)
 
 
-def test_torch_without_muon_is_refused_by_name(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(torch.optim, "Muon", raising=False)
-    with pytest.raises(ConfigError, match=r"torch .* has no Muon optimiser; training needs torch 2\.9 or newer"):
-        loop.train(folder, tmp_path, SMALL)
-
-
 CONFIGS = [
     ({"epochs": 0}, "epochs = 0: expected at least 1"),
     ({"batch_size": 0}, "batch_size = 0"),
     ({"evaluate_every": 0}, "evaluate_every = 0"),
     ({"heads": 5}, "width = 192: expected a multiple of heads = 5"),
     ({"warmup": 1.5}, "warmup = 1.5"),
+    ({"cooldown": -0.1}, "cooldown = -0.1"),
+    ({"class_balance": 1.1}, "class_balance = 1.1"),
+    ({"images_per_epoch": 255}, "images_per_epoch = 255: expected 0 or at least batch_size = 256"),
     ({"label_smoothing": float("nan")}, "label_smoothing = nan"),
     ({"average_decay": 1.1}, "average_decay = 1.1"),
     ({"muon_rate": -1.0}, "muon_rate = -1.0: expected a number of 0 or more"),
@@ -519,7 +596,9 @@ def test_a_configuration_out_of_range_is_refused_at_once(changes: dict[str, Any]
         TrainingConfig(**changes)
 
 
-@pytest.mark.parametrize("changes", [{"smallest_crop": 0.0}, {"smallest_crop": 1.1}, {"jitter": -0.1}, {"mix": 2.0}])
+@pytest.mark.parametrize(
+    "changes", [{"smallest_crop": 0.0}, {"smallest_crop": 1.1}, {"aspect": 0.9}, {"jitter": -0.1}, {"mix": 2.0}]
+)
 def test_an_augmentation_out_of_range_is_refused(changes: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=f"{next(iter(changes))} = "):
         Augmentation(**changes)
@@ -633,6 +712,14 @@ def test_pixels_are_standardised_after_the_augmentation() -> None:
     torch.testing.assert_close(pixels * std + mean, plain)
 
 
+def test_a_given_order_decides_which_images_an_epoch_sees() -> None:
+    order = torch.tensor([7, 7, 2, 0, 5, 1, 9, 9, 3])
+    plain = Augmentation(jitter=0, mix=0)
+    seen = training_batches(counted(10), PLAIN, plain, 4, (8,), 0.3, 0, order=order)
+    indices = torch.cat([(pixels * 25.5 - 1).mean((1, 2, 3)).round().long() for pixels, _ in seen])
+    assert indices.tolist() == order[:8].tolist()
+
+
 # Presets.
 
 
@@ -653,7 +740,6 @@ def write_digits(root: Path, **counts: int) -> Path:
     return root
 
 
-@needs_muon
 def test_the_preset_for_grey_pictures_learns_digits(tmp_path: Path) -> None:
     digits = write_digits(tmp_path / "digits", train=24, test=10)
     config = replace(PRESETS["grey"], batch_size=16, epochs=12, evaluate_every=12)
@@ -666,6 +752,14 @@ def test_the_preset_for_grey_pictures_learns_digits(tmp_path: Path) -> None:
 def test_the_preset_of_the_checkpoint_that_ships_is_of_several_grids() -> None:
     config = PRESETS["cifar10"]
     assert config.sides(config.epochs) == (32, 48, 64) and config.register_tokens == 4
+
+
+def test_the_preset_for_photographs_fits_what_may_ship() -> None:
+    config = PRESETS["photos"]
+    network = VisionTransformer(config.model_config(classes=120))
+    assert 2 * sum(parameter.numel() for parameter in network.parameters()) < 15e6, "bytes in bfloat16"
+    assert config.sides(0) == (48,) and config.sides(config.epochs) == (48, 80, 112)
+    assert network.config.layout(112, 112).grid_width == 14 and config.register_tokens == 4
 
 
 # Evaluation.

@@ -116,6 +116,8 @@ def _parser() -> argparse.ArgumentParser:
     trained.add_argument("output", type=Path, help="folder for checkpoint, logs and what a resume needs")
     kept = "states of the network to keep, from the first step to the last (default: %(default)s)"
     trained.add_argument("--snapshots", type=int, default=12, help=kept)
+    other = "compact.pt of a run of the same network on the same images, to go on from in a new output folder"
+    trained.add_argument("--resume-from", type=Path, default=None, metavar="FILE", help=other)
     add_training(trained)
     trained.set_defaults(run=_run_train)
     return parser
@@ -362,10 +364,10 @@ def _with_bar(measure: Callable[..., Any], model: Model, images: Sequence[Path],
         return measure(model, images, report=lambda done: bar.update(1) and None, resolution=resolution)
 
 
-def _run_train(images: Path, output: Path, snapshots: int, **settings: Any) -> None:
+def _run_train(images: Path, output: Path, snapshots: int, resume_from: Path | None, **settings: Any) -> None:
     with _extra("train"):
         from vitviz.training.loop import CHECKPOINT, train
-    _, accuracy = train(images, output, training_config(**settings), snapshots)
+    _, accuracy = train(images, output, training_config(**settings), snapshots, resume_from)
     print(f"top-1 accuracy {accuracy.top1:.2%} of {accuracy.images:,} test images")
     print(f"written to {output / CHECKPOINT}")
 

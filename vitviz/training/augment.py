@@ -15,7 +15,7 @@ def views(augmentation: Augmentation, images: torch.Tensor, size: int, random: t
     """Random crops, flips and colours: ``"image channel height width"`` in [0, 1] to the same of ``size`` pixels."""
     count = len(images)
     area = _uniform(count, augmentation.smallest_crop, 1, random).sqrt()
-    stretch = _uniform(count, math.log(3 / 4), math.log(4 / 3), random).mul(0.5).exp()
+    stretch = _uniform(count, -math.log(augmentation.aspect), math.log(augmentation.aspect), random).mul(0.5).exp()
     across, down = (area * stretch).clamp(max=1), (area / stretch).clamp(max=1)
     # Where one side met the edge, the other makes up for it.
     across = torch.maximum(across, augmentation.smallest_crop / down).clamp(max=1)
@@ -30,8 +30,29 @@ def views(augmentation: Augmentation, images: torch.Tensor, size: int, random: t
     )
     # Drawn on the processor, so that every device sees the same crops.
     places = F.affine_grid(matrix.to(images.device), [count, images.shape[1], size, size], align_corners=False)
-    views = F.grid_sample(images, places, padding_mode="reflection", align_corners=False)
-    return _colours(augmentation, views, random)
+    pixels = (across * images.shape[-1] * down * images.shape[-2]).sqrt()
+    return _colours(augmentation, _sampled(images, places, pixels / size), random)
+
+
+def _sampled(images: torch.Tensor, places: torch.Tensor, reduction: torch.Tensor) -> torch.Tensor:
+    """Images at places in [-1, 1], ``"image row column 2"``, without aliasing where they are made smaller.
+
+    Args:
+        images: ``"image channel height width"``.
+        places: where to look.
+        reduction: pixels of the image to a pixel of the result, ``"image"``. Who is reduced by more than the square
+            root of two is halved beforehand, as often as that takes: Williams 1983, "Pyramidal Parametrics".
+    """
+    levels = reduction.clamp(min=1).log2().round().long()
+    sampled = images.new_empty(len(images), images.shape[1], *places.shape[1:3])
+    for level in range(int(levels.max()) + 1):
+        chosen = levels == level
+        if level:
+            half = [math.ceil(side / 2) for side in images.shape[-2:]]
+            images = F.interpolate(images, half, mode="area")
+        chosen = chosen.to(images.device)
+        sampled[chosen] = F.grid_sample(images[chosen], places[chosen], padding_mode="reflection", align_corners=False)
+    return sampled
 
 
 def _colours(augmentation: Augmentation, views: torch.Tensor, random: torch.Generator) -> torch.Tensor:

@@ -22,6 +22,7 @@ class Augmentation:
     """
 
     smallest_crop: float = setting(0.5, "least part of the area that a random crop keeps")
+    aspect: float = setting(4 / 3, "most by which a random crop is stretched, across or down")
     flip: bool = setting(True, "mirror half of the images")
     jitter: float = setting(0.3, "largest change of brightness, contrast and saturation")
     mix: float = setting(0.5, "part of the batches that are mixed, by mixup or CutMix")
@@ -29,6 +30,8 @@ class Augmentation:
     def __post_init__(self) -> None:
         if not 0 < self.smallest_crop <= 1:
             raise ConfigError(f"smallest_crop = {self.smallest_crop}: expected a number in (0, 1]")
+        if not 1 <= self.aspect < float("inf"):
+            raise ConfigError(f"aspect = {self.aspect}: expected a number of 1 or more")
         for name in ("jitter", "mix"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected a number in [0, 1]")
@@ -49,12 +52,15 @@ class TrainingConfig:
     heads: int = setting(6, "attention heads of a layer")
     mlp_ratio: float = setting(4.0, "hidden features of the MLP, as a multiple of the width")
     register_tokens: int = setting(0, "register tokens beside the CLS token")
-    epochs: int = setting(32, "times that every training image is seen")
+    epochs: int = setting(32, "times that every training image is seen, or so many as make an epoch")
+    images_per_epoch: int = setting(0, "training images of an epoch, or 0 for all of them; the next epoch goes on")
+    class_balance: float = setting(0.0, "from 0, images as often as they are there, to 1, all classes equally often")
     batch_size: int = setting(256, "images a step")
     muon_rate: float = setting(3e-3, "highest learning rate of the encoder's matrices")
     adam_rate: float = setting(2e-3, "highest learning rate of everything else")
     weight_decay: float = setting(0.05, "of both optimisers")
     warmup: float = setting(0.05, "part of the steps in which the rates rise")
+    cooldown: float = setting(1.0, "part of the steps, the last, in which the rates fall; before, they are highest")
     label_smoothing: float = setting(0.1, "probability that is spread evenly over all classes")
     low_resolution: float = setting(0.625, "part of the epochs, the first, with smaller images, to save time")
     low_scale: float = setting(0.75, "side of these smaller images, as a part of the whole")
@@ -68,7 +74,11 @@ class TrainingConfig:
         for name in ("epochs", "batch_size", "evaluate_every", "heads"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected at least 1")
-        for name in ("warmup", "label_smoothing", "low_resolution", "average_decay"):
+        if self.images_per_epoch and self.images_per_epoch < self.batch_size:
+            raise ConfigError(
+                f"images_per_epoch = {self.images_per_epoch}: expected 0 or at least batch_size = {self.batch_size}"
+            )
+        for name in ("warmup", "cooldown", "class_balance", "label_smoothing", "low_resolution", "average_decay"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected a number in [0, 1]")
         for name in ("low_scale", "smallest_scale"):
@@ -124,6 +134,24 @@ PRESETS: dict[str, TrainingConfig] = {
         low_scale=0.375,
         smallest_scale=0.5,
         evaluate_every=4,
+    ),
+    # Photographs of many things, some of which fill the picture while others are small in it. Half of some 70,000 make
+    # an epoch, so that an interrupt costs little.
+    "photos": TrainingConfig(
+        image_size=112,
+        patch_size=8,
+        depth=8,
+        register_tokens=4,
+        epochs=120,
+        images_per_epoch=32_768,
+        class_balance=0.5,
+        warmup=0.02,
+        cooldown=0.3,
+        low_resolution=0.85,
+        low_scale=0.43,
+        smallest_scale=0.43,
+        evaluate_every=4,
+        augmentation=Augmentation(smallest_crop=0.2, aspect=1.6),
     ),
     # Digits and clothes as MNIST and Fashion-MNIST have them: a mirrored digit is none, and a crop may cut what tells.
     "grey": TrainingConfig(

@@ -119,15 +119,18 @@ def training_batches(
     label_smoothing: float,
     seed: int,
     device: torch.device | None = None,
+    order: torch.Tensor | None = None,
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """One epoch in random order: normalised pixels and class probabilities, on the device.
+    """One epoch: normalised pixels and class probabilities, on the device.
 
-    Each batch has one of the sides, in pixels. The last, smaller batch is left out.
+    The images come in the given order (:func:`vitviz.training.sampling.balanced_order`), or all in random order. Each
+    batch has one of the sides, in pixels. The last, smaller batch is left out.
 
     Everything random follows from the seed, so that an epoch can be repeated after an interrupt.
     """
     random = torch.Generator().manual_seed(seed)
-    order = torch.randperm(len(data), generator=random)
+    if order is None:
+        order = torch.randperm(len(data), generator=random)
     classes = len(data.labels)
     for chosen in order.split(batch_size):
         if len(chosen) < batch_size:

@@ -4,89 +4,40 @@ from __future__ import annotations
 
 import copy
 import math
-import os
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
-from vitviz.errors import CheckpointError, ConfigError, DataError
+from vitviz.errors import ConfigError, DataError
 from vitviz.preprocessing import Preprocessing
 from vitviz.training.calibrate import calibrate, divide
 from vitviz.training.config import TrainingConfig
 from vitviz.training.data import LabelledImages, read_image_folder, training_batches
+from vitviz.training.device import has_bfloat16
 from vitviz.training.evaluate import Accuracy, accuracy_of, classify, evaluate
 from vitviz.training.optimise import average_into, initialise, optimisers, schedule
+from vitviz.training.sampling import balanced_order
 from vitviz.training.snapshots import Snapshotter
+from vitviz.training.state import COMPACT, STATE, Run
 from vitviz.training.watch import attention_picture
 from vitviz.vit import VisionTransformer
 from vitviz.weights.checkpoint import save_checkpoint
 from vitviz.weights.model import Model
 from vitviz.weights.snapshots import FOLDER as SNAPSHOTS
 
-STATE, CHECKPOINT, LOGS = "state.pt", "checkpoint.safetensors", "logs"
+CHECKPOINT, LOGS = "checkpoint.safetensors", "logs"
+# Of a batch, this many tokens are computed at a time on a processor: their activations stay in its cache.
+TOKENS_AT_ONCE = 2048
 
 
-@dataclass
-class Run:
-    """The state of a run: what an interrupt must not lose."""
-
-    config: TrainingConfig
-    images: dict[str, Any]
-    network: VisionTransformer
-    averaged: VisionTransformer
-    optimisers: list[torch.optim.Optimizer]
-    epoch: int = 0
-
-    def save(self, path: Path) -> None:
-        """Write everything that a resume needs, whole or not at all."""
-        partial = path.with_name(path.name + ".partial")
-        torch.save(
-            {
-                "config": asdict(self.config),
-                "images": self.images,
-                "epoch": self.epoch,
-                "network": self.network.state_dict(),
-                "averaged": self.averaged.state_dict(),
-                "optimisers": [optimiser.state_dict() for optimiser in self.optimisers],
-            },
-            partial,
-        )
-        os.replace(partial, path)
-
-    def resume(self, path: Path) -> None:
-        """Continue from what :meth:`save` wrote.
-
-        Raises:
-            CheckpointError: the file is damaged, or belongs to a run with another configuration or other images.
-        """
-        try:
-            state: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
-            now = {**_settings(asdict(self.config)), **self.images}
-            before = {**_settings(state["config"]), **state["images"]}
-            changed = [f"{key} was {before.get(key)}, now {now[key]}" for key in now if before.get(key) != now[key]]
-            if changed:
-                raise CheckpointError(f"{path}: belongs to another run ({'; '.join(changed)}); choose another folder")
-            self.network.load_state_dict(state["network"])
-            self.averaged.load_state_dict(state["averaged"])
-            for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
-                optimiser.load_state_dict(saved)
-            self.epoch = int(state["epoch"])
-        except CheckpointError:
-            raise
-        # Every damage has an error of its own, most with paragraphs of advice on the internals of torch.
-        except Exception as error:
-            raise CheckpointError(
-                f"{path}: damaged, or not written by `vitviz train` ({type(error).__name__}); remove it to start afresh"
-            ) from error
-
-
-def train(images: Path, output: Path, config: TrainingConfig, snapshots: int = 0) -> tuple[Model, Accuracy]:
+def train(
+    images: Path, output: Path, config: TrainingConfig, snapshots: int = 0, resume_from: Path | None = None
+) -> tuple[Model, Accuracy]:
     """Train on ``images/train``, test on ``images/test``, and leave a checkpoint in ``output``.
 
     A run that was interrupted continues from its last whole epoch, with the same result as if it had not been.
@@ -96,14 +47,15 @@ def train(images: Path, output: Path, config: TrainingConfig, snapshots: int = 0
         output: holds the state, the TensorBoard logs, the snapshots and the checkpoint.
         config: of the run.
         snapshots: how many states are kept on the way, from the first step to the last.
+        resume_from: the compact state of a run of the same network on the same images, to go on from where the output
+            folder has no state yet.
 
     Raises:
         DataError: the images cannot be trained on.
         ImageError: one of them cannot be opened.
-        ConfigError: this torch has no Muon optimiser, the number of snapshots is out of range, or the loss has left
-            the finite numbers.
+        ConfigError: the number of snapshots is out of range, or the loss has left the finite numbers.
         CheckpointError: the output folder holds a run with another configuration or other images, a damaged one, or
-            the snapshots of one that is not there.
+            the snapshots of one that is not there; or the compact state is missing, damaged or another network's.
     """
     side, patch = config.image_size, config.patch_size
     plain = Preprocessing(side, side, mean=(0.5,) * 3, std=(0.5,) * 3, fit="squash")
@@ -117,7 +69,7 @@ def train(images: Path, output: Path, config: TrainingConfig, snapshots: int = 0
             if set(mine) - set(others)
         ]
         raise DataError(f"{images}: {'; '.join(alone)}; expected the same classes in train and test")
-    steps_per_epoch = len(data) // config.batch_size
+    steps_per_epoch = (config.images_per_epoch or len(data)) // config.batch_size
     if steps_per_epoch < 1:
         raise DataError(f"{images}: {len(data)} training images are less than one batch of {config.batch_size}")
     mean, std = _statistics(data)
@@ -130,14 +82,17 @@ def train(images: Path, output: Path, config: TrainingConfig, snapshots: int = 0
     taken = Snapshotter(output / SNAPSHOTS, preprocessing, data.labels, config.epochs * steps_per_epoch, snapshots)
     if (output / STATE).exists():
         run.resume(output / STATE)
-    elif taken.steps:
-        taken.refuse_others()
-        # Before the first snapshot, which an interrupted run would else take for another's.
-        run.save(output / STATE)
+    else:
+        if resume_from is not None:
+            run.start_from(resume_from)
+        if taken.steps:
+            taken.refuse_others()
+            # Before the first snapshot, which an interrupted run would else take for another's.
+            run.save(output / STATE)
     if run.epoch == 0:
         taken.take(run.averaged, 0)
     done = run.epoch * steps_per_epoch
-    name, sides = output.resolve().name, config.sides(config.epochs)
+    name = output.resolve().name
     with (
         # What an interrupted epoch logged is purged; the last whole epoch's evaluation, at the step `done`, stays.
         SummaryWriter(str(output / LOGS), purge_step=done + 1) as log,
@@ -148,7 +103,7 @@ def train(images: Path, output: Path, config: TrainingConfig, snapshots: int = 0
             run.epoch += 1
             if run.epoch % config.evaluate_every == 0 or run.epoch == config.epochs:
                 done = run.epoch * steps_per_epoch
-                for side in sides:
+                for side in sorted({*config.sides(run.epoch - 1), config.image_size}):
                     accuracy = evaluate(run.averaged, preprocessing, test.at(side), device, bfloat16)
                     tag = "" if side == config.image_size else f" at {side} px"
                     log.add_scalar(f"test/accuracy{tag}", accuracy.top1, done)
@@ -157,6 +112,7 @@ def train(images: Path, output: Path, config: TrainingConfig, snapshots: int = 0
                     tqdm.write(f"epoch {run.epoch}: {said}")
                 log.add_image("attention rollout", attention_picture(run.averaged, preprocessing, test), done)
             run.save(output / STATE)
+            run.save_compact(output / COMPACT)
     model, accuracy = _finished(run, name, preprocessing, test, device, f"{len(data):,}")
     save_checkpoint(output / CHECKPOINT, model)
     return model, accuracy
@@ -193,14 +149,6 @@ def _finished(
     return Model(name, network.to("cpu").eval(), preprocessing, test.labels, card, least_evidence=least), accuracy
 
 
-def has_bfloat16(device: torch.device) -> bool:
-    """Whether the device multiplies bfloat16 in hardware."""
-    if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-    return any(capabilities.get(name, False) for name in ("amx_bf16", "avx512_bf16", "bf16"))
-
-
 def _statistics(data: LabelledImages) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of every channel over the training images, in [0, 1]."""
     sums, squares, count = torch.zeros(3), torch.zeros(3), 0
@@ -212,12 +160,6 @@ def _statistics(data: LabelledImages) -> tuple[tuple[float, ...], tuple[float, .
     mean = sums / count
     std = (squares / count - mean.square()).clamp(min=1e-6).sqrt()
     return tuple(round(value, 4) for value in mean.tolist()), tuple(round(value, 4) for value in std.tolist())
-
-
-def _settings(config: dict[str, Any]) -> dict[str, Any]:
-    """A configuration as plain values, with the fields of its augmentation beside its own."""
-    flat = {**config, **config["augmentation"]}
-    return {name: value for name, value in flat.items() if name != "augmentation"}
 
 
 def _new_run(config: TrainingConfig, data: LabelledImages, device: torch.device) -> Run:
@@ -250,21 +192,22 @@ def _epoch(
 ) -> None:
     config, sides = run.config, run.config.sides(run.epoch)
     seed = config.seed * 1_000_003 + run.epoch
+    order = None
+    if config.class_balance or config.images_per_epoch:
+        count = config.images_per_epoch or len(data)
+        order = balanced_order(data.targets, count, config.class_balance, config.seed, run.epoch)
     batches = training_batches(
-        data, preprocessing, config.augmentation, config.batch_size, sides, config.label_smoothing, seed, device
+        data, preprocessing, config.augmentation, config.batch_size, sides, config.label_smoothing, seed, device, order
     )
     run.network.train()
     # Counted here: the bar does not count where the environment switches it off.
     for step, (pixels, targets) in enumerate(batches, run.epoch * steps_per_epoch):
-        factor = schedule(step, config.epochs * steps_per_epoch, config.warmup)
+        factor = schedule(step, config.epochs * steps_per_epoch, config.warmup, config.cooldown)
         for optimiser in run.optimisers:
             for group in optimiser.param_groups:
                 group["lr"] = group["highest_rate"] * factor
             optimiser.zero_grad(set_to_none=True)
-        with torch.autocast(device.type, torch.bfloat16) if bfloat16 else nullcontext():
-            logits = run.network(pixels)
-        loss = F.cross_entropy(logits.float(), targets)
-        loss.backward()
+        loss, right = _backward(run.network, pixels, targets, device, bfloat16)
         for optimiser in run.optimisers:
             optimiser.step()
         average_into(run.averaged, run.network, step, config.average_decay)
@@ -272,14 +215,34 @@ def _epoch(
         done = step + 1
         taken.take(run.averaged, done)
         if done % min(20, steps_per_epoch) == 0:
-            mistake = float(loss.detach())
+            mistake = float(loss)
             if not math.isfinite(mistake):
                 raise ConfigError(
                     f"epoch {run.epoch + 1}: the loss is {mistake}; try a smaller muon_rate (now "
                     f"{config.muon_rate:g}) or adam_rate (now {config.adam_rate:g}), with another output folder"
                 )
-            right = float((logits.argmax(-1) == targets.argmax(-1)).float().mean())
             log.add_scalar("train/loss", mistake, done)
-            log.add_scalar("train/accuracy", right, done)
+            log.add_scalar("train/accuracy", float(right), done)
             log.add_scalar("train/learning rate", factor, done)
-            bar.set_postfix(epoch=run.epoch + 1, px=pixels.shape[-1], loss=f"{mistake:.3f}", accuracy=f"{right:.1%}")
+            bar.set_postfix(
+                epoch=run.epoch + 1, px=pixels.shape[-1], loss=f"{mistake:.3f}", accuracy=f"{float(right):.1%}"
+            )
+
+
+def _backward(
+    network: VisionTransformer, pixels: torch.Tensor, targets: torch.Tensor, device: torch.device, bfloat16: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Add the gradients of a batch; its mean loss, and the part of it that is right."""
+    count = len(pixels)
+    if device.type == "cpu":
+        layout = network.config.layout(*pixels.shape[-2:])
+        count = max(1, TOKENS_AT_ONCE // layout.token_count)
+    loss, right = torch.zeros((), device=device), torch.zeros((), device=device)
+    for some, wanted in zip(pixels.split(count), targets.split(count), strict=True):
+        with torch.autocast(device.type, torch.bfloat16) if bfloat16 else nullcontext():
+            logits = network(some)
+        part = F.cross_entropy(logits.float(), wanted, reduction="sum") / len(pixels)
+        part.backward()
+        loss += part.detach()
+        right += (logits.argmax(-1) == wanted.argmax(-1)).sum() / len(pixels)
+    return loss, right

@@ -8,7 +8,7 @@ import torch
 from einops import rearrange
 from torch import nn
 
-from vitviz.errors import ConfigError
+from vitviz.training.muon import Muon
 from vitviz.vit import VisionTransformer
 
 
@@ -68,28 +68,32 @@ def _near_identity(width: int, noise: float, diagonal: float) -> torch.Tensor:
 def optimisers(
     network: VisionTransformer, muon_rate: float, adam_rate: float, weight_decay: float
 ) -> list[torch.optim.Optimizer]:
-    """Muon (Jordan et al. 2024) for the matrices of the encoder layers, AdamW for everything else.
-
-    Raises:
-        ConfigError: this torch has no Muon.
-    """
-    if not hasattr(torch.optim, "Muon"):
-        raise ConfigError(f"torch {torch.__version__} has no Muon optimiser; training needs torch 2.9 or newer")
+    """Muon for the matrices of the encoder layers, AdamW for everything else."""
     matrices = [parameter for parameter in network.layers.parameters() if parameter.ndim == 2]
     chosen = {id(parameter) for parameter in matrices}
     rest = [parameter for parameter in network.parameters() if id(parameter) not in chosen]
     return [
-        torch.optim.Muon(matrices, muon_rate, weight_decay, adjust_lr_fn="match_rms_adamw"),
+        Muon(matrices, muon_rate, weight_decay),
         torch.optim.AdamW(rest, adam_rate, (0.9, 0.98), weight_decay=weight_decay),
     ]
 
 
-def schedule(step: int, steps: int, warmup: float) -> float:
-    """Factor of the learning rates: a linear warm-up, then half a cosine down to zero (Loshchilov & Hutter 2017)."""
+def schedule(step: int, steps: int, warmup: float, cooldown: float = 1.0) -> float:
+    """Factor of the learning rates: a linear warm-up, a constant part, then half a cosine down to zero.
+
+    Without a constant part: Loshchilov & Hutter 2017. With one, a run can be made longer or shorter while it lasts:
+    Hägele et al. 2024, "Scaling Laws and Compute-Optimal Training Beyond Fixed Training Durations".
+
+    Args:
+        step: from 0.
+        steps: of the whole run.
+        warmup, cooldown: parts of the steps; where they are more than all together, the cool-down gives way.
+    """
     rising = max(1, round(warmup * steps))
     if step < rising:
         return (step + 1) / rising
-    return 0.5 * (1 + math.cos(math.pi * (step - rising) / max(1, steps - rising)))
+    falling = max(1, min(round(cooldown * steps), steps - rising))
+    return 0.5 * (1 + math.cos(math.pi * max(0, step - (steps - falling)) / falling))
 
 
 def average_into(averaged: nn.Module, network: nn.Module, step: int, decay: float) -> None:

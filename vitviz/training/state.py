@@ -1,0 +1,128 @@
+"""The state of a run: what an interrupt must not lose, and what another machine needs to go on."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vitviz.errors import CheckpointError
+from vitviz.training.config import TrainingConfig
+from vitviz.vit import VisionTransformer
+
+STATE, COMPACT = "state.pt", "compact.pt"
+# The settings that determine the network.
+NETWORK = "image_size", "patch_size", "width", "depth", "heads", "mlp_ratio", "register_tokens"
+
+
+@dataclass
+class Run:
+    """The state of a run: what an interrupt must not lose."""
+
+    config: TrainingConfig
+    images: dict[str, Any]
+    network: VisionTransformer
+    averaged: VisionTransformer
+    optimisers: list[torch.optim.Optimizer]
+    epoch: int = 0
+
+    def save(self, path: Path) -> None:
+        """Write everything that a resume needs, whole or not at all."""
+        _write(
+            path,
+            {
+                **self._what(),
+                "network": self.network.state_dict(),
+                "averaged": self.averaged.state_dict(),
+                "optimisers": [optimiser.state_dict() for optimiser in self.optimisers],
+            },
+        )
+
+    def save_compact(self, path: Path) -> None:
+        """Write the averaged weights in bfloat16, a tenth of :meth:`save`, for :meth:`start_from`."""
+        _write(path, {**self._what(), "averaged": _rounded(self.averaged)})
+
+    def _what(self) -> dict[str, Any]:
+        return {"config": asdict(self.config), "images": self.images, "epoch": self.epoch}
+
+    def resume(self, path: Path) -> None:
+        """Continue from what :meth:`save` wrote.
+
+        Raises:
+            CheckpointError: the file is damaged, or belongs to a run with another configuration or other images.
+        """
+        try:
+            state: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
+            now = {**_settings(asdict(self.config)), **self.images}
+            before = {**_settings(state["config"]), **state["images"]}
+            changed = [f"{key} was {before.get(key)}, now {now[key]}" for key in now if before.get(key) != now[key]]
+            if changed:
+                raise CheckpointError(f"{path}: belongs to another run ({'; '.join(changed)}); choose another folder")
+            self.network.load_state_dict(state["network"])
+            self.averaged.load_state_dict(state["averaged"])
+            for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
+                optimiser.load_state_dict(saved)
+            self.epoch = int(state["epoch"])
+        except CheckpointError:
+            raise
+        # Every damage has an error of its own, most with paragraphs of advice on the internals of torch.
+        except Exception as error:
+            raise CheckpointError(
+                f"{path}: damaged, or not written by `vitviz train` ({type(error).__name__}); remove it to start afresh"
+            ) from error
+
+    def start_from(self, path: Path) -> None:
+        """Continue from what :meth:`save_compact` wrote, at its epoch; the optimisers begin anew.
+
+        The network and the images have to be the same. All else may differ, such as the number of epochs.
+
+        Raises:
+            CheckpointError: the file is missing or damaged, belongs to another network or other images, or has more
+                epochs behind it than the run is to have.
+        """
+        try:
+            state: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
+            images, epoch, averaged = state["images"], int(state["epoch"]), state["averaged"]
+        except FileNotFoundError:
+            raise CheckpointError(f"{path}: no such file; expected the {COMPACT} of a run") from None
+        # Every damage has an error of its own, most with paragraphs of advice on the internals of torch.
+        except Exception as error:
+            raise CheckpointError(
+                f"{path}: damaged, or no {COMPACT} of `vitviz train` ({type(error).__name__})"
+            ) from error
+        changed = [
+            f"{key} was {images.get(key)}, now {now}" for key, now in self.images.items() if images.get(key) != now
+        ]
+        if changed:
+            raise CheckpointError(f"{path}: belongs to other images ({'; '.join(changed)})")
+        if epoch > self.config.epochs:
+            raise CheckpointError(f"{path}: epoch {epoch} of a run that is to have {self.config.epochs}; expected less")
+        try:
+            for network in (self.network, self.averaged):
+                network.load_state_dict(averaged)
+        except (RuntimeError, TypeError, AttributeError) as error:
+            before = {key: state["config"].get(key) for key in NETWORK}
+            raise CheckpointError(
+                f"{path}: the weights of another network ({before}); expected that of this run"
+            ) from error
+        self.epoch = epoch
+
+
+def _rounded(network: VisionTransformer) -> dict[str, torch.Tensor]:
+    return {name: tensor.to("cpu", torch.bfloat16) for name, tensor in network.state_dict().items()}
+
+
+def _write(path: Path, state: dict[str, Any]) -> None:
+    """The whole file or none of it."""
+    partial = path.with_name(path.name + ".partial")
+    torch.save(state, partial)
+    os.replace(partial, path)
+
+
+def _settings(config: dict[str, Any]) -> dict[str, Any]:
+    """A configuration as plain values, with the fields of its augmentation beside its own."""
+    flat = {**config, **config["augmentation"]}
+    return {name: value for name, value in flat.items() if name != "augmentation"}
