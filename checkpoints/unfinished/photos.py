@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""Write the photographs of the run as an image folder: photos.py PHOTOS.npz OUT
+
+`PHOTOS.npz` holds WebP files and the labels that their sources gave them. Each photograph of the classes below becomes
+`OUT/{train,test}/CLASS/INDEX.webp`; photographs of other labels are left out, to serve as strangers.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+# Class: the labels of the sources that it is made of.
+CLASSES = {
+    # Animals.
+    "dog": "mini-imagenet/Walker_hound mini-imagenet/Ibizan_hound mini-imagenet/Saluki mini-imagenet/golden_retriever "
+    "mini-imagenet/Gordon_setter mini-imagenet/komondor mini-imagenet/boxer mini-imagenet/Tibetan_mastiff "
+    "mini-imagenet/French_bulldog mini-imagenet/malamute mini-imagenet/dalmatian mini-imagenet/Newfoundland "
+    "mini-imagenet/miniature_poodle imagenette/English_springer natural-images/dog pacs-photo/dog "
+    "caltech-101/dalmatian",
+    "cat": "natural-images/cat cats-vs-dogs/cat",
+    "wolf": "mini-imagenet/white_wolf",
+    "arctic fox": "mini-imagenet/Arctic_fox",
+    "lion": "mini-imagenet/lion",
+    "leopard": "caltech-101/Leopards",
+    "horse": "pacs-photo/horse",
+    "elephant": "pacs-photo/elephant caltech-101/elephant",
+    "giraffe": "pacs-photo/giraffe",
+    "kangaroo": "caltech-101/kangaroo",
+    "llama": "caltech-101/llama",
+    "meerkat": "mini-imagenet/meerkat",
+    "ferret": "mini-imagenet/black-footed_ferret",
+    "sloth": "mini-imagenet/three-toed_sloth",
+    "bird": "mini-imagenet/house_finch mini-imagenet/robin mini-imagenet/toucan mini-imagenet/goose caltech-101/ibis "
+    "caltech-101/flamingo caltech-101/flamingo_head caltech-101/pigeon caltech-101/rooster caltech-101/emu",
+    "snake": "mini-imagenet/green_mamba",
+    "turtle": "caltech-101/hawksbill",
+    "dinosaur": "mini-imagenet/triceratops caltech-101/stegosaurus caltech-101/brontosaurus",
+    "fish": "imagenette/tench mini-imagenet/rock_beauty caltech-101/bass",
+    "jellyfish": "mini-imagenet/jellyfish",
+    "starfish": "caltech-101/starfish",
+    "coral reef": "mini-imagenet/coral_reef",
+    "crab or lobster": "mini-imagenet/king_crab caltech-101/crab caltech-101/lobster caltech-101/crayfish",
+    "scorpion": "caltech-101/scorpion",
+    "spider or harvestman": "mini-imagenet/harvestman",
+    "spider web": "mini-imagenet/spider_web",
+    "ant": "mini-imagenet/ant caltech-101/ant",
+    "beetle": "mini-imagenet/rhinoceros_beetle",
+    "ladybug": "mini-imagenet/ladybug",
+    "butterfly": "caltech-101/butterfly",
+    # People, and what they wear.
+    "person": "natural-images/person pacs-photo/person caltech-101/Faces",
+    "skirt": "mini-imagenet/miniskirt",
+    "poncho": "mini-imagenet/poncho",
+    "shoe": "mini-imagenet/clog",
+    "suit of armor": "mini-imagenet/cuirass",
+    "hair clip": "mini-imagenet/hair_slide",
+    "lipstick": "mini-imagenet/lipstick",
+    "watch": "caltech-101/watch",
+    "umbrella": "caltech-101/umbrella",
+    "gymnastics": "mini-imagenet/horizontal_bar mini-imagenet/parallel_bars",
+    "snorkeling": "mini-imagenet/snorkel",
+    # Plants and food.
+    "flower": "natural-images/flower caltech-101/sunflower caltech-101/lotus caltech-101/water_lilly",
+    "bonsai": "caltech-101/bonsai",
+    "mushroom": "mini-imagenet/bolete",
+    "corn": "mini-imagenet/ear",
+    "fruit": "natural-images/fruit mini-imagenet/orange",
+    "hot dog": "mini-imagenet/hotdog",
+    "soup": "mini-imagenet/consomme",
+    "dessert": "mini-imagenet/trifle",
+    # Vehicles.
+    "airplane": "natural-images/airplane caltech-101/airplanes",
+    "helicopter": "caltech-101/helicopter",
+    "parachute": "imagenette/parachute",
+    "rocket or missile": "mini-imagenet/missile",
+    "car": "natural-images/car caltech-101/car_side",
+    "motorbike": "natural-images/motorbike caltech-101/Motorbikes",
+    "unicycle": "mini-imagenet/unicycle",
+    "school bus": "mini-imagenet/school_bus",
+    "garbage truck": "mini-imagenet/garbage_truck imagenette/garbage_truck",
+    "tank": "mini-imagenet/tank",
+    "aircraft carrier": "mini-imagenet/aircraft_carrier",
+    "sailing boat": "mini-imagenet/yawl mini-imagenet/catamaran caltech-101/ketch caltech-101/schooner",
+    # Buildings and places.
+    "house": "pacs-photo/house",
+    "church": "imagenette/church",
+    "dome or minaret": "mini-imagenet/dome caltech-101/minaret",
+    "tiled roof": "mini-imagenet/tile_roof",
+    "shop": "mini-imagenet/bookshop mini-imagenet/tobacco_shop",
+    "stage": "mini-imagenet/stage mini-imagenet/theater_curtain",
+    "merry-go-round": "mini-imagenet/carousel",
+    "cliff": "mini-imagenet/cliff",
+    "fence": "mini-imagenet/worm_fence",
+    "gas pump": "imagenette/gas_pump",
+    "street sign": "mini-imagenet/street_sign",
+    "scoreboard": "mini-imagenet/scoreboard",
+    "solar dish": "mini-imagenet/solar_dish",
+    # Music.
+    "guitar": "mini-imagenet/electric_guitar pacs-photo/guitar caltech-101/electric_guitar caltech-101/mandolin",
+    "piano": "mini-imagenet/upright caltech-101/grand_piano",
+    "organ": "mini-imagenet/organ",
+    "French horn": "imagenette/French_horn",
+    "oboe": "mini-imagenet/oboe",
+    "cassette player": "imagenette/cassette_player",
+    "iPod": "mini-imagenet/iPod",
+    # Household.
+    "chair": "caltech-101/chair caltech-101/windsor_chair",
+    "chandelier": "caltech-101/chandelier",
+    "candlestick": "caltech-101/menorah",
+    "fireplace": "mini-imagenet/fire_screen",
+    "filing cabinet": "mini-imagenet/file",
+    "rug": "mini-imagenet/prayer_rug",
+    "dishcloth": "mini-imagenet/dishrag",
+    "vase or jug": "mini-imagenet/vase caltech-101/ewer",
+    "bowl": "mini-imagenet/mixing_bowl",
+    "pan": "mini-imagenet/frying_pan mini-imagenet/wok",
+    "bottle": "mini-imagenet/beer_bottle",
+    "cocktail shaker": "mini-imagenet/cocktail_shaker",
+    "barrel": "mini-imagenet/barrel caltech-101/barrel",
+    "box or crate": "mini-imagenet/carton mini-imagenet/crate",
+    "trash can": "mini-imagenet/ashcan",
+    "hourglass": "mini-imagenet/hourglass",
+    "wind chime": "mini-imagenet/chime",
+    "pencil case": "mini-imagenet/pencil_box",
+    "Buddha statue": "caltech-101/buddha",
+    # Machines and tools.
+    "laptop": "caltech-101/laptop",
+    "copier": "mini-imagenet/photocopier",
+    "slot machine": "mini-imagenet/slot",
+    "padlock": "mini-imagenet/combination_lock",
+    "chain saw": "imagenette/chain_saw",
+    "cannon": "mini-imagenet/cannon caltech-101/cannon",
+    "gun or holster": "mini-imagenet/holster caltech-101/revolver",
+    "golf ball": "imagenette/golf_ball",
+}
+
+
+def write_folder(photographs: Path, out: Path) -> None:
+    """Write the training and the test photographs of every class; the test photographs are those of the archive."""
+    archive = np.load(photographs)
+    numbers = {str(name): number for number, name in enumerate(archive["labels"])}
+    label, test, offset, data = archive["label"], archive["test"], archive["offset"], archive["webp"]
+    for name, sources in CLASSES.items():
+        chosen = np.flatnonzero(np.isin(label, [numbers[source] for source in sources.split()]))
+        for split in ("train", "test"):
+            folder = out / split / name
+            folder.mkdir(parents=True, exist_ok=True)
+            for index in chosen[test[chosen] == (split == "test")]:
+                (folder / f"{index:05d}.webp").write_bytes(data[offset[index] : offset[index + 1]].tobytes())
+        print(f"{name}: {(~test[chosen]).sum():,} for training, {test[chosen].sum():,} for testing")
+    print(f"{len(CLASSES)} classes in {out}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("photographs", type=Path)
+    parser.add_argument("out", type=Path)
+    write_folder(**vars(parser.parse_args()))
