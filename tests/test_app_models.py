@@ -25,6 +25,7 @@ from tests.driver import (
     set_slider,
 )
 from tests.hub_server import HubServer
+from tests.parity.timm_cases import TOLD
 from tests.parity.timm_cases import make as make_timm
 from tests.parity.transformers_cases import make as make_transformers
 from tests.reference_packages import transformers
@@ -159,11 +160,12 @@ def test_what_a_file_leaves_open_is_asked_for_and_can_be_said(page: Page, own: P
     weights = tmp_path / "mine.safetensors"
     weights.write_bytes((own / "model.safetensors").read_bytes())
     open_own(page, weights)
-    expect(page.locator("#vv-notice")).to_contain_text("does not say how many heads")
-    page.locator("#vv-facts input, #vv-facts textarea").fill("heads=4, image_size=32")
+    expect(page.locator("#vv-notice")).to_contain_text("its file does not say it all")
+    facts = ", ".join(f"{fact}={value}" for fact, value in {**TOLD, "image_size": 32}.items())
+    page.locator("#vv-facts input, #vv-facts textarea").fill(facts)
     page.locator("#vv-open").click()
     expect(page.locator("#vv-notice")).to_be_hidden()
-    model = vitviz.load(weights, heads=4, image_size=32)
+    model = vitviz.load(weights, **TOLD, image_size=32)
     expect_map(page, vitviz.analyze(EXAMPLE, model).attention())
 
 

@@ -322,11 +322,14 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "no size": (["app", "--fact", "image_size=24x"], "image_size = '24x': expected a number"),
     "no such family": (["inspect", "{timm}", "--family", "resnet"], "family 'resnet': expected 'dinov3'"),
     "another family": (["attention", "{photo}", "--checkpoint", "{timm}", "--family", "clip"], "timm.safetensors: "),
-    "heads left open": (["inspect", "{timm}"], "say it with heads="),
+    "facts left open": (["inspect", "{timm}"], "or heads=…, norm_epsilon=… (usually 1e-06)"),
     "facts of vitviz's own": (["inspect", "{checkpoint}", "--fact", "heads=4"], "leave out heads"),
     "nothing to inspect": (["inspect", "{folder}/gone"], "gone': neither a checkpoint's name nor a file or folder"),
     "nothing in it": (["inspect", "{photo}"], "my photo.png: it begins with"),
-    "no classifier": (["evaluate", "{folder}", "--checkpoint", "{dino}"], "dino has no classifier"),
+    "no classifier": (
+        ["evaluate", "{folder}", "--checkpoint", "{dino}", "--fact", "heads=3"],
+        "dino has no classifier",
+    ),
     "nothing to evaluate on": (["evaluate", "{folder}"], "no folder test/ or val/ or validation/ in it"),
     "nothing to train on": (["train", "{folder}", "{folder}/run"], "no folder test/ or val/"),
     "no training possible": (["train", "{folder}", "{folder}/run", "--heads", "5"], "expected a multiple of heads = 5"),
@@ -462,7 +465,7 @@ def test_the_app_opens_with_the_checkpoint_that_it_is_told(
 ) -> None:
     timm = write_timm(tmp_path)
     assert main(["app", "--checkpoint", str(checkpoint)]) == 0
-    assert main(["app", "--checkpoint", str(timm), "--family", "timm", "--fact", "heads=2"]) == 0
+    assert main(["app", "--checkpoint", str(timm), "--family", "timm", *said(TIMM | {"heads": 2})]) == 0
     assert [model.name for model, _ in launched] == ["small", "timm"]
     assert launched[1][0].network.config.heads == 2
     assert main(["app", "--checkpoint", str(tmp_path / "gone")]) == 2
@@ -470,6 +473,14 @@ def test_the_app_opens_with_the_checkpoint_that_it_is_told(
 
 
 # Checkpoints of others.
+
+TIMM = {"heads": 4, "activation": "gelu", "norm_epsilon": 1e-6, "pooling": "cls"}
+DINO = {"heads": 3}
+
+
+def said(facts: dict[str, Any]) -> list[str]:
+    """Facts as the command takes them."""
+    return [word for fact, value in facts.items() for word in ("--fact", f"{fact}={value}")]
 
 
 def write_timm(folder: Path, size: tuple[int, int] = (32, 32)) -> Path:
@@ -538,27 +549,23 @@ def write_transformers(folder: Path) -> Path:
     return target
 
 
-WRITERS: dict[str, tuple[Callable[[Path], Path], list[str]]] = {
-    "timm": (write_timm, ["--fact", "heads=4"]),
-    "DINO": (write_dino, []),
-    "transformers": (write_transformers, []),
+WRITERS: dict[str, tuple[Callable[[Path], Path], dict[str, Any]]] = {
+    "timm": (write_timm, TIMM),
+    "DINO": (write_dino, DINO),
+    "transformers": (write_transformers, {}),
 }
-FOREIGN = pytest.mark.parametrize(("write", "options"), WRITERS.values(), ids=WRITERS)
-
-
-def facts_of(options: list[str]) -> dict[str, int]:
-    return {"heads": 4} if options else {}
+FOREIGN = pytest.mark.parametrize(("write", "facts"), WRITERS.values(), ids=WRITERS)
 
 
 @FOREIGN
 def test_inspect_says_everything_and_how_it_is_known(
-    write: Callable[[Path], Path], options: list[str], tmp_path: Path, capsys: Capture
+    write: Callable[[Path], Path], facts: dict[str, Any], tmp_path: Path, capsys: Capture
 ) -> None:
     path = write(tmp_path)
-    assert main(["inspect", str(path), *options]) == 0
-    said = capsys.readouterr()
-    assert said.err == ""
-    check_table(said.out, read(path, **facts_of(options)))
+    assert main(["inspect", str(path), *said(facts)]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    check_table(shown.out, read(path, **facts))
 
 
 def test_inspect_reads_vitvizs_own_format_too(checkpoint: Path, capsys: Capture) -> None:
@@ -572,6 +579,8 @@ def check_table(shown: str, reading: Any) -> None:
     lines = shown.splitlines()
     assert all(len(line) <= 100 and line == line.rstrip() for line in lines)
     assert lines[0] == f"{reading.model.name}: {reading.model.parameters:,} parameters"
+    if reading.model.assumptions:
+        assert lines.pop() == "What is assumed stands in no file; --fact NAME=VALUE says otherwise."
     assert "has its place, and the right shape." in lines[-1]
     header, *table = lines[2:-2]
     columns = [header.index(title) for title in ("fact", "value", "how it is known")]
@@ -585,7 +594,11 @@ def check_table(shown: str, reading: Any) -> None:
             rows.append([cell.strip() for cell in cells])
         else:
             rows[-1] = [f"{before} {cell.strip()}".strip() for before, cell in zip(rows[-1], cells, strict=True)]
-    expected = [[check.fact, check.value, check.source] for check in reading.checks if check.fact != "not needed"]
+    expected = [
+        [check.fact, check.value, f"assumed: {check.source}" if check.assumed else check.source]
+        for check in reading.checks
+        if check.fact != "not needed"
+    ]
     assert rows[: len(expected)] == expected
     assert {row[2] for row in rows[len(expected) :]} == set(reading.ignored.values())
 
@@ -594,7 +607,7 @@ def test_keys_that_are_not_needed_are_told_by_their_reason(tmp_path: Path, capsy
     path = tmp_path / "mae.pth"
     state = timm_state() | {f"decoder_blocks.{number}.weight": torch.zeros(2) for number in range(60)}
     torch.save(state, path)
-    assert main(["inspect", str(path), "--fact", "heads=4"]) == 0
+    assert main(["inspect", str(path), *said(TIMM)]) == 0
     shown = capsys.readouterr().out
     assert shown.count("decoder_blocks") == 2
     assert "and 58 more" in " ".join(shown.split())
@@ -617,9 +630,9 @@ def test_a_long_value_goes_on_in_its_own_column(capsys: Capture, tmp_path: Path)
 
 def test_facts_and_family_reach_the_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     path = write_timm(tmp_path, size=(24, 48))
-    assert main(["inspect", str(path), "--fact", "heads=4"]) == 2, "18 patches are no square"
+    assert main(["inspect", str(path), *said(TIMM)]) == 2, "18 patches are no square"
     assert "say image_size=(height, width)" in capsys.readouterr().err
-    assert main(["inspect", str(path), "--fact", "heads=4", "--fact", "image_size=24x48", "--family", "timm"]) == 0
+    assert main(["inspect", str(path), *said(TIMM), "--fact", "image_size=24x48", "--family", "timm"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "heads 4 said" in shown
     assert "grid 3×6 patches" in shown
@@ -630,20 +643,20 @@ def test_facts_and_family_reach_the_reader(tmp_path: Path, monkeypatch: pytest.M
         return read(source, **options)
 
     monkeypatch.setattr("vitviz.cli.read", spy)
-    typed = ["--family", "timm", "--fact", "heads=4", "--fact", "image_size=24x48", "--fact", "norm_epsilon=1e-5"]
+    typed = ["--family", "timm", *said(TIMM), "--fact", "image_size=24x48", "--fact", "norm_epsilon=1e-5"]
     assert main(["inspect", str(path), *typed, "--fact", "pooling=mean", "--fact", "heads=2"]) == 0
-    told = {"family": "timm", "heads": 2, "image_size": (24, 48), "norm_epsilon": 1e-5, "pooling": "mean"}
+    told = {"family": "timm", **TIMM, "heads": 2, "image_size": (24, 48), "norm_epsilon": 1e-5, "pooling": "mean"}
     assert given == [(str(path), told)]
 
 
 @FOREIGN
 def test_a_method_runs_on_a_checkpoint_of_others(
-    write: Callable[[Path], Path], options: list[str], photo: Path, tmp_path: Path, capsys: Capture
+    write: Callable[[Path], Path], facts: dict[str, Any], photo: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     path, output = write(tmp_path), photo.with_name("map.png")
-    arguments = ["attention", str(photo), "--checkpoint", str(path), *options, "-o", str(output), "--query", "1,2"]
+    arguments = ["attention", str(photo), "--checkpoint", str(path), *said(facts), "-o", str(output), "--query", "1,2"]
     assert main(arguments) == 0
-    heatmap = analyze(photo, load(path, **facts_of(options))).attention(query=(1, 2))
+    heatmap = analyze(photo, load(path, **facts)).attention(query=(1, 2))
     assert same_pixels(output, heatmap.overlay(mark=(1, 2)))
     assert capsys.readouterr().out == f"{heatmap.description}\nwritten to {output}\n"
 
@@ -667,7 +680,7 @@ def test_a_checkpoint_of_others_is_evaluated(colours: Path, tmp_path: Path, caps
     )
     shown = capsys.readouterr().out.splitlines()
     assert shown[-1] == summary(expected)
-    assert main(["evaluate", str(colours), "--checkpoint", str(write_timm(tmp_path)), "--fact", "heads=4"]) == 2
+    assert main(["evaluate", str(colours), "--checkpoint", str(write_timm(tmp_path)), *said(TIMM)]) == 2
     told = capsys.readouterr().err.splitlines()[-1]
     assert "images: classes blue, red; timm knows class 0, class 1, in this order" in told
 
@@ -712,7 +725,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServe
         (tmp_path / "made").mkdir()
         files = {"model.safetensors": write_timm(tmp_path / "made").read_bytes()}
         server.add("someone/small", files, lfs=("model.safetensors",))
-        entry = NamedModel("small-one", "Z", "ViT", "someone/small", 2.0, "mit", 32, "Small.", facts={"heads": 4})
+        entry = NamedModel("small-one", "Z", "ViT", "someone/small", 2.0, "mit", 32, "Small.", facts=TIMM)
         monkeypatch.setitem(ZOO, "small-one", entry)
         yield server
     huggingface_hub.close_session()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.parity.timm_cases import as_deit3, make
+from tests.parity.timm_cases import TOLD, as_deit3, make
 from vitviz.weights import read_checkpoint
 from vitviz.weights.preparation import CLIP, HALVES, IMAGENET
 
@@ -29,7 +29,7 @@ def wrapped(state: dict[str, torch.Tensor]) -> dict[str, Any]:
 def test_a_bare_file_has_the_convention_of_what_its_keys_are_like(
     options: dict[str, Any], expected: tuple[tuple[float, ...], ...], tmp_path: Path
 ) -> None:
-    facts = {"heads": 4, **options.pop("facts", {})}
+    facts = {**TOLD, **options.pop("facts", {})}
     path = make(tmp_path, **options).path
     reading = read_checkpoint(path, **facts)
     assert (reading.model.preprocessing.mean, reading.model.preprocessing.std) == expected
@@ -41,9 +41,9 @@ def test_a_bare_file_has_the_convention_of_what_its_keys_are_like(
 
 
 def test_a_configuration_comes_before_the_convention_and_the_user_before_both(tmp_path: Path) -> None:
-    path = make(tmp_path, architecture="vit_tiny_patch8_32").path
-    stated = read_checkpoint(path, heads=4).model.preprocessing
-    assert (stated.mean, stated.std) == IMAGENET, "what timm writes where a model has no own"
-    told = read_checkpoint(path, heads=4, normalisation="clip").model.preprocessing
+    path = make(tmp_path, architecture="vit_tiny_patch16_224").path
+    stated = read_checkpoint(path).model.preprocessing
+    assert (stated.mean, stated.std) == HALVES, "what timm writes for this architecture"
+    told = read_checkpoint(path, normalisation="clip").model.preprocessing
     assert (told.mean, told.std) == CLIP
     assert told.crop_fraction == stated.crop_fraction

@@ -7,7 +7,7 @@ from typing import Any
 
 from vitviz.activations import ACTIVATIONS
 from vitviz.config import FINAL_NORMS, is_positive
-from vitviz.errors import CheckpointError, choices
+from vitviz.errors import CheckpointError, choices, did_you_mean
 from vitviz.pooling import POOLINGS
 from vitviz.positions import POSITION_RULES
 from vitviz.weights.preparation import NORMALISATIONS
@@ -32,7 +32,8 @@ def check_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     checked = dict(facts)
     for fact, value in facts.items():
         if fact not in FACTS:
-            raise CheckpointError(f"{fact} = {value!r}: of a checkpoint you can say {', '.join(FACTS)}")
+            legal = f"of a checkpoint you can say {', '.join(FACTS)}"
+            raise CheckpointError(f"{fact} = {value!r}: {legal}{did_you_mean(fact, FACTS)}")
         if fact in CHOICES and value not in CHOICES[fact]:
             raise CheckpointError(f"{fact} = {value!r}: expected {choices(CHOICES[fact])}")
         if fact == "heads" and not _is_count(value):

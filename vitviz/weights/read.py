@@ -91,7 +91,7 @@ def read_checkpoint(
         mean, std = (values[: config.channels] for values in NORMALISATIONS[normalisation])
         preprocessing = replace(preprocessing, mean=mean, std=std)
     if unsaid and "normalisation" not in told:
-        source += "; say normalisation=… where yours differs"
+        source += "; no file beside the checkpoint says it; say normalisation=… where yours differs"
         found.assume("preprocessing", _summary(preprocessing), source)
     else:
         found.learn("preprocessing", _summary(preprocessing), source)
