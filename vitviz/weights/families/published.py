@@ -28,6 +28,7 @@ class Shapes:
         classes: numbers of classes of its published classifiers, 0 for one without.
         facts: what else its file leaves open.
         gated: whether its MLP is; None where the other shapes tell.
+        pre_norm: whether it has a norm before its layers; None where the other shapes tell.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Shapes:
     classes: tuple[int, ...] = (0,)
     facts: dict[str, Any] = field(default_factory=dict)
     gated: bool | None = None
+    pre_norm: bool | None = None
 
     def match(self, found: Found) -> bool:
         """Whether a checkpoint has these shapes."""
@@ -49,7 +51,7 @@ class Shapes:
             # A matrix of the three channels of a square.
             embedding = (math.isqrt(embedding[1] // 3),) * 2
         gated = found.has("gate.weight") or found.stored("mlp_in.weight")[:1] != found.stored("mlp_out.weight")[1:]
-        if self.gated is not None and self.gated != gated:
+        if self.gated not in (None, gated) or self.pre_norm not in (None, found.has("pre_norm.weight")):
             return False
         return (
             (width(found), found.depth) == (self.width, self.depth)
@@ -104,11 +106,22 @@ DINOV3 = (
 
 def _clip(name: str, width: int, depth: int, heads: int, patch: int, grid: int, *activations: str) -> list[Shapes]:
     """A tower of CLIP, of which weights were trained with several activations."""
-    pooled = {"pooling": "cls", "final_norm": "before pooling"}
+    facts = {"pooling": "cls", "final_norm": "before pooling", "norm_epsilon": 1e-5}
     return [
-        Shapes(f"{name} ({activation})", width, depth, heads, patch, grid, facts={**pooled, "activation": activation})
+        Shapes(
+            f"{name} ({activation})",
+            *(width, depth, heads, patch, grid),
+            facts={**facts, "activation": activation},
+            pre_norm=True,
+        )
         for activation in activations
     ]
+
+
+def _clipa(name: str, width: int, depth: int, patch: int, grid: int) -> Shapes:
+    """A tower of CLIPA (Li et al. 2023), which has no norm before its layers and pools the patches."""
+    facts = {"pooling": "mean", "final_norm": "after pooling", "norm_epsilon": 1e-5, "activation": "gelu"}
+    return Shapes(name, width, depth, 16, patch, grid, facts=facts, pre_norm=False)
 
 
 OPEN_CLIP = (
@@ -122,4 +135,10 @@ OPEN_CLIP = (
     *_clip("ViT-H-14-378", 1280, 32, 16, 14, 27, "gelu", "quick gelu"),
     *_clip("ViT-g-14", 1408, 40, 16, 14, 16, "gelu"),
     *_clip("ViT-bigG-14", 1664, 48, 16, 14, 16, "gelu", "quick gelu"),
+    _clipa("ViT-L-14-CLIPA", 1024, 24, 14, 16),
+    _clipa("ViT-L-14-CLIPA-336", 1024, 24, 14, 24),
+    _clipa("ViT-H-14-CLIPA", 1280, 32, 14, 16),
+    _clipa("ViT-H-14-CLIPA-336", 1280, 32, 14, 24),
+    _clipa("ViT-bigG-14-CLIPA", 1664, 48, 14, 16),
+    _clipa("ViT-bigG-14-CLIPA-336", 1664, 48, 14, 24),
 )
