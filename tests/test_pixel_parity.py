@@ -119,6 +119,7 @@ SAVED = {
     "BEiT": ("BeitImageProcessor", {}),
     "DINOv2": ("BitImageProcessor", {**IMAGENET, "size": {"shortest_edge": 256}}),
     "CLIP": ("CLIPImageProcessor", {}),
+    "Kosmos-2": ("CLIPImageProcessor", {"use_square_size": True, "do_center_crop": False}),
     "CLIP, odd": ("CLIPImageProcessor", {"size": {"shortest_edge": 231}, "crop_size": 224, "resample": 1}),
     "SigLIP": ("SiglipImageProcessor", {}),
     "SigLIP, oblong": ("SiglipImageProcessor", {"size": {"height": 192, "width": 256}, "resample": 0}),
@@ -146,6 +147,24 @@ def same(found: torch.Tensor, expected: torch.Tensor) -> bool:
 
 def input_size(pixels: torch.Tensor) -> tuple[int, int]:
     return pixels.shape[2], pixels.shape[3]
+
+
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_every_entry_that_an_image_processor_saves_is_accounted_for(name: str, tmp_path: Path) -> None:
+    # Classes that had no image processor of their own when their models were published wrote all entries, null or not.
+    for values in ({}, dict.fromkeys(("crop_size", "device", "do_pad", "pad_size", "return_tensors"))):
+        getattr(transformers, name)(**values).save_pretrained(tmp_path)
+        sidecars = Sidecars.read(tmp_path)
+        read_preprocessing(sidecars, 224, 224, UNUSED, (16, 16))
+        assert sidecars.preprocessor.check_whole() == []
+
+
+def test_every_entry_of_timms_configurations_is_accounted_for() -> None:
+    for config in timm_configs():
+        sidecars = Sidecars({"pretrained_cfg": config})
+        if config["crop_mode"] != "border":
+            read_preprocessing(sidecars, 224, 224, UNUSED, (16, 16))
+            assert set(sidecars.config.part("pretrained_cfg").unread()) <= {"label_names", "label_descriptions"}
 
 
 @pytest.mark.parametrize("backend", ["", "Pil"])

@@ -72,10 +72,11 @@ def sides(draw: random.Random) -> Any:
 def smaller(draw: random.Random, size: Any) -> Any:
     """A crop, most often one that fits into the size."""
     stated = list(size.values()) if isinstance(size, dict) else size if isinstance(size, list) else [size]
-    part = draw.choice([1, 1, 0.9, 0.5, 0.8, 1.2])
-    crop = [max(1, int(side * part)) for side in (stated * 2)[:2]]
-    forms = [crop[0], crop, {"height": crop[0], "width": crop[1]}, {"height": crop[0], "width": max(1, crop[0] - 3)}]
-    return draw.choice([*forms, {"shortest_edge": crop[0]}] if draw.random() < 0.1 else forms)
+    part = 1.2 if draw.random() < 0.1 else draw.choice([1, 0.9, 0.8, 0.5])
+    height, width = (max(1, int(side * part)) for side in (stated * 2)[:2])
+    if draw.random() < 0.2:
+        return draw.choice([{"height": height, "width": max(1, height - 3)}, {"shortest_edge": height}])
+    return draw.choice([height, [height, width]]) if height == width else {"height": height, "width": width}
 
 
 def draw_transformers(draw: random.Random) -> tuple[dict[str, Any], int]:
@@ -92,7 +93,7 @@ def draw_transformers(draw: random.Random) -> tuple[dict[str, Any], int]:
         **maybe(draw, 0.3, do_normalize=draw.random() < 0.6),
         **maybe(draw, 0.6, resample=draw.choice([0, 1, 2, 3] * 5 + [4, 5])),
         **maybe(draw, 0.1, do_pad=draw.random() < 0.3),
-        **maybe(draw, 0.5, do_convert_rgb=draw.random() < 0.5 and channels == 3),
+        **maybe(draw, 0.5 if channels == 3 else 0.9, do_convert_rgb=draw.random() < 0.5 and channels == 3),
         **moments(draw, "image_mean", channels, 0),
         **moments(draw, "image_std", channels, 0.1),
         **maybe(draw, 0.2, processor_class="CLIPProcessor", image_seq_length=7),
@@ -100,6 +101,10 @@ def draw_transformers(draw: random.Random) -> tuple[dict[str, Any], int]:
         **maybe(draw, 0.1, feature_extractor_type="ViTFeatureExtractor"),
         **maybe(draw, 0.05, size_divisor=32),
     }
+    if "shortest_edge" in str(values.get("size")) and draw.random() < 0.8:
+        values |= {"do_center_crop": True, "crop_size": smaller(draw, size)}
+    if name == "CLIPImageProcessor":
+        values |= maybe(draw, 0.3, use_square_size=draw.random() < 0.5)
     if name == "Siglip2ImageProcessor":
         values |= {"patch_size": draw.choice([4, 7, 16]), "max_num_patches": draw.choice([9, 16, 49, 60, 61])}
     return values, channels

@@ -192,7 +192,11 @@ def _input_size(stated: tuple[int, int] | None, config: ViTConfig) -> tuple[int,
 
 
 def _summary(preprocessing: Preprocessing) -> str:
-    crop = f" to {preprocessing.crop_fraction:.3g}" if preprocessing.fit == "crop" else ""
+    fractions = {"crop": preprocessing.crop_fraction, "squash": preprocessing.squash_fraction}
+    fraction = fractions.get(preprocessing.fit, 1)
+    # A crop to 1 still cuts the longer side.
+    part = f" to {fraction:.3g}" if preprocessing.fit == "crop" or fraction < 1 else ""
     size = f"{preprocessing.height}×{preprocessing.width}"
     mean, std = (" ".join(f"{value:.3g}" for value in values) for values in (preprocessing.mean, preprocessing.std))
-    return f"{size}, {preprocessing.fit}{crop}, {preprocessing.interpolation}, mean {mean}, std {std}"
+    resized = f"{preprocessing.interpolation} by {preprocessing.backend}"
+    return f"{size}, {preprocessing.fit}{part}, {resized}, mean {mean}, std {std}"

@@ -31,6 +31,7 @@ class ImageProcessor:
         square: whether a size of one number is a square's; else it is the shorter side's.
         to_rgb: whether it makes three channels of a grey picture.
         rescales_first: whether it rescales before it resizes, and so does not round to whole levels.
+        square_switch: an entry that puts a square of the default size in the place of the file's size.
         unused: entries of its own that change no pixel, those that are switched off included.
         off: switches that have to be false: of its own, or such as it does not heed.
     """
@@ -43,6 +44,7 @@ class ImageProcessor:
     square: bool = True
     to_rgb: bool = False
     rescales_first: bool = False
+    square_switch: str | None = None
     unused: tuple[str, ...] = ()
     off: tuple[str, ...] = ()
 
@@ -58,7 +60,7 @@ PROCESSORS = {
         HALVES, 3, SQUARE, crop_size=SQUARE, unused=("do_reduce_labels", "reduce_labels")
     ),
     "BitImageProcessor": _CLIP,
-    "CLIPImageProcessor": replace(_CLIP, off=("use_square_size",)),
+    "CLIPImageProcessor": replace(_CLIP, square_switch="use_square_size"),
     "ChineseCLIPImageProcessor": _CLIP,
     "BlipImageProcessor": ImageProcessor(CLIP, 3, {"height": 384, "width": 384}, to_rgb=True),
     "FlavaImageProcessor": ImageProcessor(
@@ -190,7 +192,10 @@ def _read_values(section: Settings, processor: ImageProcessor, channels: int) ->
 
 def _read_size(section: Settings, processor: ImageProcessor) -> tuple[dict[str, Any], tuple[int, int]]:
     """The fit and its fraction, and the size of the input."""
-    size = _read_sides(section, "size", processor.size, section.flag("default_to_square", processor.square))
+    square = section.flag("default_to_square", processor.square)
+    size = _read_sides(section, "size", processor.size, square)
+    if processor.square_switch is not None and section.flag(processor.square_switch, False):
+        size = SQUARE["height"], SQUARE["width"]
     if not section.flag("do_center_crop", processor.crops):
         section.skip(("crop_size",))
         if isinstance(size, int):
