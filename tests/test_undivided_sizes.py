@@ -124,7 +124,8 @@ def test_a_model_of_other_colours_is_refused_by_its_channels(channels: int, tmp_
         f"^colours.pth: its patches have {channels} channels; vitviz prepares pictures of 3, red, green and blue, or"
     )
     with pytest.raises(CheckpointError, match=message):
-        vitviz.load(tmp_path / "colours.pth", heads=3, activation="gelu", pooling="cls", final_norm="before pooling")
+        facts = {"heads": 3, "activation": "gelu", "pooling": "cls", "final_norm": "before pooling"}
+        vitviz.load(tmp_path / "colours.pth", **facts, norm_epsilon=1e-6)
 
 
 def test_a_grey_model_is_the_packages_on_a_grey_picture(tmp_path: Path) -> None:
