@@ -348,7 +348,7 @@ def test_a_loaded_model_is_frozen(tmp_path: Path, make_model: MakeModel, own: bo
     else:
         save_file(timm_state(), path)
     for precision in ("float32", "bfloat16"):
-        network = load(path, precision=precision, **({} if own else {"heads": 4})).network
+        network = load(path, precision=precision, **({} if own else OPEN)).network
         assert not network.training
         assert not any(parameter.requires_grad for parameter in network.parameters())
         assert not network(torch.zeros(1, 3, network.config.image_height, network.config.image_width)).requires_grad

@@ -113,7 +113,7 @@ def test_every_argument_that_timm_saved_counts(arguments: dict[str, Any], tmp_pa
         ({"norm_layer": "rmsnorm"}, "norm_layer = 'rmsnorm', which vitviz does not read; expected 'layernorm'"),
         ({"global_pool": "max"}, "global_pool = 'max', which vitviz does not read; expected 'token', 'avg' or 'map'"),
         ({"global_pool": "map", "pool_include_prefix": True}, "pool_include_prefix = True"),
-        ({"scale_mlp_norm": True}, "surplus 'blocks.0.mlp.norm.bias'"),
+        ({"scale_mlp_norm": True}, "surplus 'blocks.0.mlp.norm."),
         ({"architecture": "vit_base_patch16_rope_ape_224"}, "use_rot_pos_emb = True"),
         ({"architecture": "vit_base_patch16_rpn_224"}, "block_fn = 'timm.ResPostBlock'"),
         *(({"architecture": f"qwen3_vit_{size}"}, "Qwen3VitClassifier") for size in ("88m", "306m", "416m")),
