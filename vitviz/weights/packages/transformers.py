@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import json
 from collections.abc import Iterator
@@ -167,14 +168,27 @@ def _class(folder: Path) -> Any:
     if not names:
         parsed = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         return transformers.AutoModel._model_mapping[type(parsed)]
-    found: Any = getattr(transformers, names[0], None) if isinstance(names[0], str) else None
+    kind = config.get("model_type")
+    found: Any = _find_class(names[0], kind) if isinstance(names[0], str) else None
     known = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
-    if not known or getattr(found.config_class, "model_type", None) != config.get("model_type"):
+    if not known or getattr(found.config_class, "model_type", None) != kind:
         raise CheckpointError(
             f"{folder.name}: architectures = {shown(names)} in its config.json: transformers "
-            f"{transformers.__version__} has no such model of type {shown(config.get('model_type'))}"
+            f"{transformers.__version__} has no such model of type {shown(kind)}"
         )
     return found
+
+
+def _find_class(name: str, kind: Any) -> Any:
+    """A class of transformers by its name, also one that it does not export; None where it has none."""
+    import transformers
+
+    config = transformers.CONFIG_MAPPING.get(kind)
+    if hasattr(transformers, name) or config is None:
+        return getattr(transformers, name, None)
+    # The module is the one that transformers has for this type: nothing that a folder names is imported.
+    module = config.__module__.replace(".configuration_", ".modeling_")
+    return getattr(importlib.import_module(module), name, None)
 
 
 @contextmanager
