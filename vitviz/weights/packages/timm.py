@@ -42,6 +42,9 @@ class TimmModel:
 
         config = resolve_model_data_config(self.model)
         channels = config["input_size"][0]
+        if self.size is not None and not getattr(self.model, "dynamic_img_size", False):
+            # A folder may still state the size of the model that it was made from, which this one does not take.
+            config["input_size"] = (channels, *self.size)
         transform = create_transform(**config, is_training=False)
         return torch.as_tensor(transform(as_mode(image, channels)))[None]
 
