@@ -130,6 +130,11 @@ def never(found: Found) -> Sequence[Published]:
     return ()
 
 
+def nothing(found: Found) -> str:
+    """Of families whose open facts can be said one by one only."""
+    return ""
+
+
 @dataclass(frozen=True)
 class Family:
     """One way in which checkpoints are written.
@@ -148,7 +153,7 @@ class Family:
         accepts: what a signature cannot say of a state dict.
         model_types: ``model_type`` of a transformers ``config.json`` that means this family.
         published: the published checkpoints that have the shapes of this one, and what they leave open.
-        instead: what may be said in place of all facts that stay open.
+        instead: what may be said of a checkpoint in place of all facts that stay open; empty where there is nothing.
         ignored: keys that are not needed, or their beginnings where they end in ``*``, with the reason.
         outside: the same of keys that do not begin as those of the encoder do.
         form: ``(piece, tensor, facts)`` to the tensor as torch keeps it; must work on tensors without memory.
@@ -165,7 +170,7 @@ class Family:
     accepts: Callable[[Candidate], bool] = always
     model_types: tuple[str, ...] = ()
     published: Callable[[Found], Sequence[Published]] = never
-    instead: str = ""
+    instead: Callable[[Found], str] = nothing
     ignored: Mapping[str, str] = field(default_factory=dict)
     outside: Mapping[str, str] = field(default_factory=dict)
     form: Callable[[str, torch.Tensor, Mapping[str, Any]], torch.Tensor] = as_it_is
@@ -336,6 +341,7 @@ class Found:
                 f"{name} has {fact}={value!r}" for fact in asked for value, name in reversed(answers[fact].items())
             ]
             why = f"published checkpoints of these shapes differ ({several(differ)})" if differ else NOT_PUBLISHED
-            instead = f"{self.family.instead}, or " * bool(self.family.instead)
+            other = self.family.instead(self)
+            instead = f"{other}, or " * bool(other)
             raise CheckpointError(f"{self.name}: its file does not say it all, and {why}; say {instead}{usual}")
         return settled

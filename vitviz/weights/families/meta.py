@@ -7,6 +7,7 @@ from typing import Any
 from vitviz.weights.families import published
 from vitviz.weights.families.conventions import imagenet, pooling_of_classifier
 from vitviz.weights.families.timm import NAMES as TIMM_NAMES
+from vitviz.weights.families.timm import instead
 from vitviz.weights.pieces import Candidate, Family, Found, Open
 
 TRAINING = "used in self-supervised training only"
@@ -99,7 +100,7 @@ DINO = Family(
     accepts=_is_dino,
     facts=dino_facts,
     published=published.by_shape(published.DINO),
-    instead="family='timm' and architecture=… where timm made it",
+    instead=instead,
     standard=imagenet("DINO's evaluation"),
     # Not a classifier's ``head.weight``.
     outside={"head.mlp.*": TRAINING, "head.last_layer.*": TRAINING},

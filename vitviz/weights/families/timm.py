@@ -59,7 +59,6 @@ SIGNATURES = (
 )
 """Keys by which the two families of this module are told."""
 
-INSTEAD = "architecture=… (timm's name of it)"
 # Of pretrained_cfg: where the weights came from, and what speaks of classifiers and sizes that the weights show.
 HARMLESS_CFG = (
     *("url", "file", "hf_hub_id", "hf_hub_filename", "source", "architecture", "tag", "custom_load", "license"),
@@ -111,6 +110,13 @@ def published(found: Found) -> list[Published]:
     return [Published(f"timm's {row.name}", _facts_of_row(row, found.name)) for row in rows]
 
 
+def instead(found: Found) -> str:
+    """timm's name tells all that its weights leave open; those that have these tensors are named."""
+    names = [row.name for row in _alike(found)][:3]
+    like = f", such as {choices(names)}" if names else ""
+    return f"architecture=… (timm's name of it{like})"
+
+
 def _arguments(found: Found) -> Arguments | None:
     """The arguments with which timm makes the model that the configuration or the user names; None without a name.
 
@@ -139,7 +145,8 @@ def _arguments(found: Found) -> Arguments | None:
         like = [row.name for row in _alike(found)]
         expected = f"one of timm's Vision Transformers, such as {choices(like[:3] or near or ['vit_base_patch16_224'])}"
         raise CheckpointError(f"{found.name}: {place} = {shown(name)}: expected {expected}")
-    found.learn("architecture", name, "said" if place == "architecture" else place)
+    if "architecture" not in found.told:
+        found.learn("architecture", name, place)
     if cfg.flag("fixed_input_size", False) and "img_size" not in saved:
         size = _input_size(found)
         if size:
@@ -249,7 +256,7 @@ TIMM = Family(
     signature=SIGNATURES[0],
     facts=timm_facts,
     published=published,
-    instead=INSTEAD,
+    instead=instead,
     standard=half("timm's convention for AugReg, or DeiT's, MAE's or CLIP's by its keys", crop_fraction=0.9),
     ignored={
         "decoder_*": MAE_DECODER,
@@ -266,7 +273,7 @@ DINOV3 = Family(
     without=("pos_embed",),
     facts=dinov3_facts,
     published=published,
-    instead=INSTEAD,
+    instead=instead,
     standard=imagenet("DINOv3's model card", crop_fraction=1.0, interpolation="bicubic"),
 )
 
