@@ -50,10 +50,9 @@ class TransformersModel:
     def prepare(self, image: Image.Image) -> torch.Tensor:
         from transformers import AutoImageProcessor
 
-        # With Pillow, as the models were trained; torchvision's processors round otherwise.
-        processor = AutoImageProcessor.from_pretrained(
-            self.folder, local_files_only=True, trust_remote_code=False, backend="pil"
-        )
+        # The class that transformers takes by itself: with torchvision, wherever that is installed.
+        with _quiet():
+            processor = AutoImageProcessor.from_pretrained(self.folder, local_files_only=True, trust_remote_code=False)
         channels = getattr(self._vision, "num_channels", 3)
         found = processor(as_mode(image, channels), return_tensors="pt")
         if "spatial_shapes" in found:
