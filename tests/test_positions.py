@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 
 import numpy as np
 import pytest
 import torch
 
+from tests.reference_packages import transformers
 from vitviz.errors import ImageError
-from vitviz.positions import POSITION_RULES, resize_positions, rotary_angles, rotary_periods, rotate
+from vitviz.positions import ALWAYS, POSITION_RULES, resize_positions, rotary_angles, rotary_periods, rotate
 
 GRIDS = [(3, 4), (7, 5), (2, 9), (1, 1), (10, 12), (6, 5)]
-INTERPOLATING = [rule for rule in POSITION_RULES if rule not in ("reading order", "fixed")]
+INTERPOLATING = [rule for rule in POSITION_RULES if rule not in ("by fraction", "reading order", "fixed")]
 every_rule = pytest.mark.parametrize("rule", POSITION_RULES)
 every_interpolation = pytest.mark.parametrize("rule", INTERPOLATING)
 every_grid = pytest.mark.parametrize(("height", "width"), GRIDS)
@@ -98,7 +100,27 @@ def test_a_rule_is_its_definition(rule: str, height: int, width: int) -> None:
 @every_rule
 def test_at_its_own_grid_nothing_changes(rule: str) -> None:
     positions = trained()
-    assert resize_positions(positions, 5, 6, rule) is positions
+    found = resize_positions(positions, 5, 6, rule)
+    assert torch.equal(found, positions) and (found is positions or rule in ALWAYS)
+
+
+@pytest.mark.parametrize("side", [1, 2, 3, 19, 27, 49, 70])
+@pytest.mark.parametrize(("height", "width"), [(0, 0), (5, 9), (64, 33), (103, 1)])
+def test_by_fraction_is_as_idefics_has_it(side: int, height: int, width: int) -> None:
+    # On some grids of their own a patch takes the position of another: 19 and 49 are of these.
+    height, width = height or side, width or side
+    idefics = importlib.import_module(f"{transformers.__name__}.models.idefics3.modeling_idefics3")
+    config = idefics.Idefics3VisionConfig(hidden_size=4, num_attention_heads=1, image_size=side, patch_size=1)
+    package = idefics.Idefics3VisionEmbeddings(config).requires_grad_(False)
+    package.patch_embedding.weight.zero_()
+    package.patch_embedding.bias.zero_()
+    mask = torch.ones(1, height, width, dtype=torch.bool)
+    expected = package(torch.zeros(1, 3, height, width), mask)[0]
+    trained_positions = package.position_embedding.weight.unflatten(0, (side, side))
+    found = resize_positions(trained_positions, height, width, "by fraction")
+    assert torch.equal(found.flatten(0, 1), expected)
+    own = resize_positions(trained_positions, side, side, "by fraction")
+    assert torch.equal(own, trained_positions) == (side not in (19, 49))
 
 
 @every_interpolation

@@ -319,6 +319,7 @@ DINOV3_OWN = {
 def test_dinov3s_h_plus_has_other_heads_than_clips_of_its_width(layout: str) -> None:
     """A file without its configuration says neither how many heads there are nor which function gates."""
     if layout == "transformers":
+        # As deep as the published one: of another, it is asked.
         settings = {"num_hidden_layers": 32, "num_register_tokens": 4, "use_gated_mlp": True}
         cls = transformers.DINOv3ViTModel
         with torch.device("meta"):

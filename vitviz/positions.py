@@ -49,14 +49,13 @@ def _by_fraction(planes: torch.Tensor, grid_height: int, grid_width: int) -> tor
     Fractions are compared in single precision, as it does: some patches take the position of the one before, even on
     the trained grid.
     """
-    side = planes.shape[-1]
-    boundaries = torch.arange(1 / side, 1.0, 1 / side)
 
-    def nearest(count: int) -> torch.Tensor:
+    def nearest(count: int, side: int) -> torch.Tensor:
         fractions = torch.arange(count).float() * (1.0 / torch.tensor(count))
-        return torch.bucketize(fractions.clamp(max=1 - 1e-6), boundaries, right=True).to(planes.device)
+        places = torch.bucketize(fractions.clamp(max=1 - 1e-6), torch.arange(1 / side, 1.0, 1 / side), right=True)
+        return places.clamp(max=side - 1).to(planes.device)
 
-    rows, columns = nearest(grid_height), nearest(grid_width)
+    rows, columns = nearest(grid_height, planes.shape[-2]), nearest(grid_width, planes.shape[-1])
     return planes[..., rows, :][..., columns]
 
 
