@@ -308,7 +308,8 @@ def _assumptions(model: Model) -> str:
     """What its checkpoint does not say and vitviz took from published ones; empty where there is nothing."""
     if not model.assumptions:
         return ""
-    return f"Assumed, since its file does not say it: {plain('; '.join(model.assumptions))}. See its card below."
+    assumed = plain("; ".join(model.assumptions))
+    return f"Assumed, since its file does not say it: {assumed}. “About this model” says how to change it."
 
 
 def _first(labels: tuple[str, ...]) -> list[str]:

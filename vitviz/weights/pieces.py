@@ -226,6 +226,11 @@ class Check:
     assumed: bool = False
 
     @property
+    def assumption(self) -> str:
+        """What is assumed, in few words."""
+        return "the names of its classes" if self.fact == "labels" else f"{self.fact} {self.value}"
+
+    @property
     def text(self) -> str:
         """Value and source in one line."""
         return f"{self.value} ({'assumed: ' * self.assumed}{self.source})"

@@ -115,7 +115,7 @@ def read_checkpoint(
             labels,
             card,
             Origin(file.folder),
-            assumptions=tuple(f"{check.fact} {check.value}" for check in found.checks if check.assumed),
+            assumptions=tuple(check.assumption for check in found.checks if check.assumed),
         )
     except ConfigError as error:
         raise CheckpointError(f"{file.name}: {error}") from None
