@@ -198,6 +198,17 @@ def test_clip_alone_does_not_say_which_gelu_it_was_trained_with(tmp_path: Path) 
         assert reading.model.network.config.activation == activation
 
 
+def test_older_releases_of_vit_pytorch_pool_in_two_ways_with_the_same_tokens(tmp_path: Path) -> None:
+    kept = Kept(FIRST["vit-pytorch"], tmp_path)
+    older = {**kept.state, "cls_token": kept.state["cls_token"][None]}
+    with pytest.raises(CheckpointError, match=r"say pooling=… \(usually 'cls'\)"):
+        kept.read(older)
+    pixels = torch.randn(1, 3, 32, 32)
+    newer = kept.read(kept.state).model.network(pixels)
+    assert torch.equal(kept.read(older, pooling="cls").model.network(pixels), newer)
+    assert not torch.equal(kept.read(older, pooling="mean of all").model.network(pixels), newer)
+
+
 SAID = {
     "heads": 6,
     "activation": "relu",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.parity.timm_cases import make
+import vitviz
+from tests.parity.timm_cases import TOLD, make
 from vitviz.errors import CheckpointError
 from vitviz.ui.models import START, ModelChoice, ModelPicker, open_choice
+from vitviz.ui.panels import model_aside
 from vitviz.weights import BUNDLED, ZOO, Model
 
 
@@ -60,3 +63,14 @@ def test_a_name_of_the_menu_and_of_the_hub(bundled: Model) -> None:
     for files, hub in ((None, ""), (["a.pth"], "owner/name")):
         with pytest.raises(CheckpointError, match="expected either its file, or its name on the hub"):
             picker.own(files, hub, "")
+
+
+def test_what_is_assumed_stands_below_the_predictions(tmp_path: Path) -> None:
+    make(tmp_path)
+    model = vitviz.load(tmp_path / "model.pth", **TOLD)
+    assert len(model.assumptions) == 1
+    sentence = r"Assumed, since its file does not say it: preprocessing 32×32, .*\. “About this model” says how"
+    assert re.search(sentence, model_aside(model))
+    said = vitviz.load(tmp_path / "model.pth", **TOLD, normalisation="half")
+    assert said.assumptions == ()
+    assert "Assumed" not in model_aside(said)

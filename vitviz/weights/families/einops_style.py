@@ -93,11 +93,20 @@ def vit_pytorch_facts(found: Found) -> dict[str, Any]:
         "heads": heads,
         "norm_epsilon": 1e-5,
         "position_rule": "reading order",
-        "pooling": "cls" if any(found.stored("cls")[:-1]) else "mean",
+        "pooling": _pooling(found),
         "channels_last": True,
         # One head as wide as a token has no map after it.
         "bare_attention": True,
     }
+
+
+def _pooling(found: Found) -> Any:
+    """Releases with one token more or less by what is pooled have two dimensions; before, both had the same tokens."""
+    shape = found.stored("cls")
+    if len(shape) > 2:
+        # Its "mean" was that of all tokens.
+        return Open(usual="cls")
+    return "cls" if shape[:1] != (0,) else "mean"
 
 
 def vit_pytorch_first_facts(found: Found) -> dict[str, Any]:
