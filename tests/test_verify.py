@@ -82,8 +82,8 @@ def test_the_packages_own_numbers_are_found_exact(
     assert f"of {package} " in lines[0] and lines[-1] == "Every number is the package's."
     for row in ("pixels of chelsea.jpg", "output for noise of 32×32", "output for chelsea.jpg"):
         assert any(line.startswith(row) and line.endswith("yes") for line in lines), row
-    for layer in (1, 2):
-        assert any(line.startswith(f"attention, layer {layer} of 2") and line.endswith("yes") for line in lines)
+    for layer in (0, 1):
+        assert any(line.startswith(f"attention, layer {layer} ") and line.endswith("yes") for line in lines)
     assert "not compared" not in printed
     assert error == ""
 
@@ -141,9 +141,9 @@ def test_a_weight_that_only_the_package_reads_is_seen_in_its_layer(
     found = verify(reading, PHOTO)
     assert not found.exact
     wrong = {each.what for each in found.comparisons if not each.exact}
-    assert wrong == {"output for noise of 32×32", "output for chelsea.jpg", "attention, layer 2 of 2"}
+    assert wrong == {"output for noise of 32×32", "output for chelsea.jpg", "attention, layer 1"}
     assert found.sentence.startswith("small: not the numbers of VisionTransformer of timm")
-    assert "attention, layer 2 of 2 differs by " in found.sentence and "layer 1" not in found.sentence
+    assert "attention, layer 1 differs by " in found.sentence and "layer 0" not in found.sentence
 
 
 def test_what_a_user_says_wrongly_is_seen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,8 +155,8 @@ def test_what_a_user_says_wrongly_is_seen(tmp_path: Path, capsys: pytest.Capture
         "pixels of chelsea.jpg": "yes",
         "output for noise of 32×32": "no",
         "output for chelsea.jpg": "no",
-        "attention, layer 1 of 2": "yes",
-        "attention, layer 2 of 2": "no",
+        "attention, layer 0": "yes",
+        "attention, layer 1": "no",
     }
     assert printed.endswith("Not every number is the package's.\n")
     with pytest.raises(CheckpointError, match=r"not the numbers of .*output for noise of 32×32 differs by .*allowed"):

@@ -90,5 +90,5 @@ OPEN_CLIP = Drawn(
         Draw, st.just("CLIP"), together(at_times(WIDTHS, 2), optional(**PLAIN), at_times(few(STRANGE), 4)), FILES
     ),
     make,
-    least_exact=0.4,
+    least_exact=0.65,
 )

@@ -179,4 +179,4 @@ def create(kind: str, options: dict[str, Any]) -> Any:
     raise ValueError("cannot be made small")
 
 
-TIMM = Drawn(every(), make, least_exact=0.5)
+TIMM = Drawn(every(), make, least_exact=0.55)

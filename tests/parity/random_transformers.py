@@ -191,4 +191,4 @@ def inspectable(config_class: type) -> list[str]:
     return [name for cls in config_class.__mro__ for name in getattr(cls, "__annotations__", {})]
 
 
-TRANSFORMERS = Drawn(EVERY, make, least_exact=0.5)
+TRANSFORMERS = Drawn(EVERY, make, least_exact=0.75)

@@ -134,7 +134,7 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[Si
             found.append(Comparison("attention", math.inf, TOLERANCE, False, layers))
         else:
             for layer, (own, other) in enumerate(zip(weights, expected.attention, strict=True)):
-                each = compare(f"attention, layer {layer + 1} of {len(weights)}", own, other)
+                each = compare(f"attention, layer {layer}", own, other)
                 if layer not in attention or each.part > attention[layer].part:
                     attention[layer] = each
 
