@@ -255,7 +255,14 @@ def test_a_dictionary_beside_the_part_comes_before_it(model_type: str, tmp_path:
     kind = COMPOSITES[model_type].towers[0]
     network = randomised(model_class(kind)(small(kind)))
     network.save_pretrained(tmp_path)
-    part = {**small(kind).to_dict(), "num_attention_heads": 2, "hidden_act": "relu", "layer_norm_eps": 1e-3}
+    part = {
+        **small(kind).to_dict(),
+        "pruned_heads": {},
+        "top_k": 50,
+        "num_attention_heads": 2,
+        "hidden_act": "relu",
+        "layer_norm_eps": 1e-3,
+    }
     before = {**SMALL, "intermediate_size": 96}
     values = {"model_type": model_type, "vision_config": part, "vision_config_dict": before}
     (tmp_path / "config.json").write_text(json.dumps(values, default=str))
@@ -267,6 +274,43 @@ def test_a_dictionary_beside_the_part_comes_before_it(model_type: str, tmp_path:
     (tmp_path / "config.json").write_text(json.dumps({**values, "vision_config": {**part, "unheard_of": 3}}))
     with pytest.raises(CheckpointError, match=r"vision_config\.unheard_of = 3"):
         read_checkpoint(tmp_path)
+
+
+def in_llava(folder: Path, **entries: Any) -> None:
+    """A tower as LLaVA keeps it, with entries of the whole configuration."""
+    network = randomised(model_class("clip_vision_model")(small("clip_vision_model")))
+    torch.save(
+        {f"model.vision_tower.{name}": each for name, each in network.state_dict().items()}, folder / "model.bin"
+    )
+    (folder / "model.bin").rename(folder / "pytorch_model.bin")
+    part = {**SMALL, "intermediate_size": 96, "model_type": "clip_vision_model"}
+    values = {"model_type": "llava", "vision_config": part, "vision_feature_layer": -2, "text_config": {"a": 1}}
+    (folder / "config.json").write_text(json.dumps({**values, **entries}))
+
+
+def test_a_tower_in_a_language_model_says_what_is_left_out_and_what_is_read_of_it(tmp_path: Path) -> None:
+    in_llava(tmp_path)
+    card = read_checkpoint(tmp_path).model.card
+    assert card["left out"] == "the language model and what connects it (a tower inside of 'llava' in its config.json)"
+    assert card["read by the language model"] == "layer -2 (vision_feature_layer in config.json)"
+
+
+@pytest.mark.parametrize(
+    ("entries", "sentence"),
+    [
+        ({"quantization_config": {"bits": 4}}, "quantization_config = "),
+        ({"unheard_of": 1}, "unheard_of = 1"),
+        # As LLaVA's own is, where the file says nothing of it.
+        ({"vision_config": None}, "depth = 24, its weights have 2"),
+        ({"vision_config": {**SMALL, "model_type": "pixtral"}}, "model_type = 'pixtral': expected 'clip_vision_model'"),
+    ],
+    ids=["quantised", "unknown", "no part", "another part"],
+)
+def test_what_stands_beside_a_tower_is_read_too(entries: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    in_llava(tmp_path, **entries)
+    with pytest.raises(CheckpointError) as caught:
+        read_checkpoint(tmp_path)
+    assert sentence in str(caught.value)
 
 
 def test_a_configuration_without_its_model_type_is_refused(tmp_path: Path) -> None:

@@ -121,6 +121,8 @@ OF_THE_WHOLE = frozenset(
     (
         *("projection_dim", "vocab_size", "num_image_tokens", "projector_hidden_act", "image_token_id"),
         *("attention_dropout", "dropout"),
+        # What SmolVLM's image processor does, and where its weights began.
+        *("size", "max_image_size", "use_base_siglip"),
     )
 )
 
@@ -271,7 +273,11 @@ COMPOSITES: Mapping[str, Composite] = {
         _beside_text("clip", "clip_vision_model"),
         _beside_text("metaclip_2", "metaclip_2_vision_model"),
         _beside_text("chinese_clip", "chinese_clip_vision_model"),
-        _beside_text("altclip", "altclip_vision_model"),
+        _beside_text(
+            "altclip",
+            "altclip_vision_model",
+            *("direct_kd", "num_layers", "text_model_name", "vision_model_name"),
+        ),
         _beside_text(
             "clipseg",
             "clipseg_vision_model",
@@ -287,7 +293,7 @@ COMPOSITES: Mapping[str, Composite] = {
             LANGUAGE
             | DROPOUTS
             | {"num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act", "layer_norm_eps"}
-            | {"max_position_embeddings", "position_embedding_type", "num_image_with_embedding"},
+            | {"max_position_embeddings", "position_embedding_type", "num_image_with_embedding", "classifier_dropout"},
         ),
         Composite(
             "flava",

@@ -97,6 +97,7 @@ def read_tower(found: Found) -> Tower | None:
     if legacy is not None:
         # It says everything: what it leaves out is as in its class, whatever the part says.
         settings.skip({*kind.defaults, *kind.harmless, *COMMON})
+        settings.only("pruned_heads", {}, [])
         settings = legacy
     settings.only("pruned_heads", {}, [])
     settings.skip(kind.harmless | COMMON)
