@@ -16,8 +16,6 @@ HARMLESS = (
     *("cache_dir", "scriptable", "exportable", "no_jit", "device", "dtype", "weight_init", "fix_init", "init_values"),
     *("drop_rate", "pos_drop_rate", "patch_drop_rate", "proj_drop_rate", "attn_drop_rate", "drop_path_rate"),
     *("head_init_scale", "rope_shift_coords", "rope_jitter_coords", "rope_rescale_coords", "pretrained_strict"),
-    # Whether timm takes images of other sizes than the trained one; vitviz always does.
-    "dynamic_img_size",
 )
 ACTIVATIONS = {
     **{"gelu": "gelu", "torch.GELU": "gelu", "timm.GELU": "gelu"},
@@ -127,6 +125,8 @@ def _common(arguments: Arguments) -> dict[str, Any]:
         "heads": arguments.count("num_heads", 12),
         "norm_epsilon": arguments.epsilon(),
         "image_size": arguments.size("img_size", 224),
+        # timm then prepares pictures at the size that the file states, whatever the trained one is.
+        "any_size": arguments.flag("dynamic_img_size", False),
         "stated": {
             "width": width,
             "depth": arguments.count("depth", 12),
@@ -140,14 +140,14 @@ def _vision_transformer(arguments: Arguments) -> dict[str, Any]:
     facts = _common(arguments)
     for name in ("scale_attn_norm", "scale_mlp_norm"):
         arguments.only(name, False)
-    for name, only in {
-        "block_fn": "timm.Block",
-        "attn_layer": "timm.Attention",
-        "embed_layer": "timm.PatchEmbed",
-        "embed_norm_layer": "",
-        "pos_embed": "learn",
+    for name, legal in {
+        "block_fn": ("timm.Block",),
+        "attn_layer": ("timm.Attention", "attn"),
+        "embed_layer": ("timm.PatchEmbed",),
+        "embed_norm_layer": ("",),
+        "pos_embed": ("learn",),
     }.items():
-        arguments.only(name, only)
+        arguments.only(name, *legal)
     arguments.flag("proj_bias", True)
     mlp, gated = arguments.get("mlp_layer", "timm.Mlp"), False
     if mlp != "timm.Mlp":
@@ -185,6 +185,8 @@ def _vision_transformer(arguments: Arguments) -> dict[str, Any]:
 def _distilled(arguments: Arguments) -> dict[str, Any]:
     facts = _vision_transformer(arguments)
     arguments.only("global_pool", "token")
+    # timm makes registers for this class and leaves them out of its forward pass.
+    arguments.only("reg_tokens", 0)
     return {**facts, "pooling": "cls and distillation", "positioned": (2,)}
 
 
@@ -207,6 +209,7 @@ def _eva(arguments: Arguments) -> dict[str, Any]:
             if arguments.get(name, default) != only:
                 raise arguments.refuse(name, repr(only))
         arguments.only("rope_grid_indexing", "ij")
+        arguments.only("rope_grid_offset", 0.0, 0)
     elif not learned:
         raise arguments.refuse("use_abs_pos_emb", "True, without rotary positions")
     for name in ("rope_type", "rope_grid_offset", "rope_grid_indexing", "ref_feat_shape", "rope_rotate_half"):
