@@ -213,7 +213,7 @@ def test_everything_that_runs_is_in_the_requirements_and_nothing_else() -> None:
 
 
 def test_training_needs_its_extra_only() -> None:
-    assert extra("train") == {"tensorboard", "torch"}
+    assert extra("train") == {"tensorboard"}
     assert third_party(TRAINING) <= REQUIREMENTS | extra("train")
     # tensorboard is imported by torch's writer, not by its own name.
     source = "".join(path.read_text() for path in TRAINING)
