@@ -137,6 +137,8 @@ def test_an_entry_that_nobody_knows_is_refused_until_it_is_left_out(place: str, 
     name = ".".join([place, "sparkle"] if place else ["sparkle"])
     with pytest.raises(CheckpointError, match=f"config.json: {name} = 0.5: vitviz does not know what this changes"):
         read_checkpoint(tmp_path)
+    with pytest.raises(CheckpointError, match=r"ignore: no setting like 'config.json:sprakle'"):
+        read_checkpoint(tmp_path, ignore=[f"config.json:{name}", "config.json:sprakle"])
     reading = read_checkpoint(tmp_path, ignore=[f"config.json:{name}"])
     assert reading.ignored[f"config.json:{name}"] == "left out by hand"
     assert largest_difference(model, reading) < 1e-5

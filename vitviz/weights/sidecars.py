@@ -7,6 +7,7 @@ import os
 import reprlib
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,11 @@ class Sidecars:
         """As :meth:`Settings.check_whole`, of every file that speaks of the network or was read for its pictures."""
         networks = self.config or self.open_clip
         read = [networks] + [self.preprocessor] * self.preprocessor.was_read
-        return [entry for settings in read for entry in settings.check_whole(ignore)]
+        left_out = [entry for settings in read for entry in settings.check_whole(ignore)]
+        for pattern in ignore:
+            if ":" in pattern and not any(fnmatchcase(entry, pattern) for entry in left_out):
+                raise CheckpointError(f"ignore: no setting like {pattern!r} that vitviz does not know")
+        return left_out
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> Sidecars:
