@@ -99,7 +99,9 @@ class Models:
 
     def open(self, precision: str = "float32") -> vitviz.Model:
         """vitviz's, in this precision; another one for each call."""
-        model = vitviz.load(self.checkpoint, heads=self.shape.heads)
+        model = vitviz.load(
+            self.checkpoint, heads=self.shape.heads, activation="gelu", norm_epsilon=1e-6, pooling="cls"
+        )
         model.network.set_precision(precision)
         return model
 

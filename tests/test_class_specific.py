@@ -14,6 +14,7 @@ import torch
 
 import vitviz
 from tests.parity.grad_cam_cases import CLASSES, LAYERS, VARIANTS, make_model, make_pixels
+from tests.parity.timm_cases import TOLD
 from vitviz import TokenLayout, TokenMap, VisionTransformer, softmax
 from vitviz.attribution import Subject, grad_cam, gradient_rollout, legrad, relevance
 from vitviz.attribution import discard as discard_module
@@ -267,7 +268,7 @@ def test_a_class_that_the_model_lacks_is_refused() -> None:
 def test_grad_cam_is_that_of_the_package(variant: str, tmp_path: Path) -> None:
     model, pixels = make_model(variant), make_pixels()
     torch.save(model.state_dict(), tmp_path / "model.pth")
-    facts = {"heads": 4, "image_size": (32, 48), **({"pooling": "mean"} if variant == "mean" else {})}
+    facts = {**TOLD, "image_size": (32, 48), **({"pooling": "mean"} if variant == "mean" else {})}
     network = vitviz.load(tmp_path / "model.pth", **facts).network
     torch.testing.assert_close(network(pixels), model(pixels).detach(), atol=1e-4, rtol=1e-4)
     positive = 0

@@ -190,9 +190,9 @@ def test_clip_alone_does_not_say_which_gelu_it_was_trained_with(tmp_path: Path) 
     visual = {key: tensor for key, tensor in kept.state.items() if key.startswith("visual.")}
     alone = tmp_path / "alone"
     alone.mkdir()
-    message = refusal(visual, alone, heads=4)
-    assert "no published checkpoint has these shapes; say norm_epsilon=… (usually 1e-05), activation=…" in message
-    rest = {"norm_epsilon": 1e-5, "pooling": "cls", "final_norm": "before pooling"}
+    message = refusal(visual, alone, **{**dict.fromkeys(OPEN), "heads": 4})
+    assert "say norm_epsilon=… (usually 1e-05), activation=… (usually 'gelu'), pooling=… (usually 'cls')" in message
+    rest = {"norm_epsilon": 1e-5, "final_norm": "before pooling", "position_rule": None}
     for activation in ("gelu", "quick gelu"):
         reading = read(visual, alone, heads=4, activation=activation, **rest)
         assert reading.model.network.config.activation == activation

@@ -96,7 +96,12 @@ def test_what_agreeing_checkpoints_have_is_assumed_and_said(name: str, tmp_path:
     [
         ("CLIPVisionModel", "CLIPVisionConfig", {}, "openai/clip-vit-base-patch32 has activation='quick gelu'"),
         ("ViTMSNModel", "ViTMSNConfig", {}, "facebook/vit-msn-base has norm_epsilon=1e-06"),
-        ("ViTForImageClassification", "ViTConfig", {"num_labels": 10}, "no published checkpoint has these shapes"),
+        (
+            "ViTForImageClassification",
+            "ViTConfig",
+            {"num_labels": 10},
+            "no published checkpoint that vitviz knows has these shapes",
+        ),
         ("SiglipVisionModel", "SiglipVisionConfig", {"vision_use_head": False}, "say heads=…"),
     ],
 )

@@ -238,7 +238,7 @@ def test_a_needless_key_is_passed_over_with_its_reason(family: str, pattern: str
         key = prefix + key
     elif not prefix:
         # Beside the encoder there is only something where the encoder has a prefix.
-        state = prefixed("backbone.", state)
+        state = prefixed("teacher.backbone." if family == "dino" else "backbone.", state)
     reading = kept.read({**state, key: torch.ones(3)})
     assert reading.ignored[key] == reason
     assert ("not needed", key, reason) in [(check.fact, check.value, check.source) for check in reading.checks]

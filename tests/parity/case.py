@@ -92,7 +92,7 @@ def randomised(module: nn.Module) -> nn.Module:
                 parameter.normal_(1, 0.2)
             else:
                 # Wide maps get smaller weights: scores in the hundreds would make rounding the largest difference.
-                inputs = parameter[0].numel() if parameter.ndim in (2, 4) else 1
+                inputs = parameter[0].numel() if parameter.ndim in (2, 4) and len(parameter) else 1
                 parameter.normal_(0, min(0.15, 1.2 * inputs**-0.5))
     return module.eval().requires_grad_(False)
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from vitviz.weights.families import published
+from vitviz.weights.families import published, timm
 from vitviz.weights.families.conventions import imagenet, pooling_of_classifier
-from vitviz.weights.families.timm import NAMES as TIMM_NAMES
-from vitviz.weights.families.timm import instead
-from vitviz.weights.pieces import Candidate, Family, Found, Open
+from vitviz.weights.pieces import Candidate, Family, Found, Open, Published
 
 TRAINING = "used in self-supervised training only"
 
-DINO_NAMES = {key: piece for key, piece in TIMM_NAMES.items() if piece not in ("classifier", "projection")}
+DINO_NAMES = {key: piece for key, piece in timm.NAMES.items() if piece not in ("classifier", "projection")}
 DINOV2_NAMES = {
     **{key: piece for key, piece in DINO_NAMES.items() if piece not in ("registers", "mlp_in", "mlp_out")},
     "register_tokens": "registers",
@@ -76,6 +74,13 @@ def dinov3_facts(found: Found) -> dict[str, Any]:
     }
 
 
+def _published(found: Found) -> list[Published]:
+    """DINO's own models of these shapes; where there are none, timm's, whose positions are carried otherwise."""
+    own = published.by_shape(published.DINO)(found)
+    rule = {"position_rule": "bicubic antialiased"}
+    return own or [Published(row.name, {**row.facts, **rule}) for row in timm.published(found)]
+
+
 def _is_of_a_training_run(prefix: str, group: str) -> bool:
     return bool({"teacher", "student"} & {group, *prefix.split(".")})
 
@@ -99,8 +104,8 @@ DINO = Family(
     without=("mask_token", "reg_token", "norm_pre.weight", "dist_token", "blocks.0.ls1.gamma", "blocks.0.gamma_1"),
     accepts=_is_dino,
     facts=dino_facts,
-    published=published.by_shape(published.DINO),
-    instead=instead,
+    published=_published,
+    instead=timm.instead,
     standard=imagenet("DINO's evaluation"),
     # Not a classifier's ``head.weight``.
     outside={"head.mlp.*": TRAINING, "head.last_layer.*": TRAINING},
