@@ -43,6 +43,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("published")
     small = {"embed_dim": 384, "num_heads": 6, "depth": 2, "num_classes": 0, "mlp_ratio": 1, "img_size": 64}
+    small["dynamic_img_size"] = False
     make_timm(folder, architecture="vit_small_patch16_224", **small)
     weights = torch.load(folder / "pytorch_model.bin", weights_only=True)
     (folder / "pytorch_model.bin").unlink()
