@@ -124,7 +124,7 @@ def test_a_named_model_is_downloaded_and_shown(page: Page, published: Path, serv
     expect(page.locator("#vv-attention-head label")).to_have_count(3 + 6)
     set_slider(page, "vv-attention-layer", 0)
     expect_map(page, analysis.attention(layer=0))
-    click_at(canvas(page), 0.5, 0.5)
+    click_at(canvas(page), 0.52, 0.52)
     expect(caption(page)).to_contain_text("What patch (4, 4) looks at")
     page.screenshot(path=ARTEFACTS / "named.png", full_page=True)
 
