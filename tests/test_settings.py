@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from tests.parity.case import randomised
-from tests.reference_packages import timm
+from tests.reference_packages import timm, transformers
 from vitviz.errors import CheckpointError
 from vitviz.weights.read import Reading, read_checkpoint
 from vitviz.weights.settings import Settings
@@ -142,6 +143,25 @@ def test_an_entry_that_nobody_knows_is_refused_until_it_is_left_out(place: str, 
     reading = read_checkpoint(tmp_path, ignore=[f"config.json:{name}"])
     assert reading.ignored[f"config.json:{name}"] == "left out by hand"
     assert largest_difference(model, reading) < 1e-5
+
+
+@pytest.mark.parametrize("file", ["preprocessor_config.json", "processor_config.json"])
+def test_a_processor_that_vitviz_does_not_have_can_be_left_out(file: str, tmp_path: Path) -> None:
+    config = transformers.ViTConfig(
+        hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=96, image_size=32, patch_size=8
+    )
+    transformers.ViTModel(config).save_pretrained(tmp_path)
+    processor = {"image_processor_type": "Idefics2ImageProcessor", "do_image_splitting": True}
+    nested = processor if file.startswith("pre") else {"image_processor": processor}
+    (tmp_path / file).write_text(json.dumps(nested))
+    hint = f"ignore=['{file}:*'] prepares pictures by the convention of the family"
+    with pytest.raises(CheckpointError, match="image_processor_type = 'Idefics2ImageProcessor'.*" + re.escape(hint)):
+        read_checkpoint(tmp_path)
+    reading = read_checkpoint(tmp_path, ignore=[f"{file}:*"])
+    assert reading.ignored[f"{file}:*"] == "left out by hand"
+    assert [check.fact for check in reading.checks if check.assumed] == ["preprocessing"]
+    with pytest.raises(CheckpointError, match="ignore: no setting like"):
+        read_checkpoint(tmp_path, ignore=[f"{file}:*", "config.json:*"])
 
 
 def test_an_architecture_that_timm_does_not_have_is_refused_with_one_that_fits(tmp_path: Path) -> None:

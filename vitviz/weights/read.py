@@ -72,11 +72,12 @@ def read_checkpoint(
     if file.metadata.get("format", "").startswith(FORMAT.split()[0]):
         return _read_own(file.name, load_checkpoint(file.path, name), family, told)
     sidecars = Sidecars.beside(file.path) if Path(path).is_dir() or Path(path).name in USUAL else Sidecars()
+    sidecars, files = sidecars.without(ignore)
     file, left_out = file.without([pattern for pattern in ignore if ":" not in pattern])
     found = recognise(file, sidecars, family, told)
     if Path(path).is_dir() and file.folder != Path(path):
         found.learn("folder", file.folder.name, "the newest state in it")
-    found.ignored.update(dict.fromkeys(left_out, LEFT_OUT))
+    found.ignored.update(dict.fromkeys([*files, *left_out], LEFT_OUT))
     known = found.settle(found.family.facts(found))
     for fact, value in told.items():
         found.learn(fact, value, "said")
@@ -97,7 +98,7 @@ def read_checkpoint(
         found.learn("preprocessing", _summary(preprocessing), source)
     labels, origin, assumed = read_labels(sidecars, config.classes)
     (found.assume if assumed else found.learn)("labels", f"{len(labels):,}" if labels else "none", origin)
-    for entry in sidecars.check_whole(ignore):
+    for entry in sidecars.check_whole([pattern for pattern in ignore if pattern not in files]):
         found.ignored[entry] = LEFT_OUT
     network = assemble(found, known, config)
     for key, reason in found.ignored.items():

@@ -48,6 +48,13 @@ class Sidecars:
             return cls(open_clip=found.open_clip)
         return replace(found, open_clip=Settings({}, found.open_clip.place)) if found.config else found
 
+    def without(self, patterns: Collection[str]) -> tuple[Sidecars, list[str]]:
+        """These files without the one of the image processor, where ``"FILE:*"`` is among the patterns; and those."""
+        whole = f"{self.preprocessor_file}:*"
+        if whole not in patterns or not self.preprocessor:
+            return self, []
+        return replace(self, preprocessor=Settings({}, self.preprocessor.place)), [whole]
+
     def check_whole(self, ignore: Collection[str] = ()) -> list[str]:
         """As :meth:`Settings.check_whole`, of every file that speaks of the network or was read for its pictures."""
         networks = self.config or self.open_clip

@@ -150,7 +150,9 @@ def _find_processor(section: Settings, model_type: object) -> ImageProcessor:
             # One class under the names of several years.
             known = re.sub("FeatureExtractor$", "ImageProcessor", re.sub("(Fast|Pil)$", "", str(stated)))
             if known not in PROCESSORS:
-                raise section.refuse(name, choices(PROCESSORS))
+                file = section.place.rpartition(" ")[2]
+                instead = f"ignore=['{file}:*'] prepares pictures by the convention of the family"
+                raise section.refuse(name, f"{choices(PROCESSORS)}; {instead}")
             return PROCESSORS[known]
     if not isinstance(model_type, str) or model_type not in MODEL_TYPES:
         raise CheckpointError(f"{section.place}: no image_processor_type; expected {choices(PROCESSORS)}")
