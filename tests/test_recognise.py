@@ -278,7 +278,10 @@ def test_a_wrong_shape_names_the_key_what_was_found_and_what_was_expected(case: 
                 kept.read({**kept.state, key: changed})
             except CheckpointError as error:
                 message = str(error)
-                assert key in message or "config.json says" in message or key.endswith(AGAINST_OUT), message
+                # One dimension more is an older release of vit-pytorch, whose pooling is asked for.
+                older = (case.family, key, what) == ("vit-pytorch", "cls_token", "nested")
+                named = key in message or "config.json says" in message or key.endswith(AGAINST_OUT)
+                assert named or (older and "pooling=…" in message), message
                 assert len(message) < 1500
             else:
                 # An axis of length 1 in front of a token or a table of positions says nothing; more registers are more.

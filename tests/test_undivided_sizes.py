@@ -69,9 +69,7 @@ def test_the_whole_chain_is_the_packages(package: Package, size: tuple[int, int]
     with torch.inference_mode():
         pixels, expected = package(tmp_path, image)
     assert pixels.shape == (1, 3, SIDE, SIDE)
-    # What the configuration says of the network is tried elsewhere.
-    rest = ["config.json:*", "open_clip_config.json:*"]
-    model = vitviz.load(tmp_path, heads=3 if package is timm_vit else None, ignore=rest)
+    model = vitviz.load(tmp_path, heads=3 if package is timm_vit else None)
     assert (model.preprocessing.height, model.preprocessing.width) == (SIDE, SIDE)
     prepared = model.preprocessing.prepare(image, PATCH, PATCH)
     assert torch.allclose(prepared.pixels, pixels[:, :, :READ, :READ], rtol=1e-5, atol=1e-5)
@@ -137,7 +135,7 @@ def test_a_grey_model_is_the_packages_on_a_grey_picture(tmp_path: Path) -> None:
     transformers.ViTImageProcessor(size=shape, image_mean=[0.3], image_std=[0.2]).save_pretrained(tmp_path)
     grey = photo(90, 60).convert("L")
     pixels = transformers.AutoImageProcessor.from_pretrained(tmp_path)(grey, return_tensors="pt")["pixel_values"]
-    model = vitviz.load(tmp_path, ignore=["config.json:*"])
+    model = vitviz.load(tmp_path)
     prepared = model.preprocessing.prepare(vitviz.open_image(grey), 8, 8)
     assert torch.allclose(prepared.pixels, pixels, rtol=1e-5, atol=1e-5)
     with torch.inference_mode():
