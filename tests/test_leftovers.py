@@ -86,6 +86,100 @@ def test_a_student_beside_its_teacher_in_one_state_dict_is_left_out(tmp_path: Pa
     assert all(key.startswith("student.") for key in reading.ignored)
 
 
+# Modules of people's own around an encoder: what their classifier reads is in no file.
+
+SMALL = {"hidden_size": 48, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 96}
+BARE = {"heads": 4, "activation": "gelu", "norm_epsilon": 1e-12}
+
+
+class Around(nn.Module):
+    """An encoder of transformers with a classifier that reads one of its outputs."""
+
+    def __init__(self, encoder: nn.Module, reads: str, classifier: str = "classifier") -> None:
+        super().__init__()
+        self.vit, self.reads = encoder, reads
+        self.add_module(classifier, nn.Linear(48, 5))
+        self.top = classifier
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        found = self.vit(pixel_values=pixels)
+        tokens = found.last_hidden_state
+        read = {"cls": tokens[:, 0], "mean": tokens[:, 1:].mean(1), "pooler": found.pooler_output}[self.reads]
+        return self.get_submodule(self.top)(read)
+
+
+def vit(pooler: bool) -> nn.Module:
+    config = transformers.ViTConfig(image_size=32, patch_size=8, **SMALL)
+    return transformers.ViTModel(config, add_pooling_layer=pooler).eval()
+
+
+def saved(module: nn.Module, folder: Path) -> Path:
+    torch.save(module.state_dict(), folder / "mine.pth")
+    return folder / "mine.pth"
+
+
+@pytest.mark.parametrize("reads", ["cls", "mean"])
+def test_what_a_classifier_reads_is_asked_for_where_no_configuration_says_it(reads: str, tmp_path: Path) -> None:
+    module = Around(vit(pooler=False), reads)
+    path, pixels = saved(module, tmp_path), torch.randn(2, 3, 32, 32)
+    with pytest.raises(CheckpointError, match=r"say pooling=… \(usually 'cls'\)"):
+        read_checkpoint(path, **BARE)
+    network = read_checkpoint(path, **BARE, pooling=reads).model.network
+    torch.testing.assert_close(network(pixels), module(pixels), rtol=0, atol=1e-5)
+
+
+def test_a_pooler_beside_a_classifier_is_not_taken_for_granted(tmp_path: Path) -> None:
+    module = Around(vit(pooler=True), "cls")
+    path, pixels = saved(module, tmp_path), torch.randn(2, 3, 32, 32)
+    for facts in (BARE, {**BARE, "pooling": "cls"}):
+        with pytest.raises(CheckpointError, match=r"a pooler beside a classifier.*ignore=\['vit\.pooler\.\*'\]"):
+            read_checkpoint(path, **facts)
+    network = read_checkpoint(path, **BARE, pooling="cls", ignore=["vit.pooler.*"]).model.network
+    torch.testing.assert_close(network(pixels), module(pixels), rtol=0, atol=1e-5)
+
+
+def test_a_classifier_of_another_name_around_an_encoder_of_transformers_is_left_out(tmp_path: Path) -> None:
+    encoder = vit(pooler=False)
+    reading = read_checkpoint(saved(Around(encoder, "cls", "fc"), tmp_path), **BARE, pooling="cls")
+    assert "classifier left out" in reading.model.assumptions
+    assert {key for key in reading.ignored if key.startswith("fc.")} == {"fc.weight", "fc.bias"}
+    pixels = torch.randn(2, 3, 32, 32)
+    features = encoder(pixel_values=pixels).last_hidden_state[:, 0]
+    torch.testing.assert_close(reading.model.network(pixels), features, rtol=0, atol=1e-5)
+
+
+def test_clips_classifier_pools_as_its_class_does_or_is_refused(tmp_path: Path) -> None:
+    config = transformers.CLIPVisionConfig(image_size=32, patch_size=8, **SMALL)
+    path = saved(Around(transformers.CLIPVisionModel(config).eval(), "cls"), tmp_path)
+    facts = {**BARE, "norm_epsilon": 1e-5}
+    with pytest.raises(CheckpointError, match=r"say pooling=… \(usually 'mean'\)"):
+        read_checkpoint(path, **facts)
+    with pytest.raises(
+        CheckpointError, match=r"pooling = 'cls': a classifier of transformers CLIP vision reads 'mean'"
+    ):
+        read_checkpoint(path, **facts, pooling="cls")
+
+
+@pytest.mark.parametrize("name", ["fc", "linear_head"])
+def test_a_linear_map_around_a_backbone_of_timm_is_assumed_to_read_what_is_pooled(name: str, tmp_path: Path) -> None:
+    around = {("" if key.startswith(name) else "backbone.") + key: tensor for key, tensor in renamed(name).items()}
+    assert "say architecture=…" in refusal(around, tmp_path, pooling=None)
+    reading = read(around, tmp_path)
+    assert f"classifier {name}.weight" in reading.model.assumptions
+
+
+def test_of_several_encoders_the_chosen_one_is_assumed_and_another_can_be_chosen(tmp_path: Path) -> None:
+    state = timm_state()
+    averaged = {key: tensor + 0.01 for key, tensor in state.items()}
+    both = {"model": state, "model_ema": averaged}
+    reading = read(both, tmp_path)
+    assert "encoder 'model_ema'" in reading.model.assumptions
+    assert torch.equal(answer(reading), answer(read({"model": averaged}, tmp_path, "averaged.pth")))
+    chosen = read(both, tmp_path, ignore=["model_ema.*"])
+    assert not any(text.startswith("encoder") for text in chosen.model.assumptions)
+    assert torch.equal(answer(chosen), answer(read({"model": state}, tmp_path, "plain.pth")))
+
+
 # What the user leaves out.
 
 

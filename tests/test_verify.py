@@ -181,7 +181,7 @@ def test_a_checkpoint_that_names_no_package(file: bool, tmp_path: Path, capsys: 
     if file:
         source = write("transformers", tmp_path) / "mine.safetensors"
         (tmp_path / "small" / "model.safetensors").rename(source)
-    facts = ("image_size=32", "heads=4", "activation=gelu", "norm_epsilon=1e-12")
+    facts = ("image_size=32", "heads=4", "activation=gelu", "norm_epsilon=1e-12", "pooling=cls")
     assert run(source, *[f"--fact={fact}" for fact in facts if file]) == 2
     error = capsys.readouterr().err
     assert "no file beside it names a package; expected a folder with" in error and error.count("\n") == 1

@@ -89,7 +89,7 @@ CASES = (
         "transformers-vit",
         bare_state,
         ((32, 32), (24, 40)),
-        {**HEADS, "activation": "gelu", "norm_epsilon": 1e-12},
+        {**HEADS, "pooling": "cls", "activation": "gelu", "norm_epsilon": 1e-12},
     ),
     Case("PyTorch port of the JAX ViT", "heads apart", "jax-port", partial(make, build=taught.TensordotViT), SQUARE),
     Case(

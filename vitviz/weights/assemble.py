@@ -363,7 +363,8 @@ def _grid(
         side = math.isqrt(positions - squares[0])
         if size:
             stated = f"{size[0]}×{size[1]}"
-            found.learn("grid", f"{side}×{side}", f"the positions; the configuration's {stated} pixels do not fit them")
+            unfit = f"the positions; the configuration's {stated} pixels do not fit them"
+            found.assume("grid", f"{side}×{side}", unfit)
         return (side, side), squares[0]
     can_have = set(found.family.spellings("cls")).difference(found.family.without)
     if not found.has("cls") and can_have and "image_size" not in found.told:

@@ -92,26 +92,33 @@ class WeightFile:
         return self.path.parent
 
     def without(self, patterns: Sequence[str]) -> tuple[WeightFile, list[str]]:
-        """The file without the tensors whose keys have one of these patterns, and those keys.
+        """The file without the tensors that have one of these patterns, and their keys.
+
+        Args:
+            patterns: of a key, or of a key behind the name of its state dict: ``"head.*"``, ``"model_ema.*"``.
 
         Raises:
             CheckpointError: no key has a pattern, or every key has one.
         """
-        keys = dict.fromkeys(key for tensors in self.groups.values() for key in tensors)
-        left_out: dict[str, None] = {}
+        places = [(group, key) for group, tensors in self.groups.items() for key in tensors]
+        names = {(group, key): f"{group}.{key}".removeprefix(".") for group, key in places}
+        left_out: dict[tuple[str, str], None] = {}
         for pattern in patterns:
-            matching = [key for key in keys if fnmatchcase(key, pattern)]
+            matching = [
+                place for place, name in names.items() if fnmatchcase(place[1], pattern) or fnmatchcase(name, pattern)
+            ]
             if not matching:
-                near = get_close_matches(pattern, keys, 3) or list(keys)
+                keys = list(names.values())
+                near = get_close_matches(pattern, keys, 3) or keys
                 refuse(self.name, f"no key like {shown(pattern)}, which is to be left out", f"one of {listed(near)}")
             left_out |= dict.fromkeys(matching)
-        if len(left_out) == len(keys):
+        if len(left_out) == len(names):
             refuse(self.name, f"every key left out by {listed(patterns)}", "patterns that leave a network")
         groups = {
-            group: MappingProxyType({key: info for key, info in tensors.items() if key not in left_out})
+            group: MappingProxyType({key: info for key, info in tensors.items() if (group, key) not in left_out})
             for group, tensors in self.groups.items()
         }
-        return replace(self, groups=MappingProxyType(groups)), list(left_out)
+        return replace(self, groups=MappingProxyType(groups)), [names[place] for place in left_out]
 
     def read(self, group: str, key: str) -> torch.Tensor:
         """One tensor, read from the file now.

@@ -252,6 +252,7 @@ class Found:
         open_clip: its ``open_clip_config.json``.
         told: what the user said.
         checks: what has been found out, in order.
+        surrounded: whether its classifier is one of a module around it, which may read anything.
     """
 
     file: WeightFile
@@ -265,6 +266,7 @@ class Found:
     open_clip: Settings
     told: Mapping[str, Any]
     checks: list[Check]
+    surrounded: bool = False
 
     @property
     def name(self) -> str:
@@ -329,7 +331,9 @@ class Found:
         if not undecided:
             return settled
         rows = self.family.published(self)
-        answers = {fact: {row.facts[fact]: row.name for row in reversed(rows)} for fact in undecided}
+        answers = {
+            fact: {row.facts.get(fact, undecided[fact].usual): row.name for row in reversed(rows)} for fact in undecided
+        }
         for fact, values in answers.items():
             if len(values) == 1:
                 ((value, name),) = values.items()

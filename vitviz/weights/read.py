@@ -16,6 +16,7 @@ from vitviz.weights.checkpoint import FORMAT, load_checkpoint
 from vitviz.weights.classes import read_labels
 from vitviz.weights.facts import check_facts, check_patterns
 from vitviz.weights.files import USUAL, open_weights
+from vitviz.weights.heads import question_pooling
 from vitviz.weights.model import Model, Origin
 from vitviz.weights.pieces import Check, Found
 from vitviz.weights.preparation import NORMALISATIONS, UNSAID, read_preprocessing
@@ -76,9 +77,9 @@ def read_checkpoint(
     file, left_out = file.without([pattern for pattern in ignore if ":" not in pattern])
     found = recognise(file, sidecars, family, told)
     if Path(path).is_dir() and file.folder != Path(path):
-        found.learn("folder", file.folder.name, "the newest state in it")
+        found.assume("folder", file.folder.name, "the newest state in it; another one opens by its own path")
     found.ignored.update(dict.fromkeys([*files, *left_out], LEFT_OUT))
-    known = found.settle(found.family.facts(found))
+    known = found.settle(question_pooling(found, found.family.facts(found)))
     for fact, value in told.items():
         found.learn(fact, value, "said")
     config = infer_config(found, known)

@@ -82,8 +82,11 @@ def recognise(file: WeightFile, sidecars: Sidecars, family: str | None, told: Ma
     if candidate.group or candidate.prefix:
         where = " in ".join(shown(part) for part in (candidate.prefix.rstrip("./"), candidate.group) if part)
         others = {place for _, other in candidates if (place := _place(other)) != _place(candidate)}
-        more = f"; beside {listed(sorted(others))}" if others else ""
-        found.learn("encoder", where, f"where its keys stand{more}")
+        if others:
+            reason = f"one of several, beside {listed(sorted(others))}; ignore=[…] leaves out those that are not meant"
+            found.assume("encoder", where, reason)
+        else:
+            found.learn("encoder", where, "where its keys stand")
     beside = [other for _, other in candidates if other.group == candidate.group and other.prefix != candidate.prefix]
     _leave_others(found, [other.prefix for other in beside])
     find_head(found, _ancestors(found.prefix))

@@ -87,7 +87,10 @@ def _is_of_a_training_run(prefix: str, group: str) -> bool:
 
 def _is_dino(candidate: Candidate) -> bool:
     """timm writes the same keys; DINO's own files have no classifier and no configuration."""
-    if candidate.config or candidate.keys & {"head.weight", "head.bias", "fc_norm.weight"}:
+    if candidate.config or "fc_norm.weight" in candidate.keys:
+        return False
+    # Of heads it has those of its training alone, and another stands for a classifier.
+    if any(key.startswith("head.") and not key.startswith(("head.mlp.", "head.last_layer.")) for key in candidate.keys):
         return False
     training = _is_of_a_training_run(candidate.prefix, candidate.group)
     # In a module of another's making it is timm's, and its classifier may stand beside it.

@@ -166,6 +166,17 @@ def _agreed(found: Found, facts: dict[str, Any]) -> dict[str, Any]:
             f"{found.name}: global_pool = {shown(stated)} in config.json, where its architecture and model_args make a "
             f"model that pools by {choices(legal)}"
         )
+    classes, stated_classes = found.stored("classifier.weight")[:1], found.config.get("num_classes")
+    if "architecture" in found.config and classes and isinstance(stated_classes, int):
+        facts = {**facts, "stated": {**facts["stated"], "classes": stated_classes}}
+    kept = _final_norm(found)
+    if kept != facts["final_norm"]:
+        raise CheckpointError(
+            f"{found.name}: its architecture and model_args have the final norm {facts['final_norm']!r}, its weights "
+            f"{kept!r}"
+        )
+    if "architecture" in found.told:
+        return {**facts, "stated_by": f"architecture {found.told['architecture']}"}
     return facts
 
 

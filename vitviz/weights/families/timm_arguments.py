@@ -117,10 +117,10 @@ def facts_of(arguments: Arguments) -> dict[str, Any]:
 def _common(arguments: Arguments) -> dict[str, Any]:
     width, patch = arguments.count("embed_dim", 768), arguments.size("patch_size", 16)
     arguments.only("dynamic_img_pad", False)
-    arguments.only("in_chans", 3, 1)
+    channels = arguments.only("in_chans", 3, 1)
     arguments.count("num_classes", 1000)
     arguments.flag("qkv_bias", True)
-    arguments.flag("qk_norm", False)
+    has_norms = arguments.flag("qk_norm", False)
     return {
         "heads": arguments.count("num_heads", 12),
         "norm_epsilon": arguments.epsilon(),
@@ -130,8 +130,10 @@ def _common(arguments: Arguments) -> dict[str, Any]:
         "stated": {
             "width": width,
             "depth": arguments.count("depth", 12),
+            "channels": channels,
             "patch_height": patch[0],
             "patch_width": patch[1],
+            "query_key_norm": has_norms,
         },
     }
 
@@ -165,7 +167,7 @@ def _vision_transformer(arguments: Arguments) -> dict[str, Any]:
     width = facts["stated"]["width"]
     hidden = int(width * arguments.ratio("mlp_ratio", 4.0))
     prefix = (0,) if arguments.flag("no_embed_class", False) else (has_cls + registers,)
-    arguments.flag("pre_norm", False)
+    has_pre_norm = arguments.flag("pre_norm", False)
     return {
         **facts,
         "activation": arguments.activation(),
@@ -175,6 +177,7 @@ def _vision_transformer(arguments: Arguments) -> dict[str, Any]:
         "stated": {
             **facts["stated"],
             "mlp_width": hidden // 2 if gated else hidden,
+            "pre_norm": has_pre_norm,
             "gated_mlp": gated,
             "cls_token": has_cls,
             "register_tokens": registers,

@@ -98,7 +98,8 @@ def open_reference(package: Package, folder: Path, size: Size | None = None) -> 
     """
     try:
         importlib.import_module(package.name)
-    except ImportError as error:
+    # A package whose parts do not fit together fails in ways of its own.
+    except Exception as error:
         raise CheckpointError(
             f"verifying needs {package.name} ({error}): pip install 'vitviz[{EXTRA}]' or '{package.distribution}'"
         ) from None
