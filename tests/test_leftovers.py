@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+import vitviz
 from tests.parity.case import randomised
 from tests.parity.states import OPEN, WIDTH, State, answer, facts_of, prefixed, read, refusal, timm_state
 from tests.reference_packages import torchvision, transformers
@@ -202,6 +203,7 @@ def test_keys_are_left_out_by_hand(tmp_path: Path) -> None:
         ("head.*", r"ignore = 'head.\*': expected a list of patterns of keys, such as \['head.\*'\]"),
         ([""], "expected a list of patterns"),
     ],
+    ids=str,
 )
 def test_a_pattern_that_cannot_be_meant_is_refused(patterns: Any, sentence: str, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=sentence):
@@ -243,3 +245,15 @@ def test_what_published_checkpoints_have_is_assumed_and_shown(tmp_path: Path) ->
 
 def test_open_facts_of_the_small_model_are_all_that_timm_leaves_open() -> None:
     assert set(OPEN) == {"heads", "activation", "norm_epsilon", "pooling", "position_rule"}
+
+
+def test_a_name_that_is_not_timms_is_answered_for_what_it_is(tmp_path: Path) -> None:
+    model = torchvision.models.VisionTransformer(32, 8, 2, 4, 64, 96)
+    torch.save(model.state_dict(), tmp_path / "vit.pth")
+    with pytest.raises(CheckpointError, match=r"architecture = 'vit_b_16' is a model of timm's, and its keys are not"):
+        read_checkpoint(tmp_path / "vit.pth", architecture="vit_b_16")
+
+
+def test_nothing_is_left_out_of_a_checkpoint_of_vitvizs_own() -> None:
+    with pytest.raises(CheckpointError, match="says everything itself; leave out ignore"):
+        vitviz.load(ignore=["head.*"])

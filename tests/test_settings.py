@@ -170,3 +170,31 @@ def test_an_architecture_that_timm_does_not_have_is_refused_with_one_that_fits(t
     file.write_text(json.dumps({**json.loads(file.read_text()), "architecture": "vit_tiny_patch16_225"}))
     with pytest.raises(CheckpointError, match=r"architecture in config.json = 'vit_tiny_patch16_225'.*_patch16_224'"):
         read_checkpoint(tmp_path)
+
+
+def test_the_name_of_published_weights_behind_an_architecture_is_passed_over(tmp_path: Path) -> None:
+    model = folder_of(tmp_path)
+    file = tmp_path / "config.json"
+    named = {
+        **json.loads(file.read_text()),
+        "architecture": "vit_tiny_patch16_224.augreg_in21k",
+        "library_name": "timm",
+    }
+    file.write_text(json.dumps(named))
+    assert largest_difference(model, read_checkpoint(tmp_path)) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"), [({"num_classes": 7}, "classes = 7"), ({"qk_norm": True}, "query_key_norm = True")]
+)
+def test_what_the_weights_contradict_is_refused(arguments: dict[str, Any], found: str, tmp_path: Path) -> None:
+    folder_of(tmp_path)
+    file = tmp_path / "config.json"
+    config = json.loads(file.read_text())
+    if "num_classes" in arguments:
+        config |= arguments
+    else:
+        config["model_args"] |= arguments
+    file.write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match=f"its config.json says {found}, its weights have"):
+        read_checkpoint(tmp_path)

@@ -66,12 +66,13 @@ def read_checkpoint(
         CheckpointError: it cannot be loaded exactly; the message says what was found and what was expected.
     """
     told, ignore = check_facts(facts), check_patterns(ignore)
+    left = {"ignore": ignore} if ignore else {}
     snapshots = find_snapshots(Path(path))
     if snapshots is not None:
-        return _read_own(Path(path).name, open_snapshots(snapshots, name), family, told)
+        return _read_own(Path(path).name, open_snapshots(snapshots, name), family, {**told, **left})
     file = open_weights(path)
     if file.metadata.get("format", "").startswith(FORMAT.split()[0]):
-        return _read_own(file.name, load_checkpoint(file.path, name), family, told)
+        return _read_own(file.name, load_checkpoint(file.path, name), family, {**told, **left})
     sidecars = Sidecars.beside(file.path) if Path(path).is_dir() or Path(path).name in USUAL else Sidecars()
     sidecars, files = sidecars.without(ignore)
     file, left_out = file.without([pattern for pattern in ignore if ":" not in pattern])

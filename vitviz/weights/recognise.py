@@ -62,6 +62,12 @@ def recognise(file: WeightFile, sidecars: Sidecars, family: str | None, told: Ma
     """
     families = _possible(file, sidecars, family, told)
     candidates = list(_candidates(file, sidecars, families))
+    if not candidates and "architecture" in told:
+        keys = listed(key for tensors in file.groups.values() for key in tensors)
+        raise CheckpointError(
+            f"{file.name}: architecture = {shown(told['architecture'])} is a model of timm's, and its keys are not: "
+            f"{keys}"
+        )
     if not candidates:
         raise CheckpointError(_unknown(file, families))
     chosen, candidate = min(candidates, key=_rank)

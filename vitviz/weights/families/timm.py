@@ -68,7 +68,7 @@ HARMLESS_CFG = (
 # timm's names of poolings, and words that ours have in common.
 POOLINGS = {"token": "cls", "avg": "mean", "map": "attention"}
 # Of config.json itself; timm reads global_pool from model_args alone, and writes this one to be read by people.
-HARMLESS = ("num_classes", "num_features", "global_pool", "label_names", "label_descriptions", "labels")
+HARMLESS = ("num_classes", "num_features", "global_pool", "label_names", "label_descriptions", "labels", "library_name")
 
 
 def timm_facts(found: Found) -> dict[str, Any]:
@@ -139,7 +139,8 @@ def _arguments(found: Found) -> Arguments | None:
     if name is None:
         _refuse_unreadable(found)
         return None
-    row = architectures().get(name) if isinstance(name, str) else None
+    # Behind a dot stands which of its published weights.
+    row = architectures().get(name.partition(".")[0]) if isinstance(name, str) else None
     if row is None:
         near = get_close_matches(str(name), architectures(), 3)
         like = [row.name for row in _alike(found)]
