@@ -116,6 +116,7 @@ def test_every_argument_that_timm_saved_counts(arguments: dict[str, Any], tmp_pa
         ({"global_pool": "map", "pool_include_prefix": True}, "pool_include_prefix = True"),
         ({"scale_mlp_norm": True}, "surplus 'blocks.0.mlp.norm."),
         ({"architecture": "vit_base_patch16_rope_ape_224"}, "use_rot_pos_emb = True"),
+        ({"architecture": "deit_tiny_distilled_patch16_224", "num_classes": 0}, "num_classes = 0"),
         ({"architecture": "vit_base_patch16_rpn_224"}, "block_fn = 'timm.ResPostBlock'"),
         *(({"architecture": f"qwen3_vit_{size}"}, "Qwen3VitClassifier") for size in ("88m", "306m", "416m")),
     ],

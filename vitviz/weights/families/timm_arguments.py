@@ -190,6 +190,8 @@ def _distilled(arguments: Arguments) -> dict[str, Any]:
     arguments.only("global_pool", "token")
     # timm makes registers for this class and leaves them out of its forward pass.
     arguments.only("reg_tokens", 0)
+    if not arguments.count("num_classes", 1000):
+        raise arguments.refuse("num_classes", "at least 1: without classifiers timm gives the mean of its two tokens")
     return {**facts, "pooling": "cls and distillation", "positioned": (2,)}
 
 
