@@ -6,6 +6,8 @@ from difflib import get_close_matches
 from typing import Any
 
 from vitviz.errors import CheckpointError, choices, shown
+from vitviz.weights.families.clip import HARMLESS as HARMLESS_OF_OPEN_CLIP
+from vitviz.weights.families.clip import HARMLESS_OF_TOWER
 from vitviz.weights.families.conventions import half, imagenet
 from vitviz.weights.families.timm_architectures import Architecture, alike, architectures
 from vitviz.weights.families.timm_arguments import Arguments, facts_of
@@ -183,18 +185,22 @@ def _agreed(found: Found, facts: dict[str, Any]) -> dict[str, Any]:
 
 def _open_clip_arguments(open_clip: Settings, tower: Settings) -> Settings:
     """What open_clip's adapter of timm's models passes on."""
-    model = open_clip.part("model_cfg")
     pool, projection = tower.get("timm_pool", "avg"), tower.get("timm_proj", "linear")
     if projection not in ("linear", "none", ""):
         raise tower.refuse("timm_proj", choices(("linear", "none", "")))
     if pool not in ("token", "avg", "map", ""):
         raise tower.refuse("timm_pool", choices(("token", "avg", "map", "")))
-    tower.skip(("timm_model_pretrained", "timm_drop", "timm_drop_path", "timm_proj_bias", "patch_dropout"))
-    # With a projection of its own, the pool is changed after the norms are made.
-    made_with = {"global_pool": pool} if pool and projection != "linear" else {}
-    changed = {"global_pool": pool, "fc_norm": None} if pool else {}
-    model.skip(("embed_dim", "quick_gelu"))
-    return Settings(made_with or changed, tower.place)
+    # Sizes of a tower of open_clip's own: timm's name stands for them.
+    tower.skip((*HARMLESS_OF_TOWER, "image_size", "layers", "width", "head_width", "patch_size", "mlp_ratio"))
+    open_clip.part("model_cfg").skip((*HARMLESS_OF_OPEN_CLIP, "embed_dim", "quick_gelu"))
+    if not pool:
+        return Settings({}, tower.place)
+    if projection != "linear":
+        return Settings({"global_pool": pool}, tower.place)
+    # With a projection of its own, the pool is changed after timm has made the norms for its own one.
+    row = architectures().get(str(tower.get("timm_model_name")))
+    own = row.arguments if row else {}
+    return Settings({"global_pool": pool, "fc_norm": own.get("fc_norm", own.get("global_pool") == "avg")}, tower.place)
 
 
 def _refuse_unreadable(found: Found) -> None:
