@@ -143,7 +143,7 @@ def test_a_batch_that_is_none_is_refused(batch: Any) -> None:
 
 
 def test_a_storage_that_is_none_is_refused() -> None:
-    with pytest.raises(ConfigError, match="precision 'int8': expected 'float32', 'bfloat16' or 'float16'"):
+    with pytest.raises(ConfigError, match="storage 'int8': expected 'float32', 'bfloat16' or 'float16'"):
         cost_of(LARGE, TokenLayout(("cls",), 2, 2), storage="int8")
 
 

@@ -72,15 +72,14 @@ def test_precisions_are_known_by_name() -> None:
 @pytest.mark.parametrize("name", ["half", "", "float64", "int8", "Float32", "torch.bfloat16"])
 def test_an_unknown_precision_is_refused_with_the_legal_ones(make_network: Make, name: str) -> None:
     near = {"Float32": "; did you mean 'float32'?", "torch.bfloat16": "; did you mean 'bfloat16'?"}.get(name, "")
-    found = f"precision {name!r}: expected 'float32', 'bfloat16' or 'float16'{near}"
-    message = f"^{re.escape(found)}$"
+    found = f"{name!r}: expected 'float32', 'bfloat16' or 'float16'{near}"
     network = make_network()
-    for call in (
-        lambda: type_of(name),
-        lambda: network.set_precision(name),
-        lambda: network.encode(torch.zeros(1, 3, 16, 24), storage=name),
-    ):
-        with pytest.raises(ConfigError, match=message):
+    calls = {
+        "precision": (lambda: type_of(name), lambda: network.set_precision(name)),
+        "storage": (lambda: network.encode(torch.zeros(1, 3, 16, 24), storage=name),),
+    }
+    for argument, call in ((argument, call) for argument, some in calls.items() for call in some):
+        with pytest.raises(ConfigError, match=f"^{re.escape(f'{argument} {found}')}$"):
             call()
     assert network.precision == torch.float32
     assert {parameter.dtype for parameter in network.parameters()} == {torch.float32}

@@ -119,7 +119,7 @@ SLIPS: list[tuple[str, type[VitvizError], str]] = [
     (
         "vitviz.analyze(photo, model, storage=torch.bfloat16)",
         ConfigError,
-        "precision torch.bfloat16: expected 'float32', 'bfloat16' or 'float16'",
+        "storage torch.bfloat16: expected 'float32', 'bfloat16' or 'float16'",
     ),
     (
         'vitviz.load(precision="bf16")',
@@ -225,7 +225,8 @@ SLIPS: list[tuple[str, type[VitvizError], str]] = [
     (
         "vitviz.analyze_batch(model, [photo])",
         ConfigError,
-        "analyze_batch: a Model found first, then ['photo.png']; expected the image first: analyze_batch(image, model)",
+        "analyze_batch: a Model found first, then ['photo.png']; "
+        "expected the images first: analyze_batch(images, model)",
     ),
     (
         'vitviz.analyze(photo, "dino_vits16")',

@@ -55,7 +55,7 @@ def cost_of(config: ViTConfig, layout: TokenLayout, batch: int = 1, storage: str
     """
     batch = whole("batch", batch, 1)
     rows = config.depth * config.heads * layout.token_count
-    stored = NUMBER_BYTES if storage is None else type_of(storage).itemsize
+    stored = NUMBER_BYTES if storage is None else type_of(storage, "storage").itemsize
     trace = rows * (2 * config.head_width * stored + NUMBER_BYTES)
     pixels = config.channels * layout.grid_height * config.patch_height * layout.grid_width * config.patch_width
     forward = max(_embedding(config, layout, pixels), _layer(config, layout))

@@ -55,7 +55,7 @@ class Encoder:
         if self.fit is not None:
             word("fit", self.fit, FITS, ConfigError)
         if self.storage is not None:
-            type_of(self.storage)
+            type_of(self.storage, "storage")
         object.__setattr__(self, "value_range", checked_range(self.value_range))
         # Said now and not at the first image.
         _ = self.preprocessing
@@ -146,8 +146,9 @@ def check_order(function: str, first: object, second: object) -> None:
         ConfigError: they are.
     """
     if isinstance(first, Model):
+        name = "images" if function == "analyze_batch" else "image"
         found = f"a Model found first, then {described(second)}"
-        raise ConfigError(f"{function}: {found}; expected the image first: {function}(image, model)")
+        raise ConfigError(f"{function}: {found}; expected the {name} first: {function}({name}, model)")
 
 
 @named_arguments(ConfigError)

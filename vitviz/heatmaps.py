@@ -191,8 +191,10 @@ class Heatmap:
         try:
             picture.save(path)
         # Pillow raises the last for an ending that it does not know.
-        except (OSError, ValueError) as error:
-            raise ImageError(f"{path}: cannot be written ({error})") from None
+        except ValueError:
+            raise ImageError(f"{path}: cannot be written: expected the ending of a picture, such as .png") from None
+        except OSError as error:
+            raise ImageError(f"{path}: cannot be written ({error.strerror or error})") from None
 
     def _steps(self, style: Style) -> np.ndarray:
         """The place of every pixel's colour in the colour table: ``"height width"``, uint8."""

@@ -10,13 +10,13 @@ from vitviz.errors import ConfigError
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-def type_of(precision: str) -> torch.dtype:
-    """The type of a precision in :data:`PRECISIONS`.
+def type_of(precision: str, name: str = "precision") -> torch.dtype:
+    """The type of a precision in :data:`PRECISIONS`, which the caller calls ``name``.
 
     Raises:
         ConfigError: it is none of these.
     """
-    return PRECISIONS[word("precision", precision, PRECISIONS, ConfigError)]
+    return PRECISIONS[word(name, precision, PRECISIONS, ConfigError)]
 
 
 def precise(tensor: torch.Tensor) -> torch.Tensor:

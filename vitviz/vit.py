@@ -183,7 +183,7 @@ class VisionTransformer(nn.Module):
             ImageError: as :meth:`forward`.
             ConfigError: the storage is none of these.
         """
-        dtype = None if storage is None else type_of(storage)
+        dtype = None if storage is None else type_of(storage, "storage")
         kept: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
         known: list[dict[int, torch.Tensor]] = [{} for _ in pixels]
 

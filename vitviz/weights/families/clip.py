@@ -39,6 +39,12 @@ OPENAI = ("input_resolution", "context_length", "vocab_size")
 HARMLESS = ("text_cfg", "custom_text", "multimodal_cfg", "init_logit_*", "nonscalar_logit_scale", "output_dict")
 # Of the tower: of training, of what another entry switches on, and of towers of timm's.
 HARMLESS_OF_TOWER = ("patch_dropout", "output_tokens", "attn_pooler_*", "timm_*")
+# Keys beside the tower, whose text tower may stand in a part of its own or not.
+OUTSIDE_OF_TOWER = {
+    **dict.fromkeys(("transformer.*", "token_embedding.*", "positional_embedding", "ln_final.*"), TEXT_TOWER),
+    **dict.fromkeys(("text_projection", "text_projection.*", "attn_mask", "text.*"), TEXT_TOWER),
+    **dict.fromkeys(("logit_scale", "logit_bias"), "the scale of similarities to text"),
+}
 # Refused, for vitviz has no such layers.
 OTHER_LAYERS = ("qk_norm", "scaled_cosine_attn", "scale_heads", "scale_attn_inner", "scale_attn", "scale_fc")
 
@@ -129,12 +135,7 @@ OPEN_CLIP = Family(
     facts=clip_facts,
     published=published.by_shape(published.OPEN_CLIP),
     standard=Standard(*CLIP, "CLIP's preprocessing", crop_fraction=1.0),
-    outside={
-        **dict.fromkeys(("transformer.*", "token_embedding.*", "positional_embedding", "ln_final.*"), TEXT_TOWER),
-        **dict.fromkeys(("text_projection", "text_projection.*", "attn_mask", "text.*"), TEXT_TOWER),
-        **dict.fromkeys(("logit_scale", "logit_bias"), "the scale of similarities to text"),
-        **dict.fromkeys(OPENAI, "sizes of the text tower and of the image"),
-    },
+    outside={**OUTSIDE_OF_TOWER, **dict.fromkeys(OPENAI, "sizes of the text tower and of the image")},
     form=transposed_projection,
 )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from vitviz.errors import CheckpointError, choices, shown
 from vitviz.weights.families.clip import HARMLESS as HARMLESS_OF_OPEN_CLIP
-from vitviz.weights.families.clip import HARMLESS_OF_TOWER
+from vitviz.weights.families.clip import HARMLESS_OF_TOWER, OUTSIDE_OF_TOWER
 from vitviz.weights.families.conventions import half, imagenet
 from vitviz.weights.families.timm_architectures import Architecture, alike, architectures
 from vitviz.weights.families.timm_arguments import Arguments, facts_of
@@ -53,7 +53,6 @@ NAMES = {
 }
 ROTARY = "rotary positions beside learned ones, or of another kind than DINOv3's"
 MAE_DECODER = "the decoder with which MAE was pretrained"
-TEXT_TOWER = "the text tower"
 
 SIGNATURES = (
     ("patch_embed.proj.weight", "blocks.0.attn.qkv.weight", "pos_embed"),
@@ -193,10 +192,11 @@ def _open_clip_arguments(open_clip: Settings, tower: Settings) -> Settings:
     # Sizes of a tower of open_clip's own: timm's name stands for them.
     tower.skip((*HARMLESS_OF_TOWER, "image_size", "layers", "width", "head_width", "patch_size", "mlp_ratio"))
     open_clip.part("model_cfg").skip((*HARMLESS_OF_OPEN_CLIP, "embed_dim", "quick_gelu"))
+    if projection != "linear":
+        # Without one, an empty pool is timm's for none.
+        return Settings({"global_pool": pool}, tower.place)
     if not pool:
         return Settings({}, tower.place)
-    if projection != "linear":
-        return Settings({"global_pool": pool}, tower.place)
     # With a projection of its own, the pool is changed after timm has made the norms for its own one.
     row = architectures().get(str(tower.get("timm_model_name")))
     own = row.arguments if row else {}
@@ -280,7 +280,7 @@ TIMM = Family(
         "decoder_*": MAE_DECODER,
         "mask_token": MAE_DECODER,
     },
-    outside={"text.*": TEXT_TOWER, "logit_scale": TEXT_TOWER, "logit_bias": TEXT_TOWER},
+    outside=OUTSIDE_OF_TOWER,
 )
 
 DINOV3 = Family(
@@ -293,6 +293,7 @@ DINOV3 = Family(
     published=published,
     instead=instead,
     standard=imagenet("DINOv3's model card", crop_fraction=1.0, interpolation="bicubic"),
+    outside=OUTSIDE_OF_TOWER,
 )
 
 FAMILIES = (DINOV3, TIMM)
