@@ -429,7 +429,7 @@ def test_matrices_are_kept_where_they_fit(make_model: MakeModel) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"storage": "int8"}, "precision 'int8': expected 'float32', 'bfloat16' or 'float16'"),
+        ({"storage": "int8"}, "storage 'int8': expected 'float32', 'bfloat16' or 'float16'"),
         ({"keep_bytes": -1}, "keep_bytes = -1: expected a whole number of at least 0"),
         ({"keep_bytes": 1e6}, "keep_bytes = 1000000.0: expected a whole number of at least 0"),
         ({"max_bytes": -1}, "max_bytes = -1: expected a whole number of at least 0"),

@@ -448,7 +448,7 @@ def test_an_interrupt_of_the_forward_pass_leaves_no_thread(
         ({"workers": None}, "workers = None: expected a whole number of at least 1"),
         ({"max_bytes": -1}, "max_bytes = -1: expected a whole number of at least 0"),
         ({"resolution": 30}, "resolution = 30: expected a multiple of the patch's 4 pixels: 28 or 32"),
-        ({"storage": "int8"}, "precision 'int8': expected 'float32', 'bfloat16' or 'float16'"),
+        ({"storage": "int8"}, "storage 'int8': expected 'float32', 'bfloat16' or 'float16'"),
         ({"fit": "stretch"}, "fit 'stretch': expected 'crop', 'squash' or 'native'"),
     ],
 )
