@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import os
 import pickle
@@ -13,10 +14,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 import torch
+from safetensors.torch import save
 
 from vitviz import CheckpointError, ConfigError, Model, Preprocessing, load, save_checkpoint
 from vitviz.weights import BUNDLED, checkpoint, load_checkpoint, resources
@@ -125,20 +127,22 @@ def test_a_checkpoint_may_be_read_by_everyone_whom_the_umask_lets(make_model: Ma
 
 
 def fail_serialising(patch: pytest.MonkeyPatch) -> None:
-    def save(*_: object) -> bytes:
+    def dumps(*_: object) -> str:
         raise MemoryError
 
-    patch.setattr(checkpoint, "save", save)
+    patch.setattr(checkpoint.json, "dumps", dumps)
 
 
 def fail_writing(patch: pytest.MonkeyPatch) -> None:
-    whole = Path.write_bytes
+    whole = checkpoint.write_checkpoint
 
-    def write(path: Path, content: bytes) -> int:
-        whole(path, content[: len(content) // 2])
+    def write(stream: BinaryIO, model: Model) -> None:
+        content = io.BytesIO()
+        whole(content, model)
+        stream.write(content.getvalue()[: content.tell() // 2])
         raise OSError(28, "No space left on device")
 
-    patch.setattr(Path, "write_bytes", write)
+    patch.setattr(checkpoint, "write_checkpoint", write)
 
 
 def fail_replacing(patch: pytest.MonkeyPatch) -> None:
@@ -332,7 +336,7 @@ def rewritten(path: Path, tensors: dict[str, torch.Tensor], **config: object) ->
     metadata = taken_apart(path)[0]["__metadata__"]
     configured(**config)(metadata)
     hostile = path.with_name("hostile.safetensors")
-    hostile.write_bytes(checkpoint.save(tensors, metadata))
+    hostile.write_bytes(save(tensors, metadata))
     return hostile
 
 

@@ -16,7 +16,7 @@ from vitviz.errors import ConfigError, LimitError, described
 from vitviz.images import open_image
 from vitviz.memory import enough_memory
 from vitviz.precision import type_of
-from vitviz.preprocessing import FITS, PreparedImage, Preprocessing
+from vitviz.preprocessing import FITS, PreparedImage, Preprocessing, Sized
 from vitviz.progress import Progress
 from vitviz.sources import COLUMN, ImageSource, Row, ValueRange, checked_range, image_of, origin
 from vitviz.vit import Encoding, VisionTransformer
@@ -71,7 +71,7 @@ class Encoder:
         config = self.model.network.config
         return config.patch_height, config.patch_width
 
-    def cost(self, image: Image.Image, preprocessing: Preprocessing | None = None) -> Cost:
+    def cost(self, image: Sized, preprocessing: Preprocessing | None = None) -> Cost:
         """What an image's analysis takes, at another preprocessing than this one where it is given."""
         size = (preprocessing or self.preprocessing).input_size(image, *self._patch, self.fit)
         return self.cost_at(*size)
@@ -93,11 +93,19 @@ class Encoder:
             LimitError: its analysis would need more than ``max_bytes``.
         """
         image = self.open(source)
+        self.check(image)
+        prepared = self.preprocessing.prepare(image, *self._patch, self.fit)
+        return replace(prepared, source=origin(source, self.column, place))
+
+    def check(self, image: Sized) -> None:
+        """Refuse an image whose analysis would need more than ``max_bytes``.
+
+        Raises:
+            LimitError: it would; the message names the largest resolution that fits.
+        """
         needed = self.cost(image)
         if needed.nbytes > self.max_bytes:
             raise LimitError(self._refusal(image, needed))
-        prepared = self.preprocessing.prepare(image, *self._patch, self.fit)
-        return replace(prepared, source=origin(source, self.column, place))
 
     def open(self, source: ImageSource | Row) -> Image.Image:
         """An image, or that of a row, as :func:`vitviz.open_image` opens it."""
@@ -122,7 +130,7 @@ class Encoder:
             logits = encoding.logits if network.config.classes else encoding.logits[:, :0]
         return [Analysis(self.model, *parts) for parts in zip(prepared, logits, encoding.traces, strict=True)]
 
-    def _refusal(self, image: Image.Image, needed: Cost) -> str:
+    def _refusal(self, image: Sized, needed: Cost) -> str:
         """Why an image is not analysed, and what would be."""
         sizes = ((at, self.model.preprocessing.at(at, *self._patch)) for at in self.preprocessing.smaller(*self._patch))
         # What is needed does not always grow with the resolution, so that halving the range would miss the largest.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from einops import rearrange
@@ -19,6 +19,15 @@ from vitviz.resizing import BACKENDS, INTERPOLATIONS, resize_and_crop, to_image
 
 FITS = ("crop", "squash", "native")
 ROUNDINGS = ("torchvision", "transformers")
+
+
+class Sized(Protocol):
+    """What has a width and a height in pixels: an image, or one that another process holds."""
+
+    @property
+    def width(self) -> int: ...
+    @property
+    def height(self) -> int: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,10 +224,8 @@ class Preprocessing:
         pixels, geometry = self._fit(image, patch_height, patch_width, fit)
         return to_image(pixels), geometry
 
-    def input_size(
-        self, image: Image.Image, patch_height: int, patch_width: int, fit: str | None = None
-    ) -> tuple[int, int]:
-        """Height and width in pixels of the model's input for an image, of which only the size is read.
+    def input_size(self, image: Sized, patch_height: int, patch_width: int, fit: str | None = None) -> tuple[int, int]:
+        """Height and width in pixels of the model's input for an image.
 
         Raises:
             ConfigError: the fit is unknown.
@@ -286,7 +293,7 @@ class Preprocessing:
         sides = [("height", self.height, patch_height), ("width", self.width, patch_width)]
         return sorted(sides, key=lambda side: (side[1], -side[2]))
 
-    def _native_size(self, image: Image.Image, patch_height: int, patch_width: int) -> tuple[int, int]:
+    def _native_size(self, image: Sized, patch_height: int, patch_width: int) -> tuple[int, int]:
         # A strip may not have more patches in its one row than the trained square has in all.
         patches = max(1, (self.height // patch_height) * (self.width // patch_width))
         if self.rounding == "transformers":
@@ -305,7 +312,7 @@ def resize_longest(image: Image.Image, geometry: Geometry, longest_side: int) ->
     return image.resize((width, height), Image.Resampling.LANCZOS), geometry.resized(width, height)
 
 
-def _most_patches(image: Image.Image, patch_height: int, patch_width: int, patches: int) -> tuple[int, int]:
+def _most_patches(image: Sized, patch_height: int, patch_width: int, patches: int) -> tuple[int, int]:
     """Rows and columns of the image at the largest scale that has at most so many patches.
 
     The search is that of NaFlex in transformers and timm, which ends a little below that scale.

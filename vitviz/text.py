@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 
 from vitviz.arguments import instance
+from vitviz.config import ViTConfig
 from vitviz.errors import CheckpointError, ConfigError, MethodError, described, shown
 from vitviz.targets import Target
 from vitviz.weights.hub import download_words
@@ -101,12 +102,21 @@ def open_text_tower(model: Model) -> TextTower:
             those of the model.
         ConfigError: the package that opens it is not installed.
     """
-    origin = instance("model", model, Model, "vitviz.load()").origin
-    if origin is None or model.network.config.classes:
-        raise CheckpointError(f"{model.name}: {_no_tower(model)}")
+    instance("model", model, Model, "vitviz.load()")
+    return tower_of(model.name, model.origin, model.network.config)
+
+
+def tower_of(called: str, origin: Origin | None, config: ViTConfig) -> TextTower:
+    """The same of a model by its name, where it comes from and its configuration.
+
+    Raises:
+        CheckpointError, ConfigError: as :func:`open_text_tower`.
+    """
+    if origin is None or config.classes:
+        raise CheckpointError(f"{called}: {_no_tower(config)}")
     name = _configuration(origin)
     if name is None:
-        raise CheckpointError(f"{model.name}: no text tower; expected {' or '.join(TOWERS)} beside its file")
+        raise CheckpointError(f"{called}: no text tower; expected {' or '.join(TOWERS)} beside its file")
     try:
         tower = TOWERS[name](origin)
     except CheckpointError:
@@ -117,17 +127,31 @@ def open_text_tower(model: Model) -> TextTower:
             raise ConfigError(f"a text as target needs {error.name}: pip install 'vitviz[text]'") from None
         said = str(error).strip().partition("\n")[0] or type(error).__name__
         # In a cache, a folder's name says nothing to anybody.
-        said = said.replace(str(origin.folder), model.name)
-        raise CheckpointError(f"{model.name}: its text tower cannot be opened ({said})") from None
+        said = said.replace(str(origin.folder), called)
+        raise CheckpointError(f"{called}: its text tower cannot be opened ({said})") from None
     width = len(tower.features("a"))
-    if width != model.network.config.features:
-        found = f"features of {width} numbers from the text, {model.network.config.features} from the image"
-        raise CheckpointError(f"{model.name}: {found}; expected the projections of one checkpoint")
+    if width != config.features:
+        found = f"features of {width} numbers from the text, {config.features} from the image"
+        raise CheckpointError(f"{called}: {found}; expected the projections of one checkpoint")
     return tower
 
 
-def _no_tower(model: Model) -> str:
-    if model.network.config.classes:
+def fetch_words(origin: Origin) -> None:
+    """Have the files of its tokenizer beside a checkpoint of the hub, so that its tower opens without a network.
+
+    Raises:
+        CheckpointError: they cannot be downloaded.
+    """
+    said = towers(origin.folder) if _configuration(origin) is not None else None
+    if said is None or origin.repository is None or origin.commit is None or has_vocabulary(origin.folder):
+        return
+    # open_clip brings a tokenizer of its own, which most of its checkpoints use.
+    if _configuration(origin) == "config.json" or said["text_cfg"].get("hf_tokenizer_name"):
+        download_words(origin.repository, origin.commit)
+
+
+def _no_tower(config: ViTConfig) -> str:
+    if config.classes:
         return "a model with a classifier gives classes, not the features that a text could be compared with"
     return "no text tower is known for it"
 

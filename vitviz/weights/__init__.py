@@ -4,10 +4,10 @@ from vitviz.weights.checkpoint import load_checkpoint, save_checkpoint
 from vitviz.weights.facts import FACTS, parse_facts
 from vitviz.weights.families import FAMILIES
 from vitviz.weights.hub import Progress, is_cached
-from vitviz.weights.load import BUNDLED, load, read, resources
+from vitviz.weights.load import BUNDLED, fetch, load, read, resources
 from vitviz.weights.model import Model
 from vitviz.weights.read import Reading, describe, read_checkpoint
-from vitviz.weights.snapshots import find_snapshots, open_step
+from vitviz.weights.snapshots import find_snapshots, open_step, step_of
 from vitviz.weights.zoo import ZOO, NamedModel
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Progress",
     "Reading",
     "describe",
+    "fetch",
     "find_snapshots",
     "is_cached",
     "load",
@@ -30,4 +31,5 @@ __all__ = [
     "read_checkpoint",
     "resources",
     "save_checkpoint",
+    "step_of",
 ]

@@ -9,11 +9,10 @@ import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 
 from vitviz.arguments import instance
 from vitviz.config import ViTConfig
@@ -24,7 +23,8 @@ from vitviz.weights.model import Model
 
 FORMAT = "vitviz 1"
 HEADER = ("format", "config", "preprocessing", "labels", "card")
-DTYPES = ("F32", "F16", "BF16")
+WRITTEN = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+DTYPES = tuple(WRITTEN.values())
 # What a header may ask for before a single tensor of it has been seen.
 MOST = {"depth": 1000, "register_tokens": 1000}
 
@@ -37,8 +37,19 @@ def save_checkpoint(path: str | os.PathLike[str], model: Model) -> None:
     """
     instance("model", model, Model, "vitviz.load()")
     path = Path(path)
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.network.state_dict().items()}
-    header = {
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with open(partial, "wb") as stream:
+            write_checkpoint(stream, model)
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def write_checkpoint(stream: BinaryIO, model: Model) -> None:
+    """Write the same to an open file. Beside the model it needs the memory of one tensor, not of all once more."""
+    texts = {
         "format": FORMAT,
         "config": json.dumps(asdict(model.network.config)),
         "preprocessing": json.dumps(model.preprocessing.to_dict()),
@@ -46,15 +57,24 @@ def save_checkpoint(path: str | os.PathLike[str], model: Model) -> None:
         "card": json.dumps(model.card),
     }
     if model.least_evidence is not None:
-        header["least_evidence"] = json.dumps(model.least_evidence)
-    partial = path.with_name(path.name + ".partial")
-    try:
-        # Not save_file, which makes a file that only its owner may read.
-        partial.write_bytes(save(tensors, header))
-        os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+        texts["least_evidence"] = json.dumps(model.least_evidence)
+    tensors = model.network.state_dict()
+    # The safetensors format: https://github.com/huggingface/safetensors, "Format".
+    header: dict[str, Any] = {"__metadata__": texts}
+    end = 0
+    for name, tensor in tensors.items():
+        start, end = end, end + tensor.nbytes
+        header[name] = {
+            "dtype": WRITTEN[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [start, end],
+        }
+    content = json.dumps(header).encode()
+    # Mapped into memory, the tensors are then aligned as those that torch makes.
+    content += b" " * (-(len(content) + 8) % 64)
+    stream.write(len(content).to_bytes(8, "little") + content)
+    for tensor in tensors.values():
+        stream.write(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
 
 
 def load_checkpoint(path: str | os.PathLike[str], name: str | None = None) -> Model:

@@ -130,6 +130,27 @@ def read(
     return reading
 
 
+def fetch(source: str, report: Callable[[Progress], None] | None = None) -> Origin | None:
+    """Have the files of a published checkpoint in the hub's cache, so that :func:`load` opens it without a network.
+
+    Args:
+        source, report: as :func:`load` takes them.
+
+    Returns:
+        Where its files are; None of what is no checkpoint of the hub.
+
+    Raises:
+        CheckpointError: it cannot be downloaded.
+    """
+    named = ZOO.get(source)
+    if named is None and not source.startswith(HUB):
+        return None
+    name = source.removeprefix(HUB) if named is None else named.repository
+    repository, _, revision = name.partition("@")
+    folder = download(repository, revision or None, report=report)
+    return Origin(folder, repository, folder.name)
+
+
 def _read(
     source: str | os.PathLike[str],
     family: str | None,

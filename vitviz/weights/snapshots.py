@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,6 +57,11 @@ def open_step(model: Model, step: int) -> Model:
         CheckpointError: there is no such snapshot, or it is damaged or of another run.
         ConfigError: the model is no model.
     """
+    return step_of(model, step, load_checkpoint)
+
+
+def step_of(model: Model, step: int, open_file: Callable[[Path, str], Model]) -> Model:
+    """The same, where ``open_file`` opens the file of the state under the name of the model."""
     instance("model", model, Model, "vitviz.load()")
     if model.snapshots is None:
         raise CheckpointError(f"{model.name}: opened without snapshots of its training; expected a folder of them")
@@ -63,7 +69,7 @@ def open_step(model: Model, step: int) -> Model:
     if step not in steps:
         known = several(list(map(str, steps)), 20)
         raise CheckpointError(f"{model.name}: no snapshot of training step {step}; expected {known}")
-    found = load_checkpoint(model.snapshots.files[step], model.name)
+    found = open_file(model.snapshots.files[step], model.name)
     ours, theirs = ((each.network.config, each.preprocessing, each.labels) for each in (model, found))
     if ours != theirs:
         raise CheckpointError(f"{model.snapshots.files[step].name}: of another run than the other snapshots beside it")

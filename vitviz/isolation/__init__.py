@@ -1,0 +1,21 @@
+"""Opening what strangers sent in a process of its own, with limits on memory, processor time and wall time.
+
+What belongs here: the processes, their limits, and the jobs that they do. What a file means stays in ``images`` and
+``weights``; who may ask for what, in ``ui``.
+"""
+
+from vitviz.isolation.limits import Limits
+from vitviz.isolation.opening import IsolatedTower, OpenPicture, checkpoint, picture, published, snapshot
+from vitviz.isolation.worker import Worker, shared_worker
+
+__all__ = [
+    "IsolatedTower",
+    "Limits",
+    "OpenPicture",
+    "Worker",
+    "checkpoint",
+    "picture",
+    "published",
+    "shared_worker",
+    "snapshot",
+]

@@ -1,0 +1,132 @@
+"""The jobs: what a child does with a stranger's file.
+
+A job is an object: it is made, and then asked by the names of its methods. What it answers is JSON and the bytes of an
+array or of a vitviz checkpoint. Nothing of that is executed or unpickled by who gets it, since a file may have taken
+over the child that read it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from vitviz.config import ViTConfig
+from vitviz.images import open_image
+from vitviz.preprocessing import Preprocessing
+from vitviz.text import tower_of
+from vitviz.weights.checkpoint import load_checkpoint, write_checkpoint
+from vitviz.weights.load import load
+from vitviz.weights.model import Model, Origin
+from vitviz.weights.read import read_checkpoint
+
+Answer = dict[str, Any]
+"""What JSON can say."""
+
+
+class PictureJob:
+    """A picture, decoded once.
+
+    Args:
+        path, name: as :func:`vitviz.open_image` takes them.
+    """
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.image = open_image(path, name)
+
+    def size(self, stream: BinaryIO) -> Answer:
+        """Width and height in pixels."""
+        return {"width": self.image.width, "height": self.image.height}
+
+    def prepare(
+        self,
+        stream: BinaryIO,
+        preprocessing: Preprocessing,
+        patch_height: int,
+        patch_width: int,
+        fit: str | None,
+        longest_side: int,
+    ) -> Answer:
+        """The model's input, and the picture at another size with where the input lies on it.
+
+        Writes the input, ``"channel height width"``, float32, and the picture, ``"height width channel"``, uint8.
+        """
+        prepared = preprocessing.prepare(self.image, patch_height, patch_width, fit).resized(longest_side)
+        stream.write(prepared.pixels.float().contiguous().numpy().data)
+        stream.write(np.ascontiguousarray(prepared.image).data)
+        return {"shape": list(prepared.pixels.shape), "geometry": asdict(prepared.geometry)}
+
+    def png(self, stream: BinaryIO) -> Answer:
+        """Writes the picture as a PNG file, fast and not small."""
+        self.image.save(stream, "PNG", compress_level=1)
+        return {}
+
+
+class CheckpointJob:
+    """A checkpoint of any family as one of vitviz's own.
+
+    Args:
+        path, name, facts: as :func:`vitviz.weights.read_checkpoint` takes them.
+    """
+
+    def __init__(self, path: Path, name: str | None, facts: dict[str, Any]) -> None:
+        self.model = read_checkpoint(path, name, **facts).model
+
+    def write(self, stream: BinaryIO) -> Answer:
+        """Writes the checkpoint."""
+        return _written(stream, self.model)
+
+
+class PublishedJob(CheckpointJob):
+    """The same of a checkpoint that stands in the hub's cache, by its name; nothing is downloaded."""
+
+    def __init__(self, source: str, facts: dict[str, Any]) -> None:
+        _go_offline()
+        self.model = load(source, **facts)
+
+
+class SnapshotJob(CheckpointJob):
+    """The same of one state of a model in training."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.model = load_checkpoint(path, name)
+
+
+class TextJob:
+    """The text tower of a checkpoint, which stays for one text after the other.
+
+    Args:
+        name, origin, config: as :func:`vitviz.text.tower_of` takes them.
+    """
+
+    def __init__(self, name: str, origin: Origin, config: ViTConfig) -> None:
+        _go_offline()
+        self.tower = tower_of(name, origin, config)
+
+    def logit(self, stream: BinaryIO) -> Answer:
+        """What makes a logit of a cosine."""
+        return {"scale": self.tower.scale, "bias": self.tower.bias}
+
+    def features(self, stream: BinaryIO, text: str) -> Answer:
+        """Of a text, as a list of numbers."""
+        return {"features": self.tower.features(text).float().tolist()}
+
+
+JOBS: dict[str, type] = {job.__name__: job for job in (PictureJob, CheckpointJob, PublishedJob, SnapshotJob, TextJob)}
+
+
+def _go_offline() -> None:
+    from huggingface_hub import constants
+
+    constants.HF_HUB_OFFLINE = True
+
+
+def _written(stream: BinaryIO, model: Model) -> Answer:
+    write_checkpoint(stream, model)
+    return {
+        "name": model.name,
+        "assumptions": list(model.assumptions),
+        "folder": None if model.origin is None else str(model.origin.folder),
+    }
