@@ -2,7 +2,8 @@
 
 Every visitor uploads a picture of their own, fetches what the explorer draws from, opens a model of their own, goes
 back to the bundled one, and leaves; some leave in the middle of it. What they are shown is held against what the
-library computes of their picture. One of them then asks for a large analysis, while another goes on with small ones.
+library computes of their picture. Others beside them mean harm. One of them then asks for a large analysis, while
+another goes on with small ones. The memory of the app, with all processes that it starts, must stay within its budget.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ from PIL import Image
 from safetensors.torch import load as read_tensors
 
 import vitviz
+from benchmarks.hostile import harm
 from benchmarks.numbers import significant
+from benchmarks.resident import resident_bytes
 from benchmarks.visitor import OverBoundError, Traffic, VisitError, Visitor
 from vitviz import Analysis, Model, VisionTransformer, ViTConfig
 from vitviz.weights import save_checkpoint
@@ -56,6 +59,8 @@ CACHE = "128 MiB"
 # Seconds after the last visitor has left.
 SETTLE = 5.0
 MOST_GROWTH = 1.1
+# Bytes that the app is told it may take, and how much more it may.
+BUDGET, MOST_OF_BUDGET = 3 * 2**30, 1.15
 
 
 class MixedUpError(Exception):
@@ -68,6 +73,7 @@ class Plan:
 
     Args:
         sessions: at once, in the first wave; half as many in the second.
+        hostile: of them, who mean harm.
         arrive: seconds over which they come.
         think: seconds that each rests between two things, on average.
         resolution: of the large analysis; None for none.
@@ -76,6 +82,7 @@ class Plan:
     """
 
     sessions: int = 50
+    hostile: int = 10
     arrive: float = 10.0
     think: float = 1.0
     resolution: int | None = 1024
@@ -161,7 +168,13 @@ class Tally:
     @property
     def is_good(self) -> bool:
         """Whether nothing went wrong. How long it took is for a person to judge."""
-        return not (self.errors or self.mixed or self.complaints or self.stopped) and self.growth <= MOST_GROWTH
+        faults = self.errors or self.mixed or self.complaints or self.stopped
+        return not faults and self.growth <= MOST_GROWTH and self.most <= MOST_OF_BUDGET * BUDGET
+
+    @property
+    def most(self) -> int:
+        """Most memory at any time."""
+        return max(self.held.values(), default=0)
 
     @property
     def complaints(self) -> list[str]:
@@ -240,7 +253,7 @@ def _rows(analysis: Analysis, generator: np.random.Generator) -> list[Row]:
 
 async def measure(plan: Plan, say: Callable[[str], None] = lambda line: None) -> Tally:
     """Start the app, let the visitors come, and tell what was found; never longer than the plan allows."""
-    tally, visitors = Tally(), guests(plan.sessions, plan.seed)
+    tally, visitors = Tally(), guests(max(1, plan.sessions - plan.hostile), plan.seed)
     rests = random.Random(plan.seed)
     async with _served(tally, plan.sessions) as (address, process):
         traffic = Traffic(address, plan.most_requests, plan.most_seconds)
@@ -248,18 +261,20 @@ async def measure(plan: Plan, say: Callable[[str], None] = lambda line: None) ->
             ("alone", partial(_alone, traffic, visitors[0], tally, "alone")),
         ]
         for number, part in enumerate(WAVES, 1):
-            some = visitors[: max(1, round(part * len(visitors)))]
+            some = visitors[: max(1, round(part * (plan.sessions - plan.hostile)))]
             stages.append((f"wave {number}", partial(_wave, traffic, some, plan, rests, tally)))
             tally.visits.append(len(some))
+            hostile = plan.hostile if number == 1 else 0
+            stages[-1] = (f"wave {number}", partial(_beside_hostile, stages[-1][1], traffic, hostile, plan, tally))
         if plan.resolution is not None:
             stages.append(("beside a large one", partial(_beside_a_large_one, traffic, visitors[0], plan, tally)))
-        tally.held["before"] = _held(process)
+        tally.held["before"] = resident_bytes(process)
         try:
             for name, stage in stages:
                 say(name)
                 await asyncio.wait_for(_watched(stage(), process, tally, name), plan.most_seconds - traffic.seconds)
                 await asyncio.sleep(SETTLE)
-                tally.held[f"after {name}"] = _held(process)
+                tally.held[f"after {name}"] = resident_bytes(process)
             tally.busy = await _busy(process)
         except (OverBoundError, TimeoutError, asyncio.TimeoutError) as error:
             tally.stopped = str(error) or f"{plan.most_seconds:g} seconds are spent"
@@ -287,6 +302,21 @@ async def _wave(traffic: Traffic, visitors: Sequence[Guest], plan: Plan, rests: 
             await _visit(traffic, guest, number, plan, rests, tally)
 
     await asyncio.gather(*(come(*each) for each in enumerate(visitors)))
+
+
+async def _beside_hostile(
+    wave: Callable[[], Awaitable[None]], traffic: Traffic, count: int, plan: Plan, tally: Tally
+) -> None:
+    """A wave, among visitors who mean harm."""
+
+    async def come(number: int) -> None:
+        await asyncio.sleep(plan.arrive * number / count)
+        # What the app answers them is no error of a visit.
+        with suppress(VisitError, httpx.HTTPError):
+            async with _open_page(traffic, tally) as visitor:
+                await harm(visitor, number)
+
+    await asyncio.gather(wave(), *(come(number) for number in range(count)))
 
 
 async def _visit(traffic: Traffic, guest: Guest, number: int, plan: Plan, rests: random.Random, tally: Tally) -> None:
@@ -402,6 +432,7 @@ async def _served(tally: Tally, pages: int) -> AsyncIterator[tuple[str, int]]:
             "GRADIO_SERVER_NAME": "127.0.0.1",
             "HF_HUB_OFFLINE": "1",
             "VITVIZ_CACHE_BYTES": CACHE,
+            "VITVIZ_MEMORY_BYTES": str(BUDGET),
             "VITVIZ_PAGES": str(pages),
         }
         # Another app may hold the port of this variable.
@@ -443,19 +474,12 @@ async def _watched(stage: Awaitable[None], process: int, tally: Tally, name: str
     most = 0
     try:
         while not running.done():
-            most = max(most, _held(process))
+            most = max(most, resident_bytes(process))
             await asyncio.wait([running], timeout=0.2)
         running.result()
     finally:
         running.cancel()
         tally.held[f"most in {name}"] = most
-
-
-def _held(process: int) -> int:
-    """Bytes of memory that a process holds; Linux tells."""
-    found = re.search(r"^VmRSS:\s+(\d+) kB$", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)
-    assert found is not None, f"process {process} is gone"
-    return 1024 * int(found[1])
 
 
 async def _busy(process: int) -> float:
@@ -491,6 +515,7 @@ def facts_of(tally: Tally) -> dict[str, dict[str, dict[str, float]]]:
         "errors": len(tally.errors) + len(tally.complaints) + bool(tally.stopped),
         "analyses that had to be made again": tally.expired,
         "memory after the last wave, over that after the first": tally.growth,
+        "most memory, over what the app may take": tally.most / BUDGET,
         "processors busy after all have left": tally.busy,
     }
     if len(tally.waves) == len(WAVES) == len(tally.visits):
@@ -523,6 +548,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; returns 1 where anything went wrong."""
     parser = argparse.ArgumentParser("python -m benchmarks.load", description=__doc__)
     parser.add_argument("--sessions", type=int, default=Plan.sessions, help="visitors at once (default: %(default)s)")
+    parser.add_argument("--hostile", type=int, default=Plan.hostile, help="of them, who mean harm (%(default)s)")
     parser.add_argument("--arrive", type=float, default=Plan.arrive, help="seconds over which they come (%(default)s)")
     parser.add_argument("--think", type=float, default=Plan.think, help="seconds of rest, on average (%(default)s)")
     parser.add_argument("--resolution", type=int, default=Plan.resolution, help="of the large analysis (%(default)s)")

@@ -40,7 +40,11 @@ ARGUMENTS = (
     "--renderer-process-limit=1",
 )
 # The command, in a process that can import what it is compared with.
-COMMAND = "import sys, tests.reference_packages; from vitviz.cli import main; sys.exit(main(sys.argv[1:]))"
+COMMAND = """import sys, tests.reference_packages
+from vitviz.cli import main
+from vitviz.isolation import shared_worker
+shared_worker().preload = ("tests.torchvision_names",)
+sys.exit(main(sys.argv[1:]))"""
 expect.set_options(timeout=30_000)
 
 

@@ -24,6 +24,7 @@ from tests.driver import ARTEFACTS, new_page
 from tests.test_explorer_files import allowed
 from vitviz import Analysis, AttentionTrace, Model, Preprocessing, Style, VisionTransformer, ViTConfig
 from vitviz.ui.attention_explorer import AttentionExplorer, Explored, pack, whole_page
+from vitviz.ui.files import keep
 
 # Name, height and width of the input, registers, and the side of a patch.
 SHAPES = {
@@ -81,9 +82,9 @@ def serving(kept: dict[str, Analysis], second: tuple[str, str] | None = None) ->
     asked: list[str] = []
     all_of_them = dict(kept)
 
-    def files(uid: str, name: str) -> bytes | None:
+    def files(uid: str, name: str, folder: str) -> Path | None:
         asked.append(f"{uid}: {name}")
-        return pack(kept[uid].trace, name) if uid in kept else None
+        return Path(keep(pack(kept[uid].trace, name), "pack", folder)) if uid in kept else None
 
     def again(event: gr.EventData) -> Any:
         gone = event._data["uid"]

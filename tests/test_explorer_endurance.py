@@ -24,6 +24,7 @@ from tests.test_explorer import SHAPES, at, canvas_of, loaded, made, numbers, st
 from tests.test_explorer_files import allowed
 from vitviz import Analysis, AttentionTrace, Model
 from vitviz.ui.attention_explorer import AttentionExplorer, Explored, pack, whole_page
+from vitviz.ui.files import keep
 
 LAYERS, HEADS, WIDTH = 8, 2, 8
 PACKS = ROOT / "vitviz" / "ui" / "attention_explorer" / "js" / "packs.js"
@@ -50,10 +51,10 @@ def served() -> Iterator[Served]:
     queries, keys = torch.randn(2, LAYERS, HEADS, small.trace.layout.token_count, WIDTH)
     deep, kept = replace(small, trace=AttentionTrace(queries, keys, 1.0, small.trace.layout)), {"deep"}
 
-    def files(uid: str, name: str) -> bytes | None:
+    def files(uid: str, name: str, folder: str) -> Path | None:
         if uid not in kept:
             return None
-        return whole_page(deep).encode() if name == "page" else pack(deep.trace, name)
+        return Path(keep(whole_page(deep).encode() if name == "page" else pack(deep.trace, name), "pack", folder))
 
     def again(event: gr.EventData) -> Explored:
         kept.add(f"{event._data['uid']}-again")

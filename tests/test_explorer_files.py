@@ -18,6 +18,7 @@ import vitviz
 from vitviz import Analysis, AttentionTrace, Model, QueryError, VisionTransformer
 from vitviz.ui.attention_explorer import AttentionExplorer, file_names, map_pack, pack, whole_page
 from vitviz.ui.attention_explorer.wire import MOST_ROLLED
+from vitviz.ui.files import keep
 
 # Of a product of two factors, each rounded to eleven bits.
 ROUNDING = 2**-10 + 2**-22
@@ -147,7 +148,11 @@ def test_what_is_no_question_is_refused(wanted: object) -> None:
 
 def test_what_is_gone_is_said_to_be_gone(tmp_path: Path, example: Analysis) -> None:
     kept = {"mine": example.trace}
-    explorer = AttentionExplorer(files=lambda uid, name: pack(kept[uid], name) if uid in kept else None)
+
+    def files(uid: str, name: str, folder: str) -> Path | None:
+        return Path(keep(pack(kept[uid], name), "pack.safetensors", folder)) if uid in kept else None
+
+    explorer = AttentionExplorer(files=files)
     explorer.GRADIO_CACHE = str(tmp_path)
     assert explorer.answer({"uid": "theirs", "name": "layer 0"}) == {"expired": True}
     assert "layers 0 to 5" in explorer.answer({"uid": "mine", "name": "layer 9"})["refused"]

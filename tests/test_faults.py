@@ -75,19 +75,19 @@ def test_a_file_that_is_no_picture_is_not_kept_where_it_was_uploaded(
     bad.path.write_bytes(b"<html>")
     with pytest.raises(ImageError, match=r"^'?bad\.png'?: ") as first:
         bench.analyze(bench.start, bad, Sight("squash"))
-    with pytest.raises(ImageError):
-        bench.open(bad)
+    with pytest.raises(ImageError), bench.uploaded.opened(bad):
+        pass
     # One for a file, however often it is told of.
     [(seconds, act, given)] = timers
     assert seconds == 30 and bad.path.exists()
     act(*given)
     assert bad.path.exists() is not uploaded and picture.path.exists()
-    assert bench.leaving == set()
     # A page that asks for it once more is told the same.
     with pytest.raises(ImageError) as again:
         bench.analyze(bench.start, bad, Sight("squash"))
     assert str(again.value) == str(first.value)
-    assert bench.open(picture).size == (40, 24)
+    with bench.uploaded.opened(picture) as opened:
+        assert opened.size == (40, 24)
 
 
 def test_a_page_is_told_of_a_full_disk_and_gets_its_file_afterwards(

@@ -23,9 +23,10 @@ from vitviz.ui.knobs import Knobs
 from vitviz.ui.models import START
 from vitviz.ui.panels import default_settings, model_aside, model_card
 from vitviz.ui.photo import Upload
+from vitviz.ui.server.explorer_files import PAGE, PICTURE
 from vitviz.ui.sight import Sight
 from vitviz.ui.texts import plain
-from vitviz.ui.workbench import PAGE, PICTURE, Workbench
+from vitviz.ui.workbench import Workbench
 
 Make = Callable[..., Model]
 HOSTILE = '<img src=x onerror="alert(1)">'

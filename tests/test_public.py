@@ -257,7 +257,8 @@ def test_what_vitviz_is_compared_with_only_verification_and_tests_need() -> None
     assert third_party(PACKAGES) <= REQUIREMENTS | COMPARED.keys()
     outside = {name for path in PACKAGES for node in ast.parse(path.read_text()).body for name in _names_of(node)}
     assert not outside & COMPARED.keys(), "loaded when a checkpoint is verified, and not before"
-    assert imported(ROOT / "tests" / "reference_packages.py") >= COMPARED.keys()
+    files = ("reference_packages.py", "torchvision_names.py")
+    assert set().union(*(imported(ROOT / "tests" / name) for name in files)) >= COMPARED.keys()
 
 
 def test_every_package_and_every_file_of_data_is_installed() -> None:

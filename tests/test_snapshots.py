@@ -220,7 +220,7 @@ def test_the_lines_of_python_open_the_state(run: Path, picture: Upload) -> None:
     model = vitviz.load(run)
     state = open_step(model, 20)
     start = replace(model, name=str(run))
-    lines = as_python(state, start, START._replace(step=20), picture, default_settings(state))
+    lines = as_python(state, start, START._replace(step=20), picture, (40, 24), default_settings(state))
     made: dict[str, Any] = {}
     exec("\n".join(lines.splitlines()[:4]), made)
     opened = "\n".join(line for line in lines.splitlines() if line.startswith("model = "))

@@ -20,6 +20,7 @@ from tests.test_ui_drawing import ANNA, SKIPPED, Visit
 from tests.towers import make_transformers
 from vitviz import METHODS, Model, Style, save_checkpoint
 from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter
+from vitviz.isolation import Worker
 from vitviz.layout import TokenLayout
 from vitviz.text import Words
 from vitviz.ui.code import as_python
@@ -85,6 +86,10 @@ def layout_of(model: Model) -> TokenLayout:
     return model.network.config.layout(model.network.config.image_height, model.network.config.image_width)
 
 
+# Of the picture that the tests upload.
+SIZE = (640, 480)
+
+
 def drawn_by(lines: str, method: str) -> np.ndarray:
     """The picture that lines of Python save in the folder in which they run."""
     exec(lines, {})
@@ -104,20 +109,20 @@ def test_links_and_lines_of_python_make_the_same_map(
     assert read(map_words(model, settings), model, settings.sight) == settings
     _, analysis = bench.analyze(model, upload, settings.sight)
     monkeypatch.chdir(tmp_path)
-    found = drawn_by(as_python(model, bench.start, choice, upload, settings), method)
+    found = drawn_by(as_python(model, bench.start, choice, upload, SIZE, settings), method)
     np.testing.assert_array_equal(found, np.asarray(bench.picture(analysis, settings).overlay))
     # What the page shows first of the method is what the library makes where nothing is said.
     plain = replace(default_settings(model), method=method)
     assert map_words(model, plain) == ("" if method == "attention" else f"tab=maps&method={method}")
     _, analysis = bench.analyze(model, upload, plain.sight)
-    found = drawn_by(as_python(model, bench.start, choice, upload, plain), method)
+    found = drawn_by(as_python(model, bench.start, choice, upload, SIZE, plain), method)
     np.testing.assert_array_equal(found, np.asarray(bench.picture(analysis, plain).overlay))
 
 
 def test_lines_of_python_say_the_resolution_of_the_picture_itself(make_model: Make, upload: Upload) -> None:
     model = make_model()
     settings = replace(default_settings(model), sight=Sight("native", NATIVE))
-    lines = as_python(model, model, START, upload, settings)
+    lines = as_python(model, model, START, upload, SIZE, settings)
     assert 'vitviz.analyze("my noise.png", model, fit="native", resolution=480)' in lines
     assert 'vitviz.load("small")' in lines and 'query="cls"' in lines
 
@@ -126,7 +131,7 @@ def test_a_model_in_another_precision_and_facts_are_said(make_model: Make, uploa
     model = make_model()
     model.network.set_precision("bfloat16")
     choice = ModelChoice("hf:somebody/model", (), (("heads", 4), ("pooling", "mean")))
-    lines = as_python(model, make_model(), choice, upload, default_settings(model))
+    lines = as_python(model, make_model(), choice, upload, SIZE, default_settings(model))
     assert 'vitviz.load("hf:somebody/model", heads=4, pooling="mean", precision="bfloat16")' in lines
 
 
@@ -146,7 +151,7 @@ def test_a_link_says_what_the_controls_show(make_model: Make) -> None:
     assert dict(parse_qsl(map_words(model, crane)))["p.target"] == "crane (3)"
     assert read(map_words(model, crane), model).target == 3
     numbered = replace(with_others(model, "relevance", target=3), sight=Sight("squash"))
-    assert "target=3, " in as_python(model, model, START, Upload(Path(), "a.png"), numbered)
+    assert "target=3, " in as_python(model, model, START, Upload(Path(), "a.png"), SIZE, numbered)
 
 
 @pytest.mark.parametrize(
@@ -175,19 +180,21 @@ def test_the_rest_of_a_link_is_followed_without_what_is_not_legal(make_model: Ma
 
 
 def test_a_map_about_a_text_is_said_by_link_and_by_python(
-    tmp_path: Path, upload: Upload, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, upload: Upload, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
+    worker = Worker(preload=("tests.torchvision_names",))
+    request.addfinalizer(worker.close)
     (tmp_path / "clip").mkdir()
     make_transformers(tmp_path / "clip", "CLIP")
     monkeypatch.chdir(tmp_path)
     model = vitviz.load("clip")
-    bench = Workbench(replace(model, name="clip"))
+    bench = Workbench(replace(model, name="clip"), worker=worker)
     settings = with_others(bench.start, "relevance", target=Words('a "cat" & more'), query=(2, 3))
     words = map_words(bench.start, settings)
     assert "words=a+%22cat%22+%26+more" in words and "p.target" not in words
     assert read(words, bench.start) == settings
     _, analysis = bench.analyze(bench.start, upload, settings.sight)
-    found = drawn_by(as_python(bench.start, bench.start, START, upload, settings), "relevance")
+    found = drawn_by(as_python(bench.start, bench.start, START, upload, SIZE, settings), "relevance")
     np.testing.assert_array_equal(found, np.asarray(bench.picture(analysis, settings).overlay))
     # Without the text, there is nothing that it could be about.
     assert read("method=relevance&p.start_layer=2", bench.start).method == "attention"
@@ -374,6 +381,6 @@ def test_a_page_without_a_link_has_nothing_to_follow(followed: Followed) -> None
 
 def test_the_lines_of_python_have_no_letter_that_turns_them_round(make_model: Make, upload: Upload) -> None:
     bench, name = Workbench(make_model()), 'a\u202egnp."\n\u2028é.png'
-    lines = as_python(bench.start, bench.start, START, upload._replace(name=name), default_settings(bench.start))
+    lines = as_python(bench.start, bench.start, START, upload._replace(name=name), SIZE, default_settings(bench.start))
     said = lines.partition("vitviz.analyze(")[2].partition(", model")[0]
     assert said == r'"a\u202egnp.\"\n\u2028é.png"' and ast.literal_eval(said) == name

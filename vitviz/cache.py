@@ -27,6 +27,18 @@ class AnalysisCache:
     def __len__(self) -> int:
         return len(self._held)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are held."""
+        return self._bytes
+
+    def make_room(self, nbytes: int) -> None:
+        """Let go of so many bytes, the least used first, or of all."""
+        with self._lock:
+            left = max(0, self._bytes - nbytes)
+            while self._held and self._bytes > left:
+                self._bytes -= self._held.popitem(last=False)[1].nbytes
+
     def put(self, analysis: Analysis) -> str:
         """Keep an analysis; returns the id that gives it back."""
         key = secrets.token_urlsafe(16)
@@ -69,6 +81,21 @@ class ModelCache:
     def __len__(self) -> int:
         return len(self._held)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are held."""
+        with self._lock:
+            return sum(model.nbytes for model in self._held.values())
+
+    def make_room(self, nbytes: int) -> None:
+        """Let go of so many bytes, the least used first, or of all."""
+        gone: list[Model] = []
+        with self._lock:
+            while self._held and sum(model.nbytes for model in gone) < nbytes:
+                gone.append(self._held.popitem(last=False)[1])
+        for model in gone:
+            self.leaving(model)
+
     def get(self, key: Hashable, open_model: Callable[[], Model]) -> Model:
         """The model of a key, opened where it is not there; by one thread, while others wait for it.
 
@@ -89,7 +116,7 @@ class ModelCache:
             model = open_model()
             with self._lock:
                 self._held[key] = model
-                gone = self._make_room()
+                gone = self._fit()
         finally:
             with self._lock:
                 del self._opening[key]
@@ -98,7 +125,7 @@ class ModelCache:
             self.leaving(left)
         return model
 
-    def _make_room(self) -> list[Model]:
+    def _fit(self) -> list[Model]:
         gone = []
         while sum(model.nbytes for model in self._held.values()) > self.max_bytes and len(self._held) > 1:
             gone.append(self._held.popitem(last=False)[1])

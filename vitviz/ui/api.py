@@ -23,7 +23,6 @@ from gradio.utils import get_function_description, get_upload_folder
 from vitviz import __version__
 from vitviz.analysis import Analysis
 from vitviz.attribution import METHODS, Method
-from vitviz.encoder import cost
 from vitviz.errors import CheckpointError, LimitError, MethodError, VitvizError, choices, shown
 from vitviz.heatmaps import Heatmap, Style
 from vitviz.preprocessing import FITS
@@ -48,6 +47,7 @@ from vitviz.ui.records import (
     model_record,
     opened_record,
 )
+from vitviz.ui.server.estimates import map_bytes
 from vitviz.ui.sight import TRAINED, Sight
 from vitviz.ui.workbench import Workbench
 from vitviz.weights import BUNDLED, ZOO, Model, is_cached
@@ -149,11 +149,7 @@ class Api:
             size = f"{named.megabytes:,.0f} MB"
             raise CheckpointError(f"model {named.name!r}: not on this server yet; /open downloads it ({size})")
         used = self._opened(choice)
-        # Large pictures are opened one after the other.
-        with self.bench.small.turn():
-            picture = self.bench.open(upload)
-            needed, (width, height) = cost(picture, used, chosen_fit, resolution=pixels), picture.size
-            del picture
+        needed, (width, height) = self.bench.cost_of(used, upload, chosen_fit, pixels)
         if needed.flops > MOST_FLOPS:
             raise LimitError(
                 f"image of {width}×{height} pixels: {needed.tokens:,} tokens take {needed.flops:.1e} operations; "
@@ -261,7 +257,8 @@ class Api:
         told = dict(said)
         if isinstance(said.get("target"), Words):
             told["target"] = self.bench.target(analysis.model, said["target"])
-        heatmap = analysis.map(method.name, report=lambda state: clock.check(method, state), **told)
+        with self.bench.budget.share(map_bytes(analysis, method.name), "this map", lambda: clock.check(method)):
+            heatmap = analysis.map(method.name, report=lambda state: clock.check(method, state), **told)
         if method.reports:
             self.bench.maps.setdefault(analysis, {})[method.name] = (said, heatmap)
         return heatmap

@@ -6,22 +6,21 @@ import json
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
 from vitviz.attribution import METHODS
 from vitviz.attribution.methods import ClassTarget, LayerNumber, Parameter
 from vitviz.heatmaps import Style
-from vitviz.images import open_image
 from vitviz.precision import PRECISIONS
 from vitviz.text import Words
 from vitviz.ui.models import START, ModelChoice
 from vitviz.ui.panels import Settings
 from vitviz.ui.photo import Upload
-from vitviz.ui.sight import NATIVE, Sight
+from vitviz.ui.sight import Sight
 from vitviz.weights import Model
 
 
-def as_python(model: Model, start: Model, choice: ModelChoice, upload: Upload, settings: Settings) -> str:
+def as_python(
+    model: Model, start: Model, choice: ModelChoice, upload: Upload, size: tuple[int, int], settings: Settings
+) -> str:
     """The lines that make the picture of a map, and save it under the name of its method.
 
     A picture and a checkpoint of the visitor's own are called as their files are, and looked for where the lines run.
@@ -30,10 +29,11 @@ def as_python(model: Model, start: Model, choice: ModelChoice, upload: Upload, s
         model: that made the map.
         start: the model with which the page opened.
         choice, upload: the model and the picture as they were chosen.
+        size: of the picture, its width and height in pixels.
         settings: which map, and how it is drawn.
 
     Raises:
-        ImageError, ConfigError: as :func:`resolution_of`.
+        ConfigError: there is no such resolution.
     """
     said = settings.parameters[settings.method]
     text = said.get("target")
@@ -48,7 +48,7 @@ def as_python(model: Model, start: Model, choice: ModelChoice, upload: Upload, s
         *(["from vitviz.text import open_text_tower"] if about else []),
         "",
         *_model(model, start, choice),
-        f"analysis = vitviz.analyze({_text(upload.name)}, model, {_sight(model, upload, settings.sight)})",
+        f"analysis = vitviz.analyze({_text(upload.name)}, model, {_sight(model, size, settings.sight)})",
         *([f"words = open_text_tower(model).target({_text(text.text)})"] if isinstance(text, Words) else []),
         f"heatmap = analysis.map({arguments})",
         f'heatmap.overlay({_style(settings.style)}{mark}).save("{settings.method}.png")',
@@ -67,20 +67,9 @@ def _model(model: Model, start: Model, choice: ModelChoice) -> list[str]:
     return [f"model = vitviz.load({said})", *state]
 
 
-def resolution_of(model: Model, upload: Upload, sight: Sight) -> int | None:
-    """The resolution as :func:`vitviz.analyze` took it; an input of another shape has another shorter side.
-
-    Raises:
-        ImageError: the picture's own is wanted, and it cannot be opened any more.
-        ConfigError: there is no such resolution.
-    """
-    # Of a picture only the size is read, and that only where its own resolution is wanted.
-    image = open_image(upload.path, upload.name) if sight.resolution == NATIVE else Image.new("L", (1, 1))
-    return sight.pixels(model, image)
-
-
-def _sight(model: Model, upload: Upload, sight: Sight) -> str:
-    resolution = resolution_of(model, upload, sight)
+def _sight(model: Model, size: tuple[int, int], sight: Sight) -> str:
+    # An input of another shape has another shorter side.
+    resolution = sight.pixels(model, size)
     return f"fit={_text(sight.fit)}" + ("" if resolution is None else f", resolution={resolution}")
 
 

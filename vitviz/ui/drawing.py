@@ -248,7 +248,9 @@ class Drawing:
         return notice(STOPPED) if was_running else gr.skip(), HIDDEN
 
     def _code(self, analysis: Analysis, wish: Wish) -> str:
-        return as_python(analysis.model, self.bench.start, wish.choice, wish.upload, wish.settings)
+        return as_python(
+            analysis.model, self.bench.start, wish.choice, wish.upload, self.bench.sizes[analysis], wish.settings
+        )
 
     def _asked(self, request: gr.Request) -> str | None:
         return self.jobs.asked(str(request.session_hash), JOB)

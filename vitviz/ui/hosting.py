@@ -87,6 +87,17 @@ def processors(root: Path = Path("/")) -> int:
     return max(1, min([here, *(int(quota) for quota in _quotas(root))]))
 
 
+def memory(root: Path = Path("/")) -> int:
+    """How many bytes of memory this process may take: those of the machine, or of the control groups that it is in.
+
+    Args:
+        root: of the file system in which the control groups are looked up.
+    """
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limits = (_limit(group, "memory.max", "memory.limit_in_bytes") for group in _groups(root, "memory"))
+    return min([machine, *(limit for limit in limits if limit is not None)])
+
+
 def limit_threads(wanted: int | None = None) -> int:
     """Have torch compute in so many threads; returns how many.
 
@@ -227,6 +238,14 @@ def _unpacked(content: bytes, device: str) -> Any:
 
 def _quotas(root: Path) -> Iterator[float]:
     """Of all control groups that the process is in, where they have one, in processors."""
+    for group in _groups(root, "cpu"):
+        quota = _quota(group)
+        if quota is not None:
+            yield quota
+
+
+def _groups(root: Path, controller: str) -> Iterator[Path]:
+    """The folders of the control groups that the process is in, of one controller."""
     try:
         lines = (root / "proc" / "self" / "cgroup").read_text().splitlines()
     # Not Linux.
@@ -235,14 +254,11 @@ def _quotas(root: Path) -> Iterator[float]:
     for line in lines:
         _, controllers, path = line.split(":", 2)
         # Version 2 has no names of controllers here; of version 1, one is enough.
-        if controllers and "cpu" not in controllers.split(","):
+        if controllers and controller not in controllers.split(","):
             continue
         top = root / "sys" / "fs" / "cgroup" / controllers
         inner = PurePosixPath(path).relative_to("/")
-        for group in (inner, *inner.parents):
-            quota = _quota(top / group)
-            if quota is not None:
-                yield quota
+        yield from (top / group for group in (inner, *inner.parents))
 
 
 def _quota(group: Path) -> float | None:
@@ -255,3 +271,12 @@ def _quota(group: Path) -> float | None:
     except OSError:
         return None
     return None if quota in ("max", "-1") else int(quota) / int(period)
+
+
+def _limit(group: Path, *names: str) -> int | None:
+    """The number in the first of these files of a control group that is there; None where it sets no limit."""
+    for name in names:
+        with suppress(OSError):
+            text = (group / name).read_text().strip()
+            return int(text) if text.isdigit() else None
+    return None

@@ -79,6 +79,13 @@ class Knobs:
     threads: int | None = knob(
         None, count, "processors that torch computes with; as many as the container may use where it is not set"
     )
+    memory_bytes: int | None = knob(
+        None,
+        size,
+        "memory of the app, with all that it opens and computes; three quarters of what the machine or the container "
+        "has where it is not set",
+        size_text,
+    )
     models: str = knob("all", models, f"models that may be opened: {_said_of_models()}")
 
     @property

@@ -7,14 +7,17 @@ import shutil
 import tempfile
 import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import gradio as gr
 
+from vitviz import isolation
 from vitviz.errors import CheckpointError, listed
+from vitviz.isolation import Worker, shared_worker
 from vitviz.text import reads_text
 from vitviz.ui.controls import NumberSlider
 from vitviz.weights import (
@@ -24,12 +27,14 @@ from vitviz.weights import (
     Model,
     NamedModel,
     Progress,
+    fetch,
     find_snapshots,
     is_cached,
     load,
     parse_facts,
-    read_checkpoint,
 )
+from vitviz.weights.files import SUFFIXES
+from vitviz.weights.hub import INDEX
 
 
 class ModelChoice(NamedTuple):
@@ -59,25 +64,48 @@ LOST = ModelChoice("lost")
 """What the page of a server that was started again knows of its model, until it is loaded anew."""
 # The entry of the menu that stands for the visitor's own checkpoint while it is open.
 OWN = "own"
+# Numbers may be stored in half of the bytes that they take in memory.
+WIDER = 2
 # What snapshots are called whose run nobody names.
 SERIES = "snapshots"
 
 
-def open_choice(choice: ModelChoice, report: Callable[[Progress], None] | None = None) -> Model:
-    """Open what a visitor chose.
+def open_choice(
+    choice: ModelChoice,
+    report: Callable[[Progress], None] | None = None,
+    *,
+    worker: Worker | None = None,
+    max_bytes: int = 3 * 2**30,
+    room: Callable[[int], AbstractContextManager[None]] = lambda nbytes: nullcontext(),
+) -> Model:
+    """Open what a visitor chose, in a process of its own.
+
+    Args:
+        choice: of the visitor.
+        report: told how far a download is.
+        worker: that opens it; that of this process where it is not given.
+        max_bytes: most that its weights may take.
+        room: gives the bytes of memory that opening takes, as long as it lasts.
 
     Raises:
-        CheckpointError: it cannot be opened.
+        CheckpointError, LimitError: it cannot be opened.
     """
-    facts = dict(choice.facts)
+    facts, worker = dict(choice.facts), worker or shared_worker()
     if not choice.files:
-        return load(choice.source, report=report, **facts)
+        origin = fetch(choice.source, report)
+        # What is no checkpoint of the hub is one of vitviz's own, or none at all.
+        if origin is None:
+            return load(choice.source, **facts)
+        with room(_opening_bytes(origin.folder.iterdir())):
+            return isolation.published(worker, choice.source, origin, max_bytes, **facts)
     missing = [Path(file).name for file in choice.files if not Path(file).is_file()]
     if missing:
         raise CheckpointError(f"{', '.join(missing)}: no longer kept on this server; upload it again")
     name = max((Path(file) for file in choice.files), key=lambda path: path.stat().st_size).stem
+    needed = _opening_bytes(map(Path, choice.files))
     if len(choice.files) == 1:
-        return read_checkpoint(choice.files[0], name, **facts).model
+        with room(needed):
+            return isolation.checkpoint(worker, Path(choice.files[0]), max_bytes, name, **facts)
     # An upload puts every file into a folder of its own, and a checkpoint is read with what lies beside it.
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vitviz-", ignore_cleanup_errors=True)))
@@ -88,7 +116,10 @@ def open_choice(choice: ModelChoice, report: Callable[[Progress], None] | None =
             for file in choice.files:
                 _link(file, folder / Path(file).name)
             series = find_snapshots(folder)
-            model = read_checkpoint(folder, name if series is None else SERIES, **facts).model
+            with room(needed):
+                model = isolation.checkpoint(worker, folder, max_bytes, name if series is None else SERIES, **facts)
+            if series is not None:
+                model = replace(model, snapshots=series, step=series.steps[-1])
         except CheckpointError as error:
             # The folder's name says nothing to anybody.
             raise CheckpointError(str(error).replace(folder.name, name)) from None
@@ -98,6 +129,15 @@ def open_choice(choice: ModelChoice, report: Callable[[Progress], None] | None =
         if reads_text(model) or model.snapshots is not None:
             weakref.finalize(model, stack.pop_all().close)
     return model
+
+
+def _opening_bytes(files: Iterable[Path]) -> int:
+    """What opening a checkpoint takes: its network in the process that reads it, and the answer of that."""
+    found = list(files)
+    sizes = [file.stat().st_size for file in found if file.suffix.lower() in SUFFIXES]
+    # The others are other states, or the same weights in another format.
+    is_sharded = any(file.name.endswith(INDEX) for file in found)
+    return 2 * WIDER * (sum(sizes) if is_sharded else max(sizes, default=0))
 
 
 def _link(file: str, target: Path) -> None:

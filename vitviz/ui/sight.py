@@ -7,7 +7,6 @@ from math import lcm
 from typing import Any, NamedTuple
 
 import gradio as gr
-from PIL import Image
 
 from vitviz.errors import ConfigError
 from vitviz.ui.models import ModelChoice
@@ -35,8 +34,8 @@ class Sight(NamedTuple):
     fit: str
     resolution: str = TRAINED
 
-    def pixels(self, model: Model, image: Image.Image) -> int | None:
-        """The resolution as :func:`vitviz.analyze` takes it.
+    def pixels(self, model: Model, size: tuple[int, int]) -> int | None:
+        """The resolution as :func:`vitviz.analyze` takes it, of a picture so many pixels wide and high.
 
         Raises:
             ConfigError: it is no number.
@@ -45,7 +44,7 @@ class Sight(NamedTuple):
             return None
         if self.resolution == NATIVE:
             step = _step(model)
-            return max(step, min(image.size) // step * step)
+            return max(step, min(size) // step * step)
         found = re.fullmatch(r"\s*(\d{1,5})\s*(?:px|pixels)?\s*", self.resolution, re.ASCII)
         if found is None:
             legal = f"a number of pixels, {TRAINED!r} or {NATIVE!r}"

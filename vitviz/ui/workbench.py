@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,48 +13,49 @@ from weakref import WeakKeyDictionary
 
 from PIL import Image
 
+from vitviz import isolation
 from vitviz.analysis import Analysis
 from vitviz.attribution import METHODS
 from vitviz.cache import AnalysisCache, ModelCache
-from vitviz.encoder import analyze, cost
-from vitviz.errors import CheckpointError, ImageError, MethodError
-from vitviz.errors import plain as legible
+from vitviz.costs import Cost
+from vitviz.encoder import Encoder
+from vitviz.errors import CheckpointError, ConfigError, MethodError
 from vitviz.figures import SheetLayout, sheet
 from vitviz.heatmaps import Heatmap, Style
-from vitviz.images import open_image
+from vitviz.isolation import IsolatedTower, Worker, shared_worker
 from vitviz.precision import PRECISIONS
+from vitviz.preprocessing import PreparedImage
 from vitviz.progress import Progress as Done
 from vitviz.targets import Target
-from vitviz.text import TextTower, Words, open_text_tower
-from vitviz.ui.attention_explorer import Explored, map_pack, pack, whole_page
+from vitviz.text import Words
+from vitviz.ui.attention_explorer import Explored
 from vitviz.ui.controls import told_apart
-from vitviz.ui.files import forget
-from vitviz.ui.hosting import forward
-from vitviz.ui.knobs import MODELS, Knobs
+from vitviz.ui.hosting import forward, memory
+from vitviz.ui.knobs import MODELS, PREFIX, Knobs
 from vitviz.ui.lanes import Lane
 from vitviz.ui.links import link_of
 from vitviz.ui.models import LOST, START, ModelChoice, open_choice
 from vitviz.ui.panels import Settings
 from vitviz.ui.photo import Upload
-from vitviz.ui.picture import as_png
 from vitviz.ui.pictures import Pictures
+from vitviz.ui.server.budget import MemoryBudget
+from vitviz.ui.server.decoding import UploadedPictures
+from vitviz.ui.server.estimates import map_bytes
+from vitviz.ui.server.explorer_files import MAP, ExplorerFiles, explored_methods
 from vitviz.ui.sight import Sight
 from vitviz.ui.texts import plain, ramp
-from vitviz.weights import BUNDLED, ZOO, Model, Progress, open_step
+from vitviz.weights import BUNDLED, ZOO, Model, Progress, step_of
 
 CANVAS_SIDE = 900
+CANVAS_BYTES = 3 * CANVAS_SIDE**2
+# Of the memory of the machine, where nobody says how much the app may take.
+MEMORY_PART = 0.75
+# The app itself and the process that opens files, half a gibibyte each, and a picture that is being decoded.
+RESERVED_BYTES, LEAST_SHARED_BYTES = 3 * 2**29, 2**28
 # An analysis of more than so many floating-point operations waits among the large ones: about a second of two cores.
 LARGE_FLOPS = 150e9
-# Of files that are no pictures: what is remembered, how long they are kept, and how many at once.
-MOST_REFUSED, REFUSED_SECONDS, MOST_LEAVING = 1000, 30.0, 100
 UNLIKE = """**Unlike anything this model was trained on.** It has to call every picture one of its classes, and for \
 this one nothing speaks as clearly as is usual for the pictures that it knows."""
-# The name by which the explorer asks for itself as one file.
-PAGE = "page"
-# The picture as it was given.
-PICTURE = "picture"
-# Before the name of a method whose map it asks for.
-MAP = "map "
 
 
 @dataclass(frozen=True)
@@ -82,9 +85,10 @@ class Workbench:
     Args:
         start: the model with which the page opens.
         knobs: what may be taken and kept.
+        worker: opens what visitors send; that of this process where it is not given.
     """
 
-    def __init__(self, start: Model, knobs: Knobs | None = None) -> None:
+    def __init__(self, start: Model, knobs: Knobs | None = None, worker: Worker | None = None) -> None:
         self.start, self.knobs = start, knobs or Knobs()
         self.cache = AnalysisCache(self.knobs.cache_bytes)
         self.models = ModelCache(self.knobs.model_bytes, leaving=self.cache.drop)
@@ -92,19 +96,30 @@ class Workbench:
         self.forward = forward()
         # Who asks for much does not hold up the others.
         self.small, self.large = Lane(), Lane()
+        self.worker = worker or shared_worker()
+        self.uploaded = UploadedPictures(self.worker)
+        self.budget = MemoryBudget(self._shared_bytes(), [self.cache, self.models])
         # Each as long as its model.
-        self.towers: WeakKeyDictionary[Model, TextTower] = WeakKeyDictionary()
+        self.towers: WeakKeyDictionary[Model, IsolatedTower] = WeakKeyDictionary()
         # Of methods that take long, each one's last map and its parameters; as long as its analysis.
         self.maps: WeakKeyDictionary[Analysis, dict[str, tuple[dict[str, Any], Heatmap]]] = WeakKeyDictionary()
         # The model, the picture and how the one saw the other, as the library takes them; as long as the analysis.
         self.sources: WeakKeyDictionary[Analysis, dict[str, Any]] = WeakKeyDictionary()
         # What was uploaded, and its width and height.
-        self.uploads: WeakKeyDictionary[Analysis, tuple[Upload, tuple[int, int]]] = WeakKeyDictionary()
+        self.uploads: WeakKeyDictionary[Analysis, Upload] = WeakKeyDictionary()
+        self.sizes: WeakKeyDictionary[Analysis, tuple[int, int]] = WeakKeyDictionary()
         self.pictures = Pictures()
-        # What was said of files that are not kept.
-        self.refused: dict[Upload, str] = {}
-        self.leaving: set[Path] = set()
-        self._opening, self._refusing = threading.Lock(), threading.Lock()
+        self.explorer_files = ExplorerFiles(self.uploaded, self.budget)
+        self._opening = threading.Lock()
+
+    def _shared_bytes(self) -> int:
+        """Of the memory of the app, what is not taken in any case."""
+        whole = self.knobs.memory_bytes or int(MEMORY_PART * memory())
+        left = whole - RESERVED_BYTES - self.start.nbytes
+        if left < LEAST_SHARED_BYTES:
+            least = RESERVED_BYTES + self.start.nbytes + LEAST_SHARED_BYTES
+            raise ConfigError(f"{PREFIX}MEMORY_BYTES = {whole:,}: expected at least {least:,} with this model")
+        return left
 
     def model(self, choice: ModelChoice, report: Callable[[Progress], None] | None = None) -> Model:
         """The model that a visitor chose, opened where it is not in memory.
@@ -118,12 +133,24 @@ class Workbench:
             return self.start
         if choice.step is not None:
             run, step = self.model(choice.run, report), choice.step
-            return self.models.get(choice, lambda: self._like_the_first(open_step(run, step)))
+            return self.models.get(choice, lambda: self._like_the_first(self._step(run, step)))
         if choice == LOST:
             raise CheckpointError("this server was started again: reload the page, whose link restores what it showed")
         if self.knobs.models == "start" or (self.knobs.models == "menu" and choice.source not in (*BUNDLED, *ZOO)):
             raise CheckpointError(f"{choice.source or 'a file'}: this server opens only {MODELS[self.knobs.models]}")
-        return self.models.get(choice, lambda: self._like_the_first(open_choice(choice, report)))
+        return self.models.get(choice, lambda: self._like_the_first(self._opened(choice, report)))
+
+    def _step(self, run: Model, step: int) -> Model:
+        return step_of(
+            run, step, lambda path, name: isolation.snapshot(self.worker, path, name, self.knobs.model_bytes)
+        )
+
+    def _room(self, nbytes: int) -> AbstractContextManager[None]:
+        # What a file is expanded to is held to the same bound.
+        return self.budget.share(min(nbytes, 2 * self.knobs.model_bytes), "opening this checkpoint")
+
+    def _opened(self, choice: ModelChoice, report: Callable[[Progress], None] | None) -> Model:
+        return open_choice(choice, report, worker=self.worker, max_bytes=self.knobs.model_bytes, room=self._room)
 
     def _like_the_first(self, model: Model) -> Model:
         first = self.start.network
@@ -158,113 +185,110 @@ class Workbench:
             if report is not None:
                 report(Step(f"Waiting: {before} before this one"))
 
-        # Opening a picture takes memory, too.
+        # Opening a picture takes time and memory, too.
         with self.small.turn(waiting):
-            image = self.open(upload)
-            if not self._is_large(model, image, sight):
-                return self._analyzed(model, image, upload, sight, report)
-            if not waits:
-                raise Large
-            del image
+            prepared = self._prepared(model, upload, sight, None if waits else Large, LARGE_FLOPS, waiting)
+            if prepared is not None:
+                return self._analyzed(*prepared, upload, sight, report)
         with self.large.turn(waiting):
-            return self._analyzed(model, self.open(upload), upload, sight, report)
+            prepared = self._prepared(model, upload, sight, None, math.inf, waiting)
+            assert prepared is not None
+            return self._analyzed(*prepared, upload, sight, report)
 
-    def open(self, upload: Upload) -> Image.Image:
-        """The picture of an upload; a file that is none is kept for :data:`REFUSED_SECONDS` only.
+    def cost_of(
+        self, model: Model, upload: Upload, fit: str | None, resolution: int | None
+    ) -> tuple[Cost, tuple[int, int]]:
+        """What an analysis would take, and the width and height of the picture.
 
         Raises:
-            ImageError: as :func:`vitviz.open_image`, or the file is not kept any more.
+            ImageError, ConfigError: as :meth:`analyze`.
         """
-        try:
-            return open_image(upload.path, upload.name)
-        except ImageError as error:
-            # A page tells of one file more than once.
-            with self._refusing:
-                if upload.path.exists():
-                    self.refused[upload] = str(error)
-                    self._forget_soon(upload.path)
-                if len(self.refused) > MOST_REFUSED:
-                    self.refused.pop(next(iter(self.refused)))
-                gone = f"{legible(upload.name)}: no longer kept on this server; drop the picture here again"
-                said = str(error) if upload.path.exists() else self.refused.get(upload, gone)
-            raise ImageError(said) from None
+        with self.small.turn(), self.uploaded.opened(upload) as picture:
+            return Encoder(model, fit, resolution).cost(picture), picture.size
 
-    def _forget_soon(self, path: Path) -> None:
-        """Not at once: the page is about to show it, or to tell of it once more. To be called by who refuses."""
-        if path in self.leaving:
-            return
-        if len(self.leaving) >= MOST_LEAVING:
-            return forget(path)
-        self.leaving.add(path)
-        timer = threading.Timer(REFUSED_SECONDS, self._forget, [path])
-        timer.daemon = True
-        timer.start()
-
-    def _forget(self, path: Path) -> None:
-        forget(path)
-        with self._refusing:
-            self.leaving.discard(path)
-
-    def _is_large(self, model: Model, image: Image.Image, sight: Sight) -> bool:
-        return cost(image, model, sight.fit, resolution=sight.pixels(model, image)).flops > LARGE_FLOPS
+    def _prepared(
+        self,
+        model: Model,
+        upload: Upload,
+        sight: Sight,
+        refusal: type[Exception] | None,
+        most_flops: float,
+        waiting: Callable[[int], None],
+    ) -> tuple[Encoder, PreparedImage, tuple[int, int]] | None:
+        """A picture as the model's input, and its size; none where its analysis would take more operations."""
+        with self.uploaded.opened(upload, waiting) as picture:
+            encoder = Encoder(
+                model,
+                sight.fit,
+                sight.pixels(model, picture.size),
+                max_bytes=self.knobs.analysis_bytes,
+                forward=self.forward,
+            )
+            if encoder.cost(picture).flops > most_flops:
+                if refusal is not None:
+                    raise refusal
+                return None
+            encoder.check(picture)
+            patch = model.network.config.patch_height, model.network.config.patch_width
+            # Maps do not depend on it, and every redraw and the cache then cost what the screen needs.
+            return encoder, picture.prepare(encoder.preprocessing, *patch, sight.fit, CANVAS_SIDE), picture.size
 
     def _analyzed(
-        self, model: Model, image: Image.Image, upload: Upload, sight: Sight, report: Callable[[Step], None] | None
+        self,
+        encoder: Encoder,
+        prepared: PreparedImage,
+        size: tuple[int, int],
+        upload: Upload,
+        sight: Sight,
+        report: Callable[[Step], None] | None,
     ) -> tuple[str, Analysis]:
-        resolution = sight.pixels(model, image)
-
         def running(state: Done) -> None:
             if report is not None:
                 report(Step("Analysing, layer by layer", state.done, state.total))
 
-        running(Done(0, model.network.config.depth))
-        said: dict[str, Any] = {"resolution": resolution, "max_bytes": self.knobs.analysis_bytes}
-        analysis = analyze(image, model, sight.fit, report=running, forward=self.forward, **said)
-        # Maps do not depend on it, and every redraw and the cache then cost what the screen needs.
-        analysis = replace(analysis, prepared=analysis.prepared.resized(CANVAS_SIDE))
-        self.uploads[analysis] = upload, image.size
-        self.sources[analysis] = {"name": upload.name, "fit": sight.fit, "resolution": resolution}
-        return self.cache.put(analysis), analysis
+        def waiting() -> None:
+            if report is not None:
+                report(Step("Waiting for memory that others use"))
+
+        geometry = prepared.geometry
+        needed = encoder.cost_at(geometry.input_height, geometry.input_width)
+        with self.budget.share(needed.nbytes + CANVAS_BYTES, "this analysis", waiting):
+            running(Done(0, encoder.model.network.config.depth))
+            [analysis] = encoder.encode([prepared], running)
+            self.uploads[analysis], self.sizes[analysis] = upload, size
+            self.sources[analysis] = {"name": upload.name, "fit": sight.fit, "resolution": encoder.resolution}
+            return self.cache.put(analysis), analysis
 
     def recall(self, key: str, choice: ModelChoice, upload: Upload, sight: Sight) -> tuple[str, Analysis]:
         """The analysis of an id; made again if it has left the cache."""
         analysis = self.cache.get(key)
         return (key, analysis) if analysis is not None else self.analyze(self.model(choice), upload, sight)
 
-    def file(self, key: str, name: str) -> bytes | None:
-        """What the explorer asks for of an analysis; None where it is not in the cache.
+    def file(self, key: str, name: str, folder: str) -> Path | None:
+        """What the explorer asks for of an analysis, written into a folder once; None where it is not in the cache.
 
         Raises:
             QueryError: there is no such file.
             ImageError: the picture is not kept any more.
+            LimitError: there is no room for it.
         """
         analysis = self.cache.get(key)
         if analysis is None:
             return None
-        if name == PAGE:
-            said = self.sources[analysis]
-            return whole_page(analysis, said["name"], **said).encode()
-        if name == PICTURE:
-            upload, _ = self.uploads[analysis]
-            return as_png(self.open(upload))
-        if name.startswith(MAP) and name.removeprefix(MAP) in self.explored_methods(analysis.model):
-            return map_pack(analysis.map(name.removeprefix(MAP)).token_map, analysis.trace.layout)
-        return pack(analysis.trace, name)
-
-    def explored_methods(self, model: Model) -> tuple[str, ...]:
-        """The methods whose maps the explorer may ask for: what it does not compute itself and what is soon there."""
-        config = model.network.config
-        offered = [name for name, method in METHODS.items() if not method.reports and method.refusal(config) is None]
-        return tuple(name for name in offered if name not in ("attention", "rollout"))
+        # A map may run the model.
+        lane = self.small if name.startswith(MAP) else self.explorer_files.lane
+        upload, about = self.uploads[analysis], self.sources[analysis]
+        return self.explorer_files.file(analysis, name, folder, lane, upload, about)
 
     def explored(self, key: str, analysis: Analysis, choice: ModelChoice, upload: Upload, sight: Sight) -> Explored:
         """An analysis as the explorer takes it, with what a link and lines of Python say of it."""
         source = self.start.name if choice.run == START else choice.source or analysis.model.name
         query = link_of(analysis.model, choice, upload, sight, self.pictures)
-        methods = self.explored_methods(analysis.model)
+        methods = explored_methods(analysis.model)
         self.sources[analysis]["source"] = source
-        _, size = self.uploads[analysis]
-        return Explored(key, analysis, query=query, pixels=size, methods=methods, **self.sources[analysis])
+        return Explored(
+            key, analysis, query=query, pixels=self.sizes[analysis], methods=methods, **self.sources[analysis]
+        )
 
     def predictions(self, analysis: Analysis) -> dict[str, float] | None:
         """The most probable classes; None for a model without a classifier."""
@@ -310,7 +334,8 @@ class Workbench:
     def _computed(self, analysis: Analysis, settings: Settings, report: Callable[[Done], None] | None) -> Heatmap:
         said = settings.parameters[settings.method]
         about = {"target": self.target(analysis.model, said["target"])} if "target" in said else {}
-        heatmap = analysis.map(settings.method, report=report, **{**said, **about})
+        with self.budget.share(map_bytes(analysis, settings.method), "this map"):
+            heatmap = analysis.map(settings.method, report=report, **{**said, **about})
         if METHODS[settings.method].reports:
             self.maps.setdefault(analysis, {})[settings.method] = (said, heatmap)
         return heatmap
@@ -325,7 +350,7 @@ class Workbench:
         if isinstance(wanted, Words):
             with self._opening:
                 if model not in self.towers:
-                    self.towers[model] = open_text_tower(model)
+                    self.towers[model] = IsolatedTower(self.worker, model, self.knobs.model_bytes)
             return self.towers[model].target(wanted.text)
         if not model.labels:
             raise MethodError("this map is about something: write below the token what, in words, and press Enter")

@@ -42,8 +42,8 @@ SCRIPTS = (
     "actions",
 )
 
-Files = Callable[[str, str], bytes | None]
-"""The id of an analysis and the name of a file in :mod:`vitviz.ui.attention_explorer.wire` to the file.
+Files = Callable[[str, str, str], Path | None]
+"""The id of an analysis, the name of a file in :mod:`vitviz.ui.attention_explorer.wire` and a folder to the file there.
 
 None where the analysis is not kept any more; a :class:`vitviz.VitvizError` where it has no such file.
 """
@@ -163,10 +163,8 @@ class AttentionExplorer(gr.HTML):
         if not isinstance(uid, str) or not isinstance(name, str):
             return {"refused": "expected the uid and the name of a file"}
         try:
-            content = None if self._files is None else self._files(uid, name)
-            if content is None:
-                return {"expired": True}
-            return {"path": keep(content, "pack.safetensors", self.GRADIO_CACHE)}
+            path = None if self._files is None else self._files(uid, name, self.GRADIO_CACHE)
+            return {"expired": True} if path is None else {"path": str(path)}
         except VitvizError as error:
             return {"refused": str(error)}
 

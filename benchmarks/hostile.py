@@ -1,0 +1,115 @@
+"""Visitors who mean harm: each does one thing after the other of which the app must not take notice.
+
+All that they send goes to the app that the measurement itself has started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import pickle
+import secrets
+import struct
+import zipfile
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import httpx
+import numpy as np
+from PIL import Image
+
+from benchmarks.visitor import API, VisitError, Visitor
+
+PHOTO, EXPLORER, FILES, OPEN = "vv-photo", "vv-explorer", "vv-files", "vv-open"
+
+
+async def harm(visitor: Visitor, number: int) -> None:
+    """Do all of it, each visitor in another order. Whatever the app answers is an answer."""
+    for step in range(len(ATTACKS)):
+        with suppress(VisitError, httpx.HTTPError):
+            await ATTACKS[(number + step) % len(ATTACKS)](visitor)
+
+
+async def _padded_jpeg(visitor: Visitor) -> None:
+    """Padding on which a careless scan takes quadratic time."""
+    content = b"\xff\xd8\xff\xe0\0\2" + b"\xff" * 400_000
+    await visitor.set(PHOTO, await visitor.upload("padded.jpg", content))
+
+
+async def _large_picture(visitor: Visitor) -> None:
+    """A picture of 64 million pixels, twelve times at once as a file without loss."""
+    stream = io.BytesIO()
+    Image.fromarray(np.zeros((7990, 7990), np.uint8)).save(stream, "JPEG", quality=30)
+    await visitor.set(PHOTO, await visitor.upload("large.jpg", stream.getvalue()))
+    shown = visitor.value(EXPLORER)
+    asked = {"uid": shown["uid"], "name": "picture"} if isinstance(shown, dict) else {}
+    await asyncio.gather(*(visitor.ask(EXPLORER, "file", asked) for _ in range(12)), return_exceptions=True)
+
+
+async def _pages(visitor: Visitor) -> None:
+    """The whole explorer, eight times at once."""
+    shown = visitor.value(EXPLORER)
+    asked = {"uid": shown["uid"], "name": "page"} if isinstance(shown, dict) else {}
+    await asyncio.gather(*(visitor.ask(EXPLORER, "file", asked) for _ in range(8)), return_exceptions=True)
+
+
+async def _colliding_keys(visitor: Visitor) -> None:
+    """A pickle whose keys all have one hash."""
+    keys = {number * (2**61 - 1) + 7: None for number in range(40_000)}
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps(keys, 2))
+        archive.writestr("archive/version", "3\n")
+    await visitor.set(FILES, [await visitor.upload("colliding.pth", stream.getvalue())])
+    await visitor.click(OPEN)
+
+
+async def _expanding_checkpoint(visitor: Visitor) -> None:
+    """A header that claims terabytes."""
+    header = b'{"a":{"dtype":"F32","shape":[1048576,1048576],"data_offsets":[0,4398046511104]}}'
+    content = struct.pack("<Q", len(header)) + header
+    await visitor.set(FILES, [await visitor.upload("expanding.safetensors", content)])
+    await visitor.click(OPEN)
+
+
+async def _nested_body(visitor: Visitor) -> None:
+    """Megabytes of lists in lists to the queue."""
+    visitor.traffic.count()
+    await visitor.client.post(
+        f"{API}/queue/join", content=b"[" * 8_000_000, headers={"content-type": "application/json"}
+    )
+
+
+async def _broken_upload(visitor: Visitor) -> None:
+    """An upload whose sender is gone in the middle."""
+
+    async def half() -> object:
+        yield b'--x\r\nContent-Disposition: form-data; name="files"; filename="a.png"\r\n\r\n' + bytes(2**20)
+        raise ConnectionError
+
+    visitor.traffic.count()
+    with suppress(ConnectionError):
+        await visitor.client.post(
+            f"{API}/upload", content=half(), headers={"content-type": "multipart/form-data; boundary=x"}
+        )
+
+
+async def _many_sessions(visitor: Visitor) -> None:
+    """Sessions that no page has, to push out others'."""
+    number = next(each["id"] for each in visitor.dependencies if each["queue"])
+    for _ in range(60):
+        visitor.traffic.count()
+        body = {"data": [], "fn_index": number, "session_hash": secrets.token_hex(8)}
+        await visitor.client.post(f"{API}/queue/join", json=body)
+
+
+ATTACKS: tuple[Callable[[Visitor], Awaitable[None]], ...] = (
+    _padded_jpeg,
+    _large_picture,
+    _pages,
+    _colliding_keys,
+    _expanding_checkpoint,
+    _nested_body,
+    _broken_upload,
+    _many_sessions,
+)

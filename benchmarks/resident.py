@@ -1,0 +1,42 @@
+"""The memory that an app holds, with all processes that it has started."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from pathlib import Path
+
+
+def resident_bytes(process: int) -> int:
+    """Bytes of memory of a process and of those below it; pages that several share count once. Linux tells."""
+    return sum(_proportional_bytes(each) for each in _tree(process))
+
+
+def _tree(process: int) -> list[int]:
+    """The process first."""
+    children = defaultdict(list)
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            parent = _parent(folder)
+            if parent is not None:
+                children[parent].append(int(folder.name))
+    found = [process]
+    for each in found:
+        found += children[each]
+    return found
+
+
+def _parent(folder: Path) -> int | None:
+    try:
+        return int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+    # It has ended since.
+    except (OSError, IndexError):
+        return None
+
+
+def _proportional_bytes(process: int) -> int:
+    try:
+        text = Path(f"/proc/{process}/smaps_rollup").read_text()
+    except OSError:
+        return 0
+    return 1024 * sum(map(int, re.findall(r"^Pss:\s+(\d+) kB$", text, re.MULTILINE)))

@@ -1,0 +1,1 @@
+"""What stands between the page and the machine: its memory, the files of visitors, and what a request may ask for."""

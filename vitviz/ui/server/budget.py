@@ -1,0 +1,112 @@
+"""The memory of a running server: whatever needs much of it takes its share before it begins."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from vitviz.errors import LimitError
+
+# So often, who waits is asked whether it still wants to.
+ASK_EVERY = 0.5
+
+
+class Kept(Protocol):
+    """What is kept in memory as long as nobody needs the room."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes now."""
+        ...
+
+    def make_room(self, nbytes: int) -> None:
+        """Let go of so many bytes, the least used first, or of all that it can."""
+        ...
+
+
+@dataclass
+class _Share:
+    nbytes: int
+
+
+class MemoryBudget:
+    """Shares of a number of bytes, given out in the order in which they are asked for. Safe between threads.
+
+    Args:
+        max_bytes: of all shares and of what is kept, together.
+        kept: what gives way where a share does not fit, in this order.
+    """
+
+    def __init__(self, max_bytes: int, kept: Sequence[Kept] = ()) -> None:
+        self.max_bytes, self.kept = max_bytes, tuple(kept)
+        self.most = 0
+        self._shares: list[_Share] = []
+        self._waiting: deque[object] = deque()
+        self._changed = threading.Condition()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are taken now, by shares and by what is kept."""
+        return sum(share.nbytes for share in list(self._shares)) + sum(each.nbytes for each in self.kept)
+
+    @contextmanager
+    def share(self, nbytes: int, what: str, asking: Callable[[], None] | None = None) -> Iterator[None]:
+        """Have so many bytes: at once, or when others gave enough back.
+
+        Args:
+            nbytes: that are needed at most.
+            what: needs them, as a message says it.
+            asking: called now and then while it waits; an exception that it raises gives the place up.
+
+        Raises:
+            LimitError: there never are so many.
+        """
+        share, ticket = _Share(nbytes), object()
+        with self._changed:
+            self._waiting.append(ticket)
+        try:
+            self._wait(share, ticket, what, asking)
+        finally:
+            with self._changed:
+                self._waiting.remove(ticket)
+                self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._shares.remove(share)
+                self._changed.notify_all()
+
+    def _wait(self, share: _Share, ticket: object, what: str, asking: Callable[[], None] | None) -> None:
+        if share.nbytes > self.max_bytes:
+            raise LimitError(
+                f"{what} needs {share.nbytes:,} bytes of memory; this server gives at most {self.max_bytes:,}"
+            )
+        while True:
+            with self._changed:
+                if self._waiting[0] is ticket and self._fits(share):
+                    self._shares.append(share)
+                    self.most = max(self.most, self.nbytes)
+                    return
+                if self._waiting[0] is ticket and not self._shares:
+                    # What is kept cannot go, such as the model with which the page opens, and nobody gives back.
+                    raise LimitError(
+                        f"{what} needs {share.nbytes:,} bytes of memory; of its {self.max_bytes:,} this server has "
+                        f"{max(0, self.max_bytes - self.nbytes):,} left"
+                    )
+                self._changed.wait(ASK_EVERY)
+            if asking is not None:
+                asking()
+
+    def _fits(self, share: _Share) -> bool:
+        """Whether there is room, made where it can be."""
+        for each in self.kept:
+            missing = self.nbytes + share.nbytes - self.max_bytes
+            if missing <= 0:
+                return True
+            each.make_room(missing)
+        return self.nbytes + share.nbytes <= self.max_bytes

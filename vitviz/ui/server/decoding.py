@@ -1,0 +1,126 @@
+"""Pictures that visitors uploaded: opened one at a time in a process of its own, or refused for a while and deleted."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from vitviz import isolation
+from vitviz.errors import ImageError
+from vitviz.errors import plain as legible
+from vitviz.images import open_image
+from vitviz.isolation import OpenPicture, Worker
+from vitviz.preprocessing import PreparedImage, Preprocessing
+from vitviz.ui.files import forget
+from vitviz.ui.lanes import Lane
+from vitviz.ui.photo import Upload
+from vitviz.ui.picture import as_png
+from vitviz.weights import resources
+
+# Of files that are no pictures: what is remembered, how long they are kept, and how many at once.
+MAX_REFUSED, REFUSED_SECONDS, MAX_LEAVING = 1000, 30.0, 100
+
+
+@dataclass(frozen=True, eq=False)
+class OwnPicture:
+    """One of the examples, which are no visitor's: what :class:`vitviz.isolation.OpenPicture` is of all others."""
+
+    image: Image.Image
+
+    @property
+    def width(self) -> int:
+        return self.image.width
+
+    @property
+    def height(self) -> int:
+        return self.image.height
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.image.size
+
+    def prepare(
+        self, preprocessing: Preprocessing, patch_height: int, patch_width: int, fit: str | None, longest_side: int
+    ) -> PreparedImage:
+        return preprocessing.prepare(self.image, patch_height, patch_width, fit).resized(longest_side)
+
+    def png(self) -> bytes:
+        return as_png(self.image)
+
+
+class UploadedPictures:
+    """Opens what visitors uploaded.
+
+    Args:
+        worker: that decodes it.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        # What was said of files that are not kept.
+        self._refused: dict[Upload, str] = {}
+        self._leaving: set[Path] = set()
+        self._lock = threading.Lock()
+        # Decoding one picture may take half a gigabyte.
+        self._decoding = Lane()
+
+    @contextmanager
+    def opened(
+        self, upload: Upload, waiting: Callable[[int], None] | None = None
+    ) -> Iterator[OpenPicture | OwnPicture]:
+        """A picture, as long as the context lasts; a file that is none is kept for :data:`REFUSED_SECONDS` only.
+
+        Args:
+            upload: the file.
+            waiting: as :meth:`vitviz.ui.lanes.Lane.turn` takes it.
+
+        Raises:
+            ImageError: as :func:`vitviz.open_image`, or the file is not kept any more.
+        """
+        with self._decoding.turn(waiting), ExitStack() as stack:
+            try:
+                picture: Any = stack.enter_context(self._open(upload))
+            except ImageError as error:
+                raise ImageError(self._refusal(upload, error)) from None
+            yield picture
+
+    @contextmanager
+    def _open(self, upload: Upload) -> Iterator[OpenPicture | OwnPicture]:
+        if upload.path.parent == resources("assets"):
+            yield OwnPicture(open_image(upload.path, upload.name))
+        else:
+            with isolation.picture(self.worker, upload.path, upload.name) as picture:
+                yield picture
+
+    def _refusal(self, upload: Upload, error: ImageError) -> str:
+        # A page tells of one file more than once.
+        with self._lock:
+            if upload.path.exists():
+                self._refused[upload] = str(error)
+                self._forget_soon(upload.path)
+            if len(self._refused) > MAX_REFUSED:
+                self._refused.pop(next(iter(self._refused)))
+            gone = f"{legible(upload.name)}: no longer kept on this server; drop the picture here again"
+            return str(error) if upload.path.exists() else self._refused.get(upload, gone)
+
+    def _forget_soon(self, path: Path) -> None:
+        """Not at once: the page is about to show it, or to tell of it once more. To be called with the lock."""
+        if path in self._leaving:
+            return
+        if len(self._leaving) >= MAX_LEAVING:
+            return forget(path)
+        self._leaving.add(path)
+        timer = threading.Timer(REFUSED_SECONDS, self._forget, [path])
+        timer.daemon = True
+        timer.start()
+
+    def _forget(self, path: Path) -> None:
+        forget(path)
+        with self._lock:
+            self._leaving.discard(path)

@@ -1,0 +1,62 @@
+"""How many bytes what the app does takes at most, beside the models and what is kept.
+
+By formula, before it begins; tests hold each against measured peaks.
+"""
+
+from __future__ import annotations
+
+from vitviz.analysis import Analysis
+from vitviz.attribution import METHODS
+from vitviz.attribution.pixels import BATCH
+from vitviz.config import ViTConfig
+from vitviz.costs import NUMBER_BYTES, cost_of
+from vitviz.layout import TokenLayout
+
+# What the C library keeps of freed blocks, and small things.
+SLACK_BYTES = 64 * 2**20
+# Features of a token that a layer holds for its gradient, in widths of the stream.
+HELD_WIDTHS = 24
+# Matrices of a layer's attention, all heads, at once where the gradient of the attention is taken.
+GRADIENT_MATRICES = 5
+# Of a page in HTML: the files, as text, and the whole.
+PAGE_COPIES = 4
+PAGE_BYTES_PER_FEATURE = 2.7
+
+
+def map_bytes(analysis: Analysis, method: str) -> int:
+    """What one map takes."""
+    config, layout = analysis.model.network.config, analysis.trace.layout
+    about = METHODS[method]
+    if method in ("integrated_gradients", "occlusion"):
+        return forward_bytes(config, layout, BATCH, has_gradient=method == "integrated_gradients")
+    if about.class_specific:
+        return gradient_bytes(config, layout)
+    return cost_of(config, layout).working_bytes + SLACK_BYTES
+
+
+def gradient_bytes(config: ViTConfig, layout: TokenLayout) -> int:
+    """What the gradients of a class with respect to the attention of all layers take."""
+    matrix = NUMBER_BYTES * config.heads * layout.token_count**2
+    return 6 * cost_of(config, layout).trace_bytes + GRADIENT_MATRICES * matrix + SLACK_BYTES
+
+
+def forward_bytes(config: ViTConfig, layout: TokenLayout, batch: int, has_gradient: bool = False) -> int:
+    """What a forward pass of so many inputs at once takes, and where it is asked for the gradient of the pixels."""
+    layers = config.depth if has_gradient else 2
+    held = NUMBER_BYTES * batch * layers * layout.token_count * HELD_WIDTHS * config.width
+    return held + cost_of(config, layout).working_bytes + SLACK_BYTES
+
+
+def page_bytes(analysis: Analysis) -> int:
+    """What the explorer as one page takes while it is written."""
+    trace = analysis.trace
+    features = 2 * trace.layers * trace.heads * trace.layout.token_count * analysis.model.network.config.head_width
+    rollout = 2 * trace.layout.token_count**2
+    return int(PAGE_COPIES * (PAGE_BYTES_PER_FEATURE * features + rollout)) + SLACK_BYTES
+
+
+def layer_bytes(analysis: Analysis) -> int:
+    """What the explorer's file of a layer takes while it is written."""
+    trace = analysis.trace
+    features = 2 * trace.heads * trace.layout.token_count * analysis.model.network.config.head_width
+    return 4 * NUMBER_BYTES * features + cost_of(analysis.model.network.config, trace.layout).working_bytes

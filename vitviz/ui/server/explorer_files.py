@@ -1,0 +1,89 @@
+"""The files that the explorer fetches: each made once, in its turn and within the memory of the server."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from vitviz.analysis import Analysis
+from vitviz.attribution import METHODS
+from vitviz.ui.attention_explorer import map_pack, pack, whole_page
+from vitviz.ui.files import keep
+from vitviz.ui.lanes import Lane
+from vitviz.ui.photo import Upload
+from vitviz.ui.server.budget import MemoryBudget
+from vitviz.ui.server.decoding import UploadedPictures
+from vitviz.ui.server.estimates import layer_bytes, map_bytes, page_bytes
+from vitviz.weights import Model
+
+# The name by which the explorer asks for itself as one file.
+PAGE = "page"
+# The picture as it was given.
+PICTURE = "picture"
+# Before the name of a method whose map it asks for.
+MAP = "map "
+
+
+class ExplorerFiles:
+    """Makes the files, and knows those that are made.
+
+    Args:
+        uploaded: opens pictures.
+        budget: of which each file takes a share while it is made.
+    """
+
+    def __init__(self, uploaded: UploadedPictures, budget: MemoryBudget) -> None:
+        self._uploaded, self._budget = uploaded, budget
+        self.lane = Lane()
+        self._made: WeakKeyDictionary[Analysis, dict[str, Path]] = WeakKeyDictionary()
+
+    def file(
+        self, analysis: Analysis, name: str, folder: str, lane: Lane, upload: Upload, about: dict[str, Any]
+    ) -> Path:
+        """A file of an analysis, written into a folder where it is not there.
+
+        Args:
+            analysis: that it is of.
+            name: of the file.
+            folder: of Gradio's cache.
+            lane: whose turn it waits for.
+            upload: the picture.
+            about: what the page says of the analysis, as :func:`vitviz.ui.attention_explorer.whole_page` takes it.
+
+        Raises:
+            QueryError: there is no such file.
+            ImageError: the picture is not kept any more.
+            LimitError: there is no room for it.
+        """
+        with lane.turn():
+            made = self._made.setdefault(analysis, {})
+            if name not in made or not made[name].exists():
+                content = self.content(analysis, name, upload, about)
+                made[name] = Path(keep(content, "pack.safetensors", folder))
+            # Files leave by their age.
+            os.utime(made[name])
+            return made[name]
+
+    def content(self, analysis: Analysis, name: str, upload: Upload, about: dict[str, Any]) -> bytes:
+        """A file as :meth:`file` writes it."""
+        if name == PICTURE:
+            with self._uploaded.opened(upload) as picture:
+                return picture.png()
+        method = name.removeprefix(MAP)
+        if name.startswith(MAP) and method in explored_methods(analysis.model):
+            with self._budget.share(map_bytes(analysis, method), "this map"):
+                return map_pack(analysis.map(method).token_map, analysis.trace.layout)
+        if name == PAGE:
+            with self._budget.share(page_bytes(analysis), "this page"):
+                return whole_page(analysis, about["name"], **about).encode()
+        with self._budget.share(layer_bytes(analysis), "this layer"):
+            return pack(analysis.trace, name)
+
+
+def explored_methods(model: Model) -> tuple[str, ...]:
+    """The methods whose maps the explorer may ask for: what it does not compute itself and what is soon there."""
+    config = model.network.config
+    offered = [name for name, method in METHODS.items() if not method.reports and method.refusal(config) is None]
+    return tuple(name for name in offered if name not in ("attention", "rollout"))
