@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, ImageFile
 
 from vitviz.errors import ImageError
 
@@ -30,14 +30,19 @@ MAX_NUMBERS = 150_000
 MAX_SCANNED = 1_500_000_000
 # Pillow decodes run-length encoded BMP files in Python.
 MAX_RUN_LENGTH = 4_000_000
+# Bytes of a JPEG's frame headers and quantisation tables, of which Pillow makes numbers; a picture has some 300.
+MAX_TABLES = 2**16
+# A decoder that waits for more bytes begins again with all it has: it gets the file in at most so many blocks.
+MAX_BLOCKS = 16
 
 # Bytes of a pixel by its mode; four in all others.
 PIXEL_BYTES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16L": 2, "I;16B": 2, "I;16N": 2}
 # JPEG: markers without a body, of frames, the first that there is, of a scan; how one begins that libjpeg accepts.
 BARE = (0x00, 0xC8, *range(0xD0, 0xDA), *range(0xF0, 0xFE))
 FRAMES, PROGRESSIVE = set(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}, {0xC2, 0xC6, 0xCA, 0xCE}
-FIRST, SCAN = 0xC0, 0xDA
-MARKER = re.compile(rb"(?s)\xff+([^\x00\xff])")
+FIRST, SCAN, QUANTISATION = 0xC0, 0xDA, 0xDB
+# Of the padding before a marker, the last byte: a pattern for all of it would try every byte as the first.
+MARKER = re.compile(rb"(?s)\xff([^\x00\xff])")
 SCAN_HEAD = re.compile(rb"\xff\xda\x00(?:\x08\x01|\x0a\x02|\x0c\x03|\x0e\x04)")
 # A directory's number by its type; Pillow leaves out entries of other types.
 NUMBERS = dict(zip((1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 16), "BBHLQbBhlqfdLQ", strict=True))
@@ -114,6 +119,8 @@ def check_pixels(image: Image.Image, stream: Metered) -> None:
     """
     pixels, header = image.width * image.height, stream.used + stream.tags
     stream.allow(PIXEL_PIECES, 2 * stream.size + MAX_HEADER, "for")
+    if isinstance(image, ImageFile.ImageFile):
+        image.decodermaxblock = max(image.decodermaxblock, stream.size // MAX_BLOCKS)
     size = f"{image.width}×{image.height} pixels"
     if pixels * stream.scans > MAX_SCANNED:
         raise refusal(stream.called, f"{size} in {stream.scans:,} scans")
@@ -224,10 +231,17 @@ def _check_nothing(stream: Metered) -> None:
 
 
 def _check_jpeg(stream: Metered) -> None:
-    """The EXIF block and the MPO index, which Pillow unpacks at once; counts the scans."""
+    """What Pillow unpacks at once: the EXIF block, the MPO index, Photoshop's entries, tables; counts the scans."""
     exif = []
     components, is_progressive = 0, False
+    tables = photoshop_entries = 0
     for marker, body in _segments(stream.read(MAX_HEADER), stream.called):
+        tables += len(body) if marker in FRAMES or marker == QUANTISATION else 0
+        if tables > MAX_TABLES:
+            raise refusal(stream.called, f"more than {MAX_TABLES:,} bytes of tables")
+        photoshop_entries += body.count(b"8BIM") if marker == 0xED else 0
+        if photoshop_entries > MAX_NUMBERS:
+            raise refusal(stream.called, f"more than {MAX_NUMBERS:,} numbers beside its pixels")
         if marker == 0xE1 and body.startswith(b"Exif\0\0"):
             exif.append(body[6:])
         if marker == 0xE2 and body.startswith(b"MPF\0"):

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from tokenize import TokenError
-from typing import IO, Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -229,7 +229,7 @@ def _open_torch(file: Path, name: str, members: Mapping[str, _Member], top: str)
     if f"{top}byteorder" in members and members[f"{top}byteorder"].head(16) != b"little":
         refuse(name, "numbers of a big-endian machine", "little-endian ones")
     pickled = members[f"{top}data.pkl"]
-    value = PickleReader(name).read(io.BytesIO(_bytes(file, pickled.start, pickled.size)))
+    value, _ = PickleReader(name).read(_bytes(file, pickled.start, pickled.size))
     places = {part: (member.start, member.size) for part, member in members.items()}
     return _torch_content(file, name, value, lambda storage: places.get(f"{top}data/{storage.key}"))
 
@@ -242,14 +242,18 @@ def open_legacy(file: Path, name: str) -> Content:
         open(file, "rb") as stream,
         mmap.mmap(stream.fileno(), min(size, MAX_PICKLE), access=mmap.ACCESS_READ) as mapped,
     ):
-        # It has the methods that are needed, and never reads beyond its end.
-        pickles = cast(IO[bytes], mapped)
-        if reader.read(pickles) != MAGIC or reader.read(pickles) != LEGACY:
+        position = 0
+
+        def following() -> object:
+            nonlocal position
+            value, position = reader.read(mapped, position)
+            return value
+
+        if following() != MAGIC or following() != LEGACY:
             refuse(name, "a pickle that is not of torch.save", EXPECTED)
-        system, value, keys = (reader.read(pickles) for _ in range(3))
+        system, value, keys = (following() for _ in range(3))
         if isinstance(system, dict) and system.get("little_endian") is False:
             refuse(name, "numbers of a big-endian machine", "little-endian ones")
-        position = mapped.tell()
         for key in keys if isinstance(keys, list) else ():
             storage = reader.storages.get(key) if isinstance(key, str) else None
             stream.seek(position)

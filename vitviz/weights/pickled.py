@@ -6,19 +6,19 @@ It also makes tensors of the size that a file claims, reads a legacy file whole,
 
 from __future__ import annotations
 
-import pickletools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import IO, Any
 
 import torch
 
 from vitviz.errors import CheckpointError, plain
+from vitviz.weights.opcodes import ERRORS, VALUE, Content, Data
+from vitviz.weights.stack_machine import StackMachine, filled
 
 MAX_PICKLE = 64 * 2**20
 MAX_TENSORS = 100_000
 # Some 40 for each tensor. It bounds the time and the memory that a pickle takes.
-MAX_STEPS = 5_000_000
+MAX_STEPS = 4_000_000
 MAX_DIMENSIONS = 64
 MAX_ARGUMENTS = 16
 
@@ -62,21 +62,8 @@ NAMES = {
     "numpy.core.numeric": "_frombuffer",
     "numpy._core.numeric": "_frombuffer",
 }
-ALLOWED = {
-    *STORAGES,
-    *(f"torch.{dtype}" for dtype in DTYPES),
-    *(f"{module}.{name}" for module, names in NAMES.items() for name in names.split()),
-}
 # As Python 2, and with it the protocols up to 2, call them.
 RENAMED = {"__builtin__": "builtins", "copy_reg": "copyreg"}
-
-CONSTANTS = {
-    *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
-    *("STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"),
-    *("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"),
-}
-
-KEYS = (str, bytes, int, float, type(None))
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +99,14 @@ class _Name:
     name: str
 
 
-# Stands for every value that is neither a tensor nor a container.
-_VALUE = object()
+ALLOWED = {
+    name: _Name(name)
+    for name in (
+        *STORAGES,
+        *(f"torch.{dtype}" for dtype in DTYPES),
+        *(f"{module}.{name}" for module, names in NAMES.items() for name in names.split()),
+    )
+}
 
 
 class PickleReader:
@@ -130,141 +123,49 @@ class PickleReader:
         self._tensors = 0
         self._steps = 0
 
-    def read(self, stream: IO[bytes]) -> object:
-        """The value of the pickle that begins here; the stream then stands behind it.
+    def read(self, content: Content, position: int = 0) -> tuple[object, int]:
+        """The value of the pickle that begins at a position, and the position behind it.
 
         Lists, tuples, dicts, texts and numbers come back as they are, tensors as :class:`StoredTensor`, everything
-        else as a value without content.
+        else as a value without content. A dict has its texts as keys; every other key is an object of its own.
 
         Raises:
             CheckpointError: the pickle would call something that is not allowed, is damaged, or is beyond the bounds.
         """
-        stack: list[object] = []
+        machine = StackMachine(self, content, position)
         try:
-            self._run(stream, stack)
-            return stack.pop()
-        # Whatever a damaged or a crafted pickle trips over, pickletools' own checks among it.
-        except (ValueError, TypeError, LookupError, AttributeError, AssertionError, OverflowError, RecursionError):
+            return machine.run(), machine.position
+        # Whatever a damaged or a crafted pickle trips over.
+        except (*ERRORS, TypeError, AttributeError, RecursionError):
             raise CheckpointError(
                 f"{self._file}: its pickle is damaged, cut short, too long or not of torch.save"
             ) from None
 
-    def _run(self, stream: IO[bytes], stack: list[object]) -> None:
-        result, marks = stack, list[list[object]]()
-        memo: dict[int, object] = {}
+    def count(self, steps: int) -> None:
+        """Take note of so many steps.
 
-        def marked() -> list[object]:
-            nonlocal stack
-            items, stack = stack, marks.pop()
-            return items
-
-        argument: Any
-        for opcode, argument, _ in pickletools.genops(stream):
-            self._count(1)
-            name = opcode.name
-            if name in CONSTANTS:
-                # No number of a checkpoint is longer, and hashing one takes time.
-                if isinstance(argument, int) and argument.bit_length() > 1024:
-                    raise ValueError
-                stack.append(argument)
-                continue
-            match name:
-                case "BINPUT" | "LONG_BINPUT" | "PUT":
-                    memo[argument] = stack[-1]
-                case "MEMOIZE":
-                    memo[len(memo)] = stack[-1]
-                case "BINGET" | "LONG_BINGET" | "GET":
-                    stack.append(memo[argument])
-                case "MARK":
-                    marks.append(stack)
-                    stack = []
-                case "TUPLE":
-                    items = marked()
-                    stack.append(tuple(items))
-                case "TUPLE1" | "TUPLE2" | "TUPLE3":
-                    last = [stack.pop() for _ in range(int(name[-1]))]
-                    stack.append(tuple(reversed(last)))
-                case "EMPTY_TUPLE":
-                    stack.append(())
-                case "GLOBAL":
-                    module, _, attribute = argument.partition(" ")
-                    stack.append(self._name(module, attribute, stream))
-                case "STACK_GLOBAL":
-                    attribute, module = stack.pop(), stack.pop()
-                    stack.append(self._name(module, attribute, stream))
-                case "REDUCE" | "NEWOBJ":
-                    arguments, function = stack.pop(), stack.pop()
-                    stack.append(self._make(function, arguments))
-                case "NEWOBJ_EX":
-                    _, arguments, function = stack.pop(), stack.pop(), stack.pop()
-                    stack.append(self._make(function, arguments))
-                case "INST":
-                    items = marked()
-                    module, _, attribute = argument.partition(" ")
-                    stack.append(self._make(self._name(module, attribute, stream), tuple(items)))
-                case "OBJ":
-                    items = marked()
-                    stack.append(self._make(items[0], tuple(items[1:])))
-                case "BUILD":
-                    # Attributes: of a Namespace, or torch's _metadata.
-                    stack.pop()
-                case "BINPERSID":
-                    stack.append(self._storage(stack.pop()))
-                case "NONE":
-                    stack.append(None)
-                case "NEWTRUE" | "NEWFALSE":
-                    stack.append(name == "NEWTRUE")
-                case "EMPTY_DICT":
-                    stack.append({})
-                case "DICT":
-                    items = marked()
-                    stack.append(_filled({}, items))
-                case "SETITEM":
-                    value, key = stack.pop(), stack.pop()
-                    _filled(stack[-1], [key, value])
-                case "SETITEMS":
-                    items = marked()
-                    _filled(stack[-1], items)
-                case "EMPTY_LIST" | "EMPTY_SET":
-                    stack.append([])
-                case "LIST" | "FROZENSET":
-                    items = marked()
-                    stack.append(items)
-                case "APPEND":
-                    value = stack.pop()
-                    _extended(stack[-1], [value])
-                case "APPENDS" | "ADDITEMS":
-                    items = marked()
-                    _extended(stack[-1], items)
-                case "DUP":
-                    stack.append(stack[-1])
-                case "POP":
-                    _ = stack.pop() if stack else marked()
-                case "POP_MARK":
-                    marked()
-                case "STOP" | "PROTO" | "FRAME":
-                    pass
-                case _:
-                    # Extension codes, buffers outside the pickle and ids as text, none of which torch writes.
-                    raise ValueError
-        if stack is not result:
-            raise ValueError
-
-    def _count(self, steps: int) -> None:
+        Raises:
+            CheckpointError: there are too many.
+        """
         self._steps += steps
         if self._steps > MAX_STEPS:
             raise CheckpointError(
                 f"{self._file}: its pickle takes more than {MAX_STEPS:,} steps; expected a checkpoint"
             )
 
-    def _name(self, module: object, attribute: object, stream: IO[bytes]) -> _Name:
+    def name(self, module: object, attribute: object, rest_of_pickle: Callable[[], Data]) -> _Name:
+        """What stands for an allowed name.
+
+        Raises:
+            CheckpointError: it is not allowed.
+        """
         if not isinstance(module, str) or not isinstance(attribute, str):
             raise ValueError
         name = f"{RENAMED.get(module, module)}.{attribute}"
         if name in ALLOWED:
-            return _Name(name)
+            return ALLOWED[name]
         # What is left of the pickle tells whether this is the class of a model.
-        rest = stream.read(MAX_PICKLE)
+        rest = rest_of_pickle()
         if module.startswith("torch.nn.modules.") or (b"_parameters" in rest and b"_buffers" in rest):
             raise CheckpointError(
                 f"{self._file}: it holds a whole pickled model ({plain(name)}), which is code; vitviz opens only "
@@ -275,7 +176,8 @@ class PickleReader:
             "(safetensors is always safe)"
         )
 
-    def _storage(self, identity: object) -> Storage:
+    def storage(self, identity: object) -> Storage:
+        """The storage that a pickle names."""
         if not isinstance(identity, tuple) or len(identity) not in (5, 6):
             raise ValueError
         what, kind, key, _, elements, *view = identity
@@ -289,8 +191,10 @@ class PickleReader:
         self.storages.setdefault(key, storage)
         return storage
 
-    def _make(self, function: object, arguments: object) -> object:
+    def make(self, function: object, arguments: object) -> object:
         """What an allowed call would return, as far as it matters."""
+        # A call may hold a call.
+        self.count(1)
         if not isinstance(function, _Name) or not isinstance(arguments, tuple) or len(arguments) > MAX_ARGUMENTS:
             raise ValueError
         match function.name.rpartition(".")[2]:
@@ -298,14 +202,14 @@ class PickleReader:
                 pairs = arguments[0] if arguments else []
                 if not isinstance(pairs, list | dict):
                     raise ValueError
-                # The same one may be copied many times over.
-                self._count(len(pairs))
+                # The same one may be copied many times over; a pair is worth as many opcodes as it takes time.
+                self.count(16 * len(pairs))
                 pairs = pairs.items() if isinstance(pairs, dict) else map(_pair, pairs)
-                return _filled({}, [part for pair in pairs for part in pair])
+                return filled({}, [part for pair in pairs for part in pair])
             case "Size" | "_rebuild_parameter" | "_rebuild_parameter_with_state":
                 return arguments[0]
             case "_rebuild_from_type_v2":
-                return self._make(arguments[0], arguments[2])
+                return self.make(arguments[0], arguments[2])
             case "_rebuild_tensor" | "_rebuild_tensor_v2":
                 # The seventh: a bit that says that the values are conjugated or negated.
                 return self._tensor(arguments, special="lazily negated" if any(arguments[6:]) else "")
@@ -320,7 +224,7 @@ class PickleReader:
                 return self._counted(StoredTensor(_sizes(shape), values.dtype, special="sparse"))
             case "_rebuild_meta_tensor_no_storage":
                 return self._counted(StoredTensor(_sizes(arguments[1]), _dtype(arguments[0]), special="meta"))
-        return _VALUE
+        return VALUE
 
     def _tensor(self, arguments: tuple[object, ...], dtype: object = None, special: str = "") -> StoredTensor:
         storage, offset, shape, strides = arguments[:4]
@@ -358,18 +262,3 @@ def _pair(pair: object) -> Sequence[object]:
     if not isinstance(pair, list | tuple) or len(pair) != 2:
         raise ValueError
     return pair
-
-
-def _filled(mapping: object, items: Sequence[object]) -> dict[object, object]:
-    if not isinstance(mapping, dict) or len(items) % 2:
-        raise ValueError
-    for key, value in zip(items[::2], items[1::2], strict=True):
-        # Another key is never looked up, and to hash nested tuples can take for ever.
-        mapping[key if isinstance(key, KEYS) else object()] = value
-    return mapping
-
-
-def _extended(values: object, items: list[object]) -> None:
-    if not isinstance(values, list):
-        raise ValueError
-    values += items
