@@ -51,7 +51,7 @@ class DataError(VitvizError):
 
 
 class LimitError(VitvizError):
-    """An analysis would need more memory than it may take."""
+    """An analysis or a network would need more memory than it may take."""
 
 
 def choices(options: Iterable[object]) -> str:

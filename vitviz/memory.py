@@ -25,6 +25,17 @@ IDLE_BYTES = 256 * 2**20
 TOKEN_BLOCK = 256
 
 
+# What torch and the C++ library say; on a processor, torch has no type of its own for it.
+OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "bad_alloc", "out of memory")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory could not be had."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY)
+
+
 @contextmanager
 def enough_memory(what: str) -> Iterator[None]:
     """Says of what runs out of memory within what it was.
@@ -34,10 +45,8 @@ def enough_memory(what: str) -> Iterator[None]:
     """
     try:
         yield
-    # On a processor, torch has no type of its own for it.
     except (MemoryError, RuntimeError) as error:
-        known = isinstance(error, MemoryError | torch.OutOfMemoryError)
-        if not known and "can't allocate memory" not in str(error):
+        if not is_out_of_memory(error):
             raise
         raise LimitError(f"{what}: this machine has not enough memory free; choose a smaller resolution") from None
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import gradio as gr
 
 from vitviz import isolation
-from vitviz.errors import CheckpointError, listed
+from vitviz.errors import CheckpointError, LimitError, listed
 from vitviz.isolation import Worker, shared_worker
 from vitviz.text import reads_text
 from vitviz.ui.controls import NumberSlider
@@ -120,9 +120,9 @@ def open_choice(
                 model = isolation.checkpoint(worker, folder, max_bytes, name if series is None else SERIES, **facts)
             if series is not None:
                 model = replace(model, snapshots=series, step=series.steps[-1])
-        except CheckpointError as error:
+        except (CheckpointError, LimitError) as error:
             # The folder's name says nothing to anybody.
-            raise CheckpointError(str(error).replace(folder.name, name)) from None
+            raise type(error)(str(error).replace(folder.name, name)) from None
         except OSError as error:
             raise CheckpointError(f"{name}: cannot be opened ({error.strerror})") from None
         # A text tower and snapshots are opened from there when somebody asks for them.

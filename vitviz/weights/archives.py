@@ -72,6 +72,8 @@ class Content:
     groups: Mapping[str, Mapping[str, Part]]
     beside: tuple[str, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
+    # Of the file, or of all of them.
+    bytes: int = 0
 
 
 def refuse(name: str, found: str, expected: str = "a checkpoint as it was written") -> NoReturn:

@@ -12,84 +12,15 @@ from einops import EinopsError, rearrange
 
 from vitviz.config import ViTConfig
 from vitviz.errors import CheckpointError, ConfigError, listed, shown
+from vitviz.memory import is_out_of_memory
 from vitviz.pooling import POOLINGS
 from vitviz.positions import rotary_periods
 from vitviz.vit import VisionTransformer, linear_from_convolution
-from vitviz.weights.pieces import TOKENS, Found, Key
+from vitviz.weights.limits import MAX_DEPTH, check_bytes, memory_for, needed_bytes
+from vitviz.weights.parts import Parts
+from vitviz.weights.pieces import TOKENS, Found
 
 CONFIG = tuple(field.name for field in fields(ViTConfig))
-
-
-class Parts:
-    """The pieces of a checkpoint as tensors in torch's own form, either without memory or read from the file.
-
-    Args:
-        found: the checkpoint.
-        facts: what its family knows of it.
-        real: whether tensors are read; otherwise they have a shape and no values.
-    """
-
-    def __init__(self, found: Found, facts: Mapping[str, Any], real: bool) -> None:
-        self.found, self.facts, self.real = found, facts, real
-        self.used: dict[Key, None] = {}
-        # Keys taken for the tensor in the making, and for the one before it, of which a bias may have been one.
-        self.latest: list[str] = []
-        self.before: list[str] = []
-
-    def take(self, piece: str, layer: int | None = None) -> torch.Tensor:
-        """A piece that has to be there."""
-        found = self.found
-        if (layer, piece) not in found.keys:
-            raise found.lacks(piece, layer)
-        key = found.keys[layer, piece]
-        self.used[layer, piece] = None
-        self.latest.append(key)
-        if self.real:
-            tensor = found.file.read(found.group, key)
-        else:
-            tensor = torch.empty(found.file.groups[found.group][key].shape, device="meta")
-        try:
-            return found.family.form(piece, tensor, self.facts)
-        except (RuntimeError, EinopsError, ValueError, IndexError):
-            raise CheckpointError(
-                f"{found.name}: {shown(key)} has the shape {tuple(tensor.shape)}, which no checkpoint of this kind "
-                f"({found.family.title}) has"
-            ) from None
-
-    def maybe(self, piece: str, layer: int | None = None) -> torch.Tensor | None:
-        """A piece that every layer has, or none."""
-        return self.take(piece, layer) if self.found.has(piece) else None
-
-    def bias(self, piece: str, width: int, layer: int | None = None) -> torch.Tensor:
-        """A bias; zeros where the checkpoint keeps none."""
-        kept = self.maybe(f"{piece}.bias", layer)
-        return torch.zeros(width, device=None if self.real else "meta") if kept is None else kept
-
-    def tokens(self, piece: str) -> torch.Tensor:
-        """Tokens or positions as ``"token width"``; none where the piece is not there."""
-        if not self.found.has(piece):
-            return self.take("patch.weight").new_empty(0, self.width)
-        tensor, width = self.take(piece), self.width
-        if tensor.shape[-1] != width:
-            key = self.found.keys[None, piece]
-            patch = shown(self.found.keys[None, "patch.weight"])
-            raise CheckpointError(
-                f"{self.found.name}: {shown(key)} has the shape {tuple(tensor.shape)}; expected {width} features, "
-                f"as {patch} gives"
-            )
-        return tensor.reshape(-1, width)
-
-    def sources(self, part: str = "") -> str:
-        """What was taken last, with the shapes in the file; of weights and biases, the ones of this name first."""
-        keys = dict.fromkeys(self.before + self.latest if part == "bias" else self.latest or self.before)
-        first = sorted(keys, key=lambda key: not key.endswith(part))
-        tensors = self.found.file.groups[self.found.group]
-        rest = f" and {len(keys) - 6:,} more" * (len(keys) > 6)
-        return ", ".join(f"{shown(key)} of shape {tensors[key].shape}" for key in first[:6]) + rest
-
-    @property
-    def width(self) -> int:
-        return len(self.take("patch.weight"))
 
 
 def infer_config(found: Found, facts: dict[str, Any]) -> ViTConfig:
@@ -103,6 +34,8 @@ def infer_config(found: Found, facts: dict[str, Any]) -> ViTConfig:
     width, depth = parts.width, found.depth
     if not depth:
         raise CheckpointError(f"{found.name}: no encoder layers; expected {shown(found.spell('out.weight', 0))}")
+    if depth > MAX_DEPTH:
+        raise CheckpointError(f"{found.name}: {depth:,} encoder layers; expected at most {MAX_DEPTH:,}")
     parts.latest.clear()
     bare = not found.has("out.weight") and bool(facts.get("bare_attention"))
     inner = width if bare else parts.take("out.weight", 0).shape[1]
@@ -155,11 +88,18 @@ def infer_config(found: Found, facts: dict[str, Any]) -> ViTConfig:
         raise CheckpointError(f"{found.name}: {error}") from None
 
 
-def assemble(found: Found, facts: dict[str, Any], config: ViTConfig) -> VisionTransformer:
+def assemble(found: Found, facts: dict[str, Any], config: ViTConfig, max_bytes: int | None = None) -> VisionTransformer:
     """The network with the checkpoint's weights. Every shape is compared before a tensor is read.
+
+    Args:
+        found: the checkpoint.
+        facts: what its family knows of it.
+        config: of the network.
+        max_bytes: memory that it may take; where it is not given, what a file of its size may take.
 
     Raises:
         CheckpointError: a tensor is missing, has the wrong shape, is not finite, or has no place in the network.
+        LimitError: the network takes more memory than is allowed or free.
     """
     with torch.device("meta"):
         network = VisionTransformer(config).eval()
@@ -174,8 +114,12 @@ def assemble(found: Found, facts: dict[str, Any], config: ViTConfig) -> VisionTr
     unused = [key for piece, key in found.keys.items() if piece not in outline.used]
     if unused:
         raise CheckpointError(f"{found.name}: surplus {listed(unused)}: they have no place in this model")
-    tensors = {target: tensor.contiguous() for target, tensor in _checked(Parts(found, facts, real=True), config)}
-    network.load_state_dict(tensors, assign=True)
+    needed = needed_bytes(network)
+    check_bytes(found.name, needed, found.file.file_bytes, max_bytes)
+    with memory_for(found.name, needed) as tensors:
+        made = _checked(Parts(found, facts, real=True), config)
+        tensors.update((target, tensor.contiguous()) for target, tensor in made)
+        network.load_state_dict(tensors, assign=True)
     return network.requires_grad_(False)
 
 
@@ -183,7 +127,9 @@ def _checked(parts: Parts, config: ViTConfig) -> Iterator[tuple[str, torch.Tenso
     """What :func:`_tensors` gives; tensors that do not fit together are named."""
     try:
         yield from _tensors(parts, config)
-    except (RuntimeError, EinopsError, ValueError, IndexError):
+    except (RuntimeError, EinopsError, ValueError, IndexError) as error:
+        if is_out_of_memory(error):
+            raise
         raise CheckpointError(f"{parts.found.name}: {parts.sources()} do not fit together") from None
 
 

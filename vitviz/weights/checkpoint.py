@@ -19,6 +19,7 @@ from vitviz.config import ViTConfig
 from vitviz.errors import CheckpointError, ConfigError, several
 from vitviz.preprocessing import Preprocessing
 from vitviz.vit import VisionTransformer
+from vitviz.weights.limits import MAX_DEPTH, check_bytes, memory_for, needed_bytes
 from vitviz.weights.model import Model
 
 FORMAT = "vitviz 1"
@@ -26,7 +27,7 @@ HEADER = ("format", "config", "preprocessing", "labels", "card")
 WRITTEN = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 DTYPES = tuple(WRITTEN.values())
 # What a header may ask for before a single tensor of it has been seen.
-MOST = {"depth": 1000, "register_tokens": 1000}
+MOST = {"depth": MAX_DEPTH, "register_tokens": 1000}
 
 
 def save_checkpoint(path: str | os.PathLike[str], model: Model) -> None:
@@ -77,16 +78,18 @@ def write_checkpoint(stream: BinaryIO, model: Model) -> None:
         stream.write(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
 
 
-def load_checkpoint(path: str | os.PathLike[str], name: str | None = None) -> Model:
+def load_checkpoint(path: str | os.PathLike[str], name: str | None = None, max_bytes: int | None = None) -> Model:
     """Open a checkpoint that :func:`save_checkpoint` wrote. Nothing in the file is ever executed.
 
     Args:
         path: the safetensors file.
         name: what the model is called; the file's name where it is not given.
+        max_bytes: memory that its network may take; where it is not given, what a file of its size may take.
 
     Raises:
         CheckpointError: there is no such file, it is no vitviz checkpoint or a damaged one, or its tensors are not
             exactly those of its configuration.
+        LimitError: the network takes more memory than is allowed or free.
     """
     path = Path(path)
     if not path.is_file():
@@ -102,7 +105,11 @@ def load_checkpoint(path: str | os.PathLike[str], name: str | None = None) -> Mo
             parts = {key: file.get_slice(key) for key in list(file.keys())}
             kinds = {key: (tuple(part.get_shape()), part.get_dtype()) for key, part in parts.items()}
             _check_tensors(kinds, model.network.state_dict(), path.name)
-            tensors = {key: file.get_tensor(key).float() for key in kinds}
+            needed = needed_bytes(model.network)
+            check_bytes(path.name, needed, path.stat().st_size, max_bytes)
+            with memory_for(path.name, needed) as tensors:
+                for key in kinds:
+                    tensors[key] = file.get_tensor(key).float()
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path.name}: not a safetensors file, or a damaged one ({error})") from None
     broken = [key for key, tensor in tensors.items() if not tensor.isfinite().all()]

@@ -76,6 +76,7 @@ class WeightFile:
         beside: what else is in it by name, such as "optimizer", "epoch" and "args".
         metadata: the texts in the header of a safetensors file.
         path: of the file, or of the index.
+        file_bytes: of the file, or of all files of a sharded checkpoint.
     """
 
     name: str
@@ -84,6 +85,7 @@ class WeightFile:
     beside: tuple[str, ...]
     metadata: Mapping[str, str]
     path: Path
+    file_bytes: int
     _parts: Mapping[str, Mapping[str, Part]] = field(repr=False)
 
     @property
@@ -181,6 +183,7 @@ def open_weights(path: str | os.PathLike[str]) -> WeightFile:
         beside=content.beside,
         metadata=MappingProxyType(dict(content.metadata)),
         path=file,
+        file_bytes=content.bytes,
         _parts=content.groups,
     )
 
@@ -243,7 +246,7 @@ def _is_json(file: Path, start: bytes) -> bool:
 def _open_file(file: Path, start: bytes) -> Content:
     name = plain(file.name)
     with _sentences(name):
-        return _open_kind(file, start, name)
+        return replace(_open_kind(file, start, name), bytes=file.stat().st_size)
 
 
 def _open_kind(file: Path, start: bytes, name: str) -> Content:
@@ -328,7 +331,7 @@ def _open_index(file: Path) -> Content:
     parts: dict[str, Part] = {}
     beside: dict[str, None] = {}
     metadata: dict[str, str] = {}
-    kinds = set()
+    kinds, size = set(), 0
     for shard, expected in keys.items():
         if shard in ("", ".", "..") or any(sign in shard for sign in "/\\:") or not shard.isprintable():
             refuse(name, f"it names {shown(shard)}", "files beside it")
@@ -345,6 +348,7 @@ def _open_index(file: Path) -> Content:
         beside |= dict.fromkeys(content.beside)
         metadata |= content.metadata
         kinds.add(content.kind)
+        size += content.bytes
     if len(kinds) > 1:
         refuse(name, f"files of {' and '.join(sorted(kinds))}", "one kind")
-    return Content(f"sharded {kinds.pop()}", {"": parts}, tuple(beside), metadata)
+    return Content(f"sharded {kinds.pop()}", {"": parts}, tuple(beside), metadata, size)

@@ -12,9 +12,10 @@ import torch
 
 from vitviz.arguments import named_arguments
 from vitviz.devices import usable_device
-from vitviz.errors import CheckpointError
+from vitviz.errors import CheckpointError, LimitError
 from vitviz.precision import type_of
 from vitviz.weights.hub import Progress, download
+from vitviz.weights.limits import memory_for, needed_bytes
 from vitviz.weights.model import Model, Origin
 from vitviz.weights.read import Reading, read_checkpoint
 from vitviz.weights.suggestions import HUB, no_checkpoint
@@ -34,6 +35,7 @@ def load(
     precision: str = "float32",
     report: Callable[[Progress], None] | None = None,
     ignore: Sequence[str] = (),
+    max_bytes: int | None = None,
     architecture: str | None = None,
     heads: int | None = None,
     activation: str | None = None,
@@ -62,6 +64,8 @@ def load(
         precision: in what its layers compute: ``"float32"``, ``"bfloat16"`` or ``"float16"``.
         report: told how far a download is.
         ignore: patterns of keys and settings to leave out: ``["head.*", "config.json:model_args.foo"]``.
+        max_bytes: memory that its network may take; where it is not given, 2 GiB or 8 times the size of its file,
+            whichever is more. A file may let many layers share a tensor, which then takes the memory of as many.
         architecture: timm's name of the model that the file has weights of, such as ``"vit_base_patch16_224"``: tells
             everything that timm's weights leave open.
         heads: attention heads of a layer.
@@ -79,6 +83,7 @@ def load(
         CheckpointError: there is no such checkpoint, it cannot be downloaded, or it cannot be loaded exactly; or it is
             to be verified and differs from its package, or cannot be held to it.
         ConfigError: there is no such precision, or no such device on this machine.
+        LimitError: its network takes more memory than is allowed or free.
     """
     facts = {
         "architecture": architecture,
@@ -100,6 +105,7 @@ def load(
         precision=precision,
         report=report,
         ignore=ignore,
+        max_bytes=max_bytes,
         verify=verify,
         **given,
     )
@@ -114,6 +120,7 @@ def read(
     precision: str = "float32",
     report: Callable[[Progress], None] | None = None,
     ignore: Sequence[str] = (),
+    max_bytes: int | None = None,
     verify: bool = False,
     **facts: Any,
 ) -> Reading:
@@ -121,12 +128,14 @@ def read(
     # Said before anything is downloaded.
     place = usable_device(device)
     type_of(precision)
-    reading = _read(source, family, report, {"ignore": ignore, **facts})
+    reading = _read(source, family, report, {"ignore": ignore, "max_bytes": max_bytes, **facts})
     if verify:
         found = hold_to_package(reading, resources("assets") / PHOTO)
         if not found.exact:
             raise CheckpointError(found.sentence)
-    reading.model.network.to(place).set_precision(precision)
+    network = reading.model.network
+    with memory_for(reading.model.name, needed_bytes(network)):
+        network.to(place).set_precision(precision)
     return reading
 
 
@@ -184,9 +193,9 @@ def _read_download(
 ) -> Reading:
     try:
         reading = read_checkpoint(folder, name, family, **facts)
-    except CheckpointError as error:
+    except (CheckpointError, LimitError) as error:
         # In the cache, a folder is called by its commit, which says nothing to anybody.
-        raise CheckpointError(str(error).replace(folder.name, name)) from None
+        raise type(error)(str(error).replace(folder.name, name)) from None
     return replace(reading, model=replace(reading.model, origin=Origin(folder, repository, folder.name)))
 
 

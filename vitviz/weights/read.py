@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from vitviz.arguments import whole
 from vitviz.config import ViTConfig
 from vitviz.errors import CheckpointError, ConfigError, several
 from vitviz.preprocessing import Preprocessing
@@ -49,6 +50,7 @@ def read_checkpoint(
     name: str | None = None,
     family: str | None = None,
     ignore: Sequence[str] = (),
+    max_bytes: int | None = None,
     **facts: Any,
 ) -> Reading:
     """Open a checkpoint of any family. Nothing in it is ever executed.
@@ -58,21 +60,26 @@ def read_checkpoint(
         name: what the model is called; the file's name where it is not given.
         family: the name of its family, where its keys do not tell.
         ignore: patterns of keys and settings that are left out: ``"head.*"``, ``"config.json:model_args.*"``.
+        max_bytes: memory that its network may take; where it is not given, 2 GiB or 8 times the size of its file,
+            whichever is more.
         facts: what its file leaves open: ``heads``, ``activation``, ``pooling``, ``final_norm``, ``norm_epsilon``,
             ``position_rule``, ``normalisation``, ``image_size``, ``patch_size``, and ``architecture``, timm's name of
             one, which tells all of these.
 
     Raises:
         CheckpointError: it cannot be loaded exactly; the message says what was found and what was expected.
+        LimitError: its network takes more memory than is allowed or free.
     """
+    if max_bytes is not None:
+        whole("max_bytes", max_bytes, 0, CheckpointError)
     told, ignore = check_facts(facts), check_patterns(ignore)
     left = {"ignore": ignore} if ignore else {}
     snapshots = find_snapshots(Path(path))
     if snapshots is not None:
-        return _read_own(Path(path).name, open_snapshots(snapshots, name), family, {**told, **left})
+        return _read_own(Path(path).name, open_snapshots(snapshots, name, max_bytes), family, {**told, **left})
     file = open_weights(path)
     if file.metadata.get("format", "").startswith(FORMAT.split()[0]):
-        return _read_own(file.name, load_checkpoint(file.path, name), family, {**told, **left})
+        return _read_own(file.name, load_checkpoint(file.path, name, max_bytes), family, {**told, **left})
     sidecars = Sidecars.beside(file.path) if Path(path).is_dir() or Path(path).name in USUAL else Sidecars()
     sidecars, files = sidecars.without(ignore)
     file, left_out = file.without([pattern for pattern in ignore if ":" not in pattern])
@@ -102,7 +109,7 @@ def read_checkpoint(
     (found.assume if assumed else found.learn)("labels", f"{len(labels):,}" if labels else "none", origin)
     for entry in sidecars.check_whole([pattern for pattern in ignore if pattern not in files]):
         found.ignored[entry] = LEFT_OUT
-    network = assemble(found, known, config)
+    network = assemble(found, known, config, max_bytes)
     for key, reason in found.ignored.items():
         found.learn("not needed", key, reason)
     card = {check.fact: check.text for check in found.checks if check.fact != "not needed"}

@@ -38,16 +38,17 @@ def find_snapshots(folder: Path) -> Snapshots | None:
     return Snapshots(found)
 
 
-def open_snapshots(snapshots: Snapshots, name: str | None = None) -> Model:
-    """The last state, which knows of the others.
+def open_snapshots(snapshots: Snapshots, name: str | None = None, max_bytes: int | None = None) -> Model:
+    """The last state, which knows of the others; ``name`` and ``max_bytes`` as :func:`load_checkpoint` takes them.
 
     Raises:
         CheckpointError: it is no checkpoint of vitviz's own, or a damaged one.
+        LimitError: the network takes more memory than is allowed or free.
     """
     last = snapshots.steps[-1]
     folder = snapshots.files[last].parent.resolve()
     named = folder.parent.name if folder.name == FOLDER else folder.name
-    return replace(load_checkpoint(snapshots.files[last], name or named), snapshots=snapshots, step=last)
+    return replace(load_checkpoint(snapshots.files[last], name or named, max_bytes), snapshots=snapshots, step=last)
 
 
 def open_step(model: Model, step: int) -> Model:
