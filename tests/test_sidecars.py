@@ -79,7 +79,7 @@ def test_an_image_processor_inside_the_file_of_all_processors_comes_first(tmp_pa
         (b"[224]", r"\[224\]: expected a JSON object"),
         (b"null", "None: expected a JSON object"),
         (b'{"size": ' + b"[" * 1_000_000 + b"]" * 1_000_000 + b"}", "nested too deeply"),
-        (b" " * SIZE_LIMIT + b"{}", "over 16 MiB"),
+        (b" " * SIZE_LIMIT + b"{}", "over 8 MiB"),
     ],
     ids=["empty", "Python", "pickle", "number of 5,000 digits", "list", "null", "nested", "large"],
 )

@@ -5,7 +5,6 @@ Archives are not read through a library: their members are found once, checked, 
 
 from __future__ import annotations
 
-import io
 import math
 import mmap
 import struct
@@ -15,23 +14,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from tokenize import TokenError
 from typing import Any, NoReturn
 
 import numpy as np
 import torch
 
 from vitviz.errors import CheckpointError, listed, shown
-from vitviz.weights.pickled import DTYPES, MAX_DIMENSIONS, MAX_PICKLE, MAX_TENSORS, PickleReader, Storage, StoredTensor
+from vitviz.weights.npy import MAX_HEAD, read_npy_header
+from vitviz.weights.pickled import DTYPES, MAX_PICKLE, MAX_TENSORS, PickleReader, Storage, StoredTensor
+from vitviz.weights.zip_directory import DirectoryError, read_directory, start_of
 
-# The most that a directory of an archive, a header or an index may be.
-MAX_HEADER = 16 * 2**20
+# The most bytes that a header of safetensors or an index may have, and the directory of an archive.
+MAX_HEADER, MAX_DIRECTORY = 8 * 2**20, 8 * 2**20
 # How many times larger than in the file a member of an npz may be; what is smaller than the slack may be so anyway.
 MAX_EXPANSION = 20
 SLACK = 2**20
-
-# What NumPy's reader of headers trips over; recursion and memory where one is nested too deeply.
-HEADER_ERRORS = (ValueError, TypeError, SyntaxError, TokenError, OverflowError, RecursionError, MemoryError, zlib.error)
 
 # How the legacy format of torch.save begins: a pickle of this number.
 MAGIC = 0x1950A86A20F9469CFC6C
@@ -115,39 +112,28 @@ def _bytes(file: Path, start: int, size: int) -> bytearray:
     return content
 
 
-class _Bounded(io.FileIO):
-    """A file of which zipfile cannot read any amount at once that a directory claims to have."""
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        if size is not None and size > MAX_HEADER:
-            raise zipfile.BadZipFile
-        return super().read(size) or b""
-
-
 def _members(file: Path, name: str) -> dict[str, _Member]:
     members: dict[str, _Member] = {}
     try:
-        with _Bounded(file) as stream, zipfile.ZipFile(stream) as archive:
-            if len(archive.infolist()) > MAX_TENSORS:
-                refuse(name, f"{len(archive.infolist()):,} members", f"at most {MAX_TENSORS:,}")
+        with open(file, "rb") as stream:
+            entries, directory = read_directory(stream, MAX_DIRECTORY)
+            if len(entries) > MAX_TENSORS:
+                refuse(name, f"{len(entries):,} members", f"at most {MAX_TENSORS:,}")
             end = 0
-            for info in sorted(archive.infolist(), key=lambda info: info.header_offset):
-                stream.seek(info.header_offset)
-                # Only the file itself says how long the names before a member are.
-                signature, before, extra = struct.unpack("<4s22xHH", stream.read(30))
-                start = info.header_offset + 30 + before + extra
-                if signature != b"PK\x03\x04" or info.header_offset < end:
-                    raise zipfile.BadZipFile
-                end = start + info.compress_size
-                if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                    refuse(name, f"{shown(info.filename)} is encrypted or of an unknown compression", "stored members")
-                deflated = info.compress_type == zipfile.ZIP_DEFLATED
-                if info.filename in members or not (deflated or info.file_size == info.compress_size):
-                    raise zipfile.BadZipFile
-                members[info.filename] = _Member(file, start, info.compress_size, info.file_size, deflated, info.CRC)
-            if end > archive.start_dir:
-                raise zipfile.BadZipFile
-    except (zipfile.BadZipFile, NotImplementedError, ValueError, struct.error, EOFError, OverflowError, IndexError):
+            for entry in sorted(entries, key=lambda entry: entry.offset):
+                start = start_of(stream, entry)
+                if entry.offset < end:
+                    raise DirectoryError
+                end = start + entry.stored
+                if entry.flags & 1 or entry.method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                    refuse(name, f"{shown(entry.name)} is encrypted or of an unknown compression", "stored members")
+                deflated = entry.method == zipfile.ZIP_DEFLATED
+                if entry.name in members or not (deflated or entry.size == entry.stored):
+                    raise DirectoryError
+                members[entry.name] = _Member(file, start, entry.stored, entry.size, deflated, entry.checksum)
+            if end > directory:
+                raise DirectoryError
+    except (ValueError, struct.error, OverflowError):
         refuse(name, "a damaged zip archive, or one whose members overlap", EXPECTED)
     return members
 
@@ -175,13 +161,17 @@ def _open_npz(name: str, members: Mapping[str, _Member]) -> Content:
         if member.size > MAX_EXPANSION * member.stored + SLACK:
             refuse(name, f"{shown(key)} expands more than {MAX_EXPANSION}-fold", "an archive of weights")
         try:
-            shape, fortran, dtype, offset = _npy_header(member.head(2**14))
-        except HEADER_ERRORS:
+            header = read_npy_header(member.head(MAX_HEAD))
+        except (ValueError, TypeError, zlib.error):
             refuse(name, f"{shown(key)} is no NumPy array, or a damaged one", "arrays as numpy.savez writes them")
-        if dtype.hasobject:
+        shape, dtype = header.shape, header.dtype
+        if header.has_objects:
             refuse(name, f"{shown(key)} holds Python objects, which are code", "arrays of numbers")
-        if math.prod(shape) * dtype.itemsize != member.size - offset:
-            found = f"{member.size - offset:,} bytes for {shown(str(dtype))} {shown(shape)}"
+        if dtype is None:
+            beside.append(key)
+            continue
+        if math.prod(shape) * dtype.itemsize != member.size - header.start:
+            found = f"{member.size - header.start:,} bytes for {shown(str(dtype))} {shown(shape)}"
             refuse(name, f"{shown(key)} has {found}", "what its header says")
         if dtype == np.dtype("V2"):
             # How JAX writes it.
@@ -191,22 +181,8 @@ def _open_npz(name: str, members: Mapping[str, _Member]) -> Content:
         else:
             beside.append(key)
             continue
-        parts[key] = Part(info, partial(_load_array, member, shape, fortran, dtype, offset))
+        parts[key] = Part(info, partial(_load_array, member, shape, header.fortran, dtype, header.start))
     return Content("npz", {"": parts}, tuple(beside))
-
-
-def _npy_header(head: bytes | bytearray) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    stream = io.BytesIO(head)
-    version = np.lib.format.read_magic(stream)
-    if version == (1, 0):
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-    elif version == (2, 0):
-        shape, fortran, dtype = np.lib.format.read_array_header_2_0(stream)
-    else:
-        raise ValueError
-    if any(length < 0 for length in shape) or len(shape) > MAX_DIMENSIONS:
-        raise ValueError
-    return shape, fortran, dtype, stream.tell()
 
 
 def _load_array(

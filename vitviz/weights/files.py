@@ -34,7 +34,7 @@ from vitviz.weights.archives import (
     open_zip,
     refuse,
 )
-from vitviz.weights.pickled import MAX_TENSORS
+from vitviz.weights.pickled import MAX_DIMENSIONS, MAX_TENSORS
 
 __all__ = ["TensorInfo", "WeightFile", "open_weights"]
 
@@ -299,6 +299,9 @@ def _open_safetensors(file: Path, name: str) -> Content:
         pieces = {key: opened.get_slice(key) for key in keys}
         kinds = {key: (tuple(piece.get_shape()), piece.get_dtype()) for key, piece in pieces.items()}
         metadata = opened.metadata() or {}
+    for key, (shape, _) in kinds.items():
+        if len(shape) > MAX_DIMENSIONS:
+            refuse(name, f"{shown(key)} of {len(shape):,} dimensions", f"at most {MAX_DIMENSIONS}")
     # The library takes the last of two equal keys.
     _json(header, name)
     parts = {

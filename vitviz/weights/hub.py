@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # What is read beside the weights; where that speaks of a text tower, the files of its tokenizer are too.
 JSONS = ("config.json", "preprocessor_config.json", "processor_config.json", "open_clip_config.json")
 INDEX = ".index.json"
-MAX_INDEX = 16 * 2**20
+MAX_INDEX = 8 * 2**20
 
 MAIN = "main"
 # As the hub has them; two hyphens separate owner and name in the cache.

@@ -14,7 +14,7 @@ from typing import Any
 from vitviz.errors import CheckpointError
 from vitviz.weights.settings import Settings
 
-SIZE_LIMIT = 16 << 20
+SIZE_LIMIT = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Sidecars:
         """What there is of them in a folder.
 
         Raises:
-            CheckpointError: a file cannot be read, is over 16 MiB, is not one JSON object or is nested too deeply.
+            CheckpointError: a file cannot be read, is over 8 MiB, is not one JSON object or is nested too deeply.
         """
         folder = Path(folder)
         config, open_clip = _read_json(folder / "config.json"), _read_json(folder / "open_clip_config.json")
