@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
 
 from tests.hub_server import HubServer, Request
 from vitviz import CheckpointError
@@ -38,6 +39,8 @@ def refused(*found: str, name: str = NAME, within: float = 5.0) -> Iterator[None
         assert part in message, f"{part!r} is not in {message!r}"
     assert "\n" not in message
     assert len(message) < 500
+    # Visitors of an app read it as well.
+    assert not any(str(folder) in message for folder in (constants.HF_HUB_CACHE, constants.HF_HOME, Path.home()))
     assert time.monotonic() - start < within
     assert not is_cached(name)
 

@@ -423,18 +423,18 @@ def test_a_model_that_has_to_be_downloaded_is_opened_first(
         Api(Workbench(make_model())).analyze(upload, "dino_vits16")
 
 
-def test_a_model_that_cannot_be_opened_says_nothing_of_the_servers_folders(
+def test_a_model_that_cannot_be_opened_says_so_in_the_words_of_the_page(
     make_model: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = Workbench(make_model())
 
     def offline(*_: object) -> None:
-        raise vitviz.CheckpointError("timm/vit: not completely in the cache (/home/her/.cache/hub), and offline")
+        raise vitviz.CheckpointError("timm/vit: not completely in the cache (HF_HUB_CACHE), and offline")
 
     monkeypatch.setattr(bench, "model", offline)
     with pytest.raises(AppError) as error:
         Api(bench).open("dino_vits16")
-    assert error.value.message == "timm/vit: not completely in the cache (…), and offline"
+    assert error.value.message == "timm/vit: not completely in the cache (HF_HUB_CACHE), and offline"
 
 
 def test_the_model_of_the_start_is_asked_by_its_name(make_model: Make, upload: Any) -> None:

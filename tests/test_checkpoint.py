@@ -414,7 +414,7 @@ def test_an_unknown_checkpoint_is_refused_with_the_bundled_names(source: str) ->
 
 
 def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"gone\.safetensors: no such file; expected a vitviz checkpoint"):
+    with pytest.raises(CheckpointError, match=r"gone\.safetensors: no such file or folder; expected a vitviz"):
         load_checkpoint(tmp_path / "gone.safetensors")
 
 

@@ -386,7 +386,7 @@ def test_a_full_disk_is_found_out_before(
 ) -> None:
     usage = type(shutil.disk_usage("/"))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9, 1_000_000))
-    with refused("1.5 MB to download", "has 1.0 MB left", "HF_HOME", constants.HF_HUB_CACHE):
+    with refused("1.5 MB to download", "has 1.0 MB left", "HF_HOME", "(HF_HUB_CACHE)"):
         download(NAME)
     assert not server.requests(f"GET {WEIGHTS}")
     # What is there needs no more room.
@@ -408,5 +408,5 @@ def test_a_disk_that_fills_up_is_told(server: HubServer, commit: str, home: Path
 def test_a_cache_that_cannot_be_written_is_told(server: HubServer, commit: str, home: Path) -> None:
     home.mkdir()
     (home / "hub").write_text("a file where the folder should be")
-    with refused("the cache", constants.HF_HUB_CACHE, "Not a directory", "HF_HOME"):
+    with refused("the cache", "(HF_HUB_CACHE)", "Not a directory", "HF_HOME"):
         download(NAME)

@@ -6,7 +6,6 @@ An analysis is known by an id that nobody can guess: who has it may ask for maps
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
@@ -50,7 +49,7 @@ from vitviz.ui.records import (
 from vitviz.ui.server.estimates import map_bytes
 from vitviz.ui.sight import TRAINED, Sight
 from vitviz.ui.workbench import Workbench
-from vitviz.weights import BUNDLED, ZOO, Model, is_cached
+from vitviz.weights import BUNDLED, ZOO, is_cached
 
 # Floating-point operations of one analysis: about a minute of two cores.
 MOST_FLOPS = 9e12
@@ -62,8 +61,6 @@ AT_ONCE = 4
 MOST_SECONDS = 60.0
 LARGEST_RESOLUTION = 99_999
 UNEXPECTED = "The server failed to answer this request; what happened is in its log."
-# A folder of the server in a message, such as that of its downloads.
-OWN_PATH = re.compile(r"(?<![\w:/.])(?:/[\w.@+~-]+){2,}/?|\b[A-Za-z]:\\\S+")
 
 Given = ParamSpec("Given")
 
@@ -113,7 +110,7 @@ class Api:
         Returns:
             what the model is
         """
-        return opened_record(self._opened(self._choice(model)))
+        return opened_record(self.bench.model(self._choice(model)))
 
     @_answering
     def methods(self) -> MethodRecords:
@@ -148,7 +145,7 @@ class Api:
         if named is not None and not is_cached(named.repository):
             size = f"{named.megabytes:,.0f} MB"
             raise CheckpointError(f"model {named.name!r}: not on this server yet; /open downloads it ({size})")
-        used = self._opened(choice)
+        used = self.bench.model(choice)
         needed, (width, height) = self.bench.cost_of(used, upload, chosen_fit, pixels)
         if needed.flops > MOST_FLOPS:
             raise LimitError(
@@ -235,12 +232,6 @@ class Api:
         near = get_close_matches(said[:LONGEST_NAME], names, 3) if isinstance(said, str) else []
         meant = f"did you mean {choices(near)}? " if near else ""
         raise CheckpointError(f"model = {shown(said)}: {meant}expected a name that /models lists")
-
-    def _opened(self, choice: ModelChoice) -> Model:
-        try:
-            return self.bench.model(choice)
-        except CheckpointError as error:
-            raise CheckpointError(OWN_PATH.sub("…", str(error))) from None
 
     def _analysis(self, key: object) -> Analysis:
         found = self.bench.cache.get(key) if isinstance(key, str) else None

@@ -21,6 +21,7 @@ from vitviz.preprocessing import Preprocessing
 from vitviz.vit import VisionTransformer
 from vitviz.weights.limits import MAX_DEPTH, check_bytes, memory_for, needed_bytes
 from vitviz.weights.model import Model
+from vitviz.weights.paths import existing_path, path_name
 
 FORMAT = "vitviz 1"
 HEADER = ("format", "config", "preprocessing", "labels", "card")
@@ -91,9 +92,9 @@ def load_checkpoint(path: str | os.PathLike[str], name: str | None = None, max_b
             exactly those of its configuration.
         LimitError: the network takes more memory than is allowed or free.
     """
-    path = Path(path)
+    path = existing_path(path, "a vitviz checkpoint (.safetensors)")
     if not path.is_file():
-        raise CheckpointError(f"{path}: no such file; expected a vitviz checkpoint (.safetensors)")
+        raise CheckpointError(f"{path_name(path)}: no file; expected a vitviz checkpoint (.safetensors)")
     try:
         with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}

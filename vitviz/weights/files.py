@@ -34,6 +34,7 @@ from vitviz.weights.archives import (
     open_zip,
     refuse,
 )
+from vitviz.weights.paths import existing_path
 from vitviz.weights.pickled import MAX_DIMENSIONS, MAX_TENSORS
 
 __all__ = ["TensorInfo", "WeightFile", "open_weights"]
@@ -159,11 +160,9 @@ def open_weights(path: str | os.PathLike[str]) -> WeightFile:
         CheckpointError: there is no such file, it is none of these, it is damaged, it would run code or claims more
             than it holds, or it has no floating-point tensors by name.
     """
-    if not os.fspath(path):
-        refuse("''", "no such file or folder", EXPECTED)
+    file = existing_path(path, EXPECTED)
     name = plain(os.path.basename(os.path.abspath(path)) or "/")
     with _sentences(name):
-        file = Path(path)
         if file.is_dir():
             file = _in_folder(file, name)
         start = _start(file, name)
@@ -226,8 +225,6 @@ def _in_folder(folder: Path, name: str) -> Path:
 
 def _start(file: Path, name: str) -> bytes:
     """The first bytes of what is an ordinary file."""
-    if not file.exists():
-        refuse(name, "no such file or folder", EXPECTED)
     if not file.is_file():
         refuse(name, "neither a file nor a folder", EXPECTED)
     with open(file, "rb") as stream:

@@ -51,7 +51,7 @@ def list_files(repository: str, revision: str, once: bool) -> tuple[str, list[st
     """The commit that a revision is, and its files; where a request fails, it is not made again if once is enough."""
     if constants.HF_HUB_OFFLINE:
         raise CheckpointError(
-            f"{repository}: not completely in the cache ({constants.HF_HUB_CACHE}), and HF_HUB_OFFLINE forbids to "
+            f"{repository}: not completely in the cache (HF_HUB_CACHE), and HF_HUB_OFFLINE forbids to "
             "download it; unset it"
         )
     api, timeout = HfApi(library_name="vitviz"), constants.HF_HUB_ETAG_TIMEOUT
@@ -135,8 +135,8 @@ def quiet() -> Iterator[None]:
 
 
 def explain(error: Exception, repository: str, revision: str) -> str:
-    """What went wrong, and what to do about it."""
-    hub, cache = constants.ENDPOINT, constants.HF_HUB_CACHE
+    """What went wrong, and what to do about it; no folder of this machine, since visitors of an app read it too."""
+    hub = constants.ENDPOINT
     if isinstance(error, GatedRepoError):
         return f"gated: accept its terms at https://huggingface.co/{repository} and set HF_TOKEN to a token of yours"
     if isinstance(error, RepositoryNotFoundError):
@@ -153,14 +153,17 @@ def explain(error: Exception, repository: str, revision: str) -> str:
         late = "Timeout" in type(error).__name__
         reason = "no answer in time" if late else textwrap.shorten(str(error) or type(error).__name__, 100)
         return (
-            f"{hub} cannot be reached ({reason}), and it is not completely in the cache ({cache}); check the network: "
-            "without one, or with HF_HUB_OFFLINE=1, only what is in the cache can be used"
+            f"{hub} cannot be reached ({reason}), and it is not completely in the cache (HF_HUB_CACHE); check the "
+            "network: without one, or with HF_HUB_OFFLINE=1, only what is in the cache can be used"
         )
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"the disk of the cache ({cache}) is full; make room, or set HF_HOME to another folder"
+        return "the disk of the cache (HF_HUB_CACHE) is full; make room, or set HF_HOME to another folder"
     if isinstance(error, OSError) and error.errno is not None:
-        return f"the cache ({cache}) cannot be used ({error.strerror}); set HF_HOME to a folder that can be written"
-    return f"cannot be downloaded ({type(error).__name__}: {textwrap.shorten(str(error), 200)})"
+        return (
+            f"the cache (HF_HUB_CACHE) cannot be used ({error.strerror}); set HF_HOME to a folder that can be written"
+        )
+    logging.getLogger(__name__).debug("%s", repository, exc_info=error)
+    return f"cannot be downloaded ({type(error).__name__}; logging at level DEBUG tells more)"
 
 
 def _refusal(error: HfHubHTTPError, status: int) -> str:

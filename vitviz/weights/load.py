@@ -17,6 +17,7 @@ from vitviz.precision import type_of
 from vitviz.weights.hub import Progress, download
 from vitviz.weights.limits import memory_for, needed_bytes
 from vitviz.weights.model import Model, Origin
+from vitviz.weights.paths import path_exists
 from vitviz.weights.read import Reading, read_checkpoint
 from vitviz.weights.suggestions import HUB, no_checkpoint
 from vitviz.weights.verify import PHOTO
@@ -178,7 +179,7 @@ def _read(
             repository, _, revision = source.removeprefix(HUB).partition("@")
             folder = download(repository, revision or None, report=report)
             return _read_download(folder, repository, family, facts, repository)
-    if not isinstance(source, str | os.PathLike) or not str(source) or not Path(source).exists():
+    if not path_exists(source):
         raise CheckpointError(no_checkpoint(source, (*BUNDLED, *ZOO), BUNDLED[0]))
     path = Path(source)
     return read_checkpoint(path, None, family, **facts)

@@ -12,6 +12,7 @@ from vitviz.arguments import whole
 from vitviz.config import ViTConfig
 from vitviz.errors import CheckpointError, ConfigError, several
 from vitviz.preprocessing import Preprocessing
+from vitviz.weights.archives import EXPECTED
 from vitviz.weights.assemble import assemble, infer_config
 from vitviz.weights.checkpoint import FORMAT, load_checkpoint
 from vitviz.weights.classes import read_labels
@@ -19,6 +20,7 @@ from vitviz.weights.facts import check_facts, check_patterns
 from vitviz.weights.files import USUAL, open_weights
 from vitviz.weights.heads import question_pooling
 from vitviz.weights.model import Model, Origin
+from vitviz.weights.paths import existing_path
 from vitviz.weights.pieces import Check, Found
 from vitviz.weights.preparation import NORMALISATIONS, UNSAID, read_preprocessing
 from vitviz.weights.recognise import recognise
@@ -74,7 +76,7 @@ def read_checkpoint(
         whole("max_bytes", max_bytes, 0, CheckpointError)
     told, ignore = check_facts(facts), check_patterns(ignore)
     left = {"ignore": ignore} if ignore else {}
-    snapshots = find_snapshots(Path(path))
+    snapshots = find_snapshots(existing_path(path, EXPECTED))
     if snapshots is not None:
         return _read_own(Path(path).name, open_snapshots(snapshots, name, max_bytes), family, {**told, **left})
     file = open_weights(path)

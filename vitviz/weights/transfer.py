@@ -114,7 +114,7 @@ class Snapshot:
         if free < needed:
             raise CheckpointError(
                 f"{self.repository}: {_readable(needed)} to download, but the disk of the cache "
-                f"({constants.HF_HUB_CACHE}) has {_readable(free)} left; make room, or set HF_HOME to another folder"
+                f"(HF_HUB_CACHE) has {_readable(free)} left; make room, or set HF_HOME to another folder"
             )
 
     def _bring(self, file: _File, meter: Meter) -> None:
@@ -154,7 +154,7 @@ class Snapshot:
                 if time.monotonic() - since > 2 * hub_client.PATIENCE:
                     raise CheckpointError(
                         f"{self.repository}: another process keeps {file.name} to itself without receiving it; end it, "
-                        f"or delete {lock}"
+                        f"or delete {lock.name} in the folder .locks of the cache (HF_HUB_CACHE)"
                     )
             yield
 
