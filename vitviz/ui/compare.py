@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import html
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,7 +23,7 @@ from vitviz.ui.controls import told_apart
 from vitviz.ui.jobs import Jobs, Stopped
 from vitviz.ui.panels import ControlPanel, Settings
 from vitviz.ui.picture import as_webp
-from vitviz.ui.texts import ramp, said_plainly
+from vitviz.ui.texts import html_text, markdown, ramp, said_plainly
 from vitviz.ui.workbench import Workbench
 from vitviz.weights import Model
 
@@ -72,7 +71,7 @@ class ComparePanel:
     def __init__(self, bench: Workbench, jobs: Jobs) -> None:
         self.bench, self.jobs = bench, jobs
         with gr.Accordion("Compare all maps", open=False, elem_id="vv-compare"):
-            gr.Markdown(INTRODUCTION, elem_classes="vv-aside")
+            markdown(INTRODUCTION, elem_classes="vv-aside")
             with gr.Row():
                 self.start = gr.Button("Compare", variant="primary", elem_id="vv-compare-start")
                 self.stop = gr.Button("Stop", elem_id="vv-compare-stop")
@@ -166,7 +165,7 @@ def cards(analysis: Analysis, settings: Settings, target: int | Target | None, r
     small = [each.heatmap.resized(CARD_SIDE).overlay(style) for each in comparison.maps]
     pictures = {each.method: _address(picture) for each, picture in zip(comparison.maps, small, strict=True)}
     name = target_name(analysis.model, comparison.target)
-    about = f"{html.escape(analysis.model.name)}, <b>{html.escape(name)}</b>"
+    about = f"{html_text(analysis.model.name)}, <b>{html_text(name)}</b>"
     return Cards(about, _legend(style, comparison), comparison, pictures)
 
 
@@ -177,7 +176,7 @@ def as_html(found: Cards, order: str) -> str:
     shown = "".join(_card(found, each, metric) for each in found.comparison.by(metric))
     said = f"▲ better and ▼ worse than the mean of {RANDOM_ORDERS} random orders of the patches of this one picture"
     return (
-        f'<p class="vv-aside">{found.about}. Order: {html.escape(sorting)}</p>{found.legend}'
+        f'<p class="vv-aside">{found.about}. Order: {html_text(sorting)}</p>{found.legend}'
         f'<div class="vv-cards">{shown}</div><p class="vv-aside">{said}.</p>'
     )
 
@@ -187,7 +186,7 @@ def _card(found: Cards, compared: Compared, metric: str | None) -> str:
     row, column = compared.heatmap.token_map.strongest
     rows = "".join(_score(found.comparison, compared, name, name == metric) for name in compared.areas)
     rows += _remembered(compared.remembers)
-    title, reading = html.escape(method.title), html.escape(method.reading)
+    title, reading = html_text(method.title), html_text(method.reading)
     alt = f"{title}: strongest at patch ({row}, {column})"
     return (
         f'<figure class="vv-card" data-method="{compared.method}"><img src="{found.pictures[compared.method]}" '
@@ -200,8 +199,8 @@ def _score(comparison: Comparison, compared: Compared, metric: str, chosen: bool
     mark = "▲" if comparison.beats_chance(compared, metric) else "▼"
     arrow, tag = "↓" if said.lower_is_better else "↑", "th" if chosen else "td"
     return (
-        f'<tr title="{html.escape(said.reading)} Random order: {comparison.chance[metric]:.3f}">'
-        f"<{tag}>{html.escape(said.title)} {arrow}</{tag}><{tag}>{compared.areas[metric]:.3f} {mark}</{tag}></tr>"
+        f'<tr title="{html_text(said.reading)} Random order: {comparison.chance[metric]:.3f}">'
+        f"<{tag}>{html_text(said.title)} {arrow}</{tag}><{tag}>{compared.areas[metric]:.3f} {mark}</{tag}></tr>"
     )
 
 
@@ -209,7 +208,7 @@ def _remembered(correlation: float) -> str:
     """What is left of a map when the model has forgotten everything."""
     # Not −0.00.
     said = "no order" if math.isnan(correlation) else f"{round(correlation, 2) + 0.0:+.2f}".replace("-", "−")
-    return f'<tr title="{html.escape(SHUFFLED)}"><td>Weights shuffled</td><td>{said}</td></tr>'
+    return f'<tr title="{html_text(SHUFFLED)}"><td>Weights shuffled</td><td>{said}</td></tr>'
 
 
 def _legend(style: Style, comparison: Comparison) -> str:

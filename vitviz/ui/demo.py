@@ -29,6 +29,7 @@ from vitviz.ui.second import SecondPicker
 from vitviz.ui.sheet import Sheet
 from vitviz.ui.sight import Seen, SightPicker
 from vitviz.ui.switches import SwitchPanel
+from vitviz.ui.texts import markdown
 from vitviz.ui.waiting import Waiting
 from vitviz.ui.workbench import Workbench
 from vitviz.weights import Model, load, resources
@@ -94,7 +95,7 @@ class Page:
         # The page tells when it is loaded.
         self.choice = gr.State(LOST)
         self.wanted = gr.State(START)
-        gr.Markdown(TITLE, elem_classes="vv-title")
+        markdown(TITLE, elem_classes="vv-title")
         with gr.Row(equal_height=False):
             with gr.Column(scale=3, min_width=290):
                 self.picker = ModelPicker(bench.start, bench.knobs.models)
@@ -115,7 +116,7 @@ class Page:
                 )
                 self.sight = SightPicker(bench.start)
                 unlike = bench.unlike(analysis)
-                self.unlike = gr.Markdown(unlike, visible=bool(unlike), elem_id="vv-unlike")
+                self.unlike = markdown(unlike, visible=bool(unlike), elem_id="vv-unlike")
                 self.predictions = gr.Label(
                     bench.predictions(analysis),
                     label="Predictions",
@@ -123,11 +124,11 @@ class Page:
                     show_heading=False,
                     elem_id="vv-predictions",
                 )
-                self.aside = gr.Markdown(model_aside(bench.start), elem_classes="vv-aside", elem_id="vv-aside")
+                self.aside = markdown(model_aside(bench.start), elem_classes="vv-aside", elem_id="vv-aside")
                 with gr.Accordion("About this model", open=False):
-                    self.card = gr.Markdown(model_card(bench.start), elem_id="vv-card")
+                    self.card = markdown(model_card(bench.start), elem_id="vv-card")
             with gr.Column(scale=9, min_width=320):
-                self.notice = gr.Markdown(visible=False, latex_delimiters=[], elem_id="vv-notice")
+                self.notice = markdown(visible=False, elem_id="vv-notice")
                 with gr.Tabs(selected=EXPLORE, elem_id="vv-tabs") as self.tabs:
                     with gr.Tab("Explore", id=EXPLORE, elem_id="vv-explore"):
                         self.explorer = AttentionExplorer(

@@ -19,7 +19,7 @@ from vitviz.ui.models import ModelChoice
 from vitviz.ui.panels import ControlPanel, Settings
 from vitviz.ui.photo import Upload
 from vitviz.ui.picture import PictureOutput
-from vitviz.ui.texts import plain
+from vitviz.ui.texts import markdown, plain
 from vitviz.ui.workbench import Workbench
 
 JOB = "draw"
@@ -103,7 +103,7 @@ class Drawing:
         )
         self.stop = gr.Button("Stop", visible=False, size="sm", elem_id="vv-stop")
         self.legend = gr.HTML(shown.legend, elem_id="vv-legend")
-        self.caption = gr.Markdown(shown.caption, elem_id="vv-caption")
+        self.caption = markdown(shown.caption, elem_id="vv-caption")
         with gr.Accordion("As Python", open=False, elem_id="vv-python"):
             self.code = gr.Code(self._code(analysis, wish), language="python", interactive=False, show_label=False)
         self.link = gr.Textbox(map_words(analysis.model, wish.settings), visible="hidden")

@@ -29,7 +29,7 @@ from vitviz.ui.controls import (
     value,
 )
 from vitviz.ui.sight import Sight, SightPicker
-from vitviz.ui.texts import plain
+from vitviz.ui.texts import markdown, plain
 from vitviz.weights import Model, describe
 
 # Of more classes, the page names the first few.
@@ -88,7 +88,7 @@ class ControlPanel:
         self.sight = sight
         self.method = MethodRadio(method_choices(model), value="attention", label="Map", elem_id="vv-method")
         said = refusals(model)
-        self.refused = gr.Markdown(said, visible=bool(said), elem_classes="vv-aside", elem_id="vv-refused")
+        self.refused = markdown(said, visible=bool(said), elem_classes="vv-aside", elem_id="vv-refused")
         self.token = control(_shared(TokenQuery), model)
         self.token.elem_id = "vv-token"
         with gr.Column(visible=False, elem_id="vv-about-class") as self.about_class:
@@ -279,7 +279,7 @@ def refusals(model: Model) -> str:
         reason = refusal(method, model)
         if reason is not None:
             titles.setdefault(reason, []).append(method.title)
-    return "\n\n".join(f"Not here: {', '.join(names)}: {reason}." for reason, names in titles.items())
+    return "\n\n".join(f"Not here: {plain(', '.join(names))}: {plain(reason)}." for reason, names in titles.items())
 
 
 def model_card(model: Model) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,7 +20,7 @@ from vitviz.ui.controls import told_apart
 from vitviz.ui.jobs import Jobs, Stopped
 from vitviz.ui.panels import ControlPanel
 from vitviz.ui.picture import PictureOutput
-from vitviz.ui.texts import said_plainly
+from vitviz.ui.texts import html_text, markdown, said_plainly
 from vitviz.ui.workbench import Workbench
 
 JOB = "heads"
@@ -88,7 +87,7 @@ class SwitchPanel:
         self.bench, self.jobs = bench, jobs
         switches, patches, heads, said = self._shown(analysis, Switches(), None)
         with gr.Accordion("Switch parts off", open=False, elem_id="vv-switches"):
-            gr.Markdown(INTRODUCTION, elem_classes="vv-aside")
+            markdown(INTRODUCTION, elem_classes="vv-aside")
             with gr.Row():
                 with gr.Column(min_width=290):
                     self.patches = self._picture(patches, "Patches", "webp", "vv-switch-patches")
@@ -244,7 +243,12 @@ def predictions(analysis: Analysis, switches: Switches) -> str:
     best = before.topk(count).indices.tolist()
     best += [index for index in after.topk(count).indices.tolist() if index not in best]
     rows = [
-        _row(html.escape(told_apart(labels, index)) + _bar(after[index]), before[index], after[index], PROBABILITIES)
+        _row(
+            html_text(told_apart(labels, index)) + _bar(after[index]),
+            before[index],
+            after[index],
+            PROBABILITIES,
+        )
         for index in best
     ]
     return _table(switches, rows)
@@ -259,7 +263,7 @@ def text_score(analysis: Analysis, switches: Switches, target: Target) -> str:
     before = target.score(analysis.switched_off())
     is_off = bool(switches.heads or switches.patches)
     after = target.score(analysis.switched_off(switches.heads, switches.patches)) if is_off else before
-    return _table(switches, [_row(html.escape(target.name), before, after, LOGITS)]) + said_plainly(LOGIT)
+    return _table(switches, [_row(html_text(target.name), before, after, LOGITS)]) + said_plainly(LOGIT)
 
 
 def _table(switches: Switches, rows: list[str]) -> str:
@@ -289,7 +293,7 @@ def _ranking(switches: Switches) -> str:
         for layer, head, fall in switches.effects.strongest(SHOWN)
     )
     return (
-        f'<p class="vv-aside">The {scores.noun} of <b>{html.escape(switches.ranked)}</b> with one head off at a time: '
+        f'<p class="vv-aside">The {scores.noun} of <b>{html_text(switches.ranked)}</b> with one head off at a time: '
         f"red where it falls, blue where it rises, by {most}{scores.unit} at most. Most needed:</p>"
         f'<ol class="vv-ranking">{heads}</ol>'
     )
