@@ -68,11 +68,11 @@ class CheckpointJob:
     """A checkpoint of any family as one of vitviz's own.
 
     Args:
-        path, name, facts: as :func:`vitviz.weights.read_checkpoint` takes them.
+        path, name, max_bytes, facts: as :func:`vitviz.weights.read_checkpoint` takes them.
     """
 
-    def __init__(self, path: Path, name: str | None, facts: dict[str, Any]) -> None:
-        self.model = read_checkpoint(path, name, **facts).model
+    def __init__(self, path: Path, name: str | None, max_bytes: int, facts: dict[str, Any]) -> None:
+        self.model = read_checkpoint(path, name, max_bytes=max_bytes, **facts).model
 
     def write(self, stream: BinaryIO) -> Answer:
         """Writes the checkpoint."""
@@ -82,16 +82,16 @@ class CheckpointJob:
 class PublishedJob(CheckpointJob):
     """The same of a checkpoint that stands in the hub's cache, by its name; nothing is downloaded."""
 
-    def __init__(self, source: str, facts: dict[str, Any]) -> None:
+    def __init__(self, source: str, max_bytes: int, facts: dict[str, Any]) -> None:
         _go_offline()
-        self.model = load(source, **facts)
+        self.model = load(source, max_bytes=max_bytes, **facts)
 
 
 class SnapshotJob(CheckpointJob):
     """The same of one state of a model in training."""
 
-    def __init__(self, path: Path, name: str) -> None:
-        self.model = load_checkpoint(path, name)
+    def __init__(self, path: Path, name: str, max_bytes: int) -> None:
+        self.model = load_checkpoint(path, name, max_bytes)
 
 
 class TextJob:

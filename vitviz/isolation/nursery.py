@@ -29,6 +29,7 @@ from vitviz.images import FORMATS, open_image
 from vitviz.isolation.conversation import BY_ITSELF, GONE, STATUS, TOO_LATE, read_request, send_answer
 from vitviz.isolation.jobs import JOBS
 from vitviz.isolation.limits import Limits
+from vitviz.memory import is_out_of_memory
 
 SECONDS = struct.Struct("d")
 # Seconds, of which the system takes no endless number.
@@ -188,12 +189,7 @@ def _answer(function: Any) -> dict[str, Any]:
         return {"answer": function()}
     except VitvizError as error:
         return {"error": type(error).__name__, "message": str(error)}
-    except MemoryError:
-        return {"memory": True}
-    # The file for its bytes has a limit, too.
-    except OSError as error:
-        return {"memory": True} if error.errno in NO_MEMORY else {"failed": type(error).__name__}
-    except RuntimeError as error:
-        return {"memory": True} if "allocate memory" in str(error) else {"failed": type(error).__name__}
     except Exception as error:
-        return {"failed": type(error).__name__}
+        # The file for its bytes has a limit, too.
+        is_full = isinstance(error, OSError) and error.errno in NO_MEMORY
+        return {"memory": True} if is_full or is_out_of_memory(error) else {"failed": type(error).__name__}

@@ -125,7 +125,7 @@ def checkpoint(worker: Worker, path: Path, max_bytes: int, name: str | None = No
     """
     path = path.absolute()
     root = path if path.is_dir() else path.parent
-    arguments = {"path": path, "name": name, "facts": facts}
+    arguments = {"path": path, "name": name, "max_bytes": max_bytes, "facts": facts}
     return _model(worker, "CheckpointJob", arguments, name or path.name, root, max_bytes)
 
 
@@ -140,7 +140,14 @@ def published(worker: Worker, source: str, origin: Origin, max_bytes: int, **fac
     Raises:
         CheckpointError, LimitError: as :func:`checkpoint`.
     """
-    model = _model(worker, "PublishedJob", {"source": source, "facts": facts}, source, origin.folder, max_bytes)
+    model = _model(
+        worker,
+        "PublishedJob",
+        {"source": source, "max_bytes": max_bytes, "facts": facts},
+        source,
+        origin.folder,
+        max_bytes,
+    )
     return replace(model, origin=origin)
 
 
@@ -150,7 +157,14 @@ def snapshot(worker: Worker, path: Path, name: str, max_bytes: int) -> Model:
     Raises:
         CheckpointError, LimitError: as :func:`checkpoint`.
     """
-    return _model(worker, "SnapshotJob", {"path": path.absolute(), "name": name}, name, path.parent, max_bytes)
+    return _model(
+        worker,
+        "SnapshotJob",
+        {"path": path.absolute(), "name": name, "max_bytes": max_bytes},
+        name,
+        path.parent,
+        max_bytes,
+    )
 
 
 class IsolatedTower:
