@@ -32,8 +32,9 @@ from vitviz.heatmaps import COLORMAPS
 from vitviz.preprocessing import FITS
 from vitviz.ui import api, build_demo, launch, launch_options
 from vitviz.ui.api import UNEXPECTED, Api
-from vitviz.ui.gate import MOST_BYTES, MOST_NESTED
 from vitviz.ui.knobs import Knobs
+from vitviz.ui.server.bodies import MAX_DEPTH
+from vitviz.ui.server.routes import JSON_BYTES
 from vitviz.ui.workbench import CANVAS_SIDE, Workbench
 from vitviz.weights import BUNDLED, ZOO
 
@@ -213,7 +214,7 @@ BAD_ANALYSES: list[tuple[dict[str, Any], str]] = [
     ({"model": ["dino_vits16"]}, "model = ['dino_vits16']: expected a name that /models lists"),
     ({"model": "hf:owner/name"}, "model = 'hf:owner/name': expected a name that /models lists"),
     ({"model": "../../etc/passwd"}, "model = '../../etc/passwd': expected a name"),
-    ({"model": "x" * 2**20}, "xx...xx"),
+    ({"model": "x" * 2**19}, "xx...xx"),
     ({"fit": "stretch"}, "fit = 'stretch': expected 'crop', 'squash' or 'native'"),
     ({"fit": {}}, "fit = {}: expected 'crop'"),
     ({"resolution": "64"}, "resolution = '64': expected a whole number"),
@@ -261,7 +262,7 @@ BAD_PARAMETERS: list[tuple[str, Any, str]] = [
     ("attention_flow", {"most_patches": 10**6}, "most_patches = 1000000: expected a whole number from 1 to 1024"),
     ("relevance", {"target": "unicorn"}, "target 'unicorn': this model has no such class"),
     ("relevance", {"target": 10}, "target = 10: expected a whole number from 0 to 9"),
-    ("relevance", {"target": "x" * 2**20}, "expected a label of the model"),
+    ("relevance", {"target": "x" * 2**19}, "expected a label of the model"),
     ("relevance", {"target": {"text": 5}}, "target.text = 5: expected 1 to 1,000 characters"),
     ("relevance", {"target": {"text": "a cat"}}, "gives classes, not the features that a text"),
 ]
@@ -338,9 +339,9 @@ def answer_of(address: str, endpoint: str, body: bytes) -> str:
         ("call/analyze", b'{"data": [1, 2, 3]}', 400, "data = 3 values; expected a list of 4"),
         ("call/analyze", b'{"data": [1, 2, 3, 4, 5]}', 400, "data = 5 values; expected a list of 4"),
         ("call/analyze", b'{"data": [' + b"9" * 5000 + b", 1, 1, 1]}", 400, "a number of thousands of digits"),
-        ("call/analyze", b'{"data": ' + b"[" * 1000 + b"]" * 1000 + b"}", 400, f"more than {MOST_NESTED} deep"),
-        ("call/analyze", b"[" * 100_000, 400, f"more than {MOST_NESTED} deep"),
-        ("call/analyze", b'{"data": "' + b"x" * MOST_BYTES + b'"}', 413, "more than 33,554,432 bytes"),
+        ("call/analyze", b'{"data": ' + b"[" * 1000 + b"]" * 1000 + b"}", 400, f"more than {MAX_DEPTH} deep"),
+        ("call/analyze", b"[" * 100_000, 400, f"more than {MAX_DEPTH} deep"),
+        ("call/analyze", b'{"data": "' + b"x" * JSON_BYTES + b'"}', 413, "more than 1,048,576 bytes"),
         ("call/analyze", b'{"data": [{"path": 5, "meta": 5}, 1, 1, 1]}', 400, "expected a file that was uploaded here"),
         ("call/analyze", b'{"data": [{"path": "\\u0000"}, 1, 1, 1]}', 400, "not uploaded here"),
         ("call/v2/analyze", b'{"imag": 1}', 400, "/analyze has no 'imag': expected 'image', "),

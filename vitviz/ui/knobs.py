@@ -11,6 +11,7 @@ from typing import Any
 
 from vitviz.encoder import MAX_BYTES
 from vitviz.errors import ConfigError, choices
+from vitviz.ui.server.hosts import frame_source, host_pattern, proxy_name
 
 PREFIX = "VITVIZ_"
 UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -57,6 +58,15 @@ def models(text: str) -> str:
     return text.strip()
 
 
+def names(check: Callable[[str], str]) -> Callable[[str], tuple[str, ...]]:
+    """Reads names between commas, each of which a function checks."""
+
+    def read(text: str) -> tuple[str, ...]:
+        return tuple(check(part.strip()) for part in text.split(",") if part.strip())
+
+    return read
+
+
 def _said_of_models() -> str:
     return "; ".join(f"`{name}`: {said}" for name, said in MODELS.items())
 
@@ -87,6 +97,24 @@ class Knobs:
         size_text,
     )
     models: str = knob("all", models, f"models that may be opened: {_said_of_models()}")
+    hosts: tuple[str, ...] | None = knob(
+        None,
+        names(host_pattern),
+        "names by which the app is asked, besides `localhost`, this machine's own and all addresses, such as "
+        "`vit.example.org`; `*` for any",
+    )
+    trusted_proxies: tuple[str, ...] | None = knob(
+        None,
+        names(proxy_name),
+        "addresses and networks of proxies whose forwarded headers are believed, or the words `loopback` and "
+        "`private`; `loopback` where it is not set, both on a Space",
+    )
+    frames: tuple[str, ...] | None = knob(
+        None,
+        names(frame_source),
+        "origins whose pages may show the app in a frame, such as `https://example.org`; none where it is not set, "
+        "those of Hugging Face on a Space",
+    )
 
     @property
     def keep_seconds(self) -> int:

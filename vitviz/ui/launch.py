@@ -11,12 +11,11 @@ import gradio as gr
 
 from vitviz.errors import ConfigError
 from vitviz.ui.api import health
-from vitviz.ui.gate import Gate
 from vitviz.ui.knobs import Knobs
+from vitviz.ui.server.connections import guard_connections
+from vitviz.ui.server.door import app_options
+from vitviz.ui.server.hosts import HostRules
 
-# For how long a connection is kept open for the next request: longer than proxies keep theirs (Caddy: two minutes),
-# which would otherwise send requests into one that has just been closed.
-KEEP_ALIVE_SECONDS = 150
 # By which Gradio is told to serve the endpoints as tools, too.
 MCP = "GRADIO_MCP_SERVER"
 
@@ -42,8 +41,8 @@ def serve(demo: gr.Blocks, knobs: Knobs | None = None, *, block: bool = True, **
     # Gradio has the code of an app that runs already loaded anew.
     if not address:
         return ""
-    # Gradio makes the server by itself; each connection asks it anew.
-    demo.server.config.timeout_keep_alive = KEEP_ALIVE_SECONDS
+    # Gradio makes the server by itself.
+    guard_connections(demo.server, demo.app)
     if block:
         demo.block_thread()
     return address.rstrip("/")
@@ -69,6 +68,7 @@ def launch_options(knobs: Knobs | None = None) -> dict[str, Any]:
     )
     css = Path(__file__).with_name("style.css").read_text()
     knobs = knobs or Knobs.of()
+    rules = HostRules.of(knobs.hosts, knobs.trusted_proxies, knobs.frames)
     return {
         "theme": theme,
         "css": css,
@@ -79,6 +79,7 @@ def launch_options(knobs: Knobs | None = None) -> dict[str, Any]:
         # Asked for below a sub-path, too.
         "head": '<link rel="icon" href="favicon.ico">',
         "enable_monitoring": False,
-        # As the server keeps its own: a class and its arguments.
-        "app_kwargs": {"middleware": [(Gate, (health,), {})]},
+        # Would let a page save to a repository of the hub, by a token in a header.
+        "run_history": False,
+        "app_kwargs": app_options(health, rules, knobs.upload_bytes),
     }

@@ -1,0 +1,225 @@
+"""Reading the bodies of requests: how large, how deep and how slow they may be."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+# The ASGI specification, version 3.
+Message = dict[str, Any]
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+# Objects and lists inside each other.
+MAX_DEPTH = 32
+NOT_JSON = "the body is no JSON, or has a number of thousands of digits"
+TOO_DEEP = f"the body is no JSON, or has lists or objects more than {MAX_DEPTH} deep in each other"
+# Of a tool call, everything but the strings. A picture is one string.
+MAX_STRUCTURE_BYTES = 2**18
+# Larger bodies are parsed in a thread, since the event loop serves everybody.
+PARSE_INLINE_BYTES = 2**16
+# A body gets these seconds, and more as its bytes come at this rate.
+BODY_SECONDS = 30.0
+MIN_BYTES_PER_SECOND = 2048
+# An answer to a body that was not read can be lost if the connection is closed at once.
+LINGER_SECONDS = 2.0
+
+
+class RequestError(Exception):
+    """A request is refused.
+
+    Args:
+        status: of HTTP.
+        reason: one sentence.
+    """
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class DepthScanner:
+    """Counts how deep the brackets of JSON lie, in one pass and without parsing it.
+
+    Args:
+        max_structure_bytes: the most bytes outside of strings.
+    """
+
+    _ESCAPE = re.compile(rb"\\.", re.DOTALL)
+    _NO_BRACKETS = bytes(code for code in range(256) if code not in b"[]{}")
+    _SQUARE = bytes.maketrans(b"{}", b"[]")
+
+    def __init__(self, max_structure_bytes: int | None = None) -> None:
+        self._max_structure_bytes = max_structure_bytes
+        self._structure_bytes = 0
+        self._open = b""
+        self._in_string = self._in_escape = False
+
+    def feed(self, content: bytes) -> None:
+        """The next bytes of the body.
+
+        Raises:
+            RequestError: they are too deep, or have too many bytes outside of strings.
+        """
+        # A backslash outside of a string ends the parser, so what comes after it need not be counted.
+        content = self._ESCAPE.sub(b"", b"\\" + content if self._in_escape else content)
+        self._in_escape = content.endswith(b"\\")
+        pieces = content.split(b'"')
+        outside = b"".join(pieces[self._in_string :: 2])
+        self._in_string ^= len(pieces) % 2 == 0
+        self._structure_bytes += len(outside) + len(pieces) - 1
+        if self._max_structure_bytes is not None and self._structure_bytes > self._max_structure_bytes:
+            raise RequestError(
+                413, f"the body has more than {self._max_structure_bytes:,} bytes outside of its strings"
+            )
+        self._nest(outside.translate(self._SQUARE, self._NO_BRACKETS))
+
+    def _nest(self, brackets: bytes) -> None:
+        self._open += brackets
+        # Every round closes the innermost pairs; a body of legal depth has no more rounds than levels.
+        for _ in range(MAX_DEPTH + 1):
+            shorter = self._open.replace(b"[]", b"")
+            if len(shorter) == len(self._open):
+                break
+            self._open = shorter
+        if len(self._open) > MAX_DEPTH or b"[]" in self._open:
+            raise RequestError(400, TOO_DEEP)
+
+
+class TimedBody:
+    """Receives a body no slower than the least rate, and no larger than allowed.
+
+    Args:
+        receive: of the server.
+        max_bytes: the largest body.
+        advice: what to do instead, at the end of the message.
+    """
+
+    def __init__(self, receive: Receive, max_bytes: int, advice: str = "") -> None:
+        self._receive, self._max_bytes, self._advice = receive, max_bytes, advice
+        self._start = time.monotonic()
+        self.received_bytes = 0
+        self.is_complete = False
+        self.error: RequestError | None = None
+
+    def check(self, declared_bytes: int | None) -> None:
+        """Refuse a body that declares to be too large.
+
+        Raises:
+            RequestError: it does.
+        """
+        if declared_bytes is not None and declared_bytes > self._max_bytes:
+            raise self._too_large()
+
+    async def __call__(self) -> Message:
+        """The next message.
+
+        Raises:
+            RequestError: the body is too large or too slow.
+        """
+        if self.error is not None:
+            raise self.error
+        # After the body, a server's message says that the client has gone.
+        if self.is_complete:
+            return await self._receive()
+        allowed = BODY_SECONDS + self.received_bytes / MIN_BYTES_PER_SECOND
+        try:
+            message = await asyncio.wait_for(self._receive(), max(0.0, self._start + allowed - time.monotonic()))
+        except (TimeoutError, asyncio.TimeoutError):
+            raise self._fail(408, f"the body came slower than {MIN_BYTES_PER_SECOND:,} bytes a second") from None
+        if message["type"] == "http.request":
+            self.received_bytes += len(message.get("body", b""))
+            self.is_complete = not message.get("more_body", False)
+            if self.received_bytes > self._max_bytes:
+                raise self._too_large()
+        return message
+
+    def _too_large(self) -> RequestError:
+        return self._fail(413, f"the body has more than {self._max_bytes:,} bytes{self._advice}")
+
+    def _fail(self, status: int, reason: str) -> RequestError:
+        self.error = RequestError(status, reason)
+        return self.error
+
+
+class DisconnectedError(Exception):
+    """The client went away before its body was there."""
+
+
+async def read_json(body: TimedBody, scanner: DepthScanner) -> bytes:
+    """A whole body, whose depth was counted as it came.
+
+    Raises:
+        RequestError: it is too large, too slow or too deep.
+        DisconnectedError: it never came.
+    """
+    content = bytearray()
+    while not body.is_complete:
+        message = await body()
+        if message["type"] != "http.request":
+            raise DisconnectedError
+        scanner.feed(message.get("body", b""))
+        content += message.get("body", b"")
+    return bytes(content)
+
+
+async def parse_json(content: bytes) -> Any:
+    """The value of a body.
+
+    Raises:
+        RequestError: it is no JSON.
+    """
+    try:
+        if len(content) > PARSE_INLINE_BYTES:
+            return await asyncio.to_thread(json.loads, content)
+        return json.loads(content)
+    # Text that is no Unicode is a ValueError, too.
+    except ValueError:
+        raise RequestError(400, NOT_JSON) from None
+    except RecursionError:
+        raise RequestError(400, TOO_DEEP) from None
+
+
+def replayed(content: bytes, receive: Receive) -> Receive:
+    """Receives a body that was read already, and then what the server says."""
+    waiting: list[Message] = [{"type": "http.request", "body": content, "more_body": False}]
+
+    async def next_message() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return next_message
+
+
+def declared_bytes(scope: Scope) -> int | None:
+    """The length that the headers of a request declare, or None.
+
+    Raises:
+        RequestError: it is no number.
+    """
+    lengths = {value for name, value in scope["headers"] if name == b"content-length"}
+    if not lengths:
+        return None
+    if len(lengths) > 1 or re.fullmatch(rb"\d{1,18}", min(lengths)) is None:
+        raise RequestError(400, "Content-Length: expected one number")
+    return int(min(lengths))
+
+
+async def linger(receive: Receive) -> None:
+    """Read for a moment what a client goes on sending, and forget it."""
+
+    async def discard() -> None:
+        while True:
+            message = await receive()
+            if message["type"] != "http.request" or not message.get("more_body", False):
+                return
+
+    try:
+        await asyncio.wait_for(discard(), LINGER_SECONDS)
+    except (TimeoutError, asyncio.TimeoutError):
+        return

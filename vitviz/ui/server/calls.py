@@ -1,0 +1,185 @@
+"""What the JSON of a request must be before Gradio sees it: for an endpoint that there is, with the fields it has.
+
+Gradio answers what it cannot read with an empty error, and with a traceback in the log.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import Parameter, signature
+from typing import Any
+
+import gradio as gr
+
+from vitviz.errors import MethodError, choices, listed, shown
+from vitviz.ui.arguments import fields, upload_of
+from vitviz.ui.server.bodies import RequestError
+from vitviz.ui.server.routes import CANCEL, COMPONENT, PREFIX, RESET, SESSION, is_local_file
+
+_CALL = re.compile(rf"{PREFIX}/(?P<way>call/v2|call|run|api|queue)/(?P<name>[^/]+)/?")
+# Where the answer of a call is fetched.
+ANSWER = re.compile(rf"{PREFIX}/call/(?:v2/)?[^/]+/(?P<event>[^/]+)")
+_BY_NAME, _QUEUE = "call/v2", "queue"
+# Past the queue: the page's own quick events go this way.
+_DIRECT = ("run", "api")
+
+
+@dataclass(frozen=True)
+class CheckedCall:
+    """A request that can be served.
+
+    Args:
+        content: its body, with the paths of uploads in the place of their addresses.
+        session: the page's or the client's, where it says one.
+    """
+
+    content: bytes
+    session: str | None = None
+
+
+def check_json(blocks: gr.Blocks, path: str, content: bytes, value: Any) -> CheckedCall:
+    """A body that can be served.
+
+    Args:
+        blocks: the app.
+        path: below the app's root.
+        content: the body.
+        value: what it says.
+
+    Raises:
+        RequestError, VitvizError: it cannot be served, for a reason of one sentence.
+    """
+    call = _CALL.fullmatch(path)
+    if call is None:
+        return CheckedCall(content, _check_service(blocks, path.rstrip("/"), value))
+    way, name = call["way"], call["name"]
+    # A call by name may have an argument of any name.
+    session = None if way == _BY_NAME else _session(value, path)
+    if not _is_public(blocks, way, name, value):
+        _check_event(blocks, value, path)
+        return CheckedCall(content, session)
+    files = [each for each in _objects(value) if "path" in each]
+    for each in files:
+        each["path"] = str(upload_of(each).path)
+    return CheckedCall(json.dumps(value).encode() if files else content, session)
+
+
+def _check_service(blocks: gr.Blocks, path: str, value: Any) -> str | None:
+    """A request to a route of the page that is no call; returns its session."""
+    if path == COMPONENT:
+        _typed(value, path, {"session_hash": str, "component_id": int, "fn_name": str, "data": object})
+        component = blocks.blocks.get(value["component_id"])
+        function = getattr(component, value["fn_name"], None) if component is not None else None
+        if not getattr(function, "_is_server_fn", False):
+            raise RequestError(404, f"component_id = {shown(value['component_id'])}: expected a component of the page")
+    elif path == CANCEL:
+        _typed(value, path, {"session_hash": str, "fn_index": int, "event_id": str})
+    elif path == RESET:
+        _typed(value, path, {"event_id": str})
+    else:
+        raise RequestError(404, f"{shown(path)}: no such route")
+    return _session(value, path)
+
+
+def _check_event(blocks: gr.Blocks, value: Any, path: str) -> None:
+    """An event of the page, whose function Gradio would call with whatever is in it."""
+    _typed(value, path, {"session_hash": str, "fn_index": int, "data": list})
+    function = blocks.fns[value["fn_index"]]
+    count, expected = len(value["data"]), len(function.inputs)
+    if count != expected and not function.cancels:
+        raise RequestError(400, f"data = {count:,} values: expected {expected} for this event")
+    trigger = value.get("trigger_id")
+    if trigger is not None and not _is(trigger, int):
+        raise RequestError(400, f"trigger_id = {shown(trigger)}: expected a whole number, or null")
+    if value.get("batched"):
+        raise RequestError(400, f"batched = {shown(value['batched'])}: expected false")
+    for each in _objects(value["data"]):
+        if isinstance(each.get("path"), str) and not is_local_file(each["path"]):
+            raise RequestError(400, f"path = {shown(each['path'])}: expected a file that was uploaded here")
+
+
+def _is_public(blocks: gr.Blocks, way: str, name: str, value: Any) -> bool:
+    """Whether a call is of a public endpoint, which it then can serve; the page's own events are not."""
+    public = {str(fn.api_name): fn for fn in blocks.fns.values() if fn.api_visibility == "public"}
+    index = value.get("fn_index") if way in (_QUEUE, *_DIRECT) and isinstance(value, dict) else None
+    if index is None:
+        endpoint = public.get(name)
+        if endpoint is None and way == _QUEUE:
+            raise RequestError(400, "expected an object with 'fn_index', 'data' and 'session_hash'")
+        if endpoint is None:
+            raise RequestError(404, f"endpoint {shown(name)}: expected {choices(public)}")
+    else:
+        if not _is(index, int) or index not in blocks.fns:
+            raise RequestError(404, f"fn_index = {shown(index)}: expected an endpoint by its name, {choices(public)}")
+        endpoint = public.get(str(blocks.fns[index].api_name))
+    if endpoint is None:
+        return False
+    if way in _DIRECT:
+        raise RequestError(404, f"/{endpoint.api_name}: expected a POST to {PREFIX}/call/{endpoint.api_name}")
+    parameters = list(signature(endpoint.fn).parameters.values()) if endpoint.fn else []
+    (_check_names if way == _BY_NAME else _check_values)(f"/{endpoint.api_name}", value, parameters)
+    return True
+
+
+def _check_names(endpoint: str, value: Any, parameters: Sequence[Parameter]) -> None:
+    names = [parameter.name for parameter in parameters]
+    if not names and isinstance(value, dict) and value:
+        raise MethodError(f"{endpoint} has no {shown(next(iter(value)))}: expected an empty object")
+    given = fields(endpoint, value, names)
+    missing = [part.name for part in parameters if part.default is Parameter.empty and part.name not in given]
+    if missing:
+        raise MethodError(f"{endpoint}: {listed(missing)} is missing")
+
+
+def _check_values(endpoint: str, value: Any, parameters: Sequence[Parameter]) -> None:
+    values = value.get("data") if isinstance(value, dict) else None
+    if not isinstance(values, list) or len(values) != len(parameters):
+        found = f"{len(values):,} values" if isinstance(values, list) else shown(values)
+        names = ", ".join(parameter.name for parameter in parameters) or "none"
+        raise MethodError(f"{endpoint}: data = {found}; expected a list of {len(parameters)}: {names}")
+
+
+def _session(value: Any, path: str) -> str | None:
+    """The session that a request names.
+
+    Raises:
+        RequestError: it is no name of one.
+    """
+    session = value.get("session_hash") if isinstance(value, dict) else None
+    if session is not None and (not isinstance(session, str) or re.fullmatch(SESSION, session) is None):
+        raise RequestError(400, f"session_hash = {shown(session)}: expected 1 to 128 letters and digits")
+    return session
+
+
+def _typed(value: Any, path: str, kinds: Mapping[str, type]) -> None:
+    """Refuse what is no object with fields of these types."""
+    if not isinstance(value, dict):
+        raise RequestError(400, f"the body = {shown(value)}: expected an object with {listed(list(kinds))}")
+    for name, kind in kinds.items():
+        if name not in value:
+            raise RequestError(400, f"{name!r} is missing: expected {listed(list(kinds))}")
+        if not _is(value[name], kind):
+            raise RequestError(400, f"{name} = {shown(value[name])}: expected {_KINDS[kind]}")
+
+
+_KINDS: dict[type, str] = {str: "text", int: "a whole number", list: "a list", object: "anything"}
+
+
+def _is(value: Any, kind: type) -> bool:
+    # In Python, true is a number.
+    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+
+
+def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    """Every object of a JSON value."""
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, dict):
+            yield each
+            waiting += each.values()
+        elif isinstance(each, list):
+            waiting += each

@@ -1,0 +1,253 @@
+"""The outermost layer of the app: what is not served is answered in one sentence, and the rest passes."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import gradio as gr
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse
+
+from vitviz.errors import VitvizError
+from vitviz.ui.server.bodies import (
+    MAX_STRUCTURE_BYTES,
+    App,
+    DepthScanner,
+    DisconnectedError,
+    Message,
+    Receive,
+    RequestError,
+    Scope,
+    Send,
+    TimedBody,
+    declared_bytes,
+    linger,
+    parse_json,
+    read_json,
+    replayed,
+)
+from vitviz.ui.server.calls import ANSWER, check_json
+from vitviz.ui.server.fetching import REFUSED, forbid_fetching
+from vitviz.ui.server.headers import ResponseHeaders
+from vitviz.ui.server.hosts import HostRules, visitor_key
+from vitviz.ui.server.log import LOGGER, place_of, quieten_gradio
+from vitviz.ui.server.routes import FILE, HEALTH, JOIN, UPLOAD, Body, Route, find_route, is_local_file
+from vitviz.ui.server.sessions import Sessions
+from vitviz.ui.server.uploads import tidy_uploads
+
+FAILED = "The server failed to answer this request; what happened is in its log."
+NO_ROUTE = "this app has no such route"
+# The names of the parts of a multipart form, and what lies between them.
+FORM_BYTES = 2**16
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+Health = Callable[[gr.Blocks], dict[str, str]]
+
+
+class Door:
+    """ASGI middleware in front of everything that Gradio serves.
+
+    Args:
+        app: what stands behind it.
+        blocks: the page.
+        rules: for which hosts and origins it answers.
+        health: what :data:`vitviz.ui.server.routes.HEALTH` answers.
+        sessions: what is remembered of open pages.
+        max_upload_bytes: the largest upload.
+    """
+
+    def __init__(
+        self, app: App, blocks: gr.Blocks, rules: HostRules, health: Health, sessions: Sessions, max_upload_bytes: int
+    ) -> None:
+        self._app, self._blocks, self._rules, self._health = app, blocks, rules, health
+        self._sessions, self._max_upload_bytes = sessions, max_upload_bytes
+        self._headers = ResponseHeaders(rules.frames)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            await self._serve(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1000})
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = _path(scope)
+        answer = _Answer(send, path, self._headers)
+        limit = TimedBody(receive, 0)
+        route: Route | None = None
+        try:
+            route = find_route(scope["method"], path, tools=getattr(self._blocks, "mcp_server", False))
+            if route is None:
+                raise RequestError(404, NO_ROUTE)
+            scope = self._rules.admit(scope)
+            if route.max_bytes != 0:
+                self._rules.check_origin(scope)
+                limit = self._body(scope, route, receive)
+            if path == HEALTH:
+                await answer.json(200, self._health(self._blocks))
+            elif path.startswith(FILE) and not is_local_file(path):
+                raise RequestError(403, REFUSED)
+            else:
+                await self._pass(scope, route, path, limit, receive, answer)
+        except (DisconnectedError, ClientDisconnect):
+            return
+        except Exception as error:
+            await self._fail(limit.error or error, route, path, receive, answer)
+
+    def _body(self, scope: Scope, route: Route, receive: Receive) -> TimedBody:
+        """The body of a request; one that declares to be too large is not read."""
+        if route.max_bytes is None:
+            max_bytes, advice = self._max_upload_bytes + FORM_BYTES, ""
+        else:
+            max_bytes, advice = route.max_bytes, f"; files go to {UPLOAD}"
+        body = TimedBody(receive, max_bytes, advice)
+        body.check(declared_bytes(scope))
+        return body
+
+    async def _pass(
+        self, scope: Scope, route: Route, path: str, body: TimedBody, receive: Receive, answer: _Answer
+    ) -> None:
+        if route.body is Body.UPLOAD:
+            await self._app(scope, body, answer.send)
+        elif route.body is Body.NONE:
+            # Gradio reads none; what there is ends with the connection.
+            fetched = ANSWER.fullmatch(path)
+            await self._app(scope, replayed(b"", receive), answer.send)
+            if fetched is not None:
+                # Gradio keeps the session of each call, with a copy of the page's settings.
+                self._sessions.forget(fetched["event"])
+        else:
+            if route.body is Body.JSON and not _is_json(scope):
+                raise RequestError(415, "expected JSON, with the header Content-Type: application/json")
+            scanner = DepthScanner(MAX_STRUCTURE_BYTES if route.body is Body.TOOL else None)
+            content = await read_json(body, scanner)
+            if route.body is Body.JSON:
+                call = check_json(self._blocks, path, content, await parse_json(content) if content else None)
+                content = call.content
+                if call.session is not None:
+                    self._sessions.claim(call.session, visitor_key(scope["client"][0] if scope["client"] else ""))
+            await self._app(scope, replayed(content, receive), answer.send)
+        await answer.finish()
+
+    async def _fail(self, error: Exception, route: Route | None, path: str, receive: Receive, answer: _Answer) -> None:
+        status, reason = _explained(error)
+        if status >= 500:
+            LOGGER.error("%s: %s", "a request" if route is None else route.pattern, place_of(error))
+        if answer.is_started:
+            await answer.end()
+        elif path == JOIN and status in (400, 404):
+            # Gradio's clients read only what is not valid.
+            detail = {"__type__": "validate", "is_valid": False, "parameter_name": "request", "message": reason}
+            await answer.json(422, {"detail": [detail]})
+        else:
+            await answer.refuse(status, reason, receive)
+
+
+class _Answer:
+    """An answer, which gets its headers on the way, and is none of Starlette's for what was not foreseen."""
+
+    def __init__(self, send: Send, path: str, headers: ResponseHeaders) -> None:
+        self._send, self._path, self._headers = send, path, headers
+        self._held: list[Message] = []
+        self._is_complete = False
+        self.is_started = False
+
+    async def send(self, message: Message) -> None:
+        # Starlette sends this, and then raises what has happened.
+        if self._held or (message["type"] == "http.response.start" and message["status"] == 500):
+            self._held.append(message)
+            return
+        await self._forward(message)
+
+    async def finish(self) -> None:
+        """Send what was held back: the app ended well, so that it is an answer of its own."""
+        held, self._held = self._held, []
+        for message in held:
+            await self._forward(message)
+
+    async def json(self, status: int, value: Any, *extra: tuple[bytes, bytes], is_last: bool = True) -> None:
+        content = json.dumps(value).encode()
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode()), *extra]
+        await self._forward({"type": "http.response.start", "status": status, "headers": headers})
+        await self._forward({"type": "http.response.body", "body": content, "more_body": not is_last})
+
+    async def refuse(self, status: int, reason: str, receive: Receive) -> None:
+        """Say why, and end the connection, on which a body may be on its way still."""
+        await self.json(status, {"detail": reason}, (b"connection", b"close"), is_last=False)
+        if status in (403, 408, 413, 415):
+            await linger(receive)
+        await self.end()
+
+    async def end(self) -> None:
+        """End an answer that has begun, however much of it there is."""
+        if not self._is_complete:
+            await self._forward({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _forward(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.is_started = True
+            message = self._headers.secured(message, self._path)
+        elif message["type"] == "http.response.body":
+            self._is_complete = not message.get("more_body", False)
+        await self._send(message)
+
+
+def _path(scope: Scope) -> str:
+    """The path below the app's root; a proxy may hand on the whole, or what is behind its own."""
+    root = urlsplit(scope.get("root_path", "")).path.rstrip("/")
+    path: str = scope["path"]
+    return path.removeprefix(root) if root and path.startswith(f"{root}/") else path
+
+
+def _is_json(scope: Scope) -> bool:
+    kinds = [value for name, value in scope["headers"] if name == b"content-type"]
+    return len(kinds) == 1 and b"json" in kinds[0]
+
+
+def _explained(error: BaseException) -> tuple[int, str]:
+    """The status of an error and one sentence."""
+    if isinstance(error, RequestError):
+        return error.status, str(error)
+    if isinstance(error, VitvizError):
+        return 400, str(error)
+    if isinstance(error, HTTPException):
+        return error.status_code, str(error.detail)
+    # Starlette raises another one when the answer has begun.
+    if isinstance(error, RuntimeError) and isinstance(error.__cause__, HTTPException):
+        return _explained(error.__cause__)
+    if isinstance(error, OSError) and error.errno in FULL:
+        return 507, "this server has no room for it now"
+    if isinstance(error, PermissionError) and str(error) == REFUSED:
+        return 400, REFUSED
+    return 500, FAILED
+
+
+async def _invalid(_: Request, __: Exception) -> JSONResponse:
+    """In the place of FastAPI's answer, which quotes the request."""
+    return JSONResponse({"detail": "a field of this request is missing, or of another type than expected"}, 422)
+
+
+def app_options(health: Health, rules: HostRules, max_upload_bytes: int) -> dict[str, Any]:
+    """What Gradio's ``app_kwargs`` needs, so that every app of it stands behind a :class:`Door`."""
+
+    @asynccontextmanager
+    async def lifespan(app: Any) -> AsyncIterator[None]:
+        blocks = app.get_blocks()
+        sessions = Sessions()
+        app.state_holder = sessions
+        sessions.set_blocks(blocks)
+        # Before anybody is served. Gradio adds its own layers before those that it is given.
+        app.middleware_stack = Door(app.middleware_stack, blocks, rules, health, sessions, max_upload_bytes)
+        yield
+
+    forbid_fetching()
+    tidy_uploads()
+    quieten_gradio()
+    return {"lifespan": lifespan, "exception_handlers": {RequestValidationError: _invalid}}

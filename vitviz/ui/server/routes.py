@@ -1,0 +1,115 @@
+"""The routes that the app serves; every other path is answered 404."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+HEALTH = "/health"
+PREFIX = "/gradio_api"
+UPLOAD = f"{PREFIX}/upload"
+MCP = f"{PREFIX}/mcp"
+JOIN = f"{PREFIX}/queue/join"
+COMPONENT = f"{PREFIX}/component_server"
+CANCEL = f"{PREFIX}/cancel"
+RESET = f"{PREFIX}/reset"
+FILE = f"{PREFIX}/file="
+JSON_BYTES = 2**20
+# An argument of a tool may be a picture in base64.
+TOOL_BYTES = 32 * 2**20
+# What Gradio's clients make: `Math.random().toString(36)`, a UUID, a token.
+SESSION = r"[\w-]{1,128}"
+NAME = r"[^/]+"
+
+
+class Body(Enum):
+    """What the body of a request is read as."""
+
+    NONE = "none"
+    JSON = "json"
+    TOOL = "tool"
+    UPLOAD = "upload"
+
+
+@dataclass(frozen=True)
+class Route:
+    """A route that is served.
+
+    Args:
+        methods: of HTTP.
+        pattern: a regular expression that matches the whole path below the app's root.
+        reason: who needs the route.
+        body: what its body is read as.
+        max_bytes: the largest body; for an upload None, since a setting says it.
+    """
+
+    methods: tuple[str, ...]
+    pattern: str
+    reason: str
+    body: Body = Body.NONE
+    max_bytes: int | None = 0
+
+    def __post_init__(self) -> None:
+        if not self.methods or not self.reason or not self.pattern.startswith("/"):
+            raise ValueError(f"{self}: expected methods, a pattern that starts with / and a reason")
+        if (self.max_bytes == 0) != (self.body is Body.NONE) or (self.max_bytes is None) != (self.body is Body.UPLOAD):
+            raise ValueError(f"{self}: expected max_bytes to fit the kind of body")
+
+    def matches(self, method: str, path: str) -> bool:
+        return method in self.methods and re.fullmatch(self.pattern, path) is not None
+
+
+GET, POST = ("GET",), ("POST",)
+READ = ("GET", "HEAD")
+
+ROUTES: tuple[Route, ...] = (
+    Route(READ, HEALTH, "monitors and proxies ask whether the app answers"),
+    Route(READ, "/", "the page; Gradio asks for its head once it listens"),
+    Route(READ, "/assets/.+", "the page's scripts and styles"),
+    Route(READ, "/static/.+", "the page's fonts, icons and iframe script"),
+    Route(READ, r"/theme\.css", "the page's colours"),
+    Route(READ, r"/favicon\.ico", "browsers ask for it"),
+    Route(READ, r"/robots\.txt", "crawlers ask for it"),
+    Route(READ, r"/manifest\.json", "the page links to it"),
+    Route(GET, "/config/?", "Gradio's clients, and the page when it connects again"),
+    Route(GET, f"{PREFIX}/info/?", "Gradio's clients read the types of the endpoints"),
+    Route(GET, f"{PREFIX}/startup-events", "Gradio starts its queue by it, once, when it listens"),
+    Route(GET, f"{PREFIX}/heartbeat/{SESSION}", "tells the server that a page is open, and when it is closed"),
+    Route(POST, UPLOAD, "pictures and checkpoints", Body.UPLOAD, None),
+    Route(GET, f"{PREFIX}/upload_progress", "how far an upload is"),
+    Route(READ, f"{re.escape(FILE)}.+", "uploads and files that the app has made"),
+    Route(POST, JOIN, "the page's events, and calls by Gradio's clients", Body.JSON, JSON_BYTES),
+    Route(GET, f"{PREFIX}/queue/data", "the answers to them"),
+    Route(POST, CANCEL, "a page or a client stops waiting", Body.JSON, JSON_BYTES),
+    Route(POST, f"{RESET}/?", "Gradio's clients call it when a job is cancelled", Body.JSON, JSON_BYTES),
+    Route(POST, f"{COMPONENT}/?", "the explorer asks for layers", Body.JSON, JSON_BYTES),
+    Route(POST, f"{PREFIX}/(?:run|api)/{NAME}/?", "the page's events that do not wait", Body.JSON, JSON_BYTES),
+    Route(POST, f"{PREFIX}/call/(?:v2/)?{NAME}/?", "calls by plain HTTP", Body.JSON, JSON_BYTES),
+    Route(GET, f"{PREFIX}/call/(?:v2/)?{NAME}/{SESSION}", "the answer to a call by plain HTTP"),
+)
+# Where the operator asked for tools.
+TOOL_ROUTES: tuple[Route, ...] = (
+    Route(("GET", "DELETE"), f"{MCP}/?", "language models listen for messages, and end their session"),
+    Route(POST, f"{MCP}/?", "language models call the endpoints as tools", Body.TOOL, TOOL_BYTES),
+    Route(GET, f"{MCP}/schema", "the hub reads the list of tools"),
+)
+
+
+def find_route(method: str, path: str, *, tools: bool = False) -> Route | None:
+    """The route that serves a request, or None.
+
+    Args:
+        method, path: of the request; the path is decoded and lies below the app's root.
+        tools: whether the app serves MCP.
+    """
+    # A control character is in no name of the app, and C libraries end a path at NUL.
+    if any(character < " " or character == "\x7f" for character in path):
+        return None
+    return next((route for route in (*ROUTES, *(TOOL_ROUTES if tools else ())) if route.matches(method, path)), None)
+
+
+def is_local_file(path: str) -> bool:
+    """Whether a path of :data:`FILE` names a file of this machine, not the address of another."""
+    name = path.removeprefix(FILE)
+    return re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*:|[/\\]{2}|\\", name.strip()) is None

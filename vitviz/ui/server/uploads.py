@@ -1,0 +1,119 @@
+"""Uploads: what is not finished is deleted at once."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from gradio import route_utils, routes
+from gradio_client.utils import strip_invalid_filename_characters
+from python_multipart.multipart import parse_options_header
+from starlette.formparsers import MultiPartException
+
+from vitviz.ui.files import WRITTEN
+
+FIELD = "files"
+# Every file of a request is open until the request ends.
+MAX_FILES = 100
+# RFC 2046.
+MAX_BOUNDARY_CHARS = 70
+# For how long a page may ask how far its upload is, after its end.
+PROGRESS_SECONDS = 60.0
+
+_parsers: ContextVar[list[UploadParser] | None] = ContextVar("parsers", default=None)
+_upload: Callable[..., Any] = route_utils.upload_fn
+
+
+class UploadParser(route_utils.GradioMultiPartParser):
+    """Reads the files of a form, refuses everything else in it, and can delete what it wrote."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **{**options, "max_files": MAX_FILES, "max_fields": 0})
+        started = _parsers.get()
+        if started is not None:
+            started.append(self)
+
+    def on_headers_finished(self) -> None:
+        super().on_headers_finished()
+        part = self._current_part
+        if part.file is None or part.field_name != FIELD:
+            raise MultiPartException(f"the form has a field that is no file: expected only {FIELD!r}")
+        name = strip_invalid_filename_characters(Path(part.file.filename or "").name)
+        if not name.strip(". "):
+            raise MultiPartException("a file has no name: expected one such as cat.jpg")
+
+    async def parse(self) -> Any:
+        """The files.
+
+        Raises:
+            MultiPartException: the form is not well made, or not complete.
+        """
+        _, options = parse_options_header(self.headers["Content-Type"])
+        boundary = options.get(b"boundary", b"")
+        if re.fullmatch(rb"[ -~]{1,%d}" % MAX_BOUNDARY_CHARS, boundary) is None:
+            raise MultiPartException(f"Content-Type: expected a boundary of 1 to {MAX_BOUNDARY_CHARS} characters")
+        form = await super().parse()
+        if not self.items or len(self.items) != len(self._files_to_close_on_error):
+            raise MultiPartException(f"the form ends before its last file does: expected files in {FIELD!r}")
+        return form
+
+    def delete_files(self) -> None:
+        """Delete what was written; what got its place already is deleted by its age."""
+        for file in self._files_to_close_on_error:
+            file.close()
+            Path(file.name).unlink(missing_ok=True)
+        if self.upload_dir is not None:
+            hashes = [file.sha.hexdigest() for _, file in self.items if isinstance(file, route_utils.GradioUploadFile)]
+            WRITTEN.update(str(path) for each in hashes for path in (Path(self.upload_dir) / each).glob("*"))
+
+
+class UploadProgress(route_utils.FileUploadProgress):
+    """Remembers nothing of an upload that nobody made."""
+
+    async def is_tracked(self, upload_id: str) -> bool:
+        try:
+            return bool(await super().is_tracked(upload_id))
+        finally:
+            if upload_id not in self._statuses:
+                self._signals.pop(upload_id, None)
+
+    def forget(self, upload_id: str) -> None:
+        self.stop_tracking(upload_id)
+        self._signals.pop(upload_id, None)
+
+
+async def upload(
+    request: Any,
+    upload_dir: str,
+    max_file_size: float,
+    upload_id: str | None,
+    force_move: bool = True,
+    upload_progress: Any = None,
+) -> Any:
+    """What Gradio's function of this name does; of an upload that fails, whyever, nothing stays on the disk."""
+    started: list[UploadParser] = []
+    token = _parsers.set(started)
+    try:
+        return await _upload(request, upload_dir, max_file_size, upload_id, force_move, upload_progress)
+    except BaseException:
+        for parser in started:
+            parser.delete_files()
+        raise
+    finally:
+        _parsers.reset(token)
+        if upload_id and isinstance(upload_progress, UploadProgress):
+            asyncio.get_running_loop().call_later(PROGRESS_SECONDS, upload_progress.forget, upload_id)
+
+
+def tidy_uploads() -> None:
+    """Have Gradio use these."""
+    modules: tuple[Any, ...] = (route_utils, routes)
+    for module in modules:
+        module.GradioMultiPartParser = UploadParser
+        module.upload_fn = upload
+    if not isinstance(routes.file_upload_statuses, UploadProgress):
+        routes.file_upload_statuses = UploadProgress()
