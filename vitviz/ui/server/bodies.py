@@ -9,6 +9,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import numpy as np
+
 # The ASGI specification, version 3.
 Message = dict[str, Any]
 Scope = dict[str, Any]
@@ -53,12 +55,13 @@ class DepthScanner:
 
     _ESCAPE = re.compile(rb"\\.", re.DOTALL)
     _NO_BRACKETS = bytes(code for code in range(256) if code not in b"[]{}")
-    _SQUARE = bytes.maketrans(b"{}", b"[]")
+    # An opening bracket is one level more, a closing one -1.
+    _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 
     def __init__(self, max_structure_bytes: int | None = None) -> None:
         self._max_structure_bytes = max_structure_bytes
         self._structure_bytes = 0
-        self._open = b""
+        self._depth = 0
         self._in_string = self._in_escape = False
 
     def feed(self, content: bytes) -> None:
@@ -75,21 +78,13 @@ class DepthScanner:
         self._in_string ^= len(pieces) % 2 == 0
         self._structure_bytes += len(outside) + len(pieces) - 1
         if self._max_structure_bytes is not None and self._structure_bytes > self._max_structure_bytes:
-            raise RequestError(
-                413, f"the body has more than {self._max_structure_bytes:,} bytes outside of its strings"
-            )
-        self._nest(outside.translate(self._SQUARE, self._NO_BRACKETS))
-
-    def _nest(self, brackets: bytes) -> None:
-        self._open += brackets
-        # Every round closes the innermost pairs; a body of legal depth has no more rounds than levels.
-        for _ in range(MAX_DEPTH + 1):
-            shorter = self._open.replace(b"[]", b"")
-            if len(shorter) == len(self._open):
-                break
-            self._open = shorter
-        if len(self._open) > MAX_DEPTH or b"[]" in self._open:
-            raise RequestError(400, TOO_DEEP)
+            raise RequestError(413, f"the body has more than {self._max_structure_bytes:,} bytes outside its strings")
+        steps = np.frombuffer(outside.translate(self._STEPS, self._NO_BRACKETS), np.int8)
+        if len(steps):
+            depths = self._depth + np.cumsum(steps, dtype=np.int64)
+            self._depth = int(depths[-1])
+            if depths.max() > MAX_DEPTH or depths.min() < 0:
+                raise RequestError(400, TOO_DEEP)
 
 
 class TimedBody:

@@ -126,8 +126,10 @@ def _is_public(blocks: gr.Blocks, way: str, name: str, value: Any) -> bool:
 
 def _check_names(endpoint: str, value: Any, parameters: Sequence[Parameter]) -> None:
     names = [parameter.name for parameter in parameters]
-    if not names and isinstance(value, dict) and value:
-        raise MethodError(f"{endpoint} has no {shown(next(iter(value)))}: expected an empty object")
+    if not names:
+        if value != {}:
+            raise MethodError(f"{endpoint}: the body = {shown(value)}; expected an empty object")
+        return
     given = fields(endpoint, value, names)
     missing = [part.name for part in parameters if part.default is Parameter.empty and part.name not in given]
     if missing:

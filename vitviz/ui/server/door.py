@@ -142,7 +142,7 @@ class Door:
             LOGGER.error("%s: %s", "a request" if route is None else route.pattern, place_of(error))
         if answer.is_started:
             await answer.end()
-        elif path == JOIN and status in (400, 404):
+        elif route is not None and path == JOIN and status in (400, 404):
             # Gradio's clients read only what is not valid.
             detail = {"__type__": "validate", "is_valid": False, "parameter_name": "request", "message": reason}
             await answer.json(422, {"detail": [detail]})

@@ -50,9 +50,7 @@ def proxy_name(text: str) -> str:
         try:
             ip_network(text, strict=False)
         except ValueError:
-            raise ValueError(
-                f"addresses and networks, such as 192.0.2.0/24, or the words {LOOPBACK} and {PRIVATE}"
-            ) from None
+            raise ValueError(f"addresses, networks, or the words {LOOPBACK} and {PRIVATE}") from None
     return text
 
 
@@ -121,7 +119,7 @@ class HostRules:
             environment: says whether this is a Space, and at which name and path the app is served.
         """
         is_space = bool(environment.get(SPACE_ID))
-        own = ["localhost", "*.localhost", socket.gethostname(), f"{socket.gethostname()}.local"]
+        own = ["localhost", socket.gethostname(), f"{socket.gethostname()}.local"]
         own += [environment.get(SERVER_NAME, ""), environment.get(SPACE_HOST, "")]
         own.append(urlsplit(environment.get(ROOT_PATH, "")).hostname or "")
         own += [SPACE_HOSTS] if is_space else []

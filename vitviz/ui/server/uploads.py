@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from gradio import route_utils, routes
-from gradio_client.utils import strip_invalid_filename_characters
 from python_multipart.multipart import parse_options_header
 from starlette.formparsers import MultiPartException
 
@@ -42,7 +41,8 @@ class UploadParser(route_utils.GradioMultiPartParser):
         part = self._current_part
         if part.file is None or part.field_name != FIELD:
             raise MultiPartException(f"the form has a field that is no file: expected only {FIELD!r}")
-        name = strip_invalid_filename_characters(Path(part.file.filename or "").name)
+        name = Path(part.file.filename or "").name
+        # Of a name without a legal character, Gradio makes one of its own.
         if not name.strip(". "):
             raise MultiPartException("a file has no name: expected one such as cat.jpg")
 
@@ -98,7 +98,8 @@ async def upload(
     started: list[UploadParser] = []
     token = _parsers.set(started)
     try:
-        return await _upload(request, upload_dir, max_file_size, upload_id, force_move, upload_progress)
+        # Gradio would move a file that it cannot rename after the answer, when nobody hears that it failed.
+        return await _upload(request, upload_dir, max_file_size, upload_id, True, upload_progress)
     except BaseException:
         for parser in started:
             parser.delete_files()

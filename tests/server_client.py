@@ -1,0 +1,140 @@
+"""The app in this process, and requests to it that no library would send."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from vitviz.ui import build_demo, serve
+from vitviz.ui.knobs import Knobs
+
+SESSION = "visitor0"
+
+
+@dataclass(frozen=True)
+class Served:
+    """A running app.
+
+    Args:
+        address: of it.
+        demo: its page.
+        folder: where its files lie.
+    """
+
+    address: str
+    demo: gr.Blocks
+    folder: Path
+
+    @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
+    def files(self) -> set[Path]:
+        """Everything in the folder."""
+        return {path for path in self.folder.rglob("*") if path.is_file()}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back over a socket."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def detail(self) -> Any:
+        return json.loads(self.body)["detail"]
+
+
+@contextmanager
+def running_here(model: Any, folder: Path, environment: Any, knobs: Knobs | None = None) -> Iterator[Served]:
+    """The app in this process.
+
+    Args:
+        model: with which its page opens.
+        folder: for its files.
+        environment: a ``MonkeyPatch``.
+        knobs: its settings.
+    """
+    environment.setenv("GRADIO_TEMP_DIR", str(folder))
+    knobs = knobs or Knobs()
+    demo = build_demo(model, knobs)
+    address = serve(demo, knobs, block=False, quiet=True)
+    yield Served(address.replace("localhost", "127.0.0.1"), demo, folder)
+    demo.close(verbose=False)
+
+
+def head(method: str, target: str, *headers: str, host: str = "localhost") -> bytes:
+    """The beginning of a request, to the letter."""
+    return "\r\n".join([f"{method} {target} HTTP/1.1", f"Host: {host}", *headers, "", ""]).encode("latin-1")
+
+
+def exchange(port: int, *parts: bytes, seconds: float = 20.0) -> Answer:
+    """Send the parts of a request, and read one answer."""
+    with socket.create_connection(("127.0.0.1", port), seconds) as connection:
+        try:
+            for part in parts:
+                connection.sendall(part)
+        # The server may have answered and closed.
+        except OSError:
+            pass
+        return read_answer(connection)
+
+
+def read_answer(connection: socket.socket) -> Answer:
+    """One answer, whose length its headers say; of others, what comes within a second."""
+    content = b""
+    while b"\r\n\r\n" not in content:
+        part = connection.recv(65536)
+        if not part:
+            raise ConnectionError(f"closed after {content!r}")
+        content += part
+    first, _, body = content.partition(b"\r\n\r\n")
+    status, *lines = first.decode("latin-1").split("\r\n")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    length = headers.get("content-length")
+    if length is None:
+        connection.settimeout(1.0)
+    try:
+        while length is None or len(body) < int(length):
+            part = connection.recv(65536)
+            if not part:
+                break
+            body += part
+    except TimeoutError:
+        pass
+    return Answer(int(status.split()[1]), headers, body)
+
+
+def post(port: int, target: str, body: bytes, *headers: str, kind: str = "application/json") -> Answer:
+    """Post a body of a known length."""
+    sent = head("POST", target, f"Content-Type: {kind}", f"Content-Length: {len(body)}", *headers)
+    return exchange(port, sent, body)
+
+
+def form(*files: tuple[str, bytes], boundary: str = "edge", field: str = "files") -> bytes:
+    """A multipart form with files."""
+    parts = [
+        f'--{boundary}\r\nContent-Disposition: form-data; name="{field}"; filename="{name}"\r\n\r\n'.encode()
+        + content
+        + b"\r\n"
+        for name, content in files
+    ]
+    return b"".join(parts) + f"--{boundary}--\r\n".encode()
+
+
+def until(condition: Any, seconds: float = 10.0) -> None:
+    """Wait for something that happens soon."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)

@@ -1,0 +1,305 @@
+"""Hosts, origins, forwarded headers, the headers of answers, and whose pages are remembered."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.driver import ROOT
+from tests.server_client import Served, exchange, form, head, post, running_here
+from vitviz.errors import ConfigError
+from vitviz.ui.knobs import Knobs
+from vitviz.ui.server.bodies import RequestError
+from vitviz.ui.server.headers import ResponseHeaders
+from vitviz.ui.server.hosts import (
+    LOOPBACK,
+    PRIVATE,
+    SPACE_FRAMES,
+    SPACE_HOSTS,
+    HostRules,
+    Proxies,
+    frame_source,
+    host_pattern,
+    proxy_name,
+    visitor_key,
+)
+
+PAGES = 6
+PROXY, ANNA, BEN = "127.0.0.1", "127.0.0.7", "127.0.0.8"
+EDGE = "multipart/form-data; boundary=edge"
+
+
+@pytest.fixture(scope="module")
+def served(bundled: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Behind a proxy at one address of this machine; others are visitors'."""
+    knobs = Knobs(pages=PAGES, trusted_proxies=(PROXY,), hosts=("vit.localhost", "*.wild.localhost"))
+    folder = tmp_path_factory.mktemp("gradio")
+    with pytest.MonkeyPatch.context() as environment, running_here(bundled, folder, environment, knobs) as found:
+        yield found
+
+
+def scope_of(peer: str = PROXY, scheme: str = "http", **headers: str) -> dict[str, Any]:
+    sent = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    return {"type": "http", "client": (peer, 5), "scheme": scheme, "headers": sent, "method": "POST"}
+
+
+def rules(*hosts: str, proxies: tuple[str, ...] = (LOOPBACK,)) -> HostRules:
+    return HostRules(hosts or ("localhost",), Proxies(proxies))
+
+
+# Hosts.
+
+
+@pytest.mark.parametrize(
+    ("host", "is_served"),
+    [
+        ("localhost", True),
+        ("LOCALHOST:7860", True),
+        ("localhost.", True),
+        ("127.0.0.1:7860", True),
+        ("[::1]:7860", True),
+        ("vit.localhost", True),
+        ("a.wild.localhost:80", True),
+        ("wild.localhost", False),
+        ("other.localhost", False),
+        ("vit.localhost.other.localhost", False),
+        ("127.0.0.1.other.localhost", False),
+        ("localhost@other.localhost", False),
+        ("localhost/", False),
+        ("localhost:x", False),
+        ("[localhost]", False),
+        ("127.1", False),
+    ],
+)
+def test_the_app_answers_for_its_own_names_and_for_addresses(served: Served, host: str, is_served: bool) -> None:
+    for method, path in [("GET", "/config"), ("GET", "/health"), ("POST", "/gradio_api/upload")]:
+        answer = exchange(served.port, head(method, path, host=host))
+        assert (answer.status == 403) is not is_served, answer
+        if not is_served:
+            assert "VITVIZ_HOSTS" in answer.detail
+    forwarded = exchange(served.port, head("GET", "/config", f"X-Forwarded-Host: {host}"))
+    assert (forwarded.status == 403) is not is_served
+
+
+def test_by_default_it_answers_for_this_machine_and_where_it_is_told_to_be() -> None:
+    environment = {"GRADIO_SERVER_NAME": "one.localhost", "GRADIO_ROOT_PATH": "https://two.localhost/vit"}
+    found = HostRules.of(environment=environment)
+    for host in ("localhost", socket.gethostname().lower(), "one.localhost", "two.localhost"):
+        found.admit(scope_of(host=host))
+    with pytest.raises(RequestError):
+        found.admit(scope_of(host="three.localhost"))
+    assert (found.proxies.names, found.frames) == ((LOOPBACK,), ())
+    HostRules.of(("*",), environment={}).admit(scope_of(host="three.localhost"))
+
+
+def test_a_space_answers_in_the_frame_of_its_host() -> None:
+    found = HostRules.of(environment={"SPACE_ID": "owner/name", "SPACE_HOST": "owner-name.localhost"})
+    for host in ("owner-name.localhost", SPACE_HOSTS.replace("*", "owner-name")):
+        admitted = found.admit(scope_of(host=host, x_forwarded_proto="https"))
+        assert admitted["scheme"] == "https"
+        found.check_origin({**admitted, "headers": [*admitted["headers"], (b"origin", f"https://{host}".encode())]})
+    assert found.frames == SPACE_FRAMES and set(found.proxies.names) == {LOOPBACK, PRIVATE}
+    start = ResponseHeaders(found.frames).secured({"type": "http.response.start", "headers": []}, "/")
+    policy = dict(start["headers"])[b"content-security-policy"].decode()
+    assert f"frame-ancestors 'self' {' '.join(SPACE_FRAMES)}" in policy
+
+
+# Origins.
+
+
+@pytest.mark.parametrize("target", ["/gradio_api/upload", "/gradio_api/call/v2/models", "/gradio_api/cancel"])
+def test_a_page_of_another_site_sends_nothing_here(served: Served, target: str) -> None:
+    content, kind = (form(("a", b"x")), EDGE) if "upload" in target else (b"{}", "application/json")
+    own = [f"http://localhost:{served.port}", f"HTTP://LOCALHOST:{served.port}"]
+    foreign = ["null", "http://localhost", f"http://localhost:{served.port + 1}", f"http://127.0.0.1:{served.port}"]
+    foreign += [f"https://localhost:{served.port + 1}", "http://other.localhost", "file://", "x", ""]
+    for origin in [*own, *foreign]:
+        sent = head(
+            "POST",
+            target,
+            f"Origin: {origin}",
+            f"Content-Type: {kind}",
+            f"Content-Length: {len(content)}",
+            host=f"localhost:{served.port}",
+        )
+        answer = exchange(served.port, sent, content)
+        assert (answer.status == 403) is (origin in foreign), (origin, answer)
+        if origin in foreign:
+            assert answer.detail == "this request comes from a page of another site"
+        assert not any(name.startswith("access-control") for name in answer.headers)
+    assert post(served.port, target, content, kind=kind).status != 403
+
+
+def test_ports_that_a_scheme_stands_for_need_not_be_said() -> None:
+    for origin, host in [("http://localhost", "localhost:80"), ("https://localhost:443", "localhost")]:
+        rules().check_origin(scope_of(host=host, origin=origin))
+    rules().check_origin(scope_of(host="inner", x_forwarded_host="localhost", origin="https://localhost"))
+    with pytest.raises(RequestError):
+        rules().check_origin(scope_of(host="localhost:443", origin="http://localhost"))
+
+
+def test_another_site_reads_nothing_here(served: Served) -> None:
+    answer = exchange(served.port, head("GET", "/config", "Origin: http://other.localhost"))
+    assert not any(name.startswith("access-control") for name in answer.headers)
+    preflight = head("OPTIONS", "/config", "Origin: http://localhost", "Access-Control-Request-Method: POST")
+    assert exchange(served.port, preflight).status == 404
+
+
+# Forwarded headers.
+
+
+def test_what_a_stranger_says_of_proxies_is_not_heard() -> None:
+    said = {"x_forwarded_host": "localhost:1", "x_forwarded_proto": "https", "x_forwarded_for": ANNA}
+    said |= {"x_forwarded_prefix": "/x", "forwarded": f"for={ANNA}", "x_real_ip": ANNA, "x_gradio_server": "http://x"}
+    admitted = rules(proxies=()).admit(scope_of(BEN, host="localhost", **said))
+    assert [name for name, _ in admitted["headers"]] == [b"host"]
+    assert (admitted["client"], admitted["scheme"]) == ((BEN, 5), "http")
+
+
+@pytest.mark.parametrize(
+    ("hops", "visitor"),
+    [
+        (ANNA, ANNA),
+        (f"{ANNA}, {PROXY}", ANNA),
+        (f"{BEN}, {ANNA}", ANNA),
+        (f"{ANNA}:4711", ANNA),
+        (f"{ANNA}, nonsense", PROXY),
+        ("", PROXY),
+        (f"nonsense, {ANNA}, {PROXY}", ANNA),
+        (PROXY, PROXY),
+    ],
+)
+def test_a_visitor_is_the_last_address_that_is_no_proxys(hops: str, visitor: str) -> None:
+    admitted = rules(proxies=(PROXY,)).admit(scope_of(host="localhost", x_forwarded_for=hops))
+    assert admitted["client"] == (visitor, 0)
+
+
+def test_a_network_of_the_new_protocol_is_one_visitor() -> None:
+    assert visitor_key("::1") == visitor_key("::2") and visitor_key(ANNA) != visitor_key(BEN)
+    assert visitor_key(f"::ffff:{ANNA}") == f"::ffff:{ANNA}" and visitor_key("unix") == "unix"
+    assert ANNA in Proxies((LOOPBACK,)) and "::1" in Proxies((PRIVATE,)) and "" not in Proxies((PRIVATE,))
+    assert (
+        f"::ffff:{ANNA}" in Proxies(("127.0.0.0/8",)) and ANNA not in Proxies((PROXY,)) and 5 not in Proxies(("::1",))
+    )
+
+
+def test_the_pages_root_is_what_a_proxy_says(served: Served) -> None:
+    def root(*headers: str) -> str:
+        return str(json.loads(exchange(served.port, head("GET", "/config", *headers)).body)["root"])
+
+    assert root() == "http://localhost"
+    assert root("X-Forwarded-Host: vit.localhost", "X-Forwarded-Proto: https") == "https://vit.localhost"
+    assert root("X-Gradio-Server: http://vit.localhost/x") == "http://localhost"
+
+
+# Settings.
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "phrase"),
+    [
+        ("HOSTS", "http://localhost", "names of hosts without ports"),
+        ("HOSTS", "localhost:80", "names of hosts without ports"),
+        ("TRUSTED_PROXIES", "nginx", "addresses, networks, or the words loopback and private"),
+        ("TRUSTED_PROXIES", "127.0.0.1/99", "addresses, networks"),
+        ("FRAMES", "localhost", "origins, such as https://example.org"),
+        ("FRAMES", "https://localhost/path", "origins"),
+        ("FRAMES", "https://localhost; script-src *", "origins"),
+    ],
+)
+def test_a_wrong_setting_is_an_error_that_says_what_is_right(name: str, text: str, phrase: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^VITVIZ_{name} = .*: expected {re.escape(phrase)}"):
+        Knobs.of({f"VITVIZ_{name}": text})
+
+
+def test_settings_are_lists_between_commas() -> None:
+    said = {
+        "VITVIZ_HOSTS": "One.localhost, *.two.localhost,",
+        "VITVIZ_TRUSTED_PROXIES": "loopback,127.0.0.0/8, ::1",
+        "VITVIZ_FRAMES": "http://localhost:3000, https://*.localhost",
+    }
+    found = Knobs.of(said)
+    assert found.hosts == ("one.localhost", "*.two.localhost")
+    assert found.trusted_proxies == ("loopback", "127.0.0.0/8", "::1")
+    assert found.frames == ("http://localhost:3000", "https://*.localhost")
+    assert Knobs().hosts is None
+    for check, wrong in [(host_pattern, "a b"), (proxy_name, "a"), (frame_source, "'self'")]:
+        with pytest.raises(ValueError, match=","):
+            check(wrong)
+
+
+# The headers of answers.
+
+
+def test_every_answer_says_what_a_browser_may_do_with_it(served: Served) -> None:
+    for path in ("/", "/config", "/health", "/nothing", "/theme.css", "/gradio_api/info"):
+        headers = exchange(served.port, head("GET", path)).headers
+        assert (headers["x-content-type-options"], headers["referrer-policy"]) == ("nosniff", "same-origin"), path
+        policy = dict(part.split(" ", 1) for part in headers["content-security-policy"].split("; "))
+        assert policy["frame-ancestors"] == policy["base-uri"] == policy["form-action"] == "'self'"
+        assert policy["object-src"] == "'none'" and "http" not in headers["content-security-policy"]
+
+
+def test_a_file_runs_nothing_and_what_is_no_picture_is_saved(served: Served) -> None:
+    picture = (ROOT / "assets" / "chelsea.jpg").read_bytes()
+    names = {"a.jpg": picture, "a.html": b"<script>", "a.svg": b"<svg/>", "a.txt": b"x", "a.json": b"{}", "a.pdf": b"%"}
+    sent = post(served.port, "/gradio_api/upload", form(*names.items()), kind=EDGE)
+    for name, path in zip(names, json.loads(sent.body), strict=True):
+        headers = exchange(served.port, head("GET", f"/gradio_api/file={path}")).headers
+        assert headers["content-security-policy"].startswith("default-src 'none'; ")
+        assert "; sandbox; " in headers["content-security-policy"] and headers["x-content-type-options"] == "nosniff"
+        shown = headers["content-disposition"].split(";")[0]
+        assert shown == ("inline" if name == "a.jpg" else "attachment"), name
+        assert "html" not in headers["content-type"] and "svg" not in headers["content-type"]
+        ranged = exchange(served.port, head("GET", f"/gradio_api/file={path}", "Range: bytes=0-0"))
+        assert ranged.headers["content-disposition"].split(";")[0] == shown
+
+
+# Whose pages are remembered.
+
+
+def opens(served: Served, session: str, visitor: str) -> None:
+    """A visitor's page asks for something, so that it is remembered."""
+    [component] = [id for id, block in served.demo.blocks.items() if hasattr(type(block), "answer")]
+    body = {"component_id": component, "fn_name": "file", "session_hash": session, "data": None}
+    answer = post(served.port, "/gradio_api/component_server", json.dumps(body).encode(), f"X-Forwarded-For: {visitor}")
+    assert answer.status == 200, answer
+
+
+def test_who_opens_too_many_pages_loses_their_own(served: Served) -> None:
+    sessions = served.demo.app.state_holder
+    opens(served, "anna", ANNA)
+    for number in range(4 * PAGES):
+        opens(served, f"ben{number}", BEN)
+    assert "anna" in sessions and len(sessions.session_data) == PAGES
+    # The last ones stay, those that were used least lately leave.
+    assert {f"ben{4 * PAGES - 1}", f"ben{4 * PAGES - 2}"} <= set(sessions.session_data)
+    assert sessions.time_last_used.keys() == sessions.session_data.keys()
+    # Of equals, nobody is pushed out before the largest share.
+    opens(served, "anna2", ANNA)
+    assert {"anna", "anna2"} <= set(sessions.session_data)
+
+
+def test_a_page_belongs_to_who_opened_it(served: Served) -> None:
+    sessions = served.demo.app.state_holder
+    opens(served, "hers", ANNA)
+    opens(served, "hers", BEN)
+    assert sessions._owners["hers"] == ANNA
+    for number in range(20 * PAGES):
+        sessions.claim(f"never opened {number}", BEN)
+    assert sessions._owners["hers"] == ANNA and len(sessions._owners) <= 4 * PAGES
+
+
+def test_calls_of_programs_push_out_no_page(served: Served) -> None:
+    sessions = served.demo.app.state_holder
+    opens(served, "page", ANNA)
+    kept = Counter(each for each in sessions.session_data if each in sessions._owners)
+    for number in range(3 * PAGES):
+        _ = sessions[f"call {number}"]
+    assert "page" in sessions and sum(each in sessions._owners for each in sessions.session_data) >= len(kept) - 1

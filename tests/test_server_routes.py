@@ -1,0 +1,280 @@
+"""The routes of the app: those of the table are served, every other one of Gradio is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+import safehttpx
+from gradio import processing_utils
+
+from tests.server_client import SESSION, Served, exchange, form, head, post, running_here
+from vitviz.ui.server import fetching
+from vitviz.ui.server.routes import JSON_BYTES, ROUTES, TOOL_BYTES, TOOL_ROUTES, Body, Route, find_route, is_local_file
+
+VALUES = {"path": "index.js", "session_hash": SESSION, "api_name": "models", "event_id": SESSION}
+# Every route of Gradio that is served; a new one is refused until it stands in the table and here.
+ALLOWED = {
+    "GET /",
+    "HEAD /",
+    "GET /assets/{path:path}",
+    "GET /static/{path:path}",
+    "GET /theme.css",
+    "GET /favicon.ico",
+    "GET /robots.txt",
+    "GET /manifest.json",
+    "GET /config",
+    "GET /config/",
+    "GET /gradio_api/info",
+    "GET /gradio_api/info/",
+    "GET /gradio_api/startup-events",
+    "GET /gradio_api/heartbeat/{session_hash}",
+    "POST /gradio_api/upload",
+    "GET /gradio_api/upload_progress",
+    "GET /gradio_api/file={path_or_url:path}",
+    "HEAD /gradio_api/file={path_or_url:path}",
+    "POST /gradio_api/queue/join",
+    "GET /gradio_api/queue/data",
+    "POST /gradio_api/cancel",
+    "POST /gradio_api/reset",
+    "POST /gradio_api/reset/",
+    "POST /gradio_api/component_server",
+    "POST /gradio_api/component_server/",
+    "POST /gradio_api/run/{api_name}",
+    "POST /gradio_api/run/{api_name}/",
+    "POST /gradio_api/api/{api_name}",
+    "POST /gradio_api/api/{api_name}/",
+    "POST /gradio_api/call/{api_name}",
+    "POST /gradio_api/call/{api_name}/",
+    "POST /gradio_api/call/v2/{api_name}",
+    "POST /gradio_api/call/v2/{api_name}/",
+    "GET /gradio_api/call/{api_name}/{event_id}",
+    "GET /gradio_api/call/v2/{api_name}/{event_id}",
+}
+
+
+@pytest.fixture(scope="module")
+def served(bundled: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with (
+        pytest.MonkeyPatch.context() as environment,
+        running_here(bundled, tmp_path_factory.mktemp("gradio"), environment) as found,
+    ):
+        yield found
+
+
+def gradio_routes(routes: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """The method and path of every route of an app, those of the routers in it too."""
+    for route in routes:
+        inner = getattr(route, "original_router", None)
+        if inner is not None:
+            yield from gradio_routes(inner.routes)
+        for method in getattr(route, "methods", None) or ():
+            yield method, prefix + route.path
+
+
+def filled(path: str) -> str:
+    """A path of a route, with values for its parameters."""
+    return re.sub(r"\{(\w+)(?::\w+)?\}", lambda found: VALUES.get(found[1], "1"), path)
+
+
+def test_exactly_the_listed_routes_of_gradio_are_served(served: Served) -> None:
+    found = set(gradio_routes(served.demo.app.routes))
+    assert len(found) > 60
+    allowed = {f"{method} {path}" for method, path in found if find_route(method, filled(path))}
+    # A path of a route may have an end that the pattern of another one allows.
+    assert allowed == ALLOWED
+
+
+def test_every_row_of_the_table_is_a_route_of_gradio_or_the_apps_own(served: Served) -> None:
+    found = [(method, filled(path)) for method, path in gradio_routes(served.demo.app.routes)]
+    unused = [row for row in ROUTES if not any(row.matches(*each) for each in found)]
+    assert [row.pattern for row in unused] == ["/health"]
+
+
+def test_every_other_route_is_answered_404_in_one_sentence(served: Served) -> None:
+    refused = [each for each in gradio_routes(served.demo.app.routes) if f"{each[0]} {each[1]}" not in ALLOWED]
+    assert len(refused) > 25
+    with httpx.Client(base_url=served.address) as client:
+        for method, path in refused:
+            answer = client.request(method, filled(path), content=b"{}" if method == "POST" else None)
+            assert answer.status_code == 404, (method, path)
+            if method != "HEAD":
+                assert answer.json() == {"detail": "this app has no such route"}, (method, path)
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
+def test_no_other_method_is_served(served: Served, method: str) -> None:
+    for path in ("/", "/config", "/gradio_api/upload", "/gradio_api/queue/join"):
+        assert exchange(served.port, head(method, path)).status == 404
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/gradio_api/deep_link?session_hash=visitor0",
+        "/gradio_api/proxy=x",
+        "/gradio_api/file/etc/passwd",
+        "/openapi.json",
+        "/gradio_api/openapi.json",
+        "/monitoring",
+        "/login",
+        "/gradio_api/mcp/",
+        "/gradio_api/run-history/records",
+        "/assets/%00",
+        "/gradio_api/file=%0aforged",
+        "//config",
+        "/gradio_api/heartbeat/a%20b",
+    ],
+)
+def test_what_has_no_row_has_no_answer_but_404(served: Served, path: str) -> None:
+    answer = exchange(served.port, head("GET", path))
+    assert (answer.status, answer.detail) == (404, "this app has no such route")
+
+
+def test_no_state_is_written_for_a_link(served: Served) -> None:
+    body = b'{"data": [], "fn_index": 0, "session_hash": "visitor0"}'
+    post(served.port, "/gradio_api/queue/join", body)
+    httpx.get(f"{served.address}/gradio_api/deep_link?session_hash=visitor0")
+    assert not list(served.folder.rglob("deep_links"))
+
+
+def test_the_routes_for_tools_are_there_only_where_tools_are() -> None:
+    for method, path in [("POST", "/gradio_api/mcp/"), ("GET", "/gradio_api/mcp"), ("GET", "/gradio_api/mcp/schema")]:
+        assert find_route(method, path) is None and find_route(method, path, tools=True) is not None
+    assert find_route("GET", "/gradio_api/mcp/sse", tools=True) is None
+
+
+def test_a_row_says_why_it_is_there_and_how_large_its_body_may_be() -> None:
+    for row in (*ROUTES, *TOOL_ROUTES):
+        assert row.reason and (row.body is Body.NONE) == ("POST" not in row.methods)
+        assert row.max_bytes in {Body.NONE: 0, Body.JSON: JSON_BYTES, Body.TOOL: TOOL_BYTES, Body.UPLOAD: None}.values()
+    for wrong in ({"reason": ""}, {"pattern": "x"}, {"methods": ()}, {"max_bytes": 5}):
+        with pytest.raises(ValueError, match="expected"):
+            Route(**{"methods": ("GET",), "pattern": "/x", "reason": "a test", **wrong})  # type: ignore[arg-type]
+
+
+# What nothing is fetched by.
+
+
+@contextmanager
+def listening() -> Iterator[tuple[int, list[Any]]]:
+    """A server on this machine that counts who connects."""
+    came: list[Any] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.1)
+        done = threading.Event()
+
+        def accept() -> None:
+            while not done.is_set():
+                try:
+                    connection, peer = server.accept()
+                except TimeoutError:
+                    continue
+                came.append(peer)
+                connection.close()
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        try:
+            yield server.getsockname()[1], came
+        finally:
+            done.set()
+            thread.join()
+
+
+def test_no_route_fetches_an_address(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    # This machine counts as public, as far as Gradio asks.
+    for module in (safehttpx, processing_utils):
+        monkeypatch.setattr(module, "is_public_ip", lambda ip: True)
+    events = [fn._id for fn in served.demo.fns.values()]
+    components = [id for id, block in served.demo.blocks.items() if hasattr(type(block), "answer")]
+    assert components
+    with listening() as (port, came), httpx.Client(base_url=served.address, timeout=30) as client:
+        own = f"http://127.0.0.1:{port}/cat.jpg"
+        forms = [own, own.upper(), f"//127.0.0.1:{port}/cat.jpg", f" {own}", own.replace("//", "/"), f"file={own}"]
+        for method, path in gradio_routes(served.demo.app.routes):
+            if method not in ("GET", "HEAD"):
+                continue
+            for each in forms:
+                target = re.sub(r"\{\w+(?::\w+)?\}", lambda _, each=each: each, path)
+                if "heartbeat" not in target and "queue/data" not in target:
+                    client.request(method, target, params={"url": each, "path": each, "deep_link": each})
+        files = [
+            {"path": each, "url": url, "orig_name": "cat.jpg", "meta": {"_type": "gradio.FileData"}}
+            for each in forms
+            for url in (None, own)
+        ]
+        for file in files:
+            for target, body in [
+                ("call/analyze", {"data": [file, None, None, None]}),
+                ("call/v2/analyze", {"image": file}),
+                ("call/v2/open", {"model": file["path"]}),
+                *(("component_server", _component(each, file)) for each in components),
+            ]:
+                client.post(f"/gradio_api/{target}", json=body)
+        for index in events:
+            count = len(served.demo.fns[index].inputs)
+            for file in files[:2]:
+                body = {"data": [file] * count, "fn_index": index, "session_hash": SESSION}
+                client.post("/gradio_api/queue/join", json=body)
+                client.post("/gradio_api/run/predict", json=body)
+        client.post("/gradio_api/upload", files={"files": (own, b"x")})
+        client.get("/", headers={"X-Gradio-Server": own, "X-Forwarded-Host": f"127.0.0.1:{port}"})
+        _finish(served)
+        assert came == []
+
+
+def _component(number: int, file: Any) -> dict[str, Any]:
+    return {"data": file, "component_id": number, "fn_name": "file", "session_hash": SESSION}
+
+
+def _finish(served: Served) -> None:
+    """Read what the events answered, so that all of them have run."""
+    with httpx.stream("GET", f"{served.address}/gradio_api/queue/data?session_hash={SESSION}", timeout=60) as answer:
+        for _ in answer.iter_lines():
+            pass
+
+
+def test_the_functions_that_fetch_raise_whoever_calls_them(served: Served) -> None:
+    with listening() as (port, came):
+        own = f"http://127.0.0.1:{port}/cat.jpg"
+        for owner, name, is_async in fetching.FETCHING:
+            function = getattr(owner, name)
+            with pytest.raises(PermissionError, match="fetches nothing"):
+                if is_async:
+                    function(own).send(None)
+                else:
+                    function(own, "cache")
+        assert safehttpx.get is fetching.refuse_soon and came == []
+
+
+def test_a_version_of_gradio_without_one_of_them_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from vitviz.errors import ConfigError
+
+    monkeypatch.setattr(fetching, "FETCHING", ((fetching, "gone", False),))
+    with pytest.raises(ConfigError, match="expected a version in which"):
+        fetching.forbid_fetching()
+
+
+@pytest.mark.parametrize(
+    ("path", "is_local"),
+    [("/tmp/a.png", True), ("a:b.png", False), ("a b.png", True), ("//x", False), ("\\x", False), ("é://x", True)],
+)
+def test_an_address_is_told_from_a_path(path: str, is_local: bool) -> None:
+    assert is_local_file(f"/gradio_api/file={path}") is is_local
+    assert is_local_file(path) is is_local
+
+
+def test_files_of_the_app_are_served_and_others_are_not(served: Served) -> None:
+    answer = post(served.port, "/gradio_api/upload", form(("a.txt", b"x")), kind="multipart/form-data; boundary=edge")
+    [path] = json.loads(answer.body)
+    assert exchange(served.port, head("GET", f"/gradio_api/file={path}")).body == b"x"
+    for other in (__file__, "/etc/passwd", str(served.folder), "~", "..", "%00", f"{path}/.."):
+        assert exchange(served.port, head("GET", f"/gradio_api/file={other}")).status in (403, 404)
