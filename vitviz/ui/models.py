@@ -61,7 +61,11 @@ class ModelChoice(NamedTuple):
 START = ModelChoice("start")
 """The model with which the page opened."""
 LOST = ModelChoice("lost")
-"""What the page of a server that was started again knows of its model, until it is loaded anew."""
+"""What the server knows of the model of a page that it does not remember, until the page is loaded anew."""
+LOST_MESSAGE = (
+    "this server does not remember this page any more (it was away for long, too many were open, or the server was "
+    "started again): reload it; its link restores what it showed"
+)
 # The entry of the menu that stands for the visitor's own checkpoint while it is open.
 OWN = "own"
 # Numbers may be stored in half of the bytes that they take in memory.

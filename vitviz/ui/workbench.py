@@ -34,7 +34,7 @@ from vitviz.ui.hosting import forward, memory
 from vitviz.ui.knobs import MODELS, PREFIX, Knobs
 from vitviz.ui.lanes import Lane
 from vitviz.ui.links import link_of
-from vitviz.ui.models import LOST, START, ModelChoice, open_choice
+from vitviz.ui.models import LOST, LOST_MESSAGE, START, ModelChoice, open_choice
 from vitviz.ui.panels import Settings
 from vitviz.ui.photo import Upload
 from vitviz.ui.pictures import Pictures
@@ -135,7 +135,7 @@ class Workbench:
             run, step = self.model(choice.run, report), choice.step
             return self.models.get(choice, lambda: self._like_the_first(self._step(run, step)))
         if choice == LOST:
-            raise CheckpointError("this server was started again: reload the page, whose link restores what it showed")
+            raise CheckpointError(LOST_MESSAGE)
         if self.knobs.models == "start" or (self.knobs.models == "menu" and choice.source not in (*BUNDLED, *ZOO)):
             raise CheckpointError(f"{choice.source or 'a file'}: this server opens only {MODELS[self.knobs.models]}")
         return self.models.get(choice, lambda: self._like_the_first(self._opened(choice, report)))
