@@ -13,8 +13,9 @@ import pytest
 
 from tests.driver import ROOT
 from tests.server_client import Served, exchange, form, head, post, running_here
-from vitviz.errors import ConfigError
+from vitviz.errors import CheckpointError, ConfigError
 from vitviz.ui.knobs import Knobs
+from vitviz.ui.models import LOST, LOST_MESSAGE
 from vitviz.ui.server.bodies import RequestError
 from vitviz.ui.server.headers import ResponseHeaders
 from vitviz.ui.server.hosts import (
@@ -22,6 +23,7 @@ from vitviz.ui.server.hosts import (
     PRIVATE,
     SPACE_FRAMES,
     SPACE_HOSTS,
+    SPACE_SOURCES,
     HostRules,
     Proxies,
     frame_source,
@@ -29,6 +31,7 @@ from vitviz.ui.server.hosts import (
     proxy_name,
     visitor_key,
 )
+from vitviz.ui.workbench import Workbench
 
 PAGES = 6
 PROXY, ANNA, BEN = "127.0.0.1", "127.0.0.7", "127.0.0.8"
@@ -105,9 +108,10 @@ def test_a_space_answers_in_the_frame_of_its_host() -> None:
         assert admitted["scheme"] == "https"
         found.check_origin({**admitted, "headers": [*admitted["headers"], (b"origin", f"https://{host}".encode())]})
     assert found.frames == SPACE_FRAMES and set(found.proxies.names) == {LOOPBACK, PRIVATE}
-    start = ResponseHeaders(found.frames).secured({"type": "http.response.start", "headers": []}, "/")
+    start = ResponseHeaders(found.frames, found.sources).secured({"type": "http.response.start", "headers": []}, "/")
     policy = dict(start["headers"])[b"content-security-policy"].decode()
     assert f"frame-ancestors 'self' {' '.join(SPACE_FRAMES)}" in policy
+    assert f"connect-src 'self' data: blob: {' '.join(SPACE_SOURCES)}" in policy
 
 
 # Origins.
@@ -303,3 +307,10 @@ def test_calls_of_programs_push_out_no_page(served: Served) -> None:
     for number in range(3 * PAGES):
         _ = sessions[f"call {number}"]
     assert "page" in sessions and sum(each in sessions._owners for each in sessions.session_data) >= len(kept) - 1
+
+
+def test_what_a_page_that_is_not_remembered_is_told_is_true(bundled: Any) -> None:
+    for reason in ("away for long", "too many were open", "started again"):
+        assert reason in LOST_MESSAGE
+    with pytest.raises(CheckpointError, match="its link restores"):
+        Workbench(bundled).model(LOST)

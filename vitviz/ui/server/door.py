@@ -67,7 +67,7 @@ class Door:
     ) -> None:
         self._app, self._blocks, self._rules, self._health = app, blocks, rules, health
         self._sessions, self._max_upload_bytes = sessions, max_upload_bytes
-        self._headers = ResponseHeaders(rules.frames)
+        self._headers = ResponseHeaders(rules.frames, rules.sources)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

@@ -31,11 +31,14 @@ class ResponseHeaders:
 
     Args:
         frames: origins that may show the page in a frame, besides its own.
+        sources: origins that the page may ask, besides its own.
     """
 
-    def __init__(self, frames: Iterable[str] = ()) -> None:
+    def __init__(self, frames: Iterable[str] = (), sources: Iterable[str] = ()) -> None:
         ancestors = {"frame-ancestors": " ".join(["'self'", *frames])}
-        self._page = "; ".join(f"{name} {value}" for name, value in {**PAGE_POLICY, **ancestors}.items()).encode()
+        asked = {name: " ".join([PAGE_POLICY[name], *sources]) for name in ("connect-src", "img-src")}
+        policy = {**PAGE_POLICY, **asked, **ancestors}
+        self._page = "; ".join(f"{name} {value}" for name, value in policy.items()).encode()
         self._file = f"{FILE_POLICY}; frame-ancestors {ancestors['frame-ancestors']}".encode()
 
     def secured(self, start: Message, path: str) -> Message:

@@ -22,6 +22,8 @@ LOOPBACK, PRIVATE = "loopback", "private"
 SPACE_ID, SPACE_HOST = "SPACE_ID", "SPACE_HOST"
 SERVER_NAME, ROOT_PATH = "GRADIO_SERVER_NAME", "GRADIO_ROOT_PATH"
 SPACE_HOSTS = "*.hf.space"
+# Of a page that is opened there without a frame, Gradio shows the name and the author at the top.
+SPACE_SOURCES = ("https://huggingface.co",)
 SPACE_FRAMES = ("https://huggingface.co", "https://*.hf.space")
 PORTS = {"http": 80, "https": 443}
 # Headers that a proxy sets, and a visitor must not.
@@ -92,17 +94,19 @@ class HostRules:
         hosts: patterns of names; addresses are always served, since no name that an attacker owns can stand for them.
         proxies: the peers whose forwarded headers are believed.
         frames: origins that may show the page in a frame, besides its own.
+        sources: origins that the page itself may ask, besides its own.
     """
 
     hosts: tuple[str, ...]
     proxies: Proxies
     frames: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for host in self.hosts:
             host_pattern(host)
-        for frame in self.frames:
-            frame_source(frame)
+        for origin in (*self.frames, *self.sources):
+            frame_source(origin)
 
     @classmethod
     def of(
@@ -130,6 +134,7 @@ class HostRules:
             (*dict.fromkeys([*names, *(hosts or ())]),),
             Proxies(default_proxies if proxies is None else tuple(proxies)),
             default_frames if frames is None else tuple(frames),
+            SPACE_SOURCES if is_space else (),
         )
 
     def admit(self, scope: Scope) -> Scope:
