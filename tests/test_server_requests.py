@@ -134,13 +134,16 @@ def test_what_is_no_json_by_its_header_is_not_read_as_such(served: Served, silen
 
 
 @pytest.mark.parametrize("route", ["queue/join", "call/v2/maps", "component_server"])
-def test_a_large_body_is_refused_before_it_is_there(served: Served, silent: None, route: str) -> None:
+def test_a_large_body_is_refused_before_it_is_there(
+    served: Served, silent: None, route: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "LINGER_SECONDS", 20)
     kind, target = "Content-Type: application/json", f"/gradio_api/{route}"
     start = time.monotonic()
     declared = exchange(served.port, head("POST", target, kind, f"Content-Length: {32 * 2**20}"), b"[" * 1000)
     assert declared.status == 413 and "more than 1,048,576 bytes" in declared.detail
     # The client is not done; it has the answer all the same.
-    assert time.monotonic() - start < 1.5
+    assert time.monotonic() - start < 10
     chunk = b"%x\r\n" % 2**16 + b'{"a":"bc",' + b" " * (2**16 - 10) + b"\r\n"
     chunked = exchange(served.port, head("POST", target, kind, "Transfer-Encoding: chunked"), *[chunk] * 64)
     assert chunked.status in (400, 413)
@@ -150,12 +153,12 @@ def test_a_large_body_is_refused_before_it_is_there(served: Served, silent: None
 
 def test_a_body_that_nests_is_refused_and_nobody_waits(served: Served) -> None:
     deep = b'{"a":' * 2**18
-    start = time.monotonic()
+    alone = min(health_seconds(served) for _ in range(3))
     with ThreadPoolExecutor(4) as pool:
-        answers = [pool.submit(post, served.port, "/gradio_api/queue/join", deep[:JSON_BYTES]) for _ in range(4)]
-        slowest = max(health_seconds(served) for _ in range(10))
+        answers = [pool.submit(post, served.port, "/gradio_api/queue/join", deep[:JSON_BYTES]) for _ in range(8)]
+        median = sorted(health_seconds(served) for _ in range(9))[4]
         assert all(answer.result().status in (400, 422) for answer in answers)
-    assert slowest < 1 and time.monotonic() - start < 10
+    assert median < max(0.2, 10 * alone)
 
 
 # The depth of brackets.
@@ -436,7 +439,7 @@ def test_a_slow_body_ends_and_leaves_nothing(
     before = served.files()
     begun = form(("a.bin", b"x" * 50))[:120]
     answer = exchange(served.port, head("POST", target, f"Content-Type: {kind}", "Content-Length: 9000"), begun)
-    assert (answer.status in (408, 400) and "slower than" in str(answer.detail)) or answer.status == 400
+    assert (answer.status, answer.detail) == (408, "the body came slower than 2,048 bytes a second")
     until(lambda: served.files() == before)
 
 

@@ -98,7 +98,8 @@ class TimedBody:
 
     def __init__(self, receive: Receive, max_bytes: int, advice: str = "") -> None:
         self._receive, self._max_bytes, self._advice = receive, max_bytes, advice
-        self._start = time.monotonic()
+        # Waiting for the client; what the server takes itself does not count.
+        self._waited_seconds = 0.0
         self.received_bytes = 0
         self.is_complete = False
         self.error: RequestError | None = None
@@ -123,11 +124,13 @@ class TimedBody:
         # After the body, a server's message says that the client has gone.
         if self.is_complete:
             return await self._receive()
-        allowed = BODY_SECONDS + self.received_bytes / MIN_BYTES_PER_SECOND
+        left = BODY_SECONDS + self.received_bytes / MIN_BYTES_PER_SECOND - self._waited_seconds
+        start = time.monotonic()
         try:
-            message = await asyncio.wait_for(self._receive(), max(0.0, self._start + allowed - time.monotonic()))
+            message = await asyncio.wait_for(self._receive(), left)
         except (TimeoutError, asyncio.TimeoutError):
             raise self._fail(408, f"the body came slower than {MIN_BYTES_PER_SECOND:,} bytes a second") from None
+        self._waited_seconds += time.monotonic() - start
         if message["type"] == "http.request":
             self.received_bytes += len(message.get("body", b""))
             self.is_complete = not message.get("more_body", False)
