@@ -82,7 +82,9 @@ class Knobs:
 
     analysis_bytes: int = knob(MAX_BYTES, size, "most memory that one analysis may need", size_text)
     cache_bytes: int = knob(512 * 2**20, size, "analyses that are kept in memory, of all visitors together", size_text)
-    model_bytes: int = knob(3 * 2**30, size, "models that are kept in memory, together; one that would take more is not opened", size_text)
+    model_bytes: int = knob(
+        3 * 2**30, size, "models that are kept in memory, together; one that would take more is not opened", size_text
+    )
     upload_bytes: int = knob(2 * 2**30, size, "the largest file that may be uploaded", size_text)
     keep_hours: float = knob(12.0, hours, "how long uploads and the files of the page stay on disk", "{:g}".format)
     pages: int = knob(200, count, "open pages that are remembered; older ones have to be reloaded")
