@@ -304,6 +304,9 @@ def test_calls_of_programs_push_out_no_page(served: Served) -> None:
     sessions = served.demo.app.state_holder
     opens(served, "page", ANNA)
     kept = Counter(each for each in sessions.session_data if each in sessions._owners)
+    # Nor does who asks for the answer to a call of its name.
+    assert exchange(served.port, head("GET", "/gradio_api/call/models/page")).status == 200
+    assert "page" in sessions
     for number in range(3 * PAGES):
         _ = sessions[f"call {number}"]
     assert "page" in sessions and sum(each in sessions._owners for each in sessions.session_data) >= len(kept) - 1

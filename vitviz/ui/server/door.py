@@ -6,6 +6,7 @@ import errno
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -119,10 +120,10 @@ class Door:
         elif route.body is Body.NONE:
             # Gradio reads none; what there is ends with the connection.
             fetched = ANSWER.fullmatch(path)
-            await self._app(scope, replayed(b"", receive), answer.send)
             if fetched is not None:
                 # Gradio keeps the session of each call, with a copy of the page's settings.
-                self._sessions.forget(fetched["event"])
+                answer.before_end = partial(self._sessions.forget_call, fetched["event"])
+            await self._app(scope, replayed(b"", receive), answer.send)
         else:
             if route.body is Body.JSON and not _is_json(scope):
                 raise RequestError(415, "expected JSON, with the header Content-Type: application/json")
@@ -158,6 +159,7 @@ class _Answer:
         self._held: list[Message] = []
         self._is_complete = False
         self.is_started = False
+        self.before_end: Callable[[], None] = lambda: None
 
     async def send(self, message: Message) -> None:
         # Starlette sends this, and then raises what has happened.
@@ -196,6 +198,8 @@ class _Answer:
             message = self._headers.secured(message, self._path)
         elif message["type"] == "http.response.body":
             self._is_complete = not message.get("more_body", False)
+            if self._is_complete:
+                self.before_end()
         await self._send(message)
 
 

@@ -32,10 +32,11 @@ class Sessions(StateHolder):
                     break
                 del self._owners[unused]
 
-    def forget(self, session: str) -> None:
-        """Let a session go."""
+    def forget_call(self, event: str) -> None:
+        """Let the session of a call go, which has the name of its event; a page's stays."""
         with self.lock:
-            self._remove(session)
+            if event not in self._owners:
+                self._remove(event)
 
     def update(self, session_id: str) -> None:
         with self.lock:
