@@ -160,7 +160,12 @@ def test_another_site_reads_nothing_here(served: Served) -> None:
 
 def test_what_a_stranger_says_of_proxies_is_not_heard() -> None:
     said = {"x_forwarded_host": "localhost:1", "x_forwarded_proto": "https", "x_forwarded_for": ANNA}
-    said |= {"x_forwarded_prefix": "/x", "forwarded": f"for={ANNA}", "x_real_ip": ANNA, "x_gradio_server": "http://x"}
+    said |= {
+        "x_forwarded_prefix": "/x",
+        "forwarded": f"for={ANNA}",
+        "x_real_ip": ANNA,
+        "x_gradio_server": "http://localhost",
+    }
     admitted = rules(proxies=()).admit(scope_of(BEN, host="localhost", **said))
     assert [name for name, _ in admitted["headers"]] == [b"host"]
     assert (admitted["client"], admitted["scheme"]) == ((BEN, 5), "http")
@@ -212,7 +217,7 @@ def test_the_pages_root_is_what_a_proxy_says(served: Served) -> None:
         ("HOSTS", "localhost:80", "names of hosts without ports"),
         ("TRUSTED_PROXIES", "nginx", "addresses, networks, or the words loopback and private"),
         ("TRUSTED_PROXIES", "127.0.0.1/99", "addresses, networks"),
-        ("FRAMES", "localhost", "origins, such as https://example.org"),
+        ("FRAMES", "localhost", "origins, such as"),
         ("FRAMES", "https://localhost/path", "origins"),
         ("FRAMES", "https://localhost; script-src *", "origins"),
     ],

@@ -102,6 +102,7 @@ class TimedBody:
         self._waited_seconds = 0.0
         self.received_bytes = 0
         self.is_complete = False
+        self.is_disconnected = False
         self.error: RequestError | None = None
 
     def check(self, declared_bytes: int | None) -> None:
@@ -136,6 +137,8 @@ class TimedBody:
             self.is_complete = not message.get("more_body", False)
             if self.received_bytes > self._max_bytes:
                 raise self._too_large()
+        else:
+            self.is_disconnected = True
         return message
 
     def _too_large(self) -> RequestError:
@@ -146,22 +149,18 @@ class TimedBody:
         return self.error
 
 
-class DisconnectedError(Exception):
-    """The client went away before its body was there."""
-
-
 async def read_json(body: TimedBody, scanner: DepthScanner) -> bytes:
     """A whole body, whose depth was counted as it came.
 
     Raises:
         RequestError: it is too large, too slow or too deep.
-        DisconnectedError: it never came.
+        ConnectionError: the client went away before.
     """
     content = bytearray()
     while not body.is_complete:
         message = await body()
         if message["type"] != "http.request":
-            raise DisconnectedError
+            raise ConnectionError("the client went away")
         scanner.feed(message.get("body", b""))
         content += message.get("body", b"")
     return bytes(content)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-import uvicorn
+from gradio.http_server import Server
 
 from vitviz.ui.server.bodies import App, Message, Receive, Scope, Send
 
@@ -93,7 +93,7 @@ def timed_send(send: Send, abort: Callable[[], None], seconds: float) -> Send:
     return send_in_time
 
 
-def guard_connections(server: uvicorn.Server, app: Any) -> None:
+def guard_connections(server: Server, app: Any) -> None:
     """Time the connections of a server that runs; each new one asks its configuration.
 
     Args:

@@ -11,17 +11,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import gradio as gr
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse
+from gradio import routes as gradio_routes
 
 from vitviz.errors import VitvizError
 from vitviz.ui.server.bodies import (
     MAX_STRUCTURE_BYTES,
     App,
     DepthScanner,
-    DisconnectedError,
     Message,
     Receive,
     RequestError,
@@ -48,6 +44,10 @@ NO_ROUTE = "this app has no such route"
 # The names of the parts of a multipart form, and what lies between them.
 FORM_BYTES = 2**16
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# With what Gradio is made of.
+_gradio: Any = gradio_routes
+HTTPException = _gradio.fastapi.HTTPException
+RequestValidationError = _gradio.fastapi.exceptions.RequestValidationError
 Health = Callable[[gr.Blocks], dict[str, str]]
 
 
@@ -97,9 +97,10 @@ class Door:
                 raise RequestError(403, REFUSED)
             else:
                 await self._pass(scope, route, path, limit, receive, answer)
-        except (DisconnectedError, ClientDisconnect):
-            return
         except Exception as error:
+            # Whatever is raised since the body never came, nobody hears the answer.
+            if limit.is_disconnected:
+                return
             await self._fail(limit.error or error, route, path, receive, answer)
 
     def _body(self, scope: Scope, route: Route, receive: Receive) -> TimedBody:
@@ -233,9 +234,9 @@ def _explained(error: BaseException) -> tuple[int, str]:
     return 500, FAILED
 
 
-async def _invalid(_: Request, __: Exception) -> JSONResponse:
+async def _invalid(*_: object) -> Any:
     """In the place of FastAPI's answer, which quotes the request."""
-    return JSONResponse({"detail": "a field of this request is missing, or of another type than expected"}, 422)
+    return _gradio.JSONResponse({"detail": "a field of this request is missing, or of another type than expected"}, 422)
 
 
 def app_options(health: Health, rules: HostRules, max_upload_bytes: int) -> dict[str, Any]:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-import safehttpx
 from gradio import processing_utils, route_utils, routes
 
 from vitviz.errors import ConfigError
 
 REFUSED = "this server fetches nothing from an address that a visitor gives: upload the file"
+# The package by which Gradio fetches.
+_processing: Any = processing_utils
+_client = _processing.sh
 # Every function of Gradio that asks another server because of what a request says.
 FETCHING: tuple[tuple[Any, str, bool], ...] = (
-    (safehttpx, "async_validate_url", True),
-    (safehttpx, "get", True),
+    (_client, "async_validate_url", True),
+    (_client, "get", True),
     (processing_utils, "async_ssrf_protected_get", True),
     (processing_utils, "async_ssrf_protected_download", True),
     (processing_utils, "ssrf_protected_download", False),

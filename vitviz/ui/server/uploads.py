@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from gradio import route_utils, routes
-from python_multipart.multipart import parse_options_header
-from starlette.formparsers import MultiPartException
 
 from vitviz.ui.files import WRITTEN
 
@@ -22,6 +20,10 @@ MAX_FILES = 100
 MAX_BOUNDARY_CHARS = 70
 # For how long a page may ask how far its upload is, after its end.
 PROGRESS_SECONDS = 60.0
+
+# Those that Gradio reads forms with.
+_gradio: Any = route_utils
+MultiPartException, parse_options_header = _gradio.MultiPartException, _gradio.parse_options_header
 
 _parsers: ContextVar[list[UploadParser] | None] = ContextVar("parsers", default=None)
 _upload: Callable[..., Any] = route_utils.upload_fn
