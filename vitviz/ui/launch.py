@@ -10,6 +10,7 @@ from typing import Any
 import gradio as gr
 
 from vitviz.errors import ConfigError
+from vitviz.isolation import shared_worker
 from vitviz.ui.api import health
 from vitviz.ui.knobs import Knobs
 from vitviz.ui.server.connections import guard_connections
@@ -37,6 +38,8 @@ def serve(demo: gr.Blocks, knobs: Knobs | None = None, *, block: bool = True, **
         ConfigError: the environment asks for an MCP server, and what it needs is not installed.
         OSError: there is no free port.
     """
+    # The first visitor need not wait for it.
+    shared_worker().start()
     _, address, _ = demo.launch(prevent_thread_lock=True, **{**launch_options(knobs), **options})
     # Gradio has the code of an app that runs already loaded anew.
     if not address:
