@@ -23,6 +23,7 @@ from vitviz.ui.controls import told_apart
 from vitviz.ui.jobs import Jobs, Stopped
 from vitviz.ui.panels import ControlPanel, Settings
 from vitviz.ui.picture import as_webp
+from vitviz.ui.server.estimates import comparison_bytes
 from vitviz.ui.texts import html_text, markdown, ramp, said_plainly
 from vitviz.ui.workbench import Workbench
 from vitviz.weights import Model
@@ -131,7 +132,8 @@ class ComparePanel:
                     check()
                     progress((state.done, state.total), desc="Maps, and pictures without some of their patches")
 
-                found = cards(analysis, settings, target, report)
+                with self.bench.budget.share(comparison_bytes(analysis), "this comparison", check):
+                    found = cards(analysis, settings, target, report)
         except Stopped:
             return gr.skip(), gr.skip()
         except VitvizError as error:

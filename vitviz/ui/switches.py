@@ -20,6 +20,7 @@ from vitviz.ui.controls import told_apart
 from vitviz.ui.jobs import Jobs, Stopped
 from vitviz.ui.panels import ControlPanel
 from vitviz.ui.picture import PictureOutput
+from vitviz.ui.server.estimates import forward_bytes
 from vitviz.ui.texts import html_text, markdown, said_plainly
 from vitviz.ui.workbench import Workbench
 
@@ -186,7 +187,9 @@ class SwitchPanel:
                     check()
                     progress((state.done, state.total), desc="Heads switched off one at a time", unit="heads")
 
-                effects = analysis.head_effects(target, report=report)
+                needed = forward_bytes(model.network.config, analysis.trace.layout, model.network.config.heads)
+                with self.bench.budget.share(needed, "this ranking", check):
+                    effects = analysis.head_effects(target, report=report)
                 ranked = target_name(model, int(analysis.logits.argmax()) if target is None else target)
             return self._shown(analysis, replace(switches, effects=effects, ranked=ranked), settings.target)
         except Stopped:
@@ -212,7 +215,9 @@ class SwitchPanel:
             QueryError: no patch is left.
             CheckpointError: what reads the words of the target cannot be opened.
         """
-        said = self._said(analysis, switches, target) + _ranking(switches)
+        needed = forward_bytes(analysis.model.network.config, analysis.trace.layout, 1)
+        with self.bench.budget.share(needed, "this forward pass"):
+            said = self._said(analysis, switches, target) + _ranking(switches)
         layout, prepared = analysis.trace.layout, analysis.prepared
         grid = (layout.grid_height, layout.grid_width)
         patches = patches_picture(prepared.image, prepared.geometry, grid, switches.patches)

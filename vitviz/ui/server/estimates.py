@@ -10,6 +10,7 @@ from vitviz.attribution import METHODS
 from vitviz.attribution.pixels import BATCH
 from vitviz.config import ViTConfig
 from vitviz.costs import NUMBER_BYTES, cost_of
+from vitviz.faithfulness import BATCH as SCORED_AT_ONCE
 from vitviz.layout import TokenLayout
 
 # What the C library keeps of freed blocks, and small things.
@@ -45,6 +46,13 @@ def forward_bytes(config: ViTConfig, layout: TokenLayout, batch: int, has_gradie
     layers = config.depth if has_gradient else 2
     held = NUMBER_BYTES * batch * layers * layout.token_count * HELD_WIDTHS * config.width
     return held + cost_of(config, layout).working_bytes + SLACK_BYTES
+
+
+def comparison_bytes(analysis: Analysis) -> int:
+    """What comparing all methods takes: the hungriest of them, or the pictures without patches that score them."""
+    config, layout = analysis.model.network.config, analysis.trace.layout
+    maps = [map_bytes(analysis, name) for name, method in METHODS.items() if method.refusal(config) is None]
+    return max(*maps, forward_bytes(config, layout, SCORED_AT_ONCE))
 
 
 def page_bytes(analysis: Analysis) -> int:

@@ -1,0 +1,94 @@
+"""What the app takes is estimated before it begins; no measured peak is above the estimate."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+import vitviz
+from tests.driver import ROOT
+from vitviz import METHODS, Model, Preprocessing, VisionTransformer, ViTConfig
+from vitviz.ui.attention_explorer import pack, whole_page
+from vitviz.ui.server.estimates import (
+    comparison_bytes,
+    forward_bytes,
+    layer_bytes,
+    map_bytes,
+    page_bytes,
+)
+
+# Width, heads, layers and pixels: narrow with many tokens, and wide with few.
+SHAPES = {
+    "many tokens": (192, 3, 6, 640),
+    "wide": (768, 12, 12, 224),
+    "many layers": (256, 8, 24, 320),
+    "few tokens": (1024, 16, 4, 96),
+}
+# One forward pass for each patch.
+MAX_OCCLUDED = 40
+
+
+def model_of(shape: str) -> Model:
+    width, heads, depth, side = SHAPES[shape]
+    torch.manual_seed(0)
+    config = ViTConfig(side, side, 16, 16, width, depth, heads, width // heads, 4 * width, classes=4)
+    network = VisionTransformer(config).eval().requires_grad_(False)
+    return Model(shape, network, Preprocessing(side, side, (0.5,) * 3, (0.5,) * 3, "squash"), tuple("abcd"))
+
+
+def held(name: str) -> int:
+    found = re.search(rf"^{name}:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    assert found is not None
+    return 1024 * int(found[1])
+
+
+def measure(shape: str) -> None:
+    """Print, for each thing that the app does with an analysis, its measured peak and its estimate."""
+    torch.set_num_threads(1)
+    model = model_of(shape)
+    analysis = vitviz.analyze(Image.radial_gradient("L").convert("RGB"), model)
+    tasks: dict[str, tuple[Any, int]] = {
+        "page": (lambda: whole_page(analysis), page_bytes(analysis)),
+        "layer": (lambda: pack(analysis.trace, "layer 1"), layer_bytes(analysis)),
+    }
+    for name, method in METHODS.items():
+        about: dict[str, Any] = {"target": 1} if method.class_specific else {}
+        # One batch takes the memory, all of them the time.
+        about |= {"steps": 16} if name == "integrated_gradients" else {}
+        takes_long = name == "attention_flow" or (
+            name == "occlusion" and analysis.trace.layout.patch_count > MAX_OCCLUDED
+        )
+        if method.refusal(model.network.config) is None and not takes_long:
+            tasks[name] = (partial(analysis.map, name, **about), map_bytes(analysis, name))
+    if analysis.trace.layout.patch_count <= MAX_OCCLUDED:
+        maps = {"rollout": analysis.rollout(), "attention": analysis.attention()}
+        tasks["comparison"] = (partial(analysis.faithfulness, maps), comparison_bytes(analysis))
+        ranking = forward_bytes(model.network.config, analysis.trace.layout, model.network.config.heads)
+        tasks["heads switched off"] = (analysis.head_effects, ranking)
+    found = {}
+    for name, (task, estimate) in tasks.items():
+        Path("/proc/self/clear_refs").write_text("5")
+        before = held("VmRSS")
+        task()
+        found[name] = (held("VmHWM") - before, estimate)
+    print(json.dumps(found))
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="this system does not tell")
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_measured_peak_is_above_its_estimate(shape: str) -> None:
+    command = [sys.executable, "-c", f"from {__name__} import measure; measure({shape!r})"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert {name: pair for name, pair in found.items() if pair[0] > pair[1]} == {}
+    assert max(measured for measured, _ in found.values()) > 2**25, "nothing was measured"
