@@ -16,7 +16,7 @@ INSTALLS := pyproject.toml requirements.txt
 help:
 	@echo 'make app      install vitviz into .venv and start the app; its address is printed'
 	@echo 'make test     lint, format check, type check and all tests; installs a browser where there is none'
-	@echo 'make test-long  thousands of random configurations and pictures against the packages; VITVIZ_SEED=7 draws others'
+	@echo 'make test-long  random configurations and pictures against the packages, and an hour of hostile files; VITVIZ_SEED=7 draws others'
 	@echo 'make clean    remove .venv, the caches and what building and testing left'
 	@echo
 	@echo 'ARGS="..."    is passed on: make app ARGS="--port 7861", make test ARGS="-k layout"'

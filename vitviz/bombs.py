@@ -32,6 +32,7 @@ MAX_SCANNED = 1_500_000_000
 MAX_RUN_LENGTH = 4_000_000
 # Bytes of a JPEG's frame headers and quantisation tables, of which Pillow makes numbers; a picture has some 300.
 MAX_TABLES = 2**16
+MAX_PROFILES = 64
 # A decoder that waits for more bytes begins again with all it has: it gets the file in at most so many blocks.
 MAX_BLOCKS = 16
 
@@ -277,7 +278,7 @@ def _segments(header: bytes, called: str) -> Iterator[tuple[int, bytes]]:
 def _check_png(stream: Metered) -> None:
     """The chunks that are not pixels, of which Pillow keeps even those behind them."""
     stream.seek(8)
-    pixels = size = pieces = 0
+    pixels = size = pieces = profiles = 0
     for length, kind in iter(lambda: struct.unpack(">I4s", stream.read(8).ljust(8, b"\0")), (0, bytes(4))):
         here = stream.tell()
         # It is cut short or damaged, which Pillow says.
@@ -288,6 +289,10 @@ def _check_png(stream: Metered) -> None:
         # Of an animation, Pillow fills a second frame while it reads the header.
         if kind == b"fcTL" and 12 * pixels > MAX_MEMORY:
             raise refusal(stream.called, f"an animation of {pixels:,} pixels")
+        # Each is unpacked to a megabyte.
+        profiles += kind == b"iCCP"
+        if profiles > MAX_PROFILES:
+            raise refusal(stream.called, f"more than {MAX_PROFILES} colour profiles")
         if kind != b"IDAT":
             size, pieces = size + length, pieces + 1
         if size > MAX_HEADER:

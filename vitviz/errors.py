@@ -88,6 +88,9 @@ def _letters(name: str) -> str:
 
 _SHOWN = reprlib.Repr()
 _SHOWN.maxstring = _SHOWN.maxother = 120
+# Lists in lists would multiply.
+_SHOWN.maxlevel = 3
+MAX_SHOWN_CHARS = 500
 # Values of arrays up to this size stand in a message; of larger ones only the shape does.
 SHOWN_VALUES = 4
 # An object that writes itself in so many characters stands there as it does, such as torch.float16.
@@ -96,7 +99,8 @@ SHOWN_CHARS = 40
 
 def shown(value: object) -> str:
     """What a file holds as it stands in a message: a text in quotes, without control characters, shortened."""
-    return _SHOWN.repr(value)
+    text = _SHOWN.repr(value)
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}…"
 
 
 def described(value: object) -> str:

@@ -18,7 +18,7 @@ from vitviz.weights.stack_machine import StackMachine, filled
 MAX_PICKLE = 64 * 2**20
 MAX_TENSORS = 100_000
 # Some 40 for each tensor. It bounds the time and the memory that a pickle takes.
-MAX_STEPS = 4_000_000
+MAX_STEPS = 2_000_000
 MAX_DIMENSIONS = 64
 MAX_ARGUMENTS = 16
 
@@ -193,8 +193,8 @@ class PickleReader:
 
     def make(self, function: object, arguments: object) -> object:
         """What an allowed call would return, as far as it matters."""
-        # A call may hold a call.
-        self.count(1)
+        # A call may hold a call, which may hold another.
+        self.count(4)
         if not isinstance(function, _Name) or not isinstance(arguments, tuple) or len(arguments) > MAX_ARGUMENTS:
             raise ValueError
         match function.name.rpartition(".")[2]:

@@ -1,0 +1,50 @@
+"""``python -m tests.fuzz TARGET --seconds 600 --seed 7``"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from tests.fuzz.parent import findings
+from tests.fuzz.targets import TARGETS, drawn
+
+BATCH = 200
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Look for input that costs too much.")
+    parser.add_argument("target", choices=[*TARGETS, "all"])
+    parser.add_argument("--seconds", type=float, default=60, help="for each target")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", type=int, help="run the case of this number and write its inputs to a folder")
+    said = parser.parse_args()
+    targets = list(TARGETS) if said.target == "all" else [said.target]
+    if said.only is not None:
+        return _one(targets[0], said.seed, said.only)
+    wrong = 0
+    for target in targets:
+        end, first = time.monotonic() + said.seconds, 0
+        while time.monotonic() < end:
+            for number, why in findings(target, said.seed, first, BATCH):
+                wrong += 1
+                print(f"{target}: {why} (python -m tests.fuzz {target} --seed {said.seed} --only {number})", flush=True)
+            first += BATCH
+        print(f"{target}: {first:,} cases", flush=True)
+    return wrong > 0
+
+
+def _one(target: str, seed: int, number: int) -> int:
+    case = drawn(target, seed, number)
+    for place, content in enumerate(case.inputs):
+        name = f"{seed}-{number}-{place}-{case.name or 'value.txt'}"
+        with open(name, "wb") as file:
+            file.write(content if isinstance(content, bytes) else repr(content).encode("utf-8", "surrogatepass"))
+        print(name)
+    found = list(findings(target, seed, number, 1))
+    print(found[0][1] if found else "nothing is wrong with it")
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,208 @@
+"""Everything that ever hurt, as makers of files of any size, and what is to become of them."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import torch
+
+from tests.hostile_files import JPEG, PICTURE, deflated_zeros, jpeg_with, png_with, segment
+from tests.test_images import chunk, encoded
+
+PRIME = 2**61 - 1
+SCANS = encoded(PICTURE, "JPEG", progressive=True)
+LAST_SCAN = SCANS.rindex(b"\xff\xda")
+
+
+class Hurt(NamedTuple):
+    """A file that once took too long or too much.
+
+    Args:
+        file: what it is called.
+        make: of about so many bytes.
+        words: of the message; None where it opens.
+        size: the smallest of the four that are measured, in bytes.
+        grows: whether files of twice, four and eight times the size are measured as well.
+        options: with which a checkpoint is opened.
+    """
+
+    file: str
+    make: Callable[[int], bytes]
+    words: str | None
+    size: int = 25_000
+    grows: bool = True
+    options: Mapping[str, Any] = MappingProxyType({})
+
+
+def archive(pickled: bytes) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as packed:
+        packed.writestr("archive/data.pkl", pickled)
+    return stream.getvalue()
+
+
+def pickle_of(body: Callable[[int], bytes], begin: bytes = b"", end: bytes = b"") -> Callable[[int], bytes]:
+    return lambda size: archive(b"\x80\x02" + begin + body(size) + end + b".")
+
+
+def long_number(number: int) -> bytes:
+    data = number.to_bytes(number.bit_length() // 8 + 1, "little", signed=True)
+    return b"\x8a" + bytes([len(data)]) + data
+
+
+def colliding_keys(size: int) -> bytes:
+    return b"".join(long_number(k * PRIME + 7) + b"N" for k in range(1, size // 12))
+
+
+def colliding_places(size: int) -> bytes:
+    return b"".join(b"p%d\n" % (k * PRIME + 7) for k in range(1, size // 22))
+
+
+def nested_calls(size: int) -> bytes:
+    """A call of a call of a call, made again and again."""
+    inner = b"ctorch._tensor\n_rebuild_from_type_v2\nq\x000ctorch\nSize\nNN\x85\x87" + b"q\x010h\x00Nh\x01\x87" * 200
+    return inner + b"q\x020" + b"h\x00h\x02R0" * (size // 6) + b"N"
+
+
+def safetensors(header: bytes) -> bytes:
+    return struct.pack("<Q", len(header)) + header
+
+
+def dimensions(size: int) -> bytes:
+    shape = b"0" + b",2" * (size // 2)
+    return safetensors(b'{"w":{"dtype":"F32","shape":[%s],"data_offsets":[0,0]}}' % shape)
+
+
+def many_fields(size: int) -> bytes:
+    """Members with as many extra fields as can be."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as packed:
+        for index in range(size // 130_000 + 1):
+            member = zipfile.ZipInfo(f"{index}.npy")
+            member.extra = b"\x99\x99\0\0" * 16_000
+            packed.writestr(member, b"")
+    return stream.getvalue()
+
+
+def many_headers(size: int) -> bytes:
+    """Arrays with headers that take a parser of Python long."""
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (" + b"1, " * 3_000 + b")}\n"
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as packed:
+        for index in range(size // len(header) + 1):
+            packed.writestr(f"{index}.npy", b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header)
+    return stream.getvalue()
+
+
+def truths(size: int) -> bytes:
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (True, True, 48)}\n"
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as packed:
+        packed.writestr("x.npy", b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + bytes(192))
+    return stream.getvalue()
+
+
+def shared_layers(size: int) -> bytes:
+    """Two hundred layers that share their tensors; every other is a sixth of the size."""
+    width = 2 * int((size / 200) ** 0.5)
+    shapes: dict[str, tuple[int, ...]] = {f"norm{index}.{part}": (width,) for index in (1, 2) for part in PARTS}
+    for name, (rows, columns) in {
+        "attn.qkv": (3, 1),
+        "attn.proj": (1, 1),
+        "mlp.fc1": (4, 1),
+        "mlp.fc2": (1, 4),
+    }.items():
+        shapes |= {f"{name}.weight": (rows * width, columns * width), f"{name}.bias": (rows * width,)}
+    layer = {key: torch.zeros(shape) for key, shape in shapes.items()}
+    state = {"cls_token": torch.zeros(1, 1, width), "pos_embed": torch.zeros(1, 17, width)}
+    state |= {"patch_embed.proj.weight": torch.zeros(width, 3, 4, 4), "patch_embed.proj.bias": torch.zeros(width)}
+    state |= {f"blocks.{index}.{key}": tensor for index in range(200) for key, tensor in layer.items()}
+    state |= {f"norm.{part}": torch.zeros(width) for part in PARTS}
+    stream = io.BytesIO()
+    torch.save(state, stream)
+    return stream.getvalue()
+
+
+PARTS = ("weight", "bias")
+# What the file of such layers leaves open, and less memory than they take.
+SHARED = {"family": "timm", "heads": 2, "activation": "gelu", "pooling": "cls", "norm_epsilon": 1e-6}
+SHARED |= {"final_norm": "before pooling", "normalisation": "half", "image_size": 16, "max_bytes": 2**20}
+SHARED |= {"position_rule": "bicubic antialiased"}
+
+DAMAGED = "its pickle is damaged"
+NO_DICT = "is no dict"
+CORPUS: dict[str, Hurt] = {
+    # The pattern for markers tried every byte of the padding as its first.
+    "padding before a marker": Hurt(
+        "x.jpg", lambda size: b"\xff\xd8\xff\xe0\0\2" + b"\xff" * size, "too many small pieces", 50_000
+    ),
+    "padding between scans": Hurt(
+        "x.jpg", lambda size: SCANS[:LAST_SCAN] + b"\xff" * size + SCANS[LAST_SCAN:], None, 1_000_000
+    ),
+    "padding in a scan": Hurt(
+        "x.jpg", lambda size: JPEG[: JPEG.index(b"\xff\xda") + 20] + b"\xff" * size + JPEG[-60:], None, 1_000_000
+    ),
+    "components": Hurt(
+        "x.jpg",
+        lambda size: jpeg_with(*[segment(0xC0, b"\x08\0\x20\0\x20\x03" + b"\1\x11\0" * 21_000)] * (size // 63_000)),
+        "bytes of tables",
+        2_000_000,
+    ),
+    "tables": Hurt(
+        "x.jpg",
+        lambda size: jpeg_with(*[segment(0xDB, (b"\0" + b"\1" * 64) * 1008)] * (size // 65_000)),
+        "bytes of tables",
+        2_000_000,
+    ),
+    "entries of Photoshop": Hurt(
+        "x.jpg",
+        lambda size: jpeg_with(
+            *[segment(0xED, b"Photoshop 3.0\0" + b"8BIM\x03\xee\0\0\0\0\0\0" * 5400)] * (size // 65_000)
+        ),
+        "numbers beside its pixels",
+        2_000_000,
+    ),
+    "profiles": Hurt(
+        "x.png",
+        lambda size: png_with(chunk(b"iCCP", b"x\0\0" + deflated_zeros(2**20 - 1)) * (size // 4_000)),
+        "colour profiles",
+        1_000_000,
+    ),
+    # Numbers of the file's choice as keys of a dict.
+    "keys that collide": Hurt("x.pth", pickle_of(colliding_keys, b"}(", b"u"), "no floating-point tensors"),
+    "places in the memo that collide": Hurt("x.pth", pickle_of(colliding_places, b"N"), DAMAGED),
+    "a place in the memo far away": Hurt("x.pth", pickle_of(lambda size: b"Nr\xff\xff\xff\x7f"), DAMAGED),
+    "names": Hurt("x.pth", pickle_of(lambda size: b"ctorch\nSize\n" * (size // 12)), NO_DICT),
+    "more steps than any": Hurt(
+        "x.pth", pickle_of(lambda size: b"N" * size), "takes more than", 2_100_000, grows=False
+    ),
+    "lists": Hurt("x.pth", pickle_of(lambda size: b"]" * size), NO_DICT),
+    "marks": Hurt("x.pth", pickle_of(lambda size: b"(" * size), DAMAGED),
+    "tuples in tuples": Hurt("x.pth", pickle_of(lambda size: b"\x85" * size, b"N"), NO_DICT),
+    "calls of calls": Hurt("x.pth", pickle_of(nested_calls), "takes more than", 100_000, grows=False),
+    "copies of pairs": Hurt(
+        "x.pth",
+        pickle_of(
+            lambda size: b"](" + b"NN\x86" * (size // 8) + b"eq\1" + b"h\0h\1\x85R" * (size // 12),
+            b"ccollections\nOrderedDict\nq\0",
+        ),
+        "takes more than",
+    ),
+    "a text of long letters": Hurt(
+        "x.pth",
+        pickle_of(lambda size: b"X" + struct.pack("<I", size + 4) + b"a" * size + "😀".encode()),
+        NO_DICT,
+        2_000_000,
+    ),
+    "layers that share a tensor": Hurt("x.pth", shared_layers, "allow more by max_bytes=", 20_000, False, SHARED),
+    # The product of its lengths has millions of digits.
+    "dimensions": Hurt("x.safetensors", dimensions, "dimensions; expected at most"),
+    "fields of a member": Hurt("x.npz", many_fields, "no NumPy array", 1_000_000),
+    "headers of arrays": Hurt("x.npz", many_headers, "no NumPy array", 500_000),
+    "a shape of truths": Hurt("x.npz", truths, "no NumPy array"),
+}

@@ -1,0 +1,253 @@
+"""Formats as lists of units, which are changed, and as the files that they then make."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import pickletools
+import random
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from safetensors.torch import save
+
+from tests.fuzz.mutations import Units
+from tests.hostile_files import FORMATS, jpeg_with, png_with, raw_profile, segment
+from tests.test_images import chunk
+
+
+@dataclass(frozen=True)
+class Seed:
+    """A whole file, in units.
+
+    Args:
+        name: of the file.
+        units: which are changed.
+        build: makes the file of them; lengths and sums that everybody checks first are right again.
+    """
+
+    name: str
+    units: Units
+    build: Callable[[Units], bytes] = b"".join
+
+
+# Pictures.
+
+
+def jpeg_units(data: bytes) -> Units:
+    """Segments; behind the first scan, pieces of 16 bytes."""
+    units, at = [data[:2]], 2
+    while data[at + 1] != 0xDA:
+        end = at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+        units.append(data[at:end])
+        at = end
+    return units + pieces(data[at:], 16)
+
+
+def png_units(data: bytes) -> Units:
+    """Type and content of every chunk."""
+    units, at = [], 8
+    while at < len(data):
+        length = int.from_bytes(data[at : at + 4], "big")
+        units.append(data[at + 4 : at + 8 + length])
+        at += 12 + length
+    return units
+
+
+def png(units: Units) -> bytes:
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(unit[:4], unit[4:]) for unit in units)
+
+
+def webp_units(data: bytes) -> Units:
+    units, at = [], 12
+    while at < len(data):
+        end = at + 8 + int.from_bytes(data[at + 4 : at + 8], "little")
+        units.append(data[at : end + end % 2])
+        at = end + end % 2
+    return units
+
+
+def webp(units: Units) -> bytes:
+    body = b"WEBP" + b"".join(units)
+    return b"RIFF" + struct.pack("<I", len(body)) + body
+
+
+def pieces(data: bytes, size: int) -> Units:
+    return [data[at : at + size] for at in range(0, len(data), size)]
+
+
+def pictures() -> list[Seed]:
+    """Every format, and some with what cameras and programs put beside the pixels."""
+    exif = FORMATS["tif"][:200]
+    profile = segment(0xE2, b"ICC_PROFILE\0\1\1" + bytes(200)) + segment(0xFE, b"a comment")
+    photoshop = segment(0xED, b"Photoshop 3.0\x008BIM\x03\xed\0\0\0\0\0\x10" + bytes(16))
+    jpeg = jpeg_with(segment(0xE1, b"Exif\0\0" + exif), profile, photoshop)
+    texts = chunk(b"tEXt", b"Comment\0text") + chunk(b"zTXt", b"Comment\0\0" + zlib.compress(b"text" * 99))
+    rich = png_with(
+        chunk(b"eXIf", exif), texts, raw_profile(exif), chunk(b"iCCP", b"x\0\0" + zlib.compress(bytes(999)))
+    )
+    return [
+        Seed("x.jpg", jpeg_units(jpeg)),
+        Seed("x.mpo", jpeg_units(FORMATS["mpo"])),
+        Seed("x.png", png_units(rich), png),
+        Seed("x.webp", webp_units(FORMATS["webp"]), webp),
+        Seed("x.gif", pieces(FORMATS["gif"], 8)),
+        Seed("x.tif", pieces(FORMATS["tif"], 12)),
+        Seed("x.bmp", pieces(FORMATS["bmp"], 4)),
+    ]
+
+
+# Checkpoints.
+
+
+def state() -> dict[str, torch.Tensor]:
+    """Two layers of a small network by timm's names."""
+    chance = torch.Generator().manual_seed(0)
+    shapes = {"cls_token": (1, 1, 8), "pos_embed": (1, 5, 8), "patch_embed.proj.weight": (8, 3, 4, 4)}
+    for layer in range(2):
+        shapes |= {f"blocks.{layer}.attn.qkv.weight": (24, 8), f"blocks.{layer}.mlp.fc1.weight": (16, 8)}
+    return {key: torch.randn(shape, generator=chance) for key, shape in shapes.items()}
+
+
+def torch_seed(protocol: int) -> Seed:
+    """An archive of torch.save, whose pickle is changed opcode by opcode."""
+    stream = io.BytesIO()
+    torch.save({"model": state(), "epoch": 3, "args": {"a": [1.5, None, (1, 2)]}}, stream, pickle_protocol=protocol)
+    with zipfile.ZipFile(stream) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    name = next(name for name in members if name.endswith("data.pkl"))
+    starts = [place or 0 for _, _, place in pickletools.genops(members[name])]
+    units = [members[name][start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)]
+
+    def build(units: Units) -> bytes:
+        return zipped({**members, name: b"".join(units)}, zipfile.ZIP_STORED)
+
+    return Seed("x.pth", units, build)
+
+
+def zipped(members: dict[str, bytes], method: int) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", method) as archive:
+        for name, content in members.items():
+            archive.writestr(zipfile.ZipInfo(name), content, method)
+    return stream.getvalue()
+
+
+def saved(tensors: dict[str, torch.Tensor], **options: object) -> bytes:
+    stream = io.BytesIO()
+    torch.save(tensors, stream, **options)  # type: ignore[arg-type]
+    return stream.getvalue()
+
+
+def words(text: bytes) -> Units:
+    """A text as words, numbers and single marks."""
+    return re.findall(rb"\w+|\W", text)
+
+
+def safetensors_seed() -> Seed:
+    whole = save(state(), {"format": "pt", "a": "b"})
+    length = int.from_bytes(whole[:8], "little")
+
+    def build(units: Units) -> bytes:
+        header = b"".join(units)
+        return struct.pack("<Q", len(header)) + header + whole[8 + length :]
+
+    return Seed("x.safetensors", words(whole[8 : 8 + length]), build)
+
+
+def npz_seed(method: int) -> Seed:
+    """Arrays whose headers are changed."""
+    stream = io.BytesIO()
+    np.savez(stream, **{"a": np.ones((2, 3), "f4"), "b": np.zeros(4, "i8"), "c": np.array("text")})
+    with zipfile.ZipFile(stream) as archive:
+        first = archive.read("a.npy")
+    units = [b"\x93NUMPY\1\0", *words(first[10:128]), first[128:]]
+
+    def build(units: Units) -> bytes:
+        header = b"".join(units[1:-1])
+        content = b"".join([*units[:1], struct.pack("<H", len(header) % 2**16), header, *units[-1:]])
+        return zipped({"a.npy": content, "b.npy": first}, method)
+
+    return Seed("x.npz", units, build)
+
+
+def members_seed() -> Seed:
+    """An archive whose number of members is changed."""
+    names = [f"w{index}.npy".encode() for index in range(20)]
+
+    def build(units: Units) -> bytes:
+        empty = b"\x93NUMPY\1\0\x36\0{'descr': '<f4', 'fortran_order': False, 'shape': (0,)}"
+        names = {f"{index}{unit.decode('latin-1')[:200]}": empty for index, unit in enumerate(units[:20_000])}
+        return zipped(names, zipfile.ZIP_STORED)
+
+    return Seed("x.npz", names, build)
+
+
+def json_seed(name: str, value: object) -> Seed:
+    return Seed(name, words(json.dumps(value).encode()))
+
+
+def checkpoints() -> list[Seed]:
+    legacy = saved(state(), _use_new_zipfile_serialization=False)
+    index = {"metadata": {"total_size": 36}, "weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}
+    return [
+        *map(torch_seed, (2, 4)),
+        Seed("raw.pth", pieces(saved({"w": torch.ones(4)}), 16)),
+        Seed("legacy.pth", pieces(legacy[:2000], 8), lambda units: b"".join(units) + legacy[2000:]),
+        Seed("bare.pth", pieces(pickle.dumps({"a": [1, 2.5, "b"]}, 0), 4)),
+        safetensors_seed(),
+        npz_seed(zipfile.ZIP_STORED),
+        npz_seed(zipfile.ZIP_DEFLATED),
+        members_seed(),
+        json_seed("model.safetensors.index.json", index),
+        json_seed("config.json", {"model_type": "vit", "hidden_size": 8, "id2label": {"0": "a"}, "x": [1.5, None]}),
+    ]
+
+
+# Values of JSON.
+
+TEXTS = ("", "a", "\0", "\ud800", "\u202e", "x" * 5000, "1e999", "../../etc/passwd", "[a](b)", "__proto__", "é" * 300)
+NUMBERS = (0, -1, 1, 2**31, 2**63, 10**400, 0.5, 1e308, -0.0, float("nan"), float("inf"), True, False, None)
+
+
+def json_value(chance: random.Random, depth: int = 4) -> object:
+    """Any value, deep or wide, of some thousand parts at most."""
+    kind = chance.random()
+    if depth == 0 or kind < 0.5:
+        return chance.choice(chance.choice((TEXTS, NUMBERS)))
+    if kind < 0.55:
+        nested: object = []
+        for _ in range(chance.choice((10, 500))):
+            nested = [nested] if chance.random() < 0.5 else {"a": nested}
+        return nested
+    length = chance.choice((0, 1, 2, 5, 200))
+    # What is wide is flat.
+    inner = 0 if length > 5 else depth - 1
+    if kind < 0.75:
+        return [json_value(chance, inner) for _ in range(length)]
+    keys = [chance.choice(KEYS) if chance.random() < 0.7 else str(chance.choice(TEXTS)) for _ in range(length)]
+    return {key: json_value(chance, inner) for key in keys}
+
+
+# What the app's endpoints know.
+KEYS = (
+    "method",
+    "parameters",
+    "path",
+    "orig_name",
+    "meta",
+    "_type",
+    "colormap",
+    "opacity",
+    "smooth",
+    "grid",
+    "low",
+    "high",
+)

@@ -1,0 +1,79 @@
+"""Runs cases in a process of its own, which may hang or die without harm."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+ROOT = Path(__file__).parents[2]
+# Without a line for so long, a process hangs.
+PATIENCE = 60.0
+
+
+def findings(target: str, seed: int, first: int, count: int) -> Iterator[tuple[int, str]]:
+    """The numbers of the cases that are wrong, and what is."""
+    # Libraries in C write there what they think of damaged files.
+    with tempfile.TemporaryFile("w+", errors="replace") as errors:
+        yield from _findings(errors, target, seed, first, count)
+
+
+def _findings(errors: IO[str], target: str, seed: int, first: int, count: int) -> Iterator[tuple[int, str]]:
+    end = first + count
+    while first < end:
+        reached = first
+        begun: int | None = None
+        why = ""
+        for line in _lines(errors, target, seed, first, end - first):
+            if line is None:
+                why = f"no answer for {PATIENCE:g} s"
+                break
+            said = json.loads(line)
+            if "begin" in said:
+                begun = said["begin"]
+            else:
+                begun, reached = None, said["end"] + 1
+                if said["wrong"]:
+                    yield said["end"], said["wrong"]
+        if begun is None:
+            if reached < end:
+                errors.seek(0)
+                raise RuntimeError(f"the process for {target} ended early: {errors.read()[-2000:]}")
+            return
+        yield begun, why or "the process died"
+        first = begun + 1
+
+
+def _lines(errors: IO[str], target: str, seed: int, first: int, count: int) -> Iterator[str | None]:
+    command = [sys.executable, "-W", "ignore", "-m", "tests.fuzz.child", target, *map(str, (seed, first, count))]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": errors, "text": True}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, **pipes) as process:
+        assert process.stdout is not None
+        lines: queue.Queue[str | None] = queue.Queue()
+        threading.Thread(target=_pass_on, args=(process.stdout, lines), daemon=True).start()
+        try:
+            while True:
+                try:
+                    line = lines.get(timeout=PATIENCE)
+                except queue.Empty:
+                    yield None
+                    return
+                if line is None:
+                    return
+                yield line
+        finally:
+            process.kill()
+
+
+def _pass_on(stream: IO[str], lines: queue.Queue[str | None]) -> None:
+    for line in stream:
+        lines.put(line)
+    lines.put(None)

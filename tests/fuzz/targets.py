@@ -1,0 +1,143 @@
+"""What is attacked: functions that take a file or a value, with what they may cost."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.fuzz import formats
+from tests.fuzz.corpus import CORPUS
+from tests.fuzz.formats import Seed
+from tests.fuzz.mutations import mutated, repeated
+
+MEGABYTE = 1e6
+# Where growth is measured from, in bytes; its largest file is eight times as large.
+GROWN_FROM = 16_384
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is attacked.
+
+    Args:
+        seeds: whole files; None of a target that takes values of JSON.
+        run: takes the name and the content of a file, or no name and a value.
+        seconds, seconds_per_megabyte: of processor time that it may take.
+        bytes, bytes_per_byte: of memory, beside that of the file.
+    """
+
+    seeds: Callable[[], list[Seed]] | None
+    run: Callable[[str, Any], object]
+    seconds: float
+    seconds_per_megabyte: float
+    bytes: float
+    bytes_per_byte: float
+
+
+def open_picture(name: str, content: bytes) -> object:
+    import vitviz
+
+    return vitviz.open_image(content, name)
+
+
+def open_checkpoint(name: str, content: bytes, **options: Any) -> object:
+    import vitviz
+    from vitviz.weights.sidecars import Sidecars
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, name)
+        path.write_bytes(content)
+        if name == "config.json":
+            return Sidecars.read(folder)
+        return vitviz.load(path, **options)
+
+
+# Functions of one value each, by name. Whoever has another that a visitor's JSON reaches adds it here.
+VALUE_FUNCTIONS: dict[str, Callable[[Any], object]] = {}
+
+
+def check_value(name: str, value: object) -> object:
+    from vitviz import VitvizError
+
+    for function in value_functions().values():
+        try:
+            function(value)
+        except VitvizError as error:
+            if len(str(error)) > 3000 or not str(error).isprintable():
+                raise AssertionError(f"a message of {len(str(error)):,} letters") from error
+    return None
+
+
+def value_functions() -> Mapping[str, Callable[[Any], object]]:
+    """Those of the app, and whatever was added."""
+    from vitviz.ui import arguments
+
+    return {
+        "upload": arguments.upload_of,
+        "word": lambda value: arguments.word("x", value, ("mean", "max")),
+        "number": lambda value: arguments.number("x", value, 0, 1),
+        "whole number": lambda value: arguments.number("x", value, 1, 9, whole=True),
+        "switch": lambda value: arguments.switch("x", value),
+        "fields": lambda value: arguments.fields("x", value, ("method", "parameters")),
+        "method": arguments.method_of,
+        **VALUE_FUNCTIONS,
+    }
+
+
+def open_hurt(name: str, content: bytes) -> object:
+    """A file of the corpus, of which more is known than that it costs little."""
+    from vitviz import VitvizError
+
+    hurt = CORPUS[name]
+    try:
+        if hurt.file.endswith((".jpg", ".png")):
+            return open_picture(hurt.file, content)
+        return open_checkpoint(hurt.file, content, **hurt.options)
+    except VitvizError as error:
+        if hurt.words is not None and hurt.words not in str(error):
+            raise AssertionError(f"{hurt.words!r} is not in {error}") from error
+        raise
+
+
+TARGETS: dict[str, Target] = {
+    "pictures": Target(formats.pictures, open_picture, 1.0, 1.0, 5e8, 0),
+    "checkpoints": Target(formats.checkpoints, open_checkpoint, 1.0, 4.0, 1e8, 200),
+    "corpus": Target(None, open_hurt, 1.0, 2.0, 5e8, 0),
+    "values": Target(None, check_value, 1.0, 4.0, 1e8, 200),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """An input, or four that grow.
+
+    Args:
+        name: of the file.
+        inputs: one, or four of which each is about twice as large as the one before.
+    """
+
+    name: str
+    inputs: list[Any]
+
+
+def drawn(target: str, seed: int, number: int) -> Case:
+    """The case of a number; the same one every time."""
+    if target == "corpus":
+        name, hurt = list(CORPUS.items())[number % len(CORPUS)]
+        return Case(name, [hurt.make(hurt.size * factor) for factor in ((1, 2, 4, 8) if hurt.grows else (1,))])
+    chance = random.Random(f"{target} {seed} {number}")
+    seeds = TARGETS[target].seeds
+    if seeds is None:
+        return Case("", [formats.json_value(chance)])
+    files = SEEDS.setdefault(target, seeds())
+    file = files[number % len(files)]
+    if chance.random() < 0.5:
+        return Case(file.name, [file.build(units) for units in repeated(file.units, GROWN_FROM, chance)])
+    return Case(file.name, [file.build(mutated(file.units, chance))])
+
+
+SEEDS: dict[str, list[Seed]] = {}

@@ -1,0 +1,105 @@
+"""What is hostile costs little: everything that ever hurt, and some hundred changes by chance; an hour of it by hand.
+
+``make test-long`` takes the hour, ``python -m tests.fuzz`` any time; VITVIZ_SEED=7 draws others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from tests.fuzz import parent
+from tests.fuzz.corpus import CORPUS
+from tests.fuzz.formats import json_value
+from tests.fuzz.parent import findings
+from tests.fuzz.targets import TARGETS, drawn
+
+SEED = int(os.environ.get("VITVIZ_SEED", "0"))
+# As many as take five seconds.
+COUNTS = {"pictures": 60, "checkpoints": 60, "values": 200}
+HOUR = 3600
+
+
+def sentences(target: str, found: list[tuple[int, str]]) -> list[str]:
+    return [f"{why}: python -m tests.fuzz {target} --seed {SEED} --only {number}" for number, why in found]
+
+
+def test_nothing_that_ever_hurt_hurts_again() -> None:
+    names = list(CORPUS)
+    assert [(names[number], why) for number, why in findings("corpus", SEED, 0, len(names))] == []
+
+
+@pytest.mark.parametrize("target", COUNTS)
+def test_what_is_changed_by_chance_costs_little(target: str) -> None:
+    assert sentences(target, list(findings(target, SEED, 0, COUNTS[target]))) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("target", COUNTS)
+def test_an_hour_of_changes_costs_little(target: str) -> None:
+    end, first, found = time.monotonic() + HOUR / len(COUNTS), 0, []
+    while time.monotonic() < end:
+        found += findings(target, SEED, first, 200)
+        first += 200
+    print(f"{target}: {first:,} cases of seed {SEED}")
+    assert sentences(target, found) == []
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_case_is_drawn_by_its_seed_and_number_alone(target: str) -> None:
+    for number in (0, 7, 23):
+        assert repr(drawn(target, 3, number)) == repr(drawn(target, 3, number))
+    if target != "corpus":
+        assert len({repr(drawn(target, 3, number)) for number in range(40)}) > 20
+        assert repr(drawn(target, 4, 0)) != repr(drawn(target, 3, 0))
+
+
+def test_values_are_of_every_kind_of_json() -> None:
+    import random
+
+    chance = random.Random(0)
+    kinds = {type(json_value(chance)) for _ in range(400)}
+    assert kinds == {dict, list, str, int, float, bool, type(None)}
+
+
+# The fuzzer itself: what it must not miss.
+
+
+def test_what_is_slow_large_wrong_or_hangs_is_found() -> None:
+    from tests.fuzz.child import judged
+    from tests.fuzz.targets import Case, Target
+
+    def target(run: object) -> Target:
+        return Target(None, run, 1.0, 0.0, 5e7, 0)  # type: ignore[arg-type]
+
+    def quadratic(name: str, content: bytes) -> int:
+        return sum(1 for _ in range((len(content) // 2000) ** 2 * 400_000))
+
+    sizes = Case("x", [bytes(2000 * factor) for factor in (1, 2, 4, 8)])
+    assert judged(replace(target(quadratic), seconds=100), sizes).endswith(" s for 2,000 to 16,000 bytes")
+    assert judged(replace(target(quadratic), seconds=1e-5), sizes).endswith(" s for 2,000 bytes")
+    assert judged(target(lambda name, content: bytearray(10**8)), sizes).endswith("bytes of memory for 2,000 bytes")
+    assert judged(target(lambda name, content: {}["gone"]), sizes) == "KeyError: 'gone'"
+    assert judged(target(lambda name, content: len(content)), sizes) == ""
+
+
+def test_a_process_that_dies_or_hangs_is_a_finding_and_the_next_case_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = []
+
+    def lines(errors: object, target: str, seed: int, first: int, count: int) -> Iterator[str | None]:
+        begun.append(first)
+        yield json.dumps({"begin": first})
+        if first == 0:
+            return
+        if first == 1:
+            yield None
+        yield json.dumps({"end": first, "wrong": ""})
+
+    monkeypatch.setattr(parent, "_lines", lines)
+    assert list(findings("values", 0, 0, 3)) == [(0, "the process died"), (1, "no answer for 60 s")]
+    assert begun == [0, 1, 2]
