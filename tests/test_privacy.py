@@ -174,7 +174,7 @@ def test_what_a_checkpoint_calls_its_classes_is_text(hostile: Model, picture: Up
 
 
 def test_plain_text_makes_no_markdown() -> None:
-    assert plain("a *b* <i> [x](y) `c` #1 ~~d~~ | e_f") == r"a \*b\* \<i\> \[x\](y) \`c\` \#1 \~\~d\~\~ \| e\_f"
+    assert plain("a *b* <i> [x](y) `c` #1 ~~d~~ | e_f") == r"a \*b\* \<i\> \[x\]\(y\) \`c\` \#1 \~\~d\~\~ \| e\_f"
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from vitviz.ui.links import Linked, Wanted, read_link
 from vitviz.ui.models import LOST, START, ModelChoice
 from vitviz.ui.photo import Upload
 from vitviz.ui.sight import Seen, Sight
+from vitviz.ui.texts import plain
 from vitviz.ui.waiting import ANALYSIS
 from vitviz.ui.workbench import Workbench
 
@@ -222,7 +223,7 @@ def test_who_goes_back_to_the_model_before_ends_the_one_that_comes(visitor: Visi
 def test_a_model_that_fails_leaves_the_picture_to_the_one_before(visitor: Visitor, another: Upload) -> None:
     visitor.holds["photo"] = another
     changes = visitor.switch(GONE)
-    assert "gone: no such model" in changes["notice"]["value"] and changes["wanted"] == START
+    assert plain("gone: no such model") in changes["notice"]["value"] and changes["wanted"] == START
     # It was chosen meanwhile, and nobody has analysed it.
     assert visitor.once_more() and visitor.analyze()["seen"] == of(START, another)
     assert not visitor.once_more()

@@ -20,6 +20,7 @@ from vitviz.ui.models import START, ModelChoice
 from vitviz.ui.panels import ControlPanel, Settings, default_settings
 from vitviz.ui.photo import Upload
 from vitviz.ui.sight import Sight, SightPicker
+from vitviz.ui.texts import plain
 from vitviz.ui.workbench import Workbench
 
 ANNA: Any = SimpleNamespace(session_hash="anna")
@@ -167,7 +168,7 @@ def test_an_error_of_a_job_is_told(visit: Visit, monkeypatch: pytest.MonkeyPatch
     visit.choose(visit.panel.method, "attention_flow")
     monkeypatch.setattr(visit.drawing, "_analysed", lambda wish: visit.bench.model(ModelChoice("nothing")))
     told = visit.compute()
-    assert set(told) == {"notice", "stop"} and "'nothing'" in told["notice"]["value"]
+    assert set(told) == {"notice", "stop"} and plain("'nothing'") in told["notice"]["value"]
     assert visit.jobs.asked("anna", "draw") is None
 
 

@@ -15,8 +15,8 @@ from tests.fuzz.formats import Seed
 from tests.fuzz.mutations import mutated, repeated
 
 MEGABYTE = 1e6
-# Where growth is measured from, in bytes; its largest file is eight times as large.
-GROWN_FROM = 16_384
+# Where growth is measured from, in bytes; the largest file is eight times as large. Small constants need large files.
+GROWN_FROM = (16_384, 16_384, 16_384, 262_144)
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def drawn(target: str, seed: int, number: int) -> Case:
     files = SEEDS.setdefault(target, seeds())
     file = files[number % len(files)]
     if chance.random() < 0.5:
-        return Case(file.name, [file.build(units) for units in repeated(file.units, GROWN_FROM, chance)])
+        return Case(file.name, [file.build(units) for units in repeated(file.units, chance.choice(GROWN_FROM), chance)])
     return Case(file.name, [file.build(mutated(file.units, chance))])
 
 
