@@ -88,9 +88,8 @@ def _letters(name: str) -> str:
 
 _SHOWN = reprlib.Repr()
 _SHOWN.maxstring = _SHOWN.maxother = 120
-# Lists in lists would multiply.
-_SHOWN.maxlevel = 3
-MAX_SHOWN_CHARS = 500
+# Of all together: in lists of lists, what is short multiplies.
+MAX_SHOWN_CHARS = 300
 # Values of arrays up to this size stand in a message; of larger ones only the shape does.
 SHOWN_VALUES = 4
 # An object that writes itself in so many characters stands there as it does, such as torch.float16.
