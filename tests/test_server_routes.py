@@ -34,6 +34,7 @@ ALLOWED = {
     "GET /config/",
     "GET /gradio_api/info",
     "GET /gradio_api/info/",
+    "GET /gradio_api/app_id",
     "GET /gradio_api/startup-events",
     "GET /gradio_api/heartbeat/{session_hash}",
     "POST /gradio_api/upload",

@@ -201,8 +201,16 @@ def test_knobs_are_read_from_the_environment() -> None:
     assert Knobs.of({}) == Knobs()
 
 
-@pytest.mark.parametrize("part", fields(Knobs), ids=lambda part: part.name)
-@pytest.mark.parametrize("word", ["0", "-1", "many", "1e9", "nan", "inf", "٣", "9" * 40])
+NO_NUMBERS = ["0", "-1", "many", "1e9", "nan", "inf", "٣", "9" * 40]
+# A host may have any of these names but one.
+NO_HOSTS = ["٣", "a b", "a/b", "http://localhost"]
+
+
+@pytest.mark.parametrize(
+    ("part", "word"),
+    [(part, word) for part in fields(Knobs) for word in (NO_HOSTS if part.name == "hosts" else NO_NUMBERS)],
+    ids=lambda each: getattr(each, "name", each),
+)
 def test_what_is_no_value_of_a_knob_is_refused_by_its_name(part: Any, word: str) -> None:
     name = f"{PREFIX}{part.name.upper()}"
     with pytest.raises(ConfigError, match=f"{name} = .*: expected "):

@@ -96,7 +96,8 @@ class Outline(WeightFile):
 
 def outline(state: Mapping[str, torch.Tensor]) -> Outline:
     infos = {key: TensorInfo(tuple(tensor.shape), "float32") for key, tensor in state.items()}
-    return Outline("outline", "safetensors", {"": infos}, (), {}, Path("/nowhere"), {})
+    nbytes = sum(4 * tensor.numel() for tensor in state.values())
+    return Outline("outline", "safetensors", {"": infos}, (), {}, Path("/nowhere"), nbytes, {})
 
 
 def inferred(file: WeightFile, config: Mapping[str, Any], **told: Any) -> ViTConfig:

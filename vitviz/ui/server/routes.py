@@ -74,6 +74,7 @@ ROUTES: tuple[Route, ...] = (
     Route(READ, r"/manifest\.json", "the page links to it"),
     Route(GET, "/config/?", "Gradio's clients, and the page when it connects again"),
     Route(GET, f"{PREFIX}/info/?", "Gradio's clients read the types of the endpoints"),
+    Route(GET, f"{PREFIX}/app_id", "a page whose connection broke asks whether the server was started again"),
     Route(GET, f"{PREFIX}/startup-events", "Gradio starts its queue by it, once, when it listens"),
     Route(GET, f"{PREFIX}/heartbeat/{SESSION}", "tells the server that a page is open, and when it is closed"),
     Route(POST, UPLOAD, "pictures and checkpoints", Body.UPLOAD, None),
