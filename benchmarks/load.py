@@ -475,7 +475,8 @@ async def _watched(stage: Awaitable[None], process: int, tally: Tally, name: str
     try:
         while not running.done():
             most = max(most, resident_bytes(process))
-            await asyncio.wait([running], timeout=0.2)
+            # Looking takes a part of the machine itself.
+            await asyncio.wait([running], timeout=1)
         running.result()
     finally:
         running.cancel()

@@ -85,6 +85,37 @@ def open_image(source: ImageSource, name: str | None = None, *, value_range: Val
             return _finished(_identified(stream, name), name, is_ours=True)
 
 
+class UnopenedImage:
+    """A picture file of which only the header is read.
+
+    Args:
+        path, name: as :func:`open_image` takes them.
+
+    Raises:
+        ImageError: as :func:`open_image`, where the header says so already.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], name: str | None = None) -> None:
+        self._name = legible(name or _name_of(path))
+        with _SILENCED:
+            self._stream = _stream(path, self._name)
+            self._image = _identified(self._stream, self._name)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height in pixels, before it is turned upright."""
+        return self._image.size
+
+    def open(self) -> Image.Image:
+        """What :func:`open_image` gives; once.
+
+        Raises:
+            ImageError: as that.
+        """
+        with _SILENCED, self._stream:
+            return _finished(self._image, self._name, is_ours=True)
+
+
 class _Silenced:
     """Pillow's warnings are off while any thread is inside.
 

@@ -5,7 +5,15 @@ What belongs here: the processes, their limits, and the jobs that they do. What 
 """
 
 from vitviz.isolation.limits import Limits
-from vitviz.isolation.opening import IsolatedTower, OpenPicture, checkpoint, picture, published, snapshot
+from vitviz.isolation.opening import (
+    IsolatedTower,
+    OpenPicture,
+    checkpoint,
+    picture,
+    published,
+    snapshot,
+    unopened_picture,
+)
 from vitviz.isolation.worker import Worker, shared_worker
 
 __all__ = [
@@ -18,4 +26,5 @@ __all__ = [
     "published",
     "shared_worker",
     "snapshot",
+    "unopened_picture",
 ]

@@ -7,6 +7,7 @@ over the child that read it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -14,7 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from vitviz.config import ViTConfig
-from vitviz.images import open_image
+from vitviz.images import UnopenedImage
 from vitviz.preprocessing import Preprocessing
 from vitviz.text import tower_of
 from vitviz.weights.checkpoint import load_checkpoint, write_checkpoint
@@ -27,17 +28,22 @@ Answer = dict[str, Any]
 
 
 class PictureJob:
-    """A picture, decoded once.
+    """A picture, decoded once, when it is asked for.
 
     Args:
         path, name: as :func:`vitviz.open_image` takes them.
     """
 
     def __init__(self, path: Path, name: str) -> None:
-        self.image = open_image(path, name)
+        self.unopened = UnopenedImage(path, name)
 
-    def size(self, stream: BinaryIO) -> Answer:
-        """Width and height in pixels."""
+    def pixels(self, stream: BinaryIO) -> Answer:
+        """How many its header says that it has."""
+        return {"pixels": math.prod(self.unopened.size)}
+
+    def decode(self, stream: BinaryIO) -> Answer:
+        """Decodes it; its width and height, upright."""
+        self.image = self.unopened.open()
         return {"width": self.image.width, "height": self.image.height}
 
     def prepare(

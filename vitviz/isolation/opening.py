@@ -96,6 +96,47 @@ class OpenPicture:
             return content[:]
 
 
+@dataclass(frozen=True, eq=False)
+class UnopenedPicture:
+    """A picture of which a child has read the header.
+
+    Args:
+        pixels: that the header says it has.
+    """
+
+    pixels: int
+    _job: Conversation
+
+    def decode(self) -> OpenPicture:
+        """The picture, as :func:`vitviz.open_image` opens it; once.
+
+        Raises:
+            ImageError: as that, or it takes more than it may.
+        """
+        answer = self._job.ask("decode")
+        width, height = answer.get("width"), answer.get("height")
+        if not isinstance(width, int) or not isinstance(height, int):
+            raise self._job.broken()
+        if min(width, height) < 1 or width * height > MAX_PIXELS:
+            raise self._job.broken()
+        return OpenPicture(width, height, self._job)
+
+
+@contextmanager
+def unopened_picture(worker: Worker, path: Path, name: str) -> Iterator[UnopenedPicture]:
+    """A picture whose header is read, as long as the context lasts.
+
+    Raises:
+        ImageError: as :func:`vitviz.open_image`, where the header says so already, or it takes more than it may.
+    """
+    arguments = {"path": path.absolute(), "name": name}
+    with worker.job("PictureJob", arguments, PICTURE, ImageError, name) as job:
+        pixels = job.ask("pixels").get("pixels")
+        if not isinstance(pixels, int):
+            raise job.broken()
+        yield UnopenedPicture(pixels, job)
+
+
 @contextmanager
 def picture(worker: Worker, path: Path, name: str) -> Iterator[OpenPicture]:
     """A picture, as :func:`vitviz.open_image` opens it.
@@ -103,14 +144,8 @@ def picture(worker: Worker, path: Path, name: str) -> Iterator[OpenPicture]:
     Raises:
         ImageError: as that, or it takes more than it may.
     """
-    with worker.job("PictureJob", {"path": path.absolute(), "name": name}, PICTURE, ImageError, name) as job:
-        answer = job.ask("size")
-        width, height = answer.get("width"), answer.get("height")
-        if not isinstance(width, int) or not isinstance(height, int):
-            raise job.broken()
-        if min(width, height) < 1 or width * height > MAX_PIXELS:
-            raise job.broken()
-        yield OpenPicture(width, height, job)
+    with unopened_picture(worker, path, name) as unopened:
+        yield unopened.decode()
 
 
 def checkpoint(worker: Worker, path: Path, max_bytes: int, name: str | None = None, **facts: Any) -> Model:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -50,8 +49,8 @@ CANVAS_SIDE = 900
 CANVAS_BYTES = 3 * CANVAS_SIDE**2
 # Of the memory of the machine, where nobody says how much the app may take.
 MEMORY_PART = 0.75
-# The app itself and the process that opens files, half a gibibyte each, and a picture that is being decoded.
-RESERVED_BYTES, LEAST_SHARED_BYTES = 3 * 2**29, 2**28
+# The app itself and the process that opens files, half a gibibyte each, and two pictures that are being decoded.
+RESERVED_BYTES, LEAST_SHARED_BYTES = 7 * 2**28, 2**28
 # An analysis of more than so many floating-point operations waits among the large ones: about a second of two cores.
 LARGE_FLOPS = 150e9
 UNLIKE = """**Unlike anything this model was trained on.** It has to call every picture one of its classes, and for \
@@ -185,15 +184,9 @@ class Workbench:
             if report is not None:
                 report(Step(f"Waiting: {before} before this one"))
 
-        # Opening a picture takes time and memory, too.
-        with self.small.turn(waiting):
-            prepared = self._prepared(model, upload, sight, None if waits else Large, LARGE_FLOPS, waiting)
-            if prepared is not None:
-                return self._analyzed(*prepared, upload, sight, report)
-        with self.large.turn(waiting):
-            prepared = self._prepared(model, upload, sight, None, math.inf, waiting)
-            assert prepared is not None
-            return self._analyzed(*prepared, upload, sight, report)
+        encoder, prepared, size, is_large = self._prepared(model, upload, sight, waits, waiting)
+        with (self.large if is_large else self.small).turn(waiting):
+            return self._analyzed(encoder, prepared, size, upload, sight, report)
 
     def cost_of(
         self, model: Model, upload: Upload, fit: str | None, resolution: int | None
@@ -203,19 +196,17 @@ class Workbench:
         Raises:
             ImageError, ConfigError: as :meth:`analyze`.
         """
-        with self.small.turn(), self.uploaded.opened(upload) as picture:
+        with self.uploaded.opened(upload) as picture:
             return Encoder(model, fit, resolution).cost(picture), picture.size
 
     def _prepared(
-        self,
-        model: Model,
-        upload: Upload,
-        sight: Sight,
-        refusal: type[Exception] | None,
-        most_flops: float,
-        waiting: Callable[[int], None],
-    ) -> tuple[Encoder, PreparedImage, tuple[int, int]] | None:
-        """A picture as the model's input, and its size; none where its analysis would take more operations."""
+        self, model: Model, upload: Upload, sight: Sight, waits: bool, waiting: Callable[[int], None]
+    ) -> tuple[Encoder, PreparedImage, tuple[int, int], bool]:
+        """A picture as the model's input, its size, and whether its analysis is a large one.
+
+        Raises:
+            Large: it is, and is not to wait.
+        """
         with self.uploaded.opened(upload, waiting) as picture:
             encoder = Encoder(
                 model,
@@ -224,14 +215,14 @@ class Workbench:
                 max_bytes=self.knobs.analysis_bytes,
                 forward=self.forward,
             )
-            if encoder.cost(picture).flops > most_flops:
-                if refusal is not None:
-                    raise refusal
-                return None
+            is_large = encoder.cost(picture).flops > LARGE_FLOPS
+            if is_large and not waits:
+                raise Large
             encoder.check(picture)
             patch = model.network.config.patch_height, model.network.config.patch_width
             # Maps do not depend on it, and every redraw and the cache then cost what the screen needs.
-            return encoder, picture.prepare(encoder.preprocessing, *patch, sight.fit, CANVAS_SIDE), picture.size
+            prepared = picture.prepare(encoder.preprocessing, *patch, sight.fit, CANVAS_SIDE)
+            return encoder, prepared, picture.size, is_large
 
     def _analyzed(
         self,

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from PIL import Image
 
@@ -23,6 +22,8 @@ from vitviz.ui.photo import Upload
 from vitviz.ui.picture import as_png
 from vitviz.weights import resources
 
+# Pictures of more pixels are decoded one after the other, in a lane of their own.
+LARGE_PIXELS = 16_000_000
 # Of files that are no pictures: what is remembered, how long they are kept, and how many at once.
 MAX_REFUSED, REFUSED_SECONDS, MAX_LEAVING = 1000, 30.0, 100
 
@@ -67,8 +68,8 @@ class UploadedPictures:
         self._refused: dict[Upload, str] = {}
         self._leaving: set[Path] = set()
         self._lock = threading.Lock()
-        # Decoding one picture may take half a gigabyte.
-        self._decoding = Lane()
+        # Decoding one large picture may take half a gigabyte and seconds, for which small ones do not wait.
+        self._reading, self._small, self._large = Lane(), Lane(), Lane()
 
     @contextmanager
     def opened(
@@ -83,20 +84,23 @@ class UploadedPictures:
         Raises:
             ImageError: as :func:`vitviz.open_image`, or the file is not kept any more.
         """
-        with self._decoding.turn(waiting), ExitStack() as stack:
+        with ExitStack() as stack:
             try:
-                picture: Any = stack.enter_context(self._open(upload))
+                picture = self._open(upload, stack, waiting)
             except ImageError as error:
                 raise ImageError(self._refusal(upload, error)) from None
             yield picture
 
-    @contextmanager
-    def _open(self, upload: Upload) -> Iterator[OpenPicture | OwnPicture]:
+    def _open(
+        self, upload: Upload, stack: ExitStack, waiting: Callable[[int], None] | None
+    ) -> OpenPicture | OwnPicture:
         if upload.path.parent == resources("assets"):
-            yield OwnPicture(open_image(upload.path, upload.name))
-        else:
-            with isolation.picture(self.worker, upload.path, upload.name) as picture:
-                yield picture
+            return OwnPicture(open_image(upload.path, upload.name))
+        with self._reading.turn(waiting):
+            unopened = stack.enter_context(isolation.unopened_picture(self.worker, upload.path, upload.name))
+        lane = self._large if unopened.pixels > LARGE_PIXELS else self._small
+        stack.enter_context(lane.turn(waiting))
+        return unopened.decode()
 
     def _refusal(self, upload: Upload, error: ImageError) -> str:
         # A page tells of one file more than once.

@@ -36,6 +36,8 @@ class ExplorerFiles:
 
     def __init__(self, uploaded: UploadedPictures, budget: MemoryBudget) -> None:
         self._uploaded, self._budget = uploaded, budget
+        # A page or a picture may take seconds, for which no layer waits.
+        self._lanes = {PAGE: Lane(), PICTURE: Lane()}
         self.lane = Lane()
         self._made: WeakKeyDictionary[Analysis, dict[str, Path]] = WeakKeyDictionary()
 
@@ -57,7 +59,7 @@ class ExplorerFiles:
             ImageError: the picture is not kept any more.
             LimitError: there is no room for it.
         """
-        with lane.turn():
+        with self._lanes.get(name, lane).turn():
             made = self._made.setdefault(analysis, {})
             if name not in made or not made[name].exists():
                 content = self.content(analysis, name, upload, about)
