@@ -28,10 +28,10 @@ from vitviz.ui.server.estimates import (
 
 # Width, heads, layers and pixels: narrow with many tokens, and wide with few.
 SHAPES = {
-    "many tokens": (192, 3, 6, 640),
-    "wide": (768, 12, 12, 224),
-    "many layers": (256, 8, 24, 320),
-    "few tokens": (1024, 16, 4, 96),
+    "many tokens": (96, 3, 3, 480),
+    "wide": (768, 12, 4, 112),
+    "many layers": (128, 4, 24, 160),
+    "few tokens": (384, 6, 4, 80),
 }
 # One forward pass for each patch.
 MAX_OCCLUDED = 40
