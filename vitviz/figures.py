@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import matplotlib
 import numpy as np
 import torch
-from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from PIL import Image, ImageDraw
 
 from vitviz.errors import QueryError
@@ -21,7 +20,10 @@ from vitviz.heatmaps import Heatmap, Style
 
 INK = "#7b7f87"
 OFF = "#495057"
-NEUTRAL = (0.5, 0.5, 0.5, 0.25)
+NEUTRAL = (128, 128, 128, 64)
+# Around the chosen cells.
+CHOSEN, FRAME_WIDTH = "#e8590c", 2
+SMOOTHING = 3
 # A power of two: a whole number of pixels is then the same number again after its way through inches.
 DPI = 128
 # About how wide the cells of all heads are together, in pixels.
@@ -51,6 +53,10 @@ class SheetLayout:
     def size(self) -> tuple[int, int]:
         """Width and height of the picture."""
         return self.left + self.columns * self.cell_width, self.top + self.rows * self.cell_height
+
+    def corner(self, row: int, column: int) -> tuple[int, int]:
+        """Left and top of a cell."""
+        return self.left + column * self.cell_width, self.top + row * self.cell_height
 
     def cell_at(self, x: float, y: float) -> tuple[int, int] | None:
         """The cell ``(row, column)`` at a point of the picture; None beside the cells."""
@@ -98,17 +104,13 @@ def sheet(
     layout = SheetLayout(len(cells), len(cells[0]), 56, 52, width + 4, height + 4, 4)
     frame = None if selected is None else _frame(layout, *selected)
 
-    figure, canvas, axes = _blank(layout)
+    picture = _named_cells(layout).copy()
     for row, pictures in enumerate(cells):
-        top = layout.top + row * layout.cell_height
-        for column, picture in enumerate(pictures):
-            left = layout.left + column * layout.cell_width
-            figure.figimage(np.asarray(picture), left, layout.size[1] - top - height, zorder=1)
-    _name_cells(axes, layout)
+        for column, cell_picture in enumerate(pictures):
+            picture.paste(cell_picture, layout.corner(row, column))
     if frame is not None:
-        axes.add_patch(frame)
-    canvas.draw()
-    return Image.fromarray(np.asarray(canvas.buffer_rgba())), layout
+        ImageDraw.Draw(picture).rectangle(frame, outline=CHOSEN, width=FRAME_WIDTH)
+    return picture, layout
 
 
 def switches_sheet(
@@ -127,24 +129,27 @@ def switches_sheet(
     """
     cell = min(max(SWITCHES_WIDTH // max(heads, 1), 24), 56)
     layout = SheetLayout(layers, heads, 56, 52, cell, cell, 3)
-    _, canvas, axes = _blank(layout)
     most = 0.0 if drop is None else float(drop.abs().max())
     colours = matplotlib.colormaps["RdBu_r"]
+    # Drawn larger, since Pillow's lines have steps.
+    whole = layout.size[0] * SMOOTHING, layout.size[1] * SMOOTHING
+    cells = Image.new("RGBA", whole)
+    draw = ImageDraw.Draw(cells)
     for layer in range(layers):
         for head in range(heads):
-            left, top = layout.left + head * cell, layout.top + layer * cell
-            size = cell - layout.gap
+            left, top = (SMOOTHING * edge for edge in layout.corner(layer, head))
+            right, bottom = (edge + SMOOTHING * (cell - layout.gap) for edge in (left, top))
             # Not to the ends of the colormap, which are nearly black.
             shade = 0.0 if drop is None or not most else 0.45 * float(drop[layer, head]) / most
-            fill: Any = NEUTRAL if drop is None else colours(0.5 + shade)
+            fill: Any = NEUTRAL if drop is None else tuple(map(int, colours(0.5 + shade, bytes=True)))
             fill = OFF if (layer, head) in off else fill
-            axes.add_patch(Rectangle((left, top), size, size, facecolor=fill, edgecolor=INK, linewidth=0.5))
+            draw.rectangle((left, top, right, bottom), fill, INK, SMOOTHING)
             if (layer, head) in off:
-                for ends in ((top, top + size), (top + size, top)):
-                    axes.plot((left, left + size), ends, color="white", linewidth=1.2)
-    _name_cells(axes, layout)
-    canvas.draw()
-    return Image.fromarray(np.asarray(canvas.buffer_rgba())), layout
+                for ends in ((left, top, right, bottom), (left, bottom, right, top)):
+                    draw.line(ends, "white", 2 * SMOOTHING)
+    picture = _named_cells(layout).copy()
+    picture.alpha_composite(cells.resize(layout.size, Image.Resampling.BOX))
+    return picture, layout
 
 
 def patches_picture(
@@ -173,37 +178,39 @@ def patches_picture(
     return picture
 
 
-def _blank(layout: SheetLayout) -> tuple[Figure, FigureCanvasAgg, Axes]:
-    """A transparent figure of a sheet's size, whose units are pixels."""
+@lru_cache(maxsize=64)
+def _named_cells(layout: SheetLayout) -> Image.Image:
+    """A transparent picture of a sheet's size, with the numbers of layers and heads beside the cells, from 0.
+
+    The same for all sheets of a model and the shape of a picture.
+    """
     figure = Figure((layout.size[0] / DPI, layout.size[1] / DPI), dpi=DPI)
     canvas = FigureCanvasAgg(figure)
+    figure.patch.set_alpha(0)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, layout.size[0]), ylim=(layout.size[1], 0))
     axes.axis("off")
-    figure.patch.set_alpha(0)
-    return figure, canvas, axes
-
-
-def _name_cells(axes: Axes, layout: SheetLayout) -> None:
-    """Numbers of layers and heads beside the cells, counted from 0."""
     width, height = layout.cell_width - layout.gap, layout.cell_height - layout.gap
     for row in range(layout.rows):
-        middle = layout.top + row * layout.cell_height + height / 2
+        middle = layout.corner(row, 0)[1] + height / 2
         axes.text(layout.left - 8, middle, str(row), ha="right", va="center", color=INK, fontsize=12)
     for column in range(layout.columns):
-        middle = layout.left + column * layout.cell_width + width / 2
+        middle = layout.corner(0, column)[0] + width / 2
         axes.text(middle, layout.top - 6, str(column), ha="center", va="bottom", color=INK, fontsize=12)
     middle_x, middle_y = (layout.size[0] + layout.left) / 2, (layout.size[1] + layout.top) / 2
     axes.text(middle_x, 4, "head", ha="center", va="top", color=INK, fontsize=12)
     axes.text(4, middle_y, "layer", ha="left", va="center", rotation=90, color=INK, fontsize=12)
+    canvas.draw()
+    return Image.fromarray(np.asarray(canvas.buffer_rgba()))
 
 
-def _frame(layout: SheetLayout, row: int, column: int | None) -> Rectangle:
+def _frame(layout: SheetLayout, row: int, column: int | None) -> tuple[int, int, int, int]:
+    """The rectangle around a cell, or a row of cells, inside of the gaps."""
     if not (0 <= row < layout.rows and (column is None or 0 <= column < layout.columns)):
         raise QueryError(
             f"cell {(row, column)}: this sheet has cells (0, 0) to {(layout.rows - 1, layout.columns - 1)}"
         )
-    first, count = (0, layout.columns) if column is None else (column, 1)
-    left, top = layout.left + first * layout.cell_width - 2, layout.top + row * layout.cell_height - 2
-    size = (count * layout.cell_width - 0.5, layout.cell_height - 0.5)
-    return Rectangle((left, top), *size, fill=False, edgecolor="#e8590c", linewidth=1.7, zorder=3)
+    first, last = (0, layout.columns - 1) if column is None else (column, column)
+    left, top = layout.corner(row, first)
+    right, bottom = layout.corner(row + 1, last + 1)
+    return left - FRAME_WIDTH, top - FRAME_WIDTH, right - layout.gap + 1, bottom - layout.gap + 1
