@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import random
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from gradio.context import LocalContext
 
 import vitviz.ui.workbench
 from vitviz import Model, VitvizError
 from vitviz.errors import CheckpointError, ConfigError, LimitError
 from vitviz.ui.jobs import Jobs, Stopped
 from vitviz.ui.knobs import PREFIX, Knobs, table
-from vitviz.ui.lanes import Lane
+from vitviz.ui.lanes import FairOrder, Lane, Ticket, current_visitor
 from vitviz.ui.models import START, ModelChoice, ModelPicker
 from vitviz.ui.photo import Upload
 from vitviz.ui.sight import Sight
@@ -30,6 +33,70 @@ def in_a_thread(function: Callable[[], object]) -> threading.Thread:
     thread = threading.Thread(target=function, daemon=True)
     thread.start()
     return thread
+
+
+def test_who_asks_for_much_waits_for_themselves() -> None:
+    order = FairOrder()
+    running = order.join("greedy")
+    greedy = [order.join("greedy") for _ in range(12)]
+    anna, ben = order.join("anna"), order.join("ben")
+    again = order.join("anna")
+    assert [order.before(each) for each in (running, anna, ben, greedy[0], again, greedy[1])] == [0, 1, 2, 3, 4, 5]
+    order.leave(running)
+    # Whoever comes now is not behind those that the greedy one still waits for.
+    assert order.before(order.join("carla")) == 2
+    order.leave(anna)
+    assert order.before(ben) == 0 and len(order) == 15
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_everybody_has_as_many_turns_as_others_while_they_wait(seed: int) -> None:
+    chance, order = random.Random(seed), FairOrder()
+    waiting: list[Ticket] = []
+    for _ in range(300):
+        if waiting and chance.random() < 0.45:
+            first = next(ticket for ticket in waiting if not order.before(ticket))
+            order.leave(first)
+            waiting.remove(first)
+        else:
+            visitor = chance.choice("aaaabc")
+            held = Counter(ticket.visitor for ticket in waiting)
+            waiting.append(order.join(visitor))
+            # Of each visitor as many turns as this one has waiting, and one more.
+            assert order.before(waiting[-1]) <= sum(min(held[other], held[visitor] + 1) for other in "abc")
+
+
+def test_a_visitor_is_who_sent_the_request() -> None:
+    def asked(address: str) -> str:
+        token = LocalContext.request.set(SimpleNamespace(client=SimpleNamespace(host=address)))  # type: ignore[arg-type]
+        try:
+            return current_visitor()
+        finally:
+            LocalContext.request.reset(token)
+
+    assert current_visitor() == ""
+    assert asked("127.0.0.1") == "127.0.0.1" != asked("127.0.0.2")
+    # Everybody has a whole network of these.
+    assert asked("::1") == asked("::2")
+
+
+def test_two_visitors_have_turns_by_turns() -> None:
+    lane, order = Lane(), []
+    come = [threading.Event() for _ in range(6)]
+
+    def visit(number: int, address: str) -> None:
+        LocalContext.request.set(SimpleNamespace(client=SimpleNamespace(host=address)))  # type: ignore[arg-type]
+        with lane.turn(lambda before: come[number].set()):
+            order.append(address)
+
+    with lane.turn():
+        visitors = []
+        for number, address in enumerate(["127.0.0.1"] * 4 + ["127.0.0.2"] * 2):
+            visitors.append(in_a_thread(lambda number=number, address=address: visit(number, address)))
+            assert come[number].wait(30)
+    for thread in visitors:
+        thread.join(30)
+    assert [address[-1] for address in order] == ["1", "2", "1", "2", "1", "1"]
 
 
 def test_everybody_has_a_turn_in_the_order_of_coming() -> None:

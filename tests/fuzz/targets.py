@@ -6,6 +6,7 @@ import random
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +57,52 @@ def open_checkpoint(name: str, content: bytes, **options: Any) -> object:
         return vitviz.load(path, **options)
 
 
-# Functions of one value each, by name. Whoever has another that a visitor's JSON reaches adds it here.
-VALUE_FUNCTIONS: dict[str, Callable[[Any], object]] = {}
+@cache
+def small_app() -> Any:
+    """A page with an event, an endpoint of each kind and a function of a component."""
+    import gradio as gr
+
+    def endpoint(image: Any, method: str = "rollout") -> Any:
+        return image
+
+    with gr.Blocks() as blocks:
+        photo, files = gr.Image(type="filepath"), gr.FileExplorer()
+        photo.change(lambda image: image, photo, photo, api_visibility="private")
+        gr.api(endpoint, api_name="attend")
+    assert files is not None
+    return blocks
+
+
+# What a page sends, of which every field in turn becomes something else.
+BODIES: dict[str, dict[str, Any]] = {
+    "queue/join": {"session_hash": "a", "fn_index": 0, "data": [None], "trigger_id": 1, "batched": False},
+    "component_server": {"session_hash": "a", "component_id": 2, "fn_name": "ls", "data": []},
+    "cancel": {"session_hash": "a", "fn_index": 0, "event_id": "a"},
+    "reset": {"event_id": "a"},
+    "call/attend": {"data": [None, "rollout"]},
+    "call/v2/attend": {"image": None, "method": "rollout"},
+    "run/attend": {"session_hash": "a", "fn_index": 0, "data": [None]},
+}
+
+
+def check_body(value: Any) -> None:
+    """What the JSON of a request is held to, on every route that takes some."""
+    from vitviz import VitvizError
+    from vitviz.ui.server.bodies import RequestError
+    from vitviz.ui.server.calls import check_json
+    from vitviz.ui.server.routes import PREFIX
+
+    for path, body in BODIES.items():
+        for tried in (value, *({**body, name: value} for name in body)):
+            try:
+                check_json(small_app(), f"{PREFIX}/{path}", b"{}", tried)
+            except (VitvizError, RequestError) as error:
+                check_message(error)
+
+
+def check_message(error: Exception) -> None:
+    if len(str(error)) > 3000 or not str(error).isprintable():
+        raise AssertionError(f"a message of {len(str(error)):,} letters") from error
 
 
 def check_value(name: str, value: object) -> object:
@@ -67,13 +112,12 @@ def check_value(name: str, value: object) -> object:
         try:
             function(value)
         except VitvizError as error:
-            if len(str(error)) > 3000 or not str(error).isprintable():
-                raise AssertionError(f"a message of {len(str(error)):,} letters") from error
+            check_message(error)
     return None
 
 
 def value_functions() -> Mapping[str, Callable[[Any], object]]:
-    """Those of the app, and whatever was added."""
+    """Those of the app."""
     from vitviz.ui import arguments
 
     return {
@@ -84,7 +128,7 @@ def value_functions() -> Mapping[str, Callable[[Any], object]]:
         "switch": lambda value: arguments.switch("x", value),
         "fields": lambda value: arguments.fields("x", value, ("method", "parameters")),
         "method": arguments.method_of,
-        **VALUE_FUNCTIONS,
+        "body": check_body,
     }
 
 

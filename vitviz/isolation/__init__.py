@@ -6,6 +6,7 @@ What belongs here: the processes, their limits, and the jobs that they do. What 
 
 from vitviz.isolation.limits import Limits
 from vitviz.isolation.opening import (
+    GIVING_WAY,
     IsolatedTower,
     OpenPicture,
     checkpoint,
@@ -17,6 +18,7 @@ from vitviz.isolation.opening import (
 from vitviz.isolation.worker import Worker, shared_worker
 
 __all__ = [
+    "GIVING_WAY",
     "IsolatedTower",
     "Limits",
     "OpenPicture",

@@ -8,6 +8,7 @@ over the child that read it.
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -41,8 +42,9 @@ class PictureJob:
         """How many its header says that it has."""
         return {"pixels": math.prod(self.unopened.size)}
 
-    def decode(self, stream: BinaryIO) -> Answer:
+    def decode(self, stream: BinaryIO, niceness: int) -> Answer:
         """Decodes it; its width and height, upright."""
+        os.nice(niceness)
         self.image = self.unopened.open()
         return {"width": self.image.width, "height": self.image.height}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 from contextlib import suppress
@@ -18,12 +19,14 @@ class Limits:
         cpu_seconds: processor time.
         wall_seconds: time on the clock, which counts where the machine is busy or the job waits.
         answer_bytes: of the array or the tensors that it hands over.
+        niceness: how far the job gives way to other processes, 0 to 19.
     """
 
     memory_bytes: int
     cpu_seconds: int
     wall_seconds: float
     answer_bytes: int
+    niceness: int = 0
 
     def apply(self) -> None:
         """Bind this process, and whatever it starts, for the rest of its life."""
@@ -34,6 +37,7 @@ class Limits:
         _lower(resource.RLIMIT_CPU, self.cpu_seconds, self.cpu_seconds + 2)
         _lower(resource.RLIMIT_FSIZE, self.answer_bytes)
         _lower(resource.RLIMIT_CORE, 0)
+        os.nice(self.niceness)
 
 
 def _lower(kind: int, soft: int, hard: int | None = None) -> None:

@@ -30,6 +30,7 @@ from vitviz.isolation.conversation import BY_ITSELF, GONE, STATUS, TOO_LATE, rea
 from vitviz.isolation.jobs import JOBS
 from vitviz.isolation.limits import Limits
 from vitviz.memory import is_out_of_memory
+from vitviz.preprocessing import Preprocessing
 
 SECONDS = struct.Struct("d")
 # Seconds, of which the system takes no endless number.
@@ -65,10 +66,10 @@ def main(control: int, preload: Sequence[str]) -> None:
 
 
 def _warm_up(name: str) -> None:
-    """Have all that opening such a picture imports."""
+    """Have all that opening such a picture, and making a model's input of it, imports and sets up."""
     stream = io.BytesIO()
-    Image.new("RGB", (2, 2)).save(stream, name)
-    open_image(stream.getvalue())
+    Image.new("RGB", (64, 48)).save(stream, name)
+    Preprocessing(32, 32, (0.5,) * 3, (0.5,) * 3).prepare(open_image(stream.getvalue()), 8, 8).resized(32)
 
 
 class Nursery:

@@ -34,6 +34,8 @@ GIB = 2**30
 ALWAYS = 1e9
 # The library bounds decoding to half a gigabyte; copies and what a picture becomes come on top.
 PICTURE = Limits(memory_bytes=3 * GIB // 2, cpu_seconds=30, wall_seconds=120, answer_bytes=GIB)
+# How far a job that may take seconds gives way to those who only look at a picture.
+GIVING_WAY = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,13 +109,16 @@ class UnopenedPicture:
     pixels: int
     _job: Conversation
 
-    def decode(self) -> OpenPicture:
+    def decode(self, niceness: int = 0) -> OpenPicture:
         """The picture, as :func:`vitviz.open_image` opens it; once.
+
+        Args:
+            niceness: how far this gives way to other processes from now on, 0 to 19.
 
         Raises:
             ImageError: as that, or it takes more than it may.
         """
-        answer = self._job.ask("decode")
+        answer = self._job.ask("decode", niceness=niceness)
         width, height = answer.get("width"), answer.get("height")
         if not isinstance(width, int) or not isinstance(height, int):
             raise self._job.broken()
@@ -258,7 +263,7 @@ def _is_number(value: object) -> bool:
 
 def _model(worker: Worker, job: str, arguments: dict[str, Any], name: str, root: Path, max_bytes: int) -> Model:
     # The network, one tensor as it is in the file, and what a pickle becomes.
-    limits = Limits(2 * max_bytes + GIB, cpu_seconds=300, wall_seconds=900, answer_bytes=max_bytes + 2**26)
+    limits = Limits(2 * max_bytes + GIB, 300, 900, answer_bytes=max_bytes + 2**26, niceness=GIVING_WAY)
     with worker.job(job, arguments, limits, CheckpointError, name) as under_way:
         answer = under_way.ask("write")
         called, assumptions, folder = (answer.get(part) for part in ("name", "assumptions", "folder"))

@@ -1,12 +1,16 @@
-"""Whose turn it is to run a model."""
+"""Whose turn it is: one visitor after the other, so that who asks for much waits for themselves."""
 
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
+
+from gradio.context import LocalContext
+
+from vitviz.ui.server.hosts import visitor_key
 
 # Options of the page's events that run a model: one after the other, since the states of a page are read when an event
 # begins, and two at a time would each undo what the other did.
@@ -17,16 +21,67 @@ RUNS_LONG: dict[str, Any] = {"concurrency_id": "long", "concurrency_limit": 24}
 ASK_EVERY = 0.5
 
 
-class Lane:
-    """One at a time, each in the order in which it came. Safe between threads."""
+def current_visitor() -> str:
+    """The address of whoever sent the request that is being answered; nothing outside of requests."""
+    request = LocalContext.request.get(None)
+    client = getattr(request, "client", None)
+    return visitor_key(client.host) if client is not None else ""
+
+
+@dataclass(frozen=True, eq=False)
+class Ticket:
+    """A place among those who wait.
+
+    Args:
+        visitor: whose it is.
+        round: every visitor has at most one turn in each.
+    """
+
+    visitor: str
+    round: int
+
+
+class FairOrder:
+    """Tickets in rounds of one for each visitor; in a round, in the order in which they came.
+
+    This is fair queueing with turns in the place of bytes (Demers, Keshav and Shenker 1989, "Analysis and Simulation
+    of a Fair Queueing Algorithm").
+    """
 
     def __init__(self) -> None:
-        self._waiting: deque[object] = deque()
+        self._tickets: list[Ticket] = []
+
+    def __len__(self) -> int:
+        return len(self._tickets)
+
+    def join(self, visitor: str) -> Ticket:
+        """A new ticket of a visitor."""
+        own = [ticket.round for ticket in self._tickets if ticket.visitor == visitor]
+        now = self._tickets[0].round if self._tickets else 0
+        ticket = Ticket(visitor, max(own) + 1 if own else now)
+        later = (place for place, each in enumerate(self._tickets) if each.round > ticket.round)
+        self._tickets.insert(next(later, len(self._tickets)), ticket)
+        return ticket
+
+    def leave(self, ticket: Ticket) -> None:
+        """Give a ticket up, or back."""
+        self._tickets.remove(ticket)
+
+    def before(self, ticket: Ticket) -> int:
+        """How many come before a ticket."""
+        return self._tickets.index(ticket)
+
+
+class Lane:
+    """One at a time, in a :class:`FairOrder`. Safe between threads."""
+
+    def __init__(self) -> None:
+        self._order = FairOrder()
         self._changed = threading.Condition()
 
     def __len__(self) -> int:
         """How many wait or have their turn."""
-        return len(self._waiting)
+        return len(self._order)
 
     @contextmanager
     def turn(self, waiting: Callable[[int], None] | None = None) -> Iterator[None]:
@@ -36,25 +91,25 @@ class Lane:
             waiting: is told how many are before this one, at first and now and then; an exception that it raises gives
                 the place up.
         """
-        ticket = object()
+        visitor = current_visitor()
         with self._changed:
-            self._waiting.append(ticket)
+            ticket = self._order.join(visitor)
         try:
             self._wait(ticket, waiting)
             yield
         finally:
             with self._changed:
-                self._waiting.remove(ticket)
+                self._order.leave(ticket)
                 self._changed.notify_all()
 
-    def _wait(self, ticket: object, waiting: Callable[[int], None] | None) -> None:
+    def _wait(self, ticket: Ticket, waiting: Callable[[int], None] | None) -> None:
         told = -1
         while True:
             with self._changed:
-                before = self._waiting.index(ticket)
+                before = self._order.before(ticket)
                 if before and before == told:
                     self._changed.wait(ASK_EVERY)
-                    before = self._waiting.index(ticket)
+                    before = self._order.before(ticket)
             if not before:
                 return
             # Told outside of the lock: others need not wait while a message is sent.

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 from vitviz.errors import LimitError
-
-# So often, who waits is asked whether it still wants to.
-ASK_EVERY = 0.5
+from vitviz.ui.lanes import ASK_EVERY, FairOrder, Ticket, current_visitor
 
 
 class Kept(Protocol):
@@ -34,7 +31,7 @@ class _Share:
 
 
 class MemoryBudget:
-    """Shares of a number of bytes, given out in the order in which they are asked for. Safe between threads.
+    """Shares of a number of bytes, given out in a :class:`~vitviz.ui.lanes.FairOrder`. Safe between threads.
 
     Args:
         max_bytes: of all shares and of what is kept, together.
@@ -45,7 +42,7 @@ class MemoryBudget:
         self.max_bytes, self.kept = max_bytes, tuple(kept)
         self.most = 0
         self._shares: list[_Share] = []
-        self._waiting: deque[object] = deque()
+        self._waiting = FairOrder()
         self._changed = threading.Condition()
 
     @property
@@ -65,14 +62,14 @@ class MemoryBudget:
         Raises:
             LimitError: there never are so many.
         """
-        share, ticket = _Share(nbytes), object()
+        share, visitor = _Share(nbytes), current_visitor()
         with self._changed:
-            self._waiting.append(ticket)
+            ticket = self._waiting.join(visitor)
         try:
             self._wait(share, ticket, what, asking)
         finally:
             with self._changed:
-                self._waiting.remove(ticket)
+                self._waiting.leave(ticket)
                 self._changed.notify_all()
         try:
             yield
@@ -81,18 +78,18 @@ class MemoryBudget:
                 self._shares.remove(share)
                 self._changed.notify_all()
 
-    def _wait(self, share: _Share, ticket: object, what: str, asking: Callable[[], None] | None) -> None:
+    def _wait(self, share: _Share, ticket: Ticket, what: str, asking: Callable[[], None] | None) -> None:
         if share.nbytes > self.max_bytes:
             raise LimitError(
                 f"{what} needs {share.nbytes:,} bytes of memory; this server gives at most {self.max_bytes:,}"
             )
         while True:
             with self._changed:
-                if self._waiting[0] is ticket and self._fits(share):
+                if not self._waiting.before(ticket) and self._fits(share):
                     self._shares.append(share)
                     self.most = max(self.most, self.nbytes)
                     return
-                if self._waiting[0] is ticket and not self._shares:
+                if not self._waiting.before(ticket) and not self._shares:
                     # What is kept cannot go, such as the model with which the page opens, and nobody gives back.
                     raise LimitError(
                         f"{what} needs {share.nbytes:,} bytes of memory; of its {self.max_bytes:,} this server has "

@@ -14,7 +14,7 @@ from vitviz import isolation
 from vitviz.errors import ImageError
 from vitviz.errors import plain as legible
 from vitviz.images import open_image
-from vitviz.isolation import OpenPicture, Worker
+from vitviz.isolation import GIVING_WAY, OpenPicture, Worker
 from vitviz.preprocessing import PreparedImage, Preprocessing
 from vitviz.ui.files import forget
 from vitviz.ui.lanes import Lane
@@ -98,9 +98,9 @@ class UploadedPictures:
             return OwnPicture(open_image(upload.path, upload.name))
         with self._reading.turn(waiting):
             unopened = stack.enter_context(isolation.unopened_picture(self.worker, upload.path, upload.name))
-        lane = self._large if unopened.pixels > LARGE_PIXELS else self._small
-        stack.enter_context(lane.turn(waiting))
-        return unopened.decode()
+        is_large = unopened.pixels > LARGE_PIXELS
+        stack.enter_context((self._large if is_large else self._small).turn(waiting))
+        return unopened.decode(GIVING_WAY if is_large else 0)
 
     def _refusal(self, upload: Upload, error: ImageError) -> str:
         # A page tells of one file more than once.
