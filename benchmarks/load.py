@@ -30,7 +30,7 @@ from PIL import Image
 from safetensors.torch import load as read_tensors
 
 import vitviz
-from benchmarks.hostile import harm
+from benchmarks.hostile import harm, prepare
 from benchmarks.numbers import significant
 from benchmarks.resident import resident_bytes
 from benchmarks.visitor import OverBoundError, Traffic, VisitError, Visitor
@@ -255,6 +255,7 @@ async def measure(plan: Plan, say: Callable[[str], None] = lambda line: None) ->
     """Start the app, let the visitors come, and tell what was found; never longer than the plan allows."""
     tally, visitors = Tally(), guests(max(1, plan.sessions - plan.hostile), plan.seed)
     rests = random.Random(plan.seed)
+    prepare()
     async with _served(tally, plan.sessions) as (address, process):
         traffic = Traffic(address, plan.most_requests, plan.most_seconds)
         stages: list[tuple[str, Callable[[], Awaitable[None]]]] = [

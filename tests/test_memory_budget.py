@@ -54,13 +54,31 @@ def test_shares_are_taken_and_given_back() -> None:
 
 def test_what_is_kept_gives_way_in_order_and_no_more_than_needed() -> None:
     first, second = Shelf(10, 20, 30), Shelf(25)
-    budget = MemoryBudget(100, [first, second])
+    budget = MemoryBudget(100, [first, second], patience=0)
     with budget.share(30, "one"):
         assert (first.pieces, second.pieces) == ([30], [25])
         with budget.share(40, "two"):
             assert (first.pieces, second.pieces) == ([], [25])
         with budget.share(70, "three"):
             assert (first.pieces, second.pieces) == ([], [])
+
+
+def test_what_is_kept_stays_where_others_give_back_soon() -> None:
+    shelf = Shelf(30)
+    budget, asked = MemoryBudget(100, [shelf], patience=300), threading.Event()
+
+    def take() -> list[int]:
+        with budget.share(50, "two", asked.set):
+            return list(shelf.pieces)
+
+    with ThreadPoolExecutor() as threads:
+        with budget.share(60, "one"):
+            second = threads.submit(take)
+            assert asked.wait(30) and shelf.pieces == [30]
+        assert second.result(30) == [30]
+        # Beside what is kept there never would be room.
+        with budget.share(80, "three"):
+            assert not shelf.pieces
 
 
 def test_what_never_fits_is_refused_at_once() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,10 +37,11 @@ class MemoryBudget:
     Args:
         max_bytes: of all shares and of what is kept, together.
         kept: what gives way where a share does not fit, in this order.
+        patience: seconds for which who is next waits for others' shares before what is kept gives way.
     """
 
-    def __init__(self, max_bytes: int, kept: Sequence[Kept] = ()) -> None:
-        self.max_bytes, self.kept = max_bytes, tuple(kept)
+    def __init__(self, max_bytes: int, kept: Sequence[Kept] = (), patience: float = 2.0) -> None:
+        self.max_bytes, self.kept, self.patience = max_bytes, tuple(kept), patience
         self.most = 0
         self._shares: list[_Share] = []
         self._waiting = FairOrder()
@@ -83,9 +85,12 @@ class MemoryBudget:
             raise LimitError(
                 f"{what} needs {share.nbytes:,} bytes of memory; this server gives at most {self.max_bytes:,}"
             )
+        first_since = None
         while True:
             with self._changed:
-                if not self._waiting.before(ticket) and self._fits(share):
+                if not self._waiting.before(ticket):
+                    first_since = time.monotonic() if first_since is None else first_since
+                if first_since is not None and self._fits(share, time.monotonic() >= first_since + self.patience):
                     self._shares.append(share)
                     self.most = max(self.most, self.nbytes)
                     return
@@ -95,15 +100,17 @@ class MemoryBudget:
                         f"{what} needs {share.nbytes:,} bytes of memory; of its {self.max_bytes:,} this server has "
                         f"{max(0, self.max_bytes - self.nbytes):,} left"
                     )
-                self._changed.wait(ASK_EVERY)
+                self._changed.wait(min(ASK_EVERY, self.patience) if first_since is not None else ASK_EVERY)
             if asking is not None:
                 asking()
 
-    def _fits(self, share: _Share) -> bool:
+    def _fits(self, share: _Share, has_waited: bool) -> bool:
         """Whether there is room, made where it can be."""
         for each in self.kept:
-            missing = self.nbytes + share.nbytes - self.max_bytes
+            # What others are about to give back need not leave what is kept.
+            taken = self.nbytes if has_waited else sum(other.nbytes for other in self.kept)
+            missing = taken + share.nbytes - self.max_bytes
             if missing <= 0:
-                return True
+                break
             each.make_room(missing)
         return self.nbytes + share.nbytes <= self.max_bytes
