@@ -32,6 +32,7 @@ test: $(VENV)/.test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 # What it drew is printed; the seed is fixed, so that a failure comes again.

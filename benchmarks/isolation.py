@@ -18,8 +18,8 @@ from PIL import Image
 
 import vitviz
 from vitviz import isolation
+from vitviz.images.preprocessing import PreparedImage
 from vitviz.isolation import Worker
-from vitviz.preprocessing import PreparedImage
 
 SIZE = (4000, 3000)
 CANVAS_SIDE = 900

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from benchmarks.shapes import B_14, B_16, TI_16, Shape
-from vitviz.config import ViTConfig
-from vitviz.costs import Cost, cost_of
-from vitviz.vit import VisionTransformer
+from vitviz.analysis.costs import Cost, cost_of
+from vitviz.models.config import ViTConfig
+from vitviz.models.vit import VisionTransformer
 
 # Of a square input in pixels; a patch takes the largest multiple of its own that fits.
 SIDES = (224, 448, 518, 1036)

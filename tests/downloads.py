@@ -16,7 +16,7 @@ from huggingface_hub import constants
 
 from tests.hub_server import HubServer, Request
 from vitviz import CheckpointError
-from vitviz.weights.hub import Progress, is_cached
+from vitviz.weights.hub.names import Progress, is_cached
 
 ROOT = Path(__file__).parents[1]
 NAME = "someone/vit-small"
@@ -75,7 +75,7 @@ def steady(reports: list[Progress]) -> list[int]:
 def run(server: HubServer, home: Path, code: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
     """A process of its own whose huggingface_hub reads its environment as anybody's does."""
     return subprocess.Popen(
-        [sys.executable, "-c", f"from vitviz.weights.hub import download\n{code}", *arguments],
+        [sys.executable, "-c", f"from vitviz.weights.hub.names import download\n{code}", *arguments],
         cwd=ROOT,
         env=server.environment(home, OMP_NUM_THREADS="1", **environment),
         stdout=subprocess.PIPE,

@@ -41,7 +41,7 @@ ARGUMENTS = (
 )
 # The command, in a process that can import what it is compared with.
 COMMAND = """import sys, tests.reference_packages
-from vitviz.cli import main
+from vitviz.cli.command import main
 from vitviz.isolation import shared_worker
 shared_worker().preload = ("tests.torchvision_names",)
 sys.exit(main(sys.argv[1:]))"""

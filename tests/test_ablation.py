@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from vitviz import VisionTransformer
-from vitviz.ablation import HeadEffects, head_effects, switched_off
-from vitviz.errors import ImageError, MethodError, QueryError
+from vitviz.errors.kinds import ImageError, MethodError, QueryError
+from vitviz.metrics.ablation import HeadEffects, head_effects, switched_off
+from vitviz.models.targets import Target, class_target
 from vitviz.progress import Progress
-from vitviz.targets import Target, class_target
 
 Make = Callable[..., VisionTransformer]
 # No class, and the score is not linear in what the network gives.

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from vitviz.activations import ACTIVATIONS, IN_PLACE, activate
+from vitviz.models.activations import ACTIVATIONS, IN_PLACE, activate
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)

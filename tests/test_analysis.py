@@ -30,13 +30,13 @@ from vitviz import (
     analyze,
     cost,
 )
+from vitviz.analysis.costs import cost_of
+from vitviz.attention.layout import Query
 from vitviz.attribution import attention, attention_sheet, rollout
-from vitviz.attribution import subject as subject_module
-from vitviz.costs import cost_of
-from vitviz.faithfulness import faithfulness
-from vitviz.images import open_image
-from vitviz.layout import Query
-from vitviz.targets import class_target
+from vitviz.attribution import inputs as subject_module
+from vitviz.images.opening import open_image
+from vitviz.metrics.faithfulness import faithfulness
+from vitviz.models.targets import class_target
 
 MakeModel = Callable[..., Model]
 
@@ -473,8 +473,8 @@ def test_a_refusal_names_the_largest_resolution_that_fits(
     make_model: MakeModel, changes: dict[str, Any], fit: str, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A rollout of the larger ones then takes less than one of the smaller ones.
-    monkeypatch.setattr("vitviz.costs.HELD_BYTES", 4 * 400**2)
-    monkeypatch.setattr("vitviz.costs.CHUNK_BYTES", 2**12)
+    monkeypatch.setattr("vitviz.analysis.costs.HELD_BYTES", 4 * 400**2)
+    monkeypatch.setattr("vitviz.analysis.costs.CHUNK_BYTES", 2**12)
     model, image = make_model(**changes), photo(*size)
     costs = {at: cost(image, model, fit, resolution=at) for at in range(4, 81, 4)}
     needed = {at: found.nbytes for at, found in costs.items()}

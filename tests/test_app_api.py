@@ -28,14 +28,14 @@ from PIL import Image
 import vitviz
 from tests.driver import EXAMPLE, ROOT
 from vitviz import METHODS, Analysis, ConfigError, Model, Style
-from vitviz.heatmaps import COLORMAPS
-from vitviz.preprocessing import FITS
+from vitviz.images.preprocessing import FITS
 from vitviz.ui import api, build_demo, launch, launch_options
 from vitviz.ui.api import UNEXPECTED, Api
 from vitviz.ui.knobs import Knobs
 from vitviz.ui.server.bodies import MAX_DEPTH
 from vitviz.ui.server.routes import JSON_BYTES
 from vitviz.ui.workbench import CANVAS_SIDE, Workbench
+from vitviz.visualization.heatmaps import COLORMAPS
 from vitviz.weights import BUNDLED, ZOO
 
 DOCUMENTATION = ROOT / "docs" / "api.md"
@@ -126,7 +126,11 @@ def test_the_methods_are_those_of_the_table(client: Client) -> None:
     listed = client.predict(api_name="/methods")
     assert [each["name"] for each in listed] == list(METHODS)
     for each, method in zip(listed, METHODS.values(), strict=True):
-        assert (each["title"], each["source"], each["reading"]) == (method.title, method.citation, method.reading)
+        assert (each["title"], each["source"], each["interpretation"]) == (
+            method.title,
+            method.citation,
+            method.interpretation,
+        )
         assert [part["name"] for part in each["parameters"]] == [part.name for part in method.parameters]
         assert [part["default"] for part in each["parameters"]] == [part.default for part in method.parameters]
     rollout = {part["name"]: part for part in listed[list(METHODS).index("rollout")]["parameters"]}

@@ -25,10 +25,10 @@ from tests.driver import (
 )
 from tests.towers import make_transformers
 from vitviz import METHODS, Analysis, Model
-from vitviz.comparison import Comparison, compare
-from vitviz.faithfulness import METRICS
-from vitviz.figures import switches_sheet
-from vitviz.text import open_text_tower
+from vitviz.evaluation.comparison import Comparison, compare
+from vitviz.metrics.faithfulness import METRICS
+from vitviz.visualization.figures import switches_sheet
+from vitviz.weights.text_tower import open_text_tower
 
 # The bundled model has a CLS token and no attention pooling.
 SERVING = [name for name in METHODS if name != "pooling_attention"]
@@ -51,7 +51,7 @@ def expect_scores(page: Page, found: Comparison) -> None:
     for each in found.maps:
         card = page.locator(f'.vv-card[data-method="{each.method}"]')
         expect(card).to_contain_text(METHODS[each.method].title)
-        expect(card).to_contain_text(METHODS[each.method].reading)
+        expect(card).to_contain_text(METHODS[each.method].interpretation)
         for metric, area in each.areas.items():
             mark = "▲" if found.beats_chance(each, metric) else "▼"
             expect(card.get_by_role("row", name=METRICS[metric].title).last).to_contain_text(f"{area:.3f} {mark}")
@@ -77,7 +77,7 @@ def test_all_maps_stand_side_by_side_with_their_scores(coarsest_page: Page, coar
     expect(panel).to_contain_text(f"{found.highest:.1%}")
     for metric in METRICS.values():
         choose_order(page, f"best by {metric.title}")
-        expect(panel).to_contain_text(f"best first by {metric.title}: {metric.reading}")
+        expect(panel).to_contain_text(f"best first by {metric.title}: {metric.interpretation}")
         assert order(page) == [each.method for each in found.by(metric.name)]
     page.locator("#vv-compare").screenshot(path=ARTEFACTS / "compare.png")
 

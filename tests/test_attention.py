@@ -15,7 +15,9 @@ import pytest
 import torch
 
 from vitviz import METHODS, AttentionTrace, TokenLayout, TokenMap, VisionTransformer
-from vitviz.attribution import Subject, attention, attention_sheet, rollout
+from vitviz.attention.layout import Query
+from vitviz.attention.softmax import HEAD_FUSIONS
+from vitviz.attribution import AttributionInput, attention, attention_sheet, rollout
 from vitviz.attribution.methods import (
     Choice,
     ClassTarget,
@@ -26,10 +28,8 @@ from vitviz.attribution.methods import (
     Parameter,
     TokenQuery,
 )
-from vitviz.errors import ConfigError, MethodError, QueryError
-from vitviz.layout import Query
-from vitviz.softmax import HEAD_FUSIONS
-from vitviz.targets import class_target
+from vitviz.errors.kinds import ConfigError, MethodError, QueryError
+from vitviz.models.targets import class_target
 
 LAYOUTS = {
     "CLS": TokenLayout(("cls",), 3, 3),
@@ -252,15 +252,17 @@ def evidence_of(method: Method, layout: TokenLayout, make_network: Callable[...,
         register_tokens=layout.prefix_count - cls - distillation,
         pooling="cls" if cls else "mean",
     )
-    subject = Subject(network, torch.randn(1, 3, 4 * layout.grid_height, 4 * layout.grid_width), class_target(1, 5))
-    return subject if method.evidence == "subject" else subject.gradients
+    subject = AttributionInput(
+        network, torch.randn(1, 3, 4 * layout.grid_height, 4 * layout.grid_width), class_target(1, 5)
+    )
+    return subject if method.requires == "inputs" else subject.gradients
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_record_lists_the_arguments_of_its_function_with_their_defaults(name: str) -> None:
     method = METHODS[name]
     evidence, *arguments = inspect.signature(method.compute).parameters.values()
-    assert evidence.name == method.evidence
+    assert evidence.name == method.requires
     said = {part.name: part.default for part in method.parameters if not isinstance(part, ClassTarget)}
     # A callback is no parameter of the map.
     asked = [argument for argument in arguments if argument.kind is not argument.KEYWORD_ONLY]
@@ -272,7 +274,7 @@ def test_a_record_lists_the_arguments_of_its_function_with_their_defaults(name: 
 def test_a_record_is_found_by_its_name_and_says_where_it_comes_from(name: str) -> None:
     method = METHODS[name]
     assert (method.name, method.compute.__name__) == (name, name)
-    assert method.title and method.reading
+    assert method.title and method.interpretation
     assert re.search(r"\b(19|20)\d\d\b", method.citation), "a citation has a year"
 
 
@@ -324,9 +326,9 @@ def test_a_method_that_a_model_cannot_serve_says_why(make_network: Callable[...,
 def test_attribution_is_imported_without_gradio_and_matplotlib() -> None:
     # The last line shows that matplotlib would be seen.
     code = (
-        "import sys, vitviz.attribution, vitviz.heatmaps\n"
+        "import sys, vitviz.attribution, vitviz.visualization.heatmaps\n"
         "print(sorted({'gradio', 'matplotlib'} & set(sys.modules)))\n"
-        "vitviz.heatmaps.colour_table('turbo')\n"
+        "vitviz.visualization.heatmaps.colour_table('turbo')\n"
         "print(sorted({'gradio', 'matplotlib'} & set(sys.modules)))"
     )
     root = Path(__file__).parents[1]

@@ -30,8 +30,8 @@ from vitviz import (
     analyze_batch,
     cost,
 )
-from vitviz.costs import cost_of
-from vitviz.vit import Encoding
+from vitviz.analysis.costs import cost_of
+from vitviz.models.vit import Encoding
 
 MakeModel = Callable[..., Model]
 
@@ -228,7 +228,7 @@ def test_images_are_opened_by_the_workers(make_model: MakeModel, monkeypatch: py
         both.wait()
         return real(source, **options)
 
-    monkeypatch.setattr("vitviz.encoder.open_image", watched)
+    monkeypatch.setattr("vitviz.analysis.encoder.open_image", watched)
     assert len(list(analyze_batch([photo(seed) for seed in range(8)], make_model(), workers=2))) == 8
     assert {name.split("_")[0] for name in opened} == {"vitviz-batch"}
     assert len(set(opened)) == 2
@@ -419,9 +419,9 @@ def test_closed_early_it_leaves_no_thread(make_model: MakeModel) -> None:
     assert workers() == []
     assert list(analyses) == []
 
-    forgotten = analyze_batch(map(photo, count()), model)
-    next(forgotten)
-    del forgotten
+    randomized_analysis = analyze_batch(map(photo, count()), model)
+    next(randomized_analysis)
+    del randomized_analysis
     gc.collect()
     assert workers() == []
 

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from vitviz import Analysis, Model, analyze
-from vitviz.cache import AnalysisCache, ModelCache
+from vitviz.analysis.cache import AnalysisCache, ModelCache
 
 MakeModel = Callable[..., Model]
 

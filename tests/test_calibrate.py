@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 import vitviz
 from vitviz import Analysis, Model
-from vitviz.errors import CheckpointError, ConfigError, MethodError
+from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError
 from vitviz.training.calibrate import HIGHEST, LOWEST, calibrate, calibration_error, divide, temperature
 from vitviz.ui import build_demo
 from vitviz.weights import load_checkpoint, save_checkpoint
@@ -48,11 +48,11 @@ def test_the_temperature_stays_within_its_bounds() -> None:
 
 def test_the_error_is_the_distance_between_saying_and_being_right() -> None:
     # One bin says 0.9 and is right in half of the cases, the other says 0.6 and always is.
-    said = torch.tensor([[0.9, 0.1]] * 4 + [[0.4, 0.6]] * 4).log()
+    summary = torch.tensor([[0.9, 0.1]] * 4 + [[0.4, 0.6]] * 4).log()
     targets = torch.tensor([0, 1, 0, 1, 1, 1, 1, 1])
-    assert calibration_error(said, targets) == pytest.approx((0.4 + 0.4) / 2)
+    assert calibration_error(summary, targets) == pytest.approx((0.4 + 0.4) / 2)
     # In one bin, both lean the same way and nothing is lost.
-    assert calibration_error(said, targets, bins=1) == pytest.approx(0.0, abs=1e-6)
+    assert calibration_error(summary, targets, bins=1) == pytest.approx(0.0, abs=1e-6)
 
 
 def test_what_can_be_believed_has_hardly_an_error_and_what_cannot_has() -> None:
@@ -79,7 +79,7 @@ def test_a_tenth_of_the_images_has_less_evidence() -> None:
     found = calibrate(logits, targets)
     assert found is not None
     evidence = (logits / found.temperature).logsumexp(-1)
-    assert int((evidence < found.least_evidence).sum()) == 100
+    assert int((evidence < found.ood_threshold).sum()) == 100
 
 
 def test_too_few_images_or_mistakes_calibrate_nothing() -> None:
@@ -112,25 +112,29 @@ def test_a_picture_with_less_evidence_is_unlike(make_model: Callable[..., Model]
     model = make_model()
 
     def seen(least: float | None) -> Analysis:
-        return vitviz.analyze(picture, replace(model, least_evidence=least))
+        return vitviz.analyze(picture, replace(model, ood_threshold=least))
 
     logits = seen(None).logits.double().numpy()
     evidence = math.log(np.exp(logits).sum())
-    assert seen(None).evidence == pytest.approx(evidence, rel=1e-5)
-    assert [seen(least).is_unlike for least in (None, evidence + 0.01, evidence - 0.01)] == [None, True, False]
+    assert seen(None).energy_score == pytest.approx(evidence, rel=1e-5)
+    assert [seen(least).is_out_of_distribution for least in (None, evidence + 0.01, evidence - 0.01)] == [
+        None,
+        True,
+        False,
+    ]
 
 
 def test_without_a_classifier_nothing_speaks_for_a_class(make_model: Callable[..., Model], picture: np.ndarray) -> None:
     analysis = vitviz.analyze(picture, make_model(classes=0))
-    assert analysis.is_unlike is None
+    assert analysis.is_out_of_distribution is None
     with pytest.raises(MethodError, match="no classifier: nothing speaks for a class"):
-        _ = analysis.evidence
+        _ = analysis.energy_score
 
 
 def test_a_checkpoint_keeps_how_much_is_usual(make_model: Callable[..., Model], tmp_path: Path) -> None:
     for least in (None, 3.25):
-        save_checkpoint(tmp_path / "small.safetensors", replace(make_model(), least_evidence=least))
-        assert load_checkpoint(tmp_path / "small.safetensors").least_evidence == least
+        save_checkpoint(tmp_path / "small.safetensors", replace(make_model(), ood_threshold=least))
+        assert load_checkpoint(tmp_path / "small.safetensors").ood_threshold == least
 
 
 @pytest.mark.parametrize("least", [math.nan, math.inf, "3", True, [3]])
@@ -138,22 +142,22 @@ def test_what_is_no_amount_of_evidence_is_refused(
     make_model: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: object
 ) -> None:
     model = make_model()
-    with pytest.raises(ConfigError, match=r"least_evidence = .*: expected a number, of a classifier"):
-        replace(model, least_evidence=least)
-    object.__setattr__(model, "least_evidence", least)
+    with pytest.raises(ConfigError, match=r"ood_threshold = .*: expected a number, of a classifier"):
+        replace(model, ood_threshold=least)
+    object.__setattr__(model, "ood_threshold", least)
     save_checkpoint(tmp_path / "small.safetensors", model)
-    with pytest.raises(CheckpointError, match=r"small\.safetensors: its header .* least_evidence = "):
+    with pytest.raises(CheckpointError, match=r"small\.safetensors: its header .* ood_threshold = "):
         load_checkpoint(tmp_path / "small.safetensors")
 
 
 def test_without_classes_there_is_no_evidence_to_compare_with(make_model: Callable[..., Model]) -> None:
     with pytest.raises(ConfigError, match="of a classifier"):
-        replace(make_model(classes=0), least_evidence=3.0)
+        replace(make_model(classes=0), ood_threshold=3.0)
 
 
 def test_the_page_says_that_a_picture_is_unlike(bundled: Model) -> None:
-    for least, said in ((None, ""), (-1e9, ""), (1e9, "**Unlike anything this model was trained on.**")):
-        demo = build_demo(replace(bundled, least_evidence=least))
+    for least, summary in ((None, ""), (-1e9, ""), (1e9, "**Unlike anything this model was trained on.**")):
+        demo = build_demo(replace(bundled, ood_threshold=least))
         parts = [part["props"] for part in demo.get_config_file()["components"]]
         [hint] = [part for part in parts if part.get("elem_id") == "vv-unlike"]
-        assert hint["visible"] is bool(said) and hint["value"].startswith(said)
+        assert hint["visible"] is bool(summary) and hint["value"].startswith(summary)

@@ -21,7 +21,8 @@ import torch
 from safetensors.torch import save
 
 from vitviz import CheckpointError, ConfigError, Model, Preprocessing, load, save_checkpoint
-from vitviz.weights import BUNDLED, checkpoint, load_checkpoint, resources
+from vitviz.weights import BUNDLED, load_checkpoint, resources
+from vitviz.weights import native as checkpoint
 
 MakeModel = Callable[..., Model]
 
@@ -249,7 +250,7 @@ def prepared(**changes: object) -> Callable[[dict[str, str]], object]:
     return change
 
 
-def forgotten(name: str) -> Callable[[dict[str, str]], object]:
+def randomized_analysis(name: str) -> Callable[[dict[str, str]], object]:
     def change(metadata: dict[str, str]) -> None:
         config = json.loads(metadata["config"])
         del config[name]
@@ -271,7 +272,7 @@ HEADERS: dict[str, tuple[Callable[[dict[str, str]], object], str]] = {
     "a number of 10,000 digits": (replaced("config", "9" * 10_000), "does not describe a model"),
     "config a list": (replaced("config", "[1, 2]"), r"config = \[1, 2\]: expected its fields by name"),
     "config null": (replaced("config", "null"), "config = None"),
-    "a missing field": (forgotten("heads"), "heads"),
+    "a missing field": (randomized_analysis("heads"), "heads"),
     "an unknown field": (configured(dropout=0.1), "unknown field 'dropout'; expected image_height, .* norm_epsilon"),
     "width a text": (configured(width="32"), "width = '32': expected a whole number"),
     "width a fraction": (configured(width=32.5), "width = 32.5: expected a whole number"),
@@ -443,7 +444,7 @@ def test_the_bundled_checkpoint_says_how_often_it_is_right(bundled: Model) -> No
     said = re.fullmatch(f"{grids} of 10,000 test images", bundled.card.get("top-1 accuracy", "not said"))
     assert said, f"the card is {bundled.card}"
     assert min(map(float, said.groups())) > 82
-    assert bundled.least_evidence is not None
+    assert bundled.ood_threshold is not None
 
 
 # The folders of what is bundled.

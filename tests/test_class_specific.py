@@ -15,13 +15,14 @@ import torch
 import vitviz
 from tests.parity.grad_cam_cases import CLASSES, LAYERS, VARIANTS, make_model, make_pixels
 from tests.parity.timm_cases import TOLD
-from vitviz import TokenLayout, TokenMap, VisionTransformer, softmax
-from vitviz.attribution import Subject, grad_cam, gradient_rollout, legrad, relevance
-from vitviz.attribution import discard as discard_module
-from vitviz.errors import MethodError, QueryError
-from vitviz.gradients import GradientTrace, trace_gradients
-from vitviz.layout import PATCHES
-from vitviz.targets import Target, class_index, class_target
+from vitviz import TokenLayout, TokenMap, VisionTransformer
+from vitviz.attention import softmax
+from vitviz.attention.layout import PATCHES
+from vitviz.attribution import AttributionInput, grad_cam, gradient_rollout, legrad, relevance
+from vitviz.attribution import threshold as discard_module
+from vitviz.errors.kinds import MethodError, QueryError
+from vitviz.models.gradients import GradientTrace, trace_gradients
+from vitviz.models.targets import Target, class_index, class_target
 
 Make = Callable[..., VisionTransformer]
 
@@ -40,14 +41,14 @@ NETWORKS: dict[str, dict[str, Any]] = {
 every_network = pytest.mark.parametrize("changes", NETWORKS.values(), ids=NETWORKS)
 
 
-def sharp(make_network: Make, changes: dict[str, Any], target: int = 1) -> Subject:
+def sharp(make_network: Make, changes: dict[str, Any], target: int = 1) -> AttributionInput:
     """A network whose attention and gradients are far from uniform, and an image, in double precision."""
     network = make_network(**changes).double().requires_grad_(False)
     for layer in network.encoder:
         layer.attention.qkv.weight.mul_(4)
     config = network.config
     pixels = torch.randn(1, 3, config.image_height, config.image_width, dtype=torch.float64)
-    return Subject(network, pixels, class_target(target, config.classes))
+    return AttributionInput(network, pixels, class_target(target, config.classes))
 
 
 def close(found: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-10) -> None:
@@ -55,7 +56,7 @@ def close(found: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-10)
 
 
 def layer_by_layer(
-    subject: Subject,
+    subject: AttributionInput,
 ) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor], TokenLayout]:
     """Every layer's normed input, attention weights and output, materialised and part of one graph."""
     network = subject.network
@@ -166,7 +167,7 @@ def test_grad_cam_is_its_formula_on_the_tokens_of_a_norm(make_network: Make, cha
 
 # What follows from what they are.
 
-METHODS: dict[str, Callable[[Subject], TokenMap]] = {
+METHODS: dict[str, Callable[[AttributionInput], TokenMap]] = {
     "gradient rollout": lambda subject: gradient_rollout(subject.gradients, residual_weight=0.0),
     "relevance": lambda subject: relevance(subject.gradients),
     "LeGrad": legrad,
@@ -176,7 +177,7 @@ every_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 
 
 @every_method
-def test_a_map_is_about_its_class(make_network: Make, method: Callable[[Subject], TokenMap]) -> None:
+def test_a_map_is_about_its_class(make_network: Make, method: Callable[[AttributionInput], TokenMap]) -> None:
     subject = sharp(make_network, {})
     other = replace(subject, target=class_target(3, 5, ["a", "b", "c", "a dog", "e"]))
     found = [method(each) for each in (subject, other)]
@@ -185,7 +186,9 @@ def test_a_map_is_about_its_class(make_network: Make, method: Callable[[Subject]
 
 
 @every_method
-def test_where_no_gradient_is_there_is_no_relevance(make_network: Make, method: Callable[[Subject], TokenMap]) -> None:
+def test_where_no_gradient_is_there_is_no_relevance(
+    make_network: Make, method: Callable[[AttributionInput], TokenMap]
+) -> None:
     subject = replace(sharp(make_network, {}), target=Target("nothing", lambda logits: 0 * logits.sum()))
     found = method(subject)
     if method is METHODS["gradient rollout"]:
@@ -197,7 +200,7 @@ def test_where_no_gradient_is_there_is_no_relevance(make_network: Make, method: 
 @every_method
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
 def test_any_mode_will_do_and_no_weight_is_touched(
-    make_network: Make, method: Callable[[Subject], TokenMap], mode: Any
+    make_network: Make, method: Callable[[AttributionInput], TokenMap], mode: Any
 ) -> None:
     subject = sharp(make_network, {"register_tokens": 1})
     expected = method(subject).values
@@ -268,14 +271,14 @@ def test_a_class_that_the_model_lacks_is_refused() -> None:
 def test_grad_cam_is_that_of_the_package(variant: str, tmp_path: Path) -> None:
     model, pixels = make_model(variant), make_pixels()
     torch.save(model.state_dict(), tmp_path / "model.pth")
-    facts = {**TOLD, "image_size": (32, 48), **({"pooling": "mean"} if variant == "mean" else {})}
-    network = vitviz.load(tmp_path / "model.pth", **facts).network
+    overrides = {**TOLD, "image_size": (32, 48), **({"pooling": "mean"} if variant == "mean" else {})}
+    network = vitviz.load(tmp_path / "model.pth", **overrides).network
     torch.testing.assert_close(network(pixels), model(pixels).detach(), atol=1e-4, rtol=1e-4)
     positive = 0
     with np.load(Path(__file__).parent / "data" / "grad_cam.npz") as stored:
         for layer in range(LAYERS):
             for index in range(CLASSES):
-                found = grad_cam(Subject(network, pixels, class_target(index, CLASSES)), layer)
+                found = grad_cam(AttributionInput(network, pixels, class_target(index, CLASSES)), layer)
                 expected = torch.from_numpy(stored[f"{variant}/{layer}/{index}"])
                 torch.testing.assert_close(found.values, expected, atol=1e-6, rtol=1e-3)
                 positive += bool(expected.any())

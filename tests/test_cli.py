@@ -23,9 +23,9 @@ from torch import nn
 
 from tests.hub_server import HubServer
 from vitviz import METHODS, Model, Style, TokenMap, analyze, load, save_checkpoint
+from vitviz.attention.precision import PRECISIONS
 from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
-from vitviz.cli import _parser, main
-from vitviz.precision import PRECISIONS
+from vitviz.cli.command import _parser, main
 from vitviz.training import loop
 from vitviz.training.config import PRESETS, Augmentation, TrainingConfig
 from vitviz.training.data import read_image_folder
@@ -171,7 +171,7 @@ def test_device_and_precision_reach_the_reader(
         given.append((options.get("device"), options.get("precision")))
         return read(source, **options)
 
-    monkeypatch.setattr("vitviz.cli.read", spy)
+    monkeypatch.setattr("vitviz.cli.command.read", spy)
     for command in (["attention", str(photo)], ["app"]):
         assert main([*command, "--device", "cpu", "--precision", "bfloat16"]) == 0
         assert main(command) == 0
@@ -390,7 +390,7 @@ def test_a_patch_may_be_typed_with_spaces(text: str) -> None:
 
 
 def test_the_process_ends_with_the_status(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    script = Path(__file__).parents[1] / "vitviz" / "cli.py"
+    script = Path(__file__).parents[1] / "vitviz" / "cli" / "__main__.py"
     monkeypatch.setattr(sys, "argv", ["vitviz", "attention", "gone.png"])
     with pytest.raises(SystemExit) as caught:
         runpy.run_path(str(script), run_name="__main__")
@@ -402,7 +402,7 @@ def test_an_interrupt_is_told_without_a_traceback(monkeypatch: pytest.MonkeyPatc
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("vitviz.cli.read", interrupted)
+    monkeypatch.setattr("vitviz.cli.command.read", interrupted)
     assert main(["attention", "a.png"]) == 130
     assert capsys.readouterr().err == "\nvitviz: interrupted\n"
 
@@ -478,9 +478,9 @@ TIMM = {"heads": 4, "activation": "gelu", "norm_epsilon": 1e-6, "pooling": "cls"
 DINO = {"heads": 3}
 
 
-def said(facts: dict[str, Any]) -> list[str]:
+def said(overrides: dict[str, Any]) -> list[str]:
     """Facts as the command takes them."""
-    return [word for fact, value in facts.items() for word in ("--fact", f"{fact}={value}")]
+    return [word for fact, value in overrides.items() for word in ("--fact", f"{fact}={value}")]
 
 
 def write_timm(folder: Path, size: tuple[int, int] = (32, 32)) -> Path:
@@ -554,18 +554,18 @@ WRITERS: dict[str, tuple[Callable[[Path], Path], dict[str, Any]]] = {
     "DINO": (write_dino, DINO),
     "transformers": (write_transformers, {}),
 }
-FOREIGN = pytest.mark.parametrize(("write", "facts"), WRITERS.values(), ids=WRITERS)
+FOREIGN = pytest.mark.parametrize(("write", "overrides"), WRITERS.values(), ids=WRITERS)
 
 
 @FOREIGN
 def test_inspect_says_everything_and_how_it_is_known(
-    write: Callable[[Path], Path], facts: dict[str, Any], tmp_path: Path, capsys: Capture
+    write: Callable[[Path], Path], overrides: dict[str, Any], tmp_path: Path, capsys: Capture
 ) -> None:
     path = write(tmp_path)
-    assert main(["inspect", str(path), *said(facts)]) == 0
+    assert main(["inspect", str(path), *said(overrides)]) == 0
     shown = capsys.readouterr()
     assert shown.err == ""
-    check_table(shown.out, read(path, **facts))
+    check_table(shown.out, read(path, **overrides))
 
 
 def test_inspect_reads_vitvizs_own_format_too(checkpoint: Path, capsys: Capture) -> None:
@@ -642,7 +642,7 @@ def test_facts_and_family_reach_the_reader(tmp_path: Path, monkeypatch: pytest.M
         given.append((source, {name: value for name, value in options.items() if name != "report"}))
         return read(source, **options)
 
-    monkeypatch.setattr("vitviz.cli.read", spy)
+    monkeypatch.setattr("vitviz.cli.command.read", spy)
     typed = ["--family", "timm", *said(TIMM), "--fact", "image_size=24x48", "--fact", "norm_epsilon=1e-5"]
     assert main(["inspect", str(path), *typed, "--fact", "pooling=mean", "--fact", "heads=2"]) == 0
     told = {"family": "timm", **TIMM, "heads": 2, "image_size": (24, 48), "norm_epsilon": 1e-5, "pooling": "mean"}
@@ -651,12 +651,22 @@ def test_facts_and_family_reach_the_reader(tmp_path: Path, monkeypatch: pytest.M
 
 @FOREIGN
 def test_a_method_runs_on_a_checkpoint_of_others(
-    write: Callable[[Path], Path], facts: dict[str, Any], photo: Path, tmp_path: Path, capsys: Capture
+    write: Callable[[Path], Path], overrides: dict[str, Any], photo: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     path, output = write(tmp_path), photo.with_name("map.png")
-    arguments = ["attention", str(photo), "--checkpoint", str(path), *said(facts), "-o", str(output), "--query", "1,2"]
+    arguments = [
+        "attention",
+        str(photo),
+        "--checkpoint",
+        str(path),
+        *said(overrides),
+        "-o",
+        str(output),
+        "--query",
+        "1,2",
+    ]
     assert main(arguments) == 0
-    heatmap = analyze(photo, load(path, **facts)).attention(query=(1, 2))
+    heatmap = analyze(photo, load(path, **overrides)).attention(query=(1, 2))
     assert same_pixels(output, heatmap.overlay(mark=(1, 2)))
     assert capsys.readouterr().out == f"{heatmap.description}\nwritten to {output}\n"
 
@@ -691,7 +701,7 @@ def test_a_checkpoint_of_others_is_evaluated(colours: Path, tmp_path: Path, caps
 def test_models_lists_every_name_under_its_family(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     there = {model.repository for number, model in enumerate(ZOO.values()) if number % 3 == 0}
     assert there
-    monkeypatch.setattr("vitviz.cli.is_cached", there.__contains__)
+    monkeypatch.setattr("vitviz.cli.command.is_cached", there.__contains__)
     assert main(["models"]) == 0
     shown = capsys.readouterr()
     assert shown.err == ""
@@ -725,7 +735,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServe
         (tmp_path / "made").mkdir()
         files = {"model.safetensors": write_timm(tmp_path / "made").read_bytes()}
         server.add("someone/small", files, lfs=("model.safetensors",))
-        entry = NamedModel("small-one", "Z", "ViT", "someone/small", 2.0, "mit", 32, "Small.", facts=TIMM)
+        entry = NamedModel("small-one", "Z", "ViT", "someone/small", 2.0, "mit", 32, "Small.", overrides=TIMM)
         monkeypatch.setitem(ZOO, "small-one", entry)
         yield server
     huggingface_hub.close_session()
@@ -963,7 +973,7 @@ def test_there_is_a_command_for_every_method() -> None:
 )
 def test_every_command_that_opens_a_checkpoint_takes_any(command: str) -> None:
     actions = {action.dest: action for action in parsers()[command]._actions}
-    assert {"checkpoint", "family", "facts"} <= actions.keys()
+    assert {"checkpoint", "family", "overrides"} <= actions.keys()
     assert all(family.name in str(actions["family"].help) for family in FAMILIES)
     assert ({"device", "precision"} <= actions.keys()) == (command != "inspect"), "to be looked at, it computes nothing"
     if command != "inspect":

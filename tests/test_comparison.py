@@ -7,12 +7,12 @@ import torch
 
 import vitviz
 from vitviz import METHODS, Analysis
-from vitviz.comparison import Comparison, compare
-from vitviz.errors import MethodError
-from vitviz.faithfulness import METRICS
+from vitviz.errors.kinds import MethodError
+from vitviz.evaluation.comparison import Comparison, compare
+from vitviz.evaluation.randomization import randomized_analysis, rank_correlation
+from vitviz.metrics.faithfulness import METRICS
+from vitviz.models.targets import Target
 from vitviz.progress import Progress
-from vitviz.randomisation import forgotten, rank_correlation
-from vitviz.targets import Target
 
 FEW = ("deletion", "negative")
 # The bundled model has a CLS token and no attention pooling.
@@ -55,12 +55,12 @@ def test_its_scores_are_those_of_the_measures(analysis: Analysis, found: Compari
 
 
 def test_it_says_what_is_left_when_the_weights_are_shuffled(analysis: Analysis, found: Comparison) -> None:
-    shuffled = forgotten(analysis, seed=3)
+    shuffled = randomized_analysis(analysis, seed=3)
     for each in found.maps:
         said = {"target": "ship"} if METHODS[each.method].class_specific else {}
         said |= {"head_fusion": "max"} if each.method == "rollout" else {}
         left = rank_correlation(each.heatmap.values, shuffled.map(each.method, **said).values)
-        assert each.remembers == pytest.approx(left, nan_ok=True)
+        assert each.randomization_correlation == pytest.approx(left, nan_ok=True)
 
 
 def test_the_best_come_first_by_each_metric(found: Comparison) -> None:

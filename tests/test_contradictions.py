@@ -28,9 +28,9 @@ from tests.parity.states import (
     timm_state,
 )
 from vitviz import Model, save_checkpoint
-from vitviz.errors import CheckpointError
-from vitviz.vit import VisionTransformer
-from vitviz.weights.facts import CHOICES, FACTS, check_facts, parse_facts
+from vitviz.errors.kinds import CheckpointError
+from vitviz.models.vit import VisionTransformer
+from vitviz.weights.overrides import CHOICES, OVERRIDES, check_overrides, parse_overrides
 from vitviz.weights.read import read_checkpoint
 
 FIRST = {case.family: case for case in reversed(CASES)}
@@ -237,7 +237,7 @@ def test_what_is_said_overrides_and_stands_among_the_checks(fact: str, tmp_path:
 
 def test_every_fact_can_be_said() -> None:
     # These have tests of their own: two are of few families, one is of the preprocessing.
-    assert set(FACTS) == {*SAID, "patch_size", "architecture", "normalisation"}
+    assert set(OVERRIDES) == {*SAID, "patch_size", "architecture", "normalisation"}
 
 
 def test_a_patch_size_is_asked_for_where_pixels_make_no_square(tmp_path: Path) -> None:
@@ -294,13 +294,13 @@ BAD = {
 
 @pytest.mark.parametrize("text", GOOD)
 def test_a_fact_as_text(text: str) -> None:
-    assert parse_facts([text]) == GOOD[text]
+    assert parse_overrides([text]) == GOOD[text]
 
 
 @pytest.mark.parametrize("text", BAD)
 def test_a_fact_as_text_that_says_nothing_is_refused(text: str) -> None:
     with pytest.raises(CheckpointError) as caught:
-        parse_facts(["heads=6", text] if text != "" else [text])
+        parse_overrides(["heads=6", text] if text != "" else [text])
     assert BAD[text] in str(caught.value)
 
 
@@ -315,12 +315,12 @@ def test_a_fact_as_text_that_says_nothing_is_refused(text: str) -> None:
 )
 def test_a_fact_of_another_type_is_refused(fact: str, value: Any) -> None:
     with pytest.raises(CheckpointError, match=f"{fact} = .*expected"):
-        check_facts({fact: value})
+        check_overrides({fact: value})
 
 
 def test_facts_are_not_changed_where_they_are_given() -> None:
     given = {"image_size": 32}
-    assert check_facts(given) == {"image_size": (32, 32)}
+    assert check_overrides(given) == {"image_size": (32, 32)}
     assert given == {"image_size": 32}
 
 

@@ -14,8 +14,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitviz import ConfigError, Cost, TokenLayout, VisionTransformer, ViTConfig
-from vitviz import costs as costs_module
-from vitviz.costs import cost_of
+from vitviz.analysis import costs as costs_module
+from vitviz.analysis.costs import cost_of
 
 MakeNetwork = Callable[..., VisionTransformer]
 

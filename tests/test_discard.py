@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from vitviz import AttentionTrace, TokenLayout, softmax
-from vitviz.attribution import discard
-from vitviz.attribution.discard import Cut, Fused, cut_of_chunks, cut_of_matrix, in_chunks
-from vitviz.attribution.discard import kept_in_chunks as kept_of_fused
-from vitviz.softmax import HEAD_FUSIONS
-from vitviz.trace import Chunks
+from vitviz import AttentionTrace, TokenLayout
+from vitviz.attention import softmax
+from vitviz.attention.softmax import HEAD_FUSIONS
+from vitviz.attention.trace import Chunks
+from vitviz.attribution import threshold as discard
+from vitviz.attribution.threshold import Cut, Fused, cut_of_chunks, cut_of_matrix, in_chunks
+from vitviz.attribution.threshold import kept_in_chunks as kept_of_fused
 
 Make = Callable[[], torch.Tensor]
 

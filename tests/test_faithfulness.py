@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from vitviz import VisionTransformer
-from vitviz.errors import ConfigError, MethodError
-from vitviz.faithfulness import BATCH, METRICS, RANDOM, RANDOM_ORDERS, Curve, ends, faithfulness
-from vitviz.perturbation import blur, blurred, imputed, pixel_mask, zeros
+from vitviz.errors.kinds import ConfigError, MethodError
+from vitviz.metrics.faithfulness import BATCH, METRICS, RANDOM, RANDOM_ORDERS, Curve, ends, faithfulness
+from vitviz.metrics.perturbation import blur, blurred, imputed, pixel_mask, zeros
+from vitviz.models.targets import Target, class_target
 from vitviz.progress import Progress
-from vitviz.targets import Target, class_target
 
 Make = Callable[..., VisionTransformer]
 PIXELS = {"square": (16, 16), "wide": (16, 24), "one row": (4, 24)}
@@ -68,7 +68,7 @@ def test_blur_keeps_a_flat_image_and_the_mean_of_any(size: tuple[int, int]) -> N
 
 
 def test_imputation_solves_its_equations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vitviz.perturbation.NOISE", 0.0)
+    monkeypatch.setattr("vitviz.metrics.perturbation.NOISE", 0.0)
     pixels, outside = torch.rand(2, 9, 7, dtype=torch.float64), torch.rand(9, 7) < 0.6
     outside[0, 0] = outside[8, 6] = True
     found = imputed(pixels, outside)

@@ -17,8 +17,7 @@ import vitviz
 import vitviz.ui.files
 from tests.towers import make_transformers
 from vitviz import Model, load, save_checkpoint
-from vitviz.errors import CheckpointError, ImageError, LimitError
-from vitviz.text import Words
+from vitviz.errors.kinds import CheckpointError, ImageError, LimitError
 from vitviz.ui.attention_explorer import AttentionExplorer
 from vitviz.ui.files import keep
 from vitviz.ui.jobs import Jobs, Stopped
@@ -28,6 +27,7 @@ from vitviz.ui.picture import PictureOutput
 from vitviz.ui.sight import Sight
 from vitviz.ui.waiting import ANALYSIS, Waiting
 from vitviz.ui.workbench import Workbench
+from vitviz.weights.text_tower import TextPrompt
 
 Make = Callable[..., Model]
 ANNA: Any = SimpleNamespace(session_hash="anna")
@@ -135,7 +135,7 @@ def test_a_text_tower_whose_files_are_gone_is_an_error_in_words(picture: Upload,
     bench = Workbench(model)
     shutil.rmtree(tmp_path / "clip")
     with pytest.raises(CheckpointError):
-        bench.target(model, Words("a cat"))
+        bench.target(model, TextPrompt("a cat"))
     _, analysis = bench.analyze(model, picture, Sight(model.preprocessing.fit))
     assert analysis.rollout().values.sum() > 0
 

@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 
 from vitviz import Geometry, Heatmap, Style, TokenMap
-from vitviz.errors import QueryError
-from vitviz.figures import SheetLayout, sheet
+from vitviz.errors.kinds import QueryError
+from vitviz.visualization.figures import SheetLayout, sheet
 
 
 def heatmaps(

@@ -28,8 +28,8 @@ import torch
 from safetensors.torch import save_file
 
 from vitviz import CheckpointError
-from vitviz.weights import archives, files, pickled
-from vitviz.weights.files import TensorInfo, WeightFile, open_weights
+from vitviz.weights.formats import archives, files, pickled
+from vitviz.weights.formats.files import TensorInfo, WeightFile, open_weights
 
 Tensors = dict[str, torch.Tensor]
 

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from vitviz import TokenLayout, VisionTransformer
-from vitviz import softmax as softmax_module
+from vitviz.attention import softmax as softmax_module
+from vitviz.attention.layout import Query
 from vitviz.attribution import relevance
-from vitviz.errors import ConfigError, ImageError, MethodError, QueryError
-from vitviz.gradients import GradientTrace, trace_gradients
-from vitviz.layout import Query
-from vitviz.targets import class_target
+from vitviz.errors.kinds import ConfigError, ImageError, MethodError, QueryError
+from vitviz.models.gradients import GradientTrace, trace_gradients
+from vitviz.models.targets import class_target
 
 Make = Callable[..., VisionTransformer]
 

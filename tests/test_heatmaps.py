@@ -15,8 +15,8 @@ from einops import reduce
 from PIL import Image
 
 from vitviz import Geometry, Heatmap, Preprocessing, QueryError, Style, TokenMap
-from vitviz.errors import ImageError, MethodError
-from vitviz.heatmaps import BAND, COLORMAPS, colour_table
+from vitviz.errors.kinds import ImageError, MethodError
+from vitviz.visualization.heatmaps import BAND, COLORMAPS, colour_table
 
 SIZES = {"landscape": (61, 37), "portrait": (37, 61), "square": (48, 48), "panorama": (203, 20), "tiny": (3, 5)}
 every_size = pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)

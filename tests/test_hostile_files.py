@@ -22,7 +22,7 @@ import vitviz
 from tests.driver import ROOT, canvas, expect_map, upload
 from tests.hostile_files import EITHER, FILES, NAMES, PICTURE, PLACES, write
 from vitviz import Analysis, Model, Preprocessing, VisionTransformer, ViTConfig
-from vitviz.errors import ImageError, legible
+from vitviz.errors.kinds import ImageError, legible
 
 MOST_SECONDS = 2
 MOST_BYTES = 500_000_000

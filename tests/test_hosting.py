@@ -30,7 +30,7 @@ from packaging.utils import canonicalize_name
 
 from tests.driver import EXAMPLE, running_app
 from vitviz import Analysis, Model, VisionTransformer, analyze
-from vitviz.errors import ConfigError, ImageError, LimitError, QueryError
+from vitviz.errors.kinds import ConfigError, ImageError, LimitError, QueryError
 from vitviz.progress import Progress
 from vitviz.ui import build_demo, files, hosting
 from vitviz.ui.hosting import Forward, forward, limit_threads, on_gpu, prepare, processors

@@ -16,8 +16,9 @@ from huggingface_hub import constants
 from tests.downloads import CONFIG, CONTENT, NAME, SHA256, TOTAL, WEIGHTS, cached, refused, run, steady, storage
 from tests.hub_server import HubServer
 from vitviz import CheckpointError
-from vitviz.weights import hub, hub_client
-from vitviz.weights.hub import Progress, download, is_cached
+from vitviz.weights.hub import client as hub_client
+from vitviz.weights.hub import names as hub
+from vitviz.weights.hub.names import Progress, download, is_cached
 
 
 @pytest.fixture
@@ -483,7 +484,7 @@ def test_an_answer_that_is_no_list_of_files_is_refused(
 TELL = """
 import json, sys, warnings
 assert "huggingface_hub" not in sys.modules, "importing vitviz loads the hub's client"
-from vitviz.weights import hub_client
+from vitviz.weights.hub import client as hub_client
 hub_client.WAIT = 0
 warnings.simplefilter("always")
 for name in sys.argv[1:]:

@@ -19,8 +19,8 @@ import pytest
 import torch
 from PIL import Image, ImageFile, WebPImagePlugin
 
-from vitviz.errors import ImageError
-from vitviz.images import open_image
+from vitviz.errors.kinds import ImageError
+from vitviz.images.opening import open_image
 
 RED, GREEN, BLUE, WHITE, BLACK = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255), (0, 0, 0)
 QUADRANTS = (RED, GREEN, BLUE, BLACK)

@@ -19,12 +19,12 @@ from PIL import Image
 
 import vitviz
 from vitviz import Model, isolation, save_checkpoint
-from vitviz.errors import CheckpointError, ImageError
+from vitviz.errors.kinds import CheckpointError, ImageError
+from vitviz.images.preprocessing import BACKENDS, FITS
 from vitviz.isolation import Limits, Worker, opening
 from vitviz.isolation.conversation import LENGTH, Ended, read_answer
 from vitviz.isolation.jobs import JOBS
-from vitviz.preprocessing import BACKENDS, FITS
-from vitviz.weights.checkpoint import write_checkpoint
+from vitviz.weights.native import write_checkpoint
 
 Make = Callable[..., Model]
 
@@ -70,12 +70,12 @@ def test_a_picture_is_written_as_it_is_seen(worker: Worker, photo: Path, tmp_pat
 
 
 def test_a_checkpoint_is_opened_as_the_library_does(worker: Worker, make_model: Make, tmp_path: Path) -> None:
-    model = replace(make_model(), card={"accuracy": "high"}, least_evidence=1.5)
+    model = replace(make_model(), card={"accuracy": "high"}, ood_threshold=1.5)
     save_checkpoint(tmp_path / "small.safetensors", model)
     found = isolation.checkpoint(worker, tmp_path / "small.safetensors", 2**30)
     expected = vitviz.load(tmp_path / "small.safetensors")
     assert found.network.config == expected.network.config and found.preprocessing == expected.preprocessing
-    fields = ("name", "labels", "card", "least_evidence", "assumptions", "origin")
+    fields = ("name", "labels", "card", "ood_threshold", "assumptions", "origin")
     assert [getattr(found, field) for field in fields] == [getattr(expected, field) for field in fields]
     weights = expected.network.state_dict()
     assert all(torch.equal(tensor, weights[key]) for key, tensor in found.network.state_dict().items())

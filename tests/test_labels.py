@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.reference_packages import timm
-from vitviz.weights.labels import DATA, ORDERS, dataset_name, label_names, synset_names
+from vitviz.weights.metadata.labels import DATA, ORDERS, dataset_name, label_names, synset_names
 
 SUBSETS = {
     1000: "imagenet-1k",

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from vitviz import QueryError, TokenLayout
-from vitviz.errors import ConfigError
-from vitviz.layout import Query
+from vitviz.attention.layout import Query
+from vitviz.errors.kinds import ConfigError
 
 FIVE = TokenLayout(("cls", "register 1", "register 2", "register 3", "register 4"), 2, 3)
 DISTILLED = TokenLayout(("cls", "distillation"), 3, 2)
@@ -105,7 +105,7 @@ def test_captions_call_a_token_by_what_it_is(layout: TokenLayout, query: Query, 
     ],
 )
 def test_a_map_starts_from_cls_or_else_from_all_patches(layout: TokenLayout, reader: str) -> None:
-    assert layout.reader == reader
+    assert layout.default_query == reader
 
 
 FIVE_HAS = (

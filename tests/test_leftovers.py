@@ -14,7 +14,7 @@ import vitviz
 from tests.parity.case import randomised
 from tests.parity.states import OPEN, WIDTH, State, answer, facts_of, prefixed, read, refusal, timm_state
 from tests.reference_packages import torchvision, transformers
-from vitviz.errors import CheckpointError
+from vitviz.errors.kinds import CheckpointError
 from vitviz.weights.read import read_checkpoint
 
 HEAD = {"head.weight", "head.bias"}
@@ -132,9 +132,9 @@ def test_what_a_classifier_reads_is_asked_for_where_no_configuration_says_it(rea
 def test_a_pooler_beside_a_classifier_is_not_taken_for_granted(tmp_path: Path) -> None:
     module = Around(vit(pooler=True), "cls")
     path, pixels = saved(module, tmp_path), torch.randn(2, 3, 32, 32)
-    for facts in (BARE, {**BARE, "pooling": "cls"}):
+    for overrides in (BARE, {**BARE, "pooling": "cls"}):
         with pytest.raises(CheckpointError, match=r"a pooler beside a classifier.*ignore=\['vit\.pooler\.\*'\]"):
-            read_checkpoint(path, **facts)
+            read_checkpoint(path, **overrides)
     network = read_checkpoint(path, **BARE, pooling="cls", ignore=["vit.pooler.*"]).model.network
     torch.testing.assert_close(network(pixels), module(pixels), rtol=0, atol=1e-5)
 
@@ -152,13 +152,13 @@ def test_a_classifier_of_another_name_around_an_encoder_of_transformers_is_left_
 def test_clips_classifier_pools_as_its_class_does_or_is_refused(tmp_path: Path) -> None:
     config = transformers.CLIPVisionConfig(image_size=32, patch_size=8, **SMALL)
     path = saved(Around(transformers.CLIPVisionModel(config).eval(), "cls"), tmp_path)
-    facts = {**BARE, "norm_epsilon": 1e-5}
+    overrides = {**BARE, "norm_epsilon": 1e-5}
     with pytest.raises(CheckpointError, match=r"say pooling=… \(usually 'mean'\)"):
-        read_checkpoint(path, **facts)
+        read_checkpoint(path, **overrides)
     with pytest.raises(
         CheckpointError, match=r"pooling = 'cls': a classifier of transformers CLIP vision reads 'mean'"
     ):
-        read_checkpoint(path, **facts, pooling="cls")
+        read_checkpoint(path, **overrides, pooling="cls")
 
 
 @pytest.mark.parametrize("name", ["fc", "linear_head"])

@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from vitviz import CheckpointError, LimitError, Model, VisionTransformer, load
-from vitviz.weights import archives, limits, save_checkpoint
-from vitviz.weights.files import WeightFile
-from vitviz.weights.limits import memory_for, needed_bytes
+from vitviz.weights import save_checkpoint
+from vitviz.weights.formats import archives, limits
+from vitviz.weights.formats.files import WeightFile
+from vitviz.weights.formats.limits import memory_for, needed_bytes
 
 WIDTH, HEADS, DEPTH, CLASSES = 64, 2, 12, 3
 LAYER = {

@@ -16,7 +16,8 @@ from safetensors.torch import save_file
 
 from tests.hub_server import HubServer
 from vitviz import CheckpointError, ConfigError, Model, load, save_checkpoint
-from vitviz.weights import ZOO, NamedModel, Progress, hub_client, read
+from vitviz.weights import ZOO, NamedModel, Progress, read
+from vitviz.weights.hub import client as hub_client
 
 NAME, REPOSITORY, REVISION = "dino_vits_small", "someone/vit-small", "v2"
 WEIGHTS = "model.safetensors"
@@ -62,7 +63,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServe
         (tmp_path / "made").mkdir()
         server.add(REPOSITORY, published(tmp_path / "made"), lfs=(WEIGHTS,))
         server.add(REPOSITORY, published(tmp_path / "made", seed=1), lfs=(WEIGHTS,), revision=REVISION)
-        entry = NamedModel(NAME, "DINO", "ViT-S", REPOSITORY, 0.4, "mit", 32, "Small.", facts={"heads": 2})
+        entry = NamedModel(NAME, "DINO", "ViT-S", REPOSITORY, 0.4, "mit", 32, "Small.", overrides={"heads": 2})
         monkeypatch.setitem(ZOO, NAME, entry)
         yield server
     huggingface_hub.close_session()
@@ -187,10 +188,10 @@ def test_read_gives_the_model_and_how_everything_is_known(server: HubServer) -> 
 def test_what_the_user_says_is_added_to_what_is_known(server: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     config = load(NAME, norm_epsilon=1e-3).network.config
     assert (config.heads, config.norm_epsilon) == (2, 1e-3)
-    before = dict(ZOO[NAME].facts)
+    before = dict(ZOO[NAME].overrides)
     config = load(NAME, heads=8).network.config
     assert config.heads == 8, "the user's word counts more"
-    assert ZOO[NAME].facts == before
+    assert ZOO[NAME].overrides == before
     assert load(NAME).network.config.heads == 2
 
 
@@ -201,11 +202,11 @@ def test_the_family_can_be_said(server: HubServer, told: Callable[..., str]) -> 
 
 
 @pytest.mark.parametrize(
-    ("facts", "message"),
+    ("overrides", "message"),
     [({"heads": 0}, "heads = 0: expected"), ({"hats": 3}, "load has no parameter 'hats': expected ")],
 )
-def test_what_cannot_be_is_refused(server: HubServer, told: Callable[..., str], facts: dict, message: str) -> None:
-    assert told(NAME, **facts).startswith(message)
+def test_what_cannot_be_is_refused(server: HubServer, told: Callable[..., str], overrides: dict, message: str) -> None:
+    assert told(NAME, **overrides).startswith(message)
 
 
 # The way from the hub.

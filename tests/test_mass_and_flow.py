@@ -10,7 +10,7 @@ import torch
 
 from vitviz import AttentionTrace, TokenLayout
 from vitviz.attribution import attention, attention_flow, attention_mass
-from vitviz.errors import MethodError, QueryError
+from vitviz.errors.kinds import MethodError, QueryError
 from vitviz.progress import Progress
 
 REFERENCE = np.load(Path(__file__).parent / "data" / "attention_methods.npz")

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-from vitviz import memory
-from vitviz.memory import BLOCK_BYTES, TOKEN_BLOCK, BlockPool, copy_tokens, empty
+from vitviz.attention import memory
+from vitviz.attention.memory import BLOCK_BYTES, TOKEN_BLOCK, BlockPool, copy_tokens, empty
 
 TYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 LARGE = (3, BLOCK_BYTES // 8 + 5)
@@ -23,7 +23,7 @@ LARGE = (3, BLOCK_BYTES // 8 + 5)
 
 @pytest.fixture
 def pool(monkeypatch: pytest.MonkeyPatch) -> BlockPool:
-    """The pool of :func:`vitviz.memory.empty`, with nothing in it and room for 64 blocks."""
+    """The pool of :func:`vitviz.attention.memory.empty`, with nothing in it and room for 64 blocks."""
     pool = BlockPool(64 * BLOCK_BYTES)
     monkeypatch.setattr(memory, "_pool", pool)
     return pool

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from vitviz import Analysis, Model
-from vitviz.errors import ConfigError, LimitError
+from vitviz.errors.kinds import ConfigError, LimitError
 from vitviz.ui import workbench
 from vitviz.ui.knobs import Knobs
 from vitviz.ui.photo import Upload

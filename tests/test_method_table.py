@@ -12,10 +12,10 @@ import torch
 from PIL import Image
 
 from vitviz import METHODS, Model, save_checkpoint
-from vitviz.cli import main
-from vitviz.errors import DataError, MethodError
-from vitviz.faithfulness import METRICS, RANDOM
-from vitviz.method_table import Interval, areas, find_images, methods_for, table, verdicts
+from vitviz.cli.command import main
+from vitviz.errors.kinds import DataError, MethodError
+from vitviz.evaluation.method_table import Interval, areas, find_images, methods_for, table, verdicts
+from vitviz.metrics.faithfulness import METRICS, RANDOM
 
 MakeModel = Callable[..., Model]
 

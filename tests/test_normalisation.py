@@ -10,7 +10,7 @@ import torch
 
 from tests.parity.timm_cases import TOLD, as_deit3, make
 from vitviz.weights import read_checkpoint
-from vitviz.weights.preparation import CLIP, HALVES, IMAGENET
+from vitviz.weights.metadata.preparation import CLIP, HALVES, IMAGENET
 
 
 def wrapped(state: dict[str, torch.Tensor]) -> dict[str, Any]:
@@ -23,20 +23,20 @@ def wrapped(state: dict[str, torch.Tensor]) -> dict[str, Any]:
         pytest.param({}, HALVES, id="AugReg"),
         pytest.param({"rename": wrapped}, IMAGENET, id="DeiT and MAE, which stand under 'model'"),
         pytest.param({"rename": as_deit3, "init_values": 0.5, "no_embed_class": True}, IMAGENET, id="DeiT-III"),
-        pytest.param({"pre_norm": True, "facts": {"activation": "gelu"}}, CLIP, id="CLIP"),
+        pytest.param({"pre_norm": True, "overrides": {"activation": "gelu"}}, CLIP, id="CLIP"),
     ],
 )
 def test_a_bare_file_has_the_convention_of_what_its_keys_are_like(
     options: dict[str, Any], expected: tuple[tuple[float, ...], ...], tmp_path: Path
 ) -> None:
-    facts = {**TOLD, **options.pop("facts", {})}
+    overrides = {**TOLD, **options.pop("overrides", {})}
     path = make(tmp_path, **options).path
-    reading = read_checkpoint(path, **facts)
+    reading = read_checkpoint(path, **overrides)
     assert (reading.model.preprocessing.mean, reading.model.preprocessing.std) == expected
     source = next(check.source for check in reading.checks if check.fact == "preprocessing")
     assert "no file beside the checkpoint says it" in source
     assert "normalisation=" in source
-    told = read_checkpoint(path, **facts, normalisation="none").model.preprocessing
+    told = read_checkpoint(path, **overrides, normalisation="none").model.preprocessing
     assert (told.mean, told.std) == ((0.0,) * 3, (1.0,) * 3)
 
 

@@ -15,7 +15,7 @@ import torch
 from tests.parity.case import randomised
 from tests.parity.other_cases import TEXT, VISION
 from tests.reference_packages import open_clip
-from vitviz.errors import CheckpointError
+from vitviz.errors.kinds import CheckpointError
 from vitviz.weights.families.published import OPEN_CLIP
 from vitviz.weights.read import read_checkpoint
 
@@ -169,7 +169,7 @@ def test_published_towers_are_those_that_the_package_describes() -> None:
         same = [row for row in rows if (row.width, row.depth, row.patch, row.grid) == shape]
         activation = "quick gelu" if config.get("quick_gelu") else "gelu"
         pooling = {"tok": "cls", "avg": "mean"}[vision.pool_type]
-        facts = {"activation": activation, "pooling": pooling}
-        known = [row for row in same if {name: row.facts[name] for name in facts} == facts]
+        overrides = {"activation": activation, "pooling": pooling}
+        known = [row for row in same if {name: row.overrides[name] for name in overrides} == overrides]
         # A shape that is assumed must be assumed of nothing that the package has otherwise.
         assert not same or known, name

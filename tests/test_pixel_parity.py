@@ -13,11 +13,11 @@ from einops import rearrange
 from PIL import Image
 
 from tests.reference_packages import open_clip, timm, transformers
-from vitviz.errors import CheckpointError
-from vitviz.preprocessing import Preprocessing
+from vitviz.errors.kinds import CheckpointError
+from vitviz.images.preprocessing import Preprocessing
 from vitviz.weights.metadata.image_processors import MODEL_TYPES, PROCESSORS
-from vitviz.weights.preparation import CLIP, read_preprocessing
-from vitviz.weights.sidecars import Sidecars
+from vitviz.weights.metadata.preparation import CLIP, read_preprocessing
+from vitviz.weights.metadata.sidecars import Sidecars
 
 SIZES = [(451, 300), (300, 451), (97, 131), (500, 375), (224, 224), (33, 1000), (1000, 33)]
 UNUSED = Preprocessing(8, 8, (0.1,) * 3, (0.9,) * 3, "native")

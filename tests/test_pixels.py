@@ -16,11 +16,11 @@ from PIL import Image
 
 import vitviz
 from vitviz import METHODS, Model, VisionTransformer, save_checkpoint
-from vitviz.attribution import Subject, integrated_gradients, occlusion
-from vitviz.cli import main
-from vitviz.errors import ConfigError, MethodError
+from vitviz.attribution import AttributionInput, integrated_gradients, occlusion
+from vitviz.cli.command import main
+from vitviz.errors.kinds import ConfigError, MethodError
+from vitviz.models.targets import Target, class_target
 from vitviz.progress import Progress
-from vitviz.targets import Target, class_target
 
 Make = Callable[..., VisionTransformer]
 NETWORKS: list[dict[str, Any]] = [
@@ -33,11 +33,11 @@ NETWORKS: list[dict[str, Any]] = [
 
 
 @pytest.fixture(params=NETWORKS, ids=str)
-def subject(request: pytest.FixtureRequest, make_network: Make) -> Subject:
-    return Subject(make_network(**request.param), torch.randn(1, 3, 16, 24), class_target(1, 5))
+def subject(request: pytest.FixtureRequest, make_network: Make) -> AttributionInput:
+    return AttributionInput(make_network(**request.param), torch.randn(1, 3, 16, 24), class_target(1, 5))
 
 
-def by_patch(pixels: torch.Tensor, subject: Subject) -> torch.Tensor:
+def by_patch(pixels: torch.Tensor, subject: AttributionInput) -> torch.Tensor:
     """``"channel height width"`` to ``"row column pixel"``."""
     config = subject.network.config
     return rearrange(
@@ -48,7 +48,7 @@ def by_patch(pixels: torch.Tensor, subject: Subject) -> torch.Tensor:
     )
 
 
-def test_integrated_gradients_are_those_of_captum(subject: Subject) -> None:
+def test_integrated_gradients_are_those_of_captum(subject: AttributionInput) -> None:
     network = subject.network
     direct = IntegratedGradients(lambda pixels: network(pixels)[:, 1]).attribute(subject.pixels.clone(), n_steps=20)
     expected = by_patch(direct[0].float(), subject).sum(-1)
@@ -60,7 +60,7 @@ def test_integrated_gradients_are_those_of_captum(subject: Subject) -> None:
     assert float(fine.sum()) == pytest.approx(float(ends[0] - ends[1]), abs=0.05)
 
 
-def test_occlusion_is_the_fall_of_the_score_without_each_patch(subject: Subject) -> None:
+def test_occlusion_is_the_fall_of_the_score_without_each_patch(subject: AttributionInput) -> None:
     network, found = subject.network, occlusion(subject).values
     rows, columns = found.shape
     whole = network(subject.pixels)[0, 1]
@@ -75,7 +75,7 @@ def test_occlusion_is_the_fall_of_the_score_without_each_patch(subject: Subject)
 
 
 def test_progress_is_told_after_every_batch_and_changes_nothing(make_network: Make) -> None:
-    subject = Subject(make_network(), torch.randn(1, 3, 16, 24), class_target(1, 5))
+    subject = AttributionInput(make_network(), torch.randn(1, 3, 16, 24), class_target(1, 5))
     told: list[Progress] = []
     found = integrated_gradients(subject, 20, report=told.append)
     assert told == [Progress(16, 20), Progress(20, 20)]
@@ -89,7 +89,7 @@ def test_progress_is_told_after_every_batch_and_changes_nothing(make_network: Ma
 
 @pytest.mark.parametrize("compute", [integrated_gradients, occlusion])
 def test_an_exception_of_who_is_told_ends_it(make_network: Make, compute: Any) -> None:
-    subject = Subject(make_network(), torch.randn(1, 3, 16, 24), class_target(1, 5))
+    subject = AttributionInput(make_network(), torch.randn(1, 3, 16, 24), class_target(1, 5))
     told: list[Progress] = []
 
     def stop(state: Progress) -> None:
@@ -123,11 +123,13 @@ def test_the_command_shows_a_bar_for_what_takes_long(
 
 
 def test_a_score_that_does_not_depend_on_the_image_has_maps_of_zeros(make_network: Make) -> None:
-    subject = Subject(make_network(), torch.randn(1, 3, 16, 24), Target("nothing", lambda logits: 0 * logits.sum()))
+    subject = AttributionInput(
+        make_network(), torch.randn(1, 3, 16, 24), Target("nothing", lambda logits: 0 * logits.sum())
+    )
     assert not integrated_gradients(subject, 4).values.any() and not occlusion(subject).values.any()
 
 
-def test_steps_that_are_none_are_refused(subject: Subject) -> None:
+def test_steps_that_are_none_are_refused(subject: AttributionInput) -> None:
     with pytest.raises(MethodError, match=r"^steps = 0: expected a whole number of at least 1$"):
         integrated_gradients(subject, 0)
 
@@ -145,4 +147,4 @@ def test_without_captum_they_say_how_to_get_it(make_network: Make, monkeypatch: 
     assert said is not None and said == "this needs captum: pip install 'vitviz[captum]'"
     monkeypatch.setitem(sys.modules, "captum", None)
     with pytest.raises(ConfigError, match=expected):
-        METHODS[name].compute(Subject(network, torch.randn(1, 3, 16, 24), class_target(1, 5)))
+        METHODS[name].compute(AttributionInput(network, torch.randn(1, 3, 16, 24), class_target(1, 5)))

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 import vitviz
-from vitviz import METHODS, Model, VisionTransformer, softmax
+from vitviz import METHODS, Model, VisionTransformer
+from vitviz.attention import softmax
 from vitviz.attribution import gradient_rollout, pooling_attention, relevance, rollout, rollout_matrix
-from vitviz.errors import MethodError, QueryError
-from vitviz.gradients import trace_gradients
+from vitviz.errors.kinds import MethodError, QueryError
+from vitviz.models.gradients import trace_gradients
 
 Make = Callable[..., VisionTransformer]
 POOLED = {"cls_token": False, "pooling": "attention"}

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from tests.reference_packages import transformers
-from vitviz.errors import ImageError
-from vitviz.positions import ALWAYS, POSITION_RULES, resize_positions, rotary_angles, rotary_periods, rotate
+from vitviz.errors.kinds import ImageError
+from vitviz.models.positions import ALWAYS, POSITION_RULES, resize_positions, rotary_angles, rotary_periods, rotate
 
 GRIDS = [(3, 4), (7, 5), (2, 9), (1, 1), (10, 12), (6, 5)]
 INTERPOLATING = [rule for rule in POSITION_RULES if rule not in ("by fraction", "reading order", "fixed")]

@@ -18,9 +18,9 @@ import torch
 from torch import nn
 
 from vitviz import AttentionTrace, Model, VisionTransformer, open_image
+from vitviz.attention.precision import PRECISIONS, precise, type_of
 from vitviz.attribution import rollout
-from vitviz.errors import ConfigError
-from vitviz.precision import PRECISIONS, precise, type_of
+from vitviz.errors.kinds import ConfigError
 
 Make = Callable[..., VisionTransformer]
 

@@ -13,11 +13,11 @@ import pytest
 import torch
 from PIL import Image
 
-from vitviz import resizing
-from vitviz.errors import ConfigError, ImageError
-from vitviz.geometry import Geometry
-from vitviz.preprocessing import PreparedImage, Preprocessing
-from vitviz.resizing import BACKENDS, INTERPOLATIONS
+from vitviz.errors.kinds import ConfigError, ImageError
+from vitviz.images import resizing
+from vitviz.images.geometry import Geometry
+from vitviz.images.preprocessing import PreparedImage, Preprocessing
+from vitviz.images.resizing import BACKENDS, INTERPOLATIONS
 
 # Geometry.
 

@@ -16,9 +16,10 @@ import pytest
 import vitviz
 
 ROOT = Path(__file__).parents[1]
+DOCUMENTED = "\n".join(path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))))
 MODULES = sorted((ROOT / "vitviz").rglob("*.py"))
 TRAINING = [path for path in MODULES if path.is_relative_to(ROOT / "vitviz" / "training")]
-TEXT = ROOT / "vitviz" / "text.py"
+TEXT = ROOT / "vitviz" / "weights" / "text_tower.py"
 PIXELS = ROOT / "vitviz" / "attribution" / "pixels.py"
 PACKAGES = [path for path in MODULES if path.parent.name == "packages"]
 RUN_TIME = [ROOT / "app.py", *(path for path in MODULES if path not in (*TRAINING, *PACKAGES, TEXT, PIXELS))]
@@ -85,7 +86,12 @@ def test_every_error_is_a_vitviz_error() -> None:
 
 # What an import loads.
 
-STEPS = ("vitviz.attribution", "vitviz, vitviz.cli", "vitviz.figures", "huggingface_hub, vitviz.weights.hub_client")
+STEPS = (
+    "vitviz.attribution",
+    "vitviz, vitviz.cli.command",
+    "vitviz.visualization.figures",
+    "huggingface_hub, vitviz.weights.hub.client",
+)
 HEAVY = {"gradio", "matplotlib", "huggingface_hub"}
 # Cannot be imported in the process below before the hub's client is: torch takes tqdm where it finds it, which would
 # hide that vitviz does.
@@ -118,24 +124,24 @@ def test_importing_vitviz_loads_nothing_that_only_the_app_a_download_or_a_traini
     loaded: dict[str, set[str]],
 ) -> None:
     # That tqdm and tensorboard are not asked for is said by the process itself, which has none.
-    assert not loaded["vitviz, vitviz.cli"] & HEAVY
+    assert not loaded["vitviz, vitviz.cli.command"] & HEAVY
 
 
 def test_the_tests_above_can_fail(loaded: dict[str, set[str]]) -> None:
-    assert loaded["vitviz.figures"] & HEAVY == {"matplotlib"}
+    assert loaded["vitviz.visualization.figures"] & HEAVY == {"matplotlib"}
     assert "huggingface_hub" in loaded[STEPS[-1]]
 
 
 # Modules that are imported when they are asked for.
 
-LAZY = ("text", "comparison", "randomisation", "ui", "figures", "head_table", "method_table")
+LAZY = ("evaluation", "isolation", "ui")
 
 
 @pytest.fixture(scope="module")
 def asked_for() -> dict[str, list[str]]:
     """What a fresh interpreter has of vitviz before and after the README's calls and all modules are asked for."""
     names = sorted({path.relative_to(ROOT / "vitviz").parts[0].removesuffix(".py") for path in MODULES} - {"__init__"})
-    calls = sorted(set(re.findall(r"`vitviz\.((?:\w+\.)*\w+)", (ROOT / "README.md").read_text())))
+    calls = sorted(set(re.findall(r"`vitviz\.((?:\w+\.)*\w+)(?=[`(])", DOCUMENTED)))
     lines = [
         "import vitviz, json, operator",
         f"early = [name for name in {LAZY!r} if name in vars(vitviz)]",
@@ -158,7 +164,7 @@ def test_every_module_is_there_when_it_is_asked_for_and_not_before(asked_for: di
 
 
 def test_what_the_readme_calls_is_there(asked_for: dict[str, list[str]]) -> None:
-    expected = {"text.open_text_tower", "ui.attention_explorer.whole_page", "comparison.compare"}
+    expected = {"weights.open_text_tower", "ui.attention_explorer.whole_page", "evaluation.compare"}
     assert expected <= set(asked_for["called"])
 
 

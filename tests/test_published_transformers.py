@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from tests.reference_packages import transformers
-from vitviz.errors import CheckpointError
+from vitviz.errors.kinds import CheckpointError
+from vitviz.weights.conversion.canonical import Found
 from vitviz.weights.families.transformers import published
 from vitviz.weights.families.transformers.classes import CLASSES
 from vitviz.weights.families.transformers.towers import ACTIVATIONS
-from vitviz.weights.files import open_weights
-from vitviz.weights.pieces import Found
-from vitviz.weights.recognise import recognise
-from vitviz.weights.sidecars import Sidecars
+from vitviz.weights.formats.files import open_weights
+from vitviz.weights.metadata.sidecars import Sidecars
+from vitviz.weights.recognize import recognize
 
 TABLES = (
     published.VIT,
@@ -37,7 +37,7 @@ def found_of(model: str, config: str, folder: Path, **options: Any) -> Found:
     state = transformers.core_model_loading.revert_weight_conversion(network, network.state_dict())
     # Every tensor is one number, seen many times.
     torch.save({name: torch.zeros(()).expand(tensor.shape) for name, tensor in state.items()}, folder / "alone.bin")
-    return recognise(open_weights(folder / "alone.bin"), Sidecars(), None, {})
+    return recognize(open_weights(folder / "alone.bin"), Sidecars(), None, {})
 
 
 FULL: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
@@ -78,17 +78,17 @@ FULL: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", FULL)
 def test_what_agreeing_checkpoints_have_is_assumed_and_said(name: str, tmp_path: Path) -> None:
-    model, config, options, facts = FULL[name]
+    model, config, options, overrides = FULL[name]
     found = found_of(model, config, tmp_path, **options)
-    settled = found.settle(found.family.facts(found))
-    assert {fact: settled[fact] for fact in facts} == facts
+    settled = found.settle(found.family.overrides(found))
+    assert {fact: settled[fact] for fact in overrides} == overrides
     assumed = {check.fact: check.source for check in found.checks if check.assumed}
-    assert facts.keys() - {"heads"} <= assumed.keys() | {"activation"} and "heads" in assumed
+    assert overrides.keys() - {"heads"} <= assumed.keys() | {"activation"} and "heads" in assumed
     assert "published checkpoints of these shapes have" in assumed["heads"]
     # The class's own configuration says the same.
     theirs = getattr(transformers, config)(**options)
-    assert theirs.num_attention_heads == facts["heads"] and theirs.layer_norm_eps == facts["norm_epsilon"]
-    assert ACTIVATIONS[theirs.hidden_act] == facts["activation"]
+    assert theirs.num_attention_heads == overrides["heads"] and theirs.layer_norm_eps == overrides["norm_epsilon"]
+    assert ACTIVATIONS[theirs.hidden_act] == overrides["activation"]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_what_differs_or_is_unknown_is_asked_for(
 ) -> None:
     found = found_of(model, config, tmp_path, **options)
     with pytest.raises(CheckpointError) as caught:
-        found.settle(found.family.facts(found))
+        found.settle(found.family.overrides(found))
     assert sentence in str(caught.value)
 
 
@@ -118,6 +118,6 @@ def test_what_differs_or_is_unknown_is_asked_for(
 def test_a_row_says_what_a_class_of_its_kind_can_have(table: tuple[Any, ...]) -> None:
     epsilons = {kind.defaults["layer_norm_eps"] for kind in CLASSES.values()}
     for row in table:
-        assert row.width % row.heads == 0 and row.facts.keys() == {"activation", "norm_epsilon"}
-        assert row.facts["norm_epsilon"] in epsilons
+        assert row.width % row.heads == 0 and row.overrides.keys() == {"activation", "norm_epsilon"}
+        assert row.overrides["norm_epsilon"] in epsilons
     assert len({row.name for row in table}) == len(table)

@@ -16,11 +16,11 @@ import torch
 from PIL import Image
 
 from tests.reference_packages import open_clip, timm, transformers
-from vitviz.errors import CheckpointError
-from vitviz.preprocessing import Preprocessing
+from vitviz.errors.kinds import CheckpointError
+from vitviz.images.preprocessing import Preprocessing
 from vitviz.weights.metadata.image_processors import PROCESSORS
-from vitviz.weights.preparation import read_preprocessing
-from vitviz.weights.sidecars import Sidecars
+from vitviz.weights.metadata.preparation import read_preprocessing
+from vitviz.weights.metadata.sidecars import Sidecars
 
 # What is drawn in the suite and by `make test-long`, of each package.
 DRAWS, LONG = 100, 5000

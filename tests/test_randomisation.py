@@ -16,12 +16,12 @@ from scipy.stats import spearmanr
 
 import vitviz
 from vitviz import METHODS, Analysis, Model, TokenMap, save_checkpoint
-from vitviz.attribution import Subject
-from vitviz.cli import main
-from vitviz.errors import ConfigError, MethodError, QueryError
-from vitviz.method_table import cascade_table, cascades, find_images
+from vitviz.attribution import AttributionInput
+from vitviz.cli.command import main
+from vitviz.errors.kinds import ConfigError, MethodError, QueryError
+from vitviz.evaluation.method_table import cascade_table, cascades, find_images
+from vitviz.evaluation.randomization import READING, cascade, randomised, rank_correlation, steps
 from vitviz.progress import Progress
-from vitviz.randomisation import READING, cascade, randomised, rank_correlation, steps
 
 MakeModel = Callable[..., Model]
 
@@ -180,7 +180,7 @@ def test_every_step_is_the_map_of_the_model_that_forgot(analysis: Analysis, imag
 def test_the_class_is_that_of_the_model_as_it_is(analysis: Analysis, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def spy(subject: Subject) -> TokenMap:
+    def spy(subject: AttributionInput) -> TokenMap:
         asked.append(subject.target.name)
         return METHODS["rollout"].compute(analysis.trace)
 
@@ -225,8 +225,8 @@ def test_all_methods_that_serve_the_model_are_taken(make_model: MakeModel, image
 
 
 def test_the_image_is_not_opened_again(analysis: Analysis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vitviz.encoder.open_image", None)
-    monkeypatch.setattr("vitviz.preprocessing.Preprocessing.prepare", None)
+    monkeypatch.setattr("vitviz.analysis.encoder.open_image", None)
+    monkeypatch.setattr("vitviz.images.preprocessing.Preprocessing.prepare", None)
     assert cascade(analysis, ["rollout"])["rollout"].isfinite().all()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from vitviz import METHODS
-from vitviz.cli import _parser
+from vitviz.cli.command import _parser
 from vitviz.training.config import PRESETS
 
 ROOT = Path(__file__).parents[1]
@@ -20,7 +20,7 @@ README = (ROOT / "README.md").read_text()
 def test_the_table_of_methods_is_the_table_in_the_code() -> None:
     rows = [
         f"| {method.title} (`{method.name}`) | {', '.join(f'`{part.name}`' for part in method.parameters)} "
-        f"| {method.citation} | {method.reading} |"
+        f"| {method.citation} | {method.interpretation} |"
         for method in METHODS.values()
     ]
     expected = "\n".join(["| method | parameters | source | how to read it |", "| --- | --- | --- | --- |", *rows])

@@ -26,8 +26,8 @@ from tests.parity.states import (
     save,
     timm_state,
 )
-from vitviz.errors import CheckpointError
-from vitviz.vit import VisionTransformer
+from vitviz.errors.kinds import CheckpointError
+from vitviz.models.vit import VisionTransformer
 from vitviz.weights.families import FAMILIES
 from vitviz.weights.read import read_checkpoint
 
@@ -62,10 +62,10 @@ WRAPPERS: dict[str, tuple[Callable[[State], Any], str]] = {
 def test_a_wrapped_state_dict_is_the_same_network(wrap: Callable[[State], Any], where: str, tmp_path: Path) -> None:
     state = timm_state()
     reading, bare = read(wrap(state), tmp_path), read(state, tmp_path, "bare.pth")
-    facts = facts_of(reading)
-    assert facts["family"] == EVERY["timm"].title
+    overrides = facts_of(reading)
+    assert overrides["family"] == EVERY["timm"].title
     assert torch.equal(answer(reading), answer(bare))
-    assert (where in facts["encoder"]) if where else ("encoder" not in facts)
+    assert (where in overrides["encoder"]) if where else ("encoder" not in overrides)
 
 
 def test_of_teacher_and_student_the_teacher_is_taken_and_the_other_is_named(tmp_path: Path) -> None:

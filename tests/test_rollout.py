@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 import torch
 
-from vitviz import AttentionTrace, Model, TokenLayout, VisionTransformer, open_image, softmax
-from vitviz.attribution import discard, rollout, rollout_matrix
-from vitviz.errors import MethodError, QueryError
-from vitviz.layout import Query
-from vitviz.softmax import scores_in_chunks
+from vitviz import AttentionTrace, Model, TokenLayout, VisionTransformer, open_image
+from vitviz.attention import softmax
+from vitviz.attention.layout import Query
+from vitviz.attention.softmax import scores_in_chunks
+from vitviz.attribution import rollout, rollout_matrix
+from vitviz.attribution import threshold as discard
+from vitviz.errors.kinds import MethodError, QueryError
 
 REFERENCE = np.load(Path(__file__).parent / "data" / "attention_methods.npz")
 ASSETS = Path(__file__).parents[1] / "assets"
@@ -289,7 +291,7 @@ def test_a_trace_stored_in_half_precision_is_followed_in_single(layout: TokenLay
         # Nothing is rounded but what is stored.
         matrix = rollout_matrix(half, fusion, ratio)
         close(matrix.double(), exact_rollout(weights_of(half), fusion, ratio), 1e-5)
-        close(found.values, layout.grid(matrix[layout.select(layout.reader)].mean(0)), 1e-6)
+        close(found.values, layout.grid(matrix[layout.select(layout.default_query)].mean(0)), 1e-6)
 
 
 # What must hold for every attention.

@@ -13,7 +13,7 @@ import pytest
 
 from tests.driver import ROOT
 from tests.server_client import Served, exchange, form, head, post, running_here
-from vitviz.errors import CheckpointError, ConfigError
+from vitviz.errors.kinds import CheckpointError, ConfigError
 from vitviz.ui.knobs import Knobs
 from vitviz.ui.models import LOST, LOST_MESSAGE
 from vitviz.ui.server.bodies import RequestError

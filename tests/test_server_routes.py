@@ -257,7 +257,7 @@ def test_the_functions_that_fetch_raise_whoever_calls_them(served: Served) -> No
 
 
 def test_a_version_of_gradio_without_one_of_them_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from vitviz.errors import ConfigError
+    from vitviz.errors.kinds import ConfigError
 
     monkeypatch.setattr(fetching, "FETCHING", ((fetching, "gone", False),))
     with pytest.raises(ConfigError, match="expected a version in which"):

@@ -12,9 +12,9 @@ import torch
 
 from tests.parity.case import randomised
 from tests.reference_packages import open_clip, timm, transformers
-from vitviz.errors import CheckpointError
+from vitviz.errors.kinds import CheckpointError
+from vitviz.weights.metadata.settings import Settings
 from vitviz.weights.read import Reading, read_checkpoint
-from vitviz.weights.settings import Settings
 
 SMALL = {"depth": 2, "img_size": 48, "num_classes": 5}
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import torch
 
-from vitviz.errors import CheckpointError
-from vitviz.preprocessing import Preprocessing
-from vitviz.weights.classes import read_labels
-from vitviz.weights.labels import label_names
-from vitviz.weights.preparation import CLIP, HALVES, IMAGENET, read_preprocessing
-from vitviz.weights.sidecars import SIZE_LIMIT, Sidecars
+from vitviz.errors.kinds import CheckpointError
+from vitviz.images.preprocessing import Preprocessing
+from vitviz.weights.metadata.classes import read_labels
+from vitviz.weights.metadata.labels import label_names
+from vitviz.weights.metadata.preparation import CLIP, HALVES, IMAGENET, read_preprocessing
+from vitviz.weights.metadata.sidecars import SIZE_LIMIT, Sidecars
 
 FILES = ("config.json", "preprocessor_config.json", "processor_config.json", "open_clip_config.json")
 DEFAULT = Preprocessing(8, 8, (0.1, 0.2, 0.3), (0.4, 0.5, 0.6), "native")

@@ -107,7 +107,7 @@ SLIPS: list[tuple[str, type[VitvizError], str]] = [
         "'deletion'?",
     ),
     (
-        'vitviz.comparison.compare(analysis, {"rolout": {"discard_ratio": 0.5}})',
+        'vitviz.evaluation.comparison.compare(analysis, {"rolout": {"discard_ratio": 0.5}})',
         MethodError,
         f"method 'rolout': expected {METHOD_NAMES}; did you mean 'rollout'?",
     ),
@@ -137,14 +137,18 @@ SLIPS: list[tuple[str, type[VitvizError], str]] = [
         "on_error 'ignore': expected 'raise', 'skip' or 'keep'",
     ),
     # Something of another kind than is expected.
-    ("analysis.map('relevance', target=3.0)", MethodError, f"target 3.0: {TARGETS}, or a vitviz.targets.Target"),
+    ("analysis.map('relevance', target=3.0)", MethodError, f"target 3.0: {TARGETS}, or a vitviz.models.targets.Target"),
     (
         "analysis.map('relevance', target=torch.tensor([1, 2]))",
         MethodError,
-        f"target Tensor of [1, 2]: {TARGETS}, or a vitviz.targets.Target",
+        f"target Tensor of [1, 2]: {TARGETS}, or a vitviz.models.targets.Target",
     ),
     ("analysis.map('relevance', target=5)", MethodError, "target 5: this model has classes 0 to 4"),
-    ("analysis.map('relevance', target=True)", MethodError, f"target True: {TARGETS}, or a vitviz.targets.Target"),
+    (
+        "analysis.map('relevance', target=True)",
+        MethodError,
+        f"target True: {TARGETS}, or a vitviz.models.targets.Target",
+    ),
     ("analysis.attention(query=(3.0, 2.0))", QueryError, f"patch (3.0, 2.0): {TOKENS}"),
     ("analysis.attention(query=[(0, 1), (0, 2)])", QueryError, f"patch [(0, 1), (0, 2)]: {TOKENS}"),
     ("analysis.attention(query=np.zeros((2, 3)))", QueryError, f"token ndarray of shape (2, 3): {TOKENS}"),
@@ -239,7 +243,7 @@ SLIPS: list[tuple[str, type[VitvizError], str]] = [
         "model: a VisionTransformer found; expected a Model, such as vitviz.load() gives",
     ),
     (
-        "vitviz.comparison.compare(heatmap)",
+        "vitviz.evaluation.comparison.compare(heatmap)",
         ConfigError,
         "analysis: a Heatmap found; expected an Analysis, such as vitviz.analyze(image, model) gives",
     ),
@@ -249,7 +253,7 @@ SLIPS: list[tuple[str, type[VitvizError], str]] = [
         "model: 'mine.safetensors' found; expected a Model, such as vitviz.load() gives",
     ),
     (
-        'vitviz.open_step("runs/mine", 100)',
+        'vitviz.open_snapshot("runs/mine", 100)',
         ConfigError,
         "model: 'runs/mine' found; expected a Model, such as vitviz.load() gives",
     ),

@@ -33,7 +33,7 @@ from vitviz.ui.pictures import Pictures
 from vitviz.ui.sight import Sight
 from vitviz.ui.waiting import OPENING, Waiting
 from vitviz.ui.workbench import Step, Workbench
-from vitviz.weights import find_snapshots, open_step, read
+from vitviz.weights import find_snapshots, open_snapshot, read
 from vitviz.weights.snapshots import snapshot_path
 
 Make = Callable[..., Model]
@@ -82,7 +82,7 @@ def test_a_run_keeps_its_states_and_learns_the_same(tmp_path: Path) -> None:
     # So few test images that nothing was calibrated.
     rounded = {key: tensor.half().float() for key, tensor in model.network.state_dict().items()}
     assert all(torch.equal(tensor, rounded[key]) for key, tensor in last.network.state_dict().items())
-    first = vitviz.open_step(last, 0)
+    first = vitviz.open_snapshot(last, 0)
     assert not first.network.classifier.weight.any() and first.card["training step"] == "0 of 18"
     checkpoint = tmp_path / "kept" / loop.CHECKPOINT
     assert snapshot_path(folder, 0).stat().st_size < 0.75 * checkpoint.stat().st_size
@@ -114,7 +114,7 @@ def test_a_folder_opens_as_its_last_state_and_gives_the_others(run: Path) -> Non
     model = vitviz.load(run)
     assert model.name == "mine" and model.step == 1000
     for step in STEPS:
-        state, alone = open_step(model, step), vitviz.load(snapshot_path(run, step))
+        state, alone = open_snapshot(model, step), vitviz.load(snapshot_path(run, step))
         assert same_weights(state.network, alone.network)
         assert (state.name, state.step, state.snapshots) == ("mine", step, model.snapshots)
         assert alone.snapshots is None and alone.name == f"step-{step:07d}"
@@ -138,15 +138,15 @@ def test_what_is_no_run_is_none(run: Path, make_model: Make, tmp_path: Path) -> 
 def test_a_state_that_cannot_be_opened_is_told(run: Path, make_model: Make, bundled: Model) -> None:
     model = vitviz.load(run)
     with pytest.raises(CheckpointError, match=r"mine: no snapshot of training step 7; expected 0, 20, 1000"):
-        open_step(model, 7)
+        open_snapshot(model, 7)
     with pytest.raises(CheckpointError, match="vitviz-cifar10: opened without snapshots of its training"):
-        open_step(bundled, 0)
+        open_snapshot(bundled, 0)
     save_checkpoint(snapshot_path(run, 20), make_model(depth=2))
     with pytest.raises(CheckpointError, match=r"step-0000020\.safetensors: of another run than the other snapshots"):
-        open_step(model, 20)
+        open_snapshot(model, 20)
     snapshot_path(run, 0).write_bytes(b"no weights")
     with pytest.raises(CheckpointError, match=r"step-0000000\.safetensors: not a safetensors file, or a damaged one"):
-        open_step(model, 0)
+        open_snapshot(model, 0)
     with pytest.raises(CheckpointError, match="says everything itself; leave out heads"):
         vitviz.load(run, heads=4)
 
@@ -177,7 +177,7 @@ def test_the_slider_counts_places_and_says_steps(run: Path, bundled: Model, monk
     picker = ModelPicker(bench.start)
     assert (picker.step.maximum, picker.step.value, picker.step.visible) == (2, 2, True)
     assert picker.step.label == "Training step 1,000 of 1,000"
-    _, first = picker.shown(START, open_step(bench.start, 0))
+    _, first = picker.shown(START, open_snapshot(bench.start, 0))
     assert first["value"] == 0 and first["label"] == "Training step 0 of 1,000"
     assert not picker.shown(START, bundled)[1]["visible"]
     with gr.Blocks():
@@ -218,7 +218,7 @@ def test_the_lines_of_python_open_the_state(run: Path, picture: Upload) -> None:
     from vitviz.ui.panels import default_settings
 
     model = vitviz.load(run)
-    state = open_step(model, 20)
+    state = open_snapshot(model, 20)
     start = replace(model, name=str(run))
     lines = as_python(state, start, START._replace(step=20), picture, (40, 24), default_settings(state))
     made: dict[str, Any] = {}
@@ -243,11 +243,11 @@ def test_a_slider_goes_through_training_and_asks_every_state_the_same(run: Path,
         for step in (20, 0):
             page.keyboard.press("ArrowLeft")
             expect(page.locator("#vv-step")).to_contain_text(f"Training step {step} of 1,000")
-            expect_map(page, vitviz.analyze(EXAMPLE, open_step(last, step)).attention(layer=0))
+            expect_map(page, vitviz.analyze(EXAMPLE, open_snapshot(last, step)).attention(layer=0))
         page.screenshot(path=ARTEFACTS / "snapshots.png", full_page=True)
         expect(page).to_have_url(re.compile(r"step=0.*p\.layer=0"))
         # A link opens the same state.
         with opened_page(browser, address, urlsplit(page.url).query) as other:
             expect(other.locator("#vv-step")).to_contain_text("Training step 0 of 1,000")
             expect(other.locator("#vv-step input[type=range]")).to_have_value("0")
-            expect_map(other, vitviz.analyze(EXAMPLE, open_step(last, 0)).attention(layer=0))
+            expect_map(other, vitviz.analyze(EXAMPLE, open_snapshot(last, 0)).attention(layer=0))

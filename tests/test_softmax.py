@@ -8,8 +8,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from vitviz import memory, softmax
-from vitviz.softmax import HEAD_FUSIONS, attend, attention_weights, fused_in_chunks, scores_in_chunks, weights_in_chunks
+from vitviz.attention import memory, softmax
+from vitviz.attention.softmax import (
+    HEAD_FUSIONS,
+    attend,
+    attention_weights,
+    fused_in_chunks,
+    scores_in_chunks,
+    weights_in_chunks,
+)
 
 HEADS, TOKENS, DIM, SCALE = 3, 11, 4, 0.7
 TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-12}

@@ -12,19 +12,19 @@ import torch
 from PIL import Image
 
 import vitviz
-import vitviz.text
+import vitviz.weights.text_tower
 from tests.parity.case import randomised
 from tests.reference_packages import transformers
 from tests.towers import MAKERS, VISION, Scores, make_transformers
 from vitviz import METHODS, Analysis, Model, VisionTransformer
-from vitviz.cli import main
-from vitviz.comparison import compare
-from vitviz.errors import CheckpointError, ConfigError, MethodError
-from vitviz.targets import Target
-from vitviz.text import TextTower, Words, open_text_tower
+from vitviz.cli.command import main
+from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError
+from vitviz.evaluation.comparison import compare
+from vitviz.models.targets import Target
 from vitviz.ui.compare import target_name, unasked
 from vitviz.ui.panels import refusal
 from vitviz.weights.model import Origin
+from vitviz.weights.text_tower import TextPrompt, TextTower, open_text_tower
 
 TEXTS = ("a cat", "the cat sat on a mat and on a hat and on a mat", "dog")
 # Of CLIP-type models: no attention pooling, whatever a map is about.
@@ -153,7 +153,7 @@ def test_the_page_says_what_to_write_where_a_model_reads_texts(clip: Model, bund
     assert (
         unasked(replace(clip, origin=None), None) == "This model has no classifier, so that no map can be about a class"
     )
-    assert unasked(clip, Words("a cat")) is unasked(bundled, None) is unasked(bundled, 3) is None
+    assert unasked(clip, TextPrompt("a cat")) is unasked(bundled, None) is unasked(bundled, 3) is None
 
 
 def test_the_command_takes_a_text(
@@ -199,12 +199,14 @@ def test_a_missing_package_is_named(clip: Model, monkeypatch: pytest.MonkeyPatch
     def missing(origin: Origin) -> TextTower:
         raise ModuleNotFoundError(name="transformers")
 
-    monkeypatch.setitem(vitviz.text.TOWERS, "config.json", missing)
+    monkeypatch.setitem(vitviz.weights.text_tower.TOWERS, "config.json", missing)
     with pytest.raises(ConfigError, match=r"^a text as target needs transformers: pip install 'vitviz\[text\]'$"):
         open_text_tower(clip)
 
 
 def test_features_of_another_width_are_refused(clip: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(vitviz.text.TOWERS, "config.json", lambda origin: TextTower(lambda text: torch.ones(7), 1, 0))
+    monkeypatch.setitem(
+        vitviz.weights.text_tower.TOWERS, "config.json", lambda origin: TextTower(lambda text: torch.ones(7), 1, 0)
+    )
     with pytest.raises(CheckpointError, match="features of 7 numbers from the text, 24 from the image"):
         open_text_tower(clip)

@@ -24,9 +24,10 @@ from tests.reference_packages import open_clip
 from tests.test_ui_models import apart
 from tests.towers import make_transformers, write_words
 from vitviz import CheckpointError, Model
-from vitviz.text import open_text_tower, reads_text
 from vitviz.ui.models import ModelChoice, open_choice
-from vitviz.weights import hub, hub_client
+from vitviz.weights.hub import client as hub_client
+from vitviz.weights.hub import names as hub
+from vitviz.weights.text_tower import open_text_tower, reads_text
 
 NAME = "someone/clip-small"
 WEIGHTS = "model.safetensors"
@@ -296,5 +297,5 @@ def test_an_upload_that_cannot_be_read_leaves_nothing(folder: Path, tmp_path: Pa
 
 def test_an_uploaded_file_alone_reads_no_text(folder: Path, tmp_path: Path) -> None:
     alone = next(file for file in apart(folder, tmp_path / "apart") if file.endswith(WEIGHTS))
-    facts = {"heads": 4, "norm_epsilon": 1e-5, "activation": "quick gelu", "image_size": (32, 32)}
-    assert not reads_text(open_choice(ModelChoice("", (alone,), tuple(facts.items()))))
+    overrides = {"heads": 4, "norm_epsilon": 1e-5, "activation": "quick gelu", "image_size": (32, 32)}
+    assert not reads_text(open_choice(ModelChoice("", (alone,), tuple(overrides.items()))))

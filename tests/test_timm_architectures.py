@@ -9,7 +9,7 @@ from tests.parity.timm_architectures import describe, names
 from vitviz.weights.families.timm import SIGNATURES
 from vitviz.weights.families.timm_architectures import alike, architectures, digest
 from vitviz.weights.families.timm_arguments import CLASSES, Arguments, facts_of
-from vitviz.weights.settings import Settings
+from vitviz.weights.metadata.settings import Settings
 
 # One of each kind: a plain one, two of one shape, other classes, arguments of every sort.
 SAMPLE = (
@@ -43,12 +43,12 @@ def test_every_architecture_is_read_whole_or_refused(name: str) -> None:
     row = architectures()[name]
     refused = row.cls not in CLASSES
     try:
-        facts = facts_of(Arguments(row, Settings({}, "model_args"), "mine"))
+        overrides = facts_of(Arguments(row, Settings({}, "model_args"), "mine"))
     except Exception as error:
         refused = True
         assert str(error).startswith("mine: timm's ") and name in str(error)
     else:
-        assert {"heads", "activation", "norm_epsilon", "pooling", "final_norm"} <= facts.keys()
+        assert {"heads", "activation", "norm_epsilon", "pooling", "final_norm"} <= overrides.keys()
     assert refused == (name not in READ)
 
 

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 import torch
 
-from vitviz import AttentionTrace, Model, TokenLayout, VisionTransformer, open_image, softmax
-from vitviz.errors import ConfigError, MethodError, QueryError
-from vitviz.layout import Query
-from vitviz.softmax import attention_weights, fuse_heads
+from vitviz import AttentionTrace, Model, TokenLayout, VisionTransformer, open_image
+from vitviz.attention import softmax
+from vitviz.attention.layout import Query
+from vitviz.attention.softmax import attention_weights, fuse_heads
+from vitviz.errors.kinds import ConfigError, MethodError, QueryError
 
 Make = Callable[..., VisionTransformer]
 
@@ -290,7 +291,7 @@ def test_what_tokens_pass_on_is_their_product_with_the_mean(keep_bytes: int, sta
         if known:
             trace.log_sums(1)
         tokens = torch.rand(starts, 11, dtype=torch.float64)
-        close(trace.passed(1, tokens, rows), tokens[:, rows] @ weights_of(plain)[1].mean(0)[rows], 1e-12)
+        close(trace.propagate_layer(1, tokens, rows), tokens[:, rows] @ weights_of(plain)[1].mean(0)[rows], 1e-12)
 
 
 @pytest.mark.usefixtures("small_chunks")

@@ -32,8 +32,9 @@ from tests.downloads import (
     storage,
 )
 from tests.hub_server import HubServer, git_hash
-from vitviz.weights import hub, hub_client
-from vitviz.weights.hub import Progress, download, is_cached
+from vitviz.weights.hub import client as hub_client
+from vitviz.weights.hub import names as hub
+from vitviz.weights.hub.names import Progress, download, is_cached
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from safetensors.torch import load_file
 from tests.parity.case import randomised
 from tests.parity.transformers_cases import patches_of
 from tests.reference_packages import transformers
-from vitviz.activations import ACTIVATIONS as OURS
-from vitviz.errors import CheckpointError
+from vitviz.errors.kinds import CheckpointError
+from vitviz.models.activations import ACTIVATIONS as OURS
 from vitviz.weights.families.transformers.classes import CLASSES, COMMON, COMPOSITES
 from vitviz.weights.families.transformers.towers import ACTIVATIONS
 from vitviz.weights.read import read_checkpoint
@@ -326,8 +326,8 @@ def test_a_configuration_without_its_model_type_is_refused(tmp_path: Path) -> No
 def test_naflex_is_told_from_siglip_by_the_shape_of_its_patch_embedding(kind: str, tmp_path: Path) -> None:
     network = randomised(model_class(kind)(small(kind)))
     torch.save(network.state_dict(), tmp_path / "alone.bin")
-    facts = {"heads": 4, "activation": "gelu tanh", "norm_epsilon": 1e-6}
-    reading = read_checkpoint(tmp_path / "alone.bin", **facts)
+    overrides = {"heads": 4, "activation": "gelu tanh", "norm_epsilon": 1e-6}
+    reading = read_checkpoint(tmp_path / "alone.bin", **overrides)
     answer = answer_of_package(kind, small(kind).to_dict(), network.state_dict())
     assert answer is not None and float((reading.model.network(PIXELS) - answer).abs().max()) < EXACT
     other = {"siglip2_vision_model": "siglip_vision_model"}.get(kind, "siglip2_vision_model")

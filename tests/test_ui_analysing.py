@@ -74,7 +74,13 @@ class Visitor:
         return changes
 
     def analyze(self) -> dict[str, Any]:
-        inputs = self.holds["switching"], self.holds["asked"], self.holds["tried"], self.holds["seen"], *self.told[1:]
+        inputs = (
+            self.holds["switching"],
+            self.holds["asked"],
+            self.holds["tried"],
+            self.holds["seen"],
+            *self.told[1:],
+        )
         switching, late, _, *rest = self.analysing._analyze(ANNA, silent, *inputs)
         return self._with_tickets(switching, late, self.applied(self.analysing.of_page, tuple(rest)))
 

@@ -59,7 +59,7 @@ def test_models_without_it_do_not_offer_it(make_model: Make, changes: dict[str, 
     model = make_model(**changes)
     panel = panel_of(model)
     assert POOLING_QUERY not in [value for _, value in panel.token.choices]
-    assert panel.token.value == model.network.config.layout(16, 24).reader == default_query(model)
+    assert panel.token.value == model.network.config.layout(16, 24).default_query == default_query(model)
 
 
 def default_query(model: Model) -> Any:

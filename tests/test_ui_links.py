@@ -19,10 +19,9 @@ import vitviz
 from tests.test_ui_drawing import ANNA, SKIPPED, Visit
 from tests.towers import make_transformers
 from vitviz import METHODS, Model, Style, save_checkpoint
+from vitviz.attention.layout import TokenLayout
 from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter
 from vitviz.isolation import Worker
-from vitviz.layout import TokenLayout
-from vitviz.text import Words
 from vitviz.ui.code import as_python
 from vitviz.ui.drawing import PARTS
 from vitviz.ui.following import LinkFollower, Pending
@@ -35,6 +34,7 @@ from vitviz.ui.second import SecondPicker
 from vitviz.ui.sight import NATIVE, Seen, Sight
 from vitviz.ui.workbench import Workbench
 from vitviz.weights import BUNDLED
+from vitviz.weights.text_tower import TextPrompt
 
 Make = Callable[..., Model]
 # Of the small model that pools by attention, no map but this one differs.
@@ -189,7 +189,7 @@ def test_a_map_about_a_text_is_said_by_link_and_by_python(
     monkeypatch.chdir(tmp_path)
     model = vitviz.load("clip")
     bench = Workbench(replace(model, name="clip"), worker=worker)
-    settings = with_others(bench.start, "relevance", target=Words('a "cat" & more'), query=(2, 3))
+    settings = with_others(bench.start, "relevance", target=TextPrompt('a "cat" & more'), query=(2, 3))
     words = map_words(bench.start, settings)
     assert "words=a+%22cat%22+%26+more" in words and "p.target" not in words
     assert read(words, bench.start) == settings

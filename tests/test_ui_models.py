@@ -10,7 +10,7 @@ import torch
 
 import vitviz
 from tests.parity.timm_cases import TOLD, make
-from vitviz.errors import CheckpointError
+from vitviz.errors.kinds import CheckpointError
 from vitviz.ui.models import START, ModelChoice, ModelPicker, open_choice
 from vitviz.ui.panels import model_aside
 from vitviz.ui.texts import plain

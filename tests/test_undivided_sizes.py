@@ -13,8 +13,8 @@ from PIL import Image
 
 import vitviz
 from tests.reference_packages import open_clip, timm, transformers
-from vitviz.errors import CheckpointError, ConfigError
-from vitviz.preprocessing import Preprocessing
+from vitviz.errors.kinds import CheckpointError, ConfigError
+from vitviz.images.preprocessing import Preprocessing
 
 # Two patches of 14 pixels and 2 pixels that no patch reads.
 SIDE, PATCH, READ = 30, 14, 28
@@ -122,8 +122,8 @@ def test_a_model_of_other_colours_is_refused_by_its_channels(channels: int, tmp_
         f"^colours.pth: its patches have {channels} channels; vitviz prepares pictures of 3, red, green and blue, or"
     )
     with pytest.raises(CheckpointError, match=message):
-        facts = {"heads": 3, "activation": "gelu", "pooling": "cls", "final_norm": "before pooling"}
-        vitviz.load(tmp_path / "colours.pth", **facts, norm_epsilon=1e-6)
+        overrides = {"heads": 3, "activation": "gelu", "pooling": "cls", "final_norm": "before pooling"}
+        vitviz.load(tmp_path / "colours.pth", **overrides, norm_epsilon=1e-6)
 
 
 def test_a_grey_model_is_the_packages_on_a_grey_picture(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ from tests.parity.case import Case
 from tests.parity.random_configurations import DRAWN
 from tests.parity.random_draws import Draw, silent
 from tests.reference_packages import timm, transformers
-from vitviz.cli import main
-from vitviz.errors import CheckpointError
+from vitviz.cli.command import main
+from vitviz.errors.kinds import CheckpointError
 from vitviz.weights.packages import PACKAGES
 from vitviz.weights.packages.reference import package_errors, undisturbed
 from vitviz.weights.read import read_checkpoint
@@ -118,7 +118,7 @@ def test_every_folder_of_the_parity_table_is_found_exact(case: Case, tmp_path: P
     with silent():
         torch.manual_seed(0)
         reference = case.make(tmp_path)
-    reading = read_checkpoint(reference.path, **case.facts)
+    reading = read_checkpoint(reference.path, **case.overrides)
     if not any(tmp_path.glob("*config.json")):
         with pytest.raises(CheckpointError, match="no file beside it names a package"):
             verify(reading, PHOTO)
@@ -181,8 +181,8 @@ def test_a_checkpoint_that_names_no_package(file: bool, tmp_path: Path, capsys: 
     if file:
         source = write("transformers", tmp_path) / "mine.safetensors"
         (tmp_path / "small" / "model.safetensors").rename(source)
-    facts = ("image_size=32", "heads=4", "activation=gelu", "norm_epsilon=1e-12", "pooling=cls")
-    assert run(source, *[f"--fact={fact}" for fact in facts if file]) == 2
+    overrides = ("image_size=32", "heads=4", "activation=gelu", "norm_epsilon=1e-12", "pooling=cls")
+    assert run(source, *[f"--fact={fact}" for fact in overrides if file]) == 2
     error = capsys.readouterr().err
     assert "no file beside it names a package; expected a folder with" in error and error.count("\n") == 1
     if not file:

@@ -12,12 +12,14 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from vitviz import VisionTransformer, ViTConfig, layers, softmax
-from vitviz.errors import ConfigError, ImageError
-from vitviz.pooling import Pooling
-from vitviz.positions import resize_positions
+from vitviz import VisionTransformer, ViTConfig
+from vitviz.attention import softmax
+from vitviz.errors.kinds import ConfigError, ImageError
+from vitviz.models import layers
+from vitviz.models.pooling import Pooling
+from vitviz.models.positions import resize_positions
+from vitviz.models.vit import linear_from_convolution
 from vitviz.progress import Progress
-from vitviz.vit import linear_from_convolution
 
 Make = Callable[..., VisionTransformer]
 
@@ -554,7 +556,7 @@ def test_attention_of_very_many_tokens_tells_in_between_and_is_the_same(
     # Seven queries at a time, of which the last are fewer.
     tokens = network.config.layout(16, 24).token_count
     keys = 2 * network.config.heads * tokens * network.config.head_width
-    monkeypatch.setattr(softmax, "OPERATIONS_AT_ONCE", 7 * 4 * keys)
+    monkeypatch.setattr(softmax, "OPERATIONS_PER_KERNEL", 7 * 4 * keys)
     said: list[Progress] = []
     found = network.encode(pixels, report=said.append)
     torch.testing.assert_close(found.logits, expected.logits)
@@ -568,7 +570,7 @@ def test_attention_of_very_many_tokens_tells_in_between_and_is_the_same(
 
 
 def test_it_can_be_ended_in_the_middle_of_a_layer(make_network: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(softmax, "OPERATIONS_AT_ONCE", 1)
+    monkeypatch.setattr(softmax, "OPERATIONS_PER_KERNEL", 1)
     said: list[Progress] = []
 
     def stop(state: Progress) -> None:

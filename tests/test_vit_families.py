@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from vitviz import VisionTransformer
-from vitviz.activations import ACTIVATIONS
-from vitviz.config import FINAL_NORMS
-from vitviz.errors import ConfigError, ImageError
-from vitviz.layers import AttentionPooling
-from vitviz.pooling import POOLINGS
+from vitviz.errors.kinds import ConfigError, ImageError
+from vitviz.models.activations import ACTIVATIONS
+from vitviz.models.config import FINAL_NORMS
+from vitviz.models.layers import AttentionPooling
+from vitviz.models.pooling import POOLINGS
 
 Make = Callable[..., VisionTransformer]
 

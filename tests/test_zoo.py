@@ -26,13 +26,13 @@ from tests.parity.case import randomised
 from tests.reference_packages import timm, transformers
 from vitviz import CheckpointError, ViTConfig
 from vitviz.weights import ZOO, NamedModel
-from vitviz.weights.assemble import assemble, infer_config
-from vitviz.weights.facts import check_facts
-from vitviz.weights.files import TensorInfo, WeightFile
-from vitviz.weights.hub import REPOSITORY
+from vitviz.weights.conversion.assemble import assemble, infer_config
+from vitviz.weights.formats.files import TensorInfo, WeightFile
+from vitviz.weights.hub.names import REPOSITORY
+from vitviz.weights.metadata.sidecars import Sidecars
+from vitviz.weights.overrides import check_overrides
 from vitviz.weights.read import read_checkpoint
-from vitviz.weights.recognise import recognise
-from vitviz.weights.sidecars import Sidecars
+from vitviz.weights.recognize import recognize
 
 ENTRIES = list(ZOO.values())
 TIMM = [model for model in ENTRIES if model.repository.startswith("timm/")]
@@ -66,7 +66,7 @@ def test_an_entry_is_sane(model: NamedModel) -> None:
     assert re.fullmatch(r"[A-Z][^\n]*\.", model.known_for)
     assert len(model.known_for) < 130
     assert not re.search(r"[a-z]\. [A-Z]", model.known_for), "one sentence"
-    assert check_facts(model.facts) == model.facts
+    assert check_overrides(model.overrides) == model.overrides
 
 
 def test_a_family_stands_together() -> None:
@@ -103,8 +103,8 @@ def outline(state: Mapping[str, torch.Tensor]) -> Outline:
 def inferred(file: WeightFile, config: Mapping[str, Any], **told: Any) -> ViTConfig:
     """What vitviz makes of a checkpoint; every one of its tensors has found its place."""
     with torch.device("meta"):
-        found = recognise(file, Sidecars(config=config), None, told)
-        known = found.settle(found.family.facts(found))
+        found = recognize(file, Sidecars(config=config), None, told)
+        known = found.settle(found.family.overrides(found))
         made = infer_config(found, known)
         assemble(found, known, made)
     return made
@@ -200,7 +200,7 @@ def test_a_name_of_timms_is_what_timm_says(model: NamedModel) -> None:
     assert cfg.license == model.licence
     theirs = published(name)
     assert 4e-6 * theirs.parameters == pytest.approx(model.megabytes, rel=0.01)
-    assert summary(inferred(theirs.file, theirs.config, **model.facts)) == theirs.expected
+    assert summary(inferred(theirs.file, theirs.config, **model.overrides)) == theirs.expected
 
 
 # What is published of each: its class, its configuration, and the side of the images that its positions are for.
@@ -227,7 +227,7 @@ def test_a_name_of_transformers_has_the_size_of_its_class(model: NamedModel) -> 
         theirs = cls(config)
     assert 4e-6 * sum(each.numel() for each in theirs.parameters()) == pytest.approx(model.megabytes, rel=0.01)
     state = transformers.core_model_loading.revert_weight_conversion(theirs, theirs.state_dict())
-    made = inferred(outline(state), config.to_dict(), **model.facts)
+    made = inferred(outline(state), config.to_dict(), **model.overrides)
     layers = (config.hidden_size, config.num_attention_heads, config.num_hidden_layers)
     assert (made.width, made.heads, made.depth) == layers
     assert made.mlp_width == 4 * made.width

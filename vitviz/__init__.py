@@ -13,13 +13,15 @@ from importlib.util import find_spec as _find_spec
 from types import ModuleType as _ModuleType
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from vitviz.analysis import Analysis, Prediction
+from vitviz.analysis.analysis import Analysis, Prediction
+from vitviz.analysis.batches import FailedAnalysis, analyze_batch
+from vitviz.analysis.costs import Cost
+from vitviz.analysis.encoder import analyze, cost
+from vitviz.attention.layout import TokenLayout
+from vitviz.attention.token_map import TokenMap
+from vitviz.attention.trace import AttentionTrace
 from vitviz.attribution import METHODS
-from vitviz.batches import FailedAnalysis, analyze_batch
-from vitviz.config import ViTConfig
-from vitviz.costs import Cost
-from vitviz.encoder import analyze, cost
-from vitviz.errors import (
+from vitviz.errors.kinds import (
     CheckpointError,
     ConfigError,
     DataError,
@@ -29,21 +31,16 @@ from vitviz.errors import (
     QueryError,
     VitvizError,
 )
-from vitviz.geometry import Geometry
-from vitviz.heatmaps import Heatmap, Style
-from vitviz.images import open_image
-from vitviz.layout import TokenLayout
-from vitviz.preprocessing import Preprocessing
-from vitviz.token_map import TokenMap
-from vitviz.trace import AttentionTrace
-from vitviz.vit import VisionTransformer
-from vitviz.weights import Model, load, open_step, save_checkpoint
+from vitviz.images.geometry import Geometry
+from vitviz.images.opening import open_image
+from vitviz.images.preprocessing import Preprocessing
+from vitviz.models.config import ViTConfig
+from vitviz.models.vit import VisionTransformer
+from vitviz.visualization.heatmaps import Heatmap, Style
+from vitviz.weights import Model, load, open_snapshot, save_checkpoint
 
 if _TYPE_CHECKING:
-    from vitviz import comparison as comparison
-    from vitviz import randomisation as randomisation
-    from vitviz import targets as targets
-    from vitviz import text as text
+    from vitviz import evaluation as evaluation
     from vitviz import ui as ui
 
 __version__ = "0.1.0"
@@ -77,15 +74,15 @@ __all__ = [
     "cost",
     "load",
     "open_image",
-    "open_step",
+    "open_snapshot",
     "save_checkpoint",
 ]
 
 
 def __getattr__(name: str) -> _ModuleType:
-    """A module of the package, imported when it is first asked for: ``vitviz.text``, ``vitviz.ui`` and all others.
+    """A room of the package, imported when it is first asked for: ``vitviz.evaluation``, ``vitviz.ui`` and all others.
 
-    Most of them take long, or need what not everybody has installed.
+    Some take long to import, or need what not everybody has installed.
     """
     if name.startswith("_") or _find_spec(f"{__name__}.{name}") is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=_import_module(__name__))

@@ -26,7 +26,7 @@ def contestants(case: Case, settings: Settings) -> dict[str, Make]:
 
 def _relevance(models: Models) -> Run:
     from vitviz.attribution import relevance
-    from vitviz.gradients import trace_gradients
+    from vitviz.models.gradients import trace_gradients
 
     network, pixels = models.vitviz.network, models.pixels
     return lambda: relevance(trace_gradients(network, pixels, target=TARGET))

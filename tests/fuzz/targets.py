@@ -47,7 +47,7 @@ def open_picture(name: str, content: bytes) -> object:
 
 def open_checkpoint(name: str, content: bytes, **options: Any) -> object:
     import vitviz
-    from vitviz.weights.sidecars import Sidecars
+    from vitviz.weights.metadata.sidecars import Sidecars
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, name)

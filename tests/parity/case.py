@@ -41,7 +41,7 @@ class Case:
         family: as which it has to be recognised.
         make: writes the checkpoint into an empty folder.
         sizes: images that the package itself takes, height and width, the trained one first.
-        facts: what the file leaves open.
+        overrides: what the file leaves open.
         channels: of its images.
     """
 
@@ -50,7 +50,7 @@ class Case:
     family: str
     make: Callable[[Path], Reference]
     sizes: tuple[Size, ...]
-    facts: dict[str, Any] = field(default_factory=dict)
+    overrides: dict[str, Any] = field(default_factory=dict)
     channels: int = 3
 
 
@@ -66,7 +66,7 @@ def compare(case: Case, folder: Path) -> tuple[Reading, Difference]:
     """vitviz's answers against the package's, in float32, at every size of the case."""
     torch.manual_seed(0)
     reference = case.make(folder)
-    reading = read_checkpoint(reference.path, **case.facts)
+    reading = read_checkpoint(reference.path, **case.overrides)
     network = reading.model.network
     output = attention = 0.0
     for size in case.sizes:

@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from vitviz.errors import VitvizError
+from vitviz.errors.kinds import VitvizError
 from vitviz.weights.packages import Answer, ReferenceModel
 from vitviz.weights.packages.reference import undisturbed
 from vitviz.weights.read import Reading, read_checkpoint

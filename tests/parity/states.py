@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import save_file
 
 from tests.parity.case import Case
-from vitviz.errors import CheckpointError
-from vitviz.weights.files import USUAL, open_weights
+from vitviz.errors.kinds import CheckpointError
+from vitviz.weights.formats.files import USUAL, open_weights
 from vitviz.weights.read import Reading, read_checkpoint
 
 State = dict[str, torch.Tensor]
@@ -39,16 +39,16 @@ class Kept:
 
     def __init__(self, case: Case, folder: Path) -> None:
         torch.manual_seed(0)
-        self.path, self.facts = case.make(folder).path, case.facts
+        self.path, self.overrides = case.make(folder).path, case.overrides
         inside = [self.path / name for name in USUAL if (self.path / name).is_file()]
         self.file = inside[0] if inside else self.path
         opened = open_weights(self.file)
         self.state = {key: opened.read("", key) for key in opened.groups[""]}
 
-    def read(self, state: Mapping[str, torch.Tensor], **facts: Any) -> Reading:
+    def read(self, state: Mapping[str, torch.Tensor], **overrides: Any) -> Reading:
         """What vitviz makes of another state dict in its place."""
         save(self.file, state)
-        return read_checkpoint(self.path, **{**self.facts, **facts})
+        return read_checkpoint(self.path, **{**self.overrides, **overrides})
 
     def without(self, *keys: str) -> dict[str, torch.Tensor]:
         return {key: tensor for key, tensor in self.state.items() if key not in keys}
@@ -88,17 +88,17 @@ def timm_state(depth: int = 2, classes: int | None = 7, width: int = WIDTH, posi
 OPEN = {"heads": 3, "activation": "gelu", "norm_epsilon": 1e-6, "pooling": "cls", "position_rule": "bicubic offset"}
 
 
-def read(content: Any, folder: Path, name: str = "small.pth", **facts: Any) -> Reading:
+def read(content: Any, folder: Path, name: str = "small.pth", **overrides: Any) -> Reading:
     """A checkpoint with these facts, and with those of the small one that are not among them; None leaves one out."""
     torch.save(content, folder / name)
-    given = {fact: value for fact, value in {**OPEN, **facts}.items() if value is not None}
+    given = {fact: value for fact, value in {**OPEN, **overrides}.items() if value is not None}
     return read_checkpoint(folder / name, **given)
 
 
-def refusal(content: Any, folder: Path, name: str = "small.pth", **facts: Any) -> str:
+def refusal(content: Any, folder: Path, name: str = "small.pth", **overrides: Any) -> str:
     """Why a checkpoint is refused, in one short line that names the file."""
     with pytest.raises(CheckpointError) as caught:
-        read(content, folder, name, **facts)
+        read(content, folder, name, **overrides)
     message = str(caught.value)
     assert message.startswith(f"{name}: ") and "\n" not in message and len(message) < 900
     return message

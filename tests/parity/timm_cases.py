@@ -48,8 +48,8 @@ def case(
     row: str, name: str, sizes: tuple[tuple[int, int], ...] = ((32, 32), (48, 48), (24, 40)), **options: Any
 ) -> Case:
     family = options.pop("family", "timm")
-    facts = {**({} if "architecture" in options else TOLD), **options.pop("facts", {})}
-    return Case(row, name, family, partial(make, **options), sizes, facts)
+    overrides = {**({} if "architecture" in options else TOLD), **options.pop("overrides", {})}
+    return Case(row, name, family, partial(make, **options), sizes, overrides)
 
 
 CASES = (
@@ -61,21 +61,24 @@ CASES = (
         "trained on rectangles",
         ((24, 40), (32, 32)),
         img_size=(24, 40),
-        facts={"image_size": (24, 40)},
+        overrides={"image_size": (24, 40)},
     ),
     case(
         "timm ViT (AugReg, DeiT)",
         "patches that are not square",
         ((32, 32), (24, 40)),
         patch_size=(8, 4),
-        facts={"image_size": 32},
+        overrides={"image_size": 32},
     ),
     case(
-        "DeiT distilled (timm)", "two heads", cls=VisionTransformerDistilled, facts={"pooling": "cls and distillation"}
+        "DeiT distilled (timm)",
+        "two heads",
+        cls=VisionTransformerDistilled,
+        overrides={"pooling": "cls and distillation"},
     ),
     case("DeiT-III (timm)", "LayerScale", init_values=0.5, no_embed_class=True),
     case("DeiT-III (timm)", "its own layout", init_values=0.5, no_embed_class=True, rename=as_deit3),
-    case("MAE (timm)", "fine-tuned, mean of the patches", global_pool="avg", facts={"pooling": "mean"}),
+    case("MAE (timm)", "fine-tuned, mean of the patches", global_pool="avg", overrides={"pooling": "mean"}),
     case("MAE (timm)", "encoder", num_classes=0, rename=lambda state: {"model": state}),
     case(
         "timm, no CLS token",
@@ -83,7 +86,7 @@ CASES = (
         class_token=False,
         global_pool="avg",
         fc_norm=False,
-        facts={"pooling": "mean"},
+        overrides={"pooling": "mean"},
     ),
     case(
         "timm, registers",
@@ -100,19 +103,19 @@ CASES = (
         class_token=False,
         global_pool="avg",
         fc_norm=False,
-        facts={"pooling": "mean"},
+        overrides={"pooling": "mean"},
     ),
-    case("timm, registers", "registers with positions", reg_tokens=4, facts={"image_size": 32}),
+    case("timm, registers", "registers with positions", reg_tokens=4, overrides={"image_size": 32}),
     case("timm, QK-norm", "norms of queries and keys", qk_norm=True),
-    case("timm SigLIP", "attention pooling", class_token=False, global_pool="map", facts={"pooling": "attention"}),
-    case("timm SigLIP", "attention pooling beside a CLS token", global_pool="map", facts={"pooling": "attention"}),
+    case("timm SigLIP", "attention pooling", class_token=False, global_pool="map", overrides={"pooling": "attention"}),
+    case("timm SigLIP", "attention pooling beside a CLS token", global_pool="map", overrides={"pooling": "attention"}),
     case(
         "timm CLIP",
         "norm before the layers",
         pre_norm=True,
         norm_layer=torch.nn.LayerNorm,
         act_layer="quick_gelu",
-        facts={"activation": "quick gelu", "norm_epsilon": 1e-5},
+        overrides={"activation": "quick gelu", "norm_epsilon": 1e-5},
     ),
     case(
         "timm DINOv3",
@@ -130,6 +133,6 @@ CASES = (
         qkv_bias=False,
         norm_layer=partial(torch.nn.LayerNorm, eps=1e-5),
         rope_rotate_half=True,
-        facts={"image_size": 32, "norm_epsilon": 1e-5, "pooling": "mean"},
+        overrides={"image_size": 32, "norm_epsilon": 1e-5, "pooling": "mean"},
     ),
 )

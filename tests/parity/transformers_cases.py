@@ -103,9 +103,9 @@ def case(
     row: str, name: str, family: str, model: str, config: str, sizes: tuple[Size, ...] = SIZES, **options: Any
 ) -> Case:
     maker = options.pop("maker", make)
-    facts = options.pop("facts", {})
+    overrides = options.pop("overrides", {})
     channels = options.get("num_channels", 3)
-    return Case(row, name, family, partial(maker, model=model, config=config, **options), sizes, facts, channels)
+    return Case(row, name, family, partial(maker, model=model, config=config, **options), sizes, overrides, channels)
 
 
 IJEPA = "transformers-ijepa"

@@ -4,6 +4,7 @@ from vitviz.attribution.attention import attention, attention_sheet
 from vitviz.attribution.flow import attention_flow
 from vitviz.attribution.grad_cam import grad_cam
 from vitviz.attribution.gradient_rollout import gradient_rollout
+from vitviz.attribution.inputs import AttributionInput
 from vitviz.attribution.legrad import legrad
 from vitviz.attribution.mass import attention_mass
 from vitviz.attribution.methods import METHODS, Method
@@ -11,12 +12,11 @@ from vitviz.attribution.pixels import integrated_gradients, occlusion
 from vitviz.attribution.pooling import pooling_attention
 from vitviz.attribution.relevance import relevance
 from vitviz.attribution.rollout import rollout, rollout_matrix
-from vitviz.attribution.subject import Subject
 
 __all__ = [
     "METHODS",
+    "AttributionInput",
     "Method",
-    "Subject",
     "attention",
     "attention_flow",
     "attention_mass",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from vitviz.arguments import word
-from vitviz.layout import Query, numbered
-from vitviz.softmax import one_head
-from vitviz.token_map import TokenMap
-from vitviz.trace import AttentionTrace
+from vitviz.attention.layout import Query, numbered
+from vitviz.attention.softmax import one_head
+from vitviz.attention.token_map import TokenMap
+from vitviz.attention.trace import AttentionTrace
+from vitviz.errors.arguments import word
 
 DIRECTIONS = ("row", "column")
 
@@ -61,14 +61,14 @@ def attention_sheet(trace: AttentionTrace, query: Query | None = None, direction
 def _heads(trace: AttentionTrace, layer: int, query: Query | None, direction: str) -> torch.Tensor:
     """``"head token"`` of one layer."""
     word("direction", direction, DIRECTIONS)
-    query = trace.layout.reader if query is None else query
+    query = trace.layout.default_query if query is None else query
     return trace.row(layer, query) if direction == "row" else trace.column(layer, query)
 
 
 def _map(
     tokens: torch.Tensor, trace: AttentionTrace, layer: int, which: str, query: Query | None, direction: str
 ) -> TokenMap:
-    name = trace.layout.name(trace.layout.reader if query is None else query)
+    name = trace.layout.name(trace.layout.default_query if query is None else query)
     verb = f"What {name} looks at" if direction == "row" else f"How much each patch looks at {name}"
     place = f"{numbered('layer', trace.layer_index(layer), trace.layers)}, {which}"
     return TokenMap.of_tokens(tokens, trace.layout, "attention weight", f"{verb}: {place}", (0.0, 1.0))

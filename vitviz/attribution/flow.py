@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from vitviz.arguments import whole
-from vitviz.errors import MethodError
-from vitviz.layout import Query, TokenLayout, layer_range
+from vitviz.attention.layout import Query, TokenLayout, layer_range
+from vitviz.attention.token_map import TokenMap
+from vitviz.attention.trace import AttentionTrace
+from vitviz.errors.arguments import whole
+from vitviz.errors.kinds import MethodError
 from vitviz.progress import Progress
-from vitviz.token_map import TokenMap
-from vitviz.trace import AttentionTrace
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -58,7 +58,7 @@ def attention_flow(
     """
     most_patches = whole("most_patches", most_patches, 1, MethodError)
     layout, layers = trace.layout, range(trace.layer_index(start_layer), trace.layers)
-    query = layout.reader if query is None else query
+    query = layout.default_query if query is None else query
     cells, pooled = _cells(layout, most_patches)
     sharing = np.bincount(cells)
     network = _network([_capacities(trace, layer, cells) for layer in layers])

@@ -10,13 +10,13 @@ import math
 
 import torch
 
-from vitviz.attribution.subject import Subject
-from vitviz.layout import PATCHES, numbered
-from vitviz.precision import precise
-from vitviz.token_map import TokenMap
+from vitviz.attention.layout import PATCHES, numbered
+from vitviz.attention.precision import precise
+from vitviz.attention.token_map import TokenMap
+from vitviz.attribution.inputs import AttributionInput
 
 
-def grad_cam(subject: Subject, layer: int = -1) -> TokenMap:
+def grad_cam(inputs: AttributionInput, layer: int = -1) -> TokenMap:
     """Where the features are strong that raise the score: ``relu(Σ_c w_c x_c)``.
 
     ``x`` are the patches as a layer's attention takes them, after its norm, and ``w_c`` is the mean of ``∂y/∂x_c`` over
@@ -24,7 +24,7 @@ def grad_cam(subject: Subject, layer: int = -1) -> TokenMap:
     nothing later than its first norm would do.
 
     Args:
-        subject: image, network and target.
+        inputs: image, network and target.
         layer: counted from 0, or from the end as ``-1``.
 
     Returns:
@@ -33,10 +33,10 @@ def grad_cam(subject: Subject, layer: int = -1) -> TokenMap:
     Raises:
         QueryError: the model has no such layer.
     """
-    network, layer = subject.network, subject.layer_index(layer)
+    network, layer = inputs.network, inputs.layer_index(layer)
     with torch.inference_mode(False):
         with torch.no_grad():
-            tokens, layout = network.embed(subject.pixels.clone())
+            tokens, layout = network.embed(inputs.pixels.clone())
             angles, steps = network.angles(layout), network.steps(layout)
             for below, count in steps[:layer]:
                 with network.computing():
@@ -44,13 +44,13 @@ def grad_cam(subject: Subject, layer: int = -1) -> TokenMap:
         (seen, count), *above = steps[layer:]
         with torch.enable_grad(), network.computing():
             normed = seen.attention_norm(tokens).detach().requires_grad_()
-            stream = seen.absorb(tokens, seen.attention(normed, angles, count).mixed)
+            stream = seen.residual_mlp(tokens, seen.attention(normed, angles, count).context)
             for following, count in above:
                 stream = following(stream, angles, count)
         with torch.enable_grad():
-            score = subject.target.score(network.classify(stream, layout)[0])
+            score = inputs.target.score(network.classify(stream, layout)[0])
             gradient = torch.autograd.grad(score, normed)[0]
     weights = precise(gradient[0, layout.select(PATCHES)]).mean(0)
     strength = (precise(normed[0].detach()) @ weights).relu()
-    what = f"Grad-CAM for {subject.target.name}: {numbered('layer', layer, network.config.depth)}"
+    what = f"Grad-CAM for {inputs.target.name}: {numbered('layer', layer, network.config.depth)}"
     return TokenMap(layout.grid(strength), {}, "activation times gradient", what, (0.0, math.inf))

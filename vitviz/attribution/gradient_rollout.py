@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import torch
 
-from vitviz.attribution.discard import Fused, kept_in_chunks
-from vitviz.attribution.following import EVERY, VIT_EXPLAIN, Rules, as_map, follow, normalising, starting
+from vitviz.attention.layout import Query
+from vitviz.attention.precision import precise
+from vitviz.attention.token_map import TokenMap
+from vitviz.attention.trace import Chunks
 from vitviz.attribution.pooling import POOLED
-from vitviz.gradients import GradientTrace
-from vitviz.layout import Query
-from vitviz.precision import precise
-from vitviz.token_map import TokenMap
-from vitviz.trace import Chunks
+from vitviz.attribution.propagation import EVERY, VIT_EXPLAIN, RolloutOptions, as_map, normalising, propagate, start_row
+from vitviz.attribution.threshold import Fused, kept_in_chunks
+from vitviz.models.gradients import GradientTrace
 
 
 def gradient_rollout(
@@ -33,7 +33,7 @@ def gradient_rollout(
     I)``; the map is the token's row of ``Â_last … Â_start``.
 
     Args:
-        gradients: of one image and target, as :func:`vitviz.gradients.trace_gradients` gives them.
+        gradients: of one image and target, as :func:`vitviz.models.gradients.trace_gradients` gives them.
         discard_ratio, residual_weight, start_layer, query: as :func:`vitviz.attribution.rollout` takes them. Where no
             query is given in a model that pools by attention, its learned query takes ``relu(mean_heads(A ⊙ ∂y/∂A))``
             from the tokens, scaled to sum 1, with the pooling's ``A``.
@@ -50,11 +50,11 @@ def gradient_rollout(
         MethodError: a parameter is out of range or unknown, or the reference has no such parameter.
     """
     layout, layers = gradients.layout, gradients.layers_from(start_layer)
-    rules = Rules(discard_ratio, residual_weight, layers.start, reference)
+    options = RolloutOptions(discard_ratio, residual_weight, layers.start, reference)
 
-    def matrix(layer: int, present: slice) -> Chunks:
-        if not rules.discards and rules.reference is None:
-            return _steps(gradients, layer, present)
+    def matrix(layer: int, active_rows: slice) -> Chunks:
+        if not options.discards and options.reference is None:
+            return _steps(gradients, layer, active_rows)
         # Torch's topk has nothing to choose among entries that are zero already, of which there are many.
         fused = Fused(
             layout.token_count,
@@ -62,21 +62,21 @@ def gradient_rollout(
             lambda: torch.cat([chunk for _, chunk in _steps(gradients, layer)]),
             lambda: _steps(gradients, layer),
         )
-        return kept_in_chunks(fused, rules.discard_ratio, as_topk=rules.reference == VIT_EXPLAIN)
+        return kept_in_chunks(fused, options.discard_ratio, as_topk=options.reference == VIT_EXPLAIN)
 
     pooled = gradients.pooled if query is None else None
-    query = layout.reader if query is None else query
-    row, present = starting(layout, query, rules, precise(gradients.keys[0][:0]))
-    reader = layout.name(query)
+    query = layout.default_query if query is None else query
+    row, active_rows = start_row(layout, query, options, precise(gradients.keys[0][:0]))
+    query_name = layout.name(query)
     if pooled is not None:
-        row, present = pooled.mean(0, keepdim=True).relu().to(row), EVERY
+        row, active_rows = pooled.mean(0, keepdim=True).relu().to(row), EVERY
         total = row.sum()
-        reader = POOLED if total > 0 else f"{POOLED}, which reads nothing that speaks for it"
+        query_name = POOLED if total > 0 else f"{POOLED}, which reads nothing that speaks for it"
         row = row / total.where(total > 0, 1.0)
-    tokens = follow(row, present, layers.stop, normalising(matrix, rules), rules)[0]
-    what = f"Gradient rollout of {gradients.target.name} for {reader}"
+    tokens = propagate(row, active_rows, layers.stop, normalising(matrix, options), options)[0]
+    what = f"Gradient rollout of {gradients.target.name} for {query_name}"
     heads = gradients.queries[0].shape[0]
-    return as_map(tokens, layout, layers.stop, rules, what, f"mean of {heads} heads")
+    return as_map(tokens, layout, layers.stop, options, what, f"mean of {heads} heads")
 
 
 def _steps(gradients: GradientTrace, layer: int, rows: slice = slice(None)) -> Chunks:

@@ -10,15 +10,15 @@ import math
 
 import torch
 
-from vitviz.attribution.subject import Subject
-from vitviz.layout import layer_range
-from vitviz.pooling import POOLINGS
-from vitviz.precision import precise
-from vitviz.softmax import scores_in_chunks
-from vitviz.token_map import TokenMap
+from vitviz.attention.layout import layer_range
+from vitviz.attention.precision import precise
+from vitviz.attention.softmax import scores_in_chunks
+from vitviz.attention.token_map import TokenMap
+from vitviz.attribution.inputs import AttributionInput
+from vitviz.models.pooling import POOLINGS
 
 
-def legrad(subject: Subject, start_layer: int = 0) -> TokenMap:
+def legrad(inputs: AttributionInput, start_layer: int = 0) -> TokenMap:
     """Where more attention in any layer would raise the score that the classifier gives to that layer's tokens.
 
     For every layer, ``s_l`` is the score of its output, normalised, pooled and classified as that of the last layer,
@@ -26,7 +26,7 @@ def legrad(subject: Subject, start_layer: int = 0) -> TokenMap:
     One layer at a time is differentiated, from what its attention gives on; memory does not grow with their number.
 
     Args:
-        subject: image, network and target.
+        inputs: image, network and target.
         start_layer: lowest layer that counts, from 0, or from the end as ``-1``. The paper takes all layers.
 
     Returns:
@@ -35,10 +35,10 @@ def legrad(subject: Subject, start_layer: int = 0) -> TokenMap:
     Raises:
         QueryError: the model has no such layer.
     """
-    network, start_layer = subject.network, subject.layer_index(start_layer)
+    network, start_layer = inputs.network, inputs.layer_index(start_layer)
     depth = network.config.depth
     with torch.inference_mode(False), torch.no_grad():
-        tokens, layout = network.embed(subject.pixels.clone())
+        tokens, layout = network.embed(inputs.pixels.clone())
         angles, pooled = network.angles(layout), POOLINGS[network.config.pooling].reads(layout)
         total = precise(tokens).new_zeros(layout.token_count)
         for number, (layer, count) in enumerate(network.steps(layout)):
@@ -46,14 +46,14 @@ def legrad(subject: Subject, start_layer: int = 0) -> TokenMap:
                 attended = layer.attend(tokens, angles, count)
                 if number >= start_layer:
                     with torch.enable_grad():
-                        mixed = attended.mixed[:, :, :pooled].detach().requires_grad_()
-                        score = subject.target.score(network.classify(layer.absorb(tokens, mixed), layout)[0])
-                        gradient = torch.autograd.grad(score, mixed)[0]
-                tokens = layer.absorb(tokens, attended.mixed)
+                        context = attended.context[:, :, :pooled].detach().requires_grad_()
+                        score = inputs.target.score(network.classify(layer.residual_mlp(tokens, context), layout)[0])
+                        gradient = torch.autograd.grad(score, context)[0]
+                tokens = layer.residual_mlp(tokens, attended.context)
             if number >= start_layer:
                 # Attention gives O = A · V, so the gradient with respect to A is that with respect to O, times Vᵀ.
                 for _, chunk in scores_in_chunks(precise(gradient[0]), precise(attended.values[0]), 1.0):
                     total += chunk.relu_().sum((0, 1))
     total /= (depth - start_layer) * network.config.heads * layout.token_count
-    what = f"LeGrad for {subject.target.name}: {layer_range(start_layer, depth)}"
+    what = f"LeGrad for {inputs.target.name}: {layer_range(start_layer, depth)}"
     return TokenMap.of_tokens(total, layout, "mean gradient of attention", what, (0.0, math.inf))

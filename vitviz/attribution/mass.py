@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import torch
 
-from vitviz.arguments import number
+from vitviz.attention.layout import Query
+from vitviz.attention.token_map import TokenMap
+from vitviz.attention.trace import AttentionTrace
 from vitviz.attribution.attention import attention
-from vitviz.errors import MethodError
-from vitviz.layout import Query
-from vitviz.token_map import TokenMap
-from vitviz.trace import AttentionTrace
+from vitviz.errors.arguments import number
+from vitviz.errors.kinds import MethodError
 
 
 def attention_mass(

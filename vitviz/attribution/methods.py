@@ -8,21 +8,21 @@ from importlib.util import find_spec
 from inspect import signature
 from typing import Literal
 
+from vitviz.attention.softmax import HEAD_FUSIONS
+from vitviz.attention.token_map import TokenMap
 from vitviz.attribution.attention import DIRECTIONS, attention
 from vitviz.attribution.flow import attention_flow
-from vitviz.attribution.following import REFERENCES
 from vitviz.attribution.grad_cam import grad_cam
 from vitviz.attribution.gradient_rollout import gradient_rollout
 from vitviz.attribution.legrad import legrad
 from vitviz.attribution.mass import attention_mass
 from vitviz.attribution.pixels import CAPTUM, integrated_gradients, occlusion
 from vitviz.attribution.pooling import NOT_POOLED, pooling_attention
+from vitviz.attribution.propagation import REFERENCES
 from vitviz.attribution.relevance import relevance
 from vitviz.attribution.rollout import rollout
-from vitviz.config import ViTConfig
-from vitviz.softmax import HEAD_FUSIONS
-from vitviz.targets import NO_CLASSIFIER
-from vitviz.token_map import TokenMap
+from vitviz.models.config import ViTConfig
+from vitviz.models.targets import NO_CLASSIFIER
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class ClassTarget:
 
 
 Parameter = Choice | Number | LayerNumber | HeadNumber | TokenQuery | ClassTarget
-Evidence = Literal["trace", "gradients", "subject"]
+Requirement = Literal["trace", "gradients", "inputs"]
 
 
 @dataclass(frozen=True)
@@ -109,31 +109,32 @@ class Method:
     Args:
         name: for :meth:`vitviz.Analysis.map`, and of the command, there with hyphens.
         title: what a menu calls it.
-        evidence: what it computes from: an :class:`vitviz.AttentionTrace`, a
-            :class:`vitviz.gradients.GradientTrace` or a :class:`vitviz.attribution.Subject`.
-        compute: the evidence and the parameters, the target aside, to a map; what takes long also takes ``report``,
+        requires: what it computes from: an :class:`vitviz.AttentionTrace`, a
+            :class:`vitviz.models.gradients.GradientTrace` or a :class:`vitviz.attribution.AttributionInput`.
+        compute: what it requires and the parameters, the target aside, to a map; what takes long also takes ``report``,
             which is told a :class:`vitviz.progress.Progress` now and then.
         parameters: in the order in which controls stand.
         citation: where it comes from.
-        reading: one line on what the map says, and what it does not.
+        interpretation: one line on what the map says, and what it does not.
         package: that it is computed by, which the extra of the same name installs; None where nothing more is needed.
-        pooling: how a model must pool, a name in :data:`vitviz.pooling.POOLINGS`, and why it cannot have it otherwise.
+        pooling: how a model must pool, a name in :data:`vitviz.models.pooling.POOLINGS`, and why it cannot have it
+            otherwise.
     """
 
     name: str
     title: str
-    evidence: Evidence
+    requires: Requirement
     compute: Callable[..., TokenMap]
     parameters: tuple[Parameter, ...]
     citation: str
-    reading: str
+    interpretation: str
     pooling: tuple[str, str] | None = None
     package: str | None = None
 
     @property
     def class_specific(self) -> bool:
         """Whether its maps are about a class."""
-        return self.evidence != "trace"
+        return self.requires != "trace"
 
     @property
     def reports(self) -> bool:
@@ -159,15 +160,15 @@ _QUERY = TokenQuery("query", "Token", "the token whose attention is shown")
 _TARGET = ClassTarget("target", "Class", "what the map is about")
 _LAYER = LayerNumber("layer", "Layer", -1, "encoder layer, 0 is nearest to the image")
 _HEAD = HeadNumber("head", "Head", "mean", "one head, or all heads fused")
-_START = LayerNumber("start_layer", "Start layer", 0, "lowest layer that is followed")
-_DISCARD = Number("discard_ratio", "Discard ratio", 0, 0.99, 0.01, 0, "part of the lowest weights that is set to zero")
+_START = LayerNumber("start_layer", "Start layer", 0, "rollout begins at this layer")
+_DISCARD = Number("discard_ratio", "Discard ratio", 0, 0.99, 0.01, 0, "share of the lowest weights that is set to zero")
 _RESIDUAL = Number("residual_weight", "Residual weight", 0, 1, 0.05, 0.5, "share of the residual connection")
 _REFERENCE = Choice(
     "reference",
     "Normalisation",
     (("rows (the paper)", None), *((name, name) for name in REFERENCES)),
     None,
-    "rows sum to 1, or the numbers of a widely copied implementation",
+    "rows that sum to 1, or the numbers of a widely copied implementation",
 )
 
 METHODS = {
@@ -191,7 +192,7 @@ METHODS = {
                 _QUERY,
             ),
             "Vaswani et al. 2017, Attention Is All You Need",
-            "Where one layer takes its information from; not what it does with it, and not what decides the class.",
+            "Where one layer takes information from; not what it does with it, and not what decides the class.",
         ),
         Method(
             "pooling_attention",
@@ -200,7 +201,7 @@ METHODS = {
             pooling_attention,
             (_HEAD,),
             "Lee et al. 2019, Set Transformer; Zhai et al. 2023, Sigmoid Loss for Language Image Pre-Training",
-            "What the model's own learned query reads behind the last layer: what CLS attention is elsewhere.",
+            "What the model's learned query attends to after the last layer: the counterpart of CLS attention.",
             ("attention", NOT_POOLED),
         ),
         Method(
@@ -209,13 +210,13 @@ METHODS = {
             "trace",
             attention_mass,
             (
-                Number("mass", "Mass", 0.05, 1, 0.05, 0.6, "part of the token's attention that the patches hold"),
+                Number("mass", "Mass", 0.05, 1, 0.05, 0.6, "share of the token's attention that the patches hold"),
                 _LAYER,
                 _HEAD,
                 _QUERY,
             ),
             "Caron et al. 2021, Emerging Properties in Self-Supervised Vision Transformers",
-            "The fewest patches that hold this part of a token's attention; in or out, not how much.",
+            "The fewest patches that together hold this share of a token's attention; each is in or out.",
         ),
         Method(
             "rollout",
@@ -231,7 +232,7 @@ METHODS = {
                 _QUERY,
             ),
             "Abnar & Zuidema 2020, Quantifying Attention Flow in Transformers",
-            "Where information may have come from through all layers; not class-specific, and ignores the values.",
+            "Where information may have come from through all layers; not class-specific, and blind to the values.",
         ),
         Method(
             "attention_flow",
@@ -239,12 +240,12 @@ METHODS = {
             "trace",
             attention_flow,
             (
-                Number("most_patches", "Cells", 1, 1024, 1, 64, "patches are pooled into so many at most", whole=True),
+                Number("most_patches", "Cells", 1, 1024, 1, 64, "most cells that patches are pooled into", whole=True),
                 _START,
                 _QUERY,
             ),
             "Abnar & Zuidema 2020, Quantifying Attention Flow in Transformers",
-            "How much could reach a token through the narrowest layers; smoother than rollout, and not class-specific.",
+            "How much information can reach a token through all layers; smoother than rollout, not class-specific.",
         ),
         Method(
             "gradient_rollout",
@@ -253,7 +254,7 @@ METHODS = {
             gradient_rollout,
             (_TARGET, _DISCARD, _RESIDUAL, _START, _REFERENCE, _QUERY),
             "Chefer, Gur & Wolf 2021, Transformer Interpretability Beyond Attention Visualization",
-            "Rollout along attention whose increase would raise the class's score; the residual share is a choice.",
+            "Rollout along the attention that would raise the class's score; the residual weight is a choice.",
         ),
         Method(
             "relevance",
@@ -263,45 +264,45 @@ METHODS = {
             (_TARGET, _START, _QUERY),
             "Chefer, Gur & Wolf 2021, Generic Attention-model Explainability for Interpreting Bi-Modal and "
             "Encoder-Decoder Transformers",
-            "What speaks for the class, followed through all layers; what speaks against it is left out.",
+            "What supports the class, followed through all layers; what opposes it is left out.",
         ),
         Method(
             "legrad",
             "LeGrad",
-            "subject",
+            "inputs",
             legrad,
             (_TARGET, _START),
             "Bousselham et al. 2025, LeGrad: An Explainability Method for Vision Transformers via Feature Formation "
             "Sensitivity",
-            "Where more attention in any layer would raise the class's score; how much there is does not count.",
+            "Where more attention in any layer would raise the class's score, however much there is already.",
         ),
         Method(
             "grad_cam",
             "Grad-CAM",
-            "subject",
+            "inputs",
             grad_cam,
             (_TARGET, _LAYER),
             "Selvaraju et al. 2017, Grad-CAM: Visual Explanations from Deep Networks via Gradient-based Localization",
-            "Where features are strong that raise the class's score; by features, not by attention.",
+            "Where features that raise the class's score are strong; based on features, not on attention.",
         ),
         Method(
             "integrated_gradients",
             "Integrated gradients",
-            "subject",
+            "inputs",
             integrated_gradients,
             (_TARGET, Number("steps", "Steps", 4, 128, 4, 32, "of the integral", whole=True)),
             "Sundararajan, Taly & Yan 2017, Axiomatic Attribution for Deep Networks",
-            "What the pixels add to the score on the way from a blank image; by pixels, not by attention.",
+            "What the pixels add to the score on the way from a blank image; based on pixels, not on attention.",
             package=CAPTUM,
         ),
         Method(
             "occlusion",
             "Occlusion",
-            "subject",
+            "inputs",
             occlusion,
             (_TARGET,),
             "Zeiler & Fergus 2014, Visualizing and Understanding Convolutional Networks",
-            "How far the score falls without each patch alone; what two patches both show, neither is missed for.",
+            "How far the score falls when one patch is hidden; patches that repeat each other all score low.",
             package=CAPTUM,
         ),
     )

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from einops import reduce
 
-from vitviz.arguments import whole
-from vitviz.attribution.subject import Subject
-from vitviz.errors import ConfigError, MethodError
+from vitviz.attention.token_map import TokenMap
+from vitviz.attribution.inputs import AttributionInput
+from vitviz.errors.arguments import whole
+from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.progress import Progress
-from vitviz.token_map import TokenMap
 
 CAPTUM = "captum"
 # Images in one forward pass.
@@ -26,7 +26,7 @@ BATCH = 16
 
 
 def integrated_gradients(
-    subject: Subject, steps: int = 32, *, report: Callable[[Progress], None] | None = None
+    inputs: AttributionInput, steps: int = 32, *, report: Callable[[Progress], None] | None = None
 ) -> TokenMap:
     """What every patch adds to the score on the straight way from the mean colour of the training data to the image.
 
@@ -35,7 +35,7 @@ def integrated_gradients(
     two ends' scores.
 
     Args:
-        subject: image, network and target.
+        inputs: image, network and target.
         steps: of the integral (Gauss-Legendre), 1 or more.
         report: is told how many steps have their gradient, after each batch of them; an exception that it raises ends
             the computation.
@@ -51,8 +51,8 @@ def integrated_gradients(
     with _captum(), torch.inference_mode(False):
         from captum.attr import IntegratedGradients
 
-        pixels = subject.pixels.detach().clone()
-        explained, done = IntegratedGradients(_scores(subject)), _counter(report, steps)
+        pixels = inputs.pixels.detach().clone()
+        explained, done = IntegratedGradients(_scores(inputs)), _counter(report, steps)
         gradients = explained.gradient_func
 
         def counted(**batch: Any) -> Any:
@@ -62,15 +62,15 @@ def integrated_gradients(
 
         explained.gradient_func = counted
         found = explained.attribute(pixels, n_steps=steps, internal_batch_size=BATCH)
-    values = reduce(found[0], "channel (row height) (column width) -> row column", "sum", **_patch(subject))
-    return _map(values, "integrated gradient", f"Integrated gradients for {subject.target.name}: {steps} steps")
+    values = reduce(found[0], "channel (row height) (column width) -> row column", "sum", **_patch(inputs))
+    return _map(values, "integrated gradient", f"Integrated gradients for {inputs.target.name}: {steps} steps")
 
 
-def occlusion(subject: Subject, *, report: Callable[[Progress], None] | None = None) -> TokenMap:
+def occlusion(inputs: AttributionInput, *, report: Callable[[Progress], None] | None = None) -> TokenMap:
     """How far the score falls without each patch, the mean colour of the training data in its place.
 
     Args:
-        subject: image, network and target.
+        inputs: image, network and target.
         report: is told how many images have their score, after each batch of them: the whole one, and one without each
             patch; an exception that it raises ends the computation.
 
@@ -80,28 +80,28 @@ def occlusion(subject: Subject, *, report: Callable[[Progress], None] | None = N
     Raises:
         ConfigError: Captum is not installed.
     """
-    patch = _patch(subject)
-    window = (subject.pixels.shape[1], patch["height"], patch["width"])
+    patch = _patch(inputs)
+    window = (inputs.pixels.shape[1], patch["height"], patch["width"])
     with _captum(), torch.inference_mode():
         from captum.attr import Occlusion
 
-        layout = subject.network.config.layout(*subject.pixels.shape[-2:])
-        scores, done = _scores(subject), _counter(report, layout.patch_count + 1)
+        layout = inputs.network.config.layout(*inputs.pixels.shape[-2:])
+        scores, done = _scores(inputs), _counter(report, layout.patch_count + 1)
 
         def counted(pixels: torch.Tensor) -> torch.Tensor:
             found = scores(pixels)
             done(len(pixels))
             return found
 
-        found = Occlusion(counted).attribute(subject.pixels, window, strides=window, perturbations_per_eval=BATCH)
+        found = Occlusion(counted).attribute(inputs.pixels, window, strides=window, perturbations_per_eval=BATCH)
     # The same for all pixels and channels of a patch.
     values = reduce(found[0], "channel (row height) (column width) -> row column", "mean", **patch)
-    return _map(values, "fall of the score", f"Occlusion for {subject.target.name}: one patch at a time")
+    return _map(values, "fall of the score", f"Occlusion for {inputs.target.name}: one patch at a time")
 
 
-def _scores(subject: Subject) -> Callable[[torch.Tensor], torch.Tensor]:
+def _scores(inputs: AttributionInput) -> Callable[[torch.Tensor], torch.Tensor]:
     """Pixels of several images to the score of each."""
-    return lambda pixels: torch.stack([subject.target.score(each) for each in subject.network(pixels)])
+    return lambda pixels: torch.stack([inputs.target.score(each) for each in inputs.network(pixels)])
 
 
 def _counter(report: Callable[[Progress], None] | None, total: int) -> Callable[[int], None]:
@@ -117,8 +117,8 @@ def _counter(report: Callable[[Progress], None] | None, total: int) -> Callable[
     return count
 
 
-def _patch(subject: Subject) -> dict[str, int]:
-    config = subject.network.config
+def _patch(inputs: AttributionInput) -> dict[str, int]:
+    config = inputs.network.config
     return {"height": config.patch_height, "width": config.patch_width}
 
 

@@ -5,11 +5,11 @@ Lee et al. 2019, "Set Transformer", section 3.2, as SigLIP has it (Zhai et al. 2
 
 from __future__ import annotations
 
-from vitviz.errors import MethodError
-from vitviz.layout import numbered
-from vitviz.softmax import one_head
-from vitviz.token_map import TokenMap
-from vitviz.trace import AttentionTrace
+from vitviz.attention.layout import numbered
+from vitviz.attention.softmax import one_head
+from vitviz.attention.token_map import TokenMap
+from vitviz.attention.trace import AttentionTrace
+from vitviz.errors.kinds import MethodError
 
 POOLED = "the pooling query"
 NOT_POOLED = "this model does not pool by attention; what it classifies is a token, or a mean"

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 
-from vitviz.attribution.following import EVERY
+from vitviz.attention.layout import Query, layer_range
+from vitviz.attention.precision import precise
+from vitviz.attention.token_map import TokenMap
 from vitviz.attribution.pooling import POOLED
-from vitviz.gradients import GradientTrace
-from vitviz.layout import Query, layer_range
-from vitviz.precision import precise
-from vitviz.token_map import TokenMap
+from vitviz.attribution.propagation import EVERY
+from vitviz.models.gradients import GradientTrace
 
 
 def relevance(gradients: GradientTrace, query: Query | None = None, start_layer: int = 0) -> TokenMap:
@@ -24,7 +24,7 @@ def relevance(gradients: GradientTrace, query: Query | None = None, start_layer:
     row of R. It is computed as a chain of row-vector products from the top layer down.
 
     Args:
-        gradients: of one image and target, as :func:`vitviz.gradients.trace_gradients` gives them.
+        gradients: of one image and target, as :func:`vitviz.models.gradients.trace_gradients` gives them.
         query: the token, as in :func:`vitviz.attribution.attention`; where it is not given in a model that pools by
             attention, its learned query, whose row is ``mean_heads(relu(A ⊙ ∂y/∂A)) · R`` with the pooling's ``A``.
         start_layer: lowest layer that is followed, of those that are there, counted from 0, or from the end as ``-1``.
@@ -37,19 +37,19 @@ def relevance(gradients: GradientTrace, query: Query | None = None, start_layer:
     """
     layout, layers = gradients.layout, gradients.layers_from(start_layer)
     pooled = gradients.pooled if query is None else None
-    query = layout.reader if query is None else query
-    present, heads = layout.select(query), gradients.queries[0].shape[0]
+    query = layout.default_query if query is None else query
+    active_rows, heads = layout.select(query), gradients.queries[0].shape[0]
     tokens = precise(gradients.values[0][:0]).new_zeros(1, layout.token_count)
-    tokens[:, present] = 1 / (present.stop - present.start)
+    tokens[:, active_rows] = 1 / (active_rows.stop - active_rows.start)
     if pooled is not None:
-        tokens, present = pooled.relu().mean(0, keepdim=True).to(tokens), EVERY
+        tokens, active_rows = pooled.relu().mean(0, keepdim=True).to(tokens), EVERY
     for layer in reversed(layers):
         each = tokens.new_zeros(heads, *tokens.shape)
-        for rows, weights, gradient in gradients.in_chunks(layer, present):
+        for rows, weights, gradient in gradients.in_chunks(layer, active_rows):
             # Every head for itself: to make their mean first would read all of it once more.
             each.baddbmm_(tokens[:, rows].expand(heads, -1, -1), gradient.relu_().mul_(weights))
-        tokens, present = tokens + each.mean(0), EVERY
+        tokens, active_rows = tokens + each.mean(0), EVERY
     followed = layer_range(layers.start, layers.stop)
-    reader = layout.name(query) if pooled is None else POOLED
-    what = f"Relevance for {gradients.target.name} as {reader} sees it: {followed}"
+    query_name = layout.name(query) if pooled is None else POOLED
+    what = f"Relevance for {gradients.target.name} as {query_name} sees it: {followed}"
     return TokenMap.of_tokens(tokens[0], layout, "relevance", what, (0.0, math.inf))

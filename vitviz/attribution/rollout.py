@@ -7,13 +7,22 @@ from __future__ import annotations
 
 import torch
 
-from vitviz.attribution.discard import Fused, cuts_of_matrices, kept_in_chunks
-from vitviz.attribution.following import EVERY, VIT_EXPLAIN, Rules, Step, as_map, follow, normalising, starting
+from vitviz.attention.layout import Query
+from vitviz.attention.precision import precise
+from vitviz.attention.token_map import TokenMap
+from vitviz.attention.trace import AttentionTrace, Chunks
 from vitviz.attribution.pooling import POOLED
-from vitviz.layout import Query
-from vitviz.precision import precise
-from vitviz.token_map import TokenMap
-from vitviz.trace import AttentionTrace, Chunks
+from vitviz.attribution.propagation import (
+    EVERY,
+    VIT_EXPLAIN,
+    RolloutOptions,
+    Step,
+    as_map,
+    normalising,
+    propagate,
+    start_row,
+)
+from vitviz.attribution.threshold import Fused, cuts_of_matrices, kept_in_chunks
 
 
 def rollout(
@@ -51,15 +60,15 @@ def rollout(
         QueryError: the model has no such layer or token.
         MethodError: a parameter is out of range or unknown, or the reference has no such parameter.
     """
-    rules = Rules(discard_ratio, residual_weight, trace.layer_index(start_layer), reference)
+    options = RolloutOptions(discard_ratio, residual_weight, trace.layer_index(start_layer), reference)
     pooled = trace.pooled if query is None else None
-    query = trace.layout.reader if query is None else query
-    row, present = starting(trace.layout, query, rules, precise(trace.keys[:0]))
+    query = trace.layout.default_query if query is None else query
+    row, active_rows = start_row(trace.layout, query, options, precise(trace.keys[:0]))
     if pooled is not None:
-        row, present = pooled.mean(0, keepdim=True).to(row), EVERY
-    tokens = follow(row, present, trace.layers, _steps(trace, head_fusion, rules), rules)[0]
+        row, active_rows = pooled.mean(0, keepdim=True).to(row), EVERY
+    tokens = propagate(row, active_rows, trace.layers, _steps(trace, head_fusion, options), options)[0]
     what = f"Attention rollout for {trace.layout.name(query) if pooled is None else POOLED}"
-    return as_map(tokens, trace.layout, trace.layers, rules, what, f"{head_fusion} of {trace.heads} heads")
+    return as_map(tokens, trace.layout, trace.layers, options, what, f"{head_fusion} of {trace.heads} heads")
 
 
 def rollout_matrix(
@@ -73,37 +82,39 @@ def rollout_matrix(
 
     Parameters and errors as in :func:`rollout`; memory grows with the square of the number of tokens.
     """
-    rules = Rules(discard_ratio, residual_weight, trace.layer_index(start_layer))
+    options = RolloutOptions(discard_ratio, residual_weight, trace.layer_index(start_layer))
     start = torch.eye(trace.layout.token_count, dtype=trace.dtype, device=trace.keys.device)
-    return follow(start, slice(None), trace.layers, _steps(trace, head_fusion, rules), rules)
+    return propagate(start, slice(None), trace.layers, _steps(trace, head_fusion, options), options)
 
 
-def _steps(trace: AttentionTrace, head_fusion: str, rules: Rules) -> Step:
-    if head_fusion == "mean" and not rules.discards and rules.reference is None:
-        return _mixing(trace, rules.residual_weight)
+def _steps(trace: AttentionTrace, head_fusion: str, options: RolloutOptions) -> Step:
+    if head_fusion == "mean" and not options.discards and options.reference is None:
+        return _mixing(trace, options.residual_weight)
 
     # Which entries are lowest takes all rows to know, and so do their sums.
-    whole, as_theirs = rules.discards or rules.reference is not None, rules.reference == VIT_EXPLAIN
-    kept = trace.kept(head_fusion)
-    cuts = [None] * trace.layers if kept is None else cuts_of_matrices(kept, rules.discard_ratio)
+    whole, as_theirs = options.discards or options.reference is not None, options.reference == VIT_EXPLAIN
+    kept = trace.cached_fused(head_fusion)
+    cuts = [None] * trace.layers if kept is None else cuts_of_matrices(kept, options.discard_ratio)
 
-    def matrix(layer: int, present: slice) -> Chunks:
+    def matrix(layer: int, active_rows: slice) -> Chunks:
         if not whole:
-            return trace.fused_in_chunks(layer, head_fusion, present)
+            return trace.fused_in_chunks(layer, head_fusion, active_rows)
         fused = Fused.of(trace, layer, head_fusion)
-        return kept_in_chunks(fused, rules.discard_ratio, as_theirs, as_theirs, cuts[layer])
+        return kept_in_chunks(fused, options.discard_ratio, as_theirs, as_theirs, cuts[layer])
 
-    return normalising(matrix, rules)
+    return normalising(matrix, options)
 
 
 def _mixing(trace: AttentionTrace, residual_weight: float) -> Step:
     """Steps through matrices whose rows sum to 1 already, as those of a softmax and of the mean of several do."""
-    share, kept = 1 - residual_weight, trace.kept("mean")
+    share, kept = 1 - residual_weight, trace.cached_fused("mean")
 
-    def step(layer: int, tokens: torch.Tensor, present: slice) -> torch.Tensor:
+    def step(layer: int, tokens: torch.Tensor, active_rows: slice) -> torch.Tensor:
         if kept is None:
-            return torch.add(tokens * residual_weight, trace.passed(layer, tokens, present), alpha=share)
-        given, matrix = (tokens, kept[layer]) if present == EVERY else (tokens[:, present], kept[layer][present])
+            return torch.add(tokens * residual_weight, trace.propagate_layer(layer, tokens, active_rows), alpha=share)
+        given, matrix = (
+            (tokens, kept[layer]) if active_rows == EVERY else (tokens[:, active_rows], kept[layer][active_rows])
+        )
         return torch.addmm(tokens, given, matrix, beta=residual_weight, alpha=share)
 
     return step

@@ -18,7 +18,7 @@ GONE = 2**64 - 1
 STATUS = struct.Struct("Qii")
 # Whether it was ended since its time was up.
 BY_ITSELF, TOO_LATE = 0, 1
-# Of an answer: names of classes stand in the bytes of a checkpoint, not here.
+# Long lists, such as class names, travel in the checkpoint's bytes and not in the answer.
 MAX_ANSWER_BYTES = 2**21
 
 

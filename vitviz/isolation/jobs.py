@@ -15,14 +15,14 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from vitviz.config import ViTConfig
-from vitviz.images import UnopenedImage
-from vitviz.preprocessing import Preprocessing
-from vitviz.text import tower_of
-from vitviz.weights.checkpoint import load_checkpoint, write_checkpoint
+from vitviz.images.opening import UnopenedImage
+from vitviz.images.preprocessing import Preprocessing
+from vitviz.models.config import ViTConfig
 from vitviz.weights.load import load
 from vitviz.weights.model import Model, Origin
+from vitviz.weights.native import load_checkpoint, write_checkpoint
 from vitviz.weights.read import read_checkpoint
+from vitviz.weights.text_tower import tower_of
 
 Answer = dict[str, Any]
 """What JSON can say."""
@@ -76,11 +76,11 @@ class CheckpointJob:
     """A checkpoint of any family as one of vitviz's own.
 
     Args:
-        path, name, max_bytes, facts: as :func:`vitviz.weights.read_checkpoint` takes them.
+        path, name, max_bytes, overrides: as :func:`vitviz.weights.read_checkpoint` takes them.
     """
 
-    def __init__(self, path: Path, name: str | None, max_bytes: int, facts: dict[str, Any]) -> None:
-        self.model = read_checkpoint(path, name, max_bytes=max_bytes, **facts).model
+    def __init__(self, path: Path, name: str | None, max_bytes: int, overrides: dict[str, Any]) -> None:
+        self.model = read_checkpoint(path, name, max_bytes=max_bytes, **overrides).model
 
     def write(self, stream: BinaryIO) -> Answer:
         """Writes the checkpoint."""
@@ -90,9 +90,9 @@ class CheckpointJob:
 class PublishedJob(CheckpointJob):
     """The same of a checkpoint that stands in the hub's cache, by its name; nothing is downloaded."""
 
-    def __init__(self, source: str, max_bytes: int, facts: dict[str, Any]) -> None:
+    def __init__(self, source: str, max_bytes: int, overrides: dict[str, Any]) -> None:
         _go_offline()
-        self.model = load(source, max_bytes=max_bytes, **facts)
+        self.model = load(source, max_bytes=max_bytes, **overrides)
 
 
 class SnapshotJob(CheckpointJob):
@@ -106,7 +106,7 @@ class TextJob:
     """The text tower of a checkpoint, which stays for one text after the other.
 
     Args:
-        name, origin, config: as :func:`vitviz.text.tower_of` takes them.
+        name, origin, config: as :func:`vitviz.weights.text_tower.tower_of` takes them.
     """
 
     def __init__(self, name: str, origin: Origin, config: ViTConfig) -> None:

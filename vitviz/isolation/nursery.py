@@ -24,13 +24,13 @@ from typing import Any, BinaryIO
 import torch
 from PIL import Image
 
-from vitviz.errors import VitvizError
-from vitviz.images import FORMATS, open_image
+from vitviz.attention.memory import is_out_of_memory
+from vitviz.errors.kinds import VitvizError
+from vitviz.images.opening import FORMATS, open_image
+from vitviz.images.preprocessing import Preprocessing
 from vitviz.isolation.conversation import BY_ITSELF, GONE, STATUS, TOO_LATE, read_request, send_answer
 from vitviz.isolation.jobs import JOBS
 from vitviz.isolation.limits import Limits
-from vitviz.memory import is_out_of_memory
-from vitviz.preprocessing import Preprocessing
 
 SECONDS = struct.Struct("d")
 # Seconds, of which the system takes no endless number.

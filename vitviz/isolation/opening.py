@@ -18,16 +18,16 @@ import numpy as np
 import torch
 from PIL import Image
 
-from vitviz.errors import CheckpointError, ConfigError, ImageError
-from vitviz.geometry import Geometry
-from vitviz.images import MAX_PIXELS
+from vitviz.errors.kinds import CheckpointError, ConfigError, ImageError
+from vitviz.images.geometry import Geometry
+from vitviz.images.opening import MAX_PIXELS
+from vitviz.images.preprocessing import PreparedImage, Preprocessing
 from vitviz.isolation.limits import Limits
 from vitviz.isolation.worker import Conversation, Worker
-from vitviz.preprocessing import PreparedImage, Preprocessing
-from vitviz.targets import Target
-from vitviz.text import TextTower, fetch_words
-from vitviz.weights.checkpoint import load_checkpoint
+from vitviz.models.targets import Target
 from vitviz.weights.model import Model, Origin
+from vitviz.weights.native import load_checkpoint
+from vitviz.weights.text_tower import TextTower, fetch_words
 
 GIB = 2**30
 # Seconds of a job that stays.
@@ -153,11 +153,11 @@ def picture(worker: Worker, path: Path, name: str) -> Iterator[OpenPicture]:
         yield unopened.decode()
 
 
-def checkpoint(worker: Worker, path: Path, max_bytes: int, name: str | None = None, **facts: Any) -> Model:
+def checkpoint(worker: Worker, path: Path, max_bytes: int, name: str | None = None, **overrides: Any) -> Model:
     """The model that :func:`vitviz.load` makes of a file or a folder.
 
     Args:
-        path, name, facts: as :func:`vitviz.weights.read_checkpoint` takes them.
+        path, name, overrides: as :func:`vitviz.weights.read_checkpoint` takes them.
         max_bytes: most that its weights may take.
 
     Raises:
@@ -165,15 +165,15 @@ def checkpoint(worker: Worker, path: Path, max_bytes: int, name: str | None = No
     """
     path = path.absolute()
     root = path if path.is_dir() else path.parent
-    arguments = {"path": path, "name": name, "max_bytes": max_bytes, "facts": facts}
+    arguments = {"path": path, "name": name, "max_bytes": max_bytes, "overrides": overrides}
     return _model(worker, "CheckpointJob", arguments, name or path.name, root, max_bytes)
 
 
-def published(worker: Worker, source: str, origin: Origin, max_bytes: int, **facts: Any) -> Model:
+def published(worker: Worker, source: str, origin: Origin, max_bytes: int, **overrides: Any) -> Model:
     """A checkpoint that stands in the hub's cache, by its name.
 
     Args:
-        source, facts: as :func:`vitviz.load` takes them.
+        source, overrides: as :func:`vitviz.load` takes them.
         origin: what :func:`vitviz.weights.fetch` gave for it.
         max_bytes: most that its weights may take.
 
@@ -183,7 +183,7 @@ def published(worker: Worker, source: str, origin: Origin, max_bytes: int, **fac
     model = _model(
         worker,
         "PublishedJob",
-        {"source": source, "max_bytes": max_bytes, "facts": facts},
+        {"source": source, "max_bytes": max_bytes, "overrides": overrides},
         source,
         origin.folder,
         max_bytes,
@@ -216,7 +216,7 @@ class IsolatedTower:
         max_bytes: most memory that the tower may take.
 
     Raises:
-        CheckpointError, ConfigError: as :func:`vitviz.text.open_text_tower`.
+        CheckpointError, ConfigError: as :func:`vitviz.weights.text_tower.open_text_tower`.
     """
 
     def __init__(self, worker: Worker, model: Model, max_bytes: int) -> None:
@@ -235,7 +235,7 @@ class IsolatedTower:
         self._tower = TextTower(self._features, _number(self._job, logit, "scale"), _number(self._job, logit, "bias"))
 
     def target(self, text: str) -> Target:
-        """As :meth:`vitviz.text.TextTower.target`."""
+        """As :meth:`vitviz.weights.text_tower.TextTower.target`."""
         return self._tower.target(text)
 
     def close(self) -> None:

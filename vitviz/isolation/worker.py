@@ -19,7 +19,16 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
-from vitviz.errors import CheckpointError, ConfigError, ImageError, LimitError, MethodError, VitvizError, legible, shown
+from vitviz.errors.kinds import (
+    CheckpointError,
+    ConfigError,
+    ImageError,
+    LimitError,
+    MethodError,
+    VitvizError,
+    legible,
+    shown,
+)
 from vitviz.isolation.conversation import Ended, read_answer, send_request
 from vitviz.isolation.limits import Limits
 from vitviz.isolation.nursery import SECONDS

@@ -12,8 +12,8 @@ from torch import nn
 BINS = 15
 # Part of held-out images that count as unlike the training images nevertheless.
 MISTAKEN = 0.1
-# Of fewer images, or of halves without a mistake, a temperature would say more of them than of the model.
-FEWEST = 200
+# A temperature fitted to fewer images says more about them than about the model.
+MIN_IMAGES = 200
 # Between these the temperature is looked for.
 LOWEST, HIGHEST = 0.05, 20.0
 
@@ -26,17 +26,17 @@ class Calibration:
         temperature: by which the logits are to be divided.
         error_before, error_after: expected calibration error without and with it, in [0, 1]; the second is measured on
             images that its temperature was not fitted to.
-        least_evidence: the evidence that all but a tenth of the images exceed, of logits divided by the
-            temperature; :attr:`vitviz.Analysis.evidence` says what evidence is.
+        ood_threshold: the evidence that all but a tenth of the images exceed, of logits divided by the
+            temperature; :attr:`vitviz.Analysis.energy_score` says what evidence is.
     """
 
     temperature: float
     error_before: float
     error_after: float
-    least_evidence: float
+    ood_threshold: float
 
     @property
-    def said(self) -> str:
+    def summary(self) -> str:
         """In a line of a card."""
         error = f"expected error {self.error_after:.1%}, without it {self.error_before:.1%}"
         return f"temperature {self.temperature:.3f}, {error}"
@@ -53,14 +53,14 @@ def calibrate(logits: torch.Tensor, targets: torch.Tensor) -> Calibration | None
         targets: ``"image"``, class indices.
     """
     halves = [(logits[start::2], targets[start::2]) for start in (0, 1)]
-    if len(targets) < FEWEST or any(bool((each.argmax(-1) == known).all()) for each, known in halves):
+    if len(targets) < MIN_IMAGES or any(bool((each.argmax(-1) == known).all()) for each, known in halves):
         return None
     scaled = torch.empty_like(logits)
     for start, (fitted, known) in enumerate(reversed(halves)):
         scaled[start::2] = logits[start::2] / temperature(fitted, known)
     found = temperature(logits, targets)
-    evidence = (logits / found).logsumexp(-1)
-    least = float(evidence.double().quantile(MISTAKEN))
+    energy_score = (logits / found).logsumexp(-1)
+    least = float(energy_score.double().quantile(MISTAKEN))
     return Calibration(found, calibration_error(logits, targets), calibration_error(scaled, targets), least)
 
 

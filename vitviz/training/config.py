@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from vitviz.config import ViTConfig
-from vitviz.errors import ConfigError
+from vitviz.errors.kinds import ConfigError
+from vitviz.models.config import ViTConfig
 
 
 def setting(default: Any, help: str) -> Any:

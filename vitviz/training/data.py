@@ -13,14 +13,13 @@ import torch.nn.functional as F
 from einops import rearrange
 from tqdm import tqdm
 
-from vitviz.errors import DataError
-from vitviz.images import open_image
-from vitviz.preprocessing import Preprocessing
+from vitviz.errors.kinds import DataError
+from vitviz.images.opening import FILE_SUFFIXES, open_image
+from vitviz.images.preprocessing import Preprocessing
 from vitviz.training.augment import mixed, views
 from vitviz.training.config import Augmentation
 
 SPLITS = {"train": ("train",), "test": ("test", "val", "validation")}
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".tif", ".tiff", ".bmp")
 MEMORY_LIMIT = 8 * 2**30
 
 
@@ -74,7 +73,7 @@ def read_image_folder(
     empty = [label for label, paths in zip(labels, found_in, strict=True) if not paths]
     if not files or empty:
         found = f"no image in {', '.join(empty)}" if empty else "no class folder in it"
-        raise DataError(f"{root}: {found}; expected CLASS/IMAGE with {', '.join(SUFFIXES)}")
+        raise DataError(f"{root}: {found}; expected CLASS/IMAGE with {', '.join(FILE_SUFFIXES)}")
     channels = len(preprocessing.mean)
     height, width = preprocessing.whole_patches(patch_height, patch_width)
     size = len(files) * channels * height * width
@@ -106,7 +105,7 @@ def read_image_folder(
 def _images(folder: Path) -> list[Path]:
     # macOS puts a "._name.jpg" beside "name.jpg" where the disk cannot hold its attributes.
     return sorted(
-        path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+        path for path in folder.iterdir() if path.suffix.lower() in FILE_SUFFIXES and not path.name.startswith(".")
     )
 
 

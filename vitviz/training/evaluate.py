@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from vitviz.errors import DataError
-from vitviz.preprocessing import Preprocessing
+from vitviz.errors.kinds import DataError
+from vitviz.images.preprocessing import Preprocessing
+from vitviz.models.vit import VisionTransformer
 from vitviz.training.calibrate import calibration_error
 from vitviz.training.data import LabelledImages
-from vitviz.vit import VisionTransformer
 
 # Standard deviations to either side of the mean between which a normal variable is with a probability of 95 %.
 NORMAL_95 = 1.959964

@@ -13,8 +13,9 @@ import torch.nn.functional as F
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
-from vitviz.errors import ConfigError, DataError
-from vitviz.preprocessing import Preprocessing
+from vitviz.errors.kinds import ConfigError, DataError
+from vitviz.images.preprocessing import Preprocessing
+from vitviz.models.vit import VisionTransformer
 from vitviz.training.calibrate import calibrate, divide
 from vitviz.training.config import TrainingConfig
 from vitviz.training.data import LabelledImages, read_image_folder, training_batches
@@ -25,9 +26,8 @@ from vitviz.training.sampling import balanced_order
 from vitviz.training.snapshots import Snapshotter
 from vitviz.training.state import COMPACT, STATE, Run
 from vitviz.training.watch import attention_picture
-from vitviz.vit import VisionTransformer
-from vitviz.weights.checkpoint import save_checkpoint
 from vitviz.weights.model import Model
+from vitviz.weights.native import save_checkpoint
 from vitviz.weights.snapshots import FOLDER as SNAPSHOTS
 
 CHECKPOINT, LOGS = "checkpoint.safetensors", "logs"
@@ -108,8 +108,8 @@ def train(
                     tag = "" if side == config.image_size else f" at {side} px"
                     log.add_scalar(f"test/accuracy{tag}", accuracy.top1, done)
                     log.add_scalar(f"test/loss{tag}", accuracy.loss, done)
-                    said = f"test accuracy{tag} {accuracy.top1:.2%}, loss {accuracy.loss:.3f}"
-                    tqdm.write(f"epoch {run.epoch}: {said}")
+                    summary = f"test accuracy{tag} {accuracy.top1:.2%}, loss {accuracy.loss:.3f}"
+                    tqdm.write(f"epoch {run.epoch}: {summary}")
                 log.add_image("attention rollout", attention_picture(run.averaged, preprocessing, test), done)
             run.save(output / STATE)
             run.save_compact(output / COMPACT)
@@ -143,10 +143,10 @@ def _finished(
         "data": f"{images} training and {len(test):,} test images of {len(test.labels)} classes",
         "epochs": str(config.epochs),
         "top-1 accuracy": f"{top1 if len(logits) > 1 else f'{accuracy.top1:.2%}'} of {accuracy.images:,} test images",
-        "calibration": "none: too few test images or mistakes to learn from" if found is None else found.said,
+        "calibration": "none: too few test images or mistakes to learn from" if found is None else found.summary,
     }
-    least = None if found is None else found.least_evidence
-    return Model(name, network.to("cpu").eval(), preprocessing, test.labels, card, least_evidence=least), accuracy
+    least = None if found is None else found.ood_threshold
+    return Model(name, network.to("cpu").eval(), preprocessing, test.labels, card, ood_threshold=least), accuracy
 
 
 def _statistics(data: LabelledImages) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -238,11 +238,11 @@ def _backward(
         layout = network.config.layout(*pixels.shape[-2:])
         count = max(1, TOKENS_AT_ONCE // layout.token_count)
     loss, right = torch.zeros((), device=device), torch.zeros((), device=device)
-    for some, wanted in zip(pixels.split(count), targets.split(count), strict=True):
+    for some, labels in zip(pixels.split(count), targets.split(count), strict=True):
         with torch.autocast(device.type, torch.bfloat16) if bfloat16 else nullcontext():
             logits = network(some)
-        part = F.cross_entropy(logits.float(), wanted, reduction="sum") / len(pixels)
+        part = F.cross_entropy(logits.float(), labels, reduction="sum") / len(pixels)
         part.backward()
         loss += part.detach()
-        right += (logits.argmax(-1) == wanted.argmax(-1)).sum() / len(pixels)
+        right += (logits.argmax(-1) == labels.argmax(-1)).sum() / len(pixels)
     return loss, right

@@ -11,7 +11,7 @@ import torch
 
 from vitviz.training.device import has_bfloat16
 
-# Of the polynomial that brings singular values near 1, and how often it is applied.
+# The polynomial that brings singular values near 1, and how often it is applied.
 COEFFICIENTS = 3.4445, -4.7750, 2.0315
 ITERATIONS = 5
 

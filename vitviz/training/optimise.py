@@ -8,8 +8,8 @@ import torch
 from einops import rearrange
 from torch import nn
 
+from vitviz.models.vit import VisionTransformer
 from vitviz.training.muon import Muon
-from vitviz.vit import VisionTransformer
 
 
 def initialise(network: VisionTransformer) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import torch
 
-from vitviz.errors import CheckpointError, ConfigError
-from vitviz.preprocessing import Preprocessing
-from vitviz.vit import VisionTransformer
-from vitviz.weights.checkpoint import save_checkpoint
+from vitviz.errors.kinds import CheckpointError, ConfigError
+from vitviz.images.preprocessing import Preprocessing
+from vitviz.models.vit import VisionTransformer
 from vitviz.weights.model import Model
+from vitviz.weights.native import save_checkpoint
 from vitviz.weights.snapshots import files_by_step, snapshot_path
 
 MOST = 100

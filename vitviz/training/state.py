@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from vitviz.errors import CheckpointError
+from vitviz.errors.kinds import CheckpointError
+from vitviz.models.vit import VisionTransformer
 from vitviz.training.config import TrainingConfig
-from vitviz.vit import VisionTransformer
 
 STATE, COMPACT = "state.pt", "compact.pt"
 # The settings that determine the network.

@@ -8,11 +8,11 @@ from einops import rearrange
 from PIL import Image
 
 from vitviz.attribution import rollout
-from vitviz.geometry import Geometry
-from vitviz.heatmaps import Heatmap
-from vitviz.preprocessing import Preprocessing
+from vitviz.images.geometry import Geometry
+from vitviz.images.preprocessing import Preprocessing
+from vitviz.models.vit import VisionTransformer
 from vitviz.training.data import LabelledImages
-from vitviz.vit import VisionTransformer
+from vitviz.visualization.heatmaps import Heatmap
 
 SHOWN = 8
 SIDE = 96

@@ -7,16 +7,16 @@ from typing import Any
 
 import gradio as gr
 
-from vitviz.analysis import Analysis
-from vitviz.errors import VitvizError
-from vitviz.layout import TokenLayout
+from vitviz.analysis.analysis import Analysis
+from vitviz.attention.layout import TokenLayout
+from vitviz.errors.kinds import VitvizError
 from vitviz.ui.drawing import HIDDEN, NO_PICTURE, Drawing, Wish, changed, notice
 from vitviz.ui.following import Pending
 from vitviz.ui.jobs import Jobs, Stopped, Superseded
-from vitviz.ui.lanes import RUNS_LONG, RUNS_MODEL
 from vitviz.ui.models import LOST, START, ModelPicker
 from vitviz.ui.panels import ControlPanel, model_aside, model_card
 from vitviz.ui.photo import Preview
+from vitviz.ui.server.lanes import RUNS_LONG, RUNS_MODEL
 from vitviz.ui.sight import Seen, Sight
 from vitviz.ui.waiting import ANALYSIS, Waiting
 from vitviz.ui.workbench import Large, Workbench

@@ -20,13 +20,11 @@ from gradio.events import api as publish_function
 from gradio.utils import get_function_description, get_upload_folder
 
 from vitviz import __version__
-from vitviz.analysis import Analysis
+from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS, Method
-from vitviz.errors import CheckpointError, LimitError, MethodError, VitvizError, choices, shown
-from vitviz.heatmaps import Heatmap, Style
-from vitviz.preprocessing import FITS
+from vitviz.errors.kinds import CheckpointError, LimitError, MethodError, VitvizError, choices, shown
+from vitviz.images.preprocessing import FITS
 from vitviz.progress import Progress
-from vitviz.text import Words
 from vitviz.ui.arguments import LONGEST_NAME, fields, method_of, number, parameters_of, style_of, upload_of, word
 from vitviz.ui.drawing import JOB
 from vitviz.ui.files import keep
@@ -49,12 +47,14 @@ from vitviz.ui.records import (
 from vitviz.ui.server.estimates import map_bytes
 from vitviz.ui.sight import TRAINED, Sight
 from vitviz.ui.workbench import Workbench
+from vitviz.visualization.heatmaps import Heatmap, Style
 from vitviz.weights import BUNDLED, ZOO, is_cached
+from vitviz.weights.text_tower import TextPrompt
 
 # Floating-point operations of one analysis: about a minute of two cores.
 MOST_FLOPS = 9e12
 # In one request, and their values together.
-MOST_MAPS, MOST_VALUES = 256, 2**20
+MOST_MAPS, MOST_VALUES = 256, 2**16
 # Requests that compute nothing.
 AT_ONCE = 4
 # After which a request for maps that take long ends.
@@ -246,7 +246,7 @@ class Api:
         if heatmap is not None and before == said:
             return heatmap
         told = dict(said)
-        if isinstance(said.get("target"), Words):
+        if isinstance(said.get("target"), TextPrompt):
             told["target"] = self.bench.target(analysis.model, said["target"])
         with self.bench.budget.share(map_bytes(analysis, method.name), "this map", lambda: clock.check(method)):
             heatmap = analysis.map(method.name, report=lambda state: clock.check(method, state), **told)

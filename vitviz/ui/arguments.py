@@ -11,15 +11,15 @@ from urllib.parse import unquote
 from gradio.data_classes import FileData
 from gradio.utils import get_upload_folder, is_in_or_equal
 
+from vitviz.attention.layout import PATCHES, Query, TokenLayout
+from vitviz.attention.softmax import HEAD_FUSIONS
 from vitviz.attribution import METHODS, Method
 from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
-from vitviz.errors import ImageError, MethodError, choices, did_you_mean, plain, shown
-from vitviz.heatmaps import COLORMAPS, Style
-from vitviz.layout import PATCHES, Query, TokenLayout
-from vitviz.softmax import HEAD_FUSIONS
-from vitviz.text import LONGEST, Words
+from vitviz.errors.kinds import ImageError, MethodError, choices, did_you_mean, plain, shown
 from vitviz.ui.photo import Upload
+from vitviz.visualization.heatmaps import COLORMAPS, Style
 from vitviz.weights import Model
+from vitviz.weights.text_tower import MAX_TEXT_CHARS, TextPrompt
 
 # Of the ends of the colours: what single precision holds, with room for their difference.
 FURTHEST = 1e30
@@ -216,13 +216,15 @@ def _token(parameter: TokenQuery, said: object, model: Model, layout: TokenLayou
     return int(number(name, said, 0, layout.token_count - 1, whole=True))
 
 
-def _target(parameter: ClassTarget, said: object, model: Model, layout: TokenLayout, field: str) -> int | str | Words:
+def _target(
+    parameter: ClassTarget, said: object, model: Model, layout: TokenLayout, field: str
+) -> int | str | TextPrompt:
     name = f"{field}.{parameter.name}"
     if isinstance(said, dict):
         text = fields(name, said, ("text",)).get("text")
-        if not isinstance(text, str) or not 0 < len(text.strip()) <= LONGEST:
-            raise MethodError(f"{name}.text = {shown(text)}: expected 1 to {LONGEST:,} characters")
-        return Words(text)
+        if not isinstance(text, str) or not 0 < len(text.strip()) <= MAX_TEXT_CHARS:
+            raise MethodError(f"{name}.text = {shown(text)}: expected 1 to {MAX_TEXT_CHARS:,} characters")
+        return TextPrompt(text)
     if isinstance(said, str):
         if len(said) > LONGEST_LABEL:
             raise MethodError(f"{name} = {shown(said)}: expected a label of the model")

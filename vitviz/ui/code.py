@@ -6,16 +6,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+from vitviz.attention.precision import PRECISIONS
 from vitviz.attribution import METHODS
 from vitviz.attribution.methods import ClassTarget, LayerNumber, Parameter
-from vitviz.heatmaps import Style
-from vitviz.precision import PRECISIONS
-from vitviz.text import Words
 from vitviz.ui.models import START, ModelChoice
 from vitviz.ui.panels import Settings
 from vitviz.ui.photo import Upload
 from vitviz.ui.sight import Sight
+from vitviz.visualization.heatmaps import Style
 from vitviz.weights import Model
+from vitviz.weights.text_tower import TextPrompt
 
 
 def as_python(
@@ -37,7 +37,7 @@ def as_python(
     """
     said = settings.parameters[settings.method]
     text = said.get("target")
-    about = {"target": "words"} if isinstance(text, Words) else {}
+    about = {"target": "words"} if isinstance(text, TextPrompt) else {}
     written = _parameters(settings, model) | about
     arguments = ", ".join([_text(settings.method), *(f"{name}={argument}" for name, argument in written.items())])
     query = said.get("query")
@@ -45,11 +45,11 @@ def as_python(
     lines = [
         "import vitviz",
         "from vitviz import Style",
-        *(["from vitviz.text import open_text_tower"] if about else []),
+        *(["from vitviz.weights.text_tower import open_text_tower"] if about else []),
         "",
         *_model(model, start, choice),
         f"analysis = vitviz.analyze({_text(upload.name)}, model, {_sight(model, size, settings.sight)})",
-        *([f"words = open_text_tower(model).target({_text(text.text)})"] if isinstance(text, Words) else []),
+        *([f"words = open_text_tower(model).target({_text(text.text)})"] if isinstance(text, TextPrompt) else []),
         f"heatmap = analysis.map({arguments})",
         f'heatmap.overlay({_style(settings.style)}{mark}).save("{settings.method}.png")',
     ]
@@ -61,9 +61,9 @@ def _model(model: Model, start: Model, choice: ModelChoice) -> list[str]:
     own = Path(choice.files[0]).name if len(choice.files) == 1 else model.name
     source = start.name if choice.run == START else choice.source or own
     precision = next(name for name, dtype in PRECISIONS.items() if dtype == model.network.precision)
-    facts = {**dict(choice.facts), **({} if precision == "float32" else {"precision": precision})}
+    facts = {**dict(choice.overrides), **({} if precision == "float32" else {"precision": precision})}
     said = ", ".join([_text(source), *(f"{name}={_value(fact)}" for name, fact in facts.items())])
-    state = [] if choice.step is None else [f"model = vitviz.open_step(model, {choice.step})"]
+    state = [] if choice.step is None else [f"model = vitviz.open_snapshot(model, {choice.step})"]
     return [f"model = vitviz.load({said})", *state]
 
 

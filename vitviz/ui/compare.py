@@ -10,15 +10,13 @@ from typing import Any
 import gradio as gr
 from PIL import Image
 
-from vitviz.analysis import Analysis
+from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS
-from vitviz.comparison import Compared, Comparison, compare
-from vitviz.errors import VitvizError
-from vitviz.faithfulness import METRICS, RANDOM_ORDERS
-from vitviz.heatmaps import Style
+from vitviz.errors.kinds import VitvizError
+from vitviz.evaluation.comparison import Compared, Comparison, compare
+from vitviz.metrics.faithfulness import METRICS, RANDOM_ORDERS
+from vitviz.models.targets import NO_CLASSIFIER, Target
 from vitviz.progress import Progress
-from vitviz.targets import NO_CLASSIFIER, Target
-from vitviz.text import Words, reads_text
 from vitviz.ui.controls import told_apart
 from vitviz.ui.jobs import Jobs, Stopped
 from vitviz.ui.panels import ControlPanel, Settings
@@ -26,7 +24,9 @@ from vitviz.ui.picture import as_webp
 from vitviz.ui.server.estimates import comparison_bytes
 from vitviz.ui.texts import html_text, markdown, ramp, said_plainly
 from vitviz.ui.workbench import Workbench
+from vitviz.visualization.heatmaps import Style
 from vitviz.weights import Model
+from vitviz.weights.text_tower import TextPrompt, reads_text
 
 JOB = "compare"
 CARD_SIDE = 320
@@ -146,7 +146,7 @@ class ComparePanel:
 
 def unasked(model: Model, wanted: Any) -> str | None:
     """Why nothing can be measured of what the controls are about, without a full stop; None where something can."""
-    if model.labels or isinstance(wanted, Words):
+    if model.labels or isinstance(wanted, TextPrompt):
         return None
     return NO_WORDS if reads_text(model) else NO_CLASSES
 
@@ -174,7 +174,9 @@ def cards(analysis: Analysis, settings: Settings, target: int | Target | None, r
 def as_html(found: Cards, order: str) -> str:
     """The cards in an order: :data:`LISTED`, or the best first by a metric, which the line above names."""
     metric = None if order == LISTED else order
-    sorting = "as listed" if metric is None else f"best first by {METRICS[metric].title}: {METRICS[metric].reading}"
+    sorting = (
+        "as listed" if metric is None else f"best first by {METRICS[metric].title}: {METRICS[metric].interpretation}"
+    )
     shown = "".join(_card(found, each, metric) for each in found.comparison.by(metric))
     said = f"▲ better and ▼ worse than the mean of {RANDOM_ORDERS} random orders of the patches of this one picture"
     return (
@@ -187,8 +189,8 @@ def _card(found: Cards, compared: Compared, metric: str | None) -> str:
     method = METHODS[compared.method]
     row, column = compared.heatmap.token_map.strongest
     rows = "".join(_score(found.comparison, compared, name, name == metric) for name in compared.areas)
-    rows += _remembered(compared.remembers)
-    title, reading = html_text(method.title), html_text(method.reading)
+    rows += _remembered(compared.randomization_correlation)
+    title, reading = html_text(method.title), html_text(method.interpretation)
     alt = f"{title}: strongest at patch ({row}, {column})"
     return (
         f'<figure class="vv-card" data-method="{compared.method}"><img src="{found.pictures[compared.method]}" '
@@ -201,7 +203,7 @@ def _score(comparison: Comparison, compared: Compared, metric: str, chosen: bool
     mark = "▲" if comparison.beats_chance(compared, metric) else "▼"
     arrow, tag = "↓" if said.lower_is_better else "↑", "th" if chosen else "td"
     return (
-        f'<tr title="{html_text(said.reading)} Random order: {comparison.chance[metric]:.3f}">'
+        f'<tr title="{html_text(said.interpretation)} Random order: {comparison.chance[metric]:.3f}">'
         f"<{tag}>{html_text(said.title)} {arrow}</{tag}><{tag}>{compared.areas[metric]:.3f} {mark}</{tag}></tr>"
     )
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import gradio as gr
 
+from vitviz.attention.layout import PATCHES, Query, TokenLayout
+from vitviz.attention.softmax import HEAD_FUSIONS
 from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
 from vitviz.attribution.pooling import POOLED
-from vitviz.errors import QueryError
-from vitviz.layout import PATCHES, Query, TokenLayout
-from vitviz.softmax import HEAD_FUSIONS
+from vitviz.errors.kinds import QueryError
 from vitviz.weights import Model
 
 MOST_PROBABLE = "most probable"
@@ -231,7 +231,7 @@ def token_choices(model: Model, layout: TokenLayout) -> list[tuple[str, str]]:
 
 def first_query(model: Model, layout: TokenLayout) -> Query | None:
     """What the token menu shows first: what the model itself reads, None for the query of attention pooling."""
-    return None if _pools_by_attention(model) else layout.reader
+    return None if _pools_by_attention(model) else layout.default_query
 
 
 def has_query(model: Model, layout: TokenLayout, query: Query | None) -> bool:

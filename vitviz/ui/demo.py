@@ -6,9 +6,9 @@ from typing import Any
 
 import gradio as gr
 
-from vitviz.arguments import instance
 from vitviz.attribution import METHODS
-from vitviz.errors import VitvizError
+from vitviz.errors.arguments import instance
+from vitviz.errors.kinds import VitvizError
 from vitviz.ui.analysing import Analysing, Shown
 from vitviz.ui.api import publish
 from vitviz.ui.attention_explorer import AttentionExplorer
@@ -76,9 +76,10 @@ def build_demo(model: Model | None = None, knobs: Knobs | None = None) -> gr.Blo
         model_opened = linked.then(page.opening.follow, link.asked, opened, **private)
         analysing = page.analysing
         link.connect(model_opened, analysing.seen, analysing.again, page.sheet)
-        demo.unload(page.leave)
         publish(demo, bench)
     demo.temp_file_sets.append(WRITTEN)
+    # The server calls it with the session of a page that is closed.
+    demo.page_closed = page.jobs.leave
     return demo
 
 
@@ -198,10 +199,6 @@ class Page:
         )
         self.predictions.select(None, None, self.tabs, js=SHOW_MAPS, **private)
         drawing.canvas.select(self._pick, told, [panel.token, drawing.notice], **quick, **private)
-
-    def leave(self, request: gr.Request) -> None:
-        """End what runs for a visitor whose page is closed."""
-        self.jobs.leave(str(request.session_hash))
 
     def _afterwards(
         self, seen: Seen, about: Seen, tried: Seen, again: int, asked: Pending | None, due: int, *rest: Any

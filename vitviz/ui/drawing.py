@@ -8,9 +8,9 @@ from typing import Any
 
 import gradio as gr
 
-from vitviz.analysis import Analysis
+from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS
-from vitviz.errors import VitvizError
+from vitviz.errors.kinds import VitvizError
 from vitviz.progress import Progress
 from vitviz.ui.code import as_python
 from vitviz.ui.jobs import Jobs, Stopped

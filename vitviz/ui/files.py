@@ -16,7 +16,7 @@ import gradio as gr
 from gradio.processing_utils import hash_bytes
 from gradio.utils import get_upload_folder
 
-from vitviz.errors import LimitError, VitvizError
+from vitviz.errors.kinds import LimitError, VitvizError
 
 
 class Written(set[str]):

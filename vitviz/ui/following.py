@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 
 import gradio as gr
 
-from vitviz.analysis import Analysis
-from vitviz.errors import VitvizError
+from vitviz.analysis.analysis import Analysis
+from vitviz.errors.kinds import VitvizError
 from vitviz.ui.drawing import PARTS, Drawing, Wish, changed, notice
-from vitviz.ui.lanes import RUNS_MODEL
 from vitviz.ui.links import Linked, Wanted, read_link, read_map
 from vitviz.ui.models import START, ModelChoice
 from vitviz.ui.panels import ControlPanel, Settings, default_settings
 from vitviz.ui.photo import Upload
 from vitviz.ui.pictures import is_copy
 from vitviz.ui.second import SecondPicker
+from vitviz.ui.server.lanes import RUNS_MODEL
 from vitviz.ui.sheet import Sheet
 from vitviz.ui.sight import Seen, Sight
 

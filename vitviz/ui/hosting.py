@@ -24,11 +24,11 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import gradio as gr
 import torch
 
-from vitviz.costs import cost_of
-from vitviz.errors import ConfigError, LimitError, VitvizError
+from vitviz.analysis.costs import cost_of
+from vitviz.errors.kinds import ConfigError, LimitError, VitvizError
+from vitviz.models.vit import Encoding, VisionTransformer
 from vitviz.progress import Progress
 from vitviz.ui.files import empty, own_folder
-from vitviz.vit import Encoding, VisionTransformer
 
 Forward = Callable[..., Encoding]
 """What runs a network: takes it, and then what :meth:`vitviz.VisionTransformer.encode` takes."""

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from vitviz.encoder import MAX_BYTES
-from vitviz.errors import ConfigError, choices
+from vitviz.analysis.encoder import MAX_BYTES
+from vitviz.errors.kinds import ConfigError, choices
 from vitviz.ui.server.hosts import frame_source, host_pattern, proxy_name
 
 PREFIX = "VITVIZ_"

@@ -9,7 +9,7 @@ from typing import Any
 
 import gradio as gr
 
-from vitviz.errors import ConfigError
+from vitviz.errors.kinds import ConfigError
 from vitviz.isolation import shared_worker
 from vitviz.ui.api import health
 from vitviz.ui.knobs import Knobs

@@ -9,11 +9,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
+from vitviz.attention.layout import TokenLayout
 from vitviz.attribution import METHODS, Method
 from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
-from vitviz.heatmaps import COLORMAPS, Style
-from vitviz.layout import TokenLayout
-from vitviz.text import LONGEST, Words, reads_text
 from vitviz.ui.controls import (
     class_choices,
     has_query,
@@ -30,7 +28,9 @@ from vitviz.ui.panels import PLAIN_METHOD, PLAIN_STYLE, Settings, default_settin
 from vitviz.ui.photo import Upload
 from vitviz.ui.pictures import EXAMPLES, Pictures
 from vitviz.ui.sight import FITS, TRAINED, Sight
+from vitviz.visualization.heatmaps import COLORMAPS, Style
 from vitviz.weights import BUNDLED, ZOO, Model
+from vitviz.weights.text_tower import MAX_TEXT_CHARS, TextPrompt, reads_text
 
 # The tab of the maps, as the page and a link call it.
 MAPS = "maps"
@@ -97,7 +97,7 @@ class Linked(NamedTuple):
 def link_of(model: Model, choice: ModelChoice, upload: Upload, sight: Sight, pictures: Pictures) -> str:
     """The part of a link behind ``?``: what differs from the page as it opens, as far as others can have it too."""
     said = {}
-    if not choice.facts and _is_named(choice.source):
+    if not choice.overrides and _is_named(choice.source):
         said["model"] = choice.source
     if choice.step is not None and (said or choice.run == START):
         said["step"] = str(choice.step)
@@ -160,7 +160,7 @@ def map_words(model: Model, settings: Settings) -> str:
         said = {"tab": MAPS, "method": settings.method}
     for parameter in METHODS[settings.method].parameters:
         argument = settings.parameters[settings.method][parameter.name]
-        if isinstance(argument, Words):
+        if isinstance(argument, TextPrompt):
             said["words"] = argument.text
         elif argument != starting_value(parameter, model):
             said[f"{PARAMETER}{parameter.name}"] = _word(parameter, argument, model)
@@ -180,7 +180,7 @@ def read_map(said: Mapping[str, str], model: Model, layout: TokenLayout, sight: 
     """
     plain = default_settings(model)
     name, words = said.get("method", PLAIN_METHOD), said.get("words", "").strip()
-    if not (0 < len(words) <= LONGEST and reads_text(model)):
+    if not (0 < len(words) <= MAX_TEXT_CHARS and reads_text(model)):
         words = ""
     if name not in METHODS or not _can_be_drawn(METHODS[name], model, words):
         # Parameters of what there is not are parameters of nothing else.
@@ -191,7 +191,7 @@ def read_map(said: Mapping[str, str], model: Model, layout: TokenLayout, sight: 
         if found is not None:
             chosen[parameter.name] = value(parameter, found)
     if METHODS[name].class_specific and words:
-        chosen["target"] = Words(words)
+        chosen["target"] = TextPrompt(words)
     # These have one control for all methods.
     shared = [part.name for part in METHODS[name].parameters if isinstance(part, TokenQuery | ClassTarget)]
     parameters = {

@@ -16,13 +16,12 @@ from typing import Any, NamedTuple
 import gradio as gr
 
 from vitviz import isolation
-from vitviz.errors import CheckpointError, LimitError, listed
+from vitviz.errors.kinds import CheckpointError, LimitError, listed
 from vitviz.isolation import Worker, shared_worker
-from vitviz.text import reads_text
 from vitviz.ui.controls import NumberSlider
 from vitviz.weights import (
     BUNDLED,
-    FACTS,
+    OVERRIDES,
     ZOO,
     Model,
     NamedModel,
@@ -31,10 +30,11 @@ from vitviz.weights import (
     find_snapshots,
     is_cached,
     load,
-    parse_facts,
+    parse_overrides,
 )
-from vitviz.weights.files import SUFFIXES
-from vitviz.weights.hub import INDEX
+from vitviz.weights.formats.files import SUFFIXES
+from vitviz.weights.hub.names import INDEX
+from vitviz.weights.text_tower import reads_text
 
 
 class ModelChoice(NamedTuple):
@@ -43,13 +43,13 @@ class ModelChoice(NamedTuple):
     Args:
         source: a name, ``hf:OWNER/NAME``, or empty for uploaded files.
         files: paths of the uploaded files.
-        facts: what the user says of them.
+        overrides: what the user says of them.
         step: which of its snapshots; None for the last, and for a model without them.
     """
 
     source: str
     files: tuple[str, ...] = ()
-    facts: tuple[tuple[str, Any], ...] = ()
+    overrides: tuple[tuple[str, Any], ...] = ()
     step: int | None = None
 
     @property
@@ -94,14 +94,14 @@ def open_choice(
     Raises:
         CheckpointError, LimitError: it cannot be opened.
     """
-    facts, worker = dict(choice.facts), worker or shared_worker()
+    overrides, worker = dict(choice.overrides), worker or shared_worker()
     if not choice.files:
         origin = fetch(choice.source, report)
         # What is no checkpoint of the hub is one of vitviz's own, or none at all.
         if origin is None:
-            return load(choice.source, **facts)
+            return load(choice.source, **overrides)
         with room(_opening_bytes(origin.folder.iterdir())):
-            return isolation.published(worker, choice.source, origin, max_bytes, **facts)
+            return isolation.published(worker, choice.source, origin, max_bytes, **overrides)
     missing = [Path(file).name for file in choice.files if not Path(file).is_file()]
     if missing:
         raise CheckpointError(f"{', '.join(missing)}: no longer kept on this server; upload it again")
@@ -109,7 +109,7 @@ def open_choice(
     needed = _opening_bytes(map(Path, choice.files))
     if len(choice.files) == 1:
         with room(needed):
-            return isolation.checkpoint(worker, Path(choice.files[0]), max_bytes, name, **facts)
+            return isolation.checkpoint(worker, Path(choice.files[0]), max_bytes, name, **overrides)
     # An upload puts every file into a folder of its own, and a checkpoint is read with what lies beside it.
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vitviz-", ignore_cleanup_errors=True)))
@@ -121,7 +121,7 @@ def open_choice(
                 _link(file, folder / Path(file).name)
             series = find_snapshots(folder)
             with room(needed):
-                model = isolation.checkpoint(worker, folder, max_bytes, name if series is None else SERIES, **facts)
+                model = isolation.checkpoint(worker, folder, max_bytes, name if series is None else SERIES, **overrides)
             if series is not None:
                 model = replace(model, snapshots=series, step=series.steps[-1])
         except (CheckpointError, LimitError) as error:
@@ -195,10 +195,10 @@ class ModelPicker:
         self.hub = gr.Textbox(
             label="or of the Hugging Face hub", placeholder="owner/name", max_lines=1, max_length=200, elem_id="vv-hub"
         )
-        self.facts = gr.Textbox(
+        self.overrides = gr.Textbox(
             label="What its file leaves open",
             placeholder="heads=6, pooling=mean",
-            info=f"only where a message asks for it: {', '.join(FACTS)}",
+            info=f"only where a message asks for it: {', '.join(OVERRIDES)}",
             max_lines=1,
             max_length=300,
             elem_id="vv-facts",
@@ -239,13 +239,13 @@ class ModelPicker:
         """What an entry of the menu stands for; of the visitor's own checkpoint, the menu alone does not know."""
         return {START.source: START, OWN: LOST}.get(name, ModelChoice(name))
 
-    def own(self, files: Sequence[str] | None, hub: str, facts: str) -> ModelChoice:
+    def own(self, files: Sequence[str] | None, hub: str, overrides: str) -> ModelChoice:
         """The choice that the part for one's own checkpoint stands for.
 
         Raises:
             CheckpointError: nothing is given, or two things, or facts that cannot be.
         """
-        told = tuple(parse_facts([part for part in facts.split(",") if part.strip()]).items())
+        told = tuple(parse_overrides([part for part in overrides.split(",") if part.strip()]).items())
         hub = hub.strip().removeprefix("hf:").removeprefix("https://huggingface.co/").strip("/")
         if bool(files) == bool(hub):
             raise CheckpointError("Your own checkpoint: expected either its file, or its name on the hub")

@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from vitviz.errors import VitvizError
+from vitviz.errors.kinds import VitvizError
 from vitviz.ui.drawing import notice
 from vitviz.ui.following import Pending
 from vitviz.ui.jobs import Stopped, Superseded
@@ -44,9 +44,9 @@ class ModelOpening:
             **{**options, "trigger_mode": "always_last"},
         )
         gr.on(
-            [picker.open.click, picker.hub.submit, picker.facts.submit],
+            [picker.open.click, picker.hub.submit, picker.overrides.submit],
             self._open_own,
-            [choice, picker.files, picker.hub, picker.facts],
+            [choice, picker.files, picker.hub, picker.overrides],
             opened,
             **options,
         )
@@ -87,11 +87,11 @@ class ModelOpening:
         choice: ModelChoice,
         files: list[str] | None,
         hub: str,
-        facts: str,
+        overrides: str,
         request: gr.Request,
         progress: Any = PROGRESS,
     ) -> tuple[Any, ...]:
-        return self._open(request, choice, lambda: self.picker.own(files, hub, facts), progress)
+        return self._open(request, choice, lambda: self.picker.own(files, hub, overrides), progress)
 
     def _open(
         self, request: gr.Request, choice: ModelChoice, chosen: Callable[[], ModelChoice], progress: Any

@@ -9,12 +9,10 @@ from typing import Any
 
 import gradio as gr
 
+from vitviz.attention.layout import Query, TokenLayout
 from vitviz.attribution import METHODS, Method
 from vitviz.attribution.methods import ClassTarget, HeadNumber, LayerNumber, Parameter, TokenQuery
-from vitviz.errors import QueryError
-from vitviz.heatmaps import COLORMAPS, Style
-from vitviz.layout import Query, TokenLayout
-from vitviz.text import LONGEST, Words, reads_text
+from vitviz.errors.kinds import QueryError
 from vitviz.ui.controls import (
     MethodRadio,
     NumberSlider,
@@ -30,7 +28,9 @@ from vitviz.ui.controls import (
 )
 from vitviz.ui.sight import Sight, SightPicker
 from vitviz.ui.texts import markdown, plain
+from vitviz.visualization.heatmaps import COLORMAPS, Style
 from vitviz.weights import Model, describe
+from vitviz.weights.text_tower import MAX_TEXT_CHARS, TextPrompt, reads_text
 
 # Of more classes, the page names the first few.
 MOST_LABELS = 20
@@ -99,7 +99,7 @@ class ControlPanel:
                 label="In words",
                 placeholder="a photo of a cat, and Enter",
                 visible=reads_text(model),
-                max_length=LONGEST,
+                max_length=MAX_TEXT_CHARS,
                 elem_id="vv-words",
             )
         self.controls: dict[tuple[str, str], Any] = {}
@@ -171,7 +171,7 @@ class ControlPanel:
         words = said[id(self.words)].strip()
         for each in parameters.values():
             if words and "target" in each:
-                each["target"] = Words(words)
+                each["target"] = TextPrompt(words)
         style = Style(
             colormap=said[id(self.colormap)],
             opacity=said[id(self.opacity)],
@@ -255,7 +255,7 @@ class ControlPanel:
             for parameter in method.parameters
             if not isinstance(parameter, TokenQuery | ClassTarget)
         ]
-        words = target.text if isinstance(target, Words) else ""
+        words = target.text if isinstance(target, TextPrompt) else ""
         about = shown(_shared(ClassTarget), None if words else target)
         look = [settings.style.colormap, settings.style.opacity, settings.style.smooth, settings.style.grid]
         values = [settings.method, about, words, *own, *look]

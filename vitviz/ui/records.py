@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 from gradio.data_classes import GradioModel, GradioRootModel
 from gradio.utils import get_function_description
 
-from vitviz.analysis import Analysis
+from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import Method
 from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
-from vitviz.heatmaps import Heatmap
 from vitviz.ui.arguments import legal
+from vitviz.visualization.heatmaps import Heatmap
 from vitviz.weights import ZOO, Model, is_cached
 
 MOST_PREDICTIONS = 5
@@ -94,7 +94,7 @@ class MethodRecord(Record):
         about_a_class: whether its maps are about a class or a text
         parameters: what it can be told
         source: where it comes from
-        reading: what a map says, and what it does not
+        interpretation: what a map says, and what it does not
     """
 
     name: str
@@ -102,7 +102,7 @@ class MethodRecord(Record):
     about_a_class: bool
     parameters: list[ParameterRecord]
     source: str
-    reading: str
+    interpretation: str
 
 
 class OpenedRecord(Record):
@@ -258,7 +258,7 @@ def method_record(method: Method) -> MethodRecord:
         about_a_class=method.class_specific,
         parameters=[_parameter_record(parameter) for parameter in method.parameters],
         source=method.citation,
-        reading=method.reading,
+        interpretation=method.interpretation,
     )
 
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import gradio as gr
 
-from vitviz.errors import VitvizError
+from vitviz.errors.kinds import VitvizError
 from vitviz.ui.attention_explorer import Explored
 from vitviz.ui.drawing import notice
 from vitviz.ui.jobs import Stopped, Superseded
-from vitviz.ui.lanes import RUNS_LONG
 from vitviz.ui.links import beside_words
 from vitviz.ui.models import START, ModelChoice, ModelPicker
 from vitviz.ui.panels import ControlPanel
 from vitviz.ui.photo import PhotoInput, Upload
+from vitviz.ui.server.lanes import RUNS_LONG
 from vitviz.ui.sight import Sight
 from vitviz.ui.waiting import SECOND, Waiting
 from vitviz.ui.workbench import Step, Workbench

@@ -6,8 +6,8 @@ from typing import Any
 
 import gradio as gr
 
-from vitviz.analysis import Analysis
-from vitviz.errors import VitvizError
+from vitviz.analysis.analysis import Analysis
+from vitviz.errors.kinds import VitvizError
 from vitviz.ui.drawing import stamp
 from vitviz.ui.models import ModelChoice
 from vitviz.ui.panels import ControlPanel, Settings

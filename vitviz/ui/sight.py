@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import gradio as gr
 
-from vitviz.errors import ConfigError
+from vitviz.errors.kinds import ConfigError
 from vitviz.ui.models import ModelChoice
 from vitviz.ui.photo import Upload
 from vitviz.weights import Model
@@ -27,7 +27,7 @@ class Sight(NamedTuple):
     """How a picture is brought to a model's input.
 
     Args:
-        fit: a name in :data:`vitviz.preprocessing.FITS`.
+        fit: a name in :data:`vitviz.images.preprocessing.FITS`.
         resolution: the shorter side in pixels, :data:`TRAINED` or :data:`NATIVE`.
     """
 

@@ -9,12 +9,11 @@ from typing import Any
 import gradio as gr
 import torch
 
-from vitviz.ablation import HeadEffects
-from vitviz.analysis import Analysis
-from vitviz.errors import VitvizError
-from vitviz.figures import SheetLayout, patches_picture, switches_sheet
+from vitviz.analysis.analysis import Analysis
+from vitviz.errors.kinds import VitvizError
+from vitviz.metrics.ablation import HeadEffects
+from vitviz.models.targets import Target
 from vitviz.progress import Progress
-from vitviz.targets import Target
 from vitviz.ui.compare import NO_CLASSES, target_name, unasked
 from vitviz.ui.controls import told_apart
 from vitviz.ui.jobs import Jobs, Stopped
@@ -23,6 +22,7 @@ from vitviz.ui.picture import PictureOutput
 from vitviz.ui.server.estimates import forward_bytes
 from vitviz.ui.texts import html_text, markdown, said_plainly
 from vitviz.ui.workbench import Workbench
+from vitviz.visualization.figures import SheetLayout, patches_picture, switches_sheet
 
 JOB = "heads"
 SHOWN = 5

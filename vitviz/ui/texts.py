@@ -9,7 +9,7 @@ from typing import Any
 
 import gradio as gr
 
-from vitviz.heatmaps import colour_table
+from vitviz.visualization.heatmaps import colour_table
 
 # All that CommonMark, its GitHub flavour and KaTeX read as anything but text begins with or needs one of these.
 PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")

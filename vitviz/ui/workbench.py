@@ -13,25 +13,21 @@ from weakref import WeakKeyDictionary
 from PIL import Image
 
 from vitviz import isolation
-from vitviz.analysis import Analysis
+from vitviz.analysis.analysis import Analysis
+from vitviz.analysis.cache import AnalysisCache, ModelCache
+from vitviz.analysis.costs import Cost
+from vitviz.analysis.encoder import Encoder
+from vitviz.attention.precision import PRECISIONS
 from vitviz.attribution import METHODS
-from vitviz.cache import AnalysisCache, ModelCache
-from vitviz.costs import Cost
-from vitviz.encoder import Encoder
-from vitviz.errors import CheckpointError, ConfigError, MethodError
-from vitviz.figures import SheetLayout, sheet
-from vitviz.heatmaps import Heatmap, Style
+from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError
+from vitviz.images.preprocessing import PreparedImage
 from vitviz.isolation import IsolatedTower, Worker, shared_worker
-from vitviz.precision import PRECISIONS
-from vitviz.preprocessing import PreparedImage
+from vitviz.models.targets import Target
 from vitviz.progress import Progress as Done
-from vitviz.targets import Target
-from vitviz.text import Words
 from vitviz.ui.attention_explorer import Explored
 from vitviz.ui.controls import told_apart
 from vitviz.ui.hosting import forward, memory
 from vitviz.ui.knobs import MODELS, PREFIX, Knobs
-from vitviz.ui.lanes import Lane
 from vitviz.ui.links import link_of
 from vitviz.ui.models import LOST, LOST_MESSAGE, START, ModelChoice, open_choice
 from vitviz.ui.panels import Settings
@@ -41,9 +37,13 @@ from vitviz.ui.server.budget import MemoryBudget
 from vitviz.ui.server.decoding import UploadedPictures
 from vitviz.ui.server.estimates import map_bytes
 from vitviz.ui.server.explorer_files import MAP, ExplorerFiles, explored_methods
+from vitviz.ui.server.lanes import Lane
 from vitviz.ui.sight import Sight
 from vitviz.ui.texts import plain, ramp
-from vitviz.weights import BUNDLED, ZOO, Model, Progress, step_of
+from vitviz.visualization.figures import SheetLayout, sheet
+from vitviz.visualization.heatmaps import Heatmap, Style
+from vitviz.weights import BUNDLED, ZOO, Model, Progress, snapshot_of
+from vitviz.weights.text_tower import TextPrompt
 
 CANVAS_SIDE = 900
 CANVAS_BYTES = 3 * CANVAS_SIDE**2
@@ -140,7 +140,7 @@ class Workbench:
         return self.models.get(choice, lambda: self._like_the_first(self._opened(choice, report)))
 
     def _step(self, run: Model, step: int) -> Model:
-        return step_of(
+        return snapshot_of(
             run, step, lambda path, name: isolation.snapshot(self.worker, path, name, self.knobs.model_bytes)
         )
 
@@ -293,7 +293,7 @@ class Workbench:
 
     def unlike(self, analysis: Analysis) -> str:
         """What is to be said where a picture is unlike what the model was trained on; nothing where it is not."""
-        return UNLIKE if analysis.is_unlike else ""
+        return UNLIKE if analysis.is_out_of_distribution else ""
 
     def takes_long(self, analysis: Analysis, settings: Settings) -> bool:
         """Whether the chosen map is of a method that reports how far it is, and not known yet."""
@@ -331,14 +331,14 @@ class Workbench:
             self.maps.setdefault(analysis, {})[settings.method] = (said, heatmap)
         return heatmap
 
-    def target(self, model: Model, wanted: int | Words | None) -> int | Target | None:
+    def target(self, model: Model, wanted: int | TextPrompt | None) -> int | Target | None:
         """What a map or a measure is to be about. Safe between threads, so that no tower is opened twice.
 
         Raises:
             MethodError: a model without classes was told no words.
             CheckpointError: what reads the words cannot be opened.
         """
-        if isinstance(wanted, Words):
+        if isinstance(wanted, TextPrompt):
             with self._opening:
                 if model not in self.towers:
                     self.towers[model] = IsolatedTower(self.worker, model, self.knobs.model_bytes)
@@ -368,7 +368,7 @@ def _caption(heatmap: Heatmap, method: str) -> str:
     form = ".1%" if token_map.domain == (0.0, 1.0) else ".3g"
     kept = [f"{name.upper() if name == 'cls' else name} {value:{form}}" for name, value in token_map.prefix.items()]
     prefix = f" Prefix tokens: {', '.join(kept)}." if kept else ""
-    return f"**{plain(token_map.description)}.** {strongest}{prefix}\n\n*{METHODS[method].reading}*"
+    return f"**{plain(token_map.description)}.** {strongest}{prefix}\n\n*{METHODS[method].interpretation}*"
 
 
 def _legend(heatmap: Heatmap, style: Style) -> str:

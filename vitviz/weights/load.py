@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
-from vitviz.arguments import named_arguments
-from vitviz.devices import usable_device
-from vitviz.errors import CheckpointError, LimitError
-from vitviz.precision import type_of
-from vitviz.weights.hub import Progress, download
-from vitviz.weights.limits import memory_for, needed_bytes
+from vitviz.attention.precision import type_of
+from vitviz.errors.arguments import named_arguments
+from vitviz.errors.kinds import CheckpointError, LimitError
+from vitviz.models.devices import usable_device
+from vitviz.weights.formats.limits import memory_for, needed_bytes
+from vitviz.weights.formats.paths import path_exists
+from vitviz.weights.hub.names import Progress, download
 from vitviz.weights.model import Model, Origin
-from vitviz.weights.paths import path_exists
 from vitviz.weights.read import Reading, read_checkpoint
 from vitviz.weights.suggestions import HUB, no_checkpoint
 from vitviz.weights.verify import PHOTO
@@ -59,7 +59,7 @@ def load(
         source: the name of a bundled or published checkpoint (``"dino_vits16"``; ``vitviz models`` lists them), a hub
             id (``"hf:facebook/dinov2-small"``, with ``@revision`` behind it if wanted), or the path of a file or of a
             folder with a file and its configuration, or with the snapshots of a training run, of which it opens the
-            last (:func:`open_step` the others).
+            last (:func:`open_snapshot` the others).
         family: the name of its family, where its keys do not tell.
         device: where the model runs, such as ``"cuda"``; images are brought to it.
         precision: in what its layers compute: ``"float32"``, ``"bfloat16"`` or ``"float16"``.
@@ -70,11 +70,12 @@ def load(
         architecture: timm's name of the model that the file has weights of, such as ``"vit_base_patch16_224"``: tells
             everything that timm's weights leave open.
         heads: attention heads of a layer.
-        activation: of the MLP, a name in :data:`vitviz.activations.ACTIVATIONS`.
-        pooling: what is classified, a name in :data:`vitviz.pooling.POOLINGS`.
+        activation: of the MLP, a name in :data:`vitviz.models.activations.ACTIVATIONS`.
+        pooling: what is classified, a name in :data:`vitviz.models.pooling.POOLINGS`.
         final_norm: ``"before pooling"``, ``"after pooling"`` or ``"none"``.
         norm_epsilon: added to the variance in every layer norm.
-        position_rule: how positions are carried to another grid, a name in :data:`vitviz.positions.POSITION_RULES`.
+        position_rule: how positions are carried to another grid, a name in
+            :data:`vitviz.models.positions.POSITION_RULES`.
         normalisation: how pixels are standardised: ``"imagenet"``, ``"half"``, ``"clip"`` or ``"none"``.
         image_size, patch_size: in pixels, one number or height and width.
         verify: also build the model of the package that the files beside the checkpoint name, and refuse the
@@ -86,7 +87,7 @@ def load(
         ConfigError: there is no such precision, or no such device on this machine.
         LimitError: its network takes more memory than is allowed or free.
     """
-    facts = {
+    overrides = {
         "architecture": architecture,
         "heads": heads,
         "activation": activation,
@@ -98,7 +99,7 @@ def load(
         "image_size": image_size,
         "patch_size": patch_size,
     }
-    given: dict[str, Any] = {fact: value for fact, value in facts.items() if value is not None}
+    given: dict[str, Any] = {fact: value for fact, value in overrides.items() if value is not None}
     reading = read(
         source,
         family=family,
@@ -123,13 +124,13 @@ def read(
     ignore: Sequence[str] = (),
     max_bytes: int | None = None,
     verify: bool = False,
-    **facts: Any,
+    **overrides: Any,
 ) -> Reading:
     """As :func:`load`, with everything that was found out about the checkpoint."""
     # Said before anything is downloaded.
     place = usable_device(device)
     type_of(precision)
-    reading = _read(source, family, report, {"ignore": ignore, "max_bytes": max_bytes, **facts})
+    reading = _read(source, family, report, {"ignore": ignore, "max_bytes": max_bytes, **overrides})
     if verify:
         found = hold_to_package(reading, resources("assets") / PHOTO)
         if not found.exact:
@@ -165,35 +166,35 @@ def _read(
     source: str | os.PathLike[str],
     family: str | None,
     report: Callable[[Progress], None] | None,
-    facts: dict[str, Any],
+    overrides: dict[str, Any],
 ) -> Reading:
     if source in BUNDLED:
-        return read_checkpoint(resources("checkpoints") / f"{source}.safetensors", None, family, **facts)
+        return read_checkpoint(resources("checkpoints") / f"{source}.safetensors", None, family, **overrides)
     if isinstance(source, str):
         named = ZOO.get(source)
         if named is not None:
             folder = download(named.repository, report=report)
-            reading = _read_download(folder, source, family, {**named.facts, **facts}, named.repository)
+            reading = _read_download(folder, source, family, {**named.overrides, **overrides}, named.repository)
             return replace(reading, model=replace(reading.model, card={**named.card, **reading.model.card}))
         if source.startswith(HUB):
             repository, _, revision = source.removeprefix(HUB).partition("@")
             folder = download(repository, revision or None, report=report)
-            return _read_download(folder, repository, family, facts, repository)
+            return _read_download(folder, repository, family, overrides, repository)
     if not path_exists(source):
         raise CheckpointError(no_checkpoint(source, (*BUNDLED, *ZOO), BUNDLED[0]))
     path = Path(source)
-    return read_checkpoint(path, None, family, **facts)
+    return read_checkpoint(path, None, family, **overrides)
 
 
 def _read_download(
     folder: Path,
     name: str,
     family: str | None,
-    facts: dict[str, Any],
+    overrides: dict[str, Any],
     repository: str,
 ) -> Reading:
     try:
-        reading = read_checkpoint(folder, name, family, **facts)
+        reading = read_checkpoint(folder, name, family, **overrides)
     except (CheckpointError, LimitError) as error:
         # In the cache, a folder is called by its commit, which says nothing to anybody.
         raise type(error)(str(error).replace(folder.name, name)) from None

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import torch
 
-from vitviz.arguments import named_arguments
-from vitviz.devices import usable_device
-from vitviz.errors import ConfigError, shown
-from vitviz.preprocessing import Preprocessing
-from vitviz.vit import VisionTransformer
+from vitviz.errors.arguments import named_arguments
+from vitviz.errors.kinds import ConfigError, shown
+from vitviz.images.preprocessing import Preprocessing
+from vitviz.models.devices import usable_device
+from vitviz.models.vit import VisionTransformer
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ class Model:
         labels: one per class; empty for a model without a classifier.
         card: facts about it, such as its accuracy, by name.
         origin: where its checkpoint comes from; None for a network that was not opened from one.
-        least_evidence: a picture with less evidence, as :attr:`vitviz.Analysis.evidence` has it, is unlike the images
-            that it was trained on; None where that was not measured.
+        ood_threshold: a picture with a lower :attr:`vitviz.Analysis.energy_score` is out of the distribution of the
+            training images; None where that was not measured.
         snapshots: of its training; None for a model that was opened without them.
         step: which of its snapshots it is.
         assumptions: what nothing in its checkpoint says and was taken from published ones: ``"heads 12"``.
@@ -73,7 +73,7 @@ class Model:
     labels: tuple[str, ...]
     card: dict[str, str] = field(default_factory=dict)
     origin: Origin | None = None
-    least_evidence: float | None = None
+    ood_threshold: float | None = None
     snapshots: Snapshots | None = None
     step: int | None = None
     assumptions: tuple[str, ...] = ()
@@ -85,9 +85,9 @@ class Model:
         if len(preprocessing.mean) != config.channels:
             raise ConfigError(f"{self.name}: {len(preprocessing.mean)} channel means for {config.channels} channels")
         config.layout(*preprocessing.whole_patches(config.patch_height, config.patch_width))
-        least = self.least_evidence
+        least = self.ood_threshold
         if least is not None and not (type(least) in (int, float) and math.isfinite(least) and self.labels):
-            raise ConfigError(f"{self.name}: least_evidence = {shown(least)}: expected a number, of a classifier")
+            raise ConfigError(f"{self.name}: ood_threshold = {shown(least)}: expected a number, of a classifier")
 
     def __repr__(self) -> str:
         config = self.network.config

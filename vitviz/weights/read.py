@@ -8,23 +8,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from vitviz.arguments import whole
-from vitviz.config import ViTConfig
-from vitviz.errors import CheckpointError, ConfigError, several
-from vitviz.preprocessing import Preprocessing
-from vitviz.weights.archives import EXPECTED
-from vitviz.weights.assemble import assemble, infer_config
-from vitviz.weights.checkpoint import FORMAT, load_checkpoint
-from vitviz.weights.classes import read_labels
-from vitviz.weights.facts import check_facts, check_patterns
-from vitviz.weights.files import USUAL, open_weights
-from vitviz.weights.heads import question_pooling
+from vitviz.errors.arguments import whole
+from vitviz.errors.kinds import CheckpointError, ConfigError, several
+from vitviz.images.preprocessing import Preprocessing
+from vitviz.models.config import ViTConfig
+from vitviz.weights.conversion.assemble import assemble, infer_config
+from vitviz.weights.conversion.canonical import Check, MatchedCheckpoint
+from vitviz.weights.conversion.heads import question_pooling
+from vitviz.weights.formats.archives import EXPECTED
+from vitviz.weights.formats.files import USUAL, open_weights
+from vitviz.weights.formats.paths import existing_path
+from vitviz.weights.metadata.classes import read_labels
+from vitviz.weights.metadata.preparation import NORMALISATIONS, UNSAID, read_preprocessing
+from vitviz.weights.metadata.sidecars import Sidecars
 from vitviz.weights.model import Model, Origin
-from vitviz.weights.paths import existing_path
-from vitviz.weights.pieces import Check, Found
-from vitviz.weights.preparation import NORMALISATIONS, UNSAID, read_preprocessing
-from vitviz.weights.recognise import recognise
-from vitviz.weights.sidecars import Sidecars
+from vitviz.weights.native import FORMAT, load_checkpoint
+from vitviz.weights.overrides import check_overrides, check_patterns
+from vitviz.weights.recognize import recognize
 from vitviz.weights.snapshots import find_snapshots, open_snapshots
 
 LEFT_OUT = "left out by hand"
@@ -53,7 +53,7 @@ def read_checkpoint(
     family: str | None = None,
     ignore: Sequence[str] = (),
     max_bytes: int | None = None,
-    **facts: Any,
+    **overrides: Any,
 ) -> Reading:
     """Open a checkpoint of any family. Nothing in it is ever executed.
 
@@ -64,7 +64,7 @@ def read_checkpoint(
         ignore: patterns of keys and settings that are left out: ``"head.*"``, ``"config.json:model_args.*"``.
         max_bytes: memory that its network may take; where it is not given, 2 GiB or 8 times the size of its file,
             whichever is more.
-        facts: what its file leaves open: ``heads``, ``activation``, ``pooling``, ``final_norm``, ``norm_epsilon``,
+        overrides: what its file leaves open: ``heads``, ``activation``, ``pooling``, ``final_norm``, ``norm_epsilon``,
             ``position_rule``, ``normalisation``, ``image_size``, ``patch_size``, and ``architecture``, timm's name of
             one, which tells all of these.
 
@@ -74,24 +74,24 @@ def read_checkpoint(
     """
     if max_bytes is not None:
         whole("max_bytes", max_bytes, 0, CheckpointError)
-    told, ignore = check_facts(facts), check_patterns(ignore)
+    overrides, ignore = check_overrides(overrides), check_patterns(ignore)
     left = {"ignore": ignore} if ignore else {}
     snapshots = find_snapshots(existing_path(path, EXPECTED))
     if snapshots is not None:
-        return _read_own(Path(path).name, open_snapshots(snapshots, name, max_bytes), family, {**told, **left})
+        return _read_own(Path(path).name, open_snapshots(snapshots, name, max_bytes), family, {**overrides, **left})
     file = open_weights(path)
     if file.metadata.get("format", "").startswith(FORMAT.split()[0]):
-        return _read_own(file.name, load_checkpoint(file.path, name, max_bytes), family, {**told, **left})
+        return _read_own(file.name, load_checkpoint(file.path, name, max_bytes), family, {**overrides, **left})
     sidecars = Sidecars.beside(file.path) if Path(path).is_dir() or Path(path).name in USUAL else Sidecars()
     sidecars, files = sidecars.without(ignore)
     file, left_out = file.without([pattern for pattern in ignore if ":" not in pattern])
-    found = recognise(file, sidecars, family, told)
+    found = recognize(file, sidecars, family, overrides)
     if Path(path).is_dir() and file.folder != Path(path):
         found.assume("folder", file.folder.name, "the newest state in it; another one opens by its own path")
     found.ignored.update(dict.fromkeys([*files, *left_out], LEFT_OUT))
     known = found.settle(question_pooling(found, found.family.facts(found)))
-    for fact, value in told.items():
-        found.learn(fact, value, "said")
+    for fact, value in overrides.items():
+        found.record(fact, value, "said")
     config = infer_config(found, known)
     default, patch = _default(found, config), (config.patch_height, config.patch_width)
     size, any_size = _input_size(known.get("image_size"), config), bool(known.get("any_size"))
@@ -99,21 +99,21 @@ def read_checkpoint(
     unsaid, normalisation = source == UNSAID, known.get("normalisation")
     if unsaid:
         source = found.family.standard.source
-    if normalisation is not None and (unsaid or "normalisation" in told):
+    if normalisation is not None and (unsaid or "normalisation" in overrides):
         mean, std = (values[: config.channels] for values in NORMALISATIONS[normalisation])
         preprocessing = replace(preprocessing, mean=mean, std=std)
-    if unsaid and "normalisation" not in told:
+    if unsaid and "normalisation" not in overrides:
         source += "; no file beside the checkpoint says it; say normalisation=… where yours differs"
         found.assume("preprocessing", _summary(preprocessing), source)
     else:
-        found.learn("preprocessing", _summary(preprocessing), source)
+        found.record("preprocessing", _summary(preprocessing), source)
     labels, origin, assumed = read_labels(sidecars, config.classes)
-    (found.assume if assumed else found.learn)("labels", f"{len(labels):,}" if labels else "none", origin)
+    (found.assume if assumed else found.record)("labels", f"{len(labels):,}" if labels else "none", origin)
     for entry in sidecars.check_whole([pattern for pattern in ignore if pattern not in files]):
         found.ignored[entry] = LEFT_OUT
     network = assemble(found, known, config, max_bytes)
     for key, reason in found.ignored.items():
-        found.learn("not needed", key, reason)
+        found.record("not needed", key, reason)
     card = {check.fact: check.text for check in found.checks if check.fact != "not needed"}
     first = next(index for index, check in enumerate(found.checks) if check.fact == "preprocessing")
     known_better = {check.fact for check in found.checks}
@@ -134,10 +134,10 @@ def read_checkpoint(
     return Reading(model, checks, dict(found.ignored), sidecars)
 
 
-def _read_own(file: str, model: Model, family: str | None, told: Mapping[str, Any]) -> Reading:
-    if family is not None or told:
-        said = ", ".join(["family"] * (family is not None) + list(told))
-        raise CheckpointError(f"{file}: a checkpoint of vitviz's own says everything itself; leave out {said}")
+def _read_own(file: str, model: Model, family: str | None, overrides: Mapping[str, Any]) -> Reading:
+    if family is not None or overrides:
+        given = ", ".join(["family"] * (family is not None) + list(overrides))
+        raise CheckpointError(f"{file}: a checkpoint of vitviz's own says everything itself; leave out {given}")
     header = "the header of its file"
     checks = [
         Check("family", "vitviz's own", header),
@@ -176,7 +176,7 @@ def describe(
     ]
 
 
-def _default(found: Found, config: ViTConfig) -> Preprocessing:
+def _default(found: MatchedCheckpoint, config: ViTConfig) -> Preprocessing:
     """The convention of its family."""
     if config.channels not in (1, 3):
         raise CheckpointError(

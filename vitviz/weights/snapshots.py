@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from vitviz.arguments import instance
-from vitviz.errors import CheckpointError, several
-from vitviz.weights.checkpoint import load_checkpoint
+from vitviz.errors.arguments import instance
+from vitviz.errors.kinds import CheckpointError, several
 from vitviz.weights.model import Model, Snapshots
+from vitviz.weights.native import load_checkpoint
 
 FOLDER = "snapshots"
 NAME = re.compile(r"step-(\d{1,12})\.safetensors", re.ASCII)
@@ -51,17 +51,17 @@ def open_snapshots(snapshots: Snapshots, name: str | None = None, max_bytes: int
     return replace(load_checkpoint(snapshots.files[last], name or named, max_bytes), snapshots=snapshots, step=last)
 
 
-def open_step(model: Model, step: int) -> Model:
+def open_snapshot(model: Model, step: int) -> Model:
     """Another state of a model that was opened with its snapshots.
 
     Raises:
         CheckpointError: there is no such snapshot, or it is damaged or of another run.
         ConfigError: the model is no model.
     """
-    return step_of(model, step, load_checkpoint)
+    return snapshot_of(model, step, load_checkpoint)
 
 
-def step_of(model: Model, step: int, open_file: Callable[[Path, str], Model]) -> Model:
+def snapshot_of(model: Model, step: int, open_file: Callable[[Path, str], Model]) -> Model:
     """The same, where ``open_file`` opens the file of the state under the name of the model."""
     instance("model", model, Model, "vitviz.load()")
     if model.snapshots is None:

@@ -10,11 +10,11 @@ from pathlib import Path
 import torch
 from PIL import Image
 
-from vitviz.config import ViTConfig
-from vitviz.errors import CheckpointError, VitvizError, several
-from vitviz.images import open_image
-from vitviz.pooling import POOLINGS
-from vitviz.vit import VisionTransformer
+from vitviz.errors.kinds import CheckpointError, VitvizError, several
+from vitviz.images.opening import open_image
+from vitviz.models.config import ViTConfig
+from vitviz.models.pooling import POOLINGS
+from vitviz.models.vit import VisionTransformer
 from vitviz.weights.packages import PACKAGES, Answer, ReferenceModel, find_package, open_reference
 from vitviz.weights.packages.reference import Size, package_errors
 from vitviz.weights.read import Reading

@@ -19,7 +19,7 @@ class NamedModel:
         licence: of the weights.
         input_size: side of its input in pixels.
         known_for: one line about its attention.
-        facts: what its file leaves open.
+        overrides: what its file leaves open.
     """
 
     name: str
@@ -30,7 +30,7 @@ class NamedModel:
     licence: str
     input_size: int
     known_for: str
-    facts: dict[str, Any] = field(default_factory=dict)
+    overrides: dict[str, Any] = field(default_factory=dict)
 
     @property
     def card(self) -> dict[str, str]:

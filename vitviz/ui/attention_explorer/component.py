@@ -13,13 +13,13 @@ import gradio as gr
 import numpy as np
 from gradio.data_classes import FileData, GradioModel
 
-from vitviz.analysis import Analysis
+from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS
-from vitviz.errors import VitvizError
-from vitviz.heatmaps import COLORMAPS, colour_table
+from vitviz.errors.kinds import VitvizError
 from vitviz.ui.attention_explorer.wire import rolls
 from vitviz.ui.files import keep, shown_errors
 from vitviz.ui.picture import as_webp
+from vitviz.visualization.heatmaps import COLORMAPS, colour_table
 
 HERE = Path(__file__).parent
 # The colours of what may be above or below zero, which colours.js knows by this name.

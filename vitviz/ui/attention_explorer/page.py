@@ -8,8 +8,8 @@ import json
 import re
 from typing import Any
 
-from vitviz.analysis import Analysis
-from vitviz.arguments import instance
+from vitviz.analysis.analysis import Analysis
+from vitviz.errors.arguments import instance
 from vitviz.ui.attention_explorer.component import Explored, colours, facts, picture, script, template
 from vitviz.ui.attention_explorer.wire import file_names, pack
 

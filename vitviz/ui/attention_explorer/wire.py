@@ -28,12 +28,12 @@ import torch
 from einops import einsum
 from safetensors.torch import save
 
+from vitviz.attention.layout import TokenLayout
+from vitviz.attention.precision import precise
+from vitviz.attention.token_map import TokenMap
+from vitviz.attention.trace import AttentionTrace
 from vitviz.attribution.rollout import rollout_matrix
-from vitviz.errors import QueryError
-from vitviz.layout import TokenLayout
-from vitviz.precision import precise
-from vitviz.token_map import TokenMap
-from vitviz.trace import AttentionTrace
+from vitviz.errors.kinds import QueryError
 
 # Beyond it, the rollout of all tokens takes seconds, and more memory than the page has for it.
 MOST_ROLLED = 1600

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from vitviz.errors import LimitError
-from vitviz.ui.lanes import ASK_EVERY, FairOrder, Ticket, current_visitor
+from vitviz.errors.kinds import LimitError
+from vitviz.ui.server.lanes import ASK_EVERY, FairOrder, Ticket, current_visitor
 
 
 class Kept(Protocol):
@@ -32,7 +32,7 @@ class _Share:
 
 
 class MemoryBudget:
-    """Shares of a number of bytes, given out in a :class:`~vitviz.ui.lanes.FairOrder`. Safe between threads.
+    """Shares of a number of bytes, given out in a :class:`~vitviz.ui.server.lanes.FairOrder`. Safe between threads.
 
     Args:
         max_bytes: of all shares and of what is kept, together.

@@ -14,12 +14,14 @@ from typing import Any
 
 import gradio as gr
 
-from vitviz.errors import MethodError, choices, listed, shown
+from vitviz.errors.kinds import MethodError, choices, listed, shown
 from vitviz.ui.arguments import fields, upload_of
 from vitviz.ui.server.bodies import RequestError
 from vitviz.ui.server.routes import CANCEL, COMPONENT, PREFIX, RESET, SESSION, is_local_file
 
 _CALL = re.compile(rf"{PREFIX}/(?P<way>call/v2|call|run|api|queue)/(?P<name>[^/]+)/?")
+# Where a program begins one.
+CALL = re.compile(rf"{PREFIX}/call/(?:v2/)?[^/]+/?")
 # Where the answer of a call is fetched.
 ANSWER = re.compile(rf"{PREFIX}/call/(?:v2/)?[^/]+/(?P<event>[^/]+)")
 _BY_NAME, _QUEUE = "call/v2", "queue"

@@ -11,15 +11,15 @@ from pathlib import Path
 from PIL import Image
 
 from vitviz import isolation
-from vitviz.errors import ImageError
-from vitviz.errors import plain as legible
-from vitviz.images import open_image
+from vitviz.errors.kinds import ImageError
+from vitviz.errors.kinds import plain as legible
+from vitviz.images.opening import open_image
+from vitviz.images.preprocessing import PreparedImage, Preprocessing
 from vitviz.isolation import GIVING_WAY, OpenPicture, Worker
-from vitviz.preprocessing import PreparedImage, Preprocessing
 from vitviz.ui.files import forget
-from vitviz.ui.lanes import Lane
 from vitviz.ui.photo import Upload
 from vitviz.ui.picture import as_png
+from vitviz.ui.server.lanes import Lane
 from vitviz.weights import resources
 
 # Pictures of more pixels are decoded one after the other, in a lane of their own.
@@ -79,7 +79,7 @@ class UploadedPictures:
 
         Args:
             upload: the file.
-            waiting: as :meth:`vitviz.ui.lanes.Lane.turn` takes it.
+            waiting: as :meth:`vitviz.ui.server.lanes.Lane.turn` takes it.
 
         Raises:
             ImageError: as :func:`vitviz.open_image`, or the file is not kept any more.

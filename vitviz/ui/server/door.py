@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,7 +14,8 @@ from urllib.parse import urlsplit
 import gradio as gr
 from gradio import routes as gradio_routes
 
-from vitviz.errors import VitvizError
+from vitviz.errors.kinds import VitvizError
+from vitviz.ui.server.answers import Answers
 from vitviz.ui.server.bodies import (
     MAX_STRUCTURE_BYTES,
     App,
@@ -30,12 +32,12 @@ from vitviz.ui.server.bodies import (
     read_json,
     replayed,
 )
-from vitviz.ui.server.calls import ANSWER, check_json
+from vitviz.ui.server.calls import ANSWER, CALL, check_json
 from vitviz.ui.server.fetching import REFUSED, forbid_fetching
 from vitviz.ui.server.headers import ResponseHeaders
 from vitviz.ui.server.hosts import HostRules, visitor_key
 from vitviz.ui.server.log import LOGGER, place_of, quieten_gradio
-from vitviz.ui.server.routes import FILE, HEALTH, JOIN, UPLOAD, Body, Route, find_route, is_local_file
+from vitviz.ui.server.routes import FILE, HEALTH, HEARTBEAT, JOIN, PAGES, UPLOAD, Body, Route, find_route, is_local_file
 from vitviz.ui.server.sessions import Sessions
 from vitviz.ui.server.uploads import tidy_uploads
 
@@ -69,6 +71,9 @@ class Door:
         self._app, self._blocks, self._rules, self._health = app, blocks, rules, health
         self._sessions, self._max_upload_bytes = sessions, max_upload_bytes
         self._headers = ResponseHeaders(rules.frames, rules.sources)
+        self._answers = Answers(blocks, sessions)
+        # Writing a page holds up everybody else for as long as it takes: whoever asks for many waits between them.
+        self._page_turn = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -120,11 +125,15 @@ class Door:
             await self._app(scope, body, answer.send)
         elif route.body is Body.NONE:
             # Gradio reads none; what there is ends with the connection.
-            fetched = ANSWER.fullmatch(path)
+            fetched, kept = ANSWER.fullmatch(path), HEARTBEAT.fullmatch(path)
             if fetched is not None:
-                # Gradio keeps the session of each call, with a copy of the page's settings.
-                answer.before_end = partial(self._sessions.forget_call, fetched["event"])
-            await self._app(scope, replayed(b"", receive), answer.send)
+                answer.before_end = partial(self._answers.fetched, fetched["event"])
+            try:
+                async with _until_it_starts(self._page_turn, answer) if path in PAGES else nullcontext():
+                    await self._app(scope, replayed(b"", receive), answer.send)
+            finally:
+                if kept is not None:
+                    self._page_closed(self._blocks, kept["session"])
         else:
             if route.body is Body.JSON and not _is_json(scope):
                 raise RequestError(415, "expected JSON, with the header Content-Type: application/json")
@@ -133,10 +142,23 @@ class Door:
             if route.body is Body.JSON:
                 call = check_json(self._blocks, path, content, await parse_json(content) if content else None)
                 content = call.content
+                visitor = visitor_key(scope["client"][0] if scope["client"] else "")
                 if call.session is not None:
-                    self._sessions.claim(call.session, visitor_key(scope["client"][0] if scope["client"] else ""))
+                    self._sessions.claim(call.session, visitor)
+                if path == JOIN:
+                    self._answers.check_events(visitor)
+                elif CALL.fullmatch(path):
+                    self._answers.check_calls(visitor)
+                    answer.before_body = partial(self._answers.note, visitor=visitor)
             await self._app(scope, replayed(content, receive), answer.send)
         await answer.finish()
+
+    @staticmethod
+    def _page_closed(blocks: gr.Blocks, session: str) -> None:
+        """Tell the app, past Gradio's own event, which would make a copy of the whole page for every session."""
+        listener: Callable[[str], None] | None = getattr(blocks, "page_closed", None)
+        if listener is not None:
+            listener(session)
 
     async def _fail(self, error: Exception, route: Route | None, path: str, receive: Receive, answer: _Answer) -> None:
         status, reason = _explained(error)
@@ -160,6 +182,8 @@ class _Answer:
         self._held: list[Message] = []
         self._is_complete = False
         self.is_started = False
+        self.before_start: Callable[[], None] = lambda: None
+        self.before_body: Callable[[bytes], None] = lambda content: None
         self.before_end: Callable[[], None] = lambda: None
 
     async def send(self, message: Message) -> None:
@@ -196,12 +220,31 @@ class _Answer:
     async def _forward(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.is_started = True
+            self.before_start()
             message = self._headers.secured(message, self._path)
         elif message["type"] == "http.response.body":
             self._is_complete = not message.get("more_body", False)
+            self.before_body(message.get("body", b""))
             if self._is_complete:
                 self.before_end()
         await self._send(message)
+
+
+@asynccontextmanager
+async def _until_it_starts(turn: asyncio.Lock, answer: _Answer) -> AsyncIterator[None]:
+    """Have a turn until there is an answer; how slowly a client takes it holds nobody up."""
+
+    def give_back() -> None:
+        answer.before_start = lambda: None
+        turn.release()
+
+    await turn.acquire()
+    answer.before_start = give_back
+    try:
+        yield
+    finally:
+        if not answer.is_started:
+            turn.release()
 
 
 def _path(scope: Scope) -> str:

@@ -5,13 +5,13 @@ By formula, before it begins; tests hold each against measured peaks.
 
 from __future__ import annotations
 
-from vitviz.analysis import Analysis
+from vitviz.analysis.analysis import Analysis
+from vitviz.analysis.costs import NUMBER_BYTES, cost_of
+from vitviz.attention.layout import TokenLayout
 from vitviz.attribution import METHODS
 from vitviz.attribution.pixels import BATCH
-from vitviz.config import ViTConfig
-from vitviz.costs import NUMBER_BYTES, cost_of
-from vitviz.faithfulness import BATCH as SCORED_AT_ONCE
-from vitviz.layout import TokenLayout
+from vitviz.metrics.faithfulness import BATCH as SCORED_AT_ONCE
+from vitviz.models.config import ViTConfig
 
 # What the C library keeps of freed blocks, and small things.
 SLACK_BYTES = 64 * 2**20

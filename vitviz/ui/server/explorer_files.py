@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from vitviz.analysis import Analysis
+from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS
 from vitviz.ui.attention_explorer import map_pack, pack, whole_page
 from vitviz.ui.files import keep
-from vitviz.ui.lanes import Lane
 from vitviz.ui.photo import Upload
 from vitviz.ui.server.budget import MemoryBudget
 from vitviz.ui.server.decoding import UploadedPictures
 from vitviz.ui.server.estimates import layer_bytes, map_bytes, page_bytes
+from vitviz.ui.server.lanes import Lane
 from vitviz.weights import Model
 
 # The name by which the explorer asks for itself as one file.

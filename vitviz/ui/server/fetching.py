@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from gradio import processing_utils, route_utils, routes
 
-from vitviz.errors import ConfigError
+from vitviz.errors.kinds import ConfigError
 
 REFUSED = "this server fetches nothing from an address that a visitor gives: upload the file"
 # The package by which Gradio fetches.

@@ -15,12 +15,15 @@ COMPONENT = f"{PREFIX}/component_server"
 CANCEL = f"{PREFIX}/cancel"
 RESET = f"{PREFIX}/reset"
 FILE = f"{PREFIX}/file="
+# Where Gradio writes the whole page anew for each request.
+PAGES = ("", "/", "/config", "/config/")
 JSON_BYTES = 2**20
 # An argument of a tool may be a picture in base64.
 TOOL_BYTES = 32 * 2**20
 # What Gradio's clients make: `Math.random().toString(36)`, a UUID, a token.
 SESSION = r"[\w-]{1,128}"
 NAME = r"[^/]+"
+HEARTBEAT = re.compile(rf"{PREFIX}/heartbeat/(?P<session>{SESSION})")
 
 
 class Body(Enum):
@@ -76,7 +79,7 @@ ROUTES: tuple[Route, ...] = (
     Route(GET, f"{PREFIX}/info/?", "Gradio's clients read the types of the endpoints"),
     Route(GET, f"{PREFIX}/app_id", "a page whose connection broke asks whether the server was started again"),
     Route(GET, f"{PREFIX}/startup-events", "Gradio starts its queue by it, once, when it listens"),
-    Route(GET, f"{PREFIX}/heartbeat/{SESSION}", "tells the server that a page is open, and when it is closed"),
+    Route(GET, HEARTBEAT.pattern, "tells the server that a page is open, and when it is closed"),
     Route(POST, UPLOAD, "pictures and checkpoints", Body.UPLOAD, None),
     Route(GET, f"{PREFIX}/upload_progress", "how far an upload is"),
     Route(READ, f"{re.escape(FILE)}.+", "uploads and files that the app has made"),

@@ -32,6 +32,10 @@ class Sessions(StateHolder):
                     break
                 del self._owners[unused]
 
+    def owner(self, session: str) -> str | None:
+        """Who uses a session; None where nobody claimed it."""
+        return self._owners.get(session)
+
     def forget_call(self, event: str) -> None:
         """Let the session of a call go, which has the name of its event; a page's stays."""
         with self.lock:

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
+from vitviz.weights.conversion.canonical import DefaultTransform, Family, MatchedCheckpoint, Open
 from vitviz.weights.families import published
 from vitviz.weights.families.conventions import width
-from vitviz.weights.pieces import Family, Found, Open, Standard
-from vitviz.weights.preparation import CLIP
-from vitviz.weights.settings import Settings
+from vitviz.weights.metadata.preparation import CLIP
+from vitviz.weights.metadata.settings import Settings
 
 TEXT_TOWER = "the text tower"
 NAMES = {
@@ -37,7 +37,7 @@ OPENAI = ("input_resolution", "context_length", "vocab_size")
 
 # Entries of the whole that change no number of the visual tower.
 HARMLESS = ("text_cfg", "custom_text", "multimodal_cfg", "init_logit_*", "nonscalar_logit_scale", "output_dict")
-# Of the tower: of training, of what another entry switches on, and of towers of timm's.
+# Entries of the tower: training, options that another entry switches on, and towers of timm's.
 HARMLESS_OF_TOWER = ("patch_dropout", "output_tokens", "attn_pooler_*", "timm_*")
 # Keys beside the tower, whose text tower may stand in a part of its own or not.
 OUTSIDE_OF_TOWER = {
@@ -49,13 +49,13 @@ OUTSIDE_OF_TOWER = {
 OTHER_LAYERS = ("qk_norm", "scaled_cosine_attn", "scale_heads", "scale_attn_inner", "scale_attn", "scale_fc")
 
 
-def clip_facts(found: Found) -> dict[str, Any]:
+def clip_facts(found: MatchedCheckpoint) -> dict[str, Any]:
     model = found.open_clip.inner("model_cfg") or found.open_clip
     vision = model.inner("vision_cfg")
     if vision is None and set(found.file.groups[found.group]) & set(OPENAI):
         known = "the numbers that only OpenAI's own files carry"
-        found.learn("activation", "quick gelu", known)
-        heads = found.learn("heads", width(found) // 64, f"{known}: 64 features a head")
+        found.record("activation", "quick gelu", known)
+        heads = found.record("heads", width(found) // 64, f"{known}: 64 features a head")
         return {"heads": heads, "norm_epsilon": 1e-5, "activation": "quick gelu", "pooling": "cls"}
     if vision is None:
         return {
@@ -79,7 +79,7 @@ def clip_facts(found: Found) -> dict[str, Any]:
     if (vision.get("ls_init_value") is not None) != found.has("attention_scale"):
         raise vision.refuse("ls_init_value", "a number" if found.has("attention_scale") else "nothing")
     if not found.has("projection.weight"):
-        raise found.lacks("projection.weight")
+        raise found.missing_key("projection.weight")
     head_width = vision.count("head_width", 64)
     assert head_width is not None
     heads = max(1, width(found) // head_width)
@@ -89,9 +89,9 @@ def clip_facts(found: Found) -> dict[str, Any]:
     patch = vision.size("patch_size") or (16, 16)
     square = size[0] // patch[0] == size[1] // patch[1]
     return {
-        "heads": found.learn("heads", heads, f"head_width {head_width} in open_clip_config.json"),
+        "heads": found.record("heads", heads, f"head_width {head_width} in open_clip_config.json"),
         "norm_epsilon": _norm_epsilon(vision),
-        "activation": found.learn("activation", _activation(model, vision), "quick_gelu in its configuration"),
+        "activation": found.record("activation", _activation(model, vision), "quick_gelu in its configuration"),
         "pooling": vision.choice("pool_type", {"tok": "cls", "avg": "mean"}, "tok"),
         "final_norm": "after pooling" if vision.flag("final_ln_after_pool", False) else "before pooling",
         "image_size": size,
@@ -122,9 +122,9 @@ def _activation(model: Settings, vision: Settings) -> str:
     return vision.part("act_kwargs").choice("approximate", {"none": "gelu", "tanh": "gelu tanh"}, "none")
 
 
-def transposed_projection(piece: str, tensor: torch.Tensor, facts: Mapping[str, Any]) -> torch.Tensor:
+def transposed_projection(canonical_key: str, tensor: torch.Tensor, facts: Mapping[str, Any]) -> torch.Tensor:
     """CLIP multiplies its projection from the right."""
-    return tensor.mT if piece == "projection.weight" else tensor
+    return tensor.mT if canonical_key == "projection.weight" else tensor
 
 
 OPEN_CLIP = Family(
@@ -134,7 +134,7 @@ OPEN_CLIP = Family(
     signature=("class_embedding", "conv1.weight", "transformer.resblocks.0.attn.in_proj_weight"),
     facts=clip_facts,
     published=published.by_shape(published.OPEN_CLIP),
-    standard=Standard(*CLIP, "CLIP's preprocessing", crop_fraction=1.0),
+    standard=DefaultTransform(*CLIP, "CLIP's preprocessing", crop_fraction=1.0),
     outside={**OUTSIDE_OF_TOWER, **dict.fromkeys(OPENAI, "sizes of the text tower and of the image")},
     form=transposed_projection,
 )

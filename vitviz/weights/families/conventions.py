@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from vitviz.errors import CheckpointError, choices, shown
-from vitviz.weights.pieces import Found, Standard
-from vitviz.weights.preparation import HALVES, IMAGENET
+from vitviz.errors.kinds import CheckpointError, choices, shown
+from vitviz.weights.conversion.canonical import DefaultTransform, MatchedCheckpoint
+from vitviz.weights.metadata.preparation import HALVES, IMAGENET
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -23,12 +23,12 @@ ACTIVATIONS = {
 """Names of activations elsewhere, and ours."""
 
 
-def imagenet(source: str, **options: Any) -> Standard:
-    return Standard(*IMAGENET, source, **options)
+def imagenet(source: str, **options: Any) -> DefaultTransform:
+    return DefaultTransform(*IMAGENET, source, **options)
 
 
-def half(source: str, **options: Any) -> Standard:
-    return Standard(*HALVES, source, **options)
+def half(source: str, **options: Any) -> DefaultTransform:
+    return DefaultTransform(*HALVES, source, **options)
 
 
 def size_of(value: object) -> tuple[int, int] | None:
@@ -39,7 +39,7 @@ def size_of(value: object) -> tuple[int, int] | None:
     return sides[-2], sides[-1]
 
 
-def activation(found: Found, name: object) -> str:
+def activation(found: MatchedCheckpoint, name: object) -> str:
     """Our name of an activation that a configuration names.
 
     Raises:
@@ -52,7 +52,7 @@ def activation(found: Found, name: object) -> str:
     return ACTIVATIONS[name]
 
 
-def pooling_of_classifier(found: Found) -> dict[str, Any]:
+def pooling_of_classifier(found: MatchedCheckpoint) -> dict[str, Any]:
     """DINOv2's linear classifier reads the CLS token and the mean of the patches, and is twice as wide."""
     inputs = found.stored("classifier.weight")[1:]
     if not inputs or inputs[0] == width(found):
@@ -65,5 +65,5 @@ def pooling_of_classifier(found: Found) -> dict[str, Any]:
     )
 
 
-def width(found: Found) -> int:
+def width(found: MatchedCheckpoint) -> int:
     return found.stored("attention_norm.weight")[0] if found.has("attention_norm.weight") else 0

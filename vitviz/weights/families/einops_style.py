@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from einops import rearrange
 
+from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint, Open
 from vitviz.weights.families.conventions import half
-from vitviz.weights.pieces import Family, Found, Open
 
 VIT_PYTORCH_LAYER = "transformer.layers.*"
 VIT_PYTORCH_NAMES = {
@@ -84,11 +84,11 @@ SEQUENTIAL_NAMES = {
 }
 
 
-def vit_pytorch_facts(found: Found) -> dict[str, Any]:
+def vit_pytorch_facts(found: MatchedCheckpoint) -> dict[str, Any]:
     if found.has("out.weight"):
         heads = Open(usual=max(1, (found.stored("qkv.weight") or (0,))[0] // 3 // 64))
     else:
-        heads = found.learn("heads", 1, "no projection after attention, which this layout has beside several heads")
+        heads = found.record("heads", 1, "no projection after attention, which this layout has beside several heads")
     return {
         "heads": heads,
         "norm_epsilon": 1e-5,
@@ -100,7 +100,7 @@ def vit_pytorch_facts(found: Found) -> dict[str, Any]:
     }
 
 
-def _pooling(found: Found) -> Any:
+def _pooling(found: MatchedCheckpoint) -> Any:
     """Releases with one token more or less by what is pooled have two dimensions; before, both had the same tokens."""
     shape = found.stored("cls")
     if len(shape) > 2:
@@ -109,12 +109,12 @@ def _pooling(found: Found) -> Any:
     return "cls" if shape[:1] != (0,) else "mean"
 
 
-def vit_pytorch_first_facts(found: Found) -> dict[str, Any]:
+def vit_pytorch_first_facts(found: MatchedCheckpoint) -> dict[str, Any]:
     # Its "mean" is that of all tokens.
     return {**vit_pytorch_facts(found), "pooling": Open(usual="cls"), "final_norm": "after pooling"}
 
 
-def multihead_facts(found: Found) -> dict[str, Any]:
+def multihead_facts(found: MatchedCheckpoint) -> dict[str, Any]:
     return {
         "heads": Open(),
         "norm_epsilon": 1e-5,
@@ -124,7 +124,7 @@ def multihead_facts(found: Found) -> dict[str, Any]:
     }
 
 
-def sequential_facts(found: Found) -> dict[str, Any]:
+def sequential_facts(found: MatchedCheckpoint) -> dict[str, Any]:
     return {
         "heads": Open(usual=8),
         "norm_epsilon": 1e-5,
@@ -136,11 +136,11 @@ def sequential_facts(found: Found) -> dict[str, Any]:
     }
 
 
-def sequential_form(piece: str, tensor: torch.Tensor, facts: Mapping[str, Any]) -> torch.Tensor:
+def sequential_form(canonical_key: str, tensor: torch.Tensor, facts: Mapping[str, Any]) -> torch.Tensor:
     """Queries, keys and values alternate; the constant after the softmax goes into the output projection."""
-    if piece in ("qkv.weight", "qkv.bias"):
+    if canonical_key in ("qkv.weight", "qkv.bias"):
         return rearrange(tensor, "(head dim part) ... -> (part head dim) ...", head=facts["heads"], part=3)
-    if piece == "out.weight":
+    if canonical_key == "out.weight":
         # Scores go unscaled into the softmax; its weights are scaled after it, by the width or by that of a head.
         width = len(tensor)
         return tensor * (width if facts["scaled_by_width"] else max(1, width // facts["heads"])) ** -0.5

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from einops import rearrange
 
+from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint
 from vitviz.weights.families.conventions import half
-from vitviz.weights.pieces import Family, Found
 
 BLOCK = "Transformer/encoderblock_*"
 ATTENTION = ("query", "key", "value", "out")
@@ -24,9 +24,9 @@ def _npz_names(attention: int, mlp_norm: int, mlp: int) -> dict[str, str]:
         f"{BLOCK}/MlpBlock_{mlp}/Dense_0": "mlp_in",
         f"{BLOCK}/MlpBlock_{mlp}/Dense_1": "mlp_out",
     }
-    kept = {piece: "scale" if piece.endswith("norm") else "kernel" for piece in parts.values()}
-    weights = {f"{name}/{kept[piece]}": f"{piece}.weight" for name, piece in parts.items()}
-    return weights | {f"{name}/bias": f"{piece}.bias" for name, piece in parts.items()}
+    kept = {canonical_key: "scale" if canonical_key.endswith("norm") else "kernel" for canonical_key in parts.values()}
+    weights = {f"{name}/{kept[canonical_key]}": f"{canonical_key}.weight" for name, canonical_key in parts.items()}
+    return weights | {f"{name}/bias": f"{canonical_key}.bias" for name, canonical_key in parts.items()}
 
 
 NPZ_NAMES = {
@@ -60,27 +60,27 @@ PORT_NAMES = {
 }
 
 
-def npz_facts(found: Found) -> dict[str, Any]:
+def npz_facts(found: MatchedCheckpoint) -> dict[str, Any]:
     return {
-        "heads": found.learn("heads", _heads(found), "shape of the queries' kernel"),
+        "heads": found.record("heads", _heads(found), "shape of the queries' kernel"),
         "norm_epsilon": 1e-6,
         "position_rule": "bilinear corners",
         "pooling": "cls" if found.has("cls") else "mean",
     }
 
 
-def port_facts(found: Found) -> dict[str, Any]:
+def port_facts(found: MatchedCheckpoint) -> dict[str, Any]:
     return {**npz_facts(found), "norm_epsilon": 1e-5}
 
 
-def _heads(found: Found) -> int:
+def _heads(found: MatchedCheckpoint) -> int:
     shape = found.stored("query.weight")
     return shape[1] if len(shape) == 3 else 1
 
 
-def attention_form(piece: str, tensor: torch.Tensor, facts: Mapping[str, Any]) -> torch.Tensor:
+def attention_form(canonical_key: str, tensor: torch.Tensor, facts: Mapping[str, Any]) -> torch.Tensor:
     """Attention keeps its heads apart: ``"in head dim"`` for queries, keys and values, ``"head dim out"`` after."""
-    name, _, part = piece.partition(".")
+    name, _, part = canonical_key.partition(".")
     if name == "out" and part == "weight":
         return rearrange(tensor, "head dim out -> out (head dim)")
     if name in ATTENTION[:3]:
@@ -90,13 +90,13 @@ def attention_form(piece: str, tensor: torch.Tensor, facts: Mapping[str, Any]) -
     return tensor
 
 
-def npz_form(piece: str, tensor: torch.Tensor, facts: Mapping[str, Any]) -> torch.Tensor:
+def npz_form(canonical_key: str, tensor: torch.Tensor, facts: Mapping[str, Any]) -> torch.Tensor:
     """JAX multiplies from the left by what torch multiplies from the right, and keeps channels last."""
-    if piece == "patch.weight":
+    if canonical_key == "patch.weight":
         return rearrange(tensor, "height column channel width -> width channel height column")
-    if piece.split(".")[0] in ATTENTION:
-        return attention_form(piece, tensor, facts)
-    return tensor.mT if piece.endswith(".weight") and tensor.ndim == 2 else tensor
+    if canonical_key.split(".")[0] in ATTENTION:
+        return attention_form(canonical_key, tensor, facts)
+    return tensor.mT if canonical_key.endswith(".weight") and tensor.ndim == 2 else tensor
 
 
 def _standard() -> Any:

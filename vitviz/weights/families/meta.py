@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from vitviz.weights.conversion.canonical import Candidate, Family, MatchedCheckpoint, Open, Published
 from vitviz.weights.families import published, timm
 from vitviz.weights.families.conventions import imagenet, pooling_of_classifier
-from vitviz.weights.pieces import Candidate, Family, Found, Open, Published
 
 TRAINING = "used in self-supervised training only"
 
-DINO_NAMES = {key: piece for key, piece in timm.NAMES.items() if piece not in ("classifier", "projection")}
+DINO_NAMES = {key: name for key, name in timm.NAMES.items() if name not in ("classifier", "projection")}
 DINOV2_NAMES = {
-    **{key: piece for key, piece in DINO_NAMES.items() if piece not in ("registers", "mlp_in", "mlp_out")},
+    **{key: name for key, name in DINO_NAMES.items() if name not in ("registers", "mlp_in", "mlp_out")},
     "register_tokens": "registers",
     "blocks.*.mlp.fc1": "mlp_in",
     "blocks.*.mlp.fc2": "mlp_out",
@@ -42,14 +42,14 @@ DINOV3_NAMES = {
 }
 
 
-def dino_facts(found: Found) -> dict[str, Any]:
+def dino_facts(found: MatchedCheckpoint) -> dict[str, Any]:
     fixed = {"norm_epsilon": 1e-6, "activation": "gelu", "position_rule": "bicubic offset", "pooling": "cls"}
     # timm writes the same keys for models that may have all of these otherwise.
     plain = not _is_of_a_training_run(found.prefix, found.group)
     return {"heads": Open(), **({fact: Open(usual=value) for fact, value in fixed.items()} if plain else fixed)}
 
 
-def dinov2_facts(found: Found) -> dict[str, Any]:
+def dinov2_facts(found: MatchedCheckpoint) -> dict[str, Any]:
     gated = found.keys.get((0, "mlp_in.weight"), "").endswith("w12.weight")
     return {
         "heads": Open(),
@@ -62,7 +62,7 @@ def dinov2_facts(found: Found) -> dict[str, Any]:
     }
 
 
-def dinov3_facts(found: Found) -> dict[str, Any]:
+def dinov3_facts(found: MatchedCheckpoint) -> dict[str, Any]:
     return {
         "heads": Open(),
         "norm_epsilon": 1e-5,
@@ -74,7 +74,7 @@ def dinov3_facts(found: Found) -> dict[str, Any]:
     }
 
 
-def _published(found: Found) -> list[Published]:
+def _published(found: MatchedCheckpoint) -> list[Published]:
     """DINO's own models of these shapes; where there are none, timm's, whose positions are carried otherwise."""
     own = published.by_shape(published.DINO)(found)
     rule = {"position_rule": "bicubic antialiased"}
@@ -89,7 +89,7 @@ def _is_dino(candidate: Candidate) -> bool:
     """timm writes the same keys; DINO's own files have no classifier and no configuration."""
     if candidate.config or "fc_norm.weight" in candidate.keys:
         return False
-    # Of heads it has those of its training alone, and another stands for a classifier.
+    # It has no head but those of its training; any other is a classifier.
     if any(key.startswith("head.") and not key.startswith(("head.mlp.", "head.last_layer.")) for key in candidate.keys):
         return False
     training = _is_of_a_training_run(candidate.prefix, candidate.group)

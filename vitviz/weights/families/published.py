@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from vitviz.weights.conversion.canonical import MatchedCheckpoint, Published
 from vitviz.weights.families.conventions import width
-from vitviz.weights.pieces import Found, Published
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Shapes:
     gated: bool | None = None
     pre_norm: bool | None = None
 
-    def match(self, found: Found) -> bool:
+    def match(self, found: MatchedCheckpoint) -> bool:
         """Whether a checkpoint has these shapes."""
         classes, embedding = found.stored("classifier.weight")[:1], found.stored("patch.weight")
         positions = found.stored("positions")[-2:-1]
@@ -62,10 +62,10 @@ class Shapes:
         )
 
 
-def by_shape(rows: Sequence[Shapes]) -> Callable[[Found], list[Published]]:
+def by_shape(rows: Sequence[Shapes]) -> Callable[[MatchedCheckpoint], list[Published]]:
     """The lookup of a family in its table."""
 
-    def published(found: Found) -> list[Published]:
+    def published(found: MatchedCheckpoint) -> list[Published]:
         return [Published(row.name, {"heads": row.heads, **row.facts}) for row in rows if row.match(found)]
 
     return published

@@ -5,14 +5,14 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Any
 
-from vitviz.errors import CheckpointError, choices, shown
+from vitviz.errors.kinds import CheckpointError, choices, shown
+from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint, Open, Published
 from vitviz.weights.families.clip import HARMLESS as HARMLESS_OF_OPEN_CLIP
 from vitviz.weights.families.clip import HARMLESS_OF_TOWER, OUTSIDE_OF_TOWER
 from vitviz.weights.families.conventions import half, imagenet
 from vitviz.weights.families.timm_architectures import Architecture, alike, architectures
 from vitviz.weights.families.timm_arguments import Arguments, facts_of
-from vitviz.weights.pieces import Family, Found, Open, Published
-from vitviz.weights.settings import Settings, is_side
+from vitviz.weights.metadata.settings import Settings, is_side
 
 NAMES = {
     "patch_embed.proj": "patch",
@@ -60,7 +60,7 @@ SIGNATURES = (
 )
 """Keys by which the two families of this module are told."""
 
-# Of pretrained_cfg: where the weights came from, and what speaks of classifiers and sizes that the weights show.
+# Entries of pretrained_cfg: where the weights came from, and sizes that the weights themselves show.
 HARMLESS_CFG = (
     *("url", "file", "hf_hub_id", "hf_hub_filename", "source", "architecture", "tag", "custom_load", "license"),
     *("description", "origin_url", "paper_name", "paper_ids", "notes", "num_classes", "pool_size", "test_pool_size"),
@@ -68,11 +68,11 @@ HARMLESS_CFG = (
 )
 # timm's names of poolings, and words that ours have in common.
 POOLINGS = {"token": "cls", "avg": "mean", "map": "attention"}
-# Of config.json itself; timm reads global_pool from model_args alone, and writes this one to be read by people.
+# Entries of config.json: timm reads global_pool from model_args alone, and writes this one for people.
 HARMLESS = ("num_classes", "num_features", "global_pool", "label_names", "label_descriptions", "labels", "library_name")
 
 
-def timm_facts(found: Found) -> dict[str, Any]:
+def timm_facts(found: MatchedCheckpoint) -> dict[str, Any]:
     arguments = _arguments(found)
     if arguments is not None:
         return {**_agreed(found, facts_of(arguments)), "normalisation": _normalisation(found)}
@@ -86,7 +86,7 @@ def timm_facts(found: Found) -> dict[str, Any]:
     }
 
 
-def dinov3_facts(found: Found) -> dict[str, Any]:
+def dinov3_facts(found: MatchedCheckpoint) -> dict[str, Any]:
     """timm's own layout of DINOv3 (its class Eva)."""
     arguments = _arguments(found)
     if arguments is not None:
@@ -104,28 +104,28 @@ def dinov3_facts(found: Found) -> dict[str, Any]:
     }
 
 
-def published(found: Found) -> list[Published]:
+def published(found: MatchedCheckpoint) -> list[Published]:
     """timm's architectures that have these tensors, their published classifiers' number of classes included."""
     classes = (found.stored("classifier.weight") or (0,))[0]
     rows = [row for row in _alike(found) if classes in (*row.classes, *[0] * bool(row.classes))]
     return [Published(f"timm's {row.name}", _facts_of_row(row, found.name)) for row in rows]
 
 
-def instead(found: Found) -> str:
+def instead(found: MatchedCheckpoint) -> str:
     """timm's name tells all that its weights leave open; those that have these tensors are named."""
     names = [row.name for row in _alike(found)][:3]
     like = f", such as {choices(names)}" if names else ""
     return f"architecture=… (timm's name of it{like})"
 
 
-def _arguments(found: Found) -> Arguments | None:
+def _arguments(found: MatchedCheckpoint) -> Arguments | None:
     """The arguments with which timm makes the model that the configuration or the user names; None without a name.
 
     Raises:
         CheckpointError: there is no such name, or the tensors are those of models that vitviz does not read.
     """
     config, tower = found.config, found.open_clip.part("model_cfg").part("vision_cfg")
-    name, place = found.told.get("architecture"), "architecture"
+    name, place = found.overrides.get("architecture"), "architecture"
     saved = config.inner("model_args") or Settings({}, "model_args")
     if name is None and "architecture" in config:
         name, place = config.get("architecture"), "architecture in config.json"
@@ -147,8 +147,8 @@ def _arguments(found: Found) -> Arguments | None:
         like = [row.name for row in _alike(found)]
         expected = f"one of timm's Vision Transformers, such as {choices(like[:3] or near or ['vit_base_patch16_224'])}"
         raise CheckpointError(f"{found.name}: {place} = {shown(name)}: expected {expected}")
-    if "architecture" not in found.told:
-        found.learn("architecture", name, place)
+    if "architecture" not in found.overrides:
+        found.record("architecture", name, place)
     if cfg.flag("fixed_input_size", False) and "img_size" not in saved:
         size = _input_size(found)
         if size:
@@ -156,7 +156,7 @@ def _arguments(found: Found) -> Arguments | None:
     return Arguments(row, saved, found.name)
 
 
-def _agreed(found: Found, facts: dict[str, Any]) -> dict[str, Any]:
+def _agreed(found: MatchedCheckpoint, facts: dict[str, Any]) -> dict[str, Any]:
     """The facts of the arguments, if what stands at the top of config.json for people to read says the same.
 
     timm builds the model without reading it; where it says something else, nobody knows which of the two is meant.
@@ -174,11 +174,11 @@ def _agreed(found: Found, facts: dict[str, Any]) -> dict[str, Any]:
     kept = _final_norm(found)
     if kept != facts["final_norm"]:
         raise CheckpointError(
-            f"{found.name}: its architecture and model_args have the final norm {facts['final_norm']!r}, its weights "
-            f"{kept!r}"
+            f"{found.name}: its architecture and model_args have the final norm "
+            f"{facts['final_norm']!r}, its weights {kept!r}"
         )
-    if "architecture" in found.told:
-        return {**facts, "stated_by": f"architecture {found.told['architecture']}"}
+    if "architecture" in found.overrides:
+        return {**facts, "stated_by": f"architecture {found.overrides['architecture']}"}
     return facts
 
 
@@ -203,7 +203,7 @@ def _open_clip_arguments(open_clip: Settings, tower: Settings) -> Settings:
     return Settings({"global_pool": pool, "fc_norm": own.get("fc_norm", own.get("global_pool") == "avg")}, tower.place)
 
 
-def _refuse_unreadable(found: Found) -> None:
+def _refuse_unreadable(found: MatchedCheckpoint) -> None:
     """Refuse tensors that only models have that vitviz does not read."""
     rows = _alike(found)
     reasons = {row.name: _unreadable(row, found.name) for row in rows}
@@ -231,16 +231,16 @@ def _facts_of_row(row: Architecture, name: str) -> dict[str, Any]:
     return facts_of(Arguments(row, Settings({}, "model_args"), name))
 
 
-def _alike(found: Found) -> list[Architecture]:
+def _alike(found: MatchedCheckpoint) -> list[Architecture]:
     tensors, prefix = found.file.groups[found.group], found.prefix
     return alike({key[len(prefix) :]: tensor.shape for key, tensor in tensors.items() if key.startswith(prefix)})
 
 
-def _is_gated(found: Found) -> bool:
+def _is_gated(found: MatchedCheckpoint) -> bool:
     return found.stored("mlp_in.weight")[:1] != found.stored("mlp_out.weight")[1:]
 
 
-def _pooling(found: Found) -> Any:
+def _pooling(found: MatchedCheckpoint) -> Any:
     if found.has("distillation_classifier.weight"):
         return "cls and distillation"
     if found.has("pool.probe"):
@@ -248,19 +248,19 @@ def _pooling(found: Found) -> Any:
     return Open(usual="cls" if found.has("cls") and _final_norm(found) != "after pooling" else "mean")
 
 
-def _final_norm(found: Found) -> str:
+def _final_norm(found: MatchedCheckpoint) -> str:
     after = found.keys.get((None, "norm.weight"), "").endswith("fc_norm.weight")
     return "after pooling" if after else "before pooling" if found.has("norm.weight") else "none"
 
 
-def _normalisation(found: Found) -> str:
+def _normalisation(found: MatchedCheckpoint) -> str:
     """What a file without a configuration was most likely trained with, by what only some of them have."""
     if found.has("distillation") or found.group == "model" or found.has("attention_scale"):
         return "imagenet"  # DeiT, DeiT-III, MAE and DINOv2
     return "clip" if found.has("pre_norm.weight") else "half"
 
 
-def _input_size(found: Found) -> tuple[int, int] | None:
+def _input_size(found: MatchedCheckpoint) -> tuple[int, int] | None:
     size = (found.config.inner("pretrained_cfg") or found.config).get("input_size")
     return (
         (size[-2], size[-1]) if isinstance(size, list | tuple) and len(size) == 3 and all(map(is_side, size)) else None

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from vitviz.errors import CheckpointError, choices, shown
+from vitviz.errors.kinds import CheckpointError, choices, shown
 from vitviz.weights.families.timm_architectures import Architecture
-from vitviz.weights.settings import Settings, is_number
+from vitviz.weights.metadata.settings import Settings, is_number
 
 # Said to timm's factory, not to the model, or of training and of how weights are made at the start.
 HARMLESS = (

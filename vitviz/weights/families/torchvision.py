@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint, Open
 from vitviz.weights.families.conventions import imagenet
 from vitviz.weights.families.published import TORCHVISION as PUBLISHED
 from vitviz.weights.families.published import by_shape
-from vitviz.weights.pieces import Family, Found, Open
 
 LAYER = "encoder.layers.encoder_layer_*"
 NAMES = {
@@ -21,7 +21,7 @@ NAMES = {
     f"{LAYER}.ln_2": "mlp_norm",
     f"{LAYER}.mlp.0": "mlp_in",
     f"{LAYER}.mlp.3": "mlp_out",
-    # Of the first release.
+    # The names of the first release.
     f"{LAYER}.mlp.linear_1": "mlp_in",
     f"{LAYER}.mlp.linear_2": "mlp_out",
     "encoder.ln": "norm",
@@ -30,7 +30,7 @@ NAMES = {
 }
 
 
-def torchvision_facts(found: Found) -> dict[str, Any]:
+def torchvision_facts(found: MatchedCheckpoint) -> dict[str, Any]:
     return {"heads": Open(), "norm_epsilon": 1e-6, "position_rule": "bicubic corners", "pooling": "cls"}
 
 

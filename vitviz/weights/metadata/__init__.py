@@ -1,1 +1,1 @@
-"""What the JSON files beside a checkpoint say of its pictures: one module for every package that writes them."""
+"""What stands beside the tensors: configurations, preprocessing and labels, each read whole or refused."""

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vitviz.errors import CheckpointError, choices
-from vitviz.resizing import BACKENDS, INTERPOLATIONS
+from vitviz.errors.kinds import CheckpointError, choices
+from vitviz.images.resizing import BACKENDS, INTERPOLATIONS
 from vitviz.weights.metadata.rules import CLIP, HALVES, IMAGENET, PreprocessingRule, fraction_of
-from vitviz.weights.settings import Settings, is_pair, is_side
-from vitviz.weights.sidecars import Sidecars
+from vitviz.weights.metadata.settings import Settings, is_pair, is_side
+from vitviz.weights.metadata.sidecars import Sidecars
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from vitviz.weights.metadata.rules import CLIP, PreprocessingRule, read_moments
-from vitviz.weights.settings import is_pair, is_side
-from vitviz.weights.sidecars import Sidecars
+from vitviz.weights.metadata.settings import is_pair, is_side
+from vitviz.weights.metadata.sidecars import Sidecars
 
 # open_clip prepares pictures at the size in vision_cfg, and fills borders only where resize_mode is "longest".
 UNUSED_ENTRIES = ("size", "fill_color")

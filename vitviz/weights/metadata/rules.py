@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vitviz.errors import CheckpointError, ConfigError
-from vitviz.preprocessing import Preprocessing
-from vitviz.weights.settings import Settings
+from vitviz.errors.kinds import CheckpointError, ConfigError
+from vitviz.images.preprocessing import Preprocessing
+from vitviz.weights.metadata.settings import Settings
 
 # Means and deviations.
 HALVES = ((0.5,) * 3, (0.5,) * 3)

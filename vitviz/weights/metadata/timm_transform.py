@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from vitviz.resizing import INTERPOLATIONS
+from vitviz.images.resizing import INTERPOLATIONS
 from vitviz.weights.metadata.rules import IMAGENET, PreprocessingRule, read_moments
-from vitviz.weights.settings import is_number, is_side
-from vitviz.weights.sidecars import Sidecars
+from vitviz.weights.metadata.settings import is_number, is_side
+from vitviz.weights.metadata.sidecars import Sidecars
 
 # Where the weights come from, who made them, how they are stored, and which sizes they were tested at: these,
 # resolve_data_config reads only where it is asked to.

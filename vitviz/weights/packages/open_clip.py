@@ -10,9 +10,9 @@ import torch
 from PIL import Image
 from torch import nn
 
+from vitviz.weights.metadata.sidecars import Sidecars
 from vitviz.weights.packages.reference import Answer, Package, Size, collected
 from vitviz.weights.packages.timm import TimmModel
-from vitviz.weights.sidecars import Sidecars
 
 
 def _names(sidecars: Sidecars) -> str | None:

@@ -17,8 +17,8 @@ import torch
 from PIL import Image
 from torch import nn
 
-from vitviz.errors import CheckpointError, shown
-from vitviz.weights.sidecars import Sidecars
+from vitviz.errors.kinds import CheckpointError, shown
+from vitviz.weights.metadata.sidecars import Sidecars
 
 Size = tuple[int, int]
 EXTRA = "verify"
@@ -117,8 +117,8 @@ def package_errors(name: str, what: str) -> Iterator[None]:
         raise
     # A package may raise anything.
     except Exception as error:
-        said = next(iter(str(error).strip().splitlines()), "")
-        raise CheckpointError(f"{name} {what} ({type(error).__name__}: {shown(said)[1:-1]})") from None
+        message = next(iter(str(error).strip().splitlines()), "")
+        raise CheckpointError(f"{name} {what} ({type(error).__name__}: {shown(message)[1:-1]})") from None
 
 
 @contextmanager

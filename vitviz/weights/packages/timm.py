@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 from torch import nn
 
+from vitviz.weights.metadata.sidecars import Sidecars
 from vitviz.weights.packages.reference import Answer, Package, Size, as_mode, collected
-from vitviz.weights.sidecars import Sidecars
 
 
 def _names(sidecars: Sidecars) -> str | None:

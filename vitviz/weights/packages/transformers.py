@@ -15,9 +15,9 @@ import torch
 from einops import rearrange
 from PIL import Image
 
-from vitviz.errors import CheckpointError, listed, shown
+from vitviz.errors.kinds import CheckpointError, listed, shown
+from vitviz.weights.metadata.sidecars import Sidecars
 from vitviz.weights.packages.reference import Answer, Package, Size, as_mode
-from vitviz.weights.sidecars import Sidecars
 
 
 def _names(sidecars: Sidecars) -> str | None:

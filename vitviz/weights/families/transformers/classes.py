@@ -16,11 +16,11 @@ COMMON = frozenset(
         *("_attn_implementation_autoset", "use_cache", "gradient_checkpointing", "chunk_size_feed_forward"),
         *("is_decoder", "is_encoder_decoder", "add_cross_attention", "cross_attention_hidden_size"),
         *("tie_word_embeddings", "tie_encoder_decoder", "tie_last_hidden_states"),
-        # Of classes, training and text.
+        # Classes, training and text.
         *("id2label", "label2id", "num_labels", "problem_type", "finetuning_task", "task_specific_params"),
         *("tokenizer_class", "prefix", "bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id"),
         *("decoder_start_token_id", "initializer_range", "initializer_factor"),
-        # Of generation, which version 4 wrote even into the part of the images.
+        # Text generation, which version 4 wrote even into the vision part.
         *("max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups"),
         *("diversity_penalty", "temperature", "top_k", "top_p", "typical_p", "repetition_penalty"),
         *("length_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids"),

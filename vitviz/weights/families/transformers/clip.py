@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from vitviz.errors import CheckpointError, shown
+from vitviz.errors.kinds import CheckpointError, shown
+from vitviz.weights.conversion.canonical import Candidate, DefaultTransform, Family, MatchedCheckpoint, Open, Published
 from vitviz.weights.families.conventions import half
 from vitviz.weights.families.transformers import published
 from vitviz.weights.families.transformers.classes import CLASSES, LANGUAGE_MODEL, TEXT_TOWER, model_types
 from vitviz.weights.families.transformers.towers import Tower, common_facts, read_tower, require_square, trained_size
-from vitviz.weights.pieces import Candidate, Family, Found, Open, Published, Standard
-from vitviz.weights.preparation import CLIP
+from vitviz.weights.metadata.preparation import CLIP
 
 UNUSED_POOLER = "not used for classification by this model of transformers"
 UNUSED_HEAD = "vision_use_head is false in its configuration"
@@ -31,9 +31,9 @@ NAMES = {
     "embeddings.class_embedding": "cls",
     "embeddings.position_embedding.weight": "positions",
     "pre_layrnorm": "pre_norm",
-    **{f"encoder.layers.*.{name}": piece for name, piece in LAYERS.items()},
+    **{f"encoder.layers.*.{name}": canonical_key for name, canonical_key in LAYERS.items()},
     # As version 5 writes AltCLIP.
-    **{f"encoder.layer.*.{name}": piece for name, piece in LAYERS.items()},
+    **{f"encoder.layer.*.{name}": canonical_key for name, canonical_key in LAYERS.items()},
     "post_layernorm": "norm",
     "head.probe": "pool.probe",
     "head.attention.in_proj_weight": "pool.qkv.weight",
@@ -46,7 +46,7 @@ NAMES = {
     "classifier": "classifier",
 }
 POSITION_IDS = {"embeddings.position_ids": "numbers from 0 on"}
-# Of keys beside the tower's.
+# Keys beside the tower's.
 OUTSIDE = {
     **dict.fromkeys(("text_model.*", "text_projection.*", "logit_scale", "logit_bias"), TEXT_TOWER),
     **dict.fromkeys(
@@ -69,17 +69,17 @@ SIGLIP2_TYPES = model_types("siglip2_vision_model")
 IDEFICS_LIKE = ("idefics2_vision", "idefics3_vision", "smolvlm_vision")
 
 
-def clip_facts(found: Found) -> dict[str, Any]:
+def clip_facts(found: MatchedCheckpoint) -> dict[str, Any]:
     tower = read_tower(found)
     facts = {**_facts(found, tower, "clip_vision_model"), **trained_size(tower, "bicubic"), "pooling": "cls"}
     if found.has("classifier.weight"):
         # CLIPForImageClassification takes the mean of the patches as the last layer leaves them.
-        found.leave("norm", UNUSED_POOLER)
+        found.ignore("norm", UNUSED_POOLER)
         facts |= {"pooling": "mean", "final_norm": "none"}
     return facts
 
 
-def siglip_facts(found: Found) -> dict[str, Any]:
+def siglip_facts(found: MatchedCheckpoint) -> dict[str, Any]:
     tower = read_tower(found)
     facts = {**_facts(found, tower, "siglip_vision_model"), **trained_size(tower, "bicubic")}
     _require_dimensions(found, 4, "a convolution, as SigLIP has it at a fixed size")
@@ -89,7 +89,7 @@ def siglip_facts(found: Found) -> dict[str, Any]:
     return {**facts, **_pooling(found, tower)}
 
 
-def siglip2_facts(found: Found) -> dict[str, Any]:
+def siglip2_facts(found: MatchedCheckpoint) -> dict[str, Any]:
     """SigLIP 2 in its NaFlex form: pixels of a patch as one vector, positions resized to any grid."""
     tower = read_tower(found)
     facts = {
@@ -108,7 +108,7 @@ def siglip2_facts(found: Found) -> dict[str, Any]:
     return facts
 
 
-def idefics_facts(found: Found) -> dict[str, Any]:
+def idefics_facts(found: MatchedCheckpoint) -> dict[str, Any]:
     tower = read_tower(found)
     if tower is not None:
         require_square(tower)
@@ -116,42 +116,42 @@ def idefics_facts(found: Found) -> dict[str, Any]:
     return {**facts, "pooling": _mean(found)}
 
 
-def _facts(found: Found, tower: Tower | None, usual: str) -> dict[str, Any]:
+def _facts(found: MatchedCheckpoint, tower: Tower | None, usual: str) -> dict[str, Any]:
     facts = common_facts(found, tower, CLASSES[usual])
     if tower is not None:
         facts["stated"] = {**facts["stated"], "mlp_width": tower.count("intermediate_size")}
         layer = tower.whole and found.whole_config.get("vision_feature_layer")
         if layer is not None and layer != "":
-            found.learn("read by the language model", f"layer {layer}", "vision_feature_layer in config.json")
+            found.record("read by the language model", f"layer {layer}", "vision_feature_layer in config.json")
     return facts
 
 
-def _pooling(found: Found, tower: Tower | None) -> dict[str, Any]:
+def _pooling(found: MatchedCheckpoint, tower: Tower | None) -> dict[str, Any]:
     """What a tower of SigLIP gives: what its head makes of the patches, or without one their mean."""
     used = found.has("pool.probe") if tower is None else tower.flag("vision_use_head")
     if found.has("classifier.weight"):
-        found.leave("pool", UNUSED_POOLER)
+        found.ignore("pool", UNUSED_POOLER)
         return {"pooling": "mean"}
     if not used:
-        found.leave("pool", UNUSED_HEAD)
+        found.ignore("pool", UNUSED_HEAD)
         return {"pooling": _mean(found)}
     if not found.has("pool.probe"):
-        raise found.lacks("pool.probe")
+        raise found.missing_key("pool.probe")
     return {"pooling": "attention"}
 
 
-def _mean(found: Found) -> str:
+def _mean(found: MatchedCheckpoint) -> str:
     source = "this tower pools nothing; its language model reads every patch"
-    found.learn("features", "the mean of the patches after the last norm", source)
+    found.record("features", "the mean of the patches after the last norm", source)
     return "mean"
 
 
-def _published_siglip(found: Found) -> Sequence[Published]:
+def _published_siglip(found: MatchedCheckpoint) -> Sequence[Published]:
     """None of a tower without its head, which may be that of a language model."""
     return published.by_shape(published.SIGLIP)(found) if found.has("pool.probe") else ()
 
 
-def _require_dimensions(found: Found, count: int, expected: str) -> None:
+def _require_dimensions(found: MatchedCheckpoint, count: int, expected: str) -> None:
     shape = found.stored("patch.weight")
     if shape and len(shape) != count:
         key = shown(found.keys[None, "patch.weight"])
@@ -180,7 +180,7 @@ CLIP_VISION = Family(
     model_types=model_types(*CLIP_LIKE),
     facts=clip_facts,
     published=published.by_shape(published.CLIP),
-    standard=Standard(*CLIP, "CLIP's preprocessing", crop_fraction=1.0),
+    standard=DefaultTransform(*CLIP, "CLIP's preprocessing", crop_fraction=1.0),
     ignored=POSITION_IDS,
     outside=OUTSIDE,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint
 from vitviz.weights.families.conventions import imagenet, pooling_of_classifier
 from vitviz.weights.families.transformers import published
 from vitviz.weights.families.transformers.classes import CLASSES, model_types
@@ -15,7 +16,6 @@ from vitviz.weights.families.transformers.towers import (
     require_square,
     trained_size,
 )
-from vitviz.weights.pieces import Family, Found
 
 TRAINING = "used in pretraining only"
 DINOV2_NAMES = {
@@ -63,15 +63,15 @@ DINOV3_NAMES = {
     "embeddings.patch_embeddings": "patch",
     "embeddings.cls_token": "cls",
     "embeddings.register_tokens": "registers",
-    **{f"layer.*.{name}": piece for name, piece in DINOV3_LAYERS.items()},
+    **{f"layer.*.{name}": canonical_key for name, canonical_key in DINOV3_LAYERS.items()},
     # In memory, from version 5 on.
-    **{f"model.layer.*.{name}": piece for name, piece in DINOV3_LAYERS.items()},
+    **{f"model.layer.*.{name}": canonical_key for name, canonical_key in DINOV3_LAYERS.items()},
     "norm": "norm",
     "classifier": "classifier",
 }
 
 
-def dinov2_facts(found: Found) -> dict[str, Any]:
+def dinov2_facts(found: MatchedCheckpoint) -> dict[str, Any]:
     tower = read_tower(found)
     packed = found.keys.get((0, "mlp_in.weight"), "").endswith("weights_in.weight")
     gated, registers = packed or found.has("gate.weight"), found.has("registers")
@@ -92,7 +92,7 @@ def dinov2_facts(found: Found) -> dict[str, Any]:
     return {**facts, "activation": "silu"} if gated else facts
 
 
-def dinov3_facts(found: Found) -> dict[str, Any]:
+def dinov3_facts(found: MatchedCheckpoint) -> dict[str, Any]:
     tower = read_tower(found)
     facts = {
         **common_facts(found, tower, CLASSES["dinov3_vit"]),

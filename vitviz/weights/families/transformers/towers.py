@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from vitviz.errors import choices
+from vitviz.errors.kinds import choices
+from vitviz.weights.conversion.canonical import MatchedCheckpoint, Open
 from vitviz.weights.families.transformers.classes import CLASSES, COMMON, COMPOSITES, Composite, VisionClass
-from vitviz.weights.pieces import Found, Open
-from vitviz.weights.settings import Settings
+from vitviz.weights.metadata.settings import Settings
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -71,7 +71,7 @@ class Tower:
         self.settings.require(name, self.absent[name], value)
 
 
-def read_tower(found: Found) -> Tower | None:
+def read_tower(found: MatchedCheckpoint) -> Tower | None:
     """The tower that the checkpoint's configuration describes; None where it has none.
 
     Raises:
@@ -105,7 +105,7 @@ def read_tower(found: Found) -> Tower | None:
     return Tower(settings, kind, composite, absent)
 
 
-def _find_class(found: Found, composite: Composite, part: Settings | None) -> VisionClass:
+def _find_class(found: MatchedCheckpoint, composite: Composite, part: Settings | None) -> VisionClass:
     legal = [tower for tower in composite.towers if tower in found.family.model_types]
     named = part.get("model_type", composite.towers[0]) if part and composite.named else composite.towers[0]
     if named not in legal:
@@ -113,7 +113,7 @@ def _find_class(found: Found, composite: Composite, part: Settings | None) -> Vi
     return CLASSES[named]
 
 
-def common_facts(found: Found, tower: Tower | None, usual: VisionClass) -> dict[str, Any]:
+def common_facts(found: MatchedCheckpoint, tower: Tower | None, usual: VisionClass) -> dict[str, Any]:
     """What the configuration of every tower says; open where there is none.
 
     Args:
@@ -128,10 +128,10 @@ def common_facts(found: Found, tower: Tower | None, usual: VisionClass) -> dict[
             "activation": Open(ACTIVATIONS[usual.defaults["hidden_act"]]),
         }
     if tower.whole is not None:
-        found.learn("left out", tower.whole.rest, f"a tower inside of {tower.whole.model_type!r} in its config.json")
+        found.record("left out", tower.whole.rest, f"a tower inside of {tower.whole.model_type!r} in its config.json")
     patch = tower.size("patch_size")
     return {
-        "heads": found.learn("heads", tower.count("num_attention_heads"), tower.settings.place),
+        "heads": found.record("heads", tower.count("num_attention_heads"), tower.settings.place),
         "norm_epsilon": tower.positive("layer_norm_eps"),
         "activation": tower.activation,
         "stated": {
@@ -157,17 +157,17 @@ def trained_size(tower: Tower | None, rule: str) -> dict[str, Any]:
     return {"image_size": size, "position_rule": rule if square else "fixed"}
 
 
-def require_biases(found: Found, tower: Tower | None, **pieces: str) -> None:
+def require_biases(found: MatchedCheckpoint, tower: Tower | None, **canonical_keys: str) -> None:
     """Refuse biases that the configuration has and the weights have not, or the other way.
 
     Args:
         found: the checkpoint.
         tower: as its configuration describes it.
-        pieces: the piece whose bias an entry speaks of.
+        canonical_keys: the piece whose bias an entry speaks of.
     """
     if tower is not None:
-        for piece, entry in pieces.items():
-            tower.require(entry, found.has(f"{piece}.bias"))
+        for canonical_key, entry in canonical_keys.items():
+            tower.require(entry, found.has(f"{canonical_key}.bias"))
 
 
 def require_square(tower: Tower) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from vitviz.weights.conversion.canonical import Candidate, DefaultTransform, Family, MatchedCheckpoint
 from vitviz.weights.families.conventions import half, imagenet
 from vitviz.weights.families.transformers import published
 from vitviz.weights.families.transformers.classes import CLASSES, model_types
@@ -15,8 +16,7 @@ from vitviz.weights.families.transformers.towers import (
     require_biases,
     trained_size,
 )
-from vitviz.weights.pieces import Candidate, Family, Found, Standard
-from vitviz.weights.preparation import CLIP
+from vitviz.weights.metadata.preparation import CLIP
 
 TRAINING = "used in pretraining only"
 DECODER = "the decoder of pretraining"
@@ -56,7 +56,7 @@ HEADS = {
 }
 NAMES = {**EMBEDDINGS, **LAYERS, **IN_MEMORY, **HEADS}
 # Version 5 writes a classifier on MSN with the layers outside of the part that holds the rest.
-SPLIT = {**NAMES, **{f"vit.{name}": piece for name, piece in EMBEDDINGS.items()}}
+SPLIT = {**NAMES, **{f"vit.{name}": canonical_key for name, canonical_key in EMBEDDINGS.items()}}
 
 PATCH, LAYER = "embeddings.patch_embeddings.projection.weight", "encoder.layer.0.layernorm_before.weight"
 IN_MEMORY_LAYER = "layers.0.layernorm_before.weight"
@@ -65,7 +65,7 @@ SIGNATURE_SPLIT = (f"vit.{PATCH}", LAYER)
 IGNORED = {"embeddings.mask_token": TRAINING, "embeddings.position_ids": "numbers from 0 on"}
 
 
-def vit_facts(found: Found) -> dict[str, Any]:
+def vit_facts(found: MatchedCheckpoint) -> dict[str, Any]:
     tower = read_tower(found)
     if tower is not None and found.has("representation.weight") and "pooler_act" in tower.absent:
         tower.settings.only("pooler_act", "tanh")
@@ -78,11 +78,11 @@ def vit_facts(found: Found) -> dict[str, Any]:
     return {**_facts(found, tower, "vit"), "pooling": pooled}
 
 
-def ijepa_facts(found: Found) -> dict[str, Any]:
+def ijepa_facts(found: MatchedCheckpoint) -> dict[str, Any]:
     return {**_facts(found, read_tower(found), "ijepa"), "pooling": "mean"}
 
 
-def _facts(found: Found, tower: Tower | None, usual: str) -> dict[str, Any]:
+def _facts(found: MatchedCheckpoint, tower: Tower | None, usual: str) -> dict[str, Any]:
     require_biases(found, tower, query="qkv_bias", key="qkv_bias", value="qkv_bias")
     facts = {**common_facts(found, tower, CLASSES[usual]), **trained_size(tower, "bicubic")}
     if tower is not None:
@@ -146,7 +146,11 @@ MAE = Family(
 IJEPA = Family(
     name="transformers-ijepa",
     title="transformers I-JEPA",
-    names={name: piece for name, piece in NAMES.items() if piece not in ("cls", "distillation", "representation")},
+    names={
+        name: canonical_key
+        for name, canonical_key in NAMES.items()
+        if canonical_key not in ("cls", "distillation", "representation")
+    },
     signature=SIGNATURE,
     other_signatures=(SIGNATURE_IN_MEMORY,),
     without=("embeddings.cls_token",),
@@ -165,7 +169,7 @@ FLAVA = Family(
     accepts=_named("flava_image_model"),
     model_types=model_types("flava_image_model"),
     facts=vit_facts,
-    standard=Standard(*CLIP, "FlavaImageProcessor's defaults", fit="squash"),
+    standard=DefaultTransform(*CLIP, "FlavaImageProcessor's defaults", fit="squash"),
     ignored=IGNORED,
     outside=dict.fromkeys(
         (

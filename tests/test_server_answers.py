@@ -1,0 +1,114 @@
+"""Calls whose answers nobody fetches, and pages that are opened and closed by the hundred."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.server_client import Served, exchange, head, post, running_here, until
+from vitviz.ui.server import answers
+from vitviz.ui.server.answers import MAX_CALLS
+from vitviz.ui.server.routes import PREFIX
+
+
+@pytest.fixture(scope="module")
+def served(bundled: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("answers")
+    with pytest.MonkeyPatch.context() as environment, running_here(bundled, folder, environment) as found:
+        yield found
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "ANSWER_SECONDS", 0.5)
+
+
+def call(served: Served, address: str = "127.0.0.9") -> tuple[int, dict[str, Any]]:
+    # A proxy on this machine says where it comes from.
+    answer = post(served.port, f"{PREFIX}/call/v2/methods", b"{}", f"X-Forwarded-For: {address}")
+    return answer.status, json.loads(answer.body)
+
+
+def kept(served: Served) -> int:
+    return len(served.demo._queue.pending_messages_per_session)
+
+
+def test_answers_that_nobody_fetches_are_forgotten(served: Served, soon: None) -> None:
+    before = kept(served)
+    events = [call(served)[1]["event_id"] for _ in range(5)]
+    until(lambda: kept(served) == before, 30)
+    queue = served.demo._queue
+    assert not queue.pending_event_ids_session.keys() & set(events)
+    late = exchange(served.port, head("GET", f"{PREFIX}/call/methods/{events[0]}", "Connection: close"))
+    assert late.status in (200, 404) and b"attention" not in late.body
+
+
+def test_one_visitor_has_so_many_calls_and_another_has_their_own(served: Served, monkeypatch: Any) -> None:
+    monkeypatch.setattr(answers, "ANSWER_SECONDS", 10.0)
+    found = [call(served, "127.0.0.7") for _ in range(MAX_CALLS + 1)]
+    assert [status for status, _ in found] == [200] * MAX_CALLS + [429]
+    assert found[-1][1]["detail"] == f"{MAX_CALLS} calls of yours are under way: fetch their answers first"
+    status, answer = call(served, "127.0.0.8")
+    assert status == 200
+    fetched = exchange(served.port, head("GET", f"{PREFIX}/call/methods/{answer['event_id']}", "Connection: close"))
+    assert fetched.status == 200 and b"complete" in fetched.body
+    until(lambda: call(served, "127.0.0.7")[0] == 200, 30)
+
+
+def test_a_call_that_is_fetched_counts_no_more(served: Served) -> None:
+    for _ in range(MAX_CALLS + 4):
+        status, answer = call(served, "127.0.0.6")
+        assert status == 200
+        path = f"{PREFIX}/call/methods/{answer['event_id']}"
+        assert b"complete" in exchange(served.port, head("GET", path, "Connection: close")).body
+
+
+def open_connections(served: Served, path: str, count: int) -> list[socket.socket]:
+    opened = []
+    for number in range(count):
+        connection = socket.create_connection(("127.0.0.1", served.port), 20)
+        connection.sendall(head("GET", path.replace("@", str(number))))
+        opened.append(connection)
+    return opened
+
+
+def health_seconds(served: Served) -> float:
+    start = time.perf_counter()
+    assert exchange(served.port, head("GET", "/health", "Connection: close"), seconds=60).status == 200
+    return time.perf_counter() - start
+
+
+def test_pages_that_close_by_the_hundred_hold_nobody_up_and_end_their_jobs(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[str] = []
+    monkeypatch.setattr(served.demo, "page_closed", closed.append)
+    sessions = len(served.demo.app.state_holder.session_data)
+    opened = open_connections(served, f"{PREFIX}/heartbeat/close@", 100)
+    for connection in opened:
+        assert connection.recv(100)
+        connection.close()
+    one = min(health_seconds(served) for _ in range(3))
+    until(lambda: len(closed) == 100, 30)
+    assert {f"close{number}" for number in range(100)} == set(closed)
+    # Gradio would have made a copy of the page for each.
+    assert len(served.demo.app.state_holder.session_data) == sessions
+    assert one < 1
+
+
+def test_pages_that_are_asked_for_at_once_are_written_one_after_the_other(served: Served) -> None:
+    start = time.perf_counter()
+    assert exchange(served.port, head("GET", "/", "Connection: close"), seconds=60).status == 200
+    page = time.perf_counter() - start
+    opened = open_connections(served, "/", 40)
+    try:
+        # Between two pages, whoever else asks has a turn.
+        assert max(health_seconds(served) for _ in range(3)) < max(1.0, 8 * page)
+    finally:
+        for connection in opened:
+            connection.close()

@@ -1,0 +1,314 @@
+"""What a model did with one image: encoded once, then asked anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vitviz.attention.layout import Query
+from vitviz.attention.memory import enough_memory
+from vitviz.attention.token_map import TokenMap
+from vitviz.attention.trace import AttentionTrace
+from vitviz.attribution import METHODS, AttributionInput, Method, attention_sheet
+from vitviz.errors.arguments import named_arguments, no_parameter, whole, word
+from vitviz.errors.kinds import MethodError, described
+from vitviz.images.preprocessing import PreparedImage
+from vitviz.metrics.ablation import HeadEffects, head_effects, switched_off
+from vitviz.metrics.faithfulness import METRICS, Curve, faithfulness
+from vitviz.models.targets import Target, as_target, chosen_target
+from vitviz.progress import Progress
+from vitviz.visualization.heatmaps import Heatmap
+from vitviz.weights import Model
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A class and its probability, in [0, 1]."""
+
+    label: str
+    probability: float
+
+
+def _no_parameter(analysis: Analysis, method: str = "", *_: Any, unknown: str, **__: Any) -> str:
+    """What is said of a parameter that no method has."""
+    word("method", method, METHODS)
+    return no_parameter(method, unknown, [parameter.name for parameter in METHODS[method].parameters])
+
+
+@dataclass(frozen=True, eq=False)
+class Analysis:
+    """What a model did with an image: made by :func:`vitviz.analyze`, asked without running the model again.
+
+    It can be pickled and copied; what it only keeps to be quicker the next time is left out.
+
+    Args:
+        model: that was used.
+        prepared: the image and how it was brought to the model's input.
+        logits: ``"class"``; empty for a model without a classifier.
+        trace: queries and keys of every layer.
+    """
+
+    model: Model
+    prepared: PreparedImage
+    logits: torch.Tensor
+    trace: AttentionTrace
+    _subjects: dict[int | Target, AttributionInput] = field(default_factory=dict, init=False, repr=False)
+
+    def __repr__(self) -> str:
+        layout = self.trace.layout
+        image = "an image" if self.source is None else f"image {self.source}"
+        best = self.predictions(1) if self.model.labels else []
+        found = "".join(f"; {each.label}, {each.probability:.0%}" for each in best)
+        size = f"{self.trace.layers} layers × {self.trace.heads} heads"
+        grid = f"{layout.grid_height}×{layout.grid_width} patches"
+        return f"Analysis({image} by {self.model.name!r}: {size}, {grid}{found})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_subjects": {}}
+
+    @property
+    def source(self) -> Path | int | None:
+        """The file that the image is from, or its place in a batch, counted from 0; None where neither is known."""
+        return self.prepared.source
+
+    @property
+    def nbytes(self) -> int:
+        """The most bytes that the analysis comes to hold, the model aside."""
+        width, height = self.prepared.image.size
+        pixels = self.prepared.pixels.nbytes + 3 * width * height
+        return self.trace.nbytes + pixels + (self._gradient_bytes if self._keeps_gradients else 0)
+
+    def predictions(self, count: int = 5) -> list[Prediction]:
+        """The most probable classes, best first.
+
+        Raises:
+            MethodError: the model has no classifier, or the count is negative.
+        """
+        if not self.model.labels:
+            raise MethodError(f"{self.model.name} has no classifier: it gives no predictions")
+        count = whole("count", count, 0, MethodError)
+        best = self.logits.softmax(-1).topk(min(count, len(self.model.labels)))
+        pairs = zip(best.values.tolist(), best.indices.tolist(), strict=True)
+        return [Prediction(self.model.labels[index], probability) for probability, index in pairs]
+
+    @property
+    def energy_score(self) -> float:
+        """How much speaks for any class at all: the logarithm of the sum of the exponentials of all logits.
+
+        Liu et al. 2020, "Energy-based Out-of-distribution Detection", equation 4, the negative of the energy.
+
+        Raises:
+            MethodError: the model has no classifier.
+        """
+        if not self.model.labels:
+            raise MethodError(f"{self.model.name} has no classifier: nothing speaks for a class")
+        return float(self.logits.logsumexp(-1))
+
+    @property
+    def is_out_of_distribution(self) -> bool | None:
+        """Whether the picture is unlike what the model was trained on, as far as its evidence tells; None where the
+        model does not say how much is usual."""
+        least = self.model.ood_threshold
+        return None if least is None else self.energy_score < least
+
+    @named_arguments(MethodError, _no_parameter)
+    def map(
+        self,
+        method: str,
+        *,
+        target: int | str | Target | None = None,
+        query: Query | None = None,
+        layer: int | None = None,
+        head: int | str | None = None,
+        direction: str | None = None,
+        mass: float | None = None,
+        head_fusion: str | None = None,
+        discard_ratio: float | None = None,
+        residual_weight: float | None = None,
+        start_layer: int | None = None,
+        reference: str | None = None,
+        most_patches: int | None = None,
+        steps: int | None = None,
+        report: Callable[[Progress], None] | None = None,
+    ) -> Heatmap:
+        """The map of any method in :data:`vitviz.METHODS`, by name, with its parameters.
+
+        Every method has its own of these parameters, as :data:`vitviz.METHODS` lists them; None, or nothing, is the
+        method's default. A class-specific method runs the model again, forwards and back.
+
+        Args:
+            method: its name.
+            target: what the map is about: a class by label or number, the most probable one where it is not given, or
+                any :class:`vitviz.models.targets.Target`, such as a text's.
+            query: the token whose map it is: ``"cls"``, ``"register 1"``, a patch's ``(row, column)``, ``"patches"``
+                for the mean of all patches, or a token index.
+            layer, start_layer: counted from 0, or from the end as ``-1``; the one that is shown, the lowest that is
+                followed.
+            head: counted from 0, or ``"mean"``, ``"max"`` or ``"min"`` over the heads.
+            direction: ``"row"`` for what the token looks at, ``"column"`` for who looks at it.
+            mass: part of the attention that the patches hold.
+            head_fusion: ``"mean"``, ``"max"`` or ``"min"``.
+            discard_ratio, residual_weight, reference: as :func:`vitviz.attribution.rollout` takes them.
+            most_patches: as :func:`vitviz.attribution.attention_flow` takes it.
+            steps: as :func:`vitviz.attribution.integrated_gradients` takes it.
+            report: is told how far a method is that takes long, and nothing by the others; an exception that it raises
+                ends the computation.
+
+        Raises:
+            MethodError: there is no such method, it has no such parameter, or the model cannot serve it.
+            QueryError: the model has no such layer, head or token.
+            LimitError: the machine has not the memory for it.
+        """
+        given: dict[str, Any] = {
+            "target": target,
+            "query": query,
+            "layer": layer,
+            "head": head,
+            "direction": direction,
+            "mass": mass,
+            "head_fusion": head_fusion,
+            "discard_ratio": discard_ratio,
+            "residual_weight": residual_weight,
+            "start_layer": start_layer,
+            "reference": reference,
+            "most_patches": most_patches,
+            "steps": steps,
+        }
+        parameters = {name: value for name, value in given.items() if value is not None}
+        record = METHODS[word("method", method, METHODS)]
+        legal = [parameter.name for parameter in record.parameters]
+        for name in parameters:
+            if name not in legal:
+                raise MethodError(no_parameter(method, name, legal))
+        about = parameters.pop("target", None)
+        refusal = record.refusal(self.model.network.config, has_target=isinstance(about, Target))
+        if refusal is not None:
+            raise MethodError(f"{method}: {refusal}")
+        reporting = {"report": report} if record.reports else {}
+        with enough_memory(f"{method} at {self.trace.layout.token_count:,} tokens"):
+            return self._heatmap(record.compute(self._required(record, about), **parameters, **reporting))
+
+    @named_arguments(MethodError)
+    def attention(
+        self, layer: int = -1, head: int | str = "mean", query: Query | None = None, direction: str = "row"
+    ) -> Heatmap:
+        """One token's attention in one layer, as :func:`vitviz.attribution.attention`."""
+        return self.map("attention", layer=layer, head=head, query=query, direction=direction)
+
+    @named_arguments(MethodError)
+    def rollout(
+        self,
+        head_fusion: str = "mean",
+        discard_ratio: float = 0.0,
+        residual_weight: float = 0.5,
+        start_layer: int = 0,
+        query: Query | None = None,
+        reference: str | None = None,
+    ) -> Heatmap:
+        """Attention followed through the layers, as :func:`vitviz.attribution.rollout`."""
+        return self.map(
+            "rollout",
+            head_fusion=head_fusion,
+            discard_ratio=discard_ratio,
+            residual_weight=residual_weight,
+            start_layer=start_layer,
+            query=query,
+            reference=reference,
+        )
+
+    @named_arguments(MethodError)
+    def attention_sheet(self, query: Query | None = None, direction: str = "row") -> list[list[Heatmap]]:
+        """One token's attention in every layer (outer list) and head (inner list)."""
+        return [
+            [self._heatmap(token_map) for token_map in row] for row in attention_sheet(self.trace, query, direction)
+        ]
+
+    @named_arguments(MethodError)
+    def faithfulness(
+        self,
+        maps: Mapping[str, Heatmap],
+        target: int | str | Target | None = None,
+        *,
+        metrics: Iterable[str] = tuple(METRICS),
+        seed: int = 0,
+        report: Callable[[Progress], None] | None = None,
+    ) -> dict[str, dict[str, Curve]]:
+        """How well maps say what a score depends on, beside random orders of the patches.
+
+        Args:
+            maps: of this analysis, by any name.
+            target: a class by label or number, the most probable one where it is not given, whose probability is
+                watched; or any :class:`vitviz.models.targets.Target`, whose score is.
+            metrics, seed, report: as :func:`vitviz.metrics.faithfulness.faithfulness` takes them.
+
+        Returns:
+            The curves by metric and map.
+
+        Raises:
+            MethodError: these are no maps by name, the model has no such class, there is no such metric, or the
+                target's score is not higher for the whole image than for one without any patch.
+        """
+        if not isinstance(maps, Mapping) or not all(isinstance(each, Heatmap) for each in maps.values()):
+            expected = "expected maps by name, such as {'rollout': analysis.rollout()}"
+            raise MethodError(f"maps: {described(maps)} found; {expected}")
+        values = {name: heatmap.values for name, heatmap in maps.items()}
+        about = chosen_target(target, self.logits, self.model.labels)
+        pixels = self.prepared.pixels
+        return faithfulness(self.model.network, pixels, values, about, metrics, seed, report)
+
+    @named_arguments(MethodError)
+    def head_effects(
+        self,
+        target: int | str | Target | None = None,
+        *,
+        report: Callable[[Progress], None] | None = None,
+    ) -> HeadEffects:
+        """What becomes of a score without each head, as :func:`vitviz.metrics.ablation.head_effects`.
+
+        Args:
+            target: as :meth:`faithfulness` takes it.
+            report: as :func:`vitviz.metrics.ablation.head_effects` takes it.
+
+        Raises:
+            MethodError: the model has no such class.
+        """
+        about = chosen_target(target, self.logits, self.model.labels)
+        return head_effects(self.model.network, self.prepared.pixels, about, report)
+
+    @named_arguments(MethodError)
+    def switched_off(
+        self, heads: Iterable[tuple[int, int]] = (), patches: Iterable[tuple[int, int]] = ()
+    ) -> torch.Tensor:
+        """The logits without some heads and patches, ``"class"``, as :func:`vitviz.metrics.ablation.switched_off`."""
+        return switched_off(self.model.network, self.prepared.pixels, heads, patches)
+
+    @property
+    def _keeps_gradients(self) -> bool:
+        return self._gradient_bytes <= self.trace.keep_bytes
+
+    @property
+    def _gradient_bytes(self) -> int:
+        """Of queries, keys, values and gradients of one class, in single precision."""
+        return 4 * self.trace.queries.numel() * torch.float32.itemsize
+
+    def _required(self, method: Method, wanted: int | str | Target | None) -> Any:
+        """What a method computes from. Of the last target asked about, gradients are kept if they are small."""
+        if not method.class_specific:
+            return self.trace
+        labels, network = self.model.labels, self.model.network
+        key = chosen_target(wanted, self.logits, labels)
+        inputs = self._subjects.get(key)
+        if inputs is None:
+            target = as_target(key, network.config.classes, labels)
+            inputs = AttributionInput(network, self.prepared.pixels.to(network.device), target)
+            self._subjects.clear()
+            if self._keeps_gradients:
+                self._subjects[key] = inputs
+        return inputs if method.requires == "inputs" else inputs.gradients
+
+    def _heatmap(self, token_map: TokenMap) -> Heatmap:
+        return Heatmap(token_map, self.prepared.image, self.prepared.geometry)

@@ -1,0 +1,132 @@
+"""Analyses and models kept for a while, within a bound of bytes. Safe between threads."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+
+from vitviz.analysis.analysis import Analysis
+from vitviz.weights import Model
+
+
+class AnalysisCache:
+    """The analyses used last, by unguessable ids; the oldest leave when the bound is reached.
+
+    Args:
+        max_bytes: most that is held, by each analysis's own count; at least the newest is always kept.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self._held: OrderedDict[str, Analysis] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are held."""
+        return self._bytes
+
+    def make_room(self, nbytes: int) -> None:
+        """Let go of so many bytes, the least used first, or of all."""
+        with self._lock:
+            left = max(0, self._bytes - nbytes)
+            while self._held and self._bytes > left:
+                self._bytes -= self._held.popitem(last=False)[1].nbytes
+
+    def put(self, analysis: Analysis) -> str:
+        """Keep an analysis; returns the id that gives it back."""
+        key = secrets.token_urlsafe(16)
+        with self._lock:
+            self._held[key] = analysis
+            self._bytes += analysis.nbytes
+            while self._bytes > self.max_bytes and len(self._held) > 1:
+                self._bytes -= self._held.popitem(last=False)[1].nbytes
+        return key
+
+    def get(self, key: str) -> Analysis | None:
+        """The analysis of an id; None if it was never given out, or has left."""
+        with self._lock:
+            if key in self._held:
+                self._held.move_to_end(key)
+            return self._held.get(key)
+
+    def drop(self, model: Model) -> None:
+        """Let go of every analysis by a model, which else would keep it in memory."""
+        with self._lock:
+            for key in [key for key, analysis in self._held.items() if analysis.model is model]:
+                self._bytes -= self._held.pop(key).nbytes
+
+
+class ModelCache:
+    """The models used last; the oldest leave when the bound is reached, and are opened again when asked for.
+
+    Args:
+        max_bytes: most that is held, by the models' own count; at least the newest is always kept.
+        leaving: told of every model that leaves.
+    """
+
+    def __init__(self, max_bytes: int, leaving: Callable[[Model], None]) -> None:
+        self.max_bytes = max_bytes
+        self.leaving = leaving
+        self._held: OrderedDict[Hashable, Model] = OrderedDict()
+        self._opening: dict[Hashable, threading.Event] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are held."""
+        with self._lock:
+            return sum(model.nbytes for model in self._held.values())
+
+    def make_room(self, nbytes: int) -> None:
+        """Let go of so many bytes, the least used first, or of all."""
+        gone: list[Model] = []
+        with self._lock:
+            while self._held and sum(model.nbytes for model in gone) < nbytes:
+                gone.append(self._held.popitem(last=False)[1])
+        for model in gone:
+            self.leaving(model)
+
+    def get(self, key: Hashable, open_model: Callable[[], Model]) -> Model:
+        """The model of a key, opened where it is not there; by one thread, while others wait for it.
+
+        Where it cannot be opened, the thread that tried gets the error, and the next one tries for itself.
+        """
+        while True:
+            with self._lock:
+                if key in self._held:
+                    self._held.move_to_end(key)
+                    return self._held[key]
+                opened = self._opening.get(key)
+                if opened is None:
+                    opened = self._opening[key] = threading.Event()
+                    break
+            opened.wait()
+        gone: list[Model] = []
+        try:
+            model = open_model()
+            with self._lock:
+                self._held[key] = model
+                gone = self._fit()
+        finally:
+            with self._lock:
+                del self._opening[key]
+            opened.set()
+        for left in gone:
+            self.leaving(left)
+        return model
+
+    def _fit(self) -> list[Model]:
+        gone = []
+        while sum(model.nbytes for model in self._held.values()) > self.max_bytes and len(self._held) > 1:
+            gone.append(self._held.popitem(last=False)[1])
+        return gone

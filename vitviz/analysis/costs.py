@@ -1,0 +1,120 @@
+"""What an analysis takes, by formula, before anything is computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vitviz.attention.layout import TokenLayout
+from vitviz.attention.precision import type_of
+from vitviz.attention.softmax import CHUNK_BYTES
+from vitviz.attribution.threshold import COPIED_ENTRIES, HELD_BYTES
+from vitviz.errors.arguments import whole
+from vitviz.models.config import ViTConfig
+from vitviz.models.layers import tokens_at_once
+from vitviz.models.pooling import POOLINGS
+
+# Everything is computed in single precision at most.
+NUMBER_BYTES = 4
+# The C library of Linux does not give blocks up to this size back to the system, but keeps about two of the largest.
+RETAINED_BYTES = 32 * 2**20
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the analysis of a batch takes, the model and the users' images aside.
+
+    Args:
+        tokens: of one image.
+        trace_bytes: that are kept: queries, keys and logarithms of sums.
+        working_bytes: most that are needed beside, while the model runs or a rollout is computed; on a processor.
+        flops: of the forward pass, two for a multiplication and its addition.
+    """
+
+    tokens: int
+    trace_bytes: int
+    working_bytes: int
+    flops: int
+
+    @property
+    def nbytes(self) -> int:
+        """The most bytes that are needed at once."""
+        return self.trace_bytes + self.working_bytes
+
+
+def cost_of(config: ViTConfig, layout: TokenLayout, batch: int = 1, storage: str | None = None) -> Cost:
+    """What the analysis of so many images takes.
+
+    Args:
+        config: of the network.
+        layout: of the tokens of one image.
+        batch: how many images are encoded together.
+        storage: how their traces keep queries and keys, as in :meth:`vitviz.VisionTransformer.encode`.
+
+    Raises:
+        ConfigError: the storage is no precision, or the batch is no positive whole number.
+    """
+    batch = whole("batch", batch, 1)
+    rows = config.depth * config.heads * layout.token_count
+    stored = NUMBER_BYTES if storage is None else type_of(storage, "storage").itemsize
+    trace = rows * (2 * config.head_width * stored + NUMBER_BYTES)
+    pixels = config.channels * layout.grid_height * config.patch_height * layout.grid_width * config.patch_width
+    forward = max(_embedding(config, layout, pixels), _layer(config, layout))
+    # Beside a batch in one tensor, each image keeps its own pixels.
+    held = batch * pixels * (1 if batch == 1 else 2)
+    working = NUMBER_BYTES * held + max(NUMBER_BYTES * batch * forward, _rollout(config, layout))
+    working += _retained(config, batch, layout.token_count)
+    return Cost(layout.token_count, batch * trace, working, batch * _image_flops(config, layout))
+
+
+def _embedding(config: ViTConfig, layout: TokenLayout, pixels: int) -> int:
+    """Most numbers at once while an image becomes tokens: patches, their norm, tokens without and with prefix."""
+    return pixels * (2 if config.patch_norms else 1) + layout.token_count * config.width * (3 if config.pre_norm else 2)
+
+
+def _layer(config: ViTConfig, layout: TokenLayout) -> int:
+    """Most numbers at once in an encoder layer."""
+    tokens, width, inner = layout.token_count, config.width, config.heads * config.head_width
+    # Queries, keys and values; queries and keys again where they are normed; turned, with what turning needs.
+    parts = 3 + 2 * config.query_key_norm + 4 * config.rotary
+    attending = tokens * (2 * width + (parts + 1) * inner)
+    # Hidden features before and after the activation; of a gated MLP, the activated half and the product.
+    hidden = config.mlp_width * (4 if config.gated_mlp else 2)
+    absorbing = tokens * (2 * width + inner) + min(tokens, tokens_at_once(config)) * (2 * width + hidden)
+    return max(attending, absorbing)
+
+
+def _retained(config: ViTConfig, batch: int, tokens: int) -> int:
+    """Bytes that stay taken after the tensors of a layer are freed: stream, queries, keys or values, hidden."""
+    hidden = min(tokens, tokens_at_once(config)) * config.mlp_width * (2 if config.gated_mlp else 1)
+    sizes = (tokens * config.width, tokens * config.heads * config.head_width, hidden)
+    small = [NUMBER_BYTES * batch * size for size in sizes if NUMBER_BYTES * batch * size <= RETAINED_BYTES]
+    return 2 * max(small, default=RETAINED_BYTES)
+
+
+def _rollout(config: ViTConfig, layout: TokenLayout) -> int:
+    """Most bytes that a rollout of an image needs: two chunks, a fused matrix if it is held, its copy if small."""
+    entries = layout.token_count**2
+    matrix = entries * NUMBER_BYTES
+    chunk = min(config.heads * matrix, max(CHUNK_BYTES, config.heads * layout.token_count * NUMBER_BYTES))
+    return 2 * chunk + matrix * ((matrix <= HELD_BYTES) + (entries <= COPIED_ENTRIES))
+
+
+def _image_flops(config: ViTConfig, layout: TokenLayout) -> int:
+    tokens, width, inner = layout.token_count, config.width, config.heads * config.head_width
+    pooling = POOLINGS[config.pooling]
+    pooled = width * pooling.parts
+    mlp = width * config.mlp_width * (3 if config.gated_mlp else 2)
+
+    def layer(count: int) -> int:
+        """Multiplications of a layer of whose output so many tokens are computed."""
+        return tokens * width * 3 * inner + count * (2 * tokens * inner + inner * width + mlp)
+
+    patch = config.channels * config.patch_height * config.patch_width
+    products = layout.patch_count * patch * width
+    products += (config.depth - 1) * layer(tokens) + layer(pooling.reads(layout))
+    if config.pooling == "attention":
+        products += 2 * width * width + layout.patch_count * (2 * width * width + 2 * width) + mlp
+    for features in (config.representation_width, config.projection_width, config.classes):
+        products += pooled * features
+        pooled = features or pooled
+    return 2 * products

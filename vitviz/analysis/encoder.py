@@ -1,0 +1,232 @@
+"""How images become analyses: one at a time, or as the batches of :func:`vitviz.analyze_batch`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from PIL import Image
+
+from vitviz.analysis.analysis import Analysis
+from vitviz.analysis.costs import Cost, cost_of
+from vitviz.attention.memory import enough_memory
+from vitviz.attention.precision import type_of
+from vitviz.errors.arguments import instance, named_arguments, whole, word
+from vitviz.errors.kinds import ConfigError, LimitError, described
+from vitviz.images.opening import open_image
+from vitviz.images.preprocessing import FITS, PreparedImage, Preprocessing, Sized
+from vitviz.images.sources import COLUMN, ImageSource, Row, ValueRange, checked_range, image_of, origin
+from vitviz.models.vit import Encoding, VisionTransformer
+from vitviz.progress import Progress
+from vitviz.weights import Model
+
+KEEP_BYTES = 16 * 2**20
+MAX_BYTES = 4 * 2**30
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """How images become analyses: what :func:`analyze` and :func:`vitviz.analyze_batch` share.
+
+    Args:
+        model, fit, resolution, storage, keep_bytes, max_bytes, forward, value_range, column: as :func:`analyze` takes
+            them.
+
+    Raises:
+        ConfigError: as :func:`analyze`.
+    """
+
+    model: Model
+    fit: str | None = None
+    resolution: int | None = None
+    storage: str | None = None
+    keep_bytes: int = KEEP_BYTES
+    max_bytes: int = MAX_BYTES
+    forward: Callable[..., Encoding] | None = None
+    value_range: ValueRange | None = None
+    column: str = COLUMN
+
+    def __post_init__(self) -> None:
+        _check_model(self.model)
+        for name in ("keep_bytes", "max_bytes"):
+            object.__setattr__(self, name, whole(name, getattr(self, name), 0))
+        if self.fit is not None:
+            word("fit", self.fit, FITS, ConfigError)
+        if self.storage is not None:
+            type_of(self.storage, "storage")
+        object.__setattr__(self, "value_range", checked_range(self.value_range))
+        # Said now and not at the first image.
+        _ = self.preprocessing
+
+    @cached_property
+    def preprocessing(self) -> Preprocessing:
+        """That of the model, at the resolution asked for."""
+        own = self.model.preprocessing
+        return own if self.resolution is None else own.at(self.resolution, *self._patch)
+
+    @property
+    def _patch(self) -> tuple[int, int]:
+        config = self.model.network.config
+        return config.patch_height, config.patch_width
+
+    def cost(self, image: Sized, preprocessing: Preprocessing | None = None) -> Cost:
+        """What an image's analysis takes, at another preprocessing than this one where it is given."""
+        size = (preprocessing or self.preprocessing).input_size(image, *self._patch, self.fit)
+        return self.cost_at(*size)
+
+    def cost_at(self, height: int, width: int, batch: int = 1) -> Cost:
+        """What so many inputs of this size in pixels take together."""
+        config = self.model.network.config
+        return cost_of(config, config.layout(height, width), batch, self.storage)
+
+    def prepare(self, source: ImageSource | Row, place: int | None = None) -> PreparedImage:
+        """An image, opened and brought to the model's input.
+
+        Args:
+            source: of it.
+            place: in a batch, counted from 0, which says where it comes from if its file is not known.
+
+        Raises:
+            ImageError: it cannot be opened.
+            LimitError: its analysis would need more than ``max_bytes``.
+        """
+        image = self.open(source)
+        self.check(image)
+        prepared = self.preprocessing.prepare(image, *self._patch, self.fit)
+        return replace(prepared, source=origin(source, self.column, place))
+
+    def check(self, image: Sized) -> None:
+        """Refuse an image whose analysis would need more than ``max_bytes``.
+
+        Raises:
+            LimitError: it would; the message names the largest resolution that fits.
+        """
+        needed = self.cost(image)
+        if needed.nbytes > self.max_bytes:
+            raise LimitError(self._refusal(image, needed))
+
+    def open(self, source: ImageSource | Row) -> Image.Image:
+        """An image, or that of a row, as :func:`vitviz.open_image` opens it."""
+        return open_image(image_of(source, self.column), value_range=self.value_range)
+
+    def encode(
+        self, prepared: Sequence[PreparedImage], report: Callable[[Progress], None] | None = None
+    ) -> list[Analysis]:
+        """One forward pass over images whose inputs are of one size; ``report`` as :func:`analyze` takes it.
+
+        Raises:
+            LimitError: the machine has not the memory for it.
+        """
+        network = self.model.network
+        geometry = prepared[0].geometry
+        needed = self.cost_at(geometry.input_height, geometry.input_width, len(prepared))
+        what = f"input of {geometry.input_width}×{geometry.input_height}: {needed.tokens:,} tokens"
+        with torch.inference_mode(), enough_memory(f"{what}, about {needed.nbytes:,} bytes"):
+            pixels = prepared[0].pixels if len(prepared) == 1 else torch.cat([one.pixels for one in prepared])
+            forward = self.forward or VisionTransformer.encode
+            encoding = forward(network, pixels.to(network.device), self.storage, self.keep_bytes, report)
+            logits = encoding.logits if network.config.classes else encoding.logits[:, :0]
+        return [Analysis(self.model, *parts) for parts in zip(prepared, logits, encoding.traces, strict=True)]
+
+    def _refusal(self, image: Sized, needed: Cost) -> str:
+        """Why an image is not analysed, and what would be."""
+        sizes = ((at, self.model.preprocessing.at(at, *self._patch)) for at in self.preprocessing.smaller(*self._patch))
+        # What is needed does not always grow with the resolution, so that halving the range would miss the largest.
+        fits = next((at for at, smaller in sizes if self.cost(image, smaller).nbytes <= self.max_bytes), None)
+        height, width = self.preprocessing.input_size(image, *self._patch, self.fit)
+        way = "no resolution fits" if fits is None else f"resolution = {fits} is the largest that fits"
+        return (
+            f"image of {image.width}×{image.height} pixels as an input of {width}×{height}: {needed.tokens:,} tokens "
+            f"need {needed.nbytes:,} bytes, max_bytes = {self.max_bytes:,}; {way}, or allow more by max_bytes"
+        )
+
+
+def _check_model(model: object) -> None:
+    instance("model", model, Model, f"vitviz.load({model!r})" if isinstance(model, str) else "vitviz.load()")
+
+
+def check_order(function: str, first: object, second: object) -> None:
+    """That image and model are not swapped.
+
+    Raises:
+        ConfigError: they are.
+    """
+    if isinstance(first, Model):
+        name = "images" if function == "analyze_batch" else "image"
+        found = f"a Model found first, then {described(second)}"
+        raise ConfigError(f"{function}: {found}; expected the {name} first: {function}({name}, model)")
+
+
+@named_arguments(ConfigError)
+def analyze(
+    image: ImageSource | Row,
+    model: Model,
+    fit: str | None = None,
+    *,
+    resolution: int | None = None,
+    value_range: ValueRange | None = None,
+    column: str = COLUMN,
+    storage: str | None = None,
+    keep_bytes: int = KEEP_BYTES,
+    max_bytes: int = MAX_BYTES,
+    report: Callable[[Progress], None] | None = None,
+    forward: Callable[..., Encoding] | None = None,
+) -> Analysis:
+    """Run a model on an image, once.
+
+    Args:
+        image: a path, the bytes of a file, a PIL image, an array or a tensor, as :func:`vitviz.open_image` takes them,
+            or a row of a table that has one of these.
+        model: as :func:`vitviz.load` gives it.
+        fit: ``"crop"``, ``"squash"`` or ``"native"``; the checkpoint's own where it is not given.
+        resolution: of the model's input, as :meth:`vitviz.Preprocessing.at` takes it; the trained one where it is not
+            given.
+        value_range: the values of black and white where the image is an array or a tensor, such as ``(0, 1)``; of a
+            tensor in floating point it has to be given.
+        column: of a row, the one with the image.
+        storage: in what precision queries and keys are kept: ``"float32"``, ``"bfloat16"`` or ``"float16"``; exactly
+            as they are where it is not given.
+        keep_bytes: fused attention matrices are kept, so that what needs them again is nearly free, where those of all
+            layers fit into so many bytes.
+        max_bytes: most that the analysis may need by :func:`cost`.
+        report: is told how many of the model's layers are done; an exception that it raises ends the analysis.
+        forward: what runs the network in place of :meth:`vitviz.VisionTransformer.encode`, with its arguments, such as
+            one that brings it to another machine and its traces back.
+
+    Raises:
+        ImageError: the image cannot be opened, or the model has no positions for an input of this size.
+        ConfigError: the fit, resolution, storage, range or a number of bytes is none that there is, or the model is no
+            model.
+        LimitError: the analysis would need more than ``max_bytes``, and nothing has been computed; or the machine has
+            not the memory for it.
+    """
+    check_order("analyze", image, model)
+    encoder = Encoder(model, fit, resolution, storage, keep_bytes, max_bytes, forward, value_range, column)
+    return encoder.encode([encoder.prepare(image)], report)[0]
+
+
+@named_arguments(ConfigError)
+def cost(
+    image: ImageSource | Row,
+    model: Model,
+    fit: str | None = None,
+    *,
+    resolution: int | None = None,
+    value_range: ValueRange | None = None,
+    column: str = COLUMN,
+    storage: str | None = None,
+) -> Cost:
+    """What :func:`analyze` would take, by formula; the model does not run.
+
+    Args:
+        image, model, fit, resolution, value_range, column, storage: as :func:`analyze` takes them.
+
+    Raises:
+        ImageError: the image cannot be opened.
+        ConfigError: the fit, resolution, storage or range is none that there is, or the model is no model.
+    """
+    check_order("cost", image, model)
+    encoder = Encoder(model, fit, resolution, storage, value_range=value_range, column=column)
+    return encoder.cost(encoder.open(image))

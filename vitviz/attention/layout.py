@@ -1,0 +1,153 @@
+"""Which token is what: the prefix tokens, the patch grid, and the way from one to the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from vitviz.errors.arguments import pair_or_none, whole_or_none
+from vitviz.errors.kinds import ConfigError, QueryError, described, did_you_mean
+
+Query = str | int | tuple[int, int]
+"""A prefix token's name, a patch's ``(row, column)``, ``"patches"`` for the mean of all, or a token index."""
+
+PATCHES = "patches"
+
+
+def index_from_end(kind: str, number: int, count: int) -> int:
+    """A number counted from 0, or from the end as ``-1``, as an index from 0.
+
+    Args:
+        kind: what is counted: ``"layer"`` or ``"head"``.
+        number: of the one that is meant.
+        count: how many there are.
+
+    Raises:
+        QueryError: there is none of this number.
+    """
+    found = whole_or_none(number)
+    if found is None or not -count <= found < count:
+        legal = f"this model has {kind}s 0 to {count - 1} (or -{count} to -1 from the end)"
+        expected = "expected a whole number; " if found is None else ""
+        raise QueryError(f"{kind} {described(number)}: {expected}{legal}")
+    return found % count
+
+
+def numbered(kind: str, index: int, count: int) -> str:
+    """One of several as a caption names it: ``"layer 5 of 0–5"``.
+
+    Everything in vitviz counts from 0: the number on the screen is the number that an argument, an option or a link
+    takes. The range makes that plain, where "layer 5 of 6" would be read as the fifth.
+    """
+    return f"{kind} {index} of 0–{count - 1}" if count > 1 else f"{kind} {index}"
+
+
+def layer_range(start: int, stop: int) -> str:
+    """The layers from one on up to another, which is not among them: ``"layers 2 to 5"``."""
+    return f"layers {start} to {stop - 1}" if stop - start > 1 else f"layer {start}"
+
+
+@dataclass(frozen=True)
+class TokenLayout:
+    """The order of a sequence of tokens: prefix tokens first, then the patches row by row.
+
+    This is the only place in vitviz where prefix tokens are told from patches.
+
+    Args:
+        prefix: names of the prefix tokens in order, such as ``("cls", "register 1")``; empty where there are none.
+        grid_height: patches from top to bottom.
+        grid_width: patches from left to right.
+    """
+
+    prefix: tuple[str, ...]
+    grid_height: int
+    grid_width: int
+
+    def __post_init__(self) -> None:
+        if self.grid_height < 1 or self.grid_width < 1:
+            raise ConfigError(f"patch grid {self.grid_height}×{self.grid_width}: both sides must be at least 1")
+        if len(set(self.prefix)) != len(self.prefix):
+            raise ConfigError(f"prefix tokens {self.prefix}: names must differ")
+
+    @property
+    def prefix_count(self) -> int:
+        return len(self.prefix)
+
+    @property
+    def patch_count(self) -> int:
+        return self.grid_height * self.grid_width
+
+    @property
+    def token_count(self) -> int:
+        return self.prefix_count + self.patch_count
+
+    def index(self, query: Query) -> int:
+        """The token index of a prefix token's name, a patch's ``(row, column)`` or a token index.
+
+        A patch may also be a list or an array of two whole numbers.
+
+        Raises:
+            QueryError: the model has no such token.
+        """
+        if isinstance(query, str):
+            if query not in self.prefix:
+                near = did_you_mean(query, (*self.prefix, PATCHES))
+                raise QueryError(f"token {query!r}: this model has {self._legal()}{near}")
+            return self.prefix.index(query)
+        patch, number = pair_or_none(query), whole_or_none(query)
+        if number is not None and 0 <= number < self.token_count:
+            return number
+        if patch is not None and 0 <= patch[0] < self.grid_height and 0 <= patch[1] < self.grid_width:
+            return self.prefix_count + patch[0] * self.grid_width + patch[1]
+        kind = "patch" if patch is not None or isinstance(query, tuple | list) else "token"
+        raise QueryError(f"{kind} {described(query)}: this model has {self._legal()}")
+
+    def select(self, query: Query) -> slice:
+        """The tokens that a query stands for: one, or every patch for ``"patches"``, of which maps take the mean.
+
+        Raises:
+            QueryError: the model has no such token.
+        """
+        if isinstance(query, str) and query == PATCHES:
+            return slice(self.prefix_count, self.token_count)
+        index = self.index(query)
+        return slice(index, index + 1)
+
+    @property
+    def default_query(self) -> Query:
+        """What a map starts from where nothing is asked: the CLS token, or all patches where there is none."""
+        return "cls" if "cls" in self.prefix else PATCHES
+
+    def name(self, query: Query) -> str:
+        """What a caption calls it: ``"the CLS token"``, ``"register 1"``, ``"patch (2, 3)"``, ``"the mean patch"``."""
+        if isinstance(query, str) and query == PATCHES:
+            return "the mean patch"
+        index = self.index(query)
+        if index < self.prefix_count:
+            name = self.prefix[index]
+            return "the CLS token" if name == "cls" else f"the {name} token" if name == "distillation" else name
+        return "patch ({}, {})".format(*self.cell(index))
+
+    def cell(self, index: int) -> tuple[int, int]:
+        """The ``(row, column)`` of a patch's token index.
+
+        Raises:
+            QueryError: the token is not a patch.
+        """
+        if not self.prefix_count <= index < self.token_count:
+            raise QueryError(f"token {index} is not a patch: this model has {self._legal()}")
+        row, column = divmod(index - self.prefix_count, self.grid_width)
+        return row, column
+
+    def grid(self, tokens: torch.Tensor) -> torch.Tensor:
+        """The patches of a per-token tensor: ``"... token"`` to ``"... grid_height grid_width"``."""
+        return tokens[..., self.prefix_count :].unflatten(-1, (self.grid_height, self.grid_width))
+
+    def _legal(self) -> str:
+        prefix = f"prefix tokens {', '.join(map(repr, self.prefix))}" if self.prefix else "no prefix token"
+        rows, columns = self.grid_height - 1, self.grid_width - 1
+        return (
+            f"{prefix}, patches (0, 0) to ({rows}, {columns}), {PATCHES!r} for the mean of all, "
+            f"and token indices 0 to {self.token_count - 1}"
+        )

@@ -1,0 +1,67 @@
+"""A map over the patch grid that says what it is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from vitviz.attention.layout import TokenLayout
+from vitviz.errors.kinds import ConfigError
+
+
+@dataclass(frozen=True, eq=False)
+class TokenMap:
+    """One value per patch, with the values of the prefix tokens beside it.
+
+    Args:
+        values: ``"grid_height grid_width"``.
+        prefix: value of every prefix token by name, such as the weight that the CLS token keeps for itself.
+        quantity: what a value is, such as ``"attention weight"``.
+        description: how the map was made, fit for a caption.
+        domain: lowest and highest value that the method can give.
+        signed: whether values below zero mean something.
+
+    Raises:
+        ConfigError: the values are no grid, or not finite.
+    """
+
+    values: torch.Tensor
+    prefix: dict[str, float]
+    quantity: str
+    description: str
+    domain: tuple[float, float] = (0.0, 1.0)
+    signed: bool = False
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 2:
+            raise ConfigError(f"token map of shape {tuple(self.values.shape)}: expected 'grid_height grid_width'")
+        if not all(map(math.isfinite, self.range)):
+            raise ConfigError(f"{self.description}: the values are not all finite")
+
+    def __repr__(self) -> str:
+        low, high = self.range
+        rows, columns = self.values.shape
+        return f"TokenMap({self.description!r}, {rows}×{columns} patches, {self.quantity} from {low:.3g} to {high:.3g})"
+
+    @classmethod
+    def of_tokens(
+        cls, tokens: torch.Tensor, layout: TokenLayout, quantity: str, description: str, domain: tuple[float, float]
+    ) -> TokenMap:
+        """From one value per token, ``"token"``: the patches as the grid, the prefix tokens by name."""
+        prefix = dict(zip(layout.prefix, tokens[: layout.prefix_count].tolist(), strict=True))
+        return cls(layout.grid(tokens), prefix, quantity, description, domain)
+
+    @cached_property
+    def range(self) -> tuple[float, float]:
+        """Lowest and highest value of this map."""
+        low, high = self.values.detach().aminmax()
+        return float(low), float(high)
+
+    @property
+    def strongest(self) -> tuple[int, int]:
+        """The patch ``(row, column)`` with the highest value."""
+        row, column = divmod(int(self.values.argmax()), self.values.shape[1])
+        return row, column

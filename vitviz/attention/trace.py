@@ -1,0 +1,276 @@
+"""The attention of one image, kept as queries and keys and recomputed exactly on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from einops import einsum
+
+from vitviz.attention.layout import Query, TokenLayout, index_from_end
+from vitviz.attention.memory import empty
+from vitviz.attention.precision import precise
+from vitviz.attention.softmax import (
+    HEAD_FUSIONS,
+    attention_weights,
+    fused_in_chunks,
+    scores_in_chunks,
+    weights_in_chunks,
+)
+from vitviz.errors.arguments import word
+from vitviz.errors.kinds import ConfigError
+
+Chunks = Iterable[tuple[slice, torch.Tensor]]
+_Scored = tuple[torch.Tensor, torch.Tensor, float, torch.Tensor | None, slice, torch.Tensor | None]
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionTrace:
+    """Queries and keys of every encoder layer for one image.
+
+    Memory grows with the number of tokens, not with its square; any attention row, column or matrix is recomputed
+    exactly from it, in single precision at least, whatever precision is stored. Shapes of what comes back:
+
+    ==================================  ===================================================
+    ``row(layer, query)``               ``"head key"``
+    ``column(layer, key)``              ``"head query"``
+    ``rows(query)``                     ``"layer head key"``
+    ``columns(key)``                    ``"layer head query"``
+    ``log_sums(layer)``                 ``"head query"``
+    ``weights(layer)``                  ``"head query key"``
+    ``fused(layer, fusion)``            ``"query key"``
+    ``fused_in_chunks(layer, fusion)``  query tokens and their ``"query key"``, again and again
+    ``kept(fusion)``                    ``fused`` of every layer, where they may be kept
+    ``propagate_layer(layer, tokens)``           ``"start key"``, of tokens ``"start query"``
+    ==================================  ===================================================
+
+    All but ``weights``, ``fused`` and ``cached_fused`` work in two buffers of at most
+    :data:`vitviz.attention.softmax.CHUNK_BYTES` each
+    beside what they return; so do ``fused`` and ``cached_fused``, beside their matrices.
+
+    Args:
+        queries: ``"layer head token dim"``, as they enter the scaled product; of any floating type.
+        keys: ``"layer head token dim"``.
+        scale: what the scores are multiplied with before the softmax.
+        layout: which token is what.
+        bias: ``"layer head query key"``, added to the scaled scores; layer and head may be 1, for all.
+        known_log_sums: what :meth:`log_sums` gives, of the layers for which it is known; others are computed and added.
+        pooled: ``"head token"``, what the learned query of an attention pooling looks at in the last layer's output,
+            each row summing to 1; None where the model pools otherwise.
+        keep_bytes: fused matrices are kept once computed, all layers of a head fusion if they fit into so many bytes,
+            else none; the fusions used last stay.
+
+    Raises:
+        ConfigError: the shapes contradict each other or the layout.
+    """
+
+    queries: torch.Tensor
+    keys: torch.Tensor
+    scale: float
+    layout: TokenLayout
+    bias: torch.Tensor | None = None
+    known_log_sums: dict[int, torch.Tensor] = field(default_factory=dict, repr=False)
+    keep_bytes: int = 0
+    pooled: torch.Tensor | None = None
+    _kept: dict[str, list[torch.Tensor]] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.queries.shape != self.keys.shape or self.queries.ndim != 4:
+            found = f"queries {tuple(self.queries.shape)} and keys {tuple(self.keys.shape)}"
+            raise ConfigError(f"{found}: expected one shape, 'layer head token dim'")
+        layers, heads, tokens, _ = self.queries.shape
+        if tokens != self.layout.token_count:
+            raise ConfigError(f"{tokens} tokens in the trace, {self.layout.token_count} in its layout")
+        if self.bias is not None:
+            legal = [(layer, head, tokens, tokens) for layer in (layers, 1) for head in (heads, 1)]
+            if tuple(self.bias.shape) not in legal:
+                expected = f"'layer head query key', {legal[0]}"
+                raise ConfigError(
+                    f"bias of shape {tuple(self.bias.shape)}: expected {expected}; layer and head may be 1"
+                )
+
+    def __repr__(self) -> str:
+        layout = self.layout
+        tokens = f"{layout.token_count} tokens ({layout.grid_height}×{layout.grid_width} patches)"
+        return f"AttentionTrace({self.layers} layers × {self.heads} heads, {tokens})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Matrices that are computed again when they are needed would make a file many times as large.
+        return {**self.__dict__, "_kept": {}}
+
+    @property
+    def layers(self) -> int:
+        return self.queries.shape[0]
+
+    @property
+    def heads(self) -> int:
+        return self.queries.shape[1]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """In what everything is computed: single precision at least."""
+        return torch.promote_types(self.queries.dtype, torch.float32)
+
+    @property
+    def nbytes(self) -> int:
+        """The most bytes that it comes to hold: queries, keys, bias, logarithms of sums and kept matrices."""
+        logarithms = self.layers * self.heads * self.layout.token_count * self.dtype.itemsize
+        kept = self._fusions_kept * self._fusion_bytes
+        return (
+            self.queries.nbytes + self.keys.nbytes + logarithms + kept + (0 if self.bias is None else self.bias.nbytes)
+        )
+
+    def layer_index(self, layer: int) -> int:
+        """A layer counted from 0, or from the end as ``-1``, as an index from 0.
+
+        Raises:
+            QueryError: there is no such layer.
+        """
+        return index_from_end("layer", layer, self.layers)
+
+    def head_index(self, head: int) -> int:
+        """A head counted from 0, or from the end as ``-1``, as an index from 0.
+
+        Raises:
+            QueryError: there is no such head.
+        """
+        return index_from_end("head", head, self.heads)
+
+    def row(self, layer: int, query: Query) -> torch.Tensor:
+        """What the query token looks at, in every head: ``"head key"``, each row summing to 1."""
+        tokens = self.layout.select(query)
+        sums = [weights.sum(1) for _, weights in self.weights_in_chunks(layer, tokens)]
+        return torch.stack(sums).sum(0) / (tokens.stop - tokens.start)
+
+    def rows(self, query: Query) -> torch.Tensor:
+        """What the query token looks at, in every layer and head: ``"layer head key"``, each row summing to 1."""
+        tokens = self.layout.select(query)
+        if tokens.stop - tokens.start > 1:
+            return torch.stack([self.row(layer, query) for layer in range(self.layers)])
+        # What einsum would do too, without the time to find out, which is a tenth of the whole.
+        queries, keys = (
+            precise(self.queries[:, :, tokens.start, None]).flatten(0, 1),
+            precise(self.keys).mT.flatten(0, 1),
+        )
+        scores = torch.baddbmm(queries.new_zeros(()), queries, keys, beta=0, alpha=self.scale)
+        scores = scores.view(self.layers, self.heads, -1)
+        return (scores if self.bias is None else scores + self.bias[:, :, tokens.start]).softmax(-1)
+
+    def column(self, layer: int, key: Query) -> torch.Tensor:
+        """How much every token looks at the key token, in every head: ``"head query"``, values in [0, 1].
+
+        Costs the product of all queries with one key, and where :meth:`log_sums` is not known yet, with all keys.
+        """
+        layer, tokens = self.layer_index(layer), self.layout.select(key)
+        if tokens.stop - tokens.start > 1:
+            return torch.cat([weights[..., tokens].mean(-1) for _, weights in self.weights_in_chunks(layer)], -1)
+        one, bias = precise(self.keys[layer, :, tokens.start]) * self.scale, self._bias(layer)
+        scores = einsum(one, precise(self.queries[layer]), "head dim, head query dim -> head query")
+        if bias is not None:
+            scores = scores + bias[..., tokens.start]
+        return (scores - self.log_sums(layer)).exp()
+
+    def columns(self, key: Query) -> torch.Tensor:
+        """How much every token looks at the key token, in every layer and head: ``"layer head query"``."""
+        return torch.stack([self.column(layer, key) for layer in range(self.layers)])
+
+    def log_sums(self, layer: int) -> torch.Tensor:
+        """Logarithm of the sum that the softmax divides each row's exponentials by: ``"head query"``; kept."""
+        layer = self.layer_index(layer)
+        if layer not in self.known_log_sums:
+            queries, keys = precise(self.queries[layer]), precise(self.keys[layer])
+            chunks = scores_in_chunks(queries, keys, self.scale, self._bias(layer))
+            self.known_log_sums[layer] = torch.cat([scores.logsumexp(-1) for _, scores in chunks], -1)
+        return self.known_log_sums[layer]
+
+    def weights(self, layer: int) -> torch.Tensor:
+        """The attention weights of one layer: ``"head query key"``, each row summing to 1."""
+        layer = self.layer_index(layer)
+        return attention_weights(precise(self.queries[layer]), precise(self.keys[layer]), self.scale, self._bias(layer))
+
+    def weights_in_chunks(self, layer: int, rows: slice = slice(None)) -> Iterator[tuple[slice, torch.Tensor]]:
+        """The same a few query tokens at a time: tokens, and their ``"head query key"``, overwritten by the next."""
+        return weights_in_chunks(*self._scored(self.layer_index(layer), rows))
+
+    def fused(self, layer: int, fusion: str = "mean") -> torch.Tensor:
+        """The attention weights of one layer with its heads fused: ``"query key"``. Not to be changed in place.
+
+        Raises:
+            MethodError: the fusion is not mean, max or min.
+        """
+        layer, kept = self.layer_index(layer), self.cached_fused(fusion)
+        return self._fuse(layer, fusion) if kept is None else kept[layer]
+
+    def fused_in_chunks(self, layer: int, fusion: str = "mean", rows: slice = slice(None)) -> Chunks:
+        """The same a few query tokens at a time: which tokens, and their ``"query key"``. Not to be changed in place.
+
+        Raises:
+            MethodError: the fusion is not mean, max or min.
+        """
+        layer, kept = self.layer_index(layer), self.cached_fused(fusion)
+        if kept is None:
+            return fused_in_chunks(fusion, *self._scored(layer, rows))
+        start, end, _ = rows.indices(self.layout.token_count)
+        return [(slice(start, end), kept[layer][start:end])]
+
+    def cached_fused(self, fusion: str = "mean") -> Sequence[torch.Tensor] | None:
+        """:meth:`fused` of every layer, computed once; None where they do not fit into ``keep_bytes``.
+
+        Raises:
+            MethodError: the fusion is not mean, max or min.
+        """
+        word("head fusion", fusion, HEAD_FUSIONS)
+        if not self._fusions_kept:
+            return None
+        matrices = self._kept.pop(fusion, None)
+        if matrices is None:
+            # Last in the dictionary is used last; what has to go goes before its place is needed.
+            for oldest in list(self._kept)[: len(self._kept) + 1 - self._fusions_kept]:
+                self._kept.pop(oldest, None)
+            matrices = [self._fuse(layer, fusion) for layer in range(self.layers)]
+        self._kept[fusion] = matrices
+        return matrices
+
+    def propagate_layer(self, layer: int, tokens: torch.Tensor, rows: slice = slice(None)) -> torch.Tensor:
+        """What ``tokens[:, rows] @ fused(layer)[rows]`` gives for tokens ``"start query"``: ``"start key"``.
+
+        Of a single start no fused matrix is made: every head's weights are multiplied as they are.
+        """
+        if len(tokens) > 1 or self._fusions_kept:
+            total = tokens.new_zeros(len(tokens), self.layout.token_count)
+            for chosen, chunk in self.fused_in_chunks(layer, "mean", rows):
+                total.addmm_(tokens[:, chosen], chunk)
+            return total
+        each = tokens.new_zeros(self.heads, 1, self.layout.token_count)
+        for chosen, weights in self.weights_in_chunks(layer, rows):
+            each.baddbmm_(tokens[:, chosen].expand(self.heads, -1, -1), weights)
+        return each.mean(0)
+
+    def _fuse(self, layer: int, fusion: str) -> torch.Tensor:
+        count = self.layout.token_count
+        matrix = empty((count, count), precise(self.keys[:0]))
+        for _ in fused_in_chunks(fusion, *self._scored(layer), into=matrix):
+            pass
+        return matrix
+
+    @property
+    def _fusion_bytes(self) -> int:
+        return self.layers * self.layout.token_count**2 * self.dtype.itemsize
+
+    @cached_property
+    def _fusions_kept(self) -> int:
+        return min(self.keep_bytes // self._fusion_bytes, len(HEAD_FUSIONS))
+
+    def _scored(self, layer: int, rows: slice = slice(None)) -> _Scored:
+        """Of which queries and keys a layer's weights are made, and how."""
+        queries, keys = precise(self.queries[layer]), precise(self.keys[layer])
+        return queries, keys, self.scale, self._bias(layer), rows, self.known_log_sums.get(layer)
+
+    def _bias(self, layer: int) -> torch.Tensor | None:
+        """Of one layer, ``"head query key"``."""
+        if self.bias is None:
+            return None
+        return precise(self.bias[layer if len(self.bias) > 1 else 0]).expand(self.heads, -1, -1)

@@ -1,0 +1,41 @@
+"""An image in a network and what is asked about it: where class-specific methods start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from vitviz.attention.layout import index_from_end
+from vitviz.models.gradients import GradientTrace, trace_gradients
+from vitviz.models.targets import Target
+from vitviz.models.vit import VisionTransformer
+
+
+@dataclass(frozen=True, eq=False)
+class AttributionInput:
+    """One image, the network that sees it, and a target.
+
+    Args:
+        network: in evaluation mode, its weights frozen.
+        pixels: ``"1 channel height width"``, normalised as the checkpoint was trained.
+        target: whose score the maps are about.
+    """
+
+    network: VisionTransformer
+    pixels: torch.Tensor
+    target: Target
+
+    def layer_index(self, layer: int) -> int:
+        """A layer counted from 0, or from the end as ``-1``, as an index from 0.
+
+        Raises:
+            QueryError: the model has no such layer.
+        """
+        return index_from_end("layer", layer, self.network.config.depth)
+
+    @cached_property
+    def gradients(self) -> GradientTrace:
+        """Of the score with respect to the attention of every layer; computed once."""
+        return trace_gradients(self.network, self.pixels, self.target)

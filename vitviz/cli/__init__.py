@@ -1,0 +1,5 @@
+"""The command ``vitviz``."""
+
+from vitviz.cli.command import main
+
+__all__ = ["main"]

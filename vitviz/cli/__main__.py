@@ -1,0 +1,7 @@
+"""``python -m vitviz.cli`` is the command ``vitviz``."""
+
+import sys
+
+from vitviz.cli import main
+
+sys.exit(main())

@@ -1,0 +1,386 @@
+"""The `vitviz` command."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from vitviz.analysis.encoder import analyze
+from vitviz.attribution import METHODS
+from vitviz.cli.options import (
+    add_checkpoint,
+    add_image,
+    add_images,
+    add_method,
+    add_training,
+    add_verification,
+    training_config,
+)
+from vitviz.errors.kinds import ConfigError, DataError, MethodError, VitvizError, listed, several
+from vitviz.progress import Progress as Done
+from vitviz.visualization.heatmaps import Style
+from vitviz.weights import BUNDLED, ZOO, Model, Progress, Reading, is_cached, parse_overrides, read, resources
+from vitviz.weights.text_tower import open_text_tower
+from vitviz.weights.verify import PHOTO, verify
+
+LINE_CHARS = 100
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status.
+
+    0 for success, 1 for a checkpoint that is not verified, 2 for an error, which is one line, 130 for an interrupt.
+    """
+    options = vars(_parser().parse_args(arguments))
+    run = options.pop("run")
+    try:
+        status: int | None = run(**options)
+    # The system's own errors say in one line what it was: a full disk, a port that is taken.
+    except (VitvizError, OSError) as error:
+        print(f"vitviz: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        resume = "; the same command continues after the last whole epoch" if run is _run_train else ""
+        print(f"\nvitviz: interrupted{resume}", file=sys.stderr)
+        return 130
+    return status or 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    description = "See what a Vision Transformer attends to, on your own image."
+    parser = argparse.ArgumentParser("vitviz", description=description)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for method in METHODS.values():
+        drawn = commands.add_parser(
+            method.name.replace("_", "-"),
+            help=f"save the {method.title.lower()} of an image",
+            epilog=method.interpretation,
+        )
+        add_image(drawn)
+        add_method(drawn, method)
+        drawn.set_defaults(run=_run_method, method=method.name)
+
+    explored = commands.add_parser("explore", help="save an image's whole explorer as one HTML file")
+    add_image(explored)
+    explored.add_argument(
+        "-o", "--output", type=Path, default=None, help="HTML to write (default: IMAGE.html in the working folder)"
+    )
+    explored.set_defaults(run=_run_explore)
+
+    listed = commands.add_parser("models", help="list the checkpoints that have a name")
+    listed.set_defaults(run=_run_models)
+
+    inspected = commands.add_parser("inspect", help="say what a checkpoint is, and how that is known")
+    add_checkpoint(inspected, "checkpoint")
+    inspected.set_defaults(run=_run_inspect)
+
+    verified = commands.add_parser("verify", help="compare a checkpoint with the package that it comes from")
+    add_verification(verified)
+    verified.set_defaults(run=_run_verify)
+
+    app = commands.add_parser("app", help="start the app in the browser")
+    add_checkpoint(app)
+    app.add_argument("--host", help="address to listen on (default: GRADIO_SERVER_NAME, or 127.0.0.1)")
+    port = "port to listen on (default: GRADIO_SERVER_PORT, or the first free from 7860)"
+    app.add_argument("--port", type=int, default=None, help=port)
+    app.set_defaults(run=_run_app)
+
+    evaluated = commands.add_parser("evaluate", help="measure a checkpoint's accuracy on an image folder")
+    evaluated.add_argument("images", type=Path, help="folder with test/CLASS/IMAGE")
+    add_checkpoint(evaluated)
+    evaluated.set_defaults(run=_run_evaluate)
+
+    compared = commands.add_parser("evaluate-methods", help="measure how faithful every method's maps are, on a folder")
+    add_images(compared, 200, "area")
+    compared.set_defaults(run=_run_evaluate_methods)
+
+    measured = commands.add_parser(
+        "describe-heads", help="measure how far and how widely every head looks, on a folder"
+    )
+    add_images(measured, 200, "measure")
+    measured.add_argument("--picture", type=Path, default=None, help="figure to write: PNG, SVG or PDF")
+    measured.set_defaults(run=_run_describe_heads)
+
+    checked = commands.add_parser("check-methods", help="see whether the maps change when the model forgets")
+    add_images(checked, 50, "correlation")
+    checked.set_defaults(run=_run_check_methods)
+
+    trained = commands.add_parser("train", help="train a Vision Transformer on an image folder")
+    trained.add_argument("images", type=Path, help="folder with train/CLASS/IMAGE and test/CLASS/IMAGE")
+    trained.add_argument("output", type=Path, help="folder for checkpoint, logs and what a resume needs")
+    kept = "states of the network to keep, from the first step to the last (default: %(default)s)"
+    trained.add_argument("--snapshots", type=int, default=12, help=kept)
+    other = "compact.pt of a run of the same network on the same images, to go on from in a new output folder"
+    trained.add_argument("--resume-from", type=Path, default=None, metavar="FILE", help=other)
+    add_training(trained)
+    trained.set_defaults(run=_run_train)
+    return parser
+
+
+def _run_method(
+    method: str,
+    image: str,
+    output: Path | None,
+    checkpoint: str,
+    family: str | None,
+    overrides: list[str],
+    device: str,
+    precision: str,
+    fit: str | None,
+    resolution: int | None,
+    max_bytes: int,
+    colormap: str,
+    opacity: float,
+    smooth: bool,
+    grid: bool,
+    text: str | None = None,
+    **parameters: Any,
+) -> None:
+    from tqdm import tqdm
+
+    style = Style(colormap, opacity, smooth, grid)
+    model = _load(checkpoint, family, overrides, device, precision)
+    if text is not None:
+        if parameters["target"] is not None:
+            raise MethodError(f"target {parameters['target']!r} and text {text!r}: expected one of them")
+        parameters["target"] = open_text_tower(model).target(text)
+    analysis = analyze(image, model, fit, resolution=resolution, max_bytes=max_bytes)
+    with tqdm(desc=METHODS[method].title, disable=not METHODS[method].reports) as bar:
+
+        def report(state: Done) -> None:
+            bar.total = state.total
+            bar.update(state.done - bar.n)
+
+        heatmap = analysis.map(method, report=report, **parameters)
+    output = output or _in_working_folder(image, f".{method}.png")
+    query = parameters.get("query")
+    heatmap.save(output, style, mark=query if isinstance(query, tuple) else None)
+    print(f"{heatmap.description}\nwritten to {output}")
+
+
+def _in_working_folder(image: str, ending: str) -> Path:
+    """Where a command writes if nobody says where: a file of the image's name in the working folder.
+
+    The image's own folder may be read-only, or somebody else's.
+    """
+    return Path(Path(image).with_suffix(ending).name)
+
+
+def _run_explore(
+    image: str, output: Path | None, fit: str | None, resolution: int | None, max_bytes: int, **opened: Any
+) -> None:
+    analysis = analyze(image, _load(**opened), fit, resolution=resolution, max_bytes=max_bytes)
+    from vitviz.ui.attention_explorer import whole_page
+
+    name, source = Path(image).name, opened["checkpoint"]
+    page = whole_page(analysis, name, source=source, name=name, fit=fit or "", resolution=resolution)
+    output = output or _in_working_folder(image, ".html")
+    partial = output.with_name(output.name + ".partial")
+    try:
+        partial.write_text(page, encoding="utf-8")
+        os.replace(partial, output)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise ConfigError(f"{output}: cannot be written ({error.strerror})") from None
+    print(f"All layers and heads, {len(page) / 1e6:.1f} MB\nwritten to {output}")
+
+
+def _run_models() -> None:
+    family = known_for = ""
+    for model in ZOO.values():
+        if model.family != family:
+            print(f"\n{model.family}")
+        # What several of a family have in common is said once.
+        if (model.family, model.known_for) != (family, known_for):
+            print(textwrap.fill(model.known_for, LINE_CHARS, initial_indent="  ", subsequent_indent="  "))
+        family, known_for = model.family, model.known_for
+        cost = "downloaded" if is_cached(model.repository) else f"{model.megabytes:,.0f} MB to download"
+        print(f"  {model.name:<24} {model.title}, {model.input_size} pixels, {model.licence}, {cost}")
+        print(f"  {'':<24} hf:{model.repository}")
+    print("\nBundled")
+    for name in BUNDLED:
+        side = read(name).model.preprocessing.height
+        print(f"  {name:<24} ViT trained on CIFAR-10 by vitviz, {side} pixels")
+
+
+def _run_inspect(checkpoint: str, family: str | None, overrides: list[str]) -> None:
+    reading = _read(checkpoint, family, overrides)
+    # Hundreds of keys may be ignored, for few reasons.
+    needless: dict[str, list[str]] = {}
+    for key, reason in reading.ignored.items():
+        needless.setdefault(reason, []).append(key)
+    rows = [
+        (check.fact, check.value, f"{'assumed: ' * check.assumed}{check.source}")
+        for check in reading.checks
+        if check.fact != "not needed"
+    ]
+    rows += [("not needed", listed(keys, 2), reason) for reason, keys in needless.items()]
+    print(f"{reading.model.name}: {reading.model.parameters:,} parameters\n")
+    _print_table([("fact", "value", "how it is known"), *rows])
+    print(f"\nEvery {'other ' * bool(needless)}tensor of the file has its place, and the right shape.")
+    if reading.model.assumptions:
+        print("What is assumed stands in no file; --fact NAME=VALUE says otherwise.")
+
+
+def _run_verify(
+    checkpoint: str, family: str | None, overrides: list[str], image: Path | None, sizes: list[tuple[int, int]]
+) -> int:
+    found = verify(_read(checkpoint, family, overrides), image or resources("assets") / PHOTO, sizes)
+    print(f"{found.name} beside {found.reference}\n")
+    _print_table(found.rows)
+    for missing in found.without:
+        print(f"not compared: {missing}")
+    print(f"\n{'Every number is' if found.exact else 'Not every number is'} the package's.")
+    return 0 if found.exact else 1
+
+
+def _print_table(rows: Sequence[tuple[str, str, str]]) -> None:
+    """Three columns; what does not fit goes on in the next line."""
+    first = max(len(row[0]) for row in rows)
+    second = min(max(len(row[1]) for row in rows), 41)
+    widths = (first, second, LINE_CHARS - first - second - 4)
+    for row in rows:
+        cells = [textwrap.wrap(cell, width, break_on_hyphens=False) for cell, width in zip(row, widths, strict=True)]
+        for fact, value, source in zip_longest(*cells, fillvalue=""):
+            print(f"{fact:<{first}}  {value:<{second}}  {source}".rstrip())
+
+
+def _read(checkpoint: str, family: str | None, overrides: list[str], **computing: Any) -> Reading:
+    """A checkpoint, with a bar on the terminal while it is downloaded."""
+    from tqdm import tqdm
+
+    bar: Any = None
+
+    def show(progress: Progress) -> None:
+        nonlocal bar
+        if bar is None:
+            bar = tqdm(total=progress.total, desc=progress.repository, unit="B", unit_scale=True, initial=progress.done)
+        bar.update(progress.done - bar.n)
+
+    try:
+        return read(checkpoint, family=family, report=show, **computing, **parse_overrides(overrides))
+    finally:
+        if bar is not None:
+            bar.close()
+
+
+def _load(checkpoint: str, family: str | None, overrides: list[str], device: str, precision: str) -> Model:
+    return _read(checkpoint, family, overrides, device=device, precision=precision).model
+
+
+def _run_app(host: str | None, port: int | None, **opened: Any) -> None:
+    model = _load(**opened)
+    # Takes seconds, which nobody should wait to be told of a wrong name.
+    from vitviz.ui import build_demo, serve
+    from vitviz.ui.hosting import prepare
+    from vitviz.ui.knobs import Knobs
+
+    knobs = Knobs.of()
+    prepare(knobs.threads)
+    serve(build_demo(model, knobs), knobs, server_name=host, server_port=port)
+
+
+def _run_evaluate(
+    images: Path, checkpoint: str, family: str | None, overrides: list[str], device: str, precision: str
+) -> None:
+    with _extra("train"):
+        from vitviz.training.data import read_image_folder
+        from vitviz.training.evaluate import evaluate
+    model = _load(checkpoint, family, overrides, device, precision)
+    config = model.network.config
+    if not model.labels:
+        raise ConfigError(f"{model.name} has no classifier, so it has no accuracy")
+    data = read_image_folder(images, "test", model.preprocessing, config.patch_height, config.patch_width)
+    if data.labels != model.labels:
+        known = several(model.labels, 10)
+        raise DataError(f"{images}: classes {several(data.labels, 10)}; {model.name} knows {known}, in this order")
+    accuracy = evaluate(model.network, model.preprocessing, data, model.network.device)
+    for label, part in accuracy.per_class.items():
+        print(f"{label:>16}  {part:.1%}  {_interval(accuracy.interval(label))}")
+    print(
+        f"top-1 accuracy {accuracy.top1:.2%} {_interval(accuracy.interval())} of {accuracy.images:,} images, "
+        f"cross-entropy {accuracy.loss:.3f}, expected calibration error {accuracy.calibration_error:.1%}"
+    )
+
+
+def _interval(ends: tuple[float, float]) -> str:
+    return "({:.1%} to {:.1%})".format(*ends)
+
+
+def _run_evaluate_methods(images: Path, count: int, resolution: int | None, output: Path | None, **opened: Any) -> None:
+    from vitviz.evaluation.method_table import areas, find_images, methods_for, record, table
+
+    model = _load(**opened)
+    methods_for(model)
+    paths = find_images(images, count)
+    found = _with_bar(areas, model, paths, resolution)
+    if output is not None:
+        output.write_text(record(model, images, paths, resolution=resolution, areas=found))
+    print(table(found))
+
+
+def _run_check_methods(images: Path, count: int, resolution: int | None, output: Path | None, **opened: Any) -> None:
+    from vitviz.evaluation.method_table import cascade_table, cascades, find_images, record
+    from vitviz.evaluation.randomization import READING, steps
+
+    model = _load(**opened)
+    paths = find_images(images, count)
+    found = _with_bar(cascades, model, paths, resolution)
+    if output is not None:
+        named = steps(model.network.config.depth)
+        output.write_text(record(model, images, paths, resolution=resolution, steps=named, correlations=found))
+    print(f"{cascade_table(found)}\n\n{READING}")
+
+
+def _run_describe_heads(
+    images: Path, count: int, resolution: int | None, output: Path | None, picture: Path | None, **opened: Any
+) -> None:
+    from vitviz.evaluation.head_table import head_tables, heads_picture, measure_heads_over
+    from vitviz.evaluation.method_table import find_images, record
+
+    model = _load(**opened)
+    paths = find_images(images, count)
+    found = _with_bar(measure_heads_over, model, paths, resolution)
+    if output is not None:
+        output.write_text(record(model, images, paths, resolution=resolution, heads=found))
+    if picture is not None:
+        try:
+            heads_picture(found).savefig(picture)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{picture}: cannot be written ({error})") from None
+    print(head_tables(found))
+
+
+def _with_bar(measure: Callable[..., Any], model: Model, images: Sequence[Path], resolution: int | None) -> Any:
+    from tqdm import tqdm
+
+    with tqdm(total=len(images), unit="image") as bar:
+        return measure(model, images, report=lambda done: bar.update(1) and None, resolution=resolution)
+
+
+def _run_train(images: Path, output: Path, snapshots: int, resume_from: Path | None, **settings: Any) -> None:
+    with _extra("train"):
+        from vitviz.training.loop import CHECKPOINT, train
+    _, accuracy = train(images, output, training_config(**settings), snapshots, resume_from)
+    print(f"top-1 accuracy {accuracy.top1:.2%} of {accuracy.images:,} test images")
+    print(f"written to {output / CHECKPOINT}")
+
+
+@contextmanager
+def _extra(name: str) -> Iterator[None]:
+    """Imports of what only an extra installs; where it is missing, the error says how to get it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"this needs {error.name}: pip install 'vitviz[{name}]'") from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,204 @@
+"""The options of the `vitviz` command, from the tables that say what there is."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import MISSING, Field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from vitviz.analysis.encoder import MAX_BYTES
+from vitviz.attention.layout import Query
+from vitviz.attention.precision import PRECISIONS
+from vitviz.attention.softmax import HEAD_FUSIONS
+from vitviz.attribution import Method
+from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
+from vitviz.images.preprocessing import FITS
+from vitviz.training.config import PRESETS, Augmentation, TrainingConfig
+from vitviz.visualization.heatmaps import COLORMAPS, Style
+from vitviz.weights import BUNDLED, FAMILIES, OVERRIDES
+from vitviz.weights.metadata.settings import MAX_SIDE
+
+WRITTEN = "picture to write (default: IMAGE.METHOD.png in the working folder)"
+
+
+def add_checkpoint(parser: argparse.ArgumentParser, argument: str = "--checkpoint") -> None:
+    """A checkpoint, and what is said of it; with the default name, also how it computes."""
+    known = "a name (see vitviz models), hf:OWNER/NAME, or a file or folder"
+    if argument.startswith("-"):
+        parser.add_argument(argument, default=BUNDLED[0], help=f"{known} (default: %(default)s)")
+        parser.add_argument("--device", default="cpu", help="where the model runs, such as cuda (default: %(default)s)")
+        description = "in what its layers compute (default: %(default)s)"
+        parser.add_argument("--precision", choices=PRECISIONS, default="float32", help=description)
+    else:
+        parser.add_argument(argument, help=known)
+    names = ", ".join(family.name for family in FAMILIES)
+    parser.add_argument("--family", default=None, help=f"where the checkpoint's keys do not tell: {names}")
+    parser.add_argument(
+        "--fact",
+        dest="overrides",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help=f"what the checkpoint leaves open, such as heads=6: {', '.join(OVERRIDES)}; or ignore=PATTERN, such as "
+        "ignore=head.*, for keys and settings to leave out",
+    )
+
+
+def add_verification(parser: argparse.ArgumentParser) -> None:
+    """A checkpoint, a photograph and sizes at which it is held to its package."""
+    add_checkpoint(parser, "checkpoint")
+    parser.add_argument("--image", type=Path, default=None, help="a photograph (default: a bundled one)")
+    more = "height and width in pixels, or one number, to compare besides the trained size; may be repeated"
+    parser.add_argument("--size", dest="sizes", type=_size, action="append", default=[], metavar="HxW", help=more)
+
+
+def _size(text: str) -> tuple[int, int]:
+    sides = text.replace("×", "x").split("x")
+    if len(sides) > 2 or not all(side.isdecimal() and 0 < int(side) <= MAX_SIDE for side in sides):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected HEIGHTxWIDTH or one number, in pixels")
+    return int(sides[0]), int(sides[-1])
+
+
+def add_images(parser: argparse.ArgumentParser, count: int, kept: str) -> None:
+    """A folder of images, of which ``count`` are taken where nothing else is said; ``kept`` is measured of each."""
+    parser.add_argument("images", type=Path, help="folder with images, at any depth")
+    parser.add_argument("--count", type=int, default=count, help="how many of them, by chance (default: %(default)s)")
+    _add_resolution(parser)
+    parser.add_argument("-o", "--output", type=Path, default=None, help=f"JSON file for every {kept} of every image")
+    add_checkpoint(parser)
+
+
+def add_method(parser: argparse.ArgumentParser, method: Method) -> None:
+    """The options of a method and of the picture that is made of its map."""
+    parser.add_argument("-o", "--output", type=Path, default=None, help=WRITTEN)
+    for parameter in method.parameters:
+        flag = "--" + parameter.name.replace("_", "-")
+        parser.add_argument(flag, dest=parameter.name, default=parameter.default, **_argument(parameter))
+    if method.class_specific:
+        parser.add_argument("--text", default=None, help="what the map is about, for CLIP-type models, in words")
+    parser.add_argument("--colormap", choices=COLORMAPS, default=Style.colormap, help="default: %(default)s")
+    parser.add_argument("--opacity", type=float, default=Style.opacity, help="of the colours (default: %(default)s)")
+    parser.add_argument("--smooth", action="store_true", help="interpolate between patches")
+    parser.add_argument("--grid", action="store_true", help="draw the patch grid")
+
+
+def _add_resolution(parser: argparse.ArgumentParser) -> None:
+    description = "of the model's input, its shorter side: a multiple of the patch (default: the trained one)"
+    parser.add_argument("--resolution", type=int, default=None, metavar="PIXELS", help=description)
+
+
+def add_image(parser: argparse.ArgumentParser) -> None:
+    """An image, and how it is analysed."""
+    parser.add_argument("image", help="path of the image")
+    add_checkpoint(parser)
+    parser.add_argument("--fit", choices=FITS, default=None, help="what the model sees (default: the checkpoint's own)")
+    _add_resolution(parser)
+    parser.add_argument(
+        "--max-bytes",
+        type=int,
+        default=MAX_BYTES,
+        metavar="BYTES",
+        help="most memory that the analysis may need (default: %(default)s)",
+    )
+
+
+def add_training(parser: argparse.ArgumentParser) -> None:
+    """Everything that determines a run; what is not said is the preset's."""
+    parser.add_argument(
+        "--preset", choices=PRESETS, help="start from the settings of a run that is worth repeating; see below"
+    )
+    for option in (*fields(TrainingConfig), *fields(Augmentation)):
+        if option.default is not MISSING:
+            _add_training_option(parser, option)
+    named = "\n".join(f"  {name:<10}{_said_of(config)}" for name, config in PRESETS.items())
+    parser.epilog = f"presets:\n{named}"
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+
+
+def training_config(preset: str | None, **values: Any) -> TrainingConfig:
+    """The run of a preset, or of the defaults where there is none, with what was values in its place.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+    config = PRESETS[preset] if preset is not None else TrainingConfig()
+    names = {option.name for option in fields(Augmentation)} & values.keys()
+    augmentation = replace(config.augmentation, **{name: values.pop(name) for name in names})
+    return replace(config, **values, augmentation=augmentation)
+
+
+def _said_of(config: TrainingConfig) -> str:
+    """A preset as the options that make it."""
+    plain = TrainingConfig()
+    parts = ((config, plain), (config.augmentation, plain.augmentation))
+    changed = [
+        (option.name, getattr(own, option.name))
+        for own, default in parts
+        for option in fields(own)
+        if option.default is not MISSING and getattr(own, option.name) != getattr(default, option.name)
+    ]
+    return " ".join(_typed(name, value) for name, value in changed)
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _typed(name: str, value: Any) -> str:
+    """A setting as it is typed."""
+    if isinstance(value, bool):
+        return _flag(name if value else f"no_{name}")
+    return f"{_flag(name)} {value}"
+
+
+def _add_training_option(parser: argparse.ArgumentParser, option: Field[Any]) -> None:
+    help = f"{option.metadata['help']} (default: {option.default})"
+    action: Any = argparse.BooleanOptionalAction if isinstance(option.default, bool) else "store"
+    kind: dict[str, Any] = {} if isinstance(option.default, bool) else {"type": type(option.default)}
+    # Left out where it is not said: a preset has values of its own.
+    parser.add_argument(
+        _flag(option.name), dest=option.name, default=argparse.SUPPRESS, help=help, action=action, **kind
+    )
+
+
+def _argument(parameter: Parameter) -> dict[str, Any]:
+    """What argparse is told about a parameter."""
+    match parameter:
+        case Choice():
+            values = [value for _, value in parameter.options if value is not None]
+            return {"choices": values, "help": f"{parameter.help} (default: {parameter.default or 'none'})"}
+        case Number():
+            bounds = f"{parameter.minimum:g} to {parameter.maximum:g}, default: {parameter.default:g}"
+            return {"type": int if parameter.whole else float, "help": f"{parameter.help} ({bounds})"}
+        case LayerNumber():
+            counted = f"from 0, or from the end as -1 (default: {parameter.default})"
+            return {"type": int, "help": f"{parameter.help}; {counted}"}
+        case HeadNumber():
+            counted = f"counted from 0, or {', '.join(HEAD_FUSIONS)}; default: {parameter.default}"
+            return {"type": _head, "help": f"{parameter.help} ({counted})"}
+        case TokenQuery():
+            tokens = "cls, patches (their mean), 'register 1', ROW,COLUMN, or a token's number"
+            return {
+                "type": _query,
+                "help": f"{parameter.help}: {tokens} (default: cls, or patches where there is none)",
+            }
+        case ClassTarget():
+            return {"type": _target, "help": f"{parameter.help}: a label or a number (default: the most probable)"}
+
+
+def _head(text: str) -> int | str:
+    return int(text) if text.removeprefix("-").isdecimal() else text
+
+
+def _target(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text
+
+
+def _query(text: str) -> Query:
+    row, comma, column = (part.strip() for part in text.partition(","))
+    if not comma:
+        return int(row) if row.isdecimal() else text
+    if not (row.isdecimal() and column.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected ROW,COLUMN, both whole numbers")
+    return int(row), int(column)

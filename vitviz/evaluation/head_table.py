@@ -1,0 +1,141 @@
+"""How heads differ: how far each looks, how widely it spreads its attention, and how much of it goes to no patch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from vitviz.analysis.encoder import analyze
+from vitviz.attention.trace import AttentionTrace
+from vitviz.weights import Model
+
+HEADS = matplotlib.colormaps["tab10"]
+
+
+@dataclass(frozen=True)
+class HeadMeasure:
+    """Something that is measured of every head.
+
+    Args:
+        title: for a heading.
+        unit: of its values.
+        interpretation: what it says, in one sentence.
+    """
+
+    title: str
+    unit: str
+    interpretation: str
+
+
+MEASURES: Mapping[str, HeadMeasure] = {
+    "distance": HeadMeasure(
+        "Mean attention distance",
+        "patches",
+        "From a patch to the patches that it looks at, weighted by its attention to them (Dosovitskiy et al. 2021, "
+        "figure 7).",
+    ),
+    "entropy": HeadMeasure(
+        "Entropy", "nats", "Of a patch's attention weights over all tokens: 0 where it looks at one token alone."
+    ),
+    "prefix": HeadMeasure(
+        "Attention to prefix tokens", "share", "Of a patch's attention, what goes to the CLS token and the registers."
+    ),
+}
+
+
+def measure_heads(trace: AttentionTrace) -> dict[str, torch.Tensor]:
+    """Every measure of every head of one image, as the mean over all patches that look: ``"layer head"``.
+
+    Distances are between the centres of patches, in patches, from 0 to the diagonal of the grid; entropies from 0 to
+    the logarithm of the number of tokens; shares in [0, 1]. A patch all of whose attention goes to prefix tokens has no
+    distance; a head has none, NaN, where no patch has.
+    """
+    layout = trace.layout
+    first, count = len(layout.prefix), layout.patch_count
+    cells = torch.cartesian_prod(torch.arange(layout.grid_height), torch.arange(layout.grid_width)).to(torch.float64)
+    between = torch.cdist(cells, cells)
+    found = {name: torch.zeros(trace.layers, trace.heads, dtype=torch.float64) for name in MEASURES}
+    for layer in range(trace.layers):
+        far, looking = (torch.zeros(trace.heads, dtype=torch.float64) for _ in range(2))
+        for rows, weights in trace.weights_in_chunks(layer, slice(first, None)):
+            chunk = weights.to("cpu", torch.float64)
+            patches = chunk[..., first:]
+            share = patches.sum(-1)
+            asked = between[rows.start - first : rows.stop - first]
+            apart = torch.einsum("hqk,qk->hq", patches, asked) / share
+            far += apart.nan_to_num(0).sum(-1)
+            looking += (share > 0).sum(-1)
+            found["entropy"][layer] += torch.special.entr(chunk).sum((-1, -2)) / count
+            found["prefix"][layer] += chunk[..., :first].sum((-1, -2)) / count
+        found["distance"][layer] = far / looking
+    return found
+
+
+def measure_heads_over(
+    model: Model,
+    images: Iterable[Path],
+    report: Callable[[int], None] | None = None,
+    resolution: int | None = None,
+) -> dict[str, torch.Tensor]:
+    """The same of many images: ``"image layer head"``.
+
+    Args:
+        model, images: what looks at what.
+        report: is told how many images are done, after each.
+        resolution: as :func:`vitviz.analyze` takes it.
+
+    Raises:
+        ImageError: an image cannot be opened.
+        ConfigError: there is no such resolution.
+    """
+    rows = []
+    for number, path in enumerate(images):
+        rows.append(measure_heads(analyze(path, model, resolution=resolution).trace))
+        if report is not None:
+            report(number + 1)
+    return {name: torch.stack([row[name] for row in rows]) for name in MEASURES}
+
+
+def head_tables(found: Mapping[str, torch.Tensor]) -> str:
+    """Means over images ``"image layer head"`` in Markdown, a table for each measure."""
+    return "\n\n".join(_table(MEASURES[name], values.nanmean(0)) for name, values in found.items())
+
+
+def heads_picture(found: Mapping[str, torch.Tensor]) -> Figure:
+    """The same as a figure: a dot for each head, its bar the standard deviation over images, in the order of layers."""
+    figure = Figure(figsize=(4 * len(found), 3.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    for axes, (name, values) in zip(np.atleast_1d(figure.subplots(1, len(found))), found.items(), strict=True):
+        # What no patch has is no dot.
+        mean = values.nanmean(0)
+        spread = (values - mean).square().nanmean(0).sqrt()
+        layers, heads = mean.shape
+        for head in range(heads):
+            places = np.arange(layers) + 0.6 * ((head + 0.5) / heads - 0.5)
+            style = {"fmt": "o", "markersize": 3.5, "elinewidth": 0.8, "color": HEADS(head % HEADS.N)}
+            axes.errorbar(places, mean[:, head], spread[:, head], **style)
+        measure = MEASURES[name]
+        axes.set(title=measure.title, xlabel="layer", ylabel=measure.unit, xticks=range(layers), ylim=(0, None))
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _table(measure: HeadMeasure, values: torch.Tensor) -> str:
+    """Of ``"layer head"``."""
+    form = "{:.1%}" if measure.unit == "share" else "{:.2f}"
+    unit = "" if measure.unit == "share" else f", in {measure.unit}"
+    lines = [
+        f"**{measure.title}**{unit}. {measure.interpretation}",
+        "",
+        f"| layer | {' | '.join(f'head {head}' for head in range(values.shape[1]))} |",
+        f"| --- |{' --- |' * values.shape[1]}",
+    ]
+    rows = [f"| {layer} | {' | '.join(form.format(value) for value in row)} |" for layer, row in enumerate(values)]
+    return "\n".join([*lines, *rows])

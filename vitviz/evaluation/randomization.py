@@ -1,0 +1,199 @@
+"""Whether a map depends on what a model has learnt: how far it changes while the model forgets, from the top down.
+
+Adebayo et al. 2018, "Sanity Checks for Saliency Maps", section 3: cascading randomisation of the weights, and the rank
+correlation of the maps before and after.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import nn
+
+from vitviz.analysis.analysis import Analysis
+from vitviz.analysis.encoder import Encoder
+from vitviz.attention.precision import PRECISIONS
+from vitviz.attribution import METHODS
+from vitviz.errors.arguments import instance, named_arguments, whole_or_none, words
+from vitviz.errors.kinds import ConfigError, MethodError, QueryError, described
+from vitviz.models.targets import Target, as_target, chosen_target
+from vitviz.models.vit import VisionTransformer
+from vitviz.progress import Progress
+from vitviz.weights import Model
+
+READING = (
+    "The correlation should fall towards 0 as the model forgets; a map that stays similar does not depend on what the "
+    "shuffled layers had learnt."
+)
+
+
+@named_arguments(ConfigError)
+def randomised(model: Model, layers: int | None = None, seed: int = 0) -> Model:
+    """A copy of a model that has forgotten what its top knew; the model itself stays as it is.
+
+    The entries of every weight tensor are shuffled among themselves. Weights drawn anew would need the scale that every
+    family starts from; shuffled ones keep mean, variance and extremes of what was learnt, so that activations stay in
+    range in every family, and lose only which weight stands where. A tensor whose entries are all equal, such as the
+    weight of a norm that was never trained, stays as it is.
+
+    Args:
+        model: of any family.
+        layers: how many encoder layers are shuffled, the one nearest to the classifier first; what stands above them
+            (classifier, projection, representation, pooler, final norm) always is. None shuffles everything, also
+            patch embedding, learned positions and prefix tokens; rotary periods, which nobody learns, stay.
+        seed: of the shuffling. With the same one the same weights come out, and what is shuffled for fewer layers is
+            shuffled alike for more.
+
+    Returns:
+        On the same device and in the same precision, in evaluation mode and frozen.
+
+    Raises:
+        QueryError: the model has not so many layers.
+    """
+    depth = instance("model", model, Model, "vitviz.load()").network.config.depth
+    count = None if layers is None else whole_or_none(layers)
+    if layers is not None and (count is None or not 0 <= count <= depth):
+        expected = f"this model has {depth}; expected 0 to {depth}, or None for everything"
+        raise QueryError(f"layers = {described(layers)}: {expected}")
+    *_, forgetful = islice(_forgetting(model, seed), None if count is None else count + 1)
+    return forgetful
+
+
+def steps(depth: int) -> list[str]:
+    """What the steps of :func:`cascade` are called for a model of so many layers."""
+    return ["as trained", *map(str, range(depth + 1)), "everything"]
+
+
+@named_arguments(MethodError)
+def cascade(
+    analysis: Analysis,
+    methods: Iterable[str] | None = None,
+    target: int | str | Target | None = None,
+    seed: int = 0,
+    report: Callable[[Progress], None] | None = None,
+) -> dict[str, torch.Tensor]:
+    """How far the maps of one image stay the same while the model forgets, from the top down.
+
+    Args:
+        analysis: of one image.
+        methods: by name in :data:`vitviz.METHODS`, each with its default parameters; all that can serve the model where
+            they are not given.
+        target: of the maps that are about a class: a class by label or number, or any
+            :class:`vitviz.models.targets.Target`; the most probable class of the model as it is where it is not given.
+        seed: of :func:`randomised`.
+        report: is told how many maps are done, after each; an exception that it raises ends the computation.
+
+    Returns:
+        By method the :func:`rank_correlation` of the map as it is with the map at every step, ``"step"``, in [-1, 1]:
+        with the model as it is (1 by nature), with 0 (classifier, pooler and final norm alone), 1, 2, … and all layers
+        shuffled, and with everything shuffled; depth + 3 values, called as :func:`steps` says.
+        NaN where one of the maps is constant.
+
+    Raises:
+        MethodError: there is no such method or class, or a method cannot serve the model.
+    """
+    model = instance("analysis", analysis, Analysis, "vitviz.analyze(image, model)").model
+    names = _served(model, methods, isinstance(target, Target))
+    chosen: dict[str, Any] = {}
+    if target is not None or any(METHODS[name].class_specific for name in names):
+        chosen["target"] = chosen_target(target, analysis.logits, model.labels)
+        # Said also where no map is about it.
+        as_target(chosen["target"], model.network.config.classes, model.labels)
+    total = len(names) * len(steps(model.network.config.depth))
+    first: dict[str, torch.Tensor] = {}
+    found: dict[str, list[float]] = {name: [] for name in names}
+    for done, each in enumerate(_analyses(analysis, seed)):
+        for number, name in enumerate(names):
+            values = each.map(name, **(chosen if METHODS[name].class_specific else {})).values
+            found[name].append(rank_correlation(first.setdefault(name, values), values))
+            if report is not None:
+                report(Progress(done * len(names) + number + 1, total))
+    return {name: torch.tensor(correlations) for name, correlations in found.items()}
+
+
+def randomized_analysis(analysis: Analysis, seed: int = 0) -> Analysis:
+    """The same input, seen by a copy of the model whose weights are all shuffled."""
+    return _seen_by(randomised(analysis.model, seed=seed), analysis)
+
+
+def rank_correlation(first: torch.Tensor, second: torch.Tensor) -> float:
+    """Spearman's rank correlation of two maps over their patches, in [-1, 1]; equal values share their mean rank.
+
+    NaN where one of the maps is constant: it has no order that could be like or unlike another.
+
+    Args:
+        first, second: ``"grid_height grid_width"``, or any other shape that both have.
+
+    Raises:
+        ConfigError: the shapes differ.
+    """
+    if first.shape != second.shape:
+        raise ConfigError(f"maps of shapes {tuple(first.shape)} and {tuple(second.shape)}: expected one shape")
+    ranks = [_ranks(values.detach().cpu().flatten()) for values in (first, second)]
+    one, other = (each - each.mean() for each in ranks)
+    spread = float(one.norm() * other.norm())
+    return max(-1.0, min(1.0, float(one @ other) / spread)) if spread else math.nan
+
+
+def _ranks(values: torch.Tensor) -> torch.Tensor:
+    """The rank of every value from 1 up, ``"patch"``."""
+    _, places, counts = values.unique(return_inverse=True, return_counts=True)
+    return (counts.cumsum(0) - (counts.double() - 1) / 2)[places]
+
+
+def _served(model: Model, methods: Iterable[str] | None, has_target: bool) -> list[str]:
+    """The methods asked for, or all that can serve a model."""
+    config = model.network.config
+    refusals = {name: method.refusal(config, has_target=has_target) for name, method in METHODS.items()}
+    if methods is None:
+        return [name for name, refusal in refusals.items() if refusal is None]
+    names = list(dict.fromkeys(words("method", methods, METHODS)))
+    for name in names:
+        if refusals[name] is not None:
+            raise MethodError(f"{name}: {refusals[name]}")
+    return names
+
+
+def _analyses(analysis: Analysis, seed: int) -> Iterator[Analysis]:
+    """The analysis, and those of the same input by the model while it forgets."""
+    yield analysis
+    for model in _forgetting(analysis.model, seed):
+        yield _seen_by(model, analysis)
+
+
+def _seen_by(model: Model, analysis: Analysis) -> Analysis:
+    """The same input, seen by another model."""
+    trace = analysis.trace
+    storage = next((name for name, dtype in PRECISIONS.items() if dtype == trace.queries.dtype), None)
+    return Encoder(model, storage=storage, keep_bytes=trace.keep_bytes).encode([analysis.prepared])[0]
+
+
+def _forgetting(model: Model, seed: int) -> Iterator[Model]:
+    """One copy of a model, again after each part that is shuffled: to be used before the next is asked for."""
+    network = deepcopy(model.network).eval().requires_grad_(False)
+    # Its card tells an accuracy that it does not have any more.
+    copied = replace(model, name=f"{model.name}, randomised", network=network, card={})
+    # On the processor, so that the same seed gives the same weights on every device.
+    generator = torch.Generator().manual_seed(seed)
+    for part in _parts(network):
+        with torch.no_grad():
+            for weights in part:
+                order = torch.randperm(weights.numel(), generator=generator)
+                weights.copy_(weights.cpu().flatten()[order].view_as(weights))
+        yield copied
+
+
+def _parts(network: VisionTransformer) -> Iterator[list[nn.Parameter]]:
+    """What is learnt, from the top down: what stands above the layers, each layer, what stands below them."""
+    above = [network.classifier, network.projection, network.representation, network.pooler, network.norm]
+    parts = [[weights for module in above for weights in module.parameters()]]
+    parts += [list(layer.parameters()) for layer in reversed(network.encoder)]
+    seen = {id(weights) for part in parts for weights in part}
+    learnt = (weights for name, weights in network.named_parameters() if name != "periods")
+    yield from (*parts, [weights for weights in learnt if id(weights) not in seen])

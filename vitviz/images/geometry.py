@@ -1,0 +1,89 @@
+"""Where the model's input lies on the user's image, and the way back from a patch to its place."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from vitviz.errors.kinds import ConfigError
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Where the model's input lies on the user's image, in both directions.
+
+    Pixel coordinates run right and down from the top left corner of the image; a rectangle is ``(left, top, right,
+    bottom)``. The model sees the rectangle ``box`` of the image, stretched to its input.
+
+    Args:
+        image_width, image_height: the user's image in pixels.
+        box: what the model sees of it, in pixels of the image.
+        input_height, input_width: the model's input in pixels.
+
+    Raises:
+        ConfigError: the box is empty or leaves the image, or the input is empty.
+    """
+
+    image_width: int
+    image_height: int
+    box: tuple[float, float, float, float]
+    input_height: int
+    input_width: int
+
+    def __post_init__(self) -> None:
+        left, top, right, bottom = self.box
+        if not (0 <= left < right <= self.image_width and 0 <= top < bottom <= self.image_height):
+            raise ConfigError(
+                f"box {self.box}: expected a rectangle inside {self.image_width}×{self.image_height} pixels"
+            )
+        if self.input_height < 1 or self.input_width < 1:
+            raise ConfigError(f"input of {self.input_height}×{self.input_width} pixels: both sides must be at least 1")
+
+    def patch_rectangle(
+        self, row: int, column: int, grid_height: int, grid_width: int
+    ) -> tuple[float, float, float, float]:
+        """The rectangle of the user's image that a patch covers."""
+        left, top, right, bottom = self.box
+        return (
+            _edge(left, right, column, grid_width),
+            _edge(top, bottom, row, grid_height),
+            _edge(left, right, column + 1, grid_width),
+            _edge(top, bottom, row + 1, grid_height),
+        )
+
+    def patch_at(self, x: float, y: float, grid_height: int, grid_width: int) -> tuple[int, int] | None:
+        """The patch ``(row, column)`` at a point of the user's image; None where the model did not look."""
+        left, top, right, bottom = self.box
+        if not (left <= x < right and top <= y < bottom):
+            return None
+        row, column = int((y - top) * grid_height / (bottom - top)), int((x - left) * grid_width / (right - left))
+        return min(row, grid_height - 1), min(column, grid_width - 1)
+
+    def to_input(self, x: float, y: float) -> tuple[float, float]:
+        """A point of the user's image in pixels of the model's input; outside of it where the model did not look."""
+        left, top, right, bottom = self.box
+        return (x - left) * self.input_width / (right - left), (y - top) * self.input_height / (bottom - top)
+
+    def to_image(self, x: float, y: float) -> tuple[float, float]:
+        """A point of the model's input in pixels of the user's image."""
+        left, top, right, bottom = self.box
+        return left + x * (right - left) / self.input_width, top + y * (bottom - top) / self.input_height
+
+    def resized(self, image_width: int, image_height: int) -> Geometry:
+        """The same place on the image resized to this size."""
+        across, down = image_width / self.image_width, image_height / self.image_height
+        left, top, right, bottom = self.box
+        # Rounding must not carry an edge of the image past it.
+        box = (left * across, top * down, min(image_width, right * across), min(image_height, bottom * down))
+        return replace(self, image_width=image_width, image_height=image_height, box=box)
+
+    def pixel_box(self) -> tuple[int, int, int, int]:
+        """The pixels of the user's image of which the model saw at least half, as whole numbers; at least one pixel."""
+        left, top, right, bottom = (math.floor(edge + 0.5) for edge in self.box)
+        left, top = min(left, self.image_width - 1), min(top, self.image_height - 1)
+        return left, top, max(right, left + 1), max(bottom, top + 1)
+
+
+def _edge(low: float, high: float, index: int, count: int) -> float:
+    """Where the part ``index`` of ``count`` equal parts from ``low`` to ``high`` begins."""
+    return high if index == count else low + (high - low) * index / count

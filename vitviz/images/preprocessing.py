@@ -1,0 +1,332 @@
+"""How pictures become a model's input, and the way back from a patch to its place on the picture."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import MISSING, asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from einops import rearrange
+from PIL import Image
+
+from vitviz.errors.arguments import named_fields, number_or_none, whole_or_none, word
+from vitviz.errors.kinds import ConfigError, ImageError, choices, described
+from vitviz.images.geometry import Geometry
+from vitviz.images.opening import MAX_PIXELS
+from vitviz.images.resizing import BACKENDS, INTERPOLATIONS, resize_and_crop, to_image
+
+FITS = ("crop", "squash", "native")
+ROUNDINGS = ("torchvision", "transformers")
+
+
+class Sized(Protocol):
+    """What has a width and a height in pixels: an image, or one that another process holds."""
+
+    @property
+    def width(self) -> int: ...
+    @property
+    def height(self) -> int: ...
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedImage:
+    """An image ready for a model.
+
+    Args:
+        image: the user's image, upright RGB.
+        pixels: the model's input, ``"1 channel height width"``, standardised.
+        geometry: where the pixels lie on the image.
+        source: the file that the image is from, or its place in a batch, counted from 0; None where neither is known.
+
+    Raises:
+        ConfigError: the geometry is not that of the image and the pixels.
+    """
+
+    image: Image.Image
+    pixels: torch.Tensor
+    geometry: Geometry
+    source: Path | int | None = None
+
+    def __repr__(self) -> str:
+        geometry = self.geometry
+        source = "" if self.source is None else f"{self.source}: "
+        image = f"{self.image.width}×{self.image.height} pixels"
+        return f"PreparedImage({source}{image} as an input of {geometry.input_width}×{geometry.input_height})"
+
+    def __post_init__(self) -> None:
+        geometry = self.geometry
+        if self.image.size != (geometry.image_width, geometry.image_height):
+            size = f"{geometry.image_width}×{geometry.image_height}"
+            raise ConfigError(f"image of {self.image.width}×{self.image.height} pixels: its geometry is for {size}")
+        if self.pixels.shape[2:] != (geometry.input_height, geometry.input_width):
+            expected = f"'1 channel {geometry.input_height} {geometry.input_width}'"
+            raise ConfigError(f"pixels of shape {tuple(self.pixels.shape)}: the geometry expects {expected}")
+
+    def resized(self, longest_side: int) -> PreparedImage:
+        """The same input, on the user's image at another size."""
+        image, geometry = resize_longest(self.image, self.geometry, longest_side)
+        return PreparedImage(image, self.pixels, geometry, self.source)
+
+
+@named_fields(ConfigError)
+@dataclass(frozen=True)
+class Preprocessing:
+    """How images become a model's input. Belongs to the checkpoint, as its weights do.
+
+    The input need not be a multiple of the patch: as the packages' patch convolutions do, a network reads the whole
+    patches from the top left corner, and :meth:`prepare` leaves out the rest on the right and below.
+
+    Args:
+        height, width: trained size in pixels; at most 64 million together.
+        mean, std: of every channel, for values in [0, 1]; their length is the number of channels, 1 or 3.
+        fit: how a picture of another shape is brought to this one: ``"crop"`` resizes its shorter side and cuts out
+            the centre, ``"squash"`` stretches the whole, ``"native"`` keeps its aspect ratio at about the same area,
+            each side a multiple of the patch.
+        crop_fraction: for ``"crop"``, the part of the shorter side that is kept, in (0, 1].
+        interpolation: nearest, bilinear, bicubic, lanczos, box or hamming; all but nearest antialiased.
+        squash_fraction: for ``"squash"``, the part of either side that is kept, in (0, 1].
+        rounding: whose whole numbers. ``"torchvision"``, and with it timm and open_clip, rounds where a crop begins,
+            resizes for an oblong crop until both sides are covered, and with ``"native"`` has the sides nearest to the
+            trained area. ``"transformers"`` rounds the beginning of a crop down, resizes for an oblong crop as for a
+            square of its shorter side where that covers it, and with ``"native"`` has the most patches that fit the
+            trained number, as in NaFlex.
+        backend: what resizes, which decides how levels are rounded: ``"pillow"`` as in timm and open_clip,
+            ``"torchvision"`` as transformers does with tensors of whole levels, or ``"torchvision float"`` as it does
+            with tensors that are not rounded. torch has no box and no hamming, and older versions have no lanczos.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+
+    height: int
+    width: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    fit: str = "crop"
+    crop_fraction: float = 1.0
+    interpolation: str = "bicubic"
+    squash_fraction: float = 1.0
+    rounding: str = "torchvision"
+    backend: str = "pillow"
+
+    def __post_init__(self) -> None:
+        sides = (self.height, self.width)
+        if not all(isinstance(side, int) and side >= 1 for side in sides) or math.prod(sides) > MAX_PIXELS:
+            expected = f"two whole numbers of at least 1 and at most {MAX_PIXELS:,} pixels"
+            raise ConfigError(f"input of {self.height!r}×{self.width!r} pixels: expected {expected}")
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if not isinstance(values, tuple) or len(values) not in (1, 3) or not all(map(_is_number, values)):
+                raise ConfigError(f"{name} = {values!r}: expected a tuple of 1 or 3 finite numbers")
+        if len(self.mean) != len(self.std):
+            raise ConfigError(f"{len(self.mean)} means and {len(self.std)} deviations: expected as many of each")
+        if min(self.std) <= 0:
+            raise ConfigError(f"std = {self.std}: every deviation must be above 0")
+        word("fit", self.fit, FITS, ConfigError)
+        for name, part in (("crop_fraction", self.crop_fraction), ("squash_fraction", self.squash_fraction)):
+            if not _is_number(part) or not 0 < part <= 1:
+                raise ConfigError(f"{name} = {part!r}: expected a number in (0, 1]")
+        word("rounding", self.rounding, ROUNDINGS, ConfigError)
+        word("backend", self.backend, BACKENDS, ConfigError)
+        word("interpolation", self.interpolation, INTERPOLATIONS, ConfigError)
+        if self.interpolation not in BACKENDS[self.backend]:
+            known = f"interpolation {self.interpolation!r} of the backend {self.backend!r}"
+            raise ConfigError(f"{known}: expected {choices(BACKENDS[self.backend])}")
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Preprocessing:
+        """The inverse of :meth:`to_dict`.
+
+        Raises:
+            ConfigError: a field is missing, unknown or out of range.
+        """
+        known = [field.name for field in fields(cls)]
+        missing = [field.name for field in fields(cls) if field.default is MISSING and field.name not in values]
+        unknown = [name for name in values if name not in known]
+        if missing or unknown:
+            problem = f"no field {choices(missing)}" if missing else f"unknown field {choices(unknown)}"
+            raise ConfigError(f"preprocessing: {problem}; expected the fields {', '.join(known)}")
+        arguments: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
+        }
+        return cls(**arguments)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for a checkpoint's metadata."""
+        return asdict(self)
+
+    def at(self, resolution: int, patch_height: int, patch_width: int) -> Preprocessing:
+        """The same with another input size.
+
+        Args:
+            resolution: pixels of the shorter side, a multiple of the patch or the present one. The other side is in
+                proportion to the trained one, rounded to the nearest multiple of the patch.
+            patch_height, patch_width: of the model, in pixels.
+
+        Raises:
+            ConfigError: the resolution is no positive whole number or no multiple of the patch, or the input is larger
+                than 64 million pixels.
+        """
+        (short, side, patch), (long, other_side, other_patch) = self._sides(patch_height, patch_width)
+        shorter = whole_or_none(resolution)
+        if shorter == side:
+            return self
+        if shorter is None or shorter < 1 or shorter % patch:
+            about = number_or_none(resolution)
+            below = 0 if about is None else math.floor(about / patch) * patch
+            near = choices((max(below, patch), max(below, patch) + patch))
+            what = "" if about is not None else "one number, the shorter side in pixels: "
+            raise ConfigError(
+                f"resolution = {described(resolution)}: expected {what}a multiple of the patch's {patch} pixels: {near}"
+            )
+        proportional = round(shorter * other_side / side / other_patch) * other_patch
+        # With a square input and an oblong patch, rounding must not make the other side the shorter one.
+        longer = max(proportional, math.ceil(shorter / other_patch) * other_patch)
+        sides = {short: shorter, long: longer}
+        return replace(self, height=sides["height"], width=sides["width"])
+
+    def smaller(self, patch_height: int, patch_width: int) -> range:
+        """What :meth:`at` takes as a resolution below the present one, the largest first."""
+        _, side, patch = self._sides(patch_height, patch_width)[0]
+        return range((side - 1) // patch * patch, 0, -patch)
+
+    def prepare(self, image: Image.Image, patch_height: int, patch_width: int, fit: str | None = None) -> PreparedImage:
+        """Resize, crop and normalise an RGB image as the checkpoint was trained.
+
+        Args:
+            image: as :func:`open_image` gives it; not changed.
+            patch_height, patch_width: of the model, in pixels.
+            fit: another than the checkpoint's own.
+
+        Raises:
+            ConfigError: the fit is unknown.
+            ImageError: the image is not RGB.
+        """
+        pixels, geometry = self._fit(image, patch_height, patch_width, fit)
+        values = pixels if pixels.is_floating_point() else pixels / 255
+        return PreparedImage(image, self.standardise(values[None]), geometry)
+
+    def standardise(self, pixels: torch.Tensor) -> torch.Tensor:
+        """``"... channel height width"`` in [0, 1] to the values that the model was trained on."""
+        mean, std = (pixels.new_tensor(part) for part in (self.mean, self.std))
+        return (pixels - rearrange(mean, "channel -> channel 1 1")) / rearrange(std, "channel -> channel 1 1")
+
+    def fit_image(
+        self, image: Image.Image, patch_height: int, patch_width: int, fit: str | None = None
+    ) -> tuple[Image.Image, Geometry]:
+        """An image resized and cropped to the model's input, in its colours, and where that lies on the image.
+
+        Raises:
+            ConfigError: the fit is unknown.
+            ImageError: the image is not RGB.
+        """
+        pixels, geometry = self._fit(image, patch_height, patch_width, fit)
+        return to_image(pixels), geometry
+
+    def input_size(self, image: Sized, patch_height: int, patch_width: int, fit: str | None = None) -> tuple[int, int]:
+        """Height and width in pixels of the model's input for an image.
+
+        Raises:
+            ConfigError: the fit is unknown.
+        """
+        fit = self.fit if fit is None else fit
+        word("fit", fit, FITS, ConfigError)
+        if fit == "native":
+            return self._native_size(image, patch_height, patch_width)
+        return self.whole_patches(patch_height, patch_width)
+
+    def whole_patches(self, patch_height: int, patch_width: int) -> tuple[int, int]:
+        """Height and width in pixels of what a network with such patches reads of the trained size.
+
+        Raises:
+            ConfigError: there is not one whole patch.
+        """
+        height, width = self.height // patch_height * patch_height, self.width // patch_width * patch_width
+        if not height or not width:
+            raise ConfigError(
+                f"input of {self.height}×{self.width} pixels: expected at least one patch, {patch_height}×{patch_width}"
+            )
+        return height, width
+
+    def _fit(
+        self, image: Image.Image, patch_height: int, patch_width: int, fit: str | None
+    ) -> tuple[torch.Tensor, Geometry]:
+        """What the network reads, before it is standardised, and where it lies on the image."""
+        fit = self.fit if fit is None else fit
+        height, width = self.input_size(image, patch_height, patch_width, fit)
+        if image.mode != "RGB":
+            raise ImageError(f"image of mode {image.mode!r}: expected 'RGB', as open_image gives it")
+        if fit == "native":
+            resized, kept = (height, width), (height, width)
+        else:
+            resized, kept = self._size_before_crop(image, fit), (self.height, self.width)
+        whole = math.floor if self.rounding == "transformers" else round
+        top, left = (whole((side - part) / 2) for side, part in zip(resized, kept, strict=True))
+        crop = (left, top, left + width, top + height)
+        source = image.convert("L") if len(self.mean) == 1 else image
+        pixels = resize_and_crop(source, resized[1], resized[0], crop, self.interpolation, self.backend)
+        # Whole numbers are multiplied first: so the edges of the image are met exactly.
+        across = [edge * image.width / resized[1] for edge in crop[::2]]
+        down = [edge * image.height / resized[0] for edge in crop[1::2]]
+        return pixels, Geometry(image.width, image.height, (across[0], down[0], across[1], down[1]), height, width)
+
+    def _size_before_crop(self, image: Image.Image, fit: str) -> tuple[int, int]:
+        """Height and width to which an image is resized before it is cropped."""
+        fraction = self.crop_fraction if fit == "crop" else self.squash_fraction
+        height, width = (math.floor(side / fraction) for side in (self.height, self.width))
+        if fit == "squash":
+            return height, width
+        short = min(height, width)
+        if self.rounding == "transformers" and max(self.height, self.width) <= short:
+            height = width = short
+        # torchvision knows squares only; for the rest, timm rounds where it cuts off.
+        if height != width:
+            ratio = min(image.height / height, image.width / width)
+            return round(image.height / ratio), round(image.width / ratio)
+        if image.width >= image.height:
+            return height, int(height * image.width / image.height)
+        return int(width * image.height / image.width), width
+
+    def _sides(self, patch_height: int, patch_width: int) -> list[tuple[str, int, int]]:
+        """Name, pixels and patch of either side, the shorter one first; of a square, the one with the larger patch."""
+        sides = [("height", self.height, patch_height), ("width", self.width, patch_width)]
+        return sorted(sides, key=lambda side: (side[1], -side[2]))
+
+    def _native_size(self, image: Sized, patch_height: int, patch_width: int) -> tuple[int, int]:
+        # A strip may not have more patches in its one row than the trained square has in all.
+        patches = max(1, (self.height // patch_height) * (self.width // patch_width))
+        if self.rounding == "transformers":
+            rows, columns = _most_patches(image, patch_height, patch_width, patches)
+            return rows * patch_height, columns * patch_width
+        scale = math.sqrt(self.height * self.width / (image.height * image.width))
+        rows = min(patches, max(1, round(image.height * scale / patch_height)))
+        columns = min(patches, max(1, round(image.width * scale / patch_width)))
+        return rows * patch_height, columns * patch_width
+
+
+def resize_longest(image: Image.Image, geometry: Geometry, longest_side: int) -> tuple[Image.Image, Geometry]:
+    """An image with its longer side at so many pixels, and the same place on it."""
+    scale = longest_side / max(image.size)
+    width, height = (max(1, round(side * scale)) for side in image.size)
+    return image.resize((width, height), Image.Resampling.LANCZOS), geometry.resized(width, height)
+
+
+def _most_patches(image: Sized, patch_height: int, patch_width: int, patches: int) -> tuple[int, int]:
+    """Rows and columns of the image at the largest scale that has at most so many patches.
+
+    The search is that of NaFlex in transformers and timm, which ends a little below that scale.
+    """
+
+    def grid(scale: float) -> tuple[int, int]:
+        return math.ceil(image.height * scale / patch_height), math.ceil(image.width * scale / patch_width)
+
+    low, high = 1e-6, 100.0
+    while high - low >= 1e-5:
+        scale = (low + high) / 2
+        low, high = (scale, high) if math.prod(grid(scale)) <= patches else (low, scale)
+    return grid(low)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)

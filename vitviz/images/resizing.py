@@ -1,0 +1,133 @@
+"""Resizing pictures exactly as Pillow does, or as torchvision does with tensors."""
+
+from __future__ import annotations
+
+import math
+import platform
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+
+from vitviz.images.opening import MAX_PIXELS
+
+INTERPOLATIONS = {
+    "nearest": Image.Resampling.NEAREST,
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+    "box": Image.Resampling.BOX,
+    "hamming": Image.Resampling.HAMMING,
+}
+"""Interpolations by name, with Pillow's numbers."""
+
+# Earlier versions of torch have no lanczos.
+_TORCH_HAS_LANCZOS = hasattr(torch._C._nn, "_upsample_lanczos2d_aa")
+_TENSOR_INTERPOLATIONS = ("nearest", "bilinear", "bicubic", *["lanczos"] * _TORCH_HAS_LANCZOS)
+BACKENDS = {
+    "pillow": tuple(INTERPOLATIONS),
+    "torchvision": _TENSOR_INTERPOLATIONS,
+    "torchvision float": _TENSOR_INTERPOLATIONS,
+}
+"""What resizes, with the interpolations that it has. All antialias but for ``"nearest"``.
+
+``"pillow"`` and ``"torchvision"`` round to whole levels of 256, each in its own way; ``"torchvision float"`` does not
+round.
+"""
+
+# Larger resized pictures, of which a crop is a small part, are made piece by piece.
+LARGE_PIXELS = MAX_PIXELS // 4
+# Where the pieces have more than MAX_PIXELS in all, only the crop is made, and levels may differ by rounding: of strips
+# more than 1,200 times as high as wide at 224 pixels.
+
+Crop = tuple[int, int, int, int]
+"""Left, top, right and lower edge in pixels."""
+
+
+def resize_and_crop(
+    image: Image.Image, width: int, height: int, crop: Crop, interpolation: str, backend: str
+) -> torch.Tensor:
+    """A picture resized to ``width`` and ``height`` and cropped.
+
+    Args:
+        image: of mode RGB or L.
+        width, height: of the whole resized picture.
+        crop: the part of it that is kept.
+        interpolation: in :data:`INTERPOLATIONS`.
+        backend: in :data:`BACKENDS`, which has this interpolation.
+
+    Returns:
+        ``"channel height width"``: levels from 0 to 255 as whole numbers; with ``"torchvision float"`` values of which
+        0 is black and 1 is white, and which may overshoot these.
+    """
+    left, top, right, bottom = crop
+    pixels = width * height
+    if pixels > LARGE_PIXELS and width * image.height + (right - left) * height <= MAX_PIXELS:
+        return _resize_in_pieces(image, width, height, crop, interpolation, backend)
+    if pixels > MAX_PIXELS:
+        return _to_tensor(_resize_part(image, width, height, crop, INTERPOLATIONS[interpolation]), backend)
+    if backend == "pillow":
+        return _to_tensor(image.resize((width, height), INTERPOLATIONS[interpolation]).crop(crop), backend)
+    return _resize(_to_tensor(image, backend), width, height, interpolation, backend)[:, top:bottom, left:right]
+
+
+def to_image(pixels: torch.Tensor) -> Image.Image:
+    """What :func:`resize_and_crop` returns as a picture of 256 levels."""
+    if pixels.is_floating_point():
+        pixels = (pixels * 255).round().clamp(0, 255).to(torch.uint8)
+    values = pixels.permute(1, 2, 0).numpy()
+    return Image.fromarray(values[:, :, 0] if values.shape[2] == 1 else np.ascontiguousarray(values))
+
+
+def _to_tensor(image: Image.Image, backend: str) -> torch.Tensor:
+    values = np.array(image)
+    pixels = torch.from_numpy(values.reshape(image.height, image.width, -1)).permute(2, 0, 1).contiguous()
+    return pixels / 255 if backend == "torchvision float" else pixels
+
+
+def _resize(pixels: torch.Tensor, width: int, height: int, interpolation: str, backend: str) -> torch.Tensor:
+    if pixels.shape[1:] == (height, width):
+        return pixels
+    if backend == "pillow":
+        return _to_tensor(to_image(pixels).resize((width, height), INTERPOLATIONS[interpolation]), backend)
+    if interpolation == "nearest":
+        return F.interpolate(pixels[None], (height, width), mode="nearest-exact")[0]
+    # As torchvision decides: elsewhere it calculates bilinear levels with floats and rounds them.
+    rounds = interpolation == "bilinear" and not pixels.is_floating_point() and not _has_integer_bilinear()
+    source = pixels.float() if rounds else pixels
+    resized = F.interpolate(source[None], (height, width), mode=interpolation, align_corners=False, antialias=True)[0]
+    return resized.round().to(pixels.dtype) if rounds else resized
+
+
+def _has_integer_bilinear() -> bool:
+    arm = platform.machine() in ("aarch64", "arm64")
+    return arm or torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+
+
+def _resize_in_pieces(
+    image: Image.Image, width: int, height: int, crop: Crop, interpolation: str, backend: str
+) -> torch.Tensor:
+    """The same result in little memory: both backends resize rows first, then columns, independently of each other."""
+    left, top, right, bottom = crop
+    pixels = _to_tensor(image, backend)
+    rows = _resize(pixels, width, image.height, interpolation, backend)[:, :, left:right]
+    # torch mistakes the memory layout of a single column.
+    count = min((right - left) * height * 2 // LARGE_PIXELS + 1, max(1, (right - left) // 2))
+    pieces = (piece.contiguous() for piece in rows.tensor_split(count, 2))
+    resized = (_resize(piece, piece.shape[2], height, interpolation, backend) for piece in pieces)
+    return torch.cat([piece[:, top:bottom].clone() for piece in resized], 2)
+
+
+def _resize_part(image: Image.Image, width: int, height: int, crop: Crop, resampling: Image.Resampling) -> Image.Image:
+    """The same but for rounding, at a cost that does not depend on the part of the picture that is not kept."""
+    left, top, right, bottom = crop
+    across, down = image.width / width, image.height / height
+    box = (left * across, top * down, min(image.width, right * across), min(image.height, bottom * down))
+    reach = 4
+    near_left, near_top = max(0, int(box[0]) - reach), max(0, int(box[1]) - reach)
+    near_right, near_bottom = min(image.width, math.ceil(box[2]) + reach), min(image.height, math.ceil(box[3]) + reach)
+    # Pillow keeps the box in single precision: near zero it is exact enough.
+    near = (box[0] - near_left, box[1] - near_top, box[2] - near_left, box[3] - near_top)
+    part = image.crop((near_left, near_top, near_right, near_bottom))
+    return part.resize((right - left, bottom - top), resampling, box=near)

@@ -1,0 +1,118 @@
+"""What an image may be given as, and where it comes from: a path, bytes, a picture, an array, a tensor, a row."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from vitviz.errors.arguments import number_or_none
+from vitviz.errors.kinds import ConfigError, ImageError, choices, described, did_you_mean
+
+ImageSource = str | os.PathLike[str] | bytes | Image.Image | np.ndarray | torch.Tensor
+Row = Mapping[str, Any]
+"""A row of a table, by column, such as the data sets of the package datasets have them."""
+ValueRange = tuple[float, float]
+"""What black and white are in an array or a tensor."""
+
+COLUMN = "image"
+# How the package datasets keeps an image that it has not decoded.
+ENCODED = {"bytes", "path"}
+CHANNELS = (1, 3, 4)
+
+
+def checked_range(value_range: object) -> ValueRange | None:
+    """A declared range of values, if there is one.
+
+    Raises:
+        ConfigError: it is not two finite numbers, the lower one first.
+    """
+    if value_range is None:
+        return None
+    ends = [number_or_none(end) for end in value_range] if isinstance(value_range, tuple | list) else []
+    low, high = ends if len(ends) == 2 else (None, None)
+    if low is None or high is None or low >= high:
+        expected = "expected the values of black and white, such as (0, 1), (-1, 1) or (0, 255)"
+        raise ConfigError(f"value_range = {described(value_range)}: {expected}")
+    return low, high
+
+
+def image_of(source: ImageSource | Row, column: str) -> ImageSource:
+    """The image in a row; anything that is no row as it is.
+
+    Raises:
+        ImageError: the row has no such column, or holds no image there.
+    """
+    if not isinstance(source, Mapping):
+        return source
+    if column not in source:
+        found = f"a row with {choices(source)}" if source else "a row without columns"
+        near = did_you_mean(column, source)
+        raise ImageError(f"{found}: no column {column!r}; name that of the images by column=…{near}")
+    held = source[column]
+    if not isinstance(held, Mapping):
+        return held
+    if set(held) != ENCODED or (held["bytes"] is None and held["path"] is None):
+        raise ImageError(f"column {column!r}: {described(held)} found; expected an image, its path or its bytes")
+    return held["path"] if held["bytes"] is None else held["bytes"]
+
+
+def origin(source: ImageSource | Row, column: str, place: int | None) -> Path | int | None:
+    """The file that an image is from where it is known, else its place in a batch."""
+    held = source.get(column) if isinstance(source, Mapping) else source
+    path = held.get("path") if isinstance(held, Mapping) else held
+    if isinstance(path, Image.Image):
+        path = getattr(path, "filename", None) or None
+    return Path(path) if isinstance(path, str | os.PathLike) else place
+
+
+def as_array(tensor: torch.Tensor, name: str) -> np.ndarray:
+    """A tensor ``"channel height width"`` or ``"height width"`` as ``"height width channel"`` or ``"height width"``.
+
+    Raises:
+        ImageError: it has another shape.
+    """
+    one = tensor[0] if tensor.ndim == 4 and len(tensor) == 1 else tensor
+    if one.ndim == 2 or (one.ndim == 3 and one.shape[0] in CHANNELS):
+        values = one.detach().cpu()
+        values = values.float() if values.dtype == torch.bfloat16 else values
+        return values.numpy() if one.ndim == 2 else values.permute(1, 2, 0).numpy()
+    expected = "expected 'channel height width' with 1, 3 or 4 channels, or 'height width'"
+    turned = "; of 'height width channel', .permute(2, 0, 1) gives that" * (one.ndim == 3 and one.shape[2] in CHANNELS)
+    raise ImageError(f"{name}: {expected}{turned}")
+
+
+def eight_bit(array: np.ndarray, name: str, value_range: ValueRange | None, *, is_tensor: bool = False) -> np.ndarray:
+    """An array's values as whole numbers from 0 to 255.
+
+    Args:
+        array: of any shape that is not empty.
+        name: what error messages call it.
+        value_range: the values of black and white. Where it is not given they are 0 and 255 of uint8, and 0 and 1 of
+            floating point.
+        is_tensor: of floating point, the range must be given: tensors are as often normalised as not.
+
+    Raises:
+        ImageError: a value is outside of the range, or the range must be given.
+    """
+    is_float = np.issubdtype(array.dtype, np.floating)
+    if value_range is None and array.dtype == np.uint8:
+        return array
+    if value_range is None and not is_float:
+        legal = "uint8 in [0, 255] or floating point in [0, 1]"
+        raise ImageError(f"{name}: expected {legal}, or value_range, the values of black and white")
+    if value_range is None and is_tensor:
+        raise ImageError(f"{name}: nothing says what black and white are; expected value_range, such as (0, 1)")
+    low, high = value_range or (0.0, 1.0)
+    # Not a comparison with the bounds alone: NaN must fail it too.
+    if not (array.min() >= low and array.max() <= high):
+        found = f"values from {array.min():g} to {array.max():g}"
+        if value_range is None:
+            raise ImageError(f"{name}: {found}; floating point must lie in [0, 1], or in value_range")
+        raise ImageError(f"{name}: {found}; outside of value_range = ({low:g}, {high:g})")
+    return np.rint((array.astype(np.float32) - low) * (255 / (high - low))).astype(np.uint8)

@@ -1,0 +1,10 @@
+"""The Vision Transformer: its configuration, its layers, its forward pass and its gradients.
+
+One network runs every family. How a family's file becomes its weights is in ``weights``.
+"""
+
+from vitviz.models.config import ViTConfig
+from vitviz.models.targets import Target
+from vitviz.models.vit import VisionTransformer
+
+__all__ = ["Target", "ViTConfig", "VisionTransformer"]

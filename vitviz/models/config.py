@@ -1,0 +1,156 @@
+"""Everything that determines the mathematics of a Vision Transformer."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from vitviz.attention.layout import TokenLayout
+from vitviz.errors.arguments import named_fields
+from vitviz.errors.kinds import ConfigError, choices, did_you_mean
+from vitviz.models.activations import ACTIVATIONS
+from vitviz.models.pooling import POOLINGS
+from vitviz.models.positions import POSITION_RULES
+
+SIZES = (
+    *("image_height", "image_width", "patch_height", "patch_width", "channels"),
+    *("width", "depth", "heads", "head_width", "mlp_width"),
+)
+SWITCHES = (
+    *("cls_token", "distillation_token", "qkv_bias", "query_key_norm"),
+    *("patch_norms", "pre_norm", "gated_mlp", "rotary"),
+)
+FINAL_NORMS = ("before pooling", "after pooling", "none")
+
+
+@named_fields(ConfigError)
+@dataclass(frozen=True)
+class ViTConfig:
+    """Everything that determines the mathematics of a Vision Transformer.
+
+    Args:
+        image_height, image_width: trained size in pixels; a multiple of the patch size.
+        patch_height, patch_width: size of a patch in pixels.
+        width: features of a token.
+        depth: number of encoder layers.
+        heads: attention heads of a layer.
+        head_width: features of a head; free of ``width / heads``.
+        mlp_width: hidden features of a layer's MLP.
+        classes: outputs of the classifier; 0 for a model without one, which then returns its pooled features.
+        channels: colour channels of the image.
+        cls_token, distillation_token: whether there is one.
+        register_tokens: how many.
+        pooling: a name in :data:`vitviz.models.pooling.POOLINGS`: what is classified.
+        qkv_bias: whether queries, keys and values have a bias.
+        norm_epsilon: added to the variance in every layer norm.
+        final_norm: ``"before pooling"``, ``"after pooling"`` or ``"none"``.
+        activation: of the MLP, a name in :data:`vitviz.models.activations.ACTIVATIONS`; ``"gelu"`` is the exact one.
+        gated_mlp: whether a second linear map gates the hidden features, as in SwiGLU.
+        attention_scale: what attention scores are multiplied with; ``head_width ** -0.5`` where it is None.
+        query_key_norm: whether queries and keys of a head are normalised.
+        patch_norms: whether patches are normalised before and after their embedding.
+        pre_norm: whether tokens are normalised before the first layer.
+        position_rule: a name in :data:`vitviz.models.positions.POSITION_RULES`: how positions are carried to another
+            grid.
+        rotary: whether queries and keys are turned by their place, in every layer, instead of learned positions.
+        representation_width: features of a tanh layer between pooling and classifier; 0 for none.
+        projection_width: features of a linear projection after pooling, without bias; 0 for none.
+
+    Raises:
+        ConfigError: a value is out of range or contradicts another.
+    """
+
+    image_height: int
+    image_width: int
+    patch_height: int
+    patch_width: int
+    width: int
+    depth: int
+    heads: int
+    head_width: int
+    mlp_width: int
+    classes: int
+    channels: int = 3
+    cls_token: bool = True
+    distillation_token: bool = False
+    register_tokens: int = 0
+    pooling: str = "cls"
+    qkv_bias: bool = True
+    norm_epsilon: float = 1e-6
+    final_norm: str = "before pooling"
+    activation: str = "gelu"
+    gated_mlp: bool = False
+    attention_scale: float | None = None
+    query_key_norm: bool = False
+    patch_norms: bool = False
+    pre_norm: bool = False
+    position_rule: str = "bicubic antialiased"
+    rotary: bool = False
+    representation_width: int = 0
+    projection_width: int = 0
+
+    def __post_init__(self) -> None:
+        # A checkpoint's header comes here too: its values may be of any type.
+        unsized = ("classes", "register_tokens", "representation_width", "projection_width")
+        for name, minimum in {**dict.fromkeys(SIZES, 1), **dict.fromkeys(unsized, 0)}.items():
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+                raise ConfigError(f"{name} = {value!r}: expected a whole number of at least {minimum}")
+        for name in SWITCHES:
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name} = {getattr(self, name)!r}: expected True or False")
+        for name in ("norm_epsilon", "attention_scale"):
+            number, optional = getattr(self, name), name != "norm_epsilon"
+            if not (optional and number is None) and not is_positive(number):
+                raise ConfigError(f"{name} = {number!r}: expected a finite number above 0{' or None' * optional}")
+        for name, legal in (
+            ("pooling", tuple(POOLINGS)),
+            ("final_norm", FINAL_NORMS),
+            ("activation", tuple(ACTIVATIONS)),
+            ("position_rule", tuple(POSITION_RULES)),
+        ):
+            found = getattr(self, name)
+            if found not in legal:
+                raise ConfigError(f"{name} = {found!r}: expected {choices(legal)}{did_you_mean(found, legal)}")
+        for token in POOLINGS[self.pooling].needs:
+            if token not in self.prefix:
+                raise ConfigError(
+                    f"pooling = {self.pooling!r} needs {token}_token = True; "
+                    f"without a {token.upper() if token == 'cls' else token} token, pool by 'mean'"
+                )
+        if self.rotary and self.head_width % 4:
+            raise ConfigError(f"head_width = {self.head_width}: rotary positions need a multiple of 4")
+        if self.pooling == "attention" and self.width % self.heads:
+            raise ConfigError(f"width = {self.width}: attention pooling needs a multiple of heads = {self.heads}")
+        self.layout(self.image_height, self.image_width)
+
+    @property
+    def prefix(self) -> tuple[str, ...]:
+        """Names of the prefix tokens, in their order in the sequence."""
+        cls = ("cls",) if self.cls_token else ()
+        distillation = ("distillation",) if self.distillation_token else ()
+        return cls + distillation + tuple(f"register {number + 1}" for number in range(self.register_tokens))
+
+    @property
+    def features(self) -> int:
+        """Numbers that the network returns for an image where it has no classifier."""
+        pooled = self.width * POOLINGS[self.pooling].parts
+        return self.projection_width or self.representation_width or pooled
+
+    def layout(self, image_height: int, image_width: int) -> TokenLayout:
+        """The tokens of an image of this size in pixels.
+
+        Raises:
+            ConfigError: the size is no multiple of the patch size.
+        """
+        if image_height % self.patch_height or image_width % self.patch_width or not image_height or not image_width:
+            raise ConfigError(
+                f"image of {image_height}×{image_width} pixels (height × width): both sides must be a multiple "
+                f"of the patch, {self.patch_height}×{self.patch_width}"
+            )
+        return TokenLayout(self.prefix, image_height // self.patch_height, image_width // self.patch_width)
+
+
+def is_positive(value: object) -> bool:
+    """Whether it is a finite number above 0."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf

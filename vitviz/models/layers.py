@@ -1,0 +1,238 @@
+"""The parts of a Vision Transformer: attention, its layer, the MLP, attention pooling.
+
+Vaswani et al. 2017, "Attention Is All You Need"; pre-norm as in Dosovitskiy et al. 2021, "An Image is Worth 16x16
+Words". Gated MLP: Shazeer 2020, "GLU Variants Improve Transformer". Norm of queries and keys: Dehghani et al. 2023,
+"Scaling Vision Transformers to 22 Billion Parameters". Attention pooling: Lee et al. 2019, "Set Transformer", as in
+Zhai et al. 2023, "Sigmoid Loss for Language Image Pre-Training".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange, repeat
+from torch import nn
+
+from vitviz.attention.precision import precise
+from vitviz.attention.softmax import attend, attention_weights
+from vitviz.models.activations import activate
+from vitviz.models.config import ViTConfig
+from vitviz.models.positions import rotate
+
+# What the hidden features of an MLP take at most, of as many tokens of an image as it is given at a time.
+HIDDEN_BYTES = 5 * 2**20
+
+
+class Activation(nn.Module):
+    """The nonlinearity of an MLP, by its name in :data:`vitviz.models.activations.ACTIVATIONS`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        return activate(self.name, values)
+
+
+class GatedMLP(nn.Module):
+    """``"... (2 width)"`` to ``"... width"``: the activated first half times the second."""
+
+    def __init__(self, activation: str) -> None:
+        super().__init__()
+        self.activation = Activation(activation)
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        gate, value = values.chunk(2, -1)
+        return self.activation(gate) * value
+
+
+def make_mlp(config: ViTConfig) -> nn.Sequential:
+    """Two linear maps with the activation, or the gate, between them: weights ``0`` and ``2``."""
+    between = GatedMLP(config.activation) if config.gated_mlp else Activation(config.activation)
+    hidden = config.mlp_width * (2 if config.gated_mlp else 1)
+    return nn.Sequential(nn.Linear(config.width, hidden), between, nn.Linear(config.mlp_width, config.width))
+
+
+def tokens_at_once(config: ViTConfig) -> int:
+    """How many tokens of an image an MLP is given at a time.
+
+    It is four times as wide as the stream: of many tokens at once it would always need fresh memory, which is slow.
+    """
+    hidden = config.mlp_width * (2 if config.gated_mlp else 1)
+    return max(1, HIDDEN_BYTES // (torch.float32.itemsize * hidden))
+
+
+class Attended(NamedTuple):
+    """What attention in one layer was, and what it gave: ``"batch head token dim"``.
+
+    ``context``, the values weighted by attention, may have fewer tokens than the rest: the first ones. So may
+    ``log_sums``, ``"batch head token"``, the logarithm of the sum of exponentials that the softmax divided by, where
+    the kernel told it.
+    """
+
+    queries: torch.Tensor
+    keys: torch.Tensor
+    values: torch.Tensor
+    context: torch.Tensor
+    log_sums: torch.Tensor | None
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention that hands out its queries, keys and values.
+
+    ``fused`` chooses torch's fused kernel, the default, or the same sum with its weights materialised.
+    """
+
+    def __init__(self, config: ViTConfig) -> None:
+        super().__init__()
+        inner = config.heads * config.head_width
+        self.heads = config.heads
+        self.fused = True
+        self.scale = config.head_width**-0.5 if config.attention_scale is None else config.attention_scale
+        self.qkv = nn.Linear(config.width, 3 * inner, bias=config.qkv_bias)
+        make_norm = partial(nn.LayerNorm, config.head_width, eps=config.norm_epsilon)
+        self.query_norm, self.key_norm = (make_norm() if config.query_key_norm else nn.Identity() for _ in range(2))
+        self.projection = nn.Linear(inner, config.width)
+
+    def forward(
+        self,
+        tokens: torch.Tensor,
+        angles: torch.Tensor | None,
+        count: int,
+        between: Callable[[], None] | None = None,
+    ) -> Attended:
+        """What tokens ``"batch token width"``, already normalised, attend to.
+
+        Args:
+            tokens: normalised.
+            angles: of rotary positions, ``"patch pair"``.
+            count: for how many of the first tokens the values are mixed.
+            between: as :func:`vitviz.attention.softmax.attend` calls it.
+        """
+        weights, biases = self.qkv.weight.chunk(3), (None,) * 3 if self.qkv.bias is None else self.qkv.bias.chunk(3)
+        # One after the other: blocks of one size, that of the tokens, leave no holes in the heap.
+        queries, keys, values = (
+            rearrange(F.linear(tokens, *part), "batch token (head dim) -> batch head token dim", head=self.heads)
+            for part in zip(weights, biases, strict=True)
+        )
+        queries, keys = self.query_norm(queries), self.key_norm(keys)
+        if angles is not None:
+            queries, keys = rotate(queries, angles), rotate(keys, angles)
+        asking = queries[:, :, :count]
+        if self.fused:
+            context, log_sums = attend(asking, keys, values, self.scale, between)
+        else:
+            context, log_sums = attention_weights(asking, keys, self.scale).to(values.dtype) @ values, None
+        return Attended(queries, keys, values, context, log_sums)
+
+
+class EncoderLayer(nn.Module):
+    """Pre-norm layer: attention, then an MLP, each added to the stream."""
+
+    def __init__(self, config: ViTConfig) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
+        self.attention = Attention(config)
+        self.mlp_norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
+        self.mlp = make_mlp(config)
+        self.tokens_at_once = tokens_at_once(config)
+
+    def forward(
+        self,
+        tokens: torch.Tensor,
+        angles: torch.Tensor | None,
+        count: int,
+        head_mask: torch.Tensor | None = None,
+        record: Callable[[Attended], None] | None = None,
+        between: Callable[[], None] | None = None,
+    ) -> torch.Tensor:
+        """The first ``count`` tokens of the layer's output, ``"batch token width"``.
+
+        Args:
+            tokens: ``"batch token width"``.
+            angles: of rotary positions, ``"patch pair"``.
+            count: how many tokens are wanted.
+            head_mask: ``"head"``, what the attention weights of a head are multiplied with.
+            record: is told the layer's attention.
+            between: as :func:`vitviz.attention.softmax.attend` calls it.
+        """
+        attended = self.attend(tokens, angles, count, between)
+        if record is not None:
+            record(attended)
+        context = attended.context
+        # Queries, keys and values need not stay in memory while the MLP runs.
+        del attended
+        if head_mask is not None:
+            context = context * rearrange(head_mask, "head -> head 1 1")
+        return self.residual_mlp(tokens, context)
+
+    def attend(
+        self,
+        tokens: torch.Tensor,
+        angles: torch.Tensor | None,
+        count: int,
+        between: Callable[[], None] | None = None,
+    ) -> Attended:
+        """The layer's attention, of which :meth:`residual_mlp` makes its output."""
+        attended: Attended = self.attention(self.attention_norm(tokens), angles, count, between)
+        return attended
+
+    def residual_mlp(self, tokens: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
+        """Tokens ``"batch token width"`` and what attention gave, ``"batch head token dim"``, as the layer's output."""
+        context = rearrange(context, "batch head token dim -> batch token (head dim)")
+        tokens = tokens[:, : context.shape[1]]
+        parts = max(1, math.ceil(context.shape[1] / self.tokens_at_once))
+        if torch.is_grad_enabled():
+            pieces = zip(tokens.chunk(parts, 1), context.chunk(parts, 1), strict=True)
+            return torch.cat([self._absorb(*piece) for piece in pieces], 1)
+        output = torch.empty_like(tokens)
+        for piece in zip(tokens.chunk(parts, 1), context.chunk(parts, 1), output.chunk(parts, 1), strict=True):
+            self._absorb(*piece)
+        return output
+
+    def _absorb(self, tokens: torch.Tensor, context: torch.Tensor, output: torch.Tensor | None = None) -> torch.Tensor:
+        projected = self.attention.projection(context)
+        stream = tokens + projected if torch.is_grad_enabled() else projected.add_(tokens)
+        return torch.add(stream, self.mlp(self.mlp_norm(stream)), out=output)
+
+
+class AttentionPooling(nn.Module):
+    """What one learned query attends to among the tokens, then an MLP: ``"batch token width"`` to ``"batch width"``."""
+
+    def __init__(self, config: ViTConfig) -> None:
+        super().__init__()
+        self.heads = config.heads
+        self.probe = nn.Parameter(torch.empty(config.width))
+        self.query = nn.Linear(config.width, config.width)
+        self.key_value = nn.Linear(config.width, 2 * config.width)
+        self.projection = nn.Linear(config.width, config.width)
+        self.mlp_norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
+        self.mlp = make_mlp(config)
+        nn.init.trunc_normal_(self.probe, std=0.02)
+
+    def forward(self, tokens: torch.Tensor, record: Callable[[Attended], None] | None = None) -> torch.Tensor:
+        """Pool tokens, ``"batch token width"``; ``record`` is told the attention of the one query."""
+        attended = self.attend(tokens)
+        if record is not None:
+            record(attended)
+        pooled = self.projection(rearrange(attended.context, "batch head 1 dim -> batch (head dim)"))
+        return pooled + self.mlp(self.mlp_norm(pooled))
+
+    def attend(self, tokens: torch.Tensor) -> Attended:
+        """The attention of the learned query: queries and what they gave are ``"batch head 1 dim"``."""
+        query = repeat(self.query(self.probe), "(head dim) -> batch head 1 dim", head=self.heads, batch=len(tokens))
+        keys, values = rearrange(
+            self.key_value(tokens), "batch token (part head dim) -> part batch head token dim", part=2, head=self.heads
+        )
+        return Attended(query, keys, values, F.scaled_dot_product_attention(query, keys, values), None)
+
+    @staticmethod
+    def weights(attended: Attended) -> torch.Tensor:
+        """What the learned query looks at: ``"batch head token"``, each row summing to 1."""
+        queries, keys = precise(attended.queries), precise(attended.keys)
+        return attention_weights(queries, keys, queries.shape[-1] ** -0.5).squeeze(2)

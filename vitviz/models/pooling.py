@@ -1,0 +1,64 @@
+"""From the tokens of the last layer to the features that are classified."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from einops import reduce
+
+from vitviz.attention.layout import TokenLayout
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """One way to pool.
+
+    Args:
+        needs: prefix tokens that it reads.
+        prefix_only: whether it reads nothing else.
+        parts: how many tokens wide its features are.
+        pool: ``"batch token width"`` to ``"batch (parts width)"``; None where the network has weights for it.
+    """
+
+    needs: tuple[str, ...]
+    prefix_only: bool
+    parts: int
+    pool: Callable[[torch.Tensor, TokenLayout], torch.Tensor] | None
+
+    def reads(self, layout: TokenLayout) -> int:
+        """How many of the first tokens it reads: from the others nothing has to be computed in the last layer."""
+        return max(map(layout.index, self.needs)) + 1 if self.prefix_only else layout.token_count
+
+
+def _token(name: str) -> Callable[[torch.Tensor, TokenLayout], torch.Tensor]:
+    return lambda tokens, layout: tokens[:, layout.index(name)]
+
+
+def _mean(tokens: torch.Tensor, layout: TokenLayout) -> torch.Tensor:
+    return reduce(tokens[:, layout.prefix_count :], "batch patch width -> batch width", "mean")
+
+
+def _mean_of_all(tokens: torch.Tensor, layout: TokenLayout) -> torch.Tensor:
+    return reduce(tokens, "batch token width -> batch width", "mean")
+
+
+def _cls_and_mean(tokens: torch.Tensor, layout: TokenLayout) -> torch.Tensor:
+    return torch.cat([tokens[:, layout.index("cls")], _mean(tokens, layout)], -1)
+
+
+def _cls_and_distillation(tokens: torch.Tensor, layout: TokenLayout) -> torch.Tensor:
+    return torch.cat([tokens[:, layout.index(name)] for name in ("cls", "distillation")], -1)
+
+
+POOLINGS = {
+    "cls": Pooling(("cls",), True, 1, _token("cls")),
+    "mean": Pooling((), False, 1, _mean),
+    "mean of all": Pooling((), False, 1, _mean_of_all),
+    "cls and mean": Pooling(("cls",), False, 2, _cls_and_mean),
+    "cls and distillation": Pooling(("cls", "distillation"), True, 2, _cls_and_distillation),
+    "attention": Pooling((), False, 1, None),
+}
+"""What is classified: the CLS token, the mean of the patches, the mean of all tokens, CLS token and mean of the patches
+side by side (DINOv2), CLS and distillation token side by side (DeiT), or what one learned query attends to (SigLIP)."""

@@ -1,0 +1,143 @@
+"""Where a patch lies, told to the network: learned embeddings on another grid, and rotary angles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange, repeat
+
+from vitviz.errors.kinds import ImageError
+
+# "1 width row column", grid height and grid width, to "1 width grid_height grid_width".
+Rule = Callable[[torch.Tensor, int, int], torch.Tensor]
+
+
+def _resized(planes: torch.Tensor, grid_height: int, grid_width: int, **options: object) -> torch.Tensor:
+    return F.interpolate(planes, (grid_height, grid_width), **options)  # type: ignore[arg-type]
+
+
+def _resized_by_offset(planes: torch.Tensor, grid_height: int, grid_width: int) -> torch.Tensor:
+    """Bicubic, by scale factors to which a tenth of a patch was added, as DINO was trained and is used."""
+    factors = (grid_height + 0.1) / planes.shape[-2], (grid_width + 0.1) / planes.shape[-1]
+    return F.interpolate(planes, scale_factor=factors, mode="bicubic")
+
+
+def _first(planes: torch.Tensor, grid_height: int, grid_width: int) -> torch.Tensor:
+    """The first positions in reading order, however long a row is."""
+    sequence = planes.flatten(2)
+    count = grid_height * grid_width
+    if count > sequence.shape[-1]:
+        raise ImageError(
+            f"grid of {grid_height}×{grid_width} patches: this model has positions for at most {sequence.shape[-1]}"
+        )
+    return sequence[..., :count].unflatten(-1, (grid_height, grid_width))
+
+
+def _refused(planes: torch.Tensor, grid_height: int, grid_width: int) -> torch.Tensor:
+    rows, columns = planes.shape[-2:]
+    asked = f"grid of {grid_height}×{grid_width} patches"
+    raise ImageError(f"{asked}: this model has positions for {rows}×{columns} and no rule for others")
+
+
+def _by_fraction(planes: torch.Tensor, grid_height: int, grid_width: int) -> torch.Tensor:
+    """The position that stands at the same fraction of a side, as NaViT has it (Dehghani et al. 2023) and Idefics.
+
+    Fractions are compared in single precision, as it does: some patches take the position of the one before, even on
+    the trained grid.
+    """
+
+    def nearest(count: int, side: int) -> torch.Tensor:
+        fractions = torch.arange(count).float() * (1.0 / torch.tensor(count))
+        places = torch.bucketize(fractions.clamp(max=1 - 1e-6), torch.arange(1 / side, 1.0, 1 / side), right=True)
+        return places.clamp(max=side - 1).to(planes.device)
+
+    rows, columns = nearest(grid_height, planes.shape[-2]), nearest(grid_width, planes.shape[-1])
+    return planes[..., rows, :][..., columns]
+
+
+POSITION_RULES: dict[str, Rule] = {
+    "bicubic antialiased": partial(_resized, mode="bicubic", antialias=True),
+    "bicubic": partial(_resized, mode="bicubic"),
+    "bicubic offset": _resized_by_offset,
+    "bicubic corners": partial(_resized, mode="bicubic", align_corners=True),
+    "bilinear antialiased": partial(_resized, mode="bilinear", antialias=True),
+    "bilinear corners": partial(_resized, mode="bilinear", align_corners=True),
+    "by fraction": _by_fraction,
+    "reading order": _first,
+    "fixed": _refused,
+}
+"""How learned positions are carried to another grid; each library has its own way, and its numbers with it."""
+
+
+ALWAYS = ("by fraction",)
+"""Rules that may change positions on their own grid, too."""
+
+
+def resize_positions(
+    positions: torch.Tensor, grid_height: int, grid_width: int, rule: str = "bicubic antialiased"
+) -> torch.Tensor:
+    """Position embeddings for another grid; unchanged at their own, but by the rules of :data:`ALWAYS`.
+
+    Args:
+        positions: ``"row column width"`` of the trained grid.
+        grid_height, grid_width: the grid wanted.
+        rule: a name in :data:`POSITION_RULES`.
+
+    Returns:
+        ``"grid_height grid_width width"``.
+
+    Raises:
+        ImageError: the rule knows no positions for this grid.
+    """
+    if positions.shape[:2] == (grid_height, grid_width) and rule not in ALWAYS:
+        return positions
+    precise = positions.to(torch.promote_types(positions.dtype, torch.float32))
+    planes = rearrange(precise, "row column width -> 1 width row column")
+    resized = POSITION_RULES[rule](planes, grid_height, grid_width)
+    return rearrange(resized, "1 width row column -> row column width").to(positions.dtype)
+
+
+def rotary_periods(head_width: int, base: float = 100.0) -> torch.Tensor:
+    """Periods of rotary positions, ``"head_width / 4"``, from 1 to nearly the base in geometric steps."""
+    return base ** (torch.arange(head_width // 4, dtype=torch.float32) * 4 / head_width)
+
+
+def rotary_angles(grid_height: int, grid_width: int, periods: torch.Tensor) -> torch.Tensor:
+    """By how much each pair of features of a patch's query or key is turned, as DINOv3 does it.
+
+    Siméoni et al. 2025, "DINOv3"; rotary positions: Su et al. 2021, "RoFormer". A patch's centre lies in [-1, 1] along
+    each side of the grid, whatever its size, so that any grid is a trained one.
+
+    Args:
+        grid_height, grid_width: of the patches.
+        periods: in units of half a side of the grid; there are as many pairs turned by the row as by the column.
+
+    Returns:
+        ``"(row column) pair"`` in radians, twice as many pairs as periods, those of the row first.
+    """
+    rows, columns = (
+        2 * (torch.arange(count, dtype=periods.dtype, device=periods.device) + 0.5) / count - 1
+        for count in (grid_height, grid_width)
+    )
+    by_row = repeat(rows, "row -> row column 1", column=grid_width)
+    by_column = repeat(columns, "column -> row column 1", row=grid_height)
+    angles = 2 * math.pi * torch.stack([by_row / periods, by_column / periods], 2)
+    return rearrange(angles, "row column side pair -> (row column) (side pair)")
+
+
+def rotate(tokens: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+    """Turn the patches of queries or keys; prefix tokens, which come first, stay.
+
+    Args:
+        tokens: ``"... token dim"``; a pair is one feature of the first half of dim and the same of the second.
+        angles: ``"patch pair"``.
+    """
+    prefix_count = tokens.shape[-2] - len(angles)
+    first, second = tokens[..., prefix_count:, :].chunk(2, -1)
+    cosine, sine = angles.cos().to(tokens.dtype), angles.sin().to(tokens.dtype)
+    turned = torch.cat([first * cosine - second * sine, second * cosine + first * sine], -1)
+    return torch.cat([tokens[..., :prefix_count, :], turned], -2)

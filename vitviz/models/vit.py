@@ -1,0 +1,338 @@
+"""One Vision Transformer for every family, with an explicit layout of its tokens.
+
+Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale".
+Registers: Darcet et al. 2024, "Vision Transformers Need Registers". Distillation token: Touvron et al. 2021, "Training
+data-efficient image transformers & distillation through attention".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, overload
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange, repeat
+from torch import nn
+
+from vitviz.attention.layout import TokenLayout
+from vitviz.attention.memory import copy_tokens, empty, trim_heap
+from vitviz.attention.precision import precise, type_of
+from vitviz.attention.softmax import attention_weights
+from vitviz.attention.trace import AttentionTrace
+from vitviz.errors.kinds import ConfigError, ImageError
+from vitviz.models.config import ViTConfig
+from vitviz.models.layers import Attended, AttentionPooling, EncoderLayer
+from vitviz.models.pooling import POOLINGS
+from vitviz.models.positions import resize_positions, rotary_angles, rotary_periods
+from vitviz.progress import Progress
+
+
+@dataclass(frozen=True, eq=False)
+class Encoding:
+    """What one forward pass gives: ``logits`` ``"batch class"`` and one trace per image."""
+
+    logits: torch.Tensor
+    traces: tuple[AttentionTrace, ...]
+
+
+class VisionTransformer(nn.Module):
+    """A Vision Transformer that can say what it attends to.
+
+    Parameters are kept in one form for every family:
+
+    - ``patch_embedding`` is one linear map of the pixels ``"(channel patch_height patch_width)"``: a convolution's
+      kernel is the same numbers, unflattened (:func:`linear_from_convolution`);
+    - ``prefix_tokens`` ``"prefix width"``, their positions already added;
+    - ``positions`` ``"grid_height grid_width width"`` of the trained grid, or the ``periods`` of rotary ones.
+
+    Where ``config.patch_norms`` is set, ``patch_norms`` holds the norms before and after the patch embedding; its
+    other optional parts are ``pre_norm``, ``pooler`` (attention pooling), ``representation`` and ``projection``.
+    """
+
+    def __init__(self, config: ViTConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.precision = torch.float32
+        trained = config.layout(config.image_height, config.image_width)
+        make_norm = partial(nn.LayerNorm, eps=config.norm_epsilon)
+        pixels, width = config.channels * config.patch_height * config.patch_width, config.width
+        pooled = width * POOLINGS[config.pooling].parts
+        represented = config.representation_width or pooled
+
+        self.patch_embedding = nn.Linear(pixels, width)
+        self.patch_norms = _either(config.patch_norms, lambda: nn.ModuleList([make_norm(pixels), make_norm(width)]))
+        self.prefix_tokens = nn.Parameter(torch.empty(trained.prefix_count, width))
+        if config.rotary:
+            self.periods = nn.Parameter(rotary_periods(config.head_width), requires_grad=False)
+        else:
+            self.positions = nn.Parameter(torch.empty(trained.grid_height, trained.grid_width, width))
+        self.pre_norm = _either(config.pre_norm, lambda: make_norm(width))
+        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.depth))
+        self.norm = _either(
+            config.final_norm != "none",
+            lambda: make_norm(pooled if config.final_norm == "after pooling" else width),
+        )
+        self.pooler = _either(config.pooling == "attention", lambda: AttentionPooling(config))
+        self.representation = _either(
+            bool(config.representation_width), lambda: nn.Sequential(nn.Linear(pooled, represented), nn.Tanh())
+        )
+        self.projection = _either(
+            bool(config.projection_width), lambda: nn.Linear(represented, config.projection_width, bias=False)
+        )
+        self.classifier = _either(bool(config.classes), lambda: nn.Linear(config.features, config.classes))
+        for parameter in (self.prefix_tokens, *([] if config.rotary else [self.positions])):
+            nn.init.trunc_normal_(parameter, std=0.02)
+
+    @property
+    def encoder(self) -> list[EncoderLayer]:
+        """The encoder layers, nearest to the image first."""
+        return [layer for layer in self.layers if isinstance(layer, EncoderLayer)]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network's weights are."""
+        return self.prefix_tokens.device
+
+    @property
+    def scale(self) -> float:
+        """What attention scores are multiplied with before the softmax, in every layer."""
+        return self.encoder[0].attention.scale
+
+    def set_precision(self, precision: str) -> VisionTransformer:
+        """Compute the encoder layers in this precision, by name in :data:`vitviz.attention.precision.PRECISIONS`;
+        returns self.
+
+        Their linear maps are kept and multiplied in it; norms and sums stay in single precision, as do patch embedding
+        and classifier. There is no way back to bits that are dropped.
+
+        Raises:
+            ConfigError: the precision is none of these.
+        """
+        self.precision = type_of(precision)
+        for module in self.layers.modules():
+            if isinstance(module, nn.Linear):
+                module.to(self.precision)
+        return self
+
+    @overload
+    def forward(
+        self, pixels: torch.Tensor, need_weights: Literal[False] = False, head_mask: torch.Tensor | None = None
+    ) -> torch.Tensor: ...
+
+    @overload
+    def forward(
+        self, pixels: torch.Tensor, need_weights: Literal[True], head_mask: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]: ...
+
+    def forward(
+        self, pixels: torch.Tensor, need_weights: bool = False, head_mask: torch.Tensor | None = None
+    ) -> torch.Tensor | tuple[torch.Tensor, list[torch.Tensor]]:
+        """Classify images, on request with the attention weights of every layer.
+
+        Args:
+            pixels: ``"batch channel height width"``, normalised as the checkpoint was trained.
+            need_weights: also return the attention weights.
+            head_mask: ``"layer head"``, what the attention weights of each head are multiplied with after the
+                softmax; 0 switches a head off.
+
+        Returns:
+            Logits ``"batch class"`` (the pooled features ``"batch feature"`` where there is no classifier); with
+            ``need_weights`` a pair of these and one tensor per encoder layer, ``"batch head query key"``, whose rows
+            sum to 1, or to the head's mask. The logits are the same either way.
+
+        Raises:
+            ImageError: the pixels have another number of dimensions or channels, a size that the patch does not
+                divide, or a grid for which the model has no positions.
+            ConfigError: the head mask has another shape.
+        """
+        heads = (self.config.depth, self.config.heads)
+        if head_mask is not None and head_mask.shape != heads:
+            raise ConfigError(f"head mask of shape {tuple(head_mask.shape)}: expected 'layer head', {heads}")
+        weights: list[torch.Tensor] = []
+
+        def record(layer: int, attended: Attended) -> None:
+            if need_weights:
+                with torch.autocast(self.device.type, enabled=False):
+                    found = attention_weights(precise(attended.queries), precise(attended.keys), self.scale)
+                weights.append(found if head_mask is None else found * rearrange(head_mask[layer], "head -> head 1 1"))
+
+        logits = self.classify(*self._run(pixels, record, head_mask))
+        return (logits, weights) if need_weights else logits
+
+    def encode(
+        self,
+        pixels: torch.Tensor,
+        storage: str | None = None,
+        keep_bytes: int = 0,
+        report: Callable[[Progress], None] | None = None,
+    ) -> Encoding:
+        """Classify images and keep the queries and keys of the same forward pass, one trace per image.
+
+        Args:
+            pixels: ``"batch channel height width"``, normalised as the checkpoint was trained.
+            storage: how the traces keep them, by name in :data:`vitviz.attention.precision.PRECISIONS`; exactly as
+                they are where it is not given.
+            keep_bytes: of each :class:`vitviz.AttentionTrace`.
+            report: is told of every layer whose attention is kept, and of very many tokens now and then before; an
+                exception that it raises ends the forward pass.
+
+        Raises:
+            ImageError: as :meth:`forward`.
+            ConfigError: the storage is none of these.
+        """
+        dtype = None if storage is None else type_of(storage, "storage")
+        kept: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+        known: list[dict[int, torch.Tensor]] = [{} for _ in pixels]
+
+        def tell(done: int) -> None:
+            if report is not None:
+                report(Progress(done, self.config.depth))
+
+        def record(layer: int, attended: Attended) -> None:
+            queries, keys, log_sums = attended.queries, attended.keys, attended.log_sums
+            if layer == 0:
+                # All at once: small pieces among the activations would keep the memory of these from being used again.
+                like, depth = precise(keys[:0]) if dtype is None else keys[:0].to(dtype), self.config.depth
+                kept.extend(_room((depth, *keys.shape[1:]), like) for _ in keys)
+            for image, (kept_queries, kept_keys, sums) in enumerate(kept):
+                copy_tokens(queries[image].detach(), kept_queries[layer])
+                copy_tokens(keys[image].detach(), kept_keys[layer])
+                # Those of rounded queries and keys would be others; the last layer's may not be complete.
+                if log_sums is not None and log_sums.shape[-1] == keys.shape[2] and keys.dtype == kept_keys.dtype:
+                    sums[layer] = log_sums[image]
+                    known[image][layer] = sums[layer]
+            tell(layer + 1)
+
+        tokens, layout = self._run(pixels, record, between=tell)
+        asked: list[Attended] = []
+        logits = self.classify(tokens, layout, asked.append)
+        looked_at = [F.pad(self.pooler.weights(each).detach(), (layout.prefix_count, 0)) for each in asked]
+        if kept:
+            trim_heap(kept[0][1][0])
+        traces = [
+            AttentionTrace(
+                queries,
+                keys,
+                self.scale,
+                layout,
+                known_log_sums=sums,
+                keep_bytes=keep_bytes,
+                pooled=looked_at[0][image] if looked_at else None,
+            )
+            for image, ((queries, keys, _), sums) in enumerate(zip(kept, known, strict=True))
+        ]
+        return Encoding(logits, tuple(traces))
+
+    def embed(self, pixels: torch.Tensor) -> tuple[torch.Tensor, TokenLayout]:
+        """Prefix tokens and position-coded patches, ``"batch token width"``, and which token is what."""
+        config = self.config
+        if pixels.ndim != 4 or pixels.shape[1] != config.channels:
+            raise ImageError(
+                f"pixels of shape {tuple(pixels.shape)}: expected 'batch channel height width' "
+                f"with {config.channels} channels"
+            )
+        try:
+            layout = config.layout(*pixels.shape[-2:])
+        except ConfigError as error:
+            raise ImageError(str(error)) from None
+        patches = rearrange(
+            pixels,
+            "batch channel (row height) (column width) -> batch row column (channel height width)",
+            height=config.patch_height,
+            width=config.patch_width,
+        )
+        if config.patch_norms:
+            patches = self.patch_norms[1](self.patch_embedding(self.patch_norms[0](patches)))
+        else:
+            patches = self.patch_embedding(patches)
+        if not config.rotary:
+            patches = patches + resize_positions(
+                self.positions, layout.grid_height, layout.grid_width, config.position_rule
+            )
+        patches = rearrange(patches, "batch row column width -> batch (row column) width")
+        prefix = repeat(self.prefix_tokens, "prefix width -> batch prefix width", batch=len(pixels))
+        return self.pre_norm(torch.cat([prefix, patches], 1)), layout
+
+    def classify(
+        self, tokens: torch.Tensor, layout: TokenLayout, record: Callable[[Attended], None] | None = None
+    ) -> torch.Tensor:
+        """The output of the last layer, ``"batch token width"``, as logits ``"batch class"``.
+
+        Where the model pools by attention, ``record`` is told that of its learned query among the patches.
+        """
+        config = self.config
+        if config.final_norm == "before pooling":
+            tokens = self.norm(tokens)
+        pool = POOLINGS[config.pooling].pool
+        pooled = pool(tokens, layout) if pool else self.pooler(tokens[:, layout.prefix_count :], record)
+        if config.final_norm == "after pooling":
+            pooled = self.norm(pooled)
+        return self.classifier(self.projection(self.representation(pooled)))
+
+    def steps(self, layout: TokenLayout) -> list[tuple[EncoderLayer, int]]:
+        """The encoder layers in order, each with how many of its first tokens are needed.
+
+        All of them, but of the last layer only those that are classified.
+        """
+        needed = [layout.token_count] * (self.config.depth - 1) + [POOLINGS[self.config.pooling].reads(layout)]
+        return list(zip(self.encoder, needed, strict=True))
+
+    def angles(self, layout: TokenLayout) -> torch.Tensor | None:
+        """Of rotary positions, ``"patch pair"``; None where the model has others."""
+        if not self.config.rotary:
+            return None
+        return rotary_angles(layout.grid_height, layout.grid_width, self.periods)
+
+    def computing(self) -> AbstractContextManager[object]:
+        """The context in which encoder layers run: that of their precision, or with single precision the caller's."""
+        # Training multiplies in less than the single precision in which the weights are kept.
+        if self.precision == torch.float32:
+            return nullcontext()
+        return torch.autocast(self.device.type, self.precision)
+
+    def _run(
+        self,
+        pixels: torch.Tensor,
+        record: Callable[[int, Attended], None],
+        head_mask: torch.Tensor | None = None,
+        between: Callable[[int], None] | None = None,
+    ) -> tuple[torch.Tensor, TokenLayout]:
+        """The last layer's output and the layout.
+
+        ``record`` is told each layer's attention; ``between`` is called now and then in a layer that takes long.
+        """
+        tokens, layout = self.embed(pixels)
+        angles = self.angles(layout)
+        for number, (layer, count) in enumerate(self.steps(layout)):
+            mask = None if head_mask is None else head_mask[number]
+            with self.computing():
+                pause = None if between is None else partial(between, number)
+                tokens = layer(tokens, angles, count, mask, partial(record, number), pause)
+            trim_heap(tokens[:1], number, self.config.depth)
+        return tokens, layout
+
+
+def linear_from_convolution(kernel: torch.Tensor) -> torch.Tensor:
+    """A patch convolution's kernel as the weight of the patch embedding, which is the same map.
+
+    ``"width channel patch_height patch_width"`` to ``"width (channel patch_height patch_width)"``.
+    """
+    return rearrange(kernel, "width channel height column -> width (channel height column)")
+
+
+def _room(shape: tuple[int, int, int, int], like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """For queries and keys of a shape ``"layer head token dim"``, and logarithms of sums ``"layer head token"``.
+
+    One dimension of all keys lies side by side: so the product of a few queries with all keys is fastest.
+    """
+    *rows, tokens, dim = shape
+    keys = empty((*rows, dim, tokens), like).transpose(-1, -2)
+    return empty(shape, like), keys, empty((*rows, tokens), precise(like))
+
+
+def _either(wanted: bool, make: Callable[[], nn.Module]) -> Any:
+    return make() if wanted else nn.Identity()

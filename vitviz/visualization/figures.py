@@ -1,0 +1,216 @@
+"""Figures of many maps at once, and of what is switched on and off."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import matplotlib
+import numpy as np
+import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from PIL import Image, ImageDraw
+
+from vitviz.errors.kinds import QueryError
+from vitviz.images.geometry import Geometry
+from vitviz.visualization.heatmaps import Heatmap, Style
+
+INK = "#7b7f87"
+OFF = "#495057"
+NEUTRAL = (128, 128, 128, 64)
+# Around the chosen cells.
+CHOSEN, FRAME_WIDTH = "#e8590c", 2
+SMOOTHING = 3
+# A power of two: a whole number of pixels is then the same number again after its way through inches.
+DPI = 128
+# About how wide the cells of all heads are together, in pixels.
+SWITCHES_WIDTH = 440
+
+
+@dataclass(frozen=True)
+class SheetLayout:
+    """Where the cells of a sheet lie in its picture, in pixels.
+
+    Args:
+        rows, columns: layers and heads.
+        left, top: of the first cell.
+        cell_width, cell_height: of a cell, with the gap to the next.
+        gap: between cells.
+    """
+
+    rows: int
+    columns: int
+    left: int
+    top: int
+    cell_width: int
+    cell_height: int
+    gap: int
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height of the picture."""
+        return self.left + self.columns * self.cell_width, self.top + self.rows * self.cell_height
+
+    def corner(self, row: int, column: int) -> tuple[int, int]:
+        """Left and top of a cell."""
+        return self.left + column * self.cell_width, self.top + row * self.cell_height
+
+    def cell_at(self, x: float, y: float) -> tuple[int, int] | None:
+        """The cell ``(row, column)`` at a point of the picture; None beside the cells."""
+        row, column = int((y - self.top) // self.cell_height), int((x - self.left) // self.cell_width)
+        return (row, column) if 0 <= row < self.rows and 0 <= column < self.columns else None
+
+
+def sheet(
+    heatmaps: Sequence[Sequence[Heatmap]],
+    style: Style | None = None,
+    shared_scale: bool = False,
+    selected: tuple[int, int | None] | None = None,
+    cell: int = 110,
+) -> tuple[Image.Image, SheetLayout]:
+    """All layers (rows) and heads (columns) in one picture with a transparent background.
+
+    Args:
+        heatmaps: one row per layer, one heatmap per head, all on one image.
+        style: of every cell.
+        shared_scale: one range of values for all cells instead of each cell's own, where the style gives none.
+        selected: a layer and head to be framed; the whole layer where the head is None.
+        cell: longest side of a cell in pixels.
+
+    Returns:
+        The picture, RGBA, and where its cells lie.
+
+    Raises:
+        QueryError: there is no heatmap, the rows differ in length, the maps are not of one image, or there is no such
+            layer or head to be framed.
+    """
+    if not heatmaps or not heatmaps[0] or len({len(row) for row in heatmaps}) != 1:
+        raise QueryError(f"sheet of rows with {[len(row) for row in heatmaps]} maps: expected rows of one length")
+    first = heatmaps[0][0]
+    if any(each.image is not first.image or each.geometry != first.geometry for row in heatmaps for each in row):
+        raise QueryError("sheet of maps on several images: expected maps on one")
+    style = style or Style()
+    if shared_scale:
+        lows, highs = zip(*(heatmap.token_map.range for row in heatmaps for heatmap in row), strict=True)
+        low, high = min(lows) if style.low is None else style.low, max(highs) if style.high is None else style.high
+        style = replace(style, low=low, high=high)
+    # Once, and not in every cell: for a large photo that takes seconds.
+    small = first.resized(cell)
+    cells = [[replace(small, token_map=heatmap.token_map).overlay(style) for heatmap in row] for row in heatmaps]
+    width, height = small.image.size
+    layout = SheetLayout(len(cells), len(cells[0]), 56, 52, width + 4, height + 4, 4)
+    frame = None if selected is None else _frame(layout, *selected)
+
+    picture = _named_cells(layout).copy()
+    for row, pictures in enumerate(cells):
+        for column, cell_picture in enumerate(pictures):
+            picture.paste(cell_picture, layout.corner(row, column))
+    if frame is not None:
+        ImageDraw.Draw(picture).rectangle(frame, outline=CHOSEN, width=FRAME_WIDTH)
+    return picture, layout
+
+
+def switches_sheet(
+    layers: int, heads: int, off: Collection[tuple[int, int]], drop: torch.Tensor | None = None
+) -> tuple[Image.Image, SheetLayout]:
+    """All layers (rows) and heads (columns) as cells: those that are off crossed out, the others coloured by effect.
+
+    Args:
+        layers, heads: how many there are.
+        off: layer and head of those that are off, counted from 0.
+        drop: how far a score falls without each head, ``"layer head"``: red where it falls, blue where it rises,
+            to the largest change of all; not known where it is not given.
+
+    Returns:
+        The picture, RGBA, with a transparent background, and where its cells lie.
+    """
+    cell = min(max(SWITCHES_WIDTH // max(heads, 1), 24), 56)
+    layout = SheetLayout(layers, heads, 56, 52, cell, cell, 3)
+    most = 0.0 if drop is None else float(drop.abs().max())
+    colours = matplotlib.colormaps["RdBu_r"]
+    # Drawn larger, since Pillow's lines have steps.
+    whole = layout.size[0] * SMOOTHING, layout.size[1] * SMOOTHING
+    cells = Image.new("RGBA", whole)
+    draw = ImageDraw.Draw(cells)
+    for layer in range(layers):
+        for head in range(heads):
+            left, top = (SMOOTHING * edge for edge in layout.corner(layer, head))
+            right, bottom = (edge + SMOOTHING * (cell - layout.gap) for edge in (left, top))
+            # Not to the ends of the colormap, which are nearly black.
+            shade = 0.0 if drop is None or not most else 0.45 * float(drop[layer, head]) / most
+            fill: Any = NEUTRAL if drop is None else tuple(map(int, colours(0.5 + shade, bytes=True)))
+            fill = OFF if (layer, head) in off else fill
+            draw.rectangle((left, top, right, bottom), fill, INK, SMOOTHING)
+            if (layer, head) in off:
+                for ends in ((left, top, right, bottom), (left, bottom, right, top)):
+                    draw.line(ends, "white", 2 * SMOOTHING)
+    picture = _named_cells(layout).copy()
+    picture.alpha_composite(cells.resize(layout.size, Image.Resampling.BOX))
+    return picture, layout
+
+
+def patches_picture(
+    image: Image.Image, geometry: Geometry, grid: tuple[int, int], off: Collection[tuple[int, int]]
+) -> Image.Image:
+    """An image with the borders of its patches, those that are off covered and crossed out.
+
+    Args:
+        image: RGB.
+        geometry: where the model's input lies on it.
+        grid: rows and columns of patches.
+        off: row and column of those that are off, counted from 0.
+    """
+    picture = image.copy()
+    draw = ImageDraw.Draw(picture, "RGBA")
+    stroke = max(1, round(max(picture.size) / 900))
+    for row in range(grid[0]):
+        for column in range(grid[1]):
+            left, top, right, bottom = geometry.patch_rectangle(row, column, *grid)
+            box = (left, top, right - 1, bottom - 1)
+            if (row, column) in off:
+                draw.rectangle(box, fill=OFF)
+                for ends in ((left, top, right, bottom), (left, bottom, right, top)):
+                    draw.line(ends, (255, 255, 255, 160), stroke)
+            draw.rectangle(box, outline=(255, 255, 255, 90), width=stroke)
+    return picture
+
+
+@lru_cache(maxsize=64)
+def _named_cells(layout: SheetLayout) -> Image.Image:
+    """A transparent picture of a sheet's size, with the numbers of layers and heads beside the cells, from 0.
+
+    The same for all sheets of a model and the shape of a picture.
+    """
+    figure = Figure((layout.size[0] / DPI, layout.size[1] / DPI), dpi=DPI)
+    canvas = FigureCanvasAgg(figure)
+    figure.patch.set_alpha(0)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, layout.size[0]), ylim=(layout.size[1], 0))
+    axes.axis("off")
+    width, height = layout.cell_width - layout.gap, layout.cell_height - layout.gap
+    for row in range(layout.rows):
+        middle = layout.corner(row, 0)[1] + height / 2
+        axes.text(layout.left - 8, middle, str(row), ha="right", va="center", color=INK, fontsize=12)
+    for column in range(layout.columns):
+        middle = layout.corner(0, column)[0] + width / 2
+        axes.text(middle, layout.top - 6, str(column), ha="center", va="bottom", color=INK, fontsize=12)
+    middle_x, middle_y = (layout.size[0] + layout.left) / 2, (layout.size[1] + layout.top) / 2
+    axes.text(middle_x, 4, "head", ha="center", va="top", color=INK, fontsize=12)
+    axes.text(4, middle_y, "layer", ha="left", va="center", rotation=90, color=INK, fontsize=12)
+    canvas.draw()
+    return Image.fromarray(np.asarray(canvas.buffer_rgba()))
+
+
+def _frame(layout: SheetLayout, row: int, column: int | None) -> tuple[int, int, int, int]:
+    """The rectangle around a cell, or a row of cells, inside of the gaps."""
+    if not (0 <= row < layout.rows and (column is None or 0 <= column < layout.columns)):
+        raise QueryError(
+            f"cell {(row, column)}: this sheet has cells (0, 0) to {(layout.rows - 1, layout.columns - 1)}"
+        )
+    first, last = (0, layout.columns - 1) if column is None else (column, column)
+    left, top = layout.corner(row, first)
+    right, bottom = layout.corner(row + 1, last + 1)
+    return left - FRAME_WIDTH, top - FRAME_WIDTH, right - layout.gap + 1, bottom - layout.gap + 1

@@ -1,0 +1,294 @@
+"""A token map on the user's own pixels: placed by the geometry, coloured, and laid over the image."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image, ImageDraw
+
+from vitviz.attention.token_map import TokenMap
+from vitviz.errors.arguments import named_arguments, named_fields, number, number_or_none, pair_or_none, whole, word
+from vitviz.errors.kinds import ImageError, MethodError, QueryError, choices, described, did_you_mean
+from vitviz.images.geometry import Geometry
+from vitviz.images.preprocessing import resize_longest
+
+# Rows at a time: their pixels stay in the processor's cache, and those of a large photo do not take gigabytes.
+BAND = 64
+COLORMAPS = ("turbo", "viridis", "inferno", "magma", "cividis", "gray")
+DIMMED = [round(0.35 * level) for level in range(256)]
+
+
+@named_fields(MethodError)
+@dataclass(frozen=True)
+class Style:
+    """How a heatmap is drawn.
+
+    Args:
+        colormap: one of :data:`COLORMAPS`.
+        opacity: of the colours over the image, in [0, 1].
+        smooth: interpolate between patch centres instead of drawing each patch in one colour.
+        grid: draw the borders of the patches.
+        low, high: values at the two ends of the colormap; those of the map's own range where they are not given.
+
+    Raises:
+        MethodError: the colormap is unknown, or a number is out of range.
+    """
+
+    colormap: str = "turbo"
+    opacity: float = 0.6
+    smooth: bool = False
+    grid: bool = False
+    low: float | None = None
+    high: float | None = None
+
+    def __post_init__(self) -> None:
+        word("colormap", self.colormap, COLORMAPS)
+        number("opacity", self.opacity, lambda part: 0 <= part <= 1, "a number in [0, 1]")
+        for name in ("smooth", "grid"):
+            if not isinstance(getattr(self, name), bool):
+                raise MethodError(f"{name} = {described(getattr(self, name))}: expected True or False")
+        ends = [number_or_none(end) for end in (self.low, self.high) if end is not None]
+        if None in ends or ends != sorted(end for end in ends if end is not None):
+            found = f"low = {described(self.low)} and high = {described(self.high)}"
+            raise MethodError(f"{found}: expected finite numbers, low at most high")
+
+    @classmethod
+    def of(cls, style: Style | str | None) -> Style:
+        """A style as it is; of a colormap's name alone, the default with it.
+
+        Raises:
+            MethodError: it is neither, or there is no such colormap.
+        """
+        if style is None or isinstance(style, str):
+            return cls() if style is None else cls(style)
+        if not isinstance(style, Style):
+            raise MethodError(f"style: {described(style)} found; expected a vitviz.Style or a colormap's name")
+        return style
+
+
+def _no_look(*_: Any, unknown: str, **__: Any) -> str:
+    """What is said of an argument that :meth:`Heatmap.overlay` does not have: most are those of a style."""
+    looks = [each.name for each in fields(Style)]
+    if unknown in looks:
+        return f"no parameter {unknown!r}: it is one of a style; expected style=Style({unknown}=…)"
+    legal = f"expected 'style', 'mark', or of Style {choices(looks)}"
+    return f"no parameter {unknown!r}: {legal}{did_you_mean(unknown, looks)}"
+
+
+@dataclass(frozen=True, eq=False)
+class Heatmap:
+    """A token map and the image it belongs to.
+
+    Args:
+        token_map: the values and what they are.
+        image: the user's image, RGB.
+        geometry: where the model's input lies on it.
+    """
+
+    token_map: TokenMap
+    image: Image.Image
+    geometry: Geometry
+
+    @property
+    def values(self) -> torch.Tensor:
+        """The map's values, ``"grid_height grid_width"``."""
+        return self.token_map.values
+
+    @property
+    def description(self) -> str:
+        """How the map was made, fit for a caption."""
+        return self.token_map.description
+
+    def resized(self, longest_side: int) -> Heatmap:
+        """The same on an image of another size, for the screen.
+
+        Raises:
+            MethodError: the size is no positive whole number of pixels.
+        """
+        longest_side = whole("longest_side", longest_side, 1, MethodError)
+        return Heatmap(self.token_map, *resize_longest(self.image, self.geometry, longest_side))
+
+    def numpy(self) -> np.ndarray:
+        """The map's values as an array of its own, in their own precision: ``"grid_height grid_width"``."""
+        return self.values.detach().cpu().numpy().copy()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        # NumPy takes whatever has this method; `copy=False` cannot be granted, as NumPy wants to be told.
+        if copy is False:
+            raise ValueError("the values of a heatmap cannot be had without a copy")
+        return self.numpy() if dtype is None else self.numpy().astype(dtype)
+
+    def __repr__(self) -> str:
+        rows, columns = self.values.shape
+        image = f"{self.image.width}×{self.image.height} pixels"
+        return f"Heatmap({self.description!r}, {rows}×{columns} patches, image of {image})"
+
+    def pixels(self, smooth: bool = False) -> np.ndarray:
+        """The value at every pixel of the image: ``"height width"``, float32, NaN where the model did not look.
+
+        Args:
+            smooth: bilinear between patch centres instead of constant over a patch.
+        """
+        rows, columns = self._sampling(smooth)
+        return rows @ self.values.detach().cpu().float().numpy() @ columns.T
+
+    @named_arguments(MethodError, _no_look)
+    def overlay(self, style: Style | str | None = None, mark: tuple[int, int] | None = None) -> Image.Image:
+        """The image with the map's colours over it; what the model did not see stays uncoloured and is dimmed.
+
+        A channel is at most 1 of 255 levels away from the mixture in exact numbers, rounded, and none where the opacity
+        is 0 or 1. A smooth value within rounding of the border between two of the 256 colours may get either.
+
+        Args:
+            style: how it is drawn, or the name of a colormap.
+            mark: a patch ``(row, column)`` to be outlined.
+
+        Raises:
+            MethodError: the style is none.
+            QueryError: the map has no such patch.
+        """
+        style = Style.of(style)
+        palette = colour_table(style.colormap).round().astype(np.uint8).tobytes()
+        steps, overlay = self._steps(style), Image.new("RGB", self.image.size, None)
+        for start in range(0, overlay.height, BAND):
+            box = (0, start, overlay.width, min(start + BAND, overlay.height))
+            # Pillow looks up and mixes bytes; NumPy would do it in wider numbers and take longer.
+            colours = Image.fromarray(steps[start : start + BAND])
+            colours.putpalette(palette)
+            overlay.paste(Image.blend(self.image.crop(box), colours.convert("RGB"), style.opacity), box)
+        self._dim_unseen(overlay)
+        if style.grid:
+            self._draw_grid(overlay)
+        if mark is not None:
+            self._draw_mark(overlay, mark)
+        return overlay
+
+    @named_arguments(MethodError, _no_look)
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        style: Style | str | None = None,
+        mark: tuple[int, int] | None = None,
+    ) -> None:
+        """Write :meth:`overlay` to a file, in the format of its ending, such as ``.png`` or ``.jpg``.
+
+        Args:
+            path: of the file, which is overwritten if it is there.
+            style, mark: as :meth:`overlay` takes them.
+
+        Raises:
+            ImageError: the file cannot be written, or no format has this ending.
+            MethodError, QueryError: as :meth:`overlay`.
+        """
+        if not isinstance(path, str | os.PathLike):
+            raise ImageError(f"path: {described(path)} found; expected the path of a picture to write")
+        picture = self.overlay(style, mark)
+        try:
+            picture.save(path)
+        # Pillow raises the last for an ending that it does not know.
+        except ValueError:
+            raise ImageError(f"{path}: cannot be written: expected the ending of a picture, such as .png") from None
+        except OSError as error:
+            raise ImageError(f"{path}: cannot be written ({error.strerror or error})") from None
+
+    def _steps(self, style: Style) -> np.ndarray:
+        """The place of every pixel's colour in the colour table: ``"height width"``, uint8."""
+        rows, columns = (np.nan_to_num(weights) for weights in self._sampling(style.smooth))
+        # 256 equal steps, as matplotlib divides them.
+        patches = 256 * self._scaled(style)
+        if not style.smooth:
+            return patches.clip(0, 255).astype(np.uint8).take(columns.argmax(1), 1).take(rows.argmax(1), 0)
+        across, steps = patches.astype(np.float32) @ columns.T, np.empty((len(rows), len(columns)), np.uint8)
+        for start in range(0, len(rows), BAND):
+            band = rows[start : start + BAND]
+            near = band.any(0)
+            steps[start : start + BAND] = (band[:, near] @ across[near]).clip(0, 255)
+        return steps
+
+    def _scaled(self, style: Style) -> np.ndarray:
+        """The map's values on a scale from 0 to 1 between the ends of the colours, which they may leave."""
+        low, high = self.token_map.range
+        low, high = low if style.low is None else style.low, high if style.high is None else style.high
+        above = self.values.detach().cpu().double().numpy() - min(low, high)
+        # Ends without a range between them say only which values lie above, in numbers that single precision holds.
+        return above / max(high - low, 1e-30 * np.abs(above).max(), np.finfo(np.float32).tiny)
+
+    def _sampling(self, smooth: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Weights of the map's rows and of its columns: ``"pixel patch"``, NaN where the model did not look."""
+        left, top, right, bottom = self.geometry.box
+        rows, columns = self.values.shape
+        return (
+            _sampling(self.image.height, top, bottom, rows, smooth),
+            _sampling(self.image.width, left, right, columns, smooth),
+        )
+
+    def _dim_unseen(self, overlay: Image.Image) -> None:
+        width, height = overlay.size
+        left, top, right, bottom = self.geometry.box
+        (top, bottom), (left, right) = _seen(height, top, bottom), _seen(width, left, right)
+        above, below = (0, 0, width, top), (0, bottom, width, height)
+        for box in (above, below, (0, top, left, bottom), (right, top, width, bottom)):
+            if box[0] < box[2] and box[1] < box[3]:
+                overlay.paste(self.image.crop(box).point(DIMMED * 3), box)
+
+    def _draw_grid(self, overlay: Image.Image) -> None:
+        draw = ImageDraw.Draw(overlay, "RGBA")
+        rows, columns = self.values.shape
+        left, top, right, bottom = self.geometry.box
+        stroke = max(1, round(max(overlay.size) / 1000))
+        for row in range(rows + 1):
+            y = min(top + row * (bottom - top) / rows, overlay.height - 1)
+            draw.line((left, y, right, y), (255, 255, 255, 90), stroke)
+        for column in range(columns + 1):
+            x = min(left + column * (right - left) / columns, overlay.width - 1)
+            draw.line((x, top, x, bottom), (255, 255, 255, 90), stroke)
+
+    def _draw_mark(self, overlay: Image.Image, mark: tuple[int, int]) -> None:
+        rows, columns = self.values.shape
+        patch = pair_or_none(mark)
+        if patch is None or not (0 <= patch[0] < rows and 0 <= patch[1] < columns):
+            found = described(mark) if patch is None else patch
+            raise QueryError(f"mark {found}: this map has patches (0, 0) to ({rows - 1}, {columns - 1})")
+        draw = ImageDraw.Draw(overlay)
+        left, top, right, bottom = self.geometry.patch_rectangle(*patch, rows, columns)
+        stroke = max(1, round(max(overlay.size) / 300))
+        # Black around white is seen on every colour.
+        for grow, colour in ((2 * stroke, "black"), (stroke, "white")):
+            box = (round(left) - grow, round(top) - grow, round(right) + grow - 1, round(bottom) + grow - 1)
+            draw.rectangle(box, outline=colour, width=stroke)
+
+
+@cache
+def colour_table(colormap: str) -> np.ndarray:
+    """The colormap's 256 colours, ``"value channel"``, float32 in [0, 255]."""
+    # Not above: whoever computes maps without drawing them does not wait for matplotlib.
+    import matplotlib
+
+    table = matplotlib.colormaps[colormap](np.linspace(0, 1, 256))[:, :3] * 255
+    return table.astype(np.float32)
+
+
+def _seen(pixels: int, start: float, end: float) -> tuple[int, int]:
+    """The first pixel whose centre lies in the box, along one axis, and the one behind the last."""
+    first, behind = np.searchsorted(np.arange(pixels) + 0.5, (start, end))
+    return int(first), int(behind)
+
+
+def _sampling(pixels: int, start: float, end: float, patches: int, smooth: bool) -> np.ndarray:
+    """Weight of every patch along one axis at every pixel's centre: ``"pixel patch"``, NaN outside of the box."""
+    centres = np.arange(pixels) + 0.5
+    if smooth:
+        position = (centres - start) * patches / (end - start) - 0.5
+        distance = np.abs(position.clip(0, patches - 1)[:, None] - np.arange(patches))
+        weights = (1 - distance).clip(0)
+    else:
+        edges = start + (end - start) * np.arange(1, patches) / patches
+        weights = np.eye(patches)[np.searchsorted(edges, centres, side="right")]
+    first, behind = _seen(pixels, start, end)
+    weights[:first] = weights[behind:] = np.nan
+    return weights.astype(np.float32)

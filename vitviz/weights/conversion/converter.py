@@ -1,0 +1,87 @@
+"""The pieces of a checkpoint as tensors in torch's own form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from einops import EinopsError
+
+from vitviz.attention.memory import is_out_of_memory
+from vitviz.errors.kinds import CheckpointError, shown
+from vitviz.weights.conversion.canonical import Key, MatchedCheckpoint
+
+
+class Converter:
+    """The pieces of a checkpoint as tensors in torch's own form, either without memory or read from the file.
+
+    Args:
+        found: the checkpoint.
+        facts: what its family knows of it.
+        real: whether tensors are read; otherwise they have a shape and no values.
+    """
+
+    def __init__(self, found: MatchedCheckpoint, facts: Mapping[str, Any], real: bool) -> None:
+        self.found, self.facts, self.real = found, facts, real
+        self.used: dict[Key, None] = {}
+        # Keys taken for the tensor in the making, and for the one before it, of which a bias may have been one.
+        self.latest: list[str] = []
+        self.before: list[str] = []
+
+    def take(self, canonical_key: str, layer: int | None = None) -> torch.Tensor:
+        """A piece that has to be there."""
+        found = self.found
+        if (layer, canonical_key) not in found.keys:
+            raise found.missing_key(canonical_key, layer)
+        key = found.keys[layer, canonical_key]
+        self.used[layer, canonical_key] = None
+        self.latest.append(key)
+        if self.real:
+            tensor = found.file.read(found.group, key)
+        else:
+            tensor = torch.empty(found.file.groups[found.group][key].shape, device="meta")
+        try:
+            return found.family.form(canonical_key, tensor, self.facts)
+        except (RuntimeError, EinopsError, ValueError, IndexError) as error:
+            if is_out_of_memory(error):
+                raise
+            raise CheckpointError(
+                f"{found.name}: {shown(key)} has the shape {tuple(tensor.shape)}, which no checkpoint of this kind "
+                f"({found.family.title}) has"
+            ) from None
+
+    def maybe(self, canonical_key: str, layer: int | None = None) -> torch.Tensor | None:
+        """A piece that every layer has, or none."""
+        return self.take(canonical_key, layer) if self.found.has(canonical_key) else None
+
+    def bias(self, canonical_key: str, width: int, layer: int | None = None) -> torch.Tensor:
+        """A bias; zeros where the checkpoint keeps none."""
+        kept = self.maybe(f"{canonical_key}.bias", layer)
+        return torch.zeros(width, device=None if self.real else "meta") if kept is None else kept
+
+    def tokens(self, canonical_key: str) -> torch.Tensor:
+        """Tokens or positions as ``"token width"``; none where the piece is not there."""
+        if not self.found.has(canonical_key):
+            return self.take("patch.weight").new_empty(0, self.width)
+        tensor, width = self.take(canonical_key), self.width
+        if tensor.shape[-1] != width:
+            key = self.found.keys[None, canonical_key]
+            patch = shown(self.found.keys[None, "patch.weight"])
+            raise CheckpointError(
+                f"{self.found.name}: {shown(key)} has the shape {tuple(tensor.shape)}; expected {width} features, "
+                f"as {patch} gives"
+            )
+        return tensor.reshape(-1, width)
+
+    def sources(self, part: str = "") -> str:
+        """What was taken last, with the shapes in the file; of weights and biases, the ones of this name first."""
+        keys = dict.fromkeys(self.before + self.latest if part == "bias" else self.latest or self.before)
+        first = sorted(keys, key=lambda key: not key.endswith(part))
+        tensors = self.found.file.groups[self.found.group]
+        rest = f" and {len(keys) - 6:,} more" * (len(keys) > 6)
+        return ", ".join(f"{shown(key)} of shape {tensors[key].shape}" for key in first[:6]) + rest
+
+    @property
+    def width(self) -> int:
+        return len(self.take("patch.weight"))

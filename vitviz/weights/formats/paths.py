@@ -1,0 +1,51 @@
+"""Paths as callers pass them: of any type and content."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+from vitviz.errors.kinds import CheckpointError, described, legible
+
+
+def path_exists(path: object) -> bool:
+    """Whether a file or folder of this name exists; no name that the system cannot have does.
+
+    Raises:
+        CheckpointError: the system does not tell.
+    """
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        return False
+    try:
+        os.stat(path)
+    # NUL and lone surrogates, which no name has.
+    except ValueError:
+        return False
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP):
+            return False
+        raise CheckpointError(f"{path_name(path)}: cannot be read ({error.strerror})") from None
+    return True
+
+
+def existing_path(path: object, expected: str) -> Path:
+    """The path of a file or folder.
+
+    Args:
+        path: of any type.
+        expected: what it is to be, for the message.
+
+    Raises:
+        CheckpointError: there is no such file or folder, or it is no path.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise CheckpointError(f"{described(path)}: expected the path of {expected}")
+    if not path_exists(path):
+        raise CheckpointError(f"{path_name(path)}: no such file or folder; expected {expected}")
+    return Path(path)
+
+
+def path_name(path: str | os.PathLike[str]) -> str:
+    """The last part of a path as it stands in a message."""
+    return legible(os.path.basename(os.path.normpath(path)) if os.fspath(path) else "''")

@@ -1,0 +1,254 @@
+"""The stack machine of a pickle: builds lists, tuples and dicts, and leaves names, storages and calls to its owner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from vitviz.errors.kinds import shown
+from vitviz.weights.formats.opcodes import CODES, READERS, Content, Data, opcodes
+
+# Opcodes whose argument is a value.
+CONSTANTS = {
+    CODES[name]
+    for name in READERS
+    if name in ("INT", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "BYTEARRAY8")
+    or name.startswith("BININT")
+    or any(kind in name for kind in ("STRING", "UNICODE", "BINBYTES"))
+}
+MISSING = object()
+
+
+class Owner(Protocol):
+    """What the pickle's names, storages and calls are."""
+
+    def count(self, steps: int) -> None: ...
+
+    def name(self, module: object, attribute: object, rest: Callable[[], Data]) -> object: ...
+
+    def storage(self, identity: object) -> object: ...
+
+    def make(self, function: object, arguments: object) -> object: ...
+
+
+class OtherKey:
+    """A key of a dict that is no text, which nobody looks up.
+
+    Its hash is its own: those of numbers are the file's choice, and dicts of equal hashes take quadratic time.
+    """
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __str__(self) -> str:
+        return shown(self.value)
+
+
+class StackMachine:
+    """Reads one pickle.
+
+    Args:
+        owner: see there.
+        content: has the pickle.
+        position: where it begins; where it ends, once it was read.
+    """
+
+    def __init__(self, owner: Owner, content: Content, position: int) -> None:
+        self.owner, self.content, self.position = owner, content, position
+        self.stack: list[Any] = []
+        self.marks: list[list[Any]] = []
+        # No dict: keys of the file's own choice can make it quadratic.
+        self.memo: list[Any] = []
+
+    def run(self) -> object:
+        """The pickle's value.
+
+        Raises:
+            ValueError, TypeError, AttributeError, LookupError, OverflowError, RecursionError, struct.error: the pickle
+                is damaged, or torch never writes such a one.
+        """
+        count = self.owner.count
+        for code, argument, position in opcodes(self.content, self.position):
+            count(1)
+            if code in CONSTANTS:
+                self.stack.append(argument)
+            else:
+                self.position = position
+                OPERATIONS[code](self, argument)
+        if self.marks:
+            raise ValueError
+        return self.stack.pop()
+
+    def rest(self) -> Data:
+        return self.content[self.position :]
+
+    def nothing(self, argument: object) -> None:
+        """Of opcodes that only tell how the pickle is written."""
+
+    def put(self, place: int) -> None:
+        # Every pickler numbers them as they come.
+        missing = place + 1 - len(self.memo)
+        if missing > MAX_GAP:
+            raise ValueError
+        self.memo += [MISSING] * missing
+        self.memo[place] = self.stack[-1]
+
+    def memoize(self, argument: None) -> None:
+        self.memo.append(self.stack[-1])
+
+    def get(self, place: int) -> None:
+        value = self.memo[place]
+        if place < 0 or value is MISSING:
+            raise ValueError
+        self.stack.append(value)
+
+    def mark(self, argument: None) -> None:
+        self.marks.append(self.stack)
+        self.stack = []
+
+    def marked(self) -> list[Any]:
+        """What was pushed since the last mark, which is taken away."""
+        items, self.stack = self.stack, self.marks.pop()
+        return items
+
+    def pop(self, argument: None) -> None:
+        if self.stack:
+            self.stack.pop()
+        else:
+            self.marked()
+
+    def pop_marked(self, argument: None) -> None:
+        self.marked()
+
+    def duplicate(self, argument: None) -> None:
+        self.stack.append(self.stack[-1])
+
+    def empty_list(self, argument: None) -> None:
+        self.stack.append([])
+
+    def make_list(self, argument: None) -> None:
+        items = self.marked()
+        self.stack.append(items)
+
+    def append(self, argument: None) -> None:
+        value = self.stack.pop()
+        _list(self.stack[-1]).append(value)
+
+    def appends(self, argument: None) -> None:
+        items = self.marked()
+        _list(self.stack[-1]).extend(items)
+
+    def empty_dict(self, argument: None) -> None:
+        self.stack.append({})
+
+    def make_dict(self, argument: None) -> None:
+        items = self.marked()
+        self.stack.append(filled({}, items))
+
+    def set_item(self, argument: None) -> None:
+        value, key = self.stack.pop(), self.stack.pop()
+        filled(self.stack[-1], [key, value])
+
+    def set_items(self, argument: None) -> None:
+        items = self.marked()
+        filled(self.stack[-1], items)
+
+    def make_tuple(self, argument: None) -> None:
+        items = self.marked()
+        self.stack.append(tuple(items))
+
+    def make_tuple_1(self, argument: None) -> None:
+        self.stack[-1] = (self.stack[-1],)
+
+    def make_tuple_2(self, argument: None) -> None:
+        second, first = self.stack.pop(), self.stack.pop()
+        self.stack.append((first, second))
+
+    def make_tuple_3(self, argument: None) -> None:
+        third, second, first = self.stack.pop(), self.stack.pop(), self.stack.pop()
+        self.stack.append((first, second, third))
+
+    def name(self, argument: tuple[str, str]) -> None:
+        self.stack.append(self.owner.name(*argument, self.rest))
+
+    def stack_name(self, argument: None) -> None:
+        attribute, module = self.stack.pop(), self.stack.pop()
+        self.stack.append(self.owner.name(module, attribute, self.rest))
+
+    def storage(self, argument: None) -> None:
+        self.stack.append(self.owner.storage(self.stack.pop()))
+
+    def reduce(self, argument: None) -> None:
+        arguments, function = self.stack.pop(), self.stack.pop()
+        self.stack.append(self.owner.make(function, arguments))
+
+    def new_with_keywords(self, argument: None) -> None:
+        self.stack.pop()
+        self.reduce(None)
+
+    def instance(self, argument: tuple[str, str]) -> None:
+        items = self.marked()
+        self.stack.append(self.owner.make(self.owner.name(*argument, self.rest), tuple(items)))
+
+    def make_object(self, argument: None) -> None:
+        items = self.marked()
+        self.stack.append(self.owner.make(items[0], tuple(items[1:])))
+
+    def build(self, argument: None) -> None:
+        """Attributes: of a Namespace, or torch's _metadata."""
+        self.stack.pop()
+
+
+# How far a place in the memo may be from the last one: one pickler of Python 2 begins with 1.
+MAX_GAP = 1000
+_NAMES: dict[str, Callable[[StackMachine, Any], None]] = {
+    **dict.fromkeys(("PROTO", "FRAME", "STOP"), StackMachine.nothing),
+    **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT"), StackMachine.put),
+    **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), StackMachine.get),
+    "MEMOIZE": StackMachine.memoize,
+    "MARK": StackMachine.mark,
+    "POP": StackMachine.pop,
+    "POP_MARK": StackMachine.pop_marked,
+    "DUP": StackMachine.duplicate,
+    "NONE": lambda machine, argument: machine.stack.append(None),
+    "NEWTRUE": lambda machine, argument: machine.stack.append(True),
+    "NEWFALSE": lambda machine, argument: machine.stack.append(False),
+    **dict.fromkeys(("EMPTY_LIST", "EMPTY_SET"), StackMachine.empty_list),
+    **dict.fromkeys(("LIST", "FROZENSET"), StackMachine.make_list),
+    "APPEND": StackMachine.append,
+    **dict.fromkeys(("APPENDS", "ADDITEMS"), StackMachine.appends),
+    "EMPTY_DICT": StackMachine.empty_dict,
+    "DICT": StackMachine.make_dict,
+    "SETITEM": StackMachine.set_item,
+    "SETITEMS": StackMachine.set_items,
+    "EMPTY_TUPLE": lambda machine, argument: machine.stack.append(()),
+    "TUPLE": StackMachine.make_tuple,
+    "TUPLE1": StackMachine.make_tuple_1,
+    "TUPLE2": StackMachine.make_tuple_2,
+    "TUPLE3": StackMachine.make_tuple_3,
+    "GLOBAL": StackMachine.name,
+    "STACK_GLOBAL": StackMachine.stack_name,
+    "BINPERSID": StackMachine.storage,
+    **dict.fromkeys(("REDUCE", "NEWOBJ"), StackMachine.reduce),
+    "NEWOBJ_EX": StackMachine.new_with_keywords,
+    "INST": StackMachine.instance,
+    "OBJ": StackMachine.make_object,
+    "BUILD": StackMachine.build,
+}
+OPERATIONS = {CODES[name]: operation for name, operation in _NAMES.items()}
+assert OPERATIONS.keys() | CONSTANTS == set(CODES.values())
+
+
+def filled(mapping: object, items: Sequence[object]) -> dict[object, object]:
+    """A dict with more keys and values, given in turn."""
+    if not isinstance(mapping, dict) or len(items) % 2:
+        raise ValueError
+    for key, value in zip(items[::2], items[1::2], strict=True):
+        mapping[key if isinstance(key, str) else OtherKey(key)] = value
+    return mapping
+
+
+def _list(value: object) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError
+    return value

@@ -1,0 +1,1 @@
+"""Checkpoints of the Hugging Face hub: their names, what is in the cache, and downloads."""

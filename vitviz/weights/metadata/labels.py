@@ -1,0 +1,57 @@
+"""Names of the classes of ImageNet, for checkpoints that number their classes and name none."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+DATA = Path(__file__).parents[1] / "data" / "imagenet.tsv.gz"
+
+# A number of classes, the data set that has it, and the letter of its classes in the file.
+ORDERS = {
+    1000: ("ImageNet-1k in the usual order", "a"),
+    10450: ("ImageNet-21k-P of winter 2021", "b"),
+    11221: ("ImageNet-21k-P of fall 2011", "c"),
+    11821: ("ImageNet-12k", "d"),
+    21841: ("ImageNet-21k of fall 2011", "e"),
+    21842: ("ImageNet-22k with the classes of ImageNet-1k first", "f"),
+    21843: ("ImageNet-21k in Google's order", "g"),
+}
+
+
+@cache
+def label_names(classes: int) -> tuple[str, ...] | None:
+    """The names of ImageNet's classes, in the order of a classifier with so many; None where no such order is known.
+
+    A name is the first one to three of the synset's lemmas, as in ``"tench, Tinca tinca"``. Two classes may share one.
+
+    Args:
+        classes: how many there are; known are 1,000, 10,450, 11,221, 11,821, 21,841, 21,842 and 21,843.
+    """
+    if classes not in ORDERS:
+        return None
+    letter = ORDERS[classes][1]
+    rows = _read()
+    # Every order is that of the synsets' numbers but one, which has the thousand classes of ImageNet-1k in front.
+    if letter == "f":
+        rows = sorted(rows, key=lambda row: "a" not in row[1])
+    return tuple(lemmas for _, letters, lemmas in rows if letter in letters)
+
+
+def dataset_name(classes: int) -> str | None:
+    """The data set that :func:`label_names` takes so many classes to be; None where it knows none."""
+    return ORDERS[classes][0] if classes in ORDERS else None
+
+
+@cache
+def synset_names() -> Mapping[str, str]:
+    """The names of ImageNet's synsets by their number in WordNet, such as ``"n01440764"``."""
+    return {synset: lemmas for synset, _, lemmas in _read()}
+
+
+def _read() -> list[tuple[str, str, str]]:
+    """A synset's number, the letters of the orders that it is in, and its lemmas; sorted by the number."""
+    rows = gzip.decompress(DATA.read_bytes()).decode().splitlines()
+    return [(synset, letters, lemmas) for synset, letters, lemmas in (row.split("\t") for row in rows)]

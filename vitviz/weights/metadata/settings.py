@@ -1,0 +1,224 @@
+"""A JSON object of which every entry has to be accounted for: used, known not to matter, or refused by name."""
+
+from __future__ import annotations
+
+import re
+import reprlib
+from collections.abc import Collection, Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from vitviz.errors.kinds import CheckpointError, choices, several
+
+# Far above any real side, and small enough to divide by.
+MAX_SIDE = 1_000_000
+
+
+class Settings(Mapping[str, Any]):
+    """A JSON object, read with messages that say where it stands, what was found and what is legal.
+
+    It remembers which entries were read. An entry that nobody read may be one that changes numbers:
+    :meth:`check_whole` refuses it.
+
+    Args:
+        values: the entries.
+        place: where the object stands, as messages name it: ``"config.json"``.
+    """
+
+    def __init__(self, values: Mapping[str, Any], place: str) -> None:
+        self._values, self.place = values, place
+        self._read: set[str] = set()
+        self._inner: dict[str, Settings] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        self._read.add(name)
+        return self._values[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"Settings({reprlib.repr(dict(self._values))}, {self.place!r})"
+
+    @property
+    def was_read(self) -> bool:
+        """Whether anybody asked for an entry."""
+        return bool(self._read or self._inner)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """A value; null is as good as none."""
+        value = self[name] if name in self._values else None
+        return default if value is None else value
+
+    def extended(self, more: Mapping[str, Any]) -> Settings:
+        """The same object with entries that stand elsewhere; what is read of it counts as read here, too."""
+        longer = Settings({**self._values, **more}, self.place)
+        longer._read, longer._inner = self._read, self._inner
+        return longer
+
+    def inner(self, name: str) -> Settings | None:
+        """The object under a name, whose own entries then have to be accounted for; None where there is none.
+
+        Raises:
+            CheckpointError: there is something else.
+        """
+        if name not in self._inner:
+            value = self._values.get(name)
+            if value is None:
+                return None
+            if not isinstance(value, Mapping):
+                raise self.refuse(name, "a JSON object")
+            self._inner[name] = Settings(value, f"{name} in {self.place}")
+        return self._inner[name]
+
+    def part(self, name: str) -> Settings:
+        """As :meth:`inner`, and an empty object where there is none."""
+        return self.inner(name) or Settings({}, f"{name} in {self.place}")
+
+    def skip(self, names: Collection[str]) -> None:
+        """Account for entries that are known to change no number, wherever they are; names may have ``*``."""
+        patterns = [name for name in names if "*" in name]
+        for name in self._values:
+            if name in names or any(fnmatchcase(name, pattern) for pattern in patterns):
+                self._read.add(name)
+
+    def unread(self) -> dict[str, Any]:
+        """The entries that are not accounted for, those of inner objects as ``"outer.inner"``; null counts as none."""
+        found: dict[str, Any] = {}
+        for name, value in self._values.items():
+            if name in self._inner:
+                found |= {f"{name}.{rest}": value for rest, value in self._inner[name].unread().items()}
+            elif value is not None and name not in self._read:
+                found[name] = value
+        return found
+
+    def check_whole(self, ignore: Collection[str] = ()) -> list[str]:
+        """Refuse entries that are not accounted for, but for those that the user leaves out.
+
+        Args:
+            ignore: patterns, ``"config.json:model_args.*"``.
+
+        Returns:
+            The entries that were left out, as such a pattern names them.
+
+        Raises:
+            CheckpointError: an entry is neither used nor known not to matter.
+        """
+        unread = {f"{self.place}:{name}": f"{name} = {reprlib.repr(value)}" for name, value in self.unread().items()}
+        left_out = [name for name in unread if any(fnmatchcase(name, pattern) for pattern in ignore)]
+        surplus = {name: entry for name, entry in unread.items() if name not in left_out}
+        if surplus:
+            changes = "these change" if len(surplus) > 1 else "this changes"
+            raise CheckpointError(
+                f"{self.place}: {several(list(surplus.values()))}: vitviz does not know what {changes}; where it is "
+                f"nothing, say ignore={list(surplus)[:4]}"
+            )
+        return left_out
+
+    def refuse(self, name: str, expected: str) -> CheckpointError:
+        value = reprlib.repr(self.get(name, "nothing"))
+        return CheckpointError(f"{self.place}: {name} = {value}: expected {expected}")
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = self.get(name, default)
+        if not isinstance(value, bool):
+            raise self.refuse(name, "true or false")
+        return value
+
+    def choice(self, name: str, options: Mapping[str, str], default: str) -> str:
+        value = self.get(name, default)
+        if not isinstance(value, str) or value not in options:
+            raise self.refuse(name, choices(options))
+        return options[value]
+
+    def only(self, name: str, *legal: object) -> None:
+        """Refuse every value of an entry but these; the first is what a missing one means."""
+        value = self.get(name, legal[0])
+        if not any(type(value) is type(option) and value == option for option in legal):
+            raise self.refuse(name, choices(legal))
+
+    def require(self, name: str, default: object, value: object) -> None:
+        """Refuse an entry that the weights contradict.
+
+        Args:
+            name: of the entry.
+            default: what a missing one means.
+            value: as the weights are.
+
+        Raises:
+            CheckpointError: it is something else.
+        """
+        stated = self.get(name, default)
+        if stated != value or isinstance(stated, bool) != isinstance(value, bool):
+            left_out = f"; left out, it is {default!r}" if self.get(name) is None else ""
+            raise self.refuse(name, f"{value!r}, as its weights are{left_out}")
+
+    def count(self, name: str, default: int | None = None, least: int = 1) -> int | None:
+        """A whole number of at least ``least``.
+
+        Raises:
+            CheckpointError: it is none.
+        """
+        value = self.get(name, default)
+        if value is None or (isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**63):
+            return value
+        raise self.refuse(name, f"a whole number of at least {least}")
+
+    def positive(self, name: str, default: float) -> float:
+        """A number above 0."""
+        value = self.get(name, default)
+        if not is_number(value) or value <= 0:
+            raise self.refuse(name, "a number above 0")
+        return float(value)
+
+    def size(self, name: str) -> tuple[int, int] | None:
+        """A number or a pair as height and width."""
+        value = self.get(name)
+        if value is None:
+            return None
+        pair = value if isinstance(value, list | tuple) else [value, value]
+        if len(pair) == 2 and all(map(is_side, pair)):
+            return pair[0], pair[1]
+        raise self.refuse(name, "one or two whole numbers above 0")
+
+    def numbers(self, name: str, default: tuple[float, ...], count: int) -> tuple[float, ...]:
+        """One number for every channel; a single one is that of all."""
+        value = self.get(name, list(default))
+        if is_number(value):
+            value = [value] * count
+        if not isinstance(value, list | tuple) or len(value) != count or not all(map(is_number, value)):
+            raise self.refuse(name, "a number" if count == 1 else f"{count} numbers")
+        return tuple(value)
+
+    def texts(self, name: str) -> dict[int, str]:
+        """Texts by number, from a list or from an object with numbers for names; none where there is no such value."""
+        value = self.get(name, [])
+        if isinstance(value, list):
+            value = dict(enumerate(value))
+        if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
+            raise self.refuse(name, "a text for every class")
+        if not all(re.fullmatch(r"\d{1,9}", str(number)) for number in value):
+            raise self.refuse(name, "texts by the number of their class")
+        return {int(number): text for number, text in value.items()}
+
+
+def is_number(value: object) -> bool:
+    """Whether a JSON value is a number that can be calculated with."""
+    # Not by math.isfinite: JSON has whole numbers that are too large for a float.
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e9
+
+
+def is_side(value: object) -> bool:
+    """Whether a JSON value can be a side of an image in pixels."""
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_SIDE
+
+
+def is_pair(value: object) -> bool:
+    """Whether a JSON value can be both sides of an image in pixels."""
+    return isinstance(value, list | tuple) and len(value) == 2 and all(map(is_side, value))

@@ -1,0 +1,175 @@
+"""vitviz's own checkpoint: one safetensors file with the configuration, preprocessing and labels in its header."""
+
+from __future__ import annotations
+
+import json
+import os
+import reprlib
+import textwrap
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from vitviz.errors.arguments import instance
+from vitviz.errors.kinds import CheckpointError, ConfigError, several
+from vitviz.images.preprocessing import Preprocessing
+from vitviz.models.config import ViTConfig
+from vitviz.models.vit import VisionTransformer
+from vitviz.weights.formats.limits import MAX_DEPTH, check_bytes, memory_for, needed_bytes
+from vitviz.weights.formats.paths import existing_path, path_name
+from vitviz.weights.model import Model
+
+FORMAT = "vitviz 1"
+HEADER = ("format", "config", "preprocessing", "labels", "card")
+WRITTEN = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+DTYPES = tuple(WRITTEN.values())
+# What a header may ask for before a single tensor of it has been seen.
+MOST = {"depth": MAX_DEPTH, "register_tokens": 1000}
+
+
+def save_checkpoint(path: str | os.PathLike[str], model: Model) -> None:
+    """Write a model as one safetensors file, whole or not at all.
+
+    Raises:
+        ConfigError: the model is no model.
+    """
+    instance("model", model, Model, "vitviz.load()")
+    path = Path(path)
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with open(partial, "wb") as stream:
+            write_checkpoint(stream, model)
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def write_checkpoint(stream: BinaryIO, model: Model) -> None:
+    """Write the same to an open file. Beside the model it needs the memory of one tensor, not of all once more."""
+    texts = {
+        "format": FORMAT,
+        "config": json.dumps(asdict(model.network.config)),
+        "preprocessing": json.dumps(model.preprocessing.to_dict()),
+        "labels": json.dumps(model.labels),
+        "card": json.dumps(model.card),
+    }
+    if model.ood_threshold is not None:
+        texts["ood_threshold"] = json.dumps(model.ood_threshold)
+    tensors = model.network.state_dict()
+    # The safetensors format: https://github.com/huggingface/safetensors, "Format".
+    header: dict[str, Any] = {"__metadata__": texts}
+    end = 0
+    for name, tensor in tensors.items():
+        start, end = end, end + tensor.nbytes
+        header[name] = {
+            "dtype": WRITTEN[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [start, end],
+        }
+    content = json.dumps(header).encode()
+    # Mapped into memory, the tensors are then aligned as those that torch makes.
+    content += b" " * (-(len(content) + 8) % 64)
+    stream.write(len(content).to_bytes(8, "little") + content)
+    for tensor in tensors.values():
+        stream.write(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+
+
+def load_checkpoint(path: str | os.PathLike[str], name: str | None = None, max_bytes: int | None = None) -> Model:
+    """Open a checkpoint that :func:`save_checkpoint` wrote. Nothing in the file is ever executed.
+
+    Args:
+        path: the safetensors file.
+        name: what the model is called; the file's name where it is not given.
+        max_bytes: memory that its network may take; where it is not given, what a file of its size may take.
+
+    Raises:
+        CheckpointError: there is no such file, it is no vitviz checkpoint or a damaged one, or its tensors are not
+            exactly those of its configuration.
+        LimitError: the network takes more memory than is allowed or free.
+    """
+    path = existing_path(path, "a vitviz checkpoint (.safetensors)")
+    if not path.is_file():
+        raise CheckpointError(f"{path_name(path)}: no file; expected a vitviz checkpoint (.safetensors)")
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+            if header.get("format") != FORMAT:
+                found = reprlib.repr(header["format"]) if "format" in header else "none"
+                raise CheckpointError(f"{path.name}: format {found} in its header; expected {FORMAT!r}")
+            model = _read_header(header, name or path.stem, path.name)
+            # Shapes are compared before anything of the size that the header claims is built.
+            parts = {key: file.get_slice(key) for key in list(file.keys())}
+            kinds = {key: (tuple(part.get_shape()), part.get_dtype()) for key, part in parts.items()}
+            _check_tensors(kinds, model.network.state_dict(), path.name)
+            needed = needed_bytes(model.network)
+            check_bytes(path.name, needed, path.stat().st_size, max_bytes)
+            with memory_for(path.name, needed) as tensors:
+                for key in kinds:
+                    tensors[key] = file.get_tensor(key).float()
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path.name}: not a safetensors file, or a damaged one ({error})") from None
+    broken = [key for key, tensor in tensors.items() if not tensor.isfinite().all()]
+    if broken:
+        raise CheckpointError(f"{path.name}: values that are not finite in {several(broken)}")
+    model.network.load_state_dict(tensors, assign=True)
+    model.network.requires_grad_(False)
+    return model
+
+
+def _read_header(header: Mapping[str, str], name: str, file: str) -> Model:
+    """The model that a header describes, its tensors without memory."""
+    try:
+        parts: dict[str, Any] = {part: json.loads(header[part]) for part in HEADER if part != "format"}
+        config, labels, card = _read_config(parts["config"]), parts["labels"], parts["card"]
+        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+            raise ConfigError(f"labels = {reprlib.repr(labels)}: expected a list of names")
+        if not isinstance(card, dict) or not all(isinstance(fact, str) for fact in card.values()):
+            raise ConfigError(f"card = {reprlib.repr(card)}: expected texts by name")
+        preprocessing = Preprocessing.from_dict(parts["preprocessing"])
+        with torch.device("meta"):
+            network = VisionTransformer(config).eval()
+        # Not in every checkpoint.
+        least = json.loads(header.get("ood_threshold", "null"))
+        return Model(name, network, preprocessing, tuple(labels), card, ood_threshold=least)
+    except KeyError as error:
+        raise CheckpointError(f"{file}: no {error} in its header; expected {', '.join(HEADER)}") from None
+    # The last two: JSON nested too deeply, and sizes that no tensor can have.
+    except (TypeError, ValueError, AttributeError, ConfigError, RuntimeError, OverflowError) as error:
+        reason = textwrap.shorten(str(error), 400, placeholder=" …")
+        raise CheckpointError(f"{file}: its header does not describe a model ({reason})") from None
+
+
+def _read_config(values: Any) -> ViTConfig:
+    if not isinstance(values, dict):
+        raise ConfigError(f"config = {reprlib.repr(values)}: expected its fields by name")
+    known = [field.name for field in fields(ViTConfig)]
+    unknown = [key for key in values if key not in known]
+    if unknown:
+        raise ConfigError(f"config: unknown field {reprlib.repr(unknown[0])}; expected {', '.join(known)}")
+    # Before a configuration is made, which counts its register tokens.
+    for key, most in MOST.items():
+        if isinstance(values.get(key), int) and values[key] > most:
+            raise ConfigError(f"{key} = {values[key]}: expected at most {most}")
+    return ViTConfig(**values)
+
+
+def _check_tensors(
+    found: Mapping[str, tuple[tuple[int, ...], str]], expected: Mapping[str, torch.Tensor], name: str
+) -> None:
+    problems = []
+    for what, keys in (("missing", expected.keys() - found.keys()), ("surplus", found.keys() - expected.keys())):
+        if keys:
+            problems.append(f"{what}: {several(sorted(keys))}")
+    wrong = []
+    for key in sorted(expected.keys() & found.keys()):
+        shape, dtype = found[key]
+        if shape != tuple(expected[key].shape) or dtype not in DTYPES:
+            wrong.append(f"{key} is {dtype} {shape}, expected {tuple(expected[key].shape)} in {' or '.join(DTYPES)}")
+    if problems or wrong:
+        problems += [several(wrong)] * bool(wrong)
+        raise CheckpointError(f"{name}: the tensors are not those of its configuration ({'; '.join(problems)})")
