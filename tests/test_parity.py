@@ -10,7 +10,7 @@ import torch
 
 from tests.parity import CASES
 from tests.parity.case import Case, compare
-from tests.parity.table import HEADER, README, SECTION, by_row, kinds, package, written
+from tests.parity.table import HEADER, PAGE, SECTION, by_row, kinds, package, written
 from vitviz.weights.families import FAMILIES
 
 TOLERANCE = 1e-5
@@ -59,11 +59,11 @@ def test_a_case_begins_at_the_size_that_its_network_was_trained_at(case: Case, t
     assert (config.image_height, config.image_width) == case.sizes[0]
 
 
-# The table in the README.
+# The table in docs/families.md.
 
 
-def readme_rows() -> list[list[str]]:
-    table = SECTION.search(README.read_text())
+def page_rows() -> list[list[str]]:
+    table = SECTION.search(PAGE.read_text())
     assert table is not None
     lines = table[0].splitlines()
     assert tuple(lines[:2]) == HEADER
@@ -76,11 +76,11 @@ def test_the_table_has_exactly_the_rows_of_the_cases() -> None:
         return re.sub(r" \d[\d.]*$", "", text)
 
     expected = [[row, without_version(package(cases[0])), kinds(cases)] for row, cases in by_row(CASES).items()]
-    assert [[row[0], without_version(row[1]), row[2]] for row in readme_rows()] == expected
+    assert [[row[0], without_version(row[1]), row[2]] for row in page_rows()] == expected
 
 
 def test_every_number_in_the_table_is_within_the_tolerance() -> None:
-    numbers = [number for row in readme_rows() for number in row[3:]]
+    numbers = [number for row in page_rows() for number in row[3:]]
     assert len(numbers) == 2 * len(by_row(CASES))
     assert all(re.fullmatch(r"\d\.\de-\d\d", number) and float(number) <= TOLERANCE for number in numbers)
 

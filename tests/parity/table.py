@@ -1,4 +1,4 @@
-"""Run every case and write the table of them into the README: ``python -m tests.parity.table``."""
+"""Run every case and write their table into ``docs/families.md``: ``python -m tests.parity.table``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from tests.parity import CASES
 from tests.parity.case import Case, Difference, compare
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "families.md"
 SECTION = re.compile(r"(?<=<!-- families -->\n).*?(?=\n<!-- /families -->)", re.DOTALL)
 HEADER = (
     "| family | compared with | image sizes | output | attention weights |",
@@ -71,16 +71,14 @@ def table(differences: Mapping[Case, Difference]) -> str:
 
 
 def written(text: str, content: str) -> str:
-    """The text of a README with another table in it.
+    """The text of a page with another table in it.
 
     Raises:
         ValueError: it has no place for the table.
     """
     changed, count = SECTION.subn(lambda _: content, text)
     if count != 1:
-        raise ValueError(
-            "the README has no place for the table: expected <!-- families --> and <!-- /families --> once"
-        )
+        raise ValueError("the page has no place for the table: expected <!-- families --> and <!-- /families --> once")
     return changed
 
 
@@ -92,7 +90,7 @@ def main() -> None:
             _, differences[case] = compare(case, Path(folder))
     content = table(differences)
     print(content)
-    README.write_text(written(README.read_text(), content))
+    PAGE.write_text(written(PAGE.read_text(), content))
 
 
 if __name__ == "__main__":
