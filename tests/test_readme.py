@@ -15,8 +15,6 @@ from typing import Any
 
 import pytest
 
-from tests.parity import CASES
-from tests.parity.table import by_row
 from vitviz import METHODS
 from vitviz.cli.command import _parser
 from vitviz.training.config import PRESETS
@@ -225,7 +223,7 @@ def test_every_override_is_in_its_table() -> None:
 
 def test_the_readme_counts_the_families() -> None:
     counted = re.search(r"each of (\d+) ways to write a checkpoint", README)
-    assert counted is not None and int(counted[1]) == len(by_row(CASES))
+    assert counted is not None and int(counted[1]) == len(table(DOCUMENTS["docs/families.md"], "families"))
 
 
 def test_every_dependency_is_named_with_a_reason() -> None:
