@@ -16,7 +16,8 @@ from huggingface_hub import constants
 
 from tests.hub_server import HubServer, Request
 from vitviz import CheckpointError
-from vitviz.weights.hub.names import Progress, is_cached
+from vitviz.weights.hub.download import DownloadProgress
+from vitviz.weights.hub.names import is_cached
 
 ROOT = Path(__file__).parents[1]
 NAME = "someone/vit-small"
@@ -56,15 +57,11 @@ def cached(home: Path) -> set[str]:
     return {path for path in found if not path.endswith(".incomplete")}
 
 
-def partial(home: Path) -> Path:
-    return storage(home) / "blobs" / f"{SHA256}.vitviz.incomplete"
-
-
 def ranges(requests: list[Request]) -> list[str | None]:
     return [request.range for request in requests]
 
 
-def steady(reports: list[Progress]) -> list[int]:
+def steady(reports: list[DownloadProgress]) -> list[int]:
     """What the reports say is there, of which there is never less."""
     done = [report.done for report in reports]
     assert all(report.repository == NAME for report in reports)
@@ -75,7 +72,7 @@ def steady(reports: list[Progress]) -> list[int]:
 def run(server: HubServer, home: Path, code: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
     """A process of its own whose huggingface_hub reads its environment as anybody's does."""
     return subprocess.Popen(
-        [sys.executable, "-c", f"from vitviz.weights.hub.names import download\n{code}", *arguments],
+        [sys.executable, "-c", f"from vitviz.weights.hub.download import download\n{code}", *arguments],
         cwd=ROOT,
         env=server.environment(home, OMP_NUM_THREADS="1", **environment),
         stdout=subprocess.PIPE,

@@ -21,6 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 from urllib.parse import quote, unquote, urlsplit
 
@@ -195,6 +196,9 @@ class HubServer:
         }
         for name, value in {**values, **more}.items():
             patch.setattr(constants, name, value)
+        # What the library waits for between attempts.
+        for module in ("huggingface_hub.file_download", "huggingface_hub.utils._http"):
+            patch.setattr(f"{module}.time", SimpleNamespace(sleep=lambda _: None))
         for name in (*PROXIES, "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
             patch.delenv(name, raising=False)
 
@@ -311,6 +315,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.fault("no length"):
             self.close_connection = True
             headers = {name: value for name, value in headers.items() if name != "Content-Length"}
+            headers["Connection"] = "close"
         else:
             headers = {"Content-Length": str(len(content)), **headers}
         for name, value in headers.items():

@@ -16,9 +16,9 @@ from huggingface_hub import constants
 from tests.downloads import CONFIG, CONTENT, NAME, SHA256, TOTAL, WEIGHTS, cached, refused, run, steady, storage
 from tests.hub_server import HubServer
 from vitviz import CheckpointError
-from vitviz.weights.hub import client as hub_client
-from vitviz.weights.hub import names as hub
-from vitviz.weights.hub.names import Progress, download, is_cached
+from vitviz.weights.hub import client, names
+from vitviz.weights.hub.download import DownloadProgress, download
+from vitviz.weights.hub.names import is_cached
 
 
 @pytest.fixture
@@ -31,7 +31,6 @@ def server() -> Iterator[HubServer]:
 def home(server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A cache of its own, and no long waits."""
     server.use(monkeypatch, tmp_path / "home")
-    monkeypatch.setattr(hub_client, "WAIT", 0.001)
     yield tmp_path / "home"
     huggingface_hub.close_session()
 
@@ -47,7 +46,7 @@ def commit(server: HubServer) -> str:
 
 def test_a_checkpoint_arrives_with_the_json_files_beside_it(server: HubServer, commit: str, home: Path) -> None:
     assert not is_cached(NAME)
-    reports: list[Progress] = []
+    reports: list[DownloadProgress] = []
     folder = download(NAME, report=reports.append)
     assert folder == storage(home) / "snapshots" / commit
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == {"config.json": CONFIG, WEIGHTS: CONTENT}
@@ -74,7 +73,7 @@ def test_the_cache_is_the_hubs_own(server: HubServer, commit: str, tmp_path: Pat
 def test_what_is_there_is_not_asked_for_again(server: HubServer, commit: str) -> None:
     folder = download(NAME)
     server.log.clear()
-    reports: list[Progress] = []
+    reports: list[DownloadProgress] = []
     assert download(NAME, report=reports.append) == folder
     assert [request.what for request in server.log] == ["GET list"]
     assert download(NAME, revision=commit) == folder
@@ -224,7 +223,7 @@ def test_an_index_names_files_of_the_repository_or_is_refused(
 
 
 def test_an_index_of_any_size_is_not_read(server: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "MAX_INDEX", 10)
+    monkeypatch.setattr(names, "MAX_INDEX", 10)
     server.add(NAME, {f"{WEIGHTS}.index.json": INDEX, "model-1.safetensors": b"1", "model-2.safetensors": b"2"})
     with refused("does not say"):
         download(NAME)
@@ -482,10 +481,11 @@ def test_an_answer_that_is_no_list_of_files_is_refused(
 # A process of its own.
 
 TELL = """
-import json, sys, warnings
+import json, sys, types, warnings
 assert "huggingface_hub" not in sys.modules, "importing vitviz loads the hub's client"
-from vitviz.weights.hub import client as hub_client
-hub_client.WAIT = 0
+import huggingface_hub.file_download, huggingface_hub.utils._http
+for module in (huggingface_hub.file_download, huggingface_hub.utils._http):
+    module.time = types.SimpleNamespace(sleep=lambda _: None)
 warnings.simplefilter("always")
 for name in sys.argv[1:]:
     told = []
@@ -519,7 +519,7 @@ def test_the_hubs_client_is_quiet_for_no_other_thread() -> None:
     record = logging.makeLogRecord({"msg": "Retrying"})
     heard: list[object] = []
     assert handler.filter(record)
-    with hub_client.quiet():
+    with client.download_settings():
         assert not handler.filter(record)
         thread = threading.Thread(target=lambda: heard.append(handler.filter(record)))
         thread.start()

@@ -16,8 +16,7 @@ from safetensors.torch import save_file
 
 from tests.hub_server import HubServer
 from vitviz import CheckpointError, ConfigError, Model, load, save_checkpoint
-from vitviz.weights import ZOO, NamedModel, Progress, read
-from vitviz.weights.hub import client as hub_client
+from vitviz.weights import ZOO, DownloadProgress, NamedModel, read
 
 NAME, REPOSITORY, REVISION = "dino_vits_small", "someone/vit-small", "v2"
 WEIGHTS = "model.safetensors"
@@ -59,7 +58,6 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServe
     """A hub with one checkpoint, an empty cache, and a name for the checkpoint."""
     with HubServer() as server:
         server.use(monkeypatch, tmp_path / "home")
-        monkeypatch.setattr(hub_client, "WAIT", 0.01)
         (tmp_path / "made").mkdir()
         server.add(REPOSITORY, published(tmp_path / "made"), lfs=(WEIGHTS,))
         server.add(REPOSITORY, published(tmp_path / "made", seed=1), lfs=(WEIGHTS,), revision=REVISION)
@@ -215,7 +213,7 @@ def test_what_cannot_be_is_refused(server: HubServer, told: Callable[..., str], 
 def test_a_second_time_the_weights_are_not_asked_for(server: HubServer) -> None:
     first = load(NAME)
     server.log.clear()
-    reports: list[Progress] = []
+    reports: list[DownloadProgress] = []
     again = load(NAME, report=reports.append)
     assert [request.what for request in server.log] == ["GET list"]
     assert not reports
@@ -226,7 +224,7 @@ def test_a_second_time_the_weights_are_not_asked_for(server: HubServer) -> None:
 
 
 def test_a_download_is_reported(server: HubServer) -> None:
-    reports: list[Progress] = []
+    reports: list[DownloadProgress] = []
     load(NAME, report=reports.append)
     size = len(server._state.revisions[REPOSITORY]["main"].files[WEIGHTS])
     assert [report.repository for report in reports] == [REPOSITORY] * len(reports)
@@ -240,7 +238,7 @@ def test_what_a_report_raises_ends_the_download(server: HubServer) -> None:
     class Enough(Exception):
         pass
 
-    def stop(_: Progress) -> None:
+    def stop(_: DownloadProgress) -> None:
         raise Enough
 
     with pytest.raises(Enough):

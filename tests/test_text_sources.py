@@ -25,8 +25,7 @@ from tests.test_ui_models import apart
 from tests.towers import make_transformers, write_words
 from vitviz import CheckpointError, Model
 from vitviz.ui.models import ModelChoice, open_choice
-from vitviz.weights.hub import client as hub_client
-from vitviz.weights.hub import names as hub
+from vitviz.weights.hub import download
 from vitviz.weights.text_tower import open_text_tower, reads_text
 
 NAME = "someone/clip-small"
@@ -72,7 +71,6 @@ def folder(tmp_path: Path) -> Path:
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
     with HubServer() as server:
         server.use(monkeypatch, tmp_path / "home")
-        monkeypatch.setattr(hub_client, "WAIT", 0.001)
         yield server
         huggingface_hub.close_session()
 
@@ -85,7 +83,7 @@ def publish(server: HubServer, folder: Path, *left_out: str) -> None:
 def before_words(monkeypatch: pytest.MonkeyPatch) -> Model:
     """The model of a snapshot without a tokenizer."""
     with monkeypatch.context() as patch:
-        patch.setattr(hub, "WORDS", ())
+        patch.setattr(download, "WORDS", ())
         model = vitviz.load(f"hf:{NAME}")
     assert not TOKENIZER & names_beside(model)
     return model
@@ -196,7 +194,7 @@ def test_a_repository_without_a_tokenizer_is_refused(server: HubServer, folder: 
 def test_a_file_that_is_too_large_stays_where_it_is(
     server: HubServer, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub, "MAX_WORDS", 500)
+    monkeypatch.setattr(download, "MAX_WORDS", 500)
     publish(server, folder)
     model = vitviz.load(f"hf:{NAME}")
     assert names_beside(model) & TOKENIZER == {"tokenizer_config.json", "merges.txt"}

@@ -24,9 +24,9 @@ from vitviz.cli.options import (
     training_config,
 )
 from vitviz.errors.kinds import ConfigError, DataError, MethodError, VitvizError, listed, several
-from vitviz.progress import Progress as Done
+from vitviz.progress import Progress
 from vitviz.visualization.heatmaps import Style
-from vitviz.weights import BUNDLED, ZOO, Model, Progress, Reading, is_cached, parse_overrides, read, resources
+from vitviz.weights import BUNDLED, ZOO, DownloadProgress, Model, Reading, is_cached, parse_overrides, read, resources
 from vitviz.weights.text_tower import open_text_tower
 from vitviz.weights.verify import PHOTO, verify
 
@@ -154,7 +154,7 @@ def _run_method(
     analysis = analyze(image, model, fit, resolution=resolution, max_bytes=max_bytes)
     with tqdm(desc=METHODS[method].title, disable=not METHODS[method].reports) as bar:
 
-        def report(state: Done) -> None:
+        def report(state: Progress) -> None:
             bar.total = state.total
             bar.update(state.done - bar.n)
 
@@ -258,7 +258,7 @@ def _read(checkpoint: str, family: str | None, overrides: list[str], **computing
 
     bar: Any = None
 
-    def show(progress: Progress) -> None:
+    def show(progress: DownloadProgress) -> None:
         nonlocal bar
         if bar is None:
             bar = tqdm(total=progress.total, desc=progress.repository, unit="B", unit_scale=True, initial=progress.done)

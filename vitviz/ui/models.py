@@ -23,9 +23,9 @@ from vitviz.weights import (
     BUNDLED,
     OVERRIDES,
     ZOO,
+    DownloadProgress,
     Model,
     NamedModel,
-    Progress,
     fetch,
     find_snapshots,
     is_cached,
@@ -76,7 +76,7 @@ SERIES = "snapshots"
 
 def open_choice(
     choice: ModelChoice,
-    report: Callable[[Progress], None] | None = None,
+    report: Callable[[DownloadProgress], None] | None = None,
     *,
     worker: Worker | None = None,
     max_bytes: int = 3 * 2**30,

@@ -20,7 +20,7 @@ from vitviz.ui.server.lanes import RUNS_LONG
 from vitviz.ui.sight import Sight
 from vitviz.ui.waiting import SECOND, Waiting
 from vitviz.ui.workbench import Step, Workbench
-from vitviz.weights import Progress
+from vitviz.weights import DownloadProgress
 
 SAME = ""
 # Gradio hands its own to a handler with this default.
@@ -113,7 +113,7 @@ def with_second(
     first: tuple[str, ModelChoice, Upload, Sight],
     name: str,
     photo: Upload | None,
-    report: Callable[[Step | Progress], None] | None = None,
+    report: Callable[[Step | DownloadProgress], None] | None = None,
 ) -> Explored:
     """The first analysis, and the one that it is compared with where something else is chosen.
 

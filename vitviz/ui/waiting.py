@@ -11,7 +11,7 @@ import gradio as gr
 from vitviz.ui.drawing import notice
 from vitviz.ui.jobs import Jobs
 from vitviz.ui.workbench import Step
-from vitviz.weights import Progress
+from vitviz.weights import DownloadProgress
 
 ANALYSIS, OPENING, SECOND = "analysis", "opening", "second"
 STOPPED = "Stopped. Below is still what was there before."
@@ -38,7 +38,7 @@ class Waiting:
     @contextmanager
     def running(
         self, request: gr.Request, name: str, progress: Any, ticket: str | None = None
-    ) -> Iterator[Callable[[Step | Progress], None]]:
+    ) -> Iterator[Callable[[Step | DownloadProgress], None]]:
         """While something runs, what it tells how far it is.
 
         Args:
@@ -51,7 +51,7 @@ class Waiting:
         """
         with self.jobs.running(str(request.session_hash), name, ticket) as check:
 
-            def report(state: Step | Progress) -> None:
+            def report(state: Step | DownloadProgress) -> None:
                 check()
                 if isinstance(state, Step):
                     progress((state.done, state.total), desc=state.said)

@@ -23,7 +23,7 @@ from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError
 from vitviz.images.preprocessing import PreparedImage
 from vitviz.isolation import IsolatedTower, Worker, shared_worker
 from vitviz.models.targets import Target
-from vitviz.progress import Progress as Done
+from vitviz.progress import Progress
 from vitviz.ui.attention_explorer import Explored
 from vitviz.ui.controls import told_apart
 from vitviz.ui.hosting import forward, memory
@@ -42,7 +42,7 @@ from vitviz.ui.sight import Sight
 from vitviz.ui.texts import plain, ramp
 from vitviz.visualization.figures import SheetLayout, sheet
 from vitviz.visualization.heatmaps import Heatmap, Style
-from vitviz.weights import BUNDLED, ZOO, Model, Progress, snapshot_of
+from vitviz.weights import BUNDLED, ZOO, DownloadProgress, Model, snapshot_of
 from vitviz.weights.text_tower import TextPrompt
 
 CANVAS_SIDE = 900
@@ -120,7 +120,7 @@ class Workbench:
             raise ConfigError(f"{PREFIX}MEMORY_BYTES = {whole:,}: expected at least {least:,} with this model")
         return left
 
-    def model(self, choice: ModelChoice, report: Callable[[Progress], None] | None = None) -> Model:
+    def model(self, choice: ModelChoice, report: Callable[[DownloadProgress], None] | None = None) -> Model:
         """The model that a visitor chose, opened where it is not in memory.
 
         It runs where the model of the start does, and in the same precision.
@@ -148,7 +148,7 @@ class Workbench:
         # What a file is expanded to is held to the same bound.
         return self.budget.share(min(nbytes, 2 * self.knobs.model_bytes), "opening this checkpoint")
 
-    def _opened(self, choice: ModelChoice, report: Callable[[Progress], None] | None) -> Model:
+    def _opened(self, choice: ModelChoice, report: Callable[[DownloadProgress], None] | None) -> Model:
         return open_choice(choice, report, worker=self.worker, max_bytes=self.knobs.model_bytes, room=self._room)
 
     def _like_the_first(self, model: Model) -> Model:
@@ -233,7 +233,7 @@ class Workbench:
         sight: Sight,
         report: Callable[[Step], None] | None,
     ) -> tuple[str, Analysis]:
-        def running(state: Done) -> None:
+        def running(state: Progress) -> None:
             if report is not None:
                 report(Step("Analysing, layer by layer", state.done, state.total))
 
@@ -244,7 +244,7 @@ class Workbench:
         geometry = prepared.geometry
         needed = encoder.cost_at(geometry.input_height, geometry.input_width)
         with self.budget.share(needed.nbytes + CANVAS_BYTES, "this analysis", waiting):
-            running(Done(0, encoder.model.network.config.depth))
+            running(Progress(0, encoder.model.network.config.depth))
             [analysis] = encoder.encode([prepared], running)
             self.uploads[analysis], self.sizes[analysis] = upload, size
             self.sources[analysis] = {"name": upload.name, "fit": sight.fit, "resolution": encoder.resolution}
@@ -299,7 +299,9 @@ class Workbench:
         """Whether the chosen map is of a method that reports how far it is, and not known yet."""
         return METHODS[settings.method].reports and self._known(analysis, settings) is None
 
-    def picture(self, analysis: Analysis, settings: Settings, report: Callable[[Done], None] | None = None) -> Picture:
+    def picture(
+        self, analysis: Analysis, settings: Settings, report: Callable[[Progress], None] | None = None
+    ) -> Picture:
         """The chosen map over the image.
 
         Args:
@@ -322,7 +324,7 @@ class Workbench:
         parameters, heatmap = self.maps.get(analysis, {}).get(settings.method, (None, None))
         return heatmap if parameters == settings.parameters[settings.method] else None
 
-    def _computed(self, analysis: Analysis, settings: Settings, report: Callable[[Done], None] | None) -> Heatmap:
+    def _computed(self, analysis: Analysis, settings: Settings, report: Callable[[Progress], None] | None) -> Heatmap:
         said = settings.parameters[settings.method]
         about = {"target": self.target(analysis.model, said["target"])} if "target" in said else {}
         with self.budget.share(map_bytes(analysis, settings.method), "this map"):

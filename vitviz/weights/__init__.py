@@ -1,7 +1,8 @@
 """Checkpoints: :func:`load` opens one of any family, :func:`save_checkpoint` writes one of vitviz's own."""
 
 from vitviz.weights.families import FAMILIES
-from vitviz.weights.hub.names import Progress, is_cached
+from vitviz.weights.hub.download import DownloadProgress
+from vitviz.weights.hub.names import is_cached
 from vitviz.weights.load import BUNDLED, fetch, load, read, resources
 from vitviz.weights.model import Model
 from vitviz.weights.native import load_checkpoint, save_checkpoint
@@ -16,9 +17,9 @@ __all__ = [
     "FAMILIES",
     "OVERRIDES",
     "ZOO",
+    "DownloadProgress",
     "Model",
     "NamedModel",
-    "Progress",
     "Reading",
     "describe",
     "fetch",

@@ -16,7 +16,7 @@ from vitviz.errors.kinds import CheckpointError, LimitError
 from vitviz.models.devices import usable_device
 from vitviz.weights.formats.limits import memory_for, needed_bytes
 from vitviz.weights.formats.paths import path_exists
-from vitviz.weights.hub.names import Progress, download
+from vitviz.weights.hub.download import DownloadProgress, download
 from vitviz.weights.model import Model, Origin
 from vitviz.weights.read import Reading, read_checkpoint
 from vitviz.weights.suggestions import HUB, no_checkpoint
@@ -34,7 +34,7 @@ def load(
     family: str | None = None,
     device: str | torch.device = "cpu",
     precision: str = "float32",
-    report: Callable[[Progress], None] | None = None,
+    report: Callable[[DownloadProgress], None] | None = None,
     ignore: Sequence[str] = (),
     max_bytes: int | None = None,
     architecture: str | None = None,
@@ -120,7 +120,7 @@ def read(
     family: str | None = None,
     device: str | torch.device = "cpu",
     precision: str = "float32",
-    report: Callable[[Progress], None] | None = None,
+    report: Callable[[DownloadProgress], None] | None = None,
     ignore: Sequence[str] = (),
     max_bytes: int | None = None,
     verify: bool = False,
@@ -141,7 +141,7 @@ def read(
     return reading
 
 
-def fetch(source: str, report: Callable[[Progress], None] | None = None) -> Origin | None:
+def fetch(source: str, report: Callable[[DownloadProgress], None] | None = None) -> Origin | None:
     """Have the files of a published checkpoint in the hub's cache, so that :func:`load` opens it without a network.
 
     Args:
@@ -165,7 +165,7 @@ def fetch(source: str, report: Callable[[Progress], None] | None = None) -> Orig
 def _read(
     source: str | os.PathLike[str],
     family: str | None,
-    report: Callable[[Progress], None] | None,
+    report: Callable[[DownloadProgress], None] | None,
     overrides: dict[str, Any],
 ) -> Reading:
     if source in BUNDLED:

@@ -18,7 +18,7 @@ from vitviz.errors.arguments import instance
 from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError, described, shown
 from vitviz.models.config import ViTConfig
 from vitviz.models.targets import Target
-from vitviz.weights.hub.names import download_words
+from vitviz.weights.hub.download import download_tokenizer
 from vitviz.weights.hub.tokenizer_files import expected_words, has_vocabulary, towers
 from vitviz.weights.model import Model, Origin
 
@@ -147,7 +147,7 @@ def fetch_words(origin: Origin) -> None:
         return
     # open_clip brings a tokenizer of its own, which most of its checkpoints use.
     if _configuration(origin) == "config.json" or configuration["text_cfg"].get("hf_tokenizer_name"):
-        download_words(origin.repository, origin.commit)
+        download_tokenizer(origin.repository, origin.commit)
 
 
 def _no_tower(config: ViTConfig) -> str:
@@ -173,7 +173,7 @@ def _have_words(origin: Origin) -> None:
     if not has_vocabulary(origin.folder):
         if origin.repository is None or origin.commit is None:
             raise ValueError(f"no tokenizer beside its weights; expected {expected_words()}")
-        download_words(origin.repository, origin.commit)
+        download_tokenizer(origin.repository, origin.commit)
 
 
 def _transformers(origin: Origin) -> TextTower:

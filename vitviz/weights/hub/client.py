@@ -1,63 +1,55 @@
-"""huggingface_hub as vitviz asks it: quietly, for no longer than anybody waits, with one sentence for a failure."""
+"""huggingface_hub as vitviz uses it: its own downloads, each file verified, one sentence for each failure.
+
+The library retries requests and resumes within one download; a download that was given up starts its file again.
+"""
 
 from __future__ import annotations
 
 import contextvars
 import errno
+import hashlib
 import logging
 import re
+import shutil
 import textwrap
-import time
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from huggingface_hub import HfApi, constants
+from huggingface_hub import HfApi, constants, get_hf_file_metadata, hf_hub_download, hf_hub_url
 from huggingface_hub.errors import (
     EntryNotFoundError,
     GatedRepoError,
     HfHubHTTPError,
+    LocalEntryNotFoundError,
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from huggingface_hub.file_download import repo_folder_name
+from huggingface_hub.utils import parse_ratelimit_headers, tqdm  # type: ignore[attr-defined]
 
 from vitviz.errors.kinds import CheckpointError, shown
 from vitviz.weights.hub.names import COMMIT
 
-# A request is tried so often, again after so many seconds at first, and given up when nothing came for so long.
-ATTEMPTS = 5
-WAIT = 0.5
-PATIENCE = 30.0
-# After as many bytes in one go, a connection that breaks is worth as many attempts again.
-STEP = 2**18
-RETRIED = (408, 429, 500, 502, 503, 504)
-
 # What the hub's HTTP client raises: httpx's before huggingface_hub 2, httpx2's from then on.
 HTTPError: type[Any] = HfHubHTTPError.__bases__[0]
-
-Result = TypeVar("Result")
-
-
-def storage_of(repository: str) -> Path:
-    """The folder of a repository in the cache."""
-    cache = Path(constants.HF_HUB_CACHE).expanduser().resolve()
-    return cache / repo_folder_name(repo_id=repository, repo_type="model")
+# The git hash of a small file, the SHA-256 of a large one.
+ETAG = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
-def list_files(repository: str, revision: str, once: bool) -> tuple[str, list[str]]:
-    """The commit that a revision is, and its files; where a request fails, it is not made again if once is enough."""
+def list_files(repository: str, revision: str) -> tuple[str, list[str]]:
+    """The commit of a revision, and the names of its files."""
     if constants.HF_HUB_OFFLINE:
         raise CheckpointError(
             f"{repository}: not completely in the cache (HF_HUB_CACHE), and HF_HUB_OFFLINE forbids to "
             "download it; unset it"
         )
-    api, timeout = HfApi(library_name="vitviz"), constants.HF_HUB_ETAG_TIMEOUT
     try:
-        info = patiently(
-            lambda: api.model_info(repository, revision=revision, timeout=timeout), 1 if once else ATTEMPTS
+        info = HfApi(library_name="vitviz").model_info(
+            repository, revision=revision, timeout=constants.HF_HUB_ETAG_TIMEOUT
         )
         commit, names = str(info.sha), [str(file.rfilename) for file in info.siblings or ()]
     except (HfHubHTTPError, UnicodeError):
@@ -72,71 +64,167 @@ def list_files(repository: str, revision: str, once: bool) -> tuple[str, list[st
     return commit, names
 
 
-class Retries:
-    """Waits after a failure if another attempt is worth it."""
+@dataclass(frozen=True)
+class RemoteFile:
+    """What the hub states about a file of one commit.
 
-    def __init__(self, attempts: int) -> None:
-        self._attempts, self._failures = attempts, 0
-        self.heard()
+    Attributes:
+        etag: the file's hash, see :data:`ETAG`.
+        size: in bytes; None where the hub does not state it.
+    """
 
-    def heard(self) -> None:
-        self._since = time.monotonic()
+    repository: str
+    commit: str
+    name: str
+    etag: str
+    size: int | None
 
-    def again(self, failure: Exception | None, came: int = 0) -> bool:
-        self._failures = 1 if came >= STEP else self._failures + 1
-        wait = min(WAIT * 2 ** (self._failures - 1), 8.0)
-        if isinstance(failure, HfHubHTTPError):
-            if failure.response.status_code not in RETRIED:
-                return False
-            wait = max(wait, asked_wait(failure))
-        if self._failures >= self._attempts or time.monotonic() + wait - self._since > PATIENCE:
-            return False
-        time.sleep(wait)
-        return True
+    @classmethod
+    def describe(cls, repository: str, commit: str, name: str) -> RemoteFile:
+        """Ask the hub about a file."""
+        url, timeout = hf_hub_url(repository, name, revision=commit), constants.HF_HUB_ETAG_TIMEOUT
+        found = get_hf_file_metadata(url, timeout=timeout, library_name="vitviz", retry_on_errors=True)
+        # huggingface_hub makes paths of both without checking them.
+        if not ETAG.fullmatch(found.etag or "") or found.commit_hash != commit:
+            raise CheckpointError(
+                f"{repository}: {constants.ENDPOINT} states no hash to verify {name} by; correct HF_ENDPOINT"
+            )
+        return cls(repository, commit, name, found.etag or "", found.size)
 
+    def download(self, report: Callable[[int], None]) -> Path:
+        """Bring the file into the cache and verify it there.
 
-def patiently(request: Callable[[], Result], attempts: int = ATTEMPTS) -> Result:
-    """What a request to the hub returns, made again where a failure may pass."""
-    retries = Retries(attempts)
-    while True:
+        Args:
+            report: receives the number of bytes so far. What it raises ends the download.
+
+        Returns:
+            Its path in the snapshot of its commit.
+        """
+        received, stopped = 0, False
+        other_size = CheckpointError(
+            f"{self.repository}: {constants.ENDPOINT} sends something else than {self.name}, of another size; "
+            "log in to the network where it asks for that, or download it again later"
+        )
+
+        class Bar(tqdm):
+            """Passes the bytes on and draws nothing."""
+
+            def __init__(self, *_: object, **__: object) -> None:
+                super().__init__(disable=True)
+
+            def update(bar, n: float | None = 1) -> None:
+                nonlocal received, stopped
+                received += int(n or 0)
+                stopped = True
+                if self.size is not None and received > self.size:
+                    raise other_size
+                report(received)
+                stopped = False
+
         try:
-            return request()
+            path = Path(
+                hf_hub_download(self.repository, self.name, revision=self.commit, library_name="vitviz", tqdm_class=Bar)
+            )
+        except HfHubHTTPError:
+            raise
         except HTTPError as error:
-            if not retries.again(error):
+            if stopped:
                 raise
+            of = "" if self.size is None else f" of {readable(self.size)}"
+            raise CheckpointError(
+                f"{self.repository}: the connection broke off again and again, at last at {readable(received)}{of} "
+                f"of {self.name}; download it again"
+            ) from error
+        except OSError as error:
+            # huggingface_hub compares sizes, and has no class for what it raises then.
+            if type(error) is OSError and error.errno is None and not stopped:
+                raise other_size from error
+            raise
+        if not self._is_intact(path):
+            _remove(path)
+            raise CheckpointError(
+                f"{self.repository}: {self.name} arrived damaged, not of the size and hash that "
+                f"{constants.ENDPOINT} states, and was deleted; download it again"
+            )
+        return path
+
+    def _is_intact(self, path: Path) -> bool:
+        try:
+            size = path.stat().st_size
+            digest = hashlib.sha256() if len(self.etag) == 64 else hashlib.sha1(usedforsecurity=False)
+            if len(self.etag) == 40:
+                digest.update(b"blob %d\0" % size)
+            with open(path, "rb") as file:
+                while block := file.read(2**20):
+                    digest.update(block)
+        except FileNotFoundError:
+            # Another download found it damaged and deleted it.
+            return False
+        return self.size in (None, size) and digest.hexdigest() == self.etag
 
 
-def asked_wait(error: HfHubHTTPError) -> int:
-    """The seconds after which the hub wants to be asked again, 0 where it does not say."""
-    headers = error.response.headers
-    found = re.fullmatch(r"\d+", headers.get("Retry-After", ""))
-    if found is None and error.response.status_code == 429:
-        # r requests remain, until there are new ones in t seconds.
-        found = re.search(r"(?<=;r=0;t=)\d+", headers.get("RateLimit", "").replace(" ", ""))
-    return int(found[0]) if found else 0
+def check_space(repository: str, needed: int) -> None:
+    """Refuse a download of so many bytes if the disk of the cache has less space."""
+    cache = Path(constants.HF_HUB_CACHE).expanduser().resolve()
+    free = shutil.disk_usage(next(path for path in (cache, *cache.parents) if path.exists())).free
+    if free < needed:
+        raise CheckpointError(
+            f"{repository}: {readable(needed)} to download, but the disk of the cache "
+            f"(HF_HUB_CACHE) has {readable(free)} left; make room, or set HF_HOME to another folder"
+        )
 
 
-# Lines of the hub's client would stand between those of a command. Set for a thread: another may want to read them.
+def readable(size: int) -> str:
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
+
+
+def _remove(path: Path) -> None:
+    """Delete a file and every link on the way to it."""
+    while path.is_symlink():
+        link, path = path, path.parent / path.readlink()
+        link.unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
+
+
+# Log lines of huggingface_hub would stand between those of a command. Other threads may want to read them.
 _quiet = contextvars.ContextVar("_quiet", default=False)
 for _handler in logging.getLogger("huggingface_hub").handlers:
     _handler.addFilter(lambda record: not _quiet.get())
 
 
+# huggingface_hub has one switch for the process; the last of several downloads sets it back.
+_xet_lock, _downloads, _xet_was_disabled = threading.Lock(), 0, False
+
+
 @contextmanager
-def quiet() -> Iterator[None]:
-    """The hub's client says nothing of its own."""
-    # Not within catch_warnings, which is not for several threads: an app has one for each visitor.
+def download_settings() -> Iterator[None]:
+    """huggingface_hub logs nothing in this thread, warns of nothing and uses no Xet.
+
+    From Xet, bytes come in threads of another library, where what a report raises would end nothing.
+    """
+    global _downloads, _xet_was_disabled
+    # catch_warnings is not thread-safe, and an app has one thread for each visitor.
     warnings.filterwarnings("ignore", module=r"huggingface_hub\.")
     token = _quiet.set(True)
+    with _xet_lock:
+        if not _downloads:
+            _xet_was_disabled, constants.HF_HUB_DISABLE_XET = constants.HF_HUB_DISABLE_XET, True
+        _downloads += 1
     try:
         yield
     finally:
+        with _xet_lock:
+            _downloads -= 1
+            if not _downloads:
+                constants.HF_HUB_DISABLE_XET = _xet_was_disabled
         _quiet.reset(token)
 
 
 def explain(error: Exception, repository: str, revision: str) -> str:
     """What went wrong, and what to do about it; no folder of this machine, since visitors of an app read it too."""
     hub = constants.ENDPOINT
+    if isinstance(error, LocalEntryNotFoundError) and isinstance(error.__cause__, Exception):
+        error = error.__cause__
     if isinstance(error, GatedRepoError):
         return f"gated: accept its terms at https://huggingface.co/{repository} and set HF_TOKEN to a token of yours"
     if isinstance(error, RepositoryNotFoundError):
@@ -171,7 +259,11 @@ def _refusal(error: HfHubHTTPError, status: int) -> str:
     if status in (401, 403):
         return f"{hub} refuses access ({status}); set HF_TOKEN to a valid token, or unset one that is not"
     if status == 429:
-        seconds = asked_wait(error)
+        headers = error.response.headers
+        limit = parse_ratelimit_headers(headers)
+        seconds = limit.reset_in_seconds if limit is not None and limit.remaining == 0 else 0
+        asked = headers.get("Retry-After", "")
+        seconds = int(asked) if asked.isdecimal() else seconds
         when = f"in {seconds} s" if seconds else "later"
         return f"{hub} was asked too often ({status}); try again {when}, or set HF_TOKEN, which allows more"
     return f"{hub} answers with an error ({status}); try again later"
