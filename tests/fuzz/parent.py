@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import IO, Any
 
 ROOT = Path(__file__).parents[2]
-# Without a line for so long, a process hangs.
-PATIENCE = 60.0
+# Without a line for so many seconds, a process hangs; before the first it imports everything, perhaps beside others.
+PATIENCE, START_PATIENCE = 60.0, 600.0
 
 
 def findings(target: str, seed: int, first: int, count: int) -> Iterator[tuple[int, str]]:
@@ -59,10 +59,11 @@ def _lines(errors: IO[str], target: str, seed: int, first: int, count: int) -> I
         assert process.stdout is not None
         lines: queue.Queue[str | None] = queue.Queue()
         threading.Thread(target=_pass_on, args=(process.stdout, lines), daemon=True).start()
+        patience = START_PATIENCE
         try:
             while True:
                 try:
-                    line = lines.get(timeout=PATIENCE)
+                    line, patience = lines.get(timeout=patience), PATIENCE
                 except queue.Empty:
                     yield None
                     return

@@ -135,7 +135,7 @@ def _check_names(endpoint: str, value: Any, parameters: Sequence[Parameter]) -> 
     given = fields(endpoint, value, names)
     missing = [part.name for part in parameters if part.default is Parameter.empty and part.name not in given]
     if missing:
-        raise MethodError(f"{endpoint}: {listed(missing)} is missing")
+        raise MethodError(f"{endpoint}: {listed(missing)} {'is' if len(missing) == 1 else 'are'} missing")
 
 
 def _check_values(endpoint: str, value: Any, parameters: Sequence[Parameter]) -> None:
