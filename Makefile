@@ -11,11 +11,12 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALLS := pyproject.toml requirements.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help app test test-long clean
+.PHONY: help app test quick test-long clean
 
 help:
 	@echo 'make app      install vitviz into .venv and start the app; its address is printed'
 	@echo 'make test     lint, format check, type check and all tests; installs a browser where there is none'
+	@echo 'make quick    lint, types and the tests that need no browser, no other process and no other package: under a minute'
 	@echo 'make test-long  random configurations and pictures against the packages, and an hour of hostile files; VITVIZ_SEED=7 draws others'
 	@echo 'make clean    remove .venv, the caches and what building and testing left'
 	@echo
@@ -34,6 +35,16 @@ test: $(VENV)/.test
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
+
+# Modules that are left out whole are not even imported: the packages of the parity tests take seconds.
+SLOW := browser|process|parity|hostile
+quick: $(VENV)/.test
+	@find vitviz -name '*.pyi' -exec rm -f {} +
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m 'not long and not browser and not process and not parity and not hostile' \
+	  $(addprefix --ignore=,$(shell grep -lE '^pytestmark = .*mark\.($(SLOW))' tests/test_*.py)) $(ARGS)
 
 # What it drew is printed; the seed is fixed, so that a failure comes again.
 test-long: $(VENV)/.test

@@ -29,7 +29,13 @@ torch.set_num_threads(1)
 WAITING = ("test_app", "test_explorer", "test_firefox", "test_operations", "test_hosting", "test_hostile")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        for fixture, mark in (("browser", pytest.mark.browser), ("address", pytest.mark.process)):
+            if fixture in fixtures:
+                item.add_marker(mark)
     items.sort(key=lambda item: not item.path.name.startswith(WAITING))
 
 

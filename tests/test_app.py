@@ -30,6 +30,8 @@ from tests.driver import (
 )
 from vitviz import Analysis, Model, Style, save_checkpoint
 
+pytestmark = pytest.mark.browser
+
 
 def test_it_opens_with_an_example_already_analysed(page: Page, example: Analysis) -> None:
     expect_map(page, example.attention())

@@ -38,6 +38,8 @@ from vitviz.ui.workbench import CANVAS_SIDE, Workbench
 from vitviz.visualization.heatmaps import COLORMAPS
 from vitviz.weights import BUNDLED, ZOO
 
+pytestmark = pytest.mark.process
+
 DOCUMENTATION = ROOT / "docs" / "api.md"
 ENDPOINTS = ("/models", "/open", "/methods", "/analyze", "/maps", "/overlay")
 PHOTO = handle_file(str(EXAMPLE))

@@ -15,6 +15,8 @@ import vitviz
 from tests.driver import ARTEFACTS, EXAMPLE, ROOT, expect_map, new_page, open_panel, opened_page, upload
 from vitviz import Analysis, Model, Style
 
+pytestmark = pytest.mark.browser
+
 
 @pytest.fixture
 def page(browser: Browser, address: str) -> Iterator[Page]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import Browser, Page, expect
 
 import vitviz
 from tests.driver import ROOT, canvas, expect_map, expect_picture, new_page, set_slider
 from vitviz import Analysis, Model, Style
 from vitviz.weights import BUNDLED
+
+pytestmark = pytest.mark.browser
 
 
 def value(page: Page, name: str) -> str:

@@ -32,6 +32,8 @@ from tests.reference_packages import transformers
 from vitviz import METHODS, Analysis, Style
 from vitviz.weights import ZOO
 
+pytestmark = pytest.mark.browser
+
 EXAMPLE = ROOT / "assets" / "chelsea.jpg"
 DINO = ZOO["dino_vits16"]
 CLIP = ZOO["clip_vitb32_laion"]

@@ -30,6 +30,8 @@ from vitviz.metrics.faithfulness import METRICS
 from vitviz.visualization.figures import switches_sheet
 from vitviz.weights.text_tower import open_text_tower
 
+pytestmark = pytest.mark.browser
+
 # The bundled model has a CLS token and no attention pooling.
 SERVING = [name for name in METHODS if name != "pooling_attention"]
 

@@ -17,6 +17,8 @@ from tests.driver import ROOT, canvas, opened_page, running_app
 from vitviz import Model, save_checkpoint
 from vitviz.ui.texts import plain, said_plainly, visible
 
+pytestmark = pytest.mark.browser
+
 
 @pytest.fixture(scope="module")
 def own_address() -> Iterator[str]:

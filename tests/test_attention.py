@@ -323,6 +323,7 @@ def test_a_method_that_a_model_cannot_serve_says_why(make_network: Callable[...,
         assert method.refusal(make_network().config) == method.pooling[1]
 
 
+@pytest.mark.process
 def test_attribution_is_imported_without_gradio_and_matplotlib() -> None:
     # The last line shows that matplotlib would be seen.
     code = (

@@ -30,6 +30,8 @@ from benchmarks.shapes import B_14, FIVE
 from benchmarks.spread import ratios, spread
 from benchmarks.timing import interleave
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[1]
 TRIED = ("floor", "analysis", "interaction", "tokens")
 

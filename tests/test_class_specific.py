@@ -24,6 +24,8 @@ from vitviz.errors.kinds import MethodError, QueryError
 from vitviz.models.gradients import GradientTrace, trace_gradients
 from vitviz.models.targets import Target, class_index, class_target
 
+pytestmark = pytest.mark.parity
+
 Make = Callable[..., VisionTransformer]
 
 REFERENCE = np.load(Path(__file__).parent / "data" / "attention_methods.npz")

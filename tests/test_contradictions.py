@@ -33,6 +33,8 @@ from vitviz.models.vit import VisionTransformer
 from vitviz.weights.overrides import CHOICES, OVERRIDES, check_overrides, parse_overrides
 from vitviz.weights.read import read_checkpoint
 
+pytestmark = pytest.mark.parity
+
 FIRST = {case.family: case for case in reversed(CASES)}
 
 
@@ -88,11 +90,17 @@ WRONG = {
 }
 
 
+# Counts have one parser and sizes another: every value for one entry of each, and one value for every entry.
+NAMED = [
+    *((name, kind) for name in ("hidden_size", "image_size", "patch_size") for kind in WRONG),
+    *((name, "text") for name in OTHERS if name not in ("hidden_size", "patch_size")),
+]
+
+
 @pytest.mark.usefixtures("no_network")
-@pytest.mark.parametrize("value", WRONG.values(), ids=WRONG)
-@pytest.mark.parametrize("name", [*OTHERS, "image_size"])
-def test_a_value_that_is_no_number_is_refused_by_name(name: str, value: Any, tmp_path: Path) -> None:
-    message = config_refusal("transformers-vit", tmp_path, name, value)
+@pytest.mark.parametrize(("name", "kind"), NAMED)
+def test_a_value_that_is_no_number_is_refused_by_name(name: str, kind: str, tmp_path: Path) -> None:
+    message = config_refusal("transformers-vit", tmp_path, name, WRONG[kind])
     assert f"{name} = " in message and "expected" in message
 
 

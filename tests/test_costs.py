@@ -100,6 +100,7 @@ print(json.dumps([said.tokens, said.nbytes, peak("VmHWM") - idle]))
 """
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux tells a process its peak")
 @pytest.mark.parametrize(("resolution", "tokens"), [(640, 1601), (800, 2501)])
 def test_the_memory_is_what_a_process_needs(resolution: int, tokens: int) -> None:

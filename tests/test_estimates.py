@@ -26,6 +26,8 @@ from vitviz.ui.server.estimates import (
     page_bytes,
 )
 
+pytestmark = pytest.mark.process
+
 # Width, heads, layers and pixels: narrow with many tokens, and wide with few.
 SHAPES = {
     "many tokens": (96, 3, 3, 480),

@@ -26,6 +26,8 @@ from vitviz import Analysis, AttentionTrace, Model, Preprocessing, Style, Vision
 from vitviz.ui.attention_explorer import AttentionExplorer, Explored, pack, whole_page
 from vitviz.ui.files import keep
 
+pytestmark = pytest.mark.browser
+
 # Name, height and width of the input, registers, and the side of a patch.
 SHAPES = {
     "cifar": (32, 32, 0, 4),

@@ -26,6 +26,8 @@ from vitviz import Analysis, AttentionTrace, Model
 from vitviz.ui.attention_explorer import AttentionExplorer, Explored, pack, whole_page
 from vitviz.ui.files import keep
 
+pytestmark = pytest.mark.browser
+
 LAYERS, HEADS, WIDTH = 8, 2, 8
 PACKS = ROOT / "vitviz" / "ui" / "attention_explorer" / "js" / "packs.js"
 

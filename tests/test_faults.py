@@ -29,6 +29,8 @@ from vitviz.ui.waiting import ANALYSIS, Waiting
 from vitviz.ui.workbench import Workbench
 from vitviz.weights.text_tower import TextPrompt
 
+pytestmark = pytest.mark.parity
+
 Make = Callable[..., Model]
 ANNA: Any = SimpleNamespace(session_hash="anna")
 

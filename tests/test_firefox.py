@@ -22,6 +22,8 @@ from tests.test_explorer_files import allowed
 from vitviz import Analysis, Style
 from vitviz.ui.attention_explorer import whole_page
 
+pytestmark = pytest.mark.browser
+
 FILE, APP = "#explorer", "#vv-explorer"
 
 

@@ -19,6 +19,8 @@ from tests.fuzz.formats import json_value
 from tests.fuzz.parent import findings
 from tests.fuzz.targets import TARGETS, drawn
 
+pytestmark = [pytest.mark.hostile, pytest.mark.process]
+
 SEED = int(os.environ.get("VITVIZ_SEED", "0"))
 # As many as take five seconds.
 COUNTS = {"pictures": 60, "checkpoints": 60, "values": 200}

@@ -24,6 +24,8 @@ from tests.hostile_files import EITHER, FILES, NAMES, PICTURE, PLACES, write
 from vitviz import Analysis, Model, Preprocessing, VisionTransformer, ViTConfig
 from vitviz.errors.kinds import ImageError, legible
 
+pytestmark = [pytest.mark.hostile, pytest.mark.process]
+
 MOST_SECONDS = 2
 MOST_BYTES = 500_000_000
 GOOD = "good picture.png"

@@ -36,6 +36,8 @@ from vitviz.ui import build_demo, files, hosting
 from vitviz.ui.hosting import Forward, forward, limit_threads, on_gpu, prepare, processors
 from vitviz.ui.workbench import Workbench
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[1]
 
 

@@ -26,6 +26,8 @@ from vitviz.isolation.conversation import LENGTH, Ended, read_answer
 from vitviz.isolation.jobs import JOBS
 from vitviz.weights.native import write_checkpoint
 
+pytestmark = pytest.mark.process
+
 Make = Callable[..., Model]
 
 SMALL = Limits(memory_bytes=2**30, cpu_seconds=20, wall_seconds=60, answer_bytes=2**20)

@@ -7,6 +7,8 @@ import pytest
 from tests.reference_packages import timm
 from vitviz.weights.metadata.labels import DATA, ORDERS, dataset_name, label_names, synset_names
 
+pytestmark = pytest.mark.parity
+
 SUBSETS = {
     1000: "imagenet-1k",
     11221: "imagenet-21k-miil",

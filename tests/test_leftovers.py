@@ -17,6 +17,8 @@ from tests.reference_packages import torchvision, transformers
 from vitviz.errors.kinds import CheckpointError
 from vitviz.weights.read import read_checkpoint
 
+pytestmark = pytest.mark.parity
+
 HEAD = {"head.weight", "head.bias"}
 
 

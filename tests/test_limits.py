@@ -16,6 +16,8 @@ from vitviz.weights.formats import archives, limits
 from vitviz.weights.formats.files import WeightFile
 from vitviz.weights.formats.limits import memory_for, needed_bytes
 
+pytestmark = pytest.mark.hostile
+
 WIDTH, HEADS, DEPTH, CLASSES = 64, 2, 12, 3
 LAYER = {
     "norm1.weight": (WIDTH,),

@@ -12,6 +12,8 @@ from tests.parity.timm_cases import TOLD, as_deit3, make
 from vitviz.weights import read_checkpoint
 from vitviz.weights.metadata.preparation import CLIP, HALVES, IMAGENET
 
+pytestmark = pytest.mark.parity
+
 
 def wrapped(state: dict[str, torch.Tensor]) -> dict[str, Any]:
     return {"model": state}

@@ -19,6 +19,8 @@ from vitviz.errors.kinds import CheckpointError
 from vitviz.weights.families.published import OPEN_CLIP
 from vitviz.weights.read import read_checkpoint
 
+pytestmark = pytest.mark.parity
+
 EXACT = 1e-5
 PIXELS = torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 WHOLE = {"embed_dim": 24, "text_cfg": TEXT, "quick_gelu": False}

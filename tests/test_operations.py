@@ -48,6 +48,8 @@ from vitviz.ui.attention_explorer import pack
 from vitviz.ui.knobs import Knobs, size
 from vitviz.ui.knobs import table as knob_table
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "operations.md").read_text()
 DOCKERFILE = (ROOT / "Dockerfile").read_text()

@@ -19,6 +19,8 @@ from vitviz.weights.metadata.image_processors import MODEL_TYPES, PROCESSORS
 from vitviz.weights.metadata.preparation import CLIP, read_preprocessing
 from vitviz.weights.metadata.sidecars import Sidecars
 
+pytestmark = pytest.mark.parity
+
 SIZES = [(451, 300), (300, 451), (97, 131), (500, 375), (224, 224), (33, 1000), (1000, 33)]
 UNUSED = Preprocessing(8, 8, (0.1,) * 3, (0.9,) * 3, "native")
 

@@ -13,6 +13,8 @@ from tests.reference_packages import transformers
 from vitviz.errors.kinds import ImageError
 from vitviz.models.positions import ALWAYS, POSITION_RULES, resize_positions, rotary_angles, rotary_periods, rotate
 
+pytestmark = pytest.mark.parity
+
 GRIDS = [(3, 4), (7, 5), (2, 9), (1, 1), (10, 12), (6, 5)]
 INTERPOLATING = [rule for rule in POSITION_RULES if rule not in ("by fraction", "reading order", "fixed")]
 every_rule = pytest.mark.parametrize("rule", POSITION_RULES)

@@ -114,11 +114,13 @@ def loaded() -> dict[str, set[str]]:
     return {step: set(names) for step, names in json.loads(done.stdout).items()}
 
 
+@pytest.mark.process
 def test_importing_the_methods_loads_nothing_heavy(loaded: dict[str, set[str]]) -> None:
     assert {"vitviz", "torch"} <= loaded["vitviz.attribution"]
     assert not loaded["vitviz.attribution"] & HEAVY
 
 
+@pytest.mark.process
 def test_importing_vitviz_loads_nothing_that_only_the_app_a_download_or_a_training_needs(
     loaded: dict[str, set[str]],
 ) -> None:
@@ -126,6 +128,7 @@ def test_importing_vitviz_loads_nothing_that_only_the_app_a_download_or_a_traini
     assert not loaded["vitviz, vitviz.cli.command"] & HEAVY
 
 
+@pytest.mark.process
 def test_the_tests_above_can_fail(loaded: dict[str, set[str]]) -> None:
     assert loaded["vitviz.visualization.figures"] & HEAVY == {"matplotlib"}
     assert "huggingface_hub" in loaded[STEPS[-1]]
@@ -158,6 +161,7 @@ def asked_for() -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.process
 def test_every_module_is_there_when_it_is_asked_for_and_not_before(asked_for: dict[str, list[str]]) -> None:
     assert {f"vitviz.{name}" for name in LAZY} <= set(asked_for["modules"])
     assert asked_for["early"] == []

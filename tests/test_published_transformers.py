@@ -18,6 +18,8 @@ from vitviz.weights.formats.files import open_weights
 from vitviz.weights.metadata.sidecars import Sidecars
 from vitviz.weights.recognize import recognize
 
+pytestmark = pytest.mark.parity
+
 TABLES = (
     published.VIT,
     published.DEIT,

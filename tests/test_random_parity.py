@@ -17,6 +17,8 @@ from tests.parity.random_configurations import DRAWN
 from tests.parity.random_draws import SEED, Case, Draw, Drawn, Outcome, Tally, attempt, draw_many, simplest
 from tests.parity.random_timm import OTHERS
 
+pytestmark = pytest.mark.parity
+
 FEW = {"timm": 40, "transformers": 40, "open_clip": 20}
 MANY = {"timm": 2200, "transformers": 2000, "open_clip": 800}
 MOST_IMPOSSIBLE = 0.2

@@ -22,6 +22,8 @@ from vitviz.weights.metadata.image_processors import PROCESSORS
 from vitviz.weights.metadata.preparation import read_preprocessing
 from vitviz.weights.metadata.sidecars import Sidecars
 
+pytestmark = pytest.mark.parity
+
 # What is drawn in the suite and by `make test-long`, of each package.
 DRAWS, LONG = 100, 5000
 SEED = 18

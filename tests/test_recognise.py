@@ -31,6 +31,8 @@ from vitviz.models.vit import VisionTransformer
 from vitviz.weights.families import FAMILIES
 from vitviz.weights.read import read_checkpoint
 
+pytestmark = pytest.mark.parity
+
 FIRST = {case.family: case for case in reversed(CASES)}
 EVERY = {family.name: family for family in FAMILIES}
 every_family = pytest.mark.parametrize("case", FIRST.values(), ids=FIRST)

@@ -33,6 +33,8 @@ from vitviz.ui.server.hosts import (
 )
 from vitviz.ui.workbench import Workbench
 
+pytestmark = pytest.mark.process
+
 PAGES = 6
 PROXY, ANNA, BEN = "127.0.0.1", "127.0.0.7", "127.0.0.8"
 EDGE = "multipart/form-data; boundary=edge"

@@ -36,6 +36,8 @@ from vitviz.ui.server.connections import TimedConnection
 from vitviz.ui.server.door import FAILED
 from vitviz.ui.server.routes import JSON_BYTES
 
+pytestmark = [pytest.mark.hostile, pytest.mark.process]
+
 Make = Callable[..., Any]
 JSON_ROUTES = (
     "queue/join",

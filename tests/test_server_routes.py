@@ -19,6 +19,8 @@ from tests.server_client import SESSION, Served, exchange, form, head, post, run
 from vitviz.ui.server import fetching
 from vitviz.ui.server.routes import JSON_BYTES, ROUTES, TOOL_BYTES, TOOL_ROUTES, Body, Route, find_route, is_local_file
 
+pytestmark = pytest.mark.process
+
 VALUES = {"path": "index.js", "session_hash": SESSION, "api_name": "models", "event_id": SESSION}
 # Every route of Gradio that is served; a new one is refused until it stands in the table and here.
 ALLOWED = {

@@ -16,6 +16,8 @@ from vitviz.errors.kinds import CheckpointError
 from vitviz.weights.metadata.settings import Settings
 from vitviz.weights.read import Reading, read_checkpoint
 
+pytestmark = pytest.mark.parity
+
 SMALL = {"depth": 2, "img_size": 48, "num_classes": 5}
 
 

@@ -26,6 +26,8 @@ from vitviz.ui.panels import refusal
 from vitviz.weights.model import Origin
 from vitviz.weights.text_tower import TextPrompt, TextTower, open_text_tower
 
+pytestmark = pytest.mark.parity
+
 TEXTS = ("a cat", "the cat sat on a mat and on a hat and on a mat", "dog")
 # Of CLIP-type models: no attention pooling, whatever a map is about.
 SERVING = [name for name in METHODS if name != "pooling_attention"]

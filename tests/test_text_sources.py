@@ -28,6 +28,8 @@ from vitviz.ui.models import ModelChoice, open_choice
 from vitviz.weights.hub import download
 from vitviz.weights.text_tower import open_text_tower, reads_text
 
+pytestmark = pytest.mark.parity
+
 NAME = "someone/clip-small"
 WEIGHTS = "model.safetensors"
 TOKENIZER = {"tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt"}

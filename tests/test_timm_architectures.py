@@ -11,6 +11,8 @@ from vitviz.weights.families.timm_architectures import alike, architectures, dig
 from vitviz.weights.families.timm_arguments import CLASSES, Arguments, facts_of
 from vitviz.weights.metadata.settings import Settings
 
+pytestmark = pytest.mark.parity
+
 # One of each kind: a plain one, two of one shape, other classes, arguments of every sort.
 SAMPLE = (
     *("vit_tiny_patch16_224", "deit3_small_patch16_224", "deit_tiny_distilled_patch16_224"),

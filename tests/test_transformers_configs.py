@@ -24,6 +24,8 @@ from vitviz.weights.families.transformers.classes import CLASSES, COMMON, COMPOS
 from vitviz.weights.families.transformers.towers import ACTIVATIONS
 from vitviz.weights.read import read_checkpoint
 
+pytestmark = pytest.mark.parity
+
 EXACT = 1e-5
 SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 32, "patch_size": 8}
 MODELS = {

@@ -36,6 +36,8 @@ from vitviz.ui.workbench import Workbench
 from vitviz.weights import BUNDLED
 from vitviz.weights.text_tower import TextPrompt
 
+pytestmark = pytest.mark.parity
+
 Make = Callable[..., Model]
 # Of the small model that pools by attention, no map but this one differs.
 POOLED = {"cls_token": False, "pooling": "attention"}

@@ -16,6 +16,8 @@ from vitviz.ui.panels import model_aside
 from vitviz.ui.texts import plain
 from vitviz.weights import BUNDLED, ZOO, Model
 
+pytestmark = pytest.mark.parity
+
 
 def apart(folder: Path, target: Path) -> tuple[str, ...]:
     """The files of a checkpoint as an upload keeps them: each in a folder of its own."""

@@ -16,6 +16,8 @@ from tests.reference_packages import open_clip, timm, transformers
 from vitviz.errors.kinds import CheckpointError, ConfigError
 from vitviz.images.preprocessing import Preprocessing
 
+pytestmark = pytest.mark.parity
+
 # Two patches of 14 pixels and 2 pixels that no patch reads.
 SIDE, PATCH, READ = 30, 14, 28
 

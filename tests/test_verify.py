@@ -29,6 +29,8 @@ from vitviz.weights.packages.reference import package_errors, undisturbed
 from vitviz.weights.read import read_checkpoint
 from vitviz.weights.verify import Comparison, Verification, compare, verify
 
+pytestmark = pytest.mark.parity
+
 PHOTO = Path(__file__).parents[1] / "assets" / "chelsea.jpg"
 # Whole checkpoints of every package that vitviz opens exactly.
 EXACT = {

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -29,8 +32,16 @@ def save(path: Path, state: Mapping[str, Any]) -> None:
         torch.save(dict(state), path)
 
 
+@cache
+def made(case: Case) -> tuple[TemporaryDirectory[str], Path]:
+    """The checkpoint of a case, written once: the folder, which lives as long as this answer, and the path in it."""
+    folder = TemporaryDirectory()
+    torch.manual_seed(0)
+    return folder, case.make(Path(folder.name)).path.relative_to(folder.name)
+
+
 class Kept:
-    """The checkpoint of a case on disk.
+    """A copy of the checkpoint of a case on disk.
 
     Args:
         case: a case with one state dict in one file.
@@ -38,8 +49,9 @@ class Kept:
     """
 
     def __init__(self, case: Case, folder: Path) -> None:
-        torch.manual_seed(0)
-        self.path, self.overrides = case.make(folder).path, case.overrides
+        source, path = made(case)
+        shutil.copytree(source.name, folder, dirs_exist_ok=True)
+        self.path, self.overrides = folder / path, case.overrides
         inside = [self.path / name for name in USUAL if (self.path / name).is_file()]
         self.file = inside[0] if inside else self.path
         opened = open_weights(self.file)

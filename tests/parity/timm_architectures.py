@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import partial
+from contextlib import ExitStack
+from functools import cache, partial
 from typing import Any
 from unittest import mock
 
@@ -37,6 +38,35 @@ MODULES = (
 )
 # Arguments that say how a model is trained or loaded, not what it computes.
 TRAINING = ("weight_init", "fix_init", "init_values", "head_init_scale", "pretrained_cfg", "pretrained_cfg_overlay")
+
+
+LOADING = ("pretrained_filter_fn", "pretrained_strict", "feature_cfg", "cache_dir", "kwargs_filter")
+# What other sizes of one architecture differ in.
+SIZES = ("img_size", "patch_size", "embed_dim", "depth", "num_heads", "mlp_ratio")
+
+
+class Recorded(Exception):
+    """Ends the making of a model whose arguments are known."""
+
+
+@cache
+def kind_of(name: str) -> str:
+    """What timm builds under a name, whatever its sizes: the class and all other arguments of the network."""
+
+    def build(cls: type, variant: str, pretrained: bool, **keywords: Any) -> torch.nn.Module:
+        kept = {key: plain(value) for key, value in keywords.items() if key not in (*LOADING, *TRAINING, *SIZES)}
+        # Of layer scale, the starting value is one that training changes.
+        kept["layer scale"] = keywords.get("init_values") is not None
+        raise Recorded(f"{cls.__name__} {json.dumps(kept, sort_keys=True, default=str)}")
+
+    with ExitStack() as patches:
+        for module in MODULES:
+            patches.enter_context(mock.patch.object(module, "build_model_with_cfg", build))
+        try:
+            _model_entrypoints[name]()
+        except Recorded as recorded:
+            return str(recorded)
+    raise AssertionError(f"{name}: timm makes it in a way of its own")
 
 
 def plain(value: Any) -> Any:
@@ -74,9 +104,10 @@ def describe(name: str) -> dict[str, Any] | None:
     shapes = {key[len(prefix) :]: shape for key, shape in whole.items() if key.startswith(prefix)}
     if not recorded or not any(all(key in shapes for key in signature) for signature in SIGNATURES):
         return None
-    dropped = ("pretrained_filter_fn", "pretrained_strict", "feature_cfg", "cache_dir", "kwargs_filter", *TRAINING)
     arguments = {
-        key: plain(value) for key, value in recorded["keywords"].items() if key not in dropped and value is not None
+        key: plain(value)
+        for key, value in recorded["keywords"].items()
+        if key not in (*LOADING, *TRAINING) and value is not None
     }
     classes = {
         cfg.num_classes for tag, cfg in timm.models._registry._model_default_cfgs[name].cfgs.items() if cfg.has_weights
