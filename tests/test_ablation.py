@@ -101,7 +101,7 @@ def masked_reference(
         scores = attended.queries @ attended.keys.mT * network.scale + hidden
         on = torch.tensor([(number, head) not in heads for head in range(config.heads)])
         mixed = scores.softmax(-1) @ attended.values * on[:, None, None]
-        tokens = layer.absorb(tokens, mixed)
+        tokens = layer.residual_mlp(tokens, mixed)
     # What is pooled is only what is left.
     return network.classify(tokens[:, hidden == 0], layout)[0]
 

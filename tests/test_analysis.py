@@ -57,7 +57,7 @@ def photo(width: int = 30, height: int = 20) -> Image.Image:
     return Image.fromarray(random.integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
-def weights_of(analysis: Analysis) -> np.ndarray:
+def network_weights(analysis: Analysis) -> np.ndarray:
     """Attention weights of the network itself, ``"layer head query key"``, without any trace."""
     with torch.inference_mode():
         _, weights = analysis.model.network(analysis.prepared.pixels, need_weights=True)
@@ -166,7 +166,7 @@ def test_attention_is_the_networks_own(
     make_model: MakeModel, changes: dict[str, Any], layer: int, head: int | str
 ) -> None:
     analysis = analyze(photo(), make_model(**changes))
-    weights, layout = weights_of(analysis)[layer], analysis.trace.layout
+    weights, layout = network_weights(analysis)[layer], analysis.trace.layout
     queries: dict[Query, np.ndarray] = {name: weights[:, index] for index, name in enumerate(layout.prefix)}
     queries[2, 3] = weights[:, layout.prefix_count + 2 * 6 + 3]
     queries["patches"] = weights[:, layout.prefix_count :].mean(1)
@@ -183,7 +183,7 @@ def test_rollout_is_the_product_of_the_networks_own_attention(make_model: MakeMo
     analysis = analyze(photo(), make_model(**changes))
     layout = analysis.trace.layout
     product = np.eye(layout.token_count)
-    for weights in weights_of(analysis).mean(1):
+    for weights in network_weights(analysis).mean(1):
         mixed = weights + np.eye(len(weights))
         product = mixed / mixed.sum(1, keepdims=True) @ product
     expected = product[0] if "cls" in layout.prefix else product[layout.prefix_count :].mean(0)

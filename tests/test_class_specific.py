@@ -15,6 +15,8 @@ import torch
 import vitviz
 from tests.parity.grad_cam_cases import CLASSES, LAYERS, VARIANTS, make_model, make_pixels
 from tests.parity.timm_cases import TOLD
+from tests.support.comparison import closeness
+from tests.support.networks import NETWORKS, every_network
 from vitviz import TokenLayout, TokenMap, VisionTransformer
 from vitviz.attention import softmax
 from vitviz.attention.layout import PATCHES
@@ -26,21 +28,22 @@ from vitviz.models.targets import Target, class_index, class_target
 
 pytestmark = pytest.mark.parity
 
+close = closeness(tolerance=1e-10, any_type=True)
+
 Make = Callable[..., VisionTransformer]
 
 REFERENCE = np.load(Path(__file__).parent / "data" / "attention_methods.npz")
-NETWORKS: dict[str, dict[str, Any]] = {
-    "CLS": {},
-    "five prefix tokens": {"register_tokens": 4},
-    "no CLS": {"cls_token": False, "pooling": "mean"},
-    "mean of all": {"pooling": "mean of all"},
-    "CLS and mean": {"pooling": "cls and mean", "final_norm": "after pooling"},
-    "attention pooling": {"cls_token": False, "pooling": "attention"},
-    "one head": {"heads": 1},
-    "one layer": {"depth": 1},
-    "rotary, QK-norm, gated MLP": {"rotary": True, "query_key_norm": True, "gated_mlp": True},
-}
-every_network = pytest.mark.parametrize("changes", NETWORKS.values(), ids=NETWORKS)
+each_network = every_network(
+    "CLS",
+    "five prefix tokens",
+    "no CLS",
+    "mean of all",
+    "CLS and mean, norm after pooling",
+    "attention pooling",
+    "one head",
+    "one layer",
+    "rotary, QK-norm, gated MLP",
+)
 
 
 def sharp(make_network: Make, changes: dict[str, Any], target: int = 1) -> AttributionInput:
@@ -51,10 +54,6 @@ def sharp(make_network: Make, changes: dict[str, Any], target: int = 1) -> Attri
     config = network.config
     pixels = torch.randn(1, 3, config.image_height, config.image_width, dtype=torch.float64)
     return AttributionInput(network, pixels, class_target(target, config.classes))
-
-
-def close(found: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-10) -> None:
-    torch.testing.assert_close(found.double(), expected.double(), atol=tolerance, rtol=0)
 
 
 def layer_by_layer(
@@ -69,7 +68,7 @@ def layer_by_layer(
         normed.append(layer.attention_norm(tokens))
         attended = layer.attention(normed[-1], network.angles(layout), layout.token_count)
         weights.append((attended.queries @ attended.keys.mT * network.scale).softmax(-1))
-        tokens = layer.absorb(tokens, weights[-1] @ attended.values)
+        tokens = layer.residual_mlp(tokens, weights[-1] @ attended.values)
         outputs.append(tokens)
     return normed, weights, outputs, layout
 
@@ -111,7 +110,7 @@ def test_transmm_is_reproduced() -> None:
 # A second implementation.
 
 
-@every_network
+@each_network
 def test_gradient_rollout_is_that_of_materialised_gradients(make_network: Make, changes: dict[str, Any]) -> None:
     subject = sharp(make_network, changes)
     _, weights, outputs, layout = layer_by_layer(subject)
@@ -129,7 +128,7 @@ def test_gradient_rollout_is_that_of_materialised_gradients(make_network: Make, 
             assert sum(found.prefix.values()) + float(found.values.sum()) == pytest.approx(1, abs=1e-6)
 
 
-@every_network
+@each_network
 @pytest.mark.parametrize("chunk_bytes", [1, 2**22])
 def test_legrad_is_that_of_materialised_attention(
     make_network: Make, changes: dict[str, Any], chunk_bytes: int, monkeypatch: pytest.MonkeyPatch
@@ -150,7 +149,7 @@ def test_legrad_is_that_of_materialised_attention(
         assert list(found.prefix.values()) == pytest.approx(expected[: layout.prefix_count].tolist(), abs=1e-10)
 
 
-@every_network
+@each_network
 def test_grad_cam_is_its_formula_on_the_tokens_of_a_norm(make_network: Make, changes: dict[str, Any]) -> None:
     subject = sharp(make_network, changes)
     normed, _, outputs, layout = layer_by_layer(subject)

@@ -18,15 +18,14 @@ from tests.parity.states import (
     OPEN,
     WIDTH,
     Kept,
-    State,
     answer,
     facts_of,
     prefixed,
     read,
     refusal,
     save,
-    timm_state,
 )
+from tests.support.checkpoints import State, timm_state
 from vitviz import Model, save_checkpoint
 from vitviz.errors.kinds import CheckpointError
 from vitviz.models.vit import VisionTransformer

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
+from tests.support import traces
 from vitviz import AttentionTrace, TokenLayout
 from vitviz.attention import softmax
 from vitviz.attention.softmax import HEAD_FUSIONS
 from vitviz.attention.trace import Chunks
 from vitviz.attribution import threshold as discard
-from vitviz.attribution.threshold import Cut, Fused, cut_of_chunks, cut_of_matrix, in_chunks
+from vitviz.attribution.threshold import Fused, Threshold, cut_of_chunks, cut_of_matrix, in_chunks
 from vitviz.attribution.threshold import kept_in_chunks as kept_of_fused
 
 Make = Callable[[], torch.Tensor]
@@ -125,23 +127,29 @@ def test_of_a_large_matrix_only_what_is_near_the_limit_is_gathered(
 @pytest.mark.parametrize("rows", [1, 2, 3])
 def test_of_equal_entries_the_first_in_reading_order_go(rows: int) -> None:
     matrix = torch.tensor([[0.2, 0.1, 0.3], [0.2, 0.2, 0.0], [0.2, 0.5, 0.2]])
-    for count, cut in [(2, Cut(0.1)), (3, Cut(0.2, 1)), (5, Cut(0.2, 3)), (7, Cut(0.2)), (8, Cut(0.3))]:
+    for count, cut in [
+        (2, Threshold(0.1)),
+        (3, Threshold(0.2, 1)),
+        (5, Threshold(0.2, 3)),
+        (7, Threshold(0.2)),
+        (8, Threshold(0.3)),
+    ]:
         # As numbers of single precision.
         value = float(torch.tensor(cut.value))
         for found in (cut_of_matrix(matrix, count), cut_of_chunks(lambda: split(matrix, rows), count)):
-            assert found == Cut(value, cut.ties)
-    kept = joined(Cut(float(matrix[0, 0]), 3).apply(split(matrix, rows)), 3)
+            assert found == Threshold(value, cut.ties)
+    kept = joined(Threshold(float(matrix[0, 0]), 3).apply(split(matrix, rows)), 3)
     assert torch.equal(kept, torch.tensor([[0.0, 0.0, 0.3], [0.0, 0.0, 0.0], [0.2, 0.5, 0.2]]))
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
-@pytest.mark.parametrize("cut", [Cut(0.5), Cut(0.5, 1), Cut(0.5, 4), Cut(1.0)], ids=str)
-def test_the_first_entry_alone_can_be_spared(rows: int, cut: Cut) -> None:
+@pytest.mark.parametrize("cut", [Threshold(0.5), Threshold(0.5, 1), Threshold(0.5, 4), Threshold(1.0)], ids=str)
+def test_the_first_entry_alone_can_be_spared(rows: int, cut: Threshold) -> None:
     matrix = torch.tensor([[0.5, 0.5, 0.5], [0.5, 0.75, 0.25], [1.0, 0.25, 0.5]])
     expected = joined(cut.apply(split(matrix, rows)), 3)
     assert expected[0, 0] == 0
     expected[0, 0] = 0.5
-    assert torch.equal(joined(cut.apply(split(matrix, rows), spare_first=True), 3), expected)
+    assert torch.equal(joined(cut.apply(split(matrix, rows), keep_cls_to_cls=True), 3), expected)
 
 
 @pytest.mark.parametrize(("size", "rows"), [(1, 1), (4 * 7 * 4, 1), (4 * 7 * 4 * 3, 3), (10**6, 9)])
@@ -163,11 +171,7 @@ def kept_in_chunks(
 
 LAYOUT = TokenLayout(("cls", "register 1"), 3, 4)
 TOKENS = LAYOUT.token_count
-
-
-def trace_of(attention: torch.Tensor) -> AttentionTrace:
-    """A trace whose attention is, but for rounding, a given one, ``"layer head query key"``."""
-    return AttentionTrace(attention.log(), torch.eye(TOKENS).to(attention).expand_as(attention), 1.0, LAYOUT)
+trace_of = partial(traces.trace_of, layout=LAYOUT)
 
 
 def cls_sees_itself_least() -> torch.Tensor:

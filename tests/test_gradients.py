@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+from tests.support.comparison import closeness
+from tests.support.networks import every_network
 from vitviz import TokenLayout, VisionTransformer
 from vitviz.attention import softmax as softmax_module
 from vitviz.attention.layout import Query
@@ -18,19 +20,20 @@ from vitviz.errors.kinds import ConfigError, ImageError, MethodError, QueryError
 from vitviz.models.gradients import GradientTrace, trace_gradients
 from vitviz.models.targets import class_target
 
+close = closeness(tolerance=1e-10)
+
 Make = Callable[..., VisionTransformer]
 
-NETWORKS: dict[str, dict[str, Any]] = {
-    "CLS": {},
-    "five prefix tokens": {"register_tokens": 4},
-    "no CLS": {"cls_token": False, "pooling": "mean"},
-    "CLS and mean": {"pooling": "cls and mean"},
-    "attention pooling": {"cls_token": False, "pooling": "attention"},
-    "one head": {"heads": 1},
-    "one layer": {"depth": 1},
-    "rotary, QK-norm, gated MLP": {"rotary": True, "query_key_norm": True, "gated_mlp": True},
-}
-every_network = pytest.mark.parametrize("changes", NETWORKS.values(), ids=NETWORKS)
+each_network = every_network(
+    "CLS",
+    "five prefix tokens",
+    "no CLS",
+    "CLS and mean",
+    "attention pooling",
+    "one head",
+    "one layer",
+    "rotary, QK-norm, gated MLP",
+)
 
 
 def sharp(make_network: Make, changes: dict[str, Any]) -> tuple[VisionTransformer, torch.Tensor]:
@@ -53,7 +56,7 @@ def materialised(
         weights = weights.detach().requires_grad_() if not matrices else weights
         weights.retain_grad()
         matrices.append(weights)
-        tokens = layer.absorb(tokens, weights @ attended.values)
+        tokens = layer.residual_mlp(tokens, weights @ attended.values)
     score = network.classify(tokens, layout)[0, target]
     score.backward()
     gradients = [weights.grad[0] for weights in matrices if weights.grad is not None]
@@ -68,11 +71,7 @@ def followed(weights: list[torch.Tensor], gradients: list[torch.Tensor]) -> torc
     return matrix
 
 
-def close(found: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-10) -> None:
-    torch.testing.assert_close(found, expected, atol=tolerance, rtol=0)
-
-
-@every_network
+@each_network
 @pytest.mark.parametrize("chunk_bytes", [1, 3000, 2**22])
 def test_weights_and_gradients_are_those_of_materialised_attention(
     make_network: Make, changes: dict[str, Any], chunk_bytes: int, monkeypatch: pytest.MonkeyPatch
@@ -92,7 +91,7 @@ def test_weights_and_gradients_are_those_of_materialised_attention(
         assert seen == found.layout.token_count
 
 
-@every_network
+@each_network
 def test_relevance_is_the_row_of_the_matrix_that_transmm_multiplies(
     make_network: Make, changes: dict[str, Any]
 ) -> None:

@@ -12,8 +12,9 @@ from torch import nn
 
 import vitviz
 from tests.parity.case import randomised
-from tests.parity.states import OPEN, WIDTH, State, answer, facts_of, prefixed, read, refusal, timm_state
+from tests.parity.states import OPEN, WIDTH, answer, facts_of, prefixed, read, refusal
 from tests.reference_packages import torchvision, transformers
+from tests.support.checkpoints import State, timm_state
 from vitviz.errors.kinds import CheckpointError
 from vitviz.weights.read import read_checkpoint
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import huggingface_hub
@@ -15,6 +14,7 @@ from huggingface_hub import constants
 from safetensors.torch import save_file
 
 from tests.hub_server import HubServer
+from tests.support.checkpoints import State, timm_state
 from vitviz import CheckpointError, ConfigError, Model, load, save_checkpoint
 from vitviz.weights import ZOO, DownloadProgress, NamedModel, read
 
@@ -27,27 +27,14 @@ MakeModel = Callable[..., Model]
 OPEN = {"heads": 4, "activation": "gelu", "norm_epsilon": 1e-6, "pooling": "cls"}
 
 
-def timm_state(seed: int = 0, width: int = 64) -> dict[str, torch.Tensor]:
+def state_of(seed: int = 0) -> State:
     """Random weights by timm's names: 2 layers, 16 features an input, patches of 8 in 32×32 pixels, 7 classes."""
-    random = partial(torch.randn, generator=torch.Generator().manual_seed(seed))
-    state = {"cls_token": random(1, 1, width), "pos_embed": random(1, 17, width)}
-    linears = {"patch_embed.proj": (width, 3, 8, 8), "head": (7, width)}
-    norms = ["norm"]
-    for layer in range(2):
-        block = f"blocks.{layer}"
-        linears |= {f"{block}.attn.qkv": (3 * width, width), f"{block}.attn.proj": (width, width)}
-        linears |= {f"{block}.mlp.fc1": (96, width), f"{block}.mlp.fc2": (width, 96)}
-        norms += [f"{block}.norm1", f"{block}.norm2"]
-    for name, shape in linears.items():
-        state |= {f"{name}.weight": random(shape) * 0.1, f"{name}.bias": random(shape[0])}
-    for name in norms:
-        state |= {f"{name}.weight": 1 + random(width) * 0.1, f"{name}.bias": random(width)}
-    return state
+    return timm_state(width=64, hidden=96, seed=seed)
 
 
 def published(folder: Path, seed: int = 0, **config: object) -> dict[str, bytes]:
     """The files of a repository of timm's."""
-    save_file(timm_state(seed), folder / WEIGHTS)
+    save_file(state_of(seed), folder / WEIGHTS)
     arguments = {"img_size": 32, "embed_dim": 64, "depth": 2, "mlp_ratio": 1.5}
     described = {"architecture": "vit_small_patch8_224", "num_classes": 7, "model_args": arguments, **config}
     return {"config.json": json.dumps(described).encode(), WEIGHTS: (folder / WEIGHTS).read_bytes()}
@@ -86,7 +73,7 @@ def classifier(model: Model) -> torch.Tensor:
 
 
 def holds(model: Model, seed: int) -> bool:
-    return torch.equal(classifier(model), timm_state(seed)["head.weight"])
+    return torch.equal(classifier(model), state_of(seed)["head.weight"])
 
 
 # What can be opened.
@@ -132,7 +119,7 @@ def test_a_file_is_called_by_its_name(tmp_path: Path, make_model: MakeModel, kin
         save_checkpoint(path, make_model())
         model = load(kind(path))
     else:
-        save_file(timm_state(), path)
+        save_file(state_of(), path)
         model = load(kind(path), **OPEN)
         assert holds(model, seed=0)
     assert model.name == "mine"
@@ -275,7 +262,7 @@ def test_a_folder_of_that_name_comes_before_the_hub(
 ) -> None:
     folder = tmp_path / REPOSITORY
     folder.mkdir(parents=True)
-    save_file(timm_state(5), folder / WEIGHTS)
+    save_file(state_of(5), folder / WEIGHTS)
     monkeypatch.chdir(tmp_path)
     assert holds(load(REPOSITORY, **OPEN), seed=5)
     assert holds(load(f"hf:{REPOSITORY}", heads=4), seed=0)
@@ -345,7 +332,7 @@ def test_a_loaded_model_is_frozen(tmp_path: Path, make_model: MakeModel, own: bo
         trained.network.requires_grad_(True)
         save_checkpoint(path, trained)
     else:
-        save_file(timm_state(), path)
+        save_file(state_of(), path)
     for precision in ("float32", "bfloat16"):
         network = load(path, precision=precision, **({} if own else OPEN)).network
         assert not network.training

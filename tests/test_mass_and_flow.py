@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.support.traces import trace_of
 from vitviz import AttentionTrace, TokenLayout
 from vitviz.attribution import attention, attention_flow, attention_mass
 from vitviz.errors.kinds import MethodError, QueryError
@@ -21,12 +22,6 @@ LAYOUTS = {
     "one patch": TokenLayout(("cls",), 1, 1),
 }
 every_layout = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-
-
-def trace_of(weights: torch.Tensor, layout: TokenLayout) -> AttentionTrace:
-    """A trace whose attention is exactly a given one, ``"layer head query key"``."""
-    queries = weights.log().clamp(min=-2000)
-    return AttentionTrace(queries, torch.eye(weights.shape[-1]).to(queries).expand_as(queries), 1.0, layout)
 
 
 def random_trace(layout: TokenLayout, layers: int = 3) -> AttentionTrace:

@@ -15,6 +15,7 @@ from einops import rearrange
 from PIL import Image
 
 import vitviz
+from tests.support.networks import NETWORKS
 from vitviz import METHODS, Model, VisionTransformer, save_checkpoint
 from vitviz.attribution import AttributionInput, integrated_gradients, occlusion
 from vitviz.cli.command import main
@@ -23,16 +24,10 @@ from vitviz.models.targets import Target, class_target
 from vitviz.progress import Progress
 
 Make = Callable[..., VisionTransformer]
-NETWORKS: list[dict[str, Any]] = [
-    {},
-    {"register_tokens": 4},
-    {"cls_token": False, "pooling": "mean"},
-    {"cls_token": False, "pooling": "attention"},
-    {"patch_height": 8, "patch_width": 4},
-]
+KINDS = ("CLS", "five prefix tokens", "no CLS", "attention pooling", "oblong patch")
 
 
-@pytest.fixture(params=NETWORKS, ids=str)
+@pytest.fixture(params=[NETWORKS[kind] for kind in KINDS], ids=KINDS)
 def subject(request: pytest.FixtureRequest, make_network: Make) -> AttributionInput:
     return AttributionInput(make_network(**request.param), torch.randn(1, 3, 16, 24), class_target(1, 5))
 

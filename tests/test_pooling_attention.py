@@ -77,7 +77,7 @@ def materialised(
     for layer in network.encoder:
         attended = layer.attend(tokens, network.angles(layout), layout.token_count)
         matrices.append((attended.queries @ attended.keys.mT * network.scale).softmax(-1).requires_grad_())
-        tokens = layer.absorb(tokens, matrices[-1] @ attended.values)
+        tokens = layer.residual_mlp(tokens, matrices[-1] @ attended.values)
     read = network.norm(tokens) if config.final_norm == "before pooling" else tokens
     parts = pooler.key_value(read[0, layout.prefix_count :]).chunk(2, -1)
     keys, values = (part.unflatten(-1, (config.heads, -1)).transpose(0, 1) for part in parts)

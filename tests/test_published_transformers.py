@@ -31,7 +31,7 @@ TABLES = (
 )
 
 
-def found_of(model: str, config: str, folder: Path, **options: Any) -> Found:
+def found_of(model: str, config: str, folder: Path, **options: Any) -> MatchedCheckpoint:
     """A full-size model, of which the file takes no memory, as it is recognised without its configuration."""
     settings = getattr(transformers, config)(**options)
     with torch.device("meta"):
@@ -82,7 +82,7 @@ FULL: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
 def test_what_agreeing_checkpoints_have_is_assumed_and_said(name: str, tmp_path: Path) -> None:
     model, config, options, overrides = FULL[name]
     found = found_of(model, config, tmp_path, **options)
-    settled = found.settle(found.family.overrides(found))
+    settled = found.settle(found.family.facts(found))
     assert {fact: settled[fact] for fact in overrides} == overrides
     assumed = {check.fact: check.source for check in found.checks if check.assumed}
     assert overrides.keys() - {"heads"} <= assumed.keys() | {"activation"} and "heads" in assumed
@@ -112,7 +112,7 @@ def test_what_differs_or_is_unknown_is_asked_for(
 ) -> None:
     found = found_of(model, config, tmp_path, **options)
     with pytest.raises(CheckpointError) as caught:
-        found.settle(found.family.overrides(found))
+        found.settle(found.family.facts(found))
     assert sentence in str(caught.value)
 
 
@@ -120,6 +120,6 @@ def test_what_differs_or_is_unknown_is_asked_for(
 def test_a_row_says_what_a_class_of_its_kind_can_have(table: tuple[Any, ...]) -> None:
     epsilons = {kind.defaults["layer_norm_eps"] for kind in CLASSES.values()}
     for row in table:
-        assert row.width % row.heads == 0 and row.overrides.keys() == {"activation", "norm_epsilon"}
-        assert row.overrides["norm_epsilon"] in epsilons
+        assert row.width % row.heads == 0 and row.facts.keys() == {"activation", "norm_epsilon"}
+        assert row.facts["norm_epsilon"] in epsilons
     assert len({row.name for row in table}) == len(table)

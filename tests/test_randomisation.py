@@ -45,12 +45,12 @@ KINDS: dict[str, dict[str, object]] = {
 }
 
 
-def weights_of(model: Model) -> dict[str, torch.Tensor]:
+def parameters_of(model: Model) -> dict[str, torch.Tensor]:
     return {name: weights.clone() for name, weights in model.network.named_parameters()}
 
 
 def changed(model: Model, other: Model) -> set[str]:
-    mine, others = weights_of(model), weights_of(other)
+    mine, others = parameters_of(model), parameters_of(other)
     return {name for name in mine if not torch.equal(mine[name], others[name])}
 
 
@@ -80,9 +80,9 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_every_learnt_tensor_keeps_its_entries_in_another_order(make_model: MakeModel, kind: dict[str, object]) -> None:
     model = make_model(**kind)
-    before = weights_of(model)
+    before = parameters_of(model)
     forgetful = randomised(model)
-    after = weights_of(forgetful)
+    after = parameters_of(forgetful)
     assert after.keys() == before.keys()
     for name, weights in before.items():
         assert torch.equal(after[name].flatten().sort().values, weights.flatten().sort().values), name
@@ -94,14 +94,14 @@ def test_every_learnt_tensor_keeps_its_entries_in_another_order(make_model: Make
 
 def test_layers_are_forgotten_from_the_top_down(make_model: MakeModel) -> None:
     model = make_model()
-    everything, names = weights_of(randomised(model)), set(weights_of(model))
+    everything, names = parameters_of(randomised(model)), set(parameters_of(model))
     expected = {name for name in names if name.startswith(("classifier.", "norm."))}
     for count in range(DEPTH + 1):
         if count:
             expected |= {name for name in names if name.startswith(f"layers.{DEPTH - count}.")}
         forgetful = randomised(model, count)
         assert changed(model, forgetful) == expected
-        found = weights_of(forgetful)
+        found = parameters_of(forgetful)
         assert all(torch.equal(found[name], everything[name]) for name in expected), "the same for more layers"
     assert names - expected == {"prefix_tokens", "positions", "patch_embedding.weight", "patch_embedding.bias"}
 

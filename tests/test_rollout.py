@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import torch
 
+from tests.support.comparison import closeness
+from tests.support.traces import trace_of, weights_of
 from vitviz import AttentionTrace, Model, TokenLayout, VisionTransformer, open_image
 from vitviz.attention import softmax
 from vitviz.attention.layout import Query
@@ -20,6 +22,8 @@ from vitviz.attention.softmax import scores_in_chunks
 from vitviz.attribution import rollout, rollout_matrix
 from vitviz.attribution import threshold as discard
 from vitviz.errors.kinds import MethodError, QueryError
+
+close = closeness(tolerance=1e-12)
 
 REFERENCE = np.load(Path(__file__).parent / "data" / "attention_methods.npz")
 ASSETS = Path(__file__).parents[1] / "assets"
@@ -35,19 +39,9 @@ WITH_CLS = {name: layout for name, layout in LAYOUTS.items() if "cls" in layout.
 every_layout_with_cls = pytest.mark.parametrize("layout", WITH_CLS.values(), ids=WITH_CLS)
 
 
-def trace_of(attention: torch.Tensor, layout: TokenLayout) -> AttentionTrace:
-    """A trace whose attention is exactly a given one, ``"layer head query key"``: the softmax undoes the logarithm."""
-    queries = attention.clamp(min=1e-300).log()
-    return AttentionTrace(queries, torch.eye(attention.shape[-1]).to(queries).expand_as(queries), 1.0, layout)
-
-
 def random_attention(layout: TokenLayout, layers: int = 4, heads: int = 3) -> torch.Tensor:
     scores = torch.randn(layers, heads, layout.token_count, layout.token_count, dtype=torch.float64)
     return (2 * scores).softmax(-1)
-
-
-def close(found: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-12) -> None:
-    torch.testing.assert_close(found, expected, atol=tolerance, rtol=0)
 
 
 # The reference implementations.
@@ -123,15 +117,6 @@ def test_rollout_follows_its_formula(layout: TokenLayout, fusion: str, ratio: fl
         close(rollout(trace, query=3, **parameters).values, layout.grid(expected[3]))
 
 
-def weights_of(trace: AttentionTrace) -> np.ndarray:
-    """What a trace's attention is, ``"layer head query key"`` in double precision and all at once."""
-    queries, keys = trace.queries.double().numpy(), trace.keys.double().numpy()
-    scores = np.einsum("lhqd, lhkd -> lhqk", queries, keys) * trace.scale
-    scores = scores if trace.bias is None else scores + trace.bias.double().numpy()
-    exponentials = np.exp(scores - scores.max(-1, keepdims=True))
-    return exponentials / exponentials.sum(-1, keepdims=True)
-
-
 def exact_rollout(attention: np.ndarray, fusion: str, ratio: float, residual: float = 0.5) -> torch.Tensor:
     """As :func:`slow_rollout`, for more tokens: with whole matrices."""
     tokens = attention.shape[-1]
@@ -157,7 +142,7 @@ def test_the_rollout_of_a_trained_network_is_exact(
     pixels = replace(bundled.preprocessing, height=side, width=side).prepare(open_image(ASSETS / name), 4, 4).pixels
     with torch.inference_mode():
         trace = bundled.network.encode(pixels).traces[0]
-    matrix = exact_rollout(weights_of(trace), fusion, ratio)
+    matrix = exact_rollout(weights_of(trace).numpy(), fusion, ratio)
     for query in ("cls", (3, 3), "patches"):
         expected = matrix[trace.layout.select(query)].mean(0)
         found = rollout(trace, fusion, ratio, query=query)
@@ -179,7 +164,7 @@ def test_the_rollout_of_random_weights_is_exact(
     network = make_network(**changes, attention_scale=sharpness * 8**-0.5)
     with torch.no_grad():
         trace = network.encode(torch.randn(1, 3, 16, 24)).traces[0]
-    close(rollout_matrix(trace, fusion, ratio).double(), exact_rollout(weights_of(trace), fusion, ratio), 1e-5)
+    close(rollout_matrix(trace, fusion, ratio).double(), exact_rollout(weights_of(trace).numpy(), fusion, ratio), 1e-5)
 
 
 def tied_attention(layout: TokenLayout) -> torch.Tensor:
@@ -274,7 +259,7 @@ def test_a_bias_is_followed_through_the_layers(layout: TokenLayout) -> None:
     bias = torch.randn(4, 1, layout.token_count, layout.token_count, dtype=torch.float64)
     trace = AttentionTrace(plain.queries, plain.keys, 1.0, layout, bias)
     for fusion, ratio in SETTINGS:
-        expected = exact_rollout(weights_of(trace), fusion, ratio)
+        expected = exact_rollout(weights_of(trace).numpy(), fusion, ratio)
         close(rollout_matrix(trace, fusion, ratio), expected)
         close(rollout(trace, fusion, ratio, query=(1, 1)).values, layout.grid(expected[layout.index((1, 1))]))
 
@@ -290,7 +275,7 @@ def test_a_trace_stored_in_half_precision_is_followed_in_single(layout: TokenLay
         assert float(found.values.sum()) + sum(found.prefix.values()) == pytest.approx(1, abs=1e-5)
         # Nothing is rounded but what is stored.
         matrix = rollout_matrix(half, fusion, ratio)
-        close(matrix.double(), exact_rollout(weights_of(half), fusion, ratio), 1e-5)
+        close(matrix.double(), exact_rollout(weights_of(half).numpy(), fusion, ratio), 1e-5)
         close(found.values, layout.grid(matrix[layout.select(layout.default_query)].mean(0)), 1e-6)
 
 

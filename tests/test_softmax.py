@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from tests.support.comparison import closeness
 from vitviz.attention import memory, softmax
 from vitviz.attention.softmax import (
     HEAD_FUSIONS,
@@ -17,6 +18,8 @@ from vitviz.attention.softmax import (
     scores_in_chunks,
     weights_in_chunks,
 )
+
+close = closeness(any_type=True)
 
 HEADS, TOKENS, DIM, SCALE = 3, 11, 4, 0.7
 TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-12}
@@ -67,10 +70,6 @@ def limit(monkeypatch: pytest.MonkeyPatch, rows: int, more: int, dtype: torch.dt
     size = rows * HEADS * TOKENS * dtype.itemsize + more
     monkeypatch.setattr(softmax, "CHUNK_BYTES", size)
     return size
-
-
-def close(found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> None:
-    torch.testing.assert_close(found.double(), expected, atol=tolerance, rtol=0)
 
 
 @every_chunk_size

@@ -13,25 +13,24 @@ from typing import Any
 import pytest
 import torch
 
+from tests.support.comparison import closeness
+from tests.support.networks import every_network
+from tests.support.traces import scores_of, weights_of
 from vitviz import AttentionTrace, Model, TokenLayout, VisionTransformer, open_image
 from vitviz.attention import softmax
 from vitviz.attention.layout import Query
 from vitviz.attention.softmax import attention_weights, fuse_heads
 from vitviz.errors.kinds import ConfigError, MethodError, QueryError
 
+close = closeness(tolerance=1e-6)
+
 Make = Callable[..., VisionTransformer]
 
 ASSETS = Path(__file__).parents[1] / "assets"
 FUSIONS = {"mean": torch.mean, "max": torch.amax, "min": torch.amin}
-NETWORKS: dict[str, dict[str, Any]] = {
-    "CLS": {},
-    "five prefix tokens": {"register_tokens": 4},
-    "no CLS": {"cls_token": False, "pooling": "mean"},
-    "one head": {"heads": 1},
-    "one layer": {"depth": 1},
-    "portrait image, oblong patch": {"image_height": 24, "image_width": 8, "patch_height": 4, "patch_width": 2},
-}
-every_network = pytest.mark.parametrize("changes", NETWORKS.values(), ids=NETWORKS)
+each_network = every_network(
+    "CLS", "five prefix tokens", "no CLS", "one head", "one layer", "portrait image, oblong patch"
+)
 
 
 def traced(make_network: Make, changes: dict[str, Any]) -> tuple[torch.Tensor, AttentionTrace]:
@@ -49,11 +48,7 @@ def random_trace(dtype: torch.dtype = torch.float64) -> AttentionTrace:
     return AttentionTrace(queries, keys, 0.5, layout)
 
 
-def close(found: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-6) -> None:
-    torch.testing.assert_close(found, expected, atol=tolerance, rtol=0)
-
-
-@every_network
+@each_network
 def test_matrices_rows_and_columns_are_those_of_the_network(make_network: Make, changes: dict[str, Any]) -> None:
     weights, trace = traced(make_network, changes)
     assert (trace.layers, trace.heads) == weights.shape[:2]
@@ -67,7 +62,7 @@ def test_matrices_rows_and_columns_are_those_of_the_network(make_network: Make, 
         close(trace.columns(token), weights[..., token])
 
 
-@every_network
+@each_network
 def test_patches_are_asked_by_row_and_column_and_as_their_mean(make_network: Make, changes: dict[str, Any]) -> None:
     weights, trace = traced(make_network, changes)
     layout = trace.layout
@@ -80,7 +75,7 @@ def test_patches_are_asked_by_row_and_column_and_as_their_mean(make_network: Mak
     close(trace.columns("patches"), weights[..., layout.prefix_count :].mean(-1))
 
 
-@every_network
+@each_network
 def test_prefix_tokens_are_asked_by_name(make_network: Make, changes: dict[str, Any]) -> None:
     weights, trace = traced(make_network, changes)
     for token, name in enumerate(trace.layout.prefix):
@@ -88,7 +83,7 @@ def test_prefix_tokens_are_asked_by_name(make_network: Make, changes: dict[str, 
         close(trace.columns(name), weights[..., token])
 
 
-@every_network
+@each_network
 def test_heads_are_fused_by_mean_max_and_min(make_network: Make, changes: dict[str, Any]) -> None:
     weights, trace = traced(make_network, changes)
     for layer in range(trace.layers):
@@ -99,7 +94,7 @@ def test_heads_are_fused_by_mean_max_and_min(make_network: Make, changes: dict[s
         close(trace.fused(layer, "min"), heads.sort(0).values[0])
 
 
-@every_network
+@each_network
 def test_rows_sum_to_1(make_network: Make, changes: dict[str, Any]) -> None:
     _, trace = traced(make_network, changes)
     for query in [*trace.layout.prefix, "patches", (0, 1), 3]:
@@ -136,7 +131,7 @@ def log_sums_of(trace: AttentionTrace) -> torch.Tensor:
     return scores_of(trace).exp().sum(-1).log()
 
 
-@every_network
+@each_network
 def test_the_sums_that_the_softmax_divides_by_are_told_and_kept(make_network: Make, changes: dict[str, Any]) -> None:
     _, trace = traced(make_network, changes)
     expected = log_sums_of(trace)
@@ -147,7 +142,7 @@ def test_the_sums_that_the_softmax_divides_by_are_told_and_kept(make_network: Ma
         assert trace.log_sums(layer - trace.layers) is found
 
 
-@every_network
+@each_network
 def test_the_sums_that_the_network_tells_are_those_of_the_trace(make_network: Make, changes: dict[str, Any]) -> None:
     network = make_network(**changes)
     with torch.no_grad():
@@ -385,17 +380,6 @@ def test_the_traces_of_a_network_keep_what_they_are_told_to(make_network: Make) 
 # Exactness.
 
 
-def scores_of(trace: AttentionTrace) -> torch.Tensor:
-    """``"layer head query key"``, in double precision and all at once."""
-    scores = torch.einsum("lhqd, lhkd -> lhqk", trace.queries.double(), trace.keys.double()) * trace.scale
-    return scores if trace.bias is None else scores + trace.bias.double()
-
-
-def weights_of(trace: AttentionTrace) -> torch.Tensor:
-    exponentials = (scores_of(trace) - scores_of(trace).amax(-1, keepdim=True)).exp()
-    return exponentials / exponentials.sum(-1, keepdim=True)
-
-
 def exact_to_a_hundred_thousandth(trace: AttentionTrace) -> None:
     weights, layout = weights_of(trace), trace.layout
     some = [*range(layout.prefix_count + 1), layout.token_count // 2, layout.token_count - 1]
@@ -425,7 +409,7 @@ def test_the_attention_of_a_trained_network_to_a_photograph_is_exact(bundled: Mo
     exact_to_a_hundred_thousandth(trace)
 
 
-@every_network
+@each_network
 @pytest.mark.parametrize("sharpness", [1.0, 10.0])
 def test_the_attention_of_random_weights_is_exact(
     make_network: Make, changes: dict[str, Any], sharpness: float

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.support.comparison import closeness
 from vitviz import VisionTransformer
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.models.activations import ACTIVATIONS
@@ -18,14 +19,12 @@ from vitviz.models.config import FINAL_NORMS
 from vitviz.models.layers import AttentionPooling
 from vitviz.models.pooling import POOLINGS
 
+close = closeness(tolerance=1e-5, relative=1e-5)
+
 Make = Callable[..., VisionTransformer]
 
 TOKENS = {"distillation_token": True, "register_tokens": 2}
 PREFIX, EPSILON = 4, 1e-6
-
-
-def close(found: torch.Tensor, expected: torch.Tensor) -> None:
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
 def pixels(height: int = 16, width: int = 24, channels: int = 3) -> torch.Tensor:
@@ -193,7 +192,7 @@ def test_scale_and_norms_of_queries_and_keys(make_network: Make, scale: float | 
     close(weights[0], expected)
     values = plain_linear(given, attention.qkv)[..., 64:].unflatten(-1, (4, 8)).transpose(1, 2)
     mixed = expected @ values
-    close(attended.mixed, mixed[:, :, :1])
+    close(attended.context, mixed[:, :, :1])
     close(attended.values, values)
     close(projected[0][1], plain_linear(mixed.transpose(1, 2).flatten(2)[:, :1], attention.projection))
     encoding = network.encode(images)

@@ -15,11 +15,10 @@ import torch
 from safetensors.torch import save_file
 
 from tests.parity.case import Case
+from tests.support.checkpoints import State
 from vitviz.errors.kinds import CheckpointError
 from vitviz.weights.formats.files import USUAL, open_weights
 from vitviz.weights.read import Reading, read_checkpoint
-
-State = dict[str, torch.Tensor]
 
 
 def save(path: Path, state: Mapping[str, Any]) -> None:
@@ -66,35 +65,9 @@ class Kept:
         return {key: tensor for key, tensor in self.state.items() if key not in keys}
 
 
-# A small state dict.
+# Of the small state dict that tests.support.checkpoints makes.
 
 WIDTH, HIDDEN = 192, 48
-
-
-def timm_state(depth: int = 2, classes: int | None = 7, width: int = WIDTH, positions: int = 17) -> State:
-    """Random weights as timm, DeiT, MAE and DINO write them."""
-    shapes: dict[str, tuple[int, ...]] = {
-        "cls_token": (1, 1, width),
-        "pos_embed": (1, positions, width),
-        "patch_embed.proj.weight": (width, 3, 8, 8),
-        "patch_embed.proj.bias": (width,),
-        "norm.weight": (width,),
-        "norm.bias": (width,),
-    }
-    for layer in range(depth):
-        for name, shape in {
-            **{f"norm{number}.{part}": (width,) for number in (1, 2) for part in ("weight", "bias")},
-            **{"attn.qkv.weight": (3 * width, width), "attn.qkv.bias": (3 * width,)},
-            **{"attn.proj.weight": (width, width), "attn.proj.bias": (width,)},
-            **{"mlp.fc1.weight": (HIDDEN, width), "mlp.fc1.bias": (HIDDEN,)},
-            **{"mlp.fc2.weight": (width, HIDDEN), "mlp.fc2.bias": (width,)},
-        }.items():
-            shapes[f"blocks.{layer}.{name}"] = shape
-    if classes is not None:
-        shapes |= {"head.weight": (classes, width), "head.bias": (classes,)}
-    generator = torch.Generator().manual_seed(0)
-    return {name: torch.randn(shape, generator=generator) * 0.1 for name, shape in shapes.items()}
-
 
 # What state dicts of timm leave open, as the small one has it.
 OPEN = {"heads": 3, "activation": "gelu", "norm_epsilon": 1e-6, "pooling": "cls", "position_rule": "bicubic offset"}
