@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.parity import CASES
-from tests.parity.case import Case, compare
+from tests.parity.case import Case, Difference, compare
 from tests.parity.table import HEADER, PAGE, SECTION, by_row, kinds, package, written
 from vitviz.weights.families import FAMILIES
 from vitviz.weights.read import Reading
