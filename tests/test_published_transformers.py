@@ -10,7 +10,7 @@ import torch
 
 from tests.reference_packages import transformers
 from vitviz.errors.kinds import CheckpointError
-from vitviz.weights.conversion.canonical import Found
+from vitviz.weights.conversion.canonical import MatchedCheckpoint
 from vitviz.weights.families.transformers import published
 from vitviz.weights.families.transformers.classes import CLASSES
 from vitviz.weights.families.transformers.towers import ACTIVATIONS
