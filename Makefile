@@ -43,6 +43,7 @@ quick: $(VENV)/.test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m 'not long and not browser and not process and not parity and not hostile' \
 	  $(addprefix --ignore=,$(shell grep -lE '^pytestmark = .*mark\.($(SLOW))' tests/test_*.py)) $(ARGS)
 
