@@ -352,7 +352,7 @@ def answer_of(address: str, endpoint: str, body: bytes) -> str:
         ("call/analyze", b'{"data": [{"path": "\\u0000"}, 1, 1, 1]}', 400, "not uploaded here"),
         ("call/v2/analyze", b'{"imag": 1}', 400, "/analyze has no 'imag': expected 'image', "),
         ("call/v2/analyze", b'{"fit": "crop"}', 400, "/analyze: 'image' is missing"),
-        ("call/v2/maps", b"{}", 400, "/maps: 'id', 'maps' is missing"),
+        ("call/v2/maps", b"{}", 400, "/maps: 'id', 'maps' are missing"),
         ("call/nothing", b'{"data": []}', 404, "endpoint 'nothing': expected 'models', "),
         ("call/v2/nothing", b"{}", 404, "endpoint 'nothing': expected 'models', "),
         ("run/analyze", b'{"data": [1, 2, 3, 4]}', 404, "expected a POST to /gradio_api/call/analyze"),
