@@ -172,6 +172,6 @@ def test_published_towers_are_those_that_the_package_describes() -> None:
         activation = "quick gelu" if config.get("quick_gelu") else "gelu"
         pooling = {"tok": "cls", "avg": "mean"}[vision.pool_type]
         overrides = {"activation": activation, "pooling": pooling}
-        known = [row for row in same if {name: row.overrides[name] for name in overrides} == overrides]
+        known = [row for row in same if {name: row.facts[name] for name in overrides} == overrides]
         # A shape that is assumed must be assumed of nothing that the package has otherwise.
         assert not same or known, name
