@@ -322,10 +322,10 @@ def _grid(
         patches = positions - sum(counts) - 1
         if patches == math.prod(grid) if size else patches > 0 and _is_square(patches):
             raise found.missing_key("cls")
-    said = f"an image of {size[0]}×{size[1]} in patches of {patch[0]}×{patch[1]}" if size else "a square image"
+    image = f"an image of {size[0]}×{size[1]} in patches of {patch[0]}×{patch[1]}" if size else "a square image"
     raise CheckpointError(
         f"{found.name}: {positions} positions in {shown(found.keys[None, 'positions'])} and {sum(counts)} prefix "
-        f"tokens do not fit {said}; say image_size=(height, width)"
+        f"tokens do not fit {image}; say image_size=(height, width)"
     )
 
 
