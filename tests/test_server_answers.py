@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from tests.server_client import Served, exchange, head, post, running_here, until
 from vitviz.ui.server import answers
-from vitviz.ui.server.answers import MAX_CALLS
+from vitviz.ui.server.answers import MAX_EVENTS, MAX_UNREAD
 from vitviz.ui.server.routes import PREFIX
 
 pytestmark = pytest.mark.process
@@ -52,9 +54,9 @@ def test_answers_that_nobody_fetches_are_forgotten(served: Served, soon: None) -
 
 def test_one_visitor_has_so_many_calls_and_another_has_their_own(served: Served, monkeypatch: Any) -> None:
     monkeypatch.setattr(answers, "ANSWER_SECONDS", 10.0)
-    found = [call(served, "127.0.0.7") for _ in range(MAX_CALLS + 1)]
-    assert [status for status, _ in found] == [200] * MAX_CALLS + [429]
-    assert found[-1][1]["detail"] == f"{MAX_CALLS} calls of yours are under way: fetch their answers first"
+    found = [call(served, "127.0.0.7") for _ in range(MAX_UNREAD + 1)]
+    assert [status for status, _ in found] == [200] * MAX_UNREAD + [429]
+    assert found[-1][1]["detail"] == f"{MAX_UNREAD} answers wait for you: read them first"
     status, answer = call(served, "127.0.0.8")
     assert status == 200
     fetched = exchange(served.port, head("GET", f"{PREFIX}/call/methods/{answer['event_id']}", "Connection: close"))
@@ -63,7 +65,7 @@ def test_one_visitor_has_so_many_calls_and_another_has_their_own(served: Served,
 
 
 def test_a_call_that_is_fetched_counts_no_more(served: Served) -> None:
-    for _ in range(MAX_CALLS + 4):
+    for _ in range(MAX_UNREAD + 4):
         status, answer = call(served, "127.0.0.6")
         assert status == 200
         path = f"{PREFIX}/call/methods/{answer['event_id']}"
@@ -113,3 +115,58 @@ def test_pages_that_are_asked_for_at_once_are_written_one_after_the_other(served
     finally:
         for connection in opened:
             connection.close()
+
+
+def joined(served: Served, session: str, address: str) -> int:
+    [index] = [fn._id for fn in served.demo.fns.values() if fn.api_name == "methods"]
+    body = json.dumps({"data": [], "fn_index": index, "session_hash": session}).encode()
+    return post(served.port, f"{PREFIX}/queue/join", body, f"X-Forwarded-For: {address}").status
+
+
+def test_a_page_that_reads_no_answers_is_forgotten_too(served: Served, soon: None) -> None:
+    assert [joined(served, f"unread{number}", "127.0.0.5") for number in range(5)] == [200] * 5
+    until(lambda: not any(name.startswith("unread") for name in served.demo._queue.pending_messages_per_session), 30)
+    assert not any(name.startswith("unread") for name in served.demo._queue.pending_event_ids_session)
+
+
+def test_a_visitor_has_so_many_pages_that_read_nothing(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "ANSWER_SECONDS", 10.0)
+    found = [joined(served, f"silent{number}", "127.0.0.4") for number in range(MAX_UNREAD + 1)]
+    # A page that has one of them goes on.
+    assert found[-1] == 429 and joined(served, "silent0", "127.0.0.4") == 200
+    assert found[:-1] == [200] * MAX_UNREAD
+
+
+def test_a_page_that_reads_has_its_answers_and_counts_no_more(served: Served) -> None:
+    for number in range(MAX_UNREAD + 4):
+        assert joined(served, f"reader{number}", "127.0.0.3") == 200
+        target = f"{PREFIX}/queue/data?session_hash=reader{number}"
+        assert b"process_completed" in exchange(served.port, head("GET", target, "Connection: close")).body
+    until(lambda: not any(name.startswith("reader") for name in served.demo._queue.pending_messages_per_session), 30)
+
+
+def test_who_asks_for_too_much_at_once_is_refused(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many requests come before Gradio has taken the first."""
+    release = threading.Event()
+    [methods] = [fn for fn in served.demo.fns.values() if fn.api_name == "methods"]
+    run = methods.fn
+    assert run is not None
+
+    def waits() -> Any:
+        release.wait(60)
+        return run()
+
+    monkeypatch.setattr(methods, "fn", waits)
+    try:
+        with ThreadPoolExecutor(16) as pool:
+            found = list(pool.map(lambda _: joined(served, "greedy", "127.0.0.2"), range(MAX_EVENTS + 40)))
+    finally:
+        release.set()
+    # What runs does not wait any more.
+    assert MAX_EVENTS <= found.count(200) <= MAX_EVENTS + 10 and len(found) - found.count(200) >= 30
+
+
+def test_an_event_of_no_session_is_refused(served: Served) -> None:
+    [index] = [fn._id for fn in served.demo.fns.values() if fn.api_name == "methods"]
+    answer = post(served.port, f"{PREFIX}/queue/join", json.dumps({"data": [], "fn_index": index}).encode())
+    assert answer.status == 422 and b"'session_hash' is missing" in answer.body

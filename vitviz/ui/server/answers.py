@@ -1,6 +1,6 @@
-"""Calls of programs whose answers wait: how many a visitor may have, and for how long they are kept.
+"""Answers that wait to be read: how many a visitor may have, and for how long they are kept.
 
-Gradio computes every call at once and keeps the answer until somebody fetches it.
+Gradio computes whatever is asked for, and keeps each answer until somebody reads it.
 """
 
 from __future__ import annotations
@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -16,16 +18,16 @@ import gradio as gr
 from vitviz.ui.server.bodies import RequestError
 from vitviz.ui.server.sessions import Sessions
 
-# Calls of one visitor that are computed, or whose answers wait.
-MAX_CALLS = 32
-# Events of one visitor's pages that wait for their turn.
+# Sessions of one visitor whose answers nobody reads: calls of programs, and pages that are gone.
+MAX_UNREAD = 32
+# Events of one visitor that wait for their turn.
 MAX_EVENTS = 64
-# For how long an answer waits.
+# For how long an answer waits for somebody who reads it.
 ANSWER_SECONDS = 60.0
 
 
 class Answers:
-    """Counts calls by visitor, and forgets answers that nobody fetches. For one event loop.
+    """Knows whose answers are read, refuses visitors who have too many, and forgets the others. For one event loop.
 
     Args:
         blocks: the app.
@@ -34,59 +36,106 @@ class Answers:
 
     def __init__(self, blocks: gr.Blocks, sessions: Sessions) -> None:
         self._blocks, self._sessions = blocks, sessions
-        # The visitor of each call, by its event.
-        self._waiting: dict[str, str] = {}
+        # Visitors by the sessions whose answers nobody reads.
+        self._unread: dict[str, str] = {}
+        # How many read the answers of a session now.
+        self._readers: Counter[str] = Counter()
+        # Requests that Gradio has not taken yet, by visitor.
+        self._arriving: Counter[str] = Counter()
+        # The session of a call, where its client gave it one.
+        self._session_of: dict[str, str] = {}
 
-    def check_calls(self, visitor: str) -> None:
-        """Refuse another call of a visitor who has too many.
-
-        Raises:
-            RequestError: there is one more than :data:`MAX_CALLS`.
-        """
-        if Counter(self._waiting.values())[visitor] >= MAX_CALLS:
-            raise RequestError(429, f"{MAX_CALLS} calls of yours are under way: fetch their answers first")
-
-    def check_events(self, visitor: str) -> None:
-        """Refuse another event of a page where too many of its visitor wait.
-
-        Raises:
-            RequestError: there is one more than :data:`MAX_EVENTS`.
-        """
-        queues = self._queue.event_queue_per_concurrency_id.values()
-        owners = Counter(self._sessions.owner(event.session_hash) for each in queues for event in each.queue)
-        if owners[visitor] >= MAX_EVENTS:
-            raise RequestError(429, f"{MAX_EVENTS} things that you asked for wait for their turn: wait for them first")
-
-    def note(self, content: bytes, visitor: str) -> None:
-        """Take down the call that an answer of the server has begun.
+    @contextmanager
+    def asking(self, visitor: str, session: str | None) -> Iterator[Callable[[bytes], None]]:
+        """While Gradio takes a request for something to compute.
 
         Args:
-            content: of the answer.
-            visitor: who called.
+            visitor: who asks.
+            session: of the page or the client; a call without one gets the name of its event.
+
+        Yields:
+            What has to be called with the content of Gradio's answer.
+
+        Raises:
+            RequestError: the visitor has asked for too much already.
         """
+        self._check(visitor, session)
+        self._arriving[visitor] += 1
+        try:
+            yield partial(self._note, visitor, session)
+        finally:
+            self._arriving[visitor] -= 1
+            self._arriving += Counter()
+
+    def _check(self, visitor: str, session: str | None) -> None:
+        arriving = self._arriving[visitor]
+        if session not in self._unread and arriving + Counter(self._unread.values())[visitor] >= MAX_UNREAD:
+            raise RequestError(429, f"{MAX_UNREAD} answers wait for you: read them first")
+        queues = self._queue.event_queue_per_concurrency_id.values()
+        owners = Counter(self._visitor(event.session_hash) for each in queues for event in each.queue)
+        if arriving + owners[visitor] >= MAX_EVENTS:
+            raise RequestError(429, f"{MAX_EVENTS} things that you asked for wait for their turn: wait for them first")
+
+    def _visitor(self, session: str) -> str | None:
+        return self._unread.get(session) or self._sessions.owner(session)
+
+    def _note(self, visitor: str, session: str | None, content: bytes) -> None:
+        """Take down what Gradio has taken; a refusal names no event."""
         with suppress(ValueError, TypeError, KeyError):
             event = str(json.loads(content)["event_id"])
-            self._waiting[event] = visitor
-            self._forget_later(event)
+            if session is not None:
+                self._session_of[event] = session
+            self._wait_for_reader(session or event, visitor)
 
-    def fetched(self, event: str) -> None:
-        """Let go of a call whose answer was fetched."""
-        self._waiting.pop(event, None)
+    def _wait_for_reader(self, session: str, visitor: str) -> None:
+        if not self._readers[session] and session not in self._unread:
+            self._unread[session] = visitor
+            self._forget_later(session)
+
+    @contextmanager
+    def reading(self, visitor: str, *, session: str = "", event: str = "") -> Iterator[None]:
+        """While somebody reads the answers of a session, or that of a call.
+
+        Args:
+            visitor: who reads.
+            session, event: one of them.
+        """
+        key = session or self._session_of.get(event, event)
+        self._unread.pop(key, None)
+        self._readers[key] += 1
+        try:
+            yield
+        finally:
+            self._readers[key] -= 1
+            self._readers += Counter()
+            if self._is_under_way(key) or not self._is_empty(key):
+                self._wait_for_reader(key, visitor)
+            else:
+                self._forget(key)
+
+    def _forget_later(self, session: str) -> None:
+        asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._forget_unread, session)
+
+    def _forget_unread(self, session: str) -> None:
+        if session in self._unread:
+            (self._forget_later if self._is_under_way(session) else self._forget)(session)
+
+    def _forget(self, session: str) -> None:
+        self._unread.pop(session, None)
+        self._queue.pending_messages_per_session.pop(session, None)
+        self._queue.pending_event_ids_session.pop(session, None)
+        for event in [event for event, own in self._session_of.items() if own == session]:
+            del self._session_of[event]
         # Gradio keeps the session of each call, with a copy of the page's settings.
-        self._sessions.forget_call(event)
+        self._sessions.forget_call(session)
 
-    def _forget_later(self, event: str) -> None:
-        asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._forget, event)
+    def _is_under_way(self, session: str) -> bool:
+        events = self._queue.pending_event_ids_session.get(session, ())
+        return any(event in self._queue.event_ids_to_events for event in events)
 
-    def _forget(self, event: str) -> None:
-        if event not in self._waiting:
-            return
-        running = self._queue.event_ids_to_events.get(event)
-        if running is not None and not running.closed:
-            return self._forget_later(event)
-        self._queue.pending_messages_per_session.pop(event, None)
-        self._queue.pending_event_ids_session.pop(event, None)
-        self.fetched(event)
+    def _is_empty(self, session: str) -> bool:
+        messages = self._queue.pending_messages_per_session.get(session)
+        return messages is None or messages.empty()
 
     @property
     def _queue(self) -> Any:

@@ -17,7 +17,7 @@ import gradio as gr
 from vitviz.errors.kinds import MethodError, choices, listed, shown
 from vitviz.ui.arguments import fields, upload_of
 from vitviz.ui.server.bodies import RequestError
-from vitviz.ui.server.routes import CANCEL, COMPONENT, PREFIX, RESET, SESSION, is_local_file
+from vitviz.ui.server.routes import CANCEL, COMPONENT, JOIN, PREFIX, RESET, SESSION, is_local_file
 
 _CALL = re.compile(rf"{PREFIX}/(?P<way>call/v2|call|run|api|queue)/(?P<name>[^/]+)/?")
 # Where a program begins one.
@@ -60,6 +60,8 @@ def check_json(blocks: gr.Blocks, path: str, content: bytes, value: Any) -> Chec
     way, name = call["way"], call["name"]
     # A call by name may have an argument of any name.
     session = None if way == _BY_NAME else _session(value, path)
+    if path == JOIN and session is None:
+        raise RequestError(400, "'session_hash' is missing: expected 1 to 128 letters and digits")
     if not _is_public(blocks, way, name, value):
         _check_event(blocks, value, path)
         return CheckedCall(content, session)

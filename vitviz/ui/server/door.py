@@ -6,10 +6,9 @@ import asyncio
 import errno
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, nullcontext
-from functools import partial
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import gradio as gr
 from gradio import routes as gradio_routes
@@ -37,7 +36,19 @@ from vitviz.ui.server.fetching import REFUSED, forbid_fetching
 from vitviz.ui.server.headers import ResponseHeaders
 from vitviz.ui.server.hosts import HostRules, visitor_key
 from vitviz.ui.server.log import LOGGER, place_of, quieten_gradio
-from vitviz.ui.server.routes import FILE, HEALTH, HEARTBEAT, JOIN, PAGES, UPLOAD, Body, Route, find_route, is_local_file
+from vitviz.ui.server.routes import (
+    ANSWERS,
+    FILE,
+    HEALTH,
+    HEARTBEAT,
+    JOIN,
+    PAGES,
+    UPLOAD,
+    Body,
+    Route,
+    find_route,
+    is_local_file,
+)
 from vitviz.ui.server.sessions import Sessions
 from vitviz.ui.server.uploads import tidy_uploads
 
@@ -121,42 +132,51 @@ class Door:
     async def _pass(
         self, scope: Scope, route: Route, path: str, body: TimedBody, receive: Receive, answer: _Answer
     ) -> None:
+        visitor = visitor_key(scope["client"][0] if scope["client"] else "")
         if route.body is Body.UPLOAD:
             await self._app(scope, body, answer.send)
         elif route.body is Body.NONE:
-            # Gradio reads none; what there is ends with the connection.
-            fetched, kept = ANSWER.fullmatch(path), HEARTBEAT.fullmatch(path)
-            if fetched is not None:
-                answer.before_end = partial(self._answers.fetched, fetched["event"])
-            try:
-                async with _until_it_starts(self._page_turn, answer) if path in PAGES else nullcontext():
-                    await self._app(scope, replayed(b"", receive), answer.send)
-            finally:
-                if kept is not None:
-                    self._page_closed(self._blocks, kept["session"])
+            await self._pass_bodyless(scope, path, visitor, receive, answer)
         else:
-            if route.body is Body.JSON and not _is_json(scope):
-                raise RequestError(415, "expected JSON, with the header Content-Type: application/json")
-            scanner = DepthScanner(MAX_STRUCTURE_BYTES if route.body is Body.TOOL else None)
-            content = await read_json(body, scanner)
+            await self._pass_content(scope, route, path, visitor, body, receive, answer)
+        await answer.finish()
+
+    async def _pass_bodyless(self, scope: Scope, path: str, visitor: str, receive: Receive, answer: _Answer) -> None:
+        """A request of which Gradio reads no body; what there is ends with the connection."""
+        called, page = ANSWER.fullmatch(path), HEARTBEAT.fullmatch(path)
+        async with AsyncExitStack() as stack:
+            if path in PAGES:
+                await stack.enter_async_context(_until_it_starts(self._page_turn, answer))
+            elif called is not None:
+                stack.enter_context(self._answers.reading(visitor, event=called["event"]))
+            elif path == ANSWERS:
+                session = parse_qs(scope["query_string"].decode("latin-1")).get("session_hash", [""])[0]
+                stack.enter_context(self._answers.reading(visitor, session=session))
+            elif page is not None:
+                stack.callback(self._page_closed, page["session"])
+            await self._app(scope, replayed(b"", receive), answer.send)
+
+    async def _pass_content(
+        self, scope: Scope, route: Route, path: str, visitor: str, body: TimedBody, receive: Receive, answer: _Answer
+    ) -> None:
+        """A request whose body is read before Gradio sees it."""
+        if route.body is Body.JSON and not _is_json(scope):
+            raise RequestError(415, "expected JSON, with the header Content-Type: application/json")
+        scanner = DepthScanner(MAX_STRUCTURE_BYTES if route.body is Body.TOOL else None)
+        content = await read_json(body, scanner)
+        with ExitStack() as stack:
             if route.body is Body.JSON:
                 call = check_json(self._blocks, path, content, await parse_json(content) if content else None)
                 content = call.content
-                visitor = visitor_key(scope["client"][0] if scope["client"] else "")
                 if call.session is not None:
                     self._sessions.claim(call.session, visitor)
-                if path == JOIN:
-                    self._answers.check_events(visitor)
-                elif CALL.fullmatch(path):
-                    self._answers.check_calls(visitor)
-                    answer.before_body = partial(self._answers.note, visitor=visitor)
+                if path == JOIN or CALL.fullmatch(path):
+                    answer.before_body = stack.enter_context(self._answers.asking(visitor, call.session))
             await self._app(scope, replayed(content, receive), answer.send)
-        await answer.finish()
 
-    @staticmethod
-    def _page_closed(blocks: gr.Blocks, session: str) -> None:
+    def _page_closed(self, session: str) -> None:
         """Tell the app, past Gradio's own event, which would make a copy of the whole page for every session."""
-        listener: Callable[[str], None] | None = getattr(blocks, "page_closed", None)
+        listener: Callable[[str], None] | None = getattr(self._blocks, "page_closed", None)
         if listener is not None:
             listener(session)
 
@@ -184,7 +204,6 @@ class _Answer:
         self.is_started = False
         self.before_start: Callable[[], None] = lambda: None
         self.before_body: Callable[[bytes], None] = lambda content: None
-        self.before_end: Callable[[], None] = lambda: None
 
     async def send(self, message: Message) -> None:
         # Starlette sends this, and then raises what has happened.
@@ -225,8 +244,6 @@ class _Answer:
         elif message["type"] == "http.response.body":
             self._is_complete = not message.get("more_body", False)
             self.before_body(message.get("body", b""))
-            if self._is_complete:
-                self.before_end()
         await self._send(message)
 
 

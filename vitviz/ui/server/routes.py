@@ -11,6 +11,7 @@ PREFIX = "/gradio_api"
 UPLOAD = f"{PREFIX}/upload"
 MCP = f"{PREFIX}/mcp"
 JOIN = f"{PREFIX}/queue/join"
+ANSWERS = f"{PREFIX}/queue/data"
 COMPONENT = f"{PREFIX}/component_server"
 CANCEL = f"{PREFIX}/cancel"
 RESET = f"{PREFIX}/reset"
@@ -84,7 +85,7 @@ ROUTES: tuple[Route, ...] = (
     Route(GET, f"{PREFIX}/upload_progress", "how far an upload is"),
     Route(READ, f"{re.escape(FILE)}.+", "uploads and files that the app has made"),
     Route(POST, JOIN, "the page's events, and calls by Gradio's clients", Body.JSON, JSON_BYTES),
-    Route(GET, f"{PREFIX}/queue/data", "the answers to them"),
+    Route(GET, ANSWERS, "the answers to them"),
     Route(POST, CANCEL, "a page or a client stops waiting", Body.JSON, JSON_BYTES),
     Route(POST, f"{RESET}/?", "Gradio's clients call it when a job is cancelled", Body.JSON, JSON_BYTES),
     Route(POST, f"{COMPONENT}/?", "the explorer asks for layers", Body.JSON, JSON_BYTES),
