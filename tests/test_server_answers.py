@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 import threading
 import time
@@ -143,6 +144,36 @@ def test_a_page_that_reads_has_its_answers_and_counts_no_more(served: Served) ->
         target = f"{PREFIX}/queue/data?session_hash=reader{number}"
         assert b"process_completed" in exchange(served.port, head("GET", target, "Connection: close")).body
     until(lambda: not any(name.startswith("reader") for name in served.demo._queue.pending_messages_per_session), 30)
+
+
+def opened(served: Served, session: str) -> socket.socket:
+    reader = socket.create_connection(("127.0.0.1", served.port), 20)
+    reader.sendall(head("GET", f"{PREFIX}/queue/data?session_hash={session}", "Connection: close"))
+    return reader
+
+
+def test_a_page_that_opens_the_next_stream_before_the_last_closes_loses_nothing(served: Served) -> None:
+    assert joined(served, "twice", "127.0.0.11") == 200
+    first, second = opened(served, "twice"), opened(served, "twice")
+    streams = {first: b"", second: b""}
+    # Either of them is given the answer, and ends with it; the other reads on.
+    while all(b"close_stream" not in content for content in streams.values()):
+        ready, _, _ = select.select(list(streams), [], [], 20)
+        assert ready, streams
+        for stream in ready:
+            streams[stream] += stream.recv(65536)
+    ended = next(stream for stream, content in streams.items() if b"close_stream" in content)
+    while ended.recv(65536):
+        pass
+    [other] = streams.keys() - {ended}
+    assert joined(served, "twice", "127.0.0.11") == 200
+    while b"close_stream" not in streams[other]:
+        received = other.recv(65536)
+        assert received, streams[other]
+        streams[other] += received
+    assert b"process_completed" in streams[other] and b"404" not in streams[other]
+    first.close()
+    second.close()
 
 
 def test_who_asks_for_too_much_at_once_is_refused(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,7 +108,10 @@ class Answers:
         finally:
             self._readers[key] -= 1
             self._readers += Counter()
-            if self._is_under_way(key) or not self._is_empty(key):
+            if self._readers[key]:
+                # The page reads on: it had opened the next stream before this one closed.
+                pass
+            elif self._is_under_way(key) or not self._is_empty(key):
                 self._wait_for_reader(key, visitor)
             else:
                 self._forget(key)
