@@ -138,7 +138,7 @@ def test_a_visitor_has_so_many_pages_that_read_nothing(served: Served, monkeypat
     assert found[:-1] == [200] * MAX_UNREAD
 
 
-def test_a_page_that_reads_has_its_answers_and_counts_no_more(served: Served) -> None:
+def test_a_page_that_reads_has_its_answers_and_counts_no_more(served: Served, soon: None) -> None:
     for number in range(MAX_UNREAD + 4):
         assert joined(served, f"reader{number}", "127.0.0.3") == 200
         target = f"{PREFIX}/queue/data?session_hash=reader{number}"
@@ -174,6 +174,19 @@ def test_a_page_that_opens_the_next_stream_before_the_last_closes_loses_nothing(
     assert b"process_completed" in streams[other] and b"404" not in streams[other]
     first.close()
     second.close()
+
+
+def test_a_stream_that_is_opened_when_all_is_read_waits_for_the_next_answer(served: Served) -> None:
+    """A page asks, and hears the answer by its last stream before it opens the next."""
+    assert joined(served, "late", "127.0.0.12") == 200
+    target = f"{PREFIX}/queue/data?session_hash=late"
+    assert b"process_completed" in exchange(served.port, head("GET", target, "Connection: close")).body
+    with opened(served, "late") as reader:
+        assert joined(served, "late", "127.0.0.12") == 200
+        content = b""
+        while received := reader.recv(65536):
+            content += received
+    assert b"process_completed" in content and b"404" not in content
 
 
 def test_who_asks_for_too_much_at_once_is_refused(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,8 +36,12 @@ class Answers:
 
     def __init__(self, blocks: gr.Blocks, sessions: Sessions) -> None:
         self._blocks, self._sessions = blocks, sessions
-        # Visitors by the sessions whose answers nobody reads.
+        # Visitors by the sessions whose answers nobody reads, though there are some or will be.
         self._unread: dict[str, str] = {}
+        # Those whose answers were all read, the latest last: a page may be about to open its next stream.
+        self._read: dict[str, str] = {}
+        # When a session of either kind is forgotten.
+        self._timers: dict[str, asyncio.TimerHandle] = {}
         # How many read the answers of a session now.
         self._readers: Counter[str] = Counter()
         # Requests that Gradio has not taken yet, by visitor.
@@ -60,12 +64,15 @@ class Answers:
             RequestError: the visitor has asked for too much already.
         """
         self._check(visitor, session)
+        was_kept = session is not None and self._release(session)
         self._arriving[visitor] += 1
         try:
             yield partial(self._note, visitor, session)
         finally:
             self._arriving[visitor] -= 1
             self._arriving += Counter()
+            if was_kept and session is not None:
+                self._keep(session, visitor)
 
     def _check(self, visitor: str, session: str | None) -> None:
         arriving = self._arriving[visitor]
@@ -85,12 +92,7 @@ class Answers:
             event = str(json.loads(content)["event_id"])
             if session is not None:
                 self._session_of[event] = session
-            self._wait_for_reader(session or event, visitor)
-
-    def _wait_for_reader(self, session: str, visitor: str) -> None:
-        if not self._readers[session] and session not in self._unread:
-            self._unread[session] = visitor
-            self._forget_later(session)
+            self._keep(session or event, visitor)
 
     @contextmanager
     def reading(self, visitor: str, *, session: str = "", event: str = "") -> Iterator[None]:
@@ -101,30 +103,50 @@ class Answers:
             session, event: one of them.
         """
         key = session or self._session_of.get(event, event)
-        self._unread.pop(key, None)
+        self._release(key)
         self._readers[key] += 1
         try:
             yield
         finally:
             self._readers[key] -= 1
             self._readers += Counter()
-            if self._readers[key]:
-                # The page reads on: it had opened the next stream before this one closed.
-                pass
-            elif self._is_under_way(key) or not self._is_empty(key):
-                self._wait_for_reader(key, visitor)
-            else:
+            if key == event and not self._is_under_way(key) and self._is_empty(key):
+                # A call of its own has one answer.
                 self._forget(key)
+            else:
+                self._keep(key, visitor)
 
-    def _forget_later(self, session: str) -> None:
-        asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._forget_unread, session)
+    def _keep(self, session: str, visitor: str) -> None:
+        """Until somebody reads it, or its time is over."""
+        self._release(session)
+        if self._readers[session]:
+            return
+        if self._is_under_way(session) or not self._is_empty(session):
+            self._unread[session] = visitor
+        else:
+            self._read[session] = visitor
+            mine = [name for name, owner in self._read.items() if owner == visitor]
+            for name in mine[:-MAX_UNREAD]:
+                self._forget(name)
+        self._timers[session] = asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._end, session)
 
-    def _forget_unread(self, session: str) -> None:
-        if session in self._unread:
-            (self._forget_later if self._is_under_way(session) else self._forget)(session)
+    def _release(self, session: str) -> bool:
+        """Take a session's time limit away; whether it had one."""
+        self._unread.pop(session, None)
+        self._read.pop(session, None)
+        timer = self._timers.pop(session, None)
+        if timer is not None:
+            timer.cancel()
+        return timer is not None
+
+    def _end(self, session: str) -> None:
+        if self._is_under_way(session):
+            self._timers[session] = asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._end, session)
+        else:
+            self._forget(session)
 
     def _forget(self, session: str) -> None:
-        self._unread.pop(session, None)
+        self._release(session)
         self._queue.pending_messages_per_session.pop(session, None)
         self._queue.pending_event_ids_session.pop(session, None)
         for event in [event for event, own in self._session_of.items() if own == session]:
