@@ -124,10 +124,12 @@ def test_a_picture_with_less_evidence_is_unlike(make_model: Callable[..., Model]
     ]
 
 
-def test_without_a_classifier_nothing_speaks_for_a_class(make_model: Callable[..., Model], picture: np.ndarray) -> None:
+def test_a_model_without_a_classifier_has_no_energy_score(
+    make_model: Callable[..., Model], picture: np.ndarray
+) -> None:
     analysis = vitviz.analyze(picture, make_model(classes=0))
     assert analysis.is_out_of_distribution is None
-    with pytest.raises(MethodError, match="no classifier: nothing speaks for a class"):
+    with pytest.raises(MethodError, match="has no classifier: it has no energy score"):
         _ = analysis.energy_score
 
 

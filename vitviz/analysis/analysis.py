@@ -1,4 +1,4 @@
-"""What a model did with one image: encoded once, then asked anything."""
+"""One image encoded by one model: any question about it needs no second forward pass."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class Prediction:
 
 
 def _no_parameter(analysis: Analysis, method: str = "", *_: Any, unknown: str, **__: Any) -> str:
-    """What is said of a parameter that no method has."""
+    """The message about a parameter that no method has."""
     word("method", method, METHODS)
     return no_parameter(method, unknown, [parameter.name for parameter in METHODS[method].parameters])
 
 
 @dataclass(frozen=True, eq=False)
 class Analysis:
-    """What a model did with an image: made by :func:`vitviz.analyze`, asked without running the model again.
+    """One image encoded by one model, made by :func:`vitviz.analyze`.
 
     It can be pickled and copied; what it only keeps to be quicker the next time is left out.
 
@@ -56,7 +56,7 @@ class Analysis:
     prepared: PreparedImage
     logits: torch.Tensor
     trace: AttentionTrace
-    _subjects: dict[int | Target, AttributionInput] = field(default_factory=dict, init=False, repr=False)
+    _inputs: dict[int | Target, AttributionInput] = field(default_factory=dict, init=False, repr=False)
 
     def __repr__(self) -> str:
         layout = self.trace.layout
@@ -68,7 +68,7 @@ class Analysis:
         return f"Analysis({image} by {self.model.name!r}: {size}, {grid}{found})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_subjects": {}}
+        return {**self.__dict__, "_inputs": {}}
 
     @property
     def source(self) -> Path | int | None:
@@ -97,7 +97,7 @@ class Analysis:
 
     @property
     def energy_score(self) -> float:
-        """How much speaks for any class at all: the logarithm of the sum of the exponentials of all logits.
+        """The logarithm of the sum of the exponentials of all logits: low where the model knows no class for the image.
 
         Liu et al. 2020, "Energy-based Out-of-distribution Detection", equation 4, the negative of the energy.
 
@@ -105,15 +105,14 @@ class Analysis:
             MethodError: the model has no classifier.
         """
         if not self.model.labels:
-            raise MethodError(f"{self.model.name} has no classifier: nothing speaks for a class")
+            raise MethodError(f"{self.model.name} has no classifier: it has no energy score")
         return float(self.logits.logsumexp(-1))
 
     @property
     def is_out_of_distribution(self) -> bool | None:
-        """Whether the picture is unlike what the model was trained on, as far as its evidence tells; None where the
-        model does not say how much is usual."""
-        least = self.model.ood_threshold
-        return None if least is None else self.energy_score < least
+        """Whether the energy score is below the model's threshold; None for a model without one."""
+        threshold = self.model.ood_threshold
+        return None if threshold is None else self.energy_score < threshold
 
     @named_arguments(MethodError, _no_parameter)
     def map(
@@ -155,7 +154,7 @@ class Analysis:
             discard_ratio, residual_weight, reference: as :func:`vitviz.attribution.rollout` takes them.
             most_patches: as :func:`vitviz.attribution.attention_flow` takes it.
             steps: as :func:`vitviz.attribution.integrated_gradients` takes it.
-            report: is told how far a method is that takes long, and nothing by the others; an exception that it raises
+            report: receives how far a method is that takes long, and nothing by the others; an exception that it raises
                 ends the computation.
 
         Raises:
@@ -301,13 +300,13 @@ class Analysis:
             return self.trace
         labels, network = self.model.labels, self.model.network
         key = chosen_target(wanted, self.logits, labels)
-        inputs = self._subjects.get(key)
+        inputs = self._inputs.get(key)
         if inputs is None:
             target = as_target(key, network.config.classes, labels)
             inputs = AttributionInput(network, self.prepared.pixels.to(network.device), target)
-            self._subjects.clear()
+            self._inputs.clear()
             if self._keeps_gradients:
-                self._subjects[key] = inputs
+                self._inputs[key] = inputs
         return inputs if method.requires == "inputs" else inputs.gradients
 
     def _heatmap(self, token_map: TokenMap) -> Heatmap:

@@ -68,7 +68,7 @@ class ModelCache:
 
     Args:
         max_bytes: most that is held, by the models' own count; at least the newest is always kept.
-        leaving: told of every model that leaves.
+        leaving: called with every model that leaves.
     """
 
     def __init__(self, max_bytes: int, leaving: Callable[[Model], None]) -> None:

@@ -191,7 +191,7 @@ def analyze(
         keep_bytes: fused attention matrices are kept, so that what needs them again is nearly free, where those of all
             layers fit into so many bytes.
         max_bytes: most that the analysis may need by :func:`cost`.
-        report: is told how many of the model's layers are done; an exception that it raises ends the analysis.
+        report: receives how many of the model's layers are done; an exception that it raises ends the analysis.
         forward: what runs the network in place of :meth:`vitviz.VisionTransformer.encode`, with its arguments, such as
             one that brings it to another machine and its traces back.
 

@@ -139,14 +139,14 @@ def attend(
     keys: torch.Tensor,
     values: torch.Tensor,
     scale: float,
-    between: Callable[[], None] | None = None,
+    on_chunk: Callable[[], None] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Values weighted by attention, through torch's fused kernel: all ``"batch head token dim"``.
 
     Args:
         queries, keys, values: of every head.
         scale: what the scores are multiplied with.
-        between: is called now and then while the attention of very many tokens is computed; an exception that it
+        on_chunk: is called now and then while the attention of very many tokens is computed; an exception that it
             raises ends it.
 
     Returns:
@@ -156,7 +156,7 @@ def attend(
     count = queries.shape[-2]
     # Two products of each query with all keys.
     at_once = max(1, OPERATIONS_PER_KERNEL // (4 * max(1, keys.numel())))
-    if between is None or count <= at_once:
+    if on_chunk is None or count <= at_once:
         return _attend(queries, keys, values, scale)
     context, log_sums = None, []
     for start in range(0, count, at_once):
@@ -168,7 +168,7 @@ def attend(
             context = part.new_empty(batch, count, heads, dim).transpose(1, 2)
         context[:, :, rows] = part
         log_sums += [] if sums is None else [sums]
-        between()
+        on_chunk()
     assert context is not None
     return context, torch.cat(log_sums, -1) if log_sums else None
 

@@ -46,7 +46,7 @@ def attention_flow(
         most_patches: so many cells at most; with as many as the model has patches nothing is pooled.
         start_layer: lowest layer that is followed, counted from 0, or from the end as ``-1``.
         query: the token, as in :func:`vitviz.attribution.attention`; of ``"patches"`` each sends an equal share.
-        report: is told how many tokens have their flow, after each; an exception that it raises ends the computation.
+        report: receives how many tokens have their flow, after each; an exception that it raises ends the computation.
 
     Returns:
         Values in [0, 1] that sum to 1 over the cells and prefix tokens; every patch has its cell's value divided by

@@ -112,7 +112,7 @@ class Method:
         requires: what it computes from: an :class:`vitviz.AttentionTrace`, a
             :class:`vitviz.models.gradients.GradientTrace` or a :class:`vitviz.attribution.AttributionInput`.
         compute: what it requires and the parameters, the target aside, to a map; what takes long also takes ``report``,
-            which is told a :class:`vitviz.progress.Progress` now and then.
+            which receives a :class:`vitviz.progress.Progress` now and then.
         parameters: in the order in which controls stand.
         citation: where it comes from.
         interpretation: one line on what the map says, and what it does not.

@@ -37,7 +37,7 @@ def integrated_gradients(
     Args:
         inputs: image, network and target.
         steps: of the integral (Gauss-Legendre), 1 or more.
-        report: is told how many steps have their gradient, after each batch of them; an exception that it raises ends
+        report: receives how many steps have their gradient, after each batch of them; an exception that it raises ends
             the computation.
 
     Returns:
@@ -71,7 +71,7 @@ def occlusion(inputs: AttributionInput, *, report: Callable[[Progress], None] | 
 
     Args:
         inputs: image, network and target.
-        report: is told how many images have their score, after each batch of them: the whole one, and one without each
+        report: receives how many images have their score, after each batch of them: the whole one, and one without each
             patch; an exception that it raises ends the computation.
 
     Returns:

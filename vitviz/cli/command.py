@@ -197,7 +197,7 @@ def _run_models() -> None:
     for model in ZOO.values():
         if model.family != family:
             print(f"\n{model.family}")
-        # What several of a family have in common is said once.
+        # Print what several models of a family have in common once.
         if (model.family, model.known_for) != (family, known_for):
             print(textwrap.fill(model.known_for, LINE_CHARS, initial_indent="  ", subsequent_indent="  "))
         family, known_for = model.family, model.known_for
@@ -277,7 +277,7 @@ def _load(checkpoint: str, family: str | None, overrides: list[str], device: str
 
 def _run_app(host: str | None, port: int | None, **opened: Any) -> None:
     model = _load(**opened)
-    # Takes seconds, which nobody should wait to be told of a wrong name.
+    # Importing the app takes seconds: a wrong path or option is refused before.
     from vitviz.ui import build_demo, serve
     from vitviz.ui.hosting import prepare
     from vitviz.ui.knobs import Knobs

@@ -23,7 +23,7 @@ WRITTEN = "picture to write (default: IMAGE.METHOD.png in the working folder)"
 
 
 def add_checkpoint(parser: argparse.ArgumentParser, argument: str = "--checkpoint") -> None:
-    """A checkpoint, and what is said of it; with the default name, also how it computes."""
+    """A checkpoint and its overrides; with the default name, also its precision and device."""
     known = "a name (see vitviz models), hf:OWNER/NAME, or a file or folder"
     if argument.startswith("-"):
         parser.add_argument(argument, default=BUNDLED[0], help=f"{known} (default: %(default)s)")
@@ -61,7 +61,7 @@ def _size(text: str) -> tuple[int, int]:
 
 
 def add_images(parser: argparse.ArgumentParser, count: int, kept: str) -> None:
-    """A folder of images, of which ``count`` are taken where nothing else is said; ``kept`` is measured of each."""
+    """A folder of images, of which ``count`` are taken by default; ``kept`` is measured of each."""
     parser.add_argument("images", type=Path, help="folder with images, at any depth")
     parser.add_argument("--count", type=int, default=count, help="how many of them, by chance (default: %(default)s)")
     _add_resolution(parser)
@@ -104,7 +104,7 @@ def add_image(parser: argparse.ArgumentParser) -> None:
 
 
 def add_training(parser: argparse.ArgumentParser) -> None:
-    """Everything that determines a run; what is not said is the preset's."""
+    """Everything that determines a run; the preset has the defaults."""
     parser.add_argument(
         "--preset", choices=PRESETS, help="start from the settings of a run that is worth repeating; see below"
     )
@@ -156,14 +156,14 @@ def _add_training_option(parser: argparse.ArgumentParser, option: Field[Any]) ->
     help = f"{option.metadata['help']} (default: {option.default})"
     action: Any = argparse.BooleanOptionalAction if isinstance(option.default, bool) else "store"
     kind: dict[str, Any] = {} if isinstance(option.default, bool) else {"type": type(option.default)}
-    # Left out where it is not said: a preset has values of its own.
+    # None by default: a preset has values of its own.
     parser.add_argument(
         _flag(option.name), dest=option.name, default=argparse.SUPPRESS, help=help, action=action, **kind
     )
 
 
 def _argument(parameter: Parameter) -> dict[str, Any]:
-    """What argparse is told about a parameter."""
+    """The options of argparse for a parameter."""
     match parameter:
         case Choice():
             values = [value for _, value in parameter.options if value is not None]

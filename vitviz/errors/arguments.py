@@ -125,7 +125,7 @@ def instance(name: str, value: object, kind: type[Instance], example: str) -> In
 
 
 def no_parameter(function: str, name: str, legal: Collection[str]) -> str:
-    """What is said of an argument that a function does not have."""
+    """The message about an argument that a function does not have."""
     return f"{function} has no parameter {name!r}: expected {choices(legal)}{did_you_mean(name, legal)}"
 
 

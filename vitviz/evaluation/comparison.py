@@ -94,7 +94,7 @@ def compare(
             one where it is not given, or any :class:`vitviz.models.targets.Target`, such as a text's.
         metrics: by name in :data:`vitviz.metrics.faithfulness.METRICS`.
         seed: of the random orders, and of the shuffled weights.
-        report: is told how many maps and images are done; an exception that it raises ends the computation.
+        report: receives how many maps and images are done; an exception that it raises ends the computation.
 
     Raises:
         MethodError: the model has no such class, there is no such metric or method, a parameter is out of range, or the

@@ -88,7 +88,7 @@ def measure_heads_over(
 
     Args:
         model, images: what looks at what.
-        report: is told how many images are done, after each.
+        report: receives how many images are done, after each.
         resolution: as :func:`vitviz.analyze` takes it.
 
     Raises:

@@ -82,7 +82,7 @@ def areas(
         model: with a classifier.
         images: files.
         metrics: by name in :data:`vitviz.metrics.faithfulness.METRICS`.
-        report: is told how many images are done, after each.
+        report: receives how many images are done, after each.
         resolution: as :func:`vitviz.analyze` takes it.
 
     Raises:
@@ -140,7 +140,7 @@ def cascades(
         model: without a classifier it has only the methods that need none.
         images: files; for each the weights are shuffled anew, so that no result hangs on one way to shuffle.
         methods: as :func:`vitviz.evaluation.randomization.cascade` takes them.
-        report: is told how many images are done, after each.
+        report: receives how many images are done, after each.
         resolution: as :func:`vitviz.analyze` takes it.
 
     Returns:

@@ -87,7 +87,7 @@ def cascade(
         target: of the maps that are about a class: a class by label or number, or any
             :class:`vitviz.models.targets.Target`; the most probable class of the model as it is where it is not given.
         seed: of :func:`randomised`.
-        report: is told how many maps are done, after each; an exception that it raises ends the computation.
+        report: receives how many maps are done, after each; an exception that it raises ends the computation.
 
     Returns:
         By method the :func:`rank_correlation` of the map as it is with the map at every step, ``"step"``, in [-1, 1]:

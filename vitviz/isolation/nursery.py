@@ -145,7 +145,7 @@ class Nursery:
 
 def _be_child(connection: socket.socket, bytes_file: int, others: list[socket.socket]) -> None:
     """Do one job in this process, and end it."""
-    # Whatever happens: the process ends here, and who asked is told that it did.
+    # Whatever happens, the process ends here, and its parent reports that it did.
     try:
         for other in others:
             other.close()

@@ -120,7 +120,7 @@ def head_effects(
         network: in evaluation mode.
         pixels: ``"1 channel height width"``, normalised as the checkpoint was trained.
         target: index of the class whose probability is told, or a target whose score is.
-        report: is told how many heads have been off, after every layer; an exception that it raises ends the
+        report: receives how many heads have been off, after every layer; an exception that it raises ends the
             computation.
 
     Raises:

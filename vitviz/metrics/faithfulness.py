@@ -148,7 +148,7 @@ def faithfulness(
         target: index of the class whose probability is watched, or a target whose score is.
         metrics: by name in :data:`METRICS`.
         seed: of the random orders.
-        report: is told how many of :func:`images_needed` are done, after every batch; an exception that it raises
+        report: receives how many of :func:`images_needed` are done, after every batch; an exception that it raises
             ends the computation.
 
     Returns:

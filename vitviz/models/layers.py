@@ -104,7 +104,7 @@ class Attention(nn.Module):
         tokens: torch.Tensor,
         angles: torch.Tensor | None,
         count: int,
-        between: Callable[[], None] | None = None,
+        on_chunk: Callable[[], None] | None = None,
     ) -> Attended:
         """What tokens ``"batch token width"``, already normalised, attend to.
 
@@ -112,7 +112,7 @@ class Attention(nn.Module):
             tokens: normalised.
             angles: of rotary positions, ``"patch pair"``.
             count: for how many of the first tokens the values are mixed.
-            between: as :func:`vitviz.attention.softmax.attend` calls it.
+            on_chunk: as :func:`vitviz.attention.softmax.attend` calls it.
         """
         weights, biases = self.qkv.weight.chunk(3), (None,) * 3 if self.qkv.bias is None else self.qkv.bias.chunk(3)
         # One after the other: blocks of one size, that of the tokens, leave no holes in the heap.
@@ -125,7 +125,7 @@ class Attention(nn.Module):
             queries, keys = rotate(queries, angles), rotate(keys, angles)
         asking = queries[:, :, :count]
         if self.fused:
-            context, log_sums = attend(asking, keys, values, self.scale, between)
+            context, log_sums = attend(asking, keys, values, self.scale, on_chunk)
         else:
             context, log_sums = attention_weights(asking, keys, self.scale).to(values.dtype) @ values, None
         return Attended(queries, keys, values, context, log_sums)
@@ -149,7 +149,7 @@ class EncoderLayer(nn.Module):
         count: int,
         head_mask: torch.Tensor | None = None,
         record: Callable[[Attended], None] | None = None,
-        between: Callable[[], None] | None = None,
+        on_chunk: Callable[[], None] | None = None,
     ) -> torch.Tensor:
         """The first ``count`` tokens of the layer's output, ``"batch token width"``.
 
@@ -158,10 +158,10 @@ class EncoderLayer(nn.Module):
             angles: of rotary positions, ``"patch pair"``.
             count: how many tokens are wanted.
             head_mask: ``"head"``, what the attention weights of a head are multiplied with.
-            record: is told the layer's attention.
-            between: as :func:`vitviz.attention.softmax.attend` calls it.
+            record: receives the layer's attention.
+            on_chunk: as :func:`vitviz.attention.softmax.attend` calls it.
         """
-        attended = self.attend(tokens, angles, count, between)
+        attended = self.attend(tokens, angles, count, on_chunk)
         if record is not None:
             record(attended)
         context = attended.context
@@ -176,10 +176,10 @@ class EncoderLayer(nn.Module):
         tokens: torch.Tensor,
         angles: torch.Tensor | None,
         count: int,
-        between: Callable[[], None] | None = None,
+        on_chunk: Callable[[], None] | None = None,
     ) -> Attended:
         """The layer's attention, of which :meth:`residual_mlp` makes its output."""
-        attended: Attended = self.attention(self.attention_norm(tokens), angles, count, between)
+        attended: Attended = self.attention(self.attention_norm(tokens), angles, count, on_chunk)
         return attended
 
     def residual_mlp(self, tokens: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
@@ -216,7 +216,7 @@ class AttentionPooling(nn.Module):
         nn.init.trunc_normal_(self.probe, std=0.02)
 
     def forward(self, tokens: torch.Tensor, record: Callable[[Attended], None] | None = None) -> torch.Tensor:
-        """Pool tokens, ``"batch token width"``; ``record`` is told the attention of the one query."""
+        """Pool tokens, ``"batch token width"``; ``record`` receives the attention of the one query."""
         attended = self.attend(tokens)
         if record is not None:
             record(attended)

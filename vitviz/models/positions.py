@@ -1,4 +1,4 @@
-"""Where a patch lies, told to the network: learned embeddings on another grid, and rotary angles."""
+"""Positions of patches: learned embeddings on another grid, and rotary angles."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ class VisionTransformer(nn.Module):
             storage: how the traces keep them, by name in :data:`vitviz.attention.precision.PRECISIONS`; exactly as
                 they are where it is not given.
             keep_bytes: of each :class:`vitviz.AttentionTrace`.
-            report: is told of every layer whose attention is kept, and of very many tokens now and then before; an
+            report: called after every layer whose attention is kept, with very many tokens also in between; an
                 exception that it raises ends the forward pass.
 
         Raises:
@@ -207,7 +207,7 @@ class VisionTransformer(nn.Module):
                     known[image][layer] = sums[layer]
             tell(layer + 1)
 
-        tokens, layout = self._run(pixels, record, between=tell)
+        tokens, layout = self._run(pixels, record, on_chunk=tell)
         asked: list[Attended] = []
         logits = self.classify(tokens, layout, asked.append)
         looked_at = [F.pad(self.pooler.weights(each).detach(), (layout.prefix_count, 0)) for each in asked]
@@ -262,7 +262,7 @@ class VisionTransformer(nn.Module):
     ) -> torch.Tensor:
         """The output of the last layer, ``"batch token width"``, as logits ``"batch class"``.
 
-        Where the model pools by attention, ``record`` is told that of its learned query among the patches.
+        Where the model pools by attention, ``record`` receives that of its learned query among the patches.
         """
         config = self.config
         if config.final_norm == "before pooling":
@@ -299,18 +299,18 @@ class VisionTransformer(nn.Module):
         pixels: torch.Tensor,
         record: Callable[[int, Attended], None],
         head_mask: torch.Tensor | None = None,
-        between: Callable[[int], None] | None = None,
+        on_chunk: Callable[[int], None] | None = None,
     ) -> tuple[torch.Tensor, TokenLayout]:
         """The last layer's output and the layout.
 
-        ``record`` is told each layer's attention; ``between`` is called now and then in a layer that takes long.
+        ``record`` receives each layer's attention; ``on_chunk`` is called now and then in a layer that takes long.
         """
         tokens, layout = self.embed(pixels)
         angles = self.angles(layout)
         for number, (layer, count) in enumerate(self.steps(layout)):
             mask = None if head_mask is None else head_mask[number]
             with self.computing():
-                pause = None if between is None else partial(between, number)
+                pause = None if on_chunk is None else partial(on_chunk, number)
                 tokens = layer(tokens, angles, count, mask, partial(record, number), pause)
             trim_heap(tokens[:1], number, self.config.depth)
         return tokens, layout

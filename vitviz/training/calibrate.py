@@ -26,8 +26,8 @@ class Calibration:
         temperature: by which the logits are to be divided.
         error_before, error_after: expected calibration error without and with it, in [0, 1]; the second is measured on
             images that its temperature was not fitted to.
-        ood_threshold: the evidence that all but a tenth of the images exceed, of logits divided by the
-            temperature; :attr:`vitviz.Analysis.energy_score` says what evidence is.
+        ood_threshold: the energy score that all but a tenth of the images exceed, of logits divided by the
+            temperature; :attr:`vitviz.Analysis.energy_score` defines it.
     """
 
     temperature: float

@@ -89,7 +89,7 @@ class TrainingConfig:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected a number of 0 or more")
         if self.width % self.heads:
             raise ConfigError(f"width = {self.width}: expected a multiple of heads = {self.heads}")
-        # What only the network checks is told before the images are read.
+        # The network's own checks run here, before any image is read.
         self.model_config(classes=1)
 
     def model_config(self, classes: int) -> ViTConfig:

@@ -158,8 +158,8 @@ class Lent:
         Args:
             network: on the processor, and left there.
             pixels, storage, keep_bytes: as that takes them.
-            report: is told of no layers in between; an exception that it raises ends the forward pass before a card is
-                asked for.
+            report: called after every layer, on a lent card before the first and after the last alone; an exception
+                that it raises ends the call, before a card is asked for.
 
         Raises:
             ImageError, ConfigError: as that.

@@ -86,7 +86,7 @@ def open_choice(
 
     Args:
         choice: of the visitor.
-        report: told how far a download is.
+        report: receives how far a download is.
         worker: that opens it; that of this process where it is not given.
         max_bytes: most that its weights may take.
         room: gives the bytes of memory that opening takes, as long as it lasts.

@@ -122,7 +122,7 @@ def with_second(
         first: the id of the first analysis, its model and picture, and how the one saw the other.
         name: of the second model in the menu; :data:`SAME` for the first one's.
         photo: the second picture; None for the first one.
-        report: is told how far a download or an analysis is; an exception that it raises ends it.
+        report: receives how far a download or an analysis is; an exception that it raises ends it.
 
     Raises:
         CheckpointError: the second model cannot be opened.

@@ -169,7 +169,7 @@ class Workbench:
 
         Args:
             model, upload, sight: what is analysed.
-            report: is told how far it is; an exception that it raises ends it.
+            report: receives how far it is; an exception that it raises ends it.
             waits: whether a large analysis waits among the large ones; otherwise it is refused.
 
         Raises:

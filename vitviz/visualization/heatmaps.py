@@ -72,7 +72,7 @@ class Style:
 
 
 def _no_look(*_: Any, unknown: str, **__: Any) -> str:
-    """What is said of an argument that :meth:`Heatmap.overlay` does not have: most are those of a style."""
+    """The message about an argument that :meth:`Heatmap.overlay` does not have: most are those of a style."""
     looks = [each.name for each in fields(Style)]
     if unknown in looks:
         return f"no parameter {unknown!r}: it is one of a style; expected style=Style({unknown}=…)"

@@ -63,7 +63,7 @@ def load(
         family: the name of its family, where its keys do not tell.
         device: where the model runs, such as ``"cuda"``; images are brought to it.
         precision: in what its layers compute: ``"float32"``, ``"bfloat16"`` or ``"float16"``.
-        report: told how far a download is.
+        report: receives how far a download is.
         ignore: patterns of keys and settings to leave out: ``["head.*", "config.json:model_args.foo"]``.
         max_bytes: memory that its network may take; where it is not given, 2 GiB or 8 times the size of its file,
             whichever is more. A file may let many layers share a tensor, which then takes the memory of as many.

@@ -63,7 +63,7 @@ class Model:
         assumptions: what nothing in its checkpoint says and was taken from published ones: ``"heads 12"``.
 
     Raises:
-        ConfigError: labels, channels or image size of the parts contradict each other, or the least evidence is no
+        ConfigError: labels, channels or image size of the parts contradict each other, or the threshold is no
             number.
     """
 

@@ -194,7 +194,7 @@ def _leave_others(found: MatchedCheckpoint, prefixes: Sequence[str]) -> None:
 
 
 def _tell_apart(found: MatchedCheckpoint) -> None:
-    """Every key as a piece, or as something that is not needed."""
+    """Every key with its canonical key, or as something that is not needed."""
     ancestors, placed = _ancestors(found.prefix), set(found.keys.values())
     surplus = [
         key
@@ -248,13 +248,13 @@ def _put(found: MatchedCheckpoint, canonical_key: Key, key: str) -> None:
 
 
 def _same_in_every_layer(found: MatchedCheckpoint) -> None:
-    """Layers have the same pieces, and none is left out."""
+    """All layers have the same canonical keys, and no layer is left out."""
     present: dict[int, set[str]] = {}
     for layer, canonical_key in found.keys:
         if layer is not None:
             present.setdefault(layer, set()).add(canonical_key)
     every = set().union(*present.values()) if present else set()
-    # A key may name any layer: what is missing is counted, and only what is said is spelt.
+    # A key may name any layer: missing keys are counted, and only those in the message are spelt.
     count = found.depth * len(every) - sum(map(len, present.values()))
     if count:
         missing = (

@@ -1,4 +1,4 @@
-"""From the pieces of a checkpoint to vitviz's own network: every shape checked first, every tensor used."""
+"""Build vitviz's own network from tensors by canonical key: every shape is checked first, every tensor used."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _checked(parts: Converter, config: ViTConfig) -> Iterator[tuple[str, torch.T
 
 
 def _tensors(parts: Converter, config: ViTConfig) -> Iterator[tuple[str, torch.Tensor]]:
-    """The network's tensors by name, made from the pieces."""
+    """The network's tensors by name, made from those of the checkpoint."""
     yield from _embedding(parts, config)
     for layer in range(config.depth):
         yield from _layer(parts, config, layer)

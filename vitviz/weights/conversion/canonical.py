@@ -1,6 +1,6 @@
 """The parts that every checkpoint of a Vision Transformer has, whatever its family calls them.
 
-A *piece* is one tensor under the name that vitviz gives it; a family's names are a table from its keys to pieces:
+A *canonical key* is the name that vitviz gives a tensor; a family's names are a table from its keys to ours:
 
 =============================================================  =====================================================
 ``patch``                                                      patch embedding: a convolution's kernel or a matrix
@@ -49,7 +49,7 @@ MAPS = (
 NOT_PUBLISHED = "no published checkpoint that vitviz knows has these shapes"
 
 Key = tuple[int | None, str]
-"""The layer, where a piece has one, and the piece with its part: ``(3, "qkv.weight")``."""
+"""The layer, where a tensor has one, and the canonical key with its part: ``(3, "qkv.weight")``."""
 
 
 def as_it_is(canonical_key: str, tensor: torch.Tensor, facts: Mapping[str, Any]) -> torch.Tensor:
@@ -131,7 +131,7 @@ def never(found: MatchedCheckpoint) -> Sequence[Published]:
 
 
 def nothing(found: MatchedCheckpoint) -> str:
-    """Of families whose open facts can be said one by one only."""
+    """For families whose open facts can be stated one by one only."""
     return ""
 
 
@@ -142,7 +142,7 @@ class Family:
     Args:
         name: short and unique; what ``load(..., family=...)`` takes.
         title: as the README and the app call it.
-        names: their keys to our pieces; ``*`` stands for the number of a layer. A piece that is no single tensor
+        names: their keys to our canonical keys; ``*`` stands for the number of a layer. One that is no single tensor
             stands for ``.weight`` and ``.bias``.
         signature: keys, layer 0 of them, by which it is recognised: all must be there.
         other_signatures: those of the same checkpoints written otherwise, each as good as the first.
@@ -153,10 +153,10 @@ class Family:
         accepts: what a signature cannot say of a state dict.
         model_types: ``model_type`` of a transformers ``config.json`` that means this family.
         published: the published checkpoints that have the shapes of this one, and what they leave open.
-        instead: what may be said of a checkpoint in place of all facts that stay open; empty where there is nothing.
+        instead: what the user may state in place of all facts that stay open; empty where there is nothing.
         ignored: keys that are not needed, or their beginnings where they end in ``*``, with the reason.
         outside: the same of keys that do not begin as those of the encoder do.
-        form: ``(piece, tensor, facts)`` to the tensor as torch keeps it; must work on tensors without memory.
+        form: ``(canonical_key, tensor, facts)`` to the tensor as torch keeps it; must work on tensors without memory.
     """
 
     name: str
@@ -181,7 +181,7 @@ class Family:
         return (self.signature, *self.other_signatures)
 
     def match(self, key: str) -> Key | None:
-        """The piece that a key of this family is, without what stands before the family's own keys."""
+        """The canonical key of a key of this family, without what stands before the family's own keys."""
         for pattern, canonical_key in self._patterns:
             matched = pattern.fullmatch(key)
             if matched:
@@ -189,7 +189,7 @@ class Family:
         return None
 
     def spellings(self, canonical_key: str) -> list[str]:
-        """The keys that a piece can have in this family, ``*`` for the number of its layer."""
+        """The keys that a canonical key can have in this family, ``*`` for the number of its layer."""
         return [
             name + ("" if meant in SINGLE else canonical_key.removeprefix(meant))
             for name, meant in self.names.items()
@@ -240,19 +240,19 @@ class Check:
 
 @dataclass(eq=False)
 class MatchedCheckpoint:
-    """A checkpoint whose keys have been told apart.
+    """A checkpoint whose family and keys are known.
 
     Args:
         file: where it is.
         group: which of its state dicts.
         family: which keys it has.
         prefix: what its encoder's keys begin with, before the family's own.
-        keys: the key of each piece.
+        keys: the key of each canonical key.
         ignored: keys that are not needed, with the reason.
         config: the vision part of its ``config.json``; empty where there is none.
         whole_config: all of its ``config.json``.
         open_clip: its ``open_clip_config.json``.
-        overrides: what the user said.
+        overrides: what the user states in place of the checkpoint.
         checks: what has been found out, in order.
         surrounded: whether its classifier is one of a module around it, which may read anything.
     """
@@ -280,16 +280,16 @@ class MatchedCheckpoint:
         return 1 + max((layer for layer, _ in self.keys if layer is not None), default=-1)
 
     def has(self, canonical_key: str) -> bool:
-        """Whether the piece is there; one of a layer, in the first layer."""
+        """Whether the tensor is there; one of a layer, in the first layer."""
         return (None, canonical_key) in self.keys or (0, canonical_key) in self.keys
 
     def stored(self, canonical_key: str) -> tuple[int, ...]:
-        """The shape of a piece as the file has it; one of a layer, in the first layer; ``()`` where there is none."""
+        """The shape of a tensor as the file has it; one of a layer, in the first layer; ``()`` where there is none."""
         key = self.keys.get((None, canonical_key)) or self.keys.get((0, canonical_key))
         return self.file.groups[self.group][key].shape if key else ()
 
     def spell(self, canonical_key: str, layer: int | None = None) -> str:
-        """The key that a piece would have here: as other layers, or its other part, are written."""
+        """The key that a tensor would have here: as other layers, or its other part, are written."""
         spellings = self.family.spellings(canonical_key) or [canonical_key]
         for ending in ("", "[./]?[^./]*"):
             for name in spellings:
@@ -303,11 +303,11 @@ class MatchedCheckpoint:
         return self.prefix + spellings[0].replace("*", str(layer))
 
     def missing_key(self, canonical_key: str, layer: int | None = None) -> CheckpointError:
-        """That a piece is missing, by the key that it would have."""
+        """That a tensor is missing, by the key that it would have."""
         return CheckpointError(f"{self.name}: missing {shown(self.spell(canonical_key, layer))}")
 
     def ignore(self, canonical_key: str, reason: str) -> None:
-        """Do without a piece and its parts, and say why."""
+        """Do without a tensor and its parts, and say why."""
         for key in [key for key in self.keys if key[1] == canonical_key or key[1].startswith(canonical_key + ".")]:
             self.ignored[self.keys.pop(key)] = reason
 
@@ -322,10 +322,10 @@ class MatchedCheckpoint:
         return value
 
     def settle(self, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """The facts with those that are open settled: by the user, or by what published checkpoints of its shapes have.
+        """Settle the open facts: by the user's overrides, or by what published checkpoints of its shapes have.
 
         Raises:
-            CheckpointError: the user has not said one, and no published checkpoint has these shapes, or several that
+            CheckpointError: the user states none, and no published checkpoint has these shapes, or several that
                 differ in it.
         """
         settled = {**facts, **self.overrides}

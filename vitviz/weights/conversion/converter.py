@@ -1,4 +1,4 @@
-"""The pieces of a checkpoint as tensors in torch's own form."""
+"""A checkpoint's tensors by canonical key, in torch's own form."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vitviz.weights.conversion.canonical import Key, MatchedCheckpoint
 
 
 class Converter:
-    """The pieces of a checkpoint as tensors in torch's own form, either without memory or read from the file.
+    """A checkpoint's tensors by canonical key, in torch's own form, either without memory or read from the file.
 
     Args:
         found: the checkpoint.
@@ -30,7 +30,7 @@ class Converter:
         self.before: list[str] = []
 
     def take(self, canonical_key: str, layer: int | None = None) -> torch.Tensor:
-        """A piece that has to be there."""
+        """A tensor that has to be there."""
         found = self.found
         if (layer, canonical_key) not in found.keys:
             raise found.missing_key(canonical_key, layer)
@@ -52,7 +52,7 @@ class Converter:
             ) from None
 
     def maybe(self, canonical_key: str, layer: int | None = None) -> torch.Tensor | None:
-        """A piece that every layer has, or none."""
+        """A tensor that every layer has, or none."""
         return self.take(canonical_key, layer) if self.found.has(canonical_key) else None
 
     def bias(self, canonical_key: str, width: int, layer: int | None = None) -> torch.Tensor:
@@ -61,7 +61,7 @@ class Converter:
         return torch.zeros(width, device=None if self.real else "meta") if kept is None else kept
 
     def tokens(self, canonical_key: str) -> torch.Tensor:
-        """Tokens or positions as ``"token width"``; none where the piece is not there."""
+        """Tokens or positions as ``"token width"``; none where the tensor is not there."""
         if not self.found.has(canonical_key):
             return self.take("patch.weight").new_empty(0, self.width)
         tensor, width = self.take(canonical_key), self.width

@@ -163,7 +163,7 @@ def require_biases(found: MatchedCheckpoint, tower: Tower | None, **canonical_ke
     Args:
         found: the checkpoint.
         tower: as its configuration describes it.
-        canonical_keys: the piece whose bias an entry speaks of.
+        canonical_keys: the layer maps whose bias an entry states.
     """
     if tower is not None:
         for canonical_key, entry in canonical_keys.items():
