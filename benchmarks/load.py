@@ -187,7 +187,7 @@ class Tally:
 
 
 def row_of(analysis: Analysis, layer: int, head: int, token: int) -> Row:
-    """A row of an analysis, with the slack that :mod:`vitviz.ui.attention_explorer.wire` states."""
+    """A row of an analysis, with the slack that :mod:`vitviz.ui.explorer.wire` states."""
     trace = analysis.trace
     weights = trace.row(layer, token)[head].double()
     query, keys = trace.queries[layer, head, token].double().abs() * trace.scale, trace.keys[layer, head].double()

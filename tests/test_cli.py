@@ -30,7 +30,7 @@ from vitviz.training import loop
 from vitviz.training.config import PRESETS, Augmentation, TrainingConfig
 from vitviz.training.data import read_image_folder
 from vitviz.training.evaluate import Accuracy, evaluate
-from vitviz.ui.attention_explorer import whole_page
+from vitviz.ui.explorer import whole_page
 from vitviz.ui.knobs import Knobs
 from vitviz.weights import BUNDLED, FAMILIES, ZOO, NamedModel, read
 

@@ -18,7 +18,7 @@ from PIL import Image
 import vitviz
 from tests.driver import ROOT
 from vitviz import METHODS, Model, Preprocessing, VisionTransformer, ViTConfig
-from vitviz.ui.attention_explorer import pack, whole_page
+from vitviz.ui.explorer import pack, whole_page
 from vitviz.ui.server.estimates import (
     comparison_bytes,
     forward_bytes,

@@ -23,7 +23,7 @@ import vitviz
 from tests.driver import ARTEFACTS, new_page
 from tests.test_explorer_files import allowed
 from vitviz import Analysis, AttentionTrace, Model, Preprocessing, Style, VisionTransformer, ViTConfig
-from vitviz.ui.attention_explorer import AttentionExplorer, Explored, pack, whole_page
+from vitviz.ui.explorer import AttentionExplorer, Explored, pack, whole_page
 from vitviz.ui.files import keep
 
 pytestmark = pytest.mark.browser

@@ -23,13 +23,13 @@ from tests.driver import EXAMPLE, ROOT, new_page, open_panel, running_app
 from tests.test_explorer import SHAPES, at, canvas_of, loaded, made, numbers, status
 from tests.test_explorer_files import allowed
 from vitviz import Analysis, AttentionTrace, Model
-from vitviz.ui.attention_explorer import AttentionExplorer, Explored, pack, whole_page
+from vitviz.ui.explorer import AttentionExplorer, Explored, pack, whole_page
 from vitviz.ui.files import keep
 
 pytestmark = pytest.mark.browser
 
 LAYERS, HEADS, WIDTH = 8, 2, 8
-PACKS = ROOT / "vitviz" / "ui" / "attention_explorer" / "js" / "packs.js"
+PACKS = ROOT / "vitviz" / "ui" / "explorer" / "js" / "packs.js"
 
 
 @dataclass

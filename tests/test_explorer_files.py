@@ -16,8 +16,8 @@ from safetensors.torch import load
 
 import vitviz
 from vitviz import Analysis, AttentionTrace, Model, QueryError, VisionTransformer
-from vitviz.ui.attention_explorer import AttentionExplorer, file_names, map_pack, pack, whole_page
-from vitviz.ui.attention_explorer.wire import MOST_ROLLED
+from vitviz.ui.explorer import AttentionExplorer, file_names, map_pack, pack, whole_page
+from vitviz.ui.explorer.wire import MOST_ROLLED
 from vitviz.ui.files import keep
 
 # Of a product of two factors, each rounded to eleven bits.

@@ -18,7 +18,7 @@ import vitviz.ui.files
 from tests.towers import make_transformers
 from vitviz import Model, load, save_checkpoint
 from vitviz.errors.kinds import CheckpointError, ImageError, LimitError
-from vitviz.ui.attention_explorer import AttentionExplorer
+from vitviz.ui.explorer import AttentionExplorer
 from vitviz.ui.files import keep
 from vitviz.ui.jobs import Jobs, Stopped
 from vitviz.ui.models import START, ModelChoice

@@ -20,7 +20,7 @@ from tests.firefox import ADVICE, VARIABLE, Firefox, find_firefox, running_firef
 from tests.test_explorer import HEADS, LAYERS, SHAPES, made
 from tests.test_explorer_files import allowed
 from vitviz import Analysis, Style
-from vitviz.ui.attention_explorer import whole_page
+from vitviz.ui.explorer import whole_page
 
 pytestmark = pytest.mark.browser
 

@@ -44,7 +44,7 @@ from tests.driver import EXAMPLE, opened_page, upload
 from tests.test_app_explorer import expect_analysis, expect_token
 from vitviz import Model
 from vitviz.ui import build_demo, serve
-from vitviz.ui.attention_explorer import pack
+from vitviz.ui.explorer import pack
 from vitviz.ui.knobs import Knobs, size
 from vitviz.ui.knobs import table as knob_table
 

@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.driver import ROOT, opened_page, upload
 from vitviz import Model
 from vitviz.ui import build_demo
-from vitviz.ui.attention_explorer import AttentionExplorer, whole_page
+from vitviz.ui.explorer import AttentionExplorer, whole_page
 from vitviz.ui.compare import as_html, cards
 from vitviz.ui.knobs import Knobs
 from vitviz.ui.models import START

@@ -22,7 +22,7 @@ MEASURED = "document.querySelector('.vx').parentElement.explorer.measured.hovers
 
 def facts(case: Case, settings: Settings) -> Facts:
     from tests.driver import running_browser
-    from vitviz.ui.attention_explorer import whole_page
+    from vitviz.ui.explorer import whole_page
 
     analysis = vitviz.analyze(resources("assets") / "chelsea.jpg", Models(case.seen, settings.folder).vitviz)
     file = Path(settings.folder) / f"explorer-{case.seen.tokens}.html"

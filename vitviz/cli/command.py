@@ -177,7 +177,7 @@ def _run_explore(
     image: str, output: Path | None, fit: str | None, resolution: int | None, max_bytes: int, **opened: Any
 ) -> None:
     analysis = analyze(image, _load(**opened), fit, resolution=resolution, max_bytes=max_bytes)
-    from vitviz.ui.attention_explorer import whole_page
+    from vitviz.ui.explorer import whole_page
 
     name, source = Path(image).name, opened["checkpoint"]
     page = whole_page(analysis, name, source=source, name=name, fit=fit or "", resolution=resolution)

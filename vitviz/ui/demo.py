@@ -11,7 +11,7 @@ from vitviz.errors.arguments import instance
 from vitviz.errors.kinds import VitvizError
 from vitviz.ui.analysing import Analysing, Shown
 from vitviz.ui.api import publish
-from vitviz.ui.attention_explorer import AttentionExplorer
+from vitviz.ui.explorer import AttentionExplorer
 from vitviz.ui.compare import ComparePanel
 from vitviz.ui.controls import told_apart
 from vitviz.ui.drawing import Drawing, Wish, notice

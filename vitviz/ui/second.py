@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from vitviz.errors.kinds import VitvizError
-from vitviz.ui.attention_explorer import Explored
+from vitviz.ui.explorer import Explored
 from vitviz.ui.drawing import notice
 from vitviz.ui.jobs import Stopped, Superseded
 from vitviz.ui.links import beside_words

@@ -24,7 +24,7 @@ from vitviz.images.preprocessing import PreparedImage
 from vitviz.isolation import IsolatedTower, Worker, shared_worker
 from vitviz.models.targets import Target
 from vitviz.progress import Progress
-from vitviz.ui.attention_explorer import Explored
+from vitviz.ui.explorer import Explored
 from vitviz.ui.controls import told_apart
 from vitviz.ui.hosting import forward, memory
 from vitviz.ui.knobs import MODELS, PREFIX, Knobs

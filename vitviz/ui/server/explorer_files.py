@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS
-from vitviz.ui.attention_explorer import map_pack, pack, whole_page
+from vitviz.ui.explorer import map_pack, pack, whole_page
 from vitviz.ui.files import keep
 from vitviz.ui.photo import Upload
 from vitviz.ui.server.budget import MemoryBudget
@@ -52,7 +52,7 @@ class ExplorerFiles:
             folder: of Gradio's cache.
             lane: whose turn it waits for.
             upload: the picture.
-            about: what the page says of the analysis, as :func:`vitviz.ui.attention_explorer.whole_page` takes it.
+            about: what the page says of the analysis, as :func:`vitviz.ui.explorer.whole_page` takes it.
 
         Raises:
             QueryError: there is no such file.

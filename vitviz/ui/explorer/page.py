@@ -10,8 +10,8 @@ from typing import Any
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.errors.arguments import instance
-from vitviz.ui.attention_explorer.component import Explored, colours, facts, picture, script, template
-from vitviz.ui.attention_explorer.wire import file_names, pack
+from vitviz.ui.explorer.component import Explored, colours, facts, picture, script, template
+from vitviz.ui.explorer.wire import file_names, pack
 
 
 def whole_page(

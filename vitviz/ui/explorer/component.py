@@ -16,7 +16,7 @@ from gradio.data_classes import FileData, GradioModel
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS
 from vitviz.errors.kinds import VitvizError
-from vitviz.ui.attention_explorer.wire import rolls
+from vitviz.ui.explorer.wire import rolls
 from vitviz.ui.files import keep, shown_errors
 from vitviz.ui.picture import as_webp
 from vitviz.visualization.heatmaps import COLORMAPS, colour_table
@@ -43,7 +43,7 @@ SCRIPTS = (
 )
 
 Files = Callable[[str, str, str], Path | None]
-"""The id of an analysis, the name of a file in :mod:`vitviz.ui.attention_explorer.wire` and a folder to the file there.
+"""The id of an analysis, the name of a file in :mod:`vitviz.ui.explorer.wire` and a folder to the file there.
 
 None where the analysis is not kept any more; a :class:`vitviz.VitvizError` where it has no such file.
 """

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vitviz.ui.attention_explorer.component import AttentionExplorer, Explored, ExplorerData
-from vitviz.ui.attention_explorer.page import whole_page
-from vitviz.ui.attention_explorer.wire import file_names, map_pack, pack
+from vitviz.ui.explorer.component import AttentionExplorer, Explored, ExplorerData
+from vitviz.ui.explorer.page import whole_page
+from vitviz.ui.explorer.wire import file_names, map_pack, pack
 
 __all__ = ["AttentionExplorer", "Explored", "ExplorerData", "file_names", "map_pack", "pack", "whole_page"]
