@@ -91,14 +91,24 @@ def rollout_pack(trace: AttentionTrace) -> bytes:
     return save({"rows": _half(matrix * trace.layout.token_count).cpu().contiguous()})
 
 
-def map_pack(token_map: TokenMap, layout: TokenLayout) -> bytes:
+def map_pack(token_map: TokenMap, layout: TokenLayout, own: int | None = None) -> bytes:
     """Any map, with what it says of itself in the file's metadata.
 
     That is its ``description``, its ``quantity``, and the upper ``bound`` of its values as a number, such as ``"inf"``.
+
+    Args:
+        token_map: the map.
+        layout: of its tokens.
+        own: index of a token whose value holds an identity term of its own, which says nothing about the picture. It is
+            in the metadata as ``self``, and the page leaves it out of its colours.
     """
     prefix = torch.tensor([token_map.prefix.get(name, math.nan) for name in layout.prefix])
     values = torch.cat([prefix, token_map.values.detach().cpu().float().flatten()])
     about = {"description": token_map.description, "quantity": token_map.quantity, "bound": str(token_map.domain[1])}
+    if own is not None:
+        name = layout.name(layout.cell(own))
+        about["description"] += f"; {name} itself, where this map begins, is left out of the colours"
+        about["self"] = str(own)
     return save({"values": values}, about)
 
 

@@ -1,8 +1,5 @@
 // Attention weights from queries, keys and the logarithms of the rows' sums; other maps are files of their own.
 
-// What is computed here from the layers' files; any other direction is the name of a file.
-const LIVE = ["row", "column"];
-
 const FUSIONS = {
   mean: (into, weights, heads) => { for (let token = 0; token < into.length; token++) into[token] += weights[token] / heads; },
   max: (into, weights) => { for (let token = 0; token < into.length; token++) if (weights[token] > into[token]) into[token] = weights[token]; },
@@ -36,12 +33,8 @@ class Attention {
     this.one = new Float32Array(this.tokens);
   }
 
-  /**
-   * What the token looks at (row), or who looks at it (column), or another map: "token"; null while it is not there.
-   */
+  /** Attention from the token (row) or to it (column): "token"; null while the layer's file is not there. */
   map(layer, head, token, direction) {
-    if (direction === "rollout") return this.rollout(token);
-    if (!LIVE.includes(direction)) return this.packs.get(direction)?.values ?? null;
     const pack = this.packs.get(`layer ${layer}`);
     if (!pack) return null;
     const into = new Float32Array(this.tokens);
@@ -124,11 +117,5 @@ class Attention {
 
   token(row, column) {
     return this.prefix + row * this.facts.columns + column;
-  }
-
-  name(token) {
-    if (token >= this.prefix) return `patch (${this.cell(token).join(", ")})`;
-    const name = this.facts.prefix[token];
-    return name === "cls" ? "CLS" : name;
   }
 }

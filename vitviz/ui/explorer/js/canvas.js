@@ -36,7 +36,7 @@ class Painter {
   /**
    * A map over the picture; the picture alone where there is no map.
    * @param values "patch"; the other two are the ends of the colours
-   * @param look opacity, smooth, grid, the part of the width that the map covers, and the scale of lines and numbers
+   * @param look opacity, fade, smooth, grid, the part of the width that the map covers, and the scale of lines and numbers
    */
   draw(canvas, values, range, colours, look) {
     fitted(canvas, this.ratio);
@@ -52,7 +52,7 @@ class Painter {
     context.drawImage(this.picture, 0, 0, width, height);
     this.dimUnseen(context, width, height, [left, top, right, bottom]);
     if (values) {
-      this.colour(values, low, high, colours, look.smooth);
+      this.colour(values, low, high, look.fade ? faded(colours, look.signed) : colours, look.smooth);
       context.save();
       context.beginPath();
       context.rect(0, 0, width * (look.part ?? 1), height);
@@ -139,6 +139,22 @@ class Painter {
       context.lineWidth = width;
       context.strokeRect(left + column * across, top + row * down, across, down);
     }
+  }
+
+  /** Crosses out a patch. */
+  cross(canvas, [row, column]) {
+    const context = canvas.getContext("2d"), [left, top, right, bottom] = this.box(canvas.width, canvas.height);
+    const across = (right - left) / this.facts.columns, down = (bottom - top) / this.facts.rows;
+    const x = left + column * across, y = top + row * down;
+    context.fillStyle = "rgba(0, 0, 0, 0.8)";
+    context.fillRect(x, y, across, down);
+    Object.assign(context, { strokeStyle: "white", lineWidth: Math.max(1, canvas.width / 450) });
+    context.beginPath();
+    for (const [from, to] of [[0, 1], [1, 0]]) {
+      context.moveTo(x, y + from * down);
+      context.lineTo(x + across, y + to * down);
+    }
+    context.stroke();
   }
 
   /** The middle of a patch, in parts of the picture's width and height. */

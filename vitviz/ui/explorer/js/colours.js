@@ -51,3 +51,18 @@ function interpolated(values, rows, columns, times) {
   }));
   return made;
 }
+
+const fadedTables = new Map();
+
+/** A colour table whose weak end is clear; of one for what may be above or below zero, the middle is. */
+function faded(colours, signed) {
+  const known = fadedTables.get(colours);
+  if (known) return known;
+  const table = colours.map((pixel, step) => {
+    const strength = signed ? Math.abs(step - 127.5) / 127.5 : step / 255;
+    // >>> keeps the number positive.
+    return ((Math.round(255 * Math.sqrt(strength)) << 24) | (pixel & 0xffffff)) >>> 0;
+  });
+  fadedTables.set(colours, table);
+  return table;
+}

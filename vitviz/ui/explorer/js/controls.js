@@ -1,79 +1,170 @@
-// The controls beside the picture, and what is said below it.
+// The controls of the map, made from the records of the methods, and those of the look.
+
+const GROUPS = { token: "Attention of a token", layers: "Through all layers", target: "For a class or a text" };
+const LOOK = { divider: Number, colormap: String, opacity: Number, fade: Boolean, smooth: Boolean, grid: Boolean, shared_scale: Boolean };
 
 let groups = 0;
 
 class Controls {
   /**
    * @param names of the colour tables
-   * @param changed is called with the name of a choice and its value, whenever a control is moved
+   * @param hooks method(name), parameter(name, value), look(name, value), play()
    */
-  constructor(root, names, changed) {
+  constructor(root, names, hooks) {
     this.find = (name) => root.querySelector(`.vx-${name}`);
-    this.root = root;
-    this.changed = changed;
-    // Radio buttons of two explorers on one page must not be one group.
-    this.group = `vx-${groups++}`;
+    Object.assign(this, { root, hooks, made: "" });
     this.find("colormap").replaceChildren(...names.map((name) => new Option(name)));
-    for (const radio of root.querySelectorAll(".vx-directions input")) {
-      radio.name = `${this.group}-direction`;
-      radio.onchange = () => changed("direction", radio.value);
-    }
-    this.find("method").onchange = (event) => event.target.value && changed("direction", event.target.value);
-    this.find("layer").oninput = (event) => changed("layer", Number(event.target.value));
-    this.find("play").onclick = () => changed("playing", this.find("play").getAttribute("aria-pressed") !== "true");
-    this.find("view").onchange = (event) => changed("view", event.target.value);
-    this.find("divider").oninput = (event) => changed("divider", Number(event.target.value));
-    this.find("colormap").onchange = (event) => changed("colormap", event.target.value);
-    this.find("opacity").oninput = (event) => changed("opacity", Number(event.target.value));
-    for (const name of ["smooth", "grid", "shared"]) {
-      this.find(name).onchange = (event) => changed(name, event.target.checked);
+    this.find("method").onchange = () => hooks.method(this.find("method").value);
+    this.find("layout").onchange = () => hooks.look("layout", this.find("layout").value);
+    for (const [name, type] of Object.entries(LOOK)) {
+      const control = this.find(name);
+      control[type === Number ? "oninput" : "onchange"] = () => hooks.look(name, type === Boolean ? control.checked : type(control.value));
     }
   }
 
-  /** Make the controls fit a model. */
-  fit(facts) {
-    Object.assign(this.find("layer"), { min: 0, max: facts.layers - 1 });
-    this.find("rollout").hidden = !facts.rolls;
-    const others = facts.methods.map(({ name, title }) => new Option(title, `map ${name}`));
-    this.find("method").replaceChildren(new Option("other maps …", ""), ...others);
-    this.find("method").hidden = !others.length;
-    const heads = [...Object.keys(FUSIONS), ...Array(facts.heads).keys()];
-    this.find("heads").replaceChildren(this.find("heads").firstElementChild, ...heads.map((head) => this.headChoice(head)));
+  /** Say what is chosen; the controls of a method are made anew for another method or model. */
+  show(state, index, facts, model, playing) {
+    const view = state.views[index];
+    this.model = model;
+    const made = JSON.stringify([view.method, model.id, facts.layers, facts.heads, facts.prefix, facts.rows, facts.columns]);
+    if (this.made !== made) {
+      this.made = made;
+      this.make(view, facts, model);
+    }
+    this.find("method").value = view.method;
+    for (const record of METHODS[view.method].parameters) this.showParameter(record, valueOf(view, record.name, facts), facts);
+    const play = this.root.querySelector(".vx-play");
+    if (play) {
+      play.setAttribute("aria-pressed", playing);
+      play.textContent = playing ? "Stop" : "Play";
+    }
+    for (const [name, type] of Object.entries(LOOK)) this.find(name)[type === Boolean ? "checked" : "value"] = state[name];
+    this.find("layout").value = state.layout;
+    const isDouble = state.layout === "two" || state.layout === "difference";
+    this.find("divided").hidden = state.layout !== "slide";
+    this.find("active").hidden = !isDouble;
+    this.find("active").textContent = `The controls are those of map ${index + 1}; click the other to change it.`;
   }
 
-  headChoice(head) {
-    const label = document.createElement("label"), radio = document.createElement("input"), text = document.createElement("span");
-    Object.assign(radio, { type: "radio", name: `${this.group}-head`, value: head, onchange: () => this.changed("head", head) });
-    text.textContent = head;
-    label.append(radio, text);
+  make(view, facts, model) {
+    const offered = Object.values(METHODS).filter(({ name }) => !model.refusals[name] && (!OFFLINE || !METHODS[name].about_a_class));
+    this.find("method").replaceChildren(...Object.entries(GROUPS).flatMap(([group, title]) => {
+      const options = offered.filter((method) => method.group === group).map(({ name, title: own }) => new Option(own, name));
+      if (!options.length) return [];
+      const part = Object.assign(document.createElement("optgroup"), { label: title });
+      part.append(...options);
+      return [part];
+    }));
+    const { interpretation, citation } = METHODS[view.method];
+    this.find("about-method").textContent = interpretation;
+    this.find("about-method").title = citation;
+    this.find("parameters").replaceChildren(...METHODS[view.method].parameters.map((record) => this.control(record, facts, model)));
+  }
+
+  control(record, facts, model) {
+    const field = document.createElement(record.kind === "head" || record.kind === "choice" ? "fieldset" : "div");
+    field.className = `vx-field vx-parameter vx-${record.kind}`;
+    Object.assign(field.dataset, { name: record.name });
+    field.title = record.help;
+    field.append(...this[`make_${record.kind}`](record, facts, model));
+    return field;
+  }
+
+  labelled(record, control) {
+    const label = document.createElement("label"), output = document.createElement("output");
+    label.append(`${record.title} `, output, control);
     return label;
   }
 
-  /** Say what is chosen: `choice` of the active pane, `look` of all. */
-  show(choice, look, facts, active) {
-    this.find("layer").value = choice.layer;
-    this.find("layer-said").textContent = `${choice.layer} of 0–${facts.layers - 1}`;
-    for (const radio of this.root.querySelectorAll(".vx-heads input")) radio.checked = radio.value === String(choice.head);
-    for (const radio of this.root.querySelectorAll(".vx-directions input")) radio.checked = radio.value === choice.direction;
-    this.find("play").setAttribute("aria-pressed", look.playing);
-    this.find("play").textContent = look.playing ? "Stop" : "Play";
-    for (const name of ["colormap", "opacity", "view", "divider"]) this.find(name).value = look[name];
-    for (const name of ["smooth", "grid", "shared"]) this.find(name).checked = look[name];
-    for (const name of ["layers", "heads"]) this.find(name).classList.toggle("vx-idle", !LIVE.includes(choice.direction));
-    this.find("method").value = titleOf(facts, choice.direction) ? choice.direction : "";
-    this.find("panes").parentElement.parentElement.dataset.view = look.view;
-    this.find("divided").hidden = look.view !== "slide";
-    this.find("active").hidden = look.view !== "two" && look.view !== "difference";
-    this.find("active").textContent = `The controls are those of map ${active + 1}; click the other to change it.`;
+  slider(record, minimum, maximum, step) {
+    const input = Object.assign(document.createElement("input"), { type: "range", min: minimum, max: maximum, step });
+    input.oninput = () => this.hooks.parameter(record.name, Number(input.value));
+    input.setAttribute("aria-label", record.title);
+    return input;
+  }
+
+  make_number(record) {
+    return [this.labelled(record, this.slider(record, record.minimum, record.maximum, record.step))];
+  }
+
+  make_layer(record, facts) {
+    const parts = [this.labelled(record, this.slider(record, 0, facts.layers - 1, 1))];
+    if (record.name !== "layer") return parts;
+    const play = Object.assign(document.createElement("button"), { type: "button", className: "vx-button vx-play", onclick: this.hooks.play });
+    return [...parts, play];
+  }
+
+  radios(record, options) {
+    const group = `vx-${groups++}`;
+    return [Object.assign(document.createElement("legend"), { textContent: record.title }), ...options.map(({ title, value }) => {
+      const label = document.createElement("label"), radio = document.createElement("input");
+      Object.assign(radio, { type: "radio", name: group, value: JSON.stringify(value), onchange: () => this.hooks.parameter(record.name, value) });
+      label.append(radio, Object.assign(document.createElement("span"), { textContent: title }));
+      return label;
+    })];
+  }
+
+  make_choice(record) {
+    return this.radios(record, record.options);
+  }
+
+  make_head(record, facts) {
+    const heads = [...Object.keys(FUSIONS), ...Array(facts.heads).keys()];
+    return this.radios(record, heads.map((head) => ({ title: String(head), value: head })));
+  }
+
+  make_token(record, facts) {
+    const hint = document.createElement("p");
+    hint.className = "vx-hint";
+    hint.textContent = "Token: click a patch or one of the names above the picture.";
+    return [hint];
+  }
+
+  make_class(record, facts, model) {
+    const parts = [];
+    if (model.labels.length) {
+      const input = Object.assign(document.createElement("input"), { type: "text", placeholder: "the most probable", autocomplete: "off" });
+      const list = Object.assign(document.createElement("datalist"), { id: `vx-${groups++}` });
+      input.setAttribute("list", list.id);
+      list.append(...model.labels.map((_, index) => new Option(labelOf(model, index))));
+      input.className = "vx-target";
+      input.onchange = () => this.chooseClass(record, input, model);
+      parts.push(this.labelled(record, input), list);
+    }
+    if (model.reads_text) {
+      const words = Object.assign(document.createElement("input"), { type: "text", className: "vx-words", placeholder: "a photo of a cat, and Enter", maxLength: props.settings.max_text_chars });
+      words.onchange = () => this.hooks.parameter(record.name, words.value.trim() ? { text: words.value.trim() } : null);
+      parts.push(this.labelled({ title: "In words" }, words));
+    }
+    return parts;
+  }
+
+  chooseClass(record, input, model) {
+    const text = input.value.trim().toLowerCase();
+    const index = model.labels.findIndex((_, place) => labelOf(model, place).toLowerCase() === text);
+    if (!text) this.hooks.parameter(record.name, null);
+    else if (index >= 0) this.hooks.parameter(record.name, index);
+    else this.hooks.failed(`${input.value}: this model has no class of this name.`);
+  }
+
+  showParameter(record, value, facts) {
+    const field = this.find("parameters").querySelector(`[data-name="${record.name}"]`);
+    if (record.kind === "number" || record.kind === "layer") {
+      field.querySelector("input").value = value;
+      field.querySelector("output").textContent = record.kind === "layer" ? `${value} of 0–${facts.layers - 1}` : digits(value);
+    } else if (record.kind === "head" || record.kind === "choice") {
+      for (const radio of field.querySelectorAll("input")) radio.checked = radio.value === JSON.stringify(value ?? null);
+    } else if (record.kind === "class") this.showTarget(field, value);
+  }
+
+  showTarget(field, value) {
+    const target = field.querySelector(".vx-target"), words = field.querySelector(".vx-words");
+    const { model } = this;
+    if (target && document.activeElement !== target) target.value = typeof value === "number" ? labelOf(model, value) : "";
+    if (words && document.activeElement !== words) words.value = value?.text ?? "";
   }
 
   sayOfCell(text) {
     if (this.find("cell").textContent !== text) this.find("cell").textContent = text;
-  }
-
-  /** "empty", "loading", "ready", "expired" or "failed", for the style sheet and for tests. */
-  state(name) {
-    this.find("panes").parentElement.parentElement.dataset.state = name;
-    this.find("retry").hidden = name !== "failed";
   }
 }

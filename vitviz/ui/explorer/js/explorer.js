@@ -1,64 +1,107 @@
-// What is chosen, what follows from it, and every event. `element`, `props`, `server`, `trigger` and `watch` are Gradio's.
+// What is drawn of the state, what is asked of the server for it, and every event.
 
 const PLAY_EVERY = 450;
 // Digits typed so soon after one another are one number.
 const DIGITS_WITHIN = 700;
+// The address follows when nothing has changed for so long; browsers refuse more than a few changes a second.
+const DESCRIBE_AFTER = 300;
+// An analysis that leaves the server so often in so many milliseconds is not asked for once more.
+const MAX_RENEWALS = 3, RENEWALS_WITHIN = 30000;
+const QUANTITIES = { attention: "attention weight", rollout: "share of the rollout" };
+// The map that a click on a prediction shows, where the one before is not about a class.
+const ABOUT_A_CLASS = "relevance";
 
 const find = (name) => element.querySelector(`.vx-${name}`);
-const { [DIFFERENCE]: signed, ...colours } = readColours(props.colours);
-const look = {
-  view: "one", divider: 0.5, colormap: "turbo", opacity: 0.6, smooth: false, grid: true, shared: false, playing: false,
-};
-const plain = { ...look };
-const measured = { hovers: [] };
-const controls = new Controls(element, Object.keys(colours), choose);
-const hooks = { hover, pick, key, changed };
-const panes = [...element.querySelectorAll(".vx-pane")].map((part) => new Pane(part, hooks));
-const pins = new Pins(find("pins"), (pin) => { pins.drop(pin); ask(); });
-// The address with which the page opened counts until something is chosen: analyses come one after the other.
-// `chosen` and `hovered` are a pane's token; the other pane shows the one that is linked to it.
-let active = panes[0], chosen = null, hovered = null, cell = null, sheet = null;
-let asked = 0, moved = 0, playing = 0, typed = { text: "", when: 0 }, linking = 0, opened = false, acted = false, beside = false;
+const { [DIFFERENCE]: differenceColours, ...colours } = readColours(SETTINGS.colours);
+const measured = { hovers: [], changes: [] };
+const models = { ...props.value?.models };
+// Analyses by their keys, and what was uploaded under the names that the state has for it meanwhile.
+const known = new Map(), uploads = new Map();
+const visited = new Map();
+const latest = { link: "", python: "", version: -1 };
+const hooks = { hover, choose: chooseToken, pin, changed: paneChanged, fetchFile, wanted };
+const panes = [...element.querySelectorAll(".vx-pane")].map((part, index) => new Pane(part, index, hooks));
+const store = new Store(props.value?.state ?? SETTINGS.state, sync);
+const runs = new Runs((request) => trigger("run", request), server, showBusy);
+const source = new Source(element, SETTINGS, {
+  picture: takePicture, example: choosePicture, model: chooseModel, own: openOwn, failed: notify,
+  step: (step) => store.patchView(active, { step: step === models[store.state.views[active].model]?.steps?.at(-1) ? null : step }),
+  seen: (change) => store.patchView(active, { ...change, ...nothingPlaced }), target: chooseTarget,
+});
+const controls = new Controls(element, Object.keys(colours), { method: chooseMethod, parameter: setParameter, look: setLook, play, failed: notify });
+const panels = new Panels(element, {
+  opened: (name, isOpen) => store.patch({ panel: isOpen ? name : "" }), compare, rank, allOn: () => store.patchView(active, { heads_off: [], patches_off: [] }),
+  heads: (heads_off) => store.patchView(active, { heads_off }), switching: () => ask(), cardOpened: chooseMethod,
+});
+const guide = new Guide(element, { step: (step) => store.patch(step === null ? { panel: "", guide: 0 } : { panel: "guide", guide: step }) });
+// What is at a place of one picture, or of one grid of patches, means nothing on another.
+const nothingPlaced = { pins: [], patches_off: [] };
+// `hovered` is a pane's query; the other pane shows the one that is linked to it.
+let active = 0, hovered = null, cell = null, sheet = null, asked = 0, moved = 0, playing = 0, uploaded = 0;
+let typed = { text: "", when: 0 }, describing = 0, acted = false, opening = false, switched = "";
 
-// ---- what is shown ----
+// ---- what is drawn ----
 
-const comparing = () => look.view === "two" || look.view === "difference";
-const shownPanes = () => (comparing() ? panes : panes.slice(0, 1));
+const isDouble = () => store.state.layout === "two" || store.state.layout === "difference";
+const shownPanes = () => (isDouble() ? panes : panes.slice(0, 1));
 
 function ask() {
   if (!asked) asked = requestAnimationFrame(show);
 }
 
+/** The query that a pane shows: what is under the pointer, or what was chosen. */
+function queryOfPane(pane) {
+  const chosen = pane.view.parameters.query;
+  if (!hovered || !pane.hasToken) return chosen;
+  const linked = pane.linked(hovered.pane, hovered.query);
+  return linked === undefined ? chosen : linked;
+}
+
 function show() {
   asked = 0;
   const shown = shownPanes();
-  if (!element.isConnected || !chosen || shown.some((pane) => !pane.painter)) return;
-  const { pane: from, token: wanted } = hovered ?? chosen;
+  if (!element.isConnected || shown.some((pane) => !pane.painter)) return;
   const maps = shown.map((pane) => {
-    const token = pane.linked(from, wanted), values = pane.values(token);
-    return { pane, token, values, range: values && pane.attention.range(values), marks: pins.marks(pane) };
+    const query = queryOfPane(pane);
+    pane.rest(hovered ? query : null);
+    const values = pane.values(query) ?? (hovered ? pane.values(pane.view.parameters.query) : null);
+    const said = pane.values(query) ? query : pane.view.parameters.query;
+    return { pane, query: values ? said : query, values, range: pane.range(said, values) };
   });
-  // Two maps side by side have one scale.
-  const known = maps.flatMap(({ range }) => range ?? []), all = known.length ? [Math.min(...known), Math.max(...known)] : null;
-  maps.forEach((map) => showMap(map, look.view === "two" && map.range ? all : map.range));
-  if (look.view === "difference") showDifference(...maps);
+  // Two maps of the same quantity side by side have one scale.
+  const ranges = maps.map(({ range }) => range), ends = maps.length > 1 && ranges.every(Boolean) && quantityOf(maps[0]) === quantityOf(maps[1])
+    ? [Math.min(...ranges.map(([low]) => low)), Math.max(...ranges.map(([, high]) => high))] : null;
+  maps.forEach((map) => showMap(map, store.state.layout === "two" && ends ? ends : map.range));
+  if (store.state.layout === "difference") showDifference(...maps);
   const failure = shown.map(({ packs }) => packs.failure).find(Boolean);
-  controls.state(failure ? stateOf(failure) : "ready");
+  setState(failure ? "failed" : "ready");
   if (moved) measured.hovers.push(performance.now() - moved);
   moved = 0;
-  const { pane, token } = maps.find((map) => map.pane === active);
-  pins.show(pane, (canvas, pinned) => drawPin(canvas, pane, pinned));
-  showSheet(pane, token);
-  showStrip(pane, token);
+  const map = maps.find(({ pane }) => pane.index === active) ?? maps[0];
+  showPins(find("pins"), map.pane.hasToken ? map.pane.view.pins : [], (canvas, query) => drawPin(canvas, map.pane, query), unpin);
+  const token = tokenOf(map.query, map.pane.facts, map.pane.model) ?? map.pane.facts.start;
+  showSheet(map.pane, token);
+  showStrip(find("strip"), map.pane, token, colours[store.state.colormap], { ...lookOf(), grid: false }, (layer) => showLayer(layer));
+  guide.show(store.state.panel === "guide" ? store.state.guide : null, guideFacts(map));
 }
 
-function showMap({ pane, token, values, range, marks }, ends) {
-  const table = colours[look.colormap], part = look.view === "slide" ? look.divider : undefined;
-  pane.show(token, values, ends, table, { ...look, part }, marks);
-  pane.showChips(values, token, marks);
-  pane.showLegend(ends, table, QUANTITIES[pane.choice.direction] ?? pane.packs.get(pane.choice.direction)?.about.quantity);
-  pane.say(!values && pane.packs.failure ? reason(pane.packs.failure) : pane.sentence(token, values));
-  pane.element.classList.toggle("vx-chosen-pane", comparing() && pane === active);
+const quantityOf = ({ pane, query }) => pane.about(query).quantity ?? QUANTITIES[pane.view.method] ?? "";
+
+function lookOf() {
+  const { opacity, fade, smooth, grid, layout, divider } = store.state;
+  return { opacity, fade, smooth, grid, part: layout === "slide" ? divider : undefined };
+}
+
+function showMap({ pane, query, values, range }, ends) {
+  const table = colours[store.state.colormap], canvas = pane.find("canvas");
+  pane.show(query, values, ends, table, lookOf(), pane.marks);
+  for (const place of pane.view.patches_off) pane.painter.cross(canvas, place);
+  pane.showChips(query, values);
+  const under = hovered && !pane.hasToken && hovered.pane === pane && values ? tokenOf(hovered.query, pane.facts, pane.model) : null;
+  const value = under === null ? "" : `, ${nameOf(hovered.query)}: ${digits(values[under])}`;
+  pane.showLegend(ends, table, `${quantityOf({ pane, query })}${value}`);
+  pane.say(!values && pane.packs.failure ? reason(pane.packs.failure) : pane.sentence(query, values));
+  pane.element.classList.toggle("vx-chosen-pane", isDouble() && pane.index === active);
 }
 
 /** The second pane shows what the first map has more (red) and less (blue) than its own. */
@@ -70,29 +113,29 @@ function showDifference(first, second) {
   const values = first.values.map((value, token) => value - second.values[token]);
   const most = Math.max(...pane.attention.range(values).map(Math.abs)), ends = [-most, most];
   // Two equal maps have the colour of zero, which is in the middle.
-  pane.show(second.token, values, most ? ends : [-1, 1], signed, look, second.marks);
-  pane.showLegend(ends, signed, "map 1 minus map 2");
-  pane.say(`Map 1 minus map 2, which is: ${pane.sentence(second.token, second.values)}`);
+  pane.show(second.query, values, most ? ends : [-1, 1], differenceColours, { ...lookOf(), signed: true }, pane.marks);
+  pane.showLegend(ends, differenceColours, "map 1 minus map 2");
+  const best = pane.attention.strongest(values.map(Math.abs));
+  pane.say(most ? `Map 1 minus map 2. Largest difference: ${nameOf(queryOf(best, pane.facts))} with ${digits(values[best])}.` : "Map 1 minus map 2: they are equal.");
 }
 
-function drawPin(canvas, pane, token) {
-  const values = pane.values(token), range = values ? pane.attention.range(values) : [0, 1];
-  const small = { ...look, grid: false };
-  pane.painter.draw(canvas, values?.subarray(pane.attention.prefix), range, colours[look.colormap], small);
-  if (token >= pane.attention.prefix) pane.painter.mark(canvas, pane.attention.cell(token), "white", 1.5);
+function drawPin(canvas, pane, query) {
+  const values = pane.values(query), range = pane.range(query, values) ?? [0, 1];
+  pane.painter.draw(canvas, values?.subarray(pane.attention.prefix), range, colours[store.state.colormap], { ...lookOf(), part: undefined, grid: false });
+  if (Array.isArray(query)) pane.painter.mark(canvas, query, "white", 1.5);
 }
 
 function showSheet(pane, token) {
-  const { facts, attention, choice } = pane, [left, top, right, bottom] = facts.box;
+  const { facts, attention, view } = pane, [left, top, right, bottom] = facts.box;
   if (sheet?.attention !== attention) sheet = new Sheet(find("sheet"), attention);
-  if (token !== null) sheet.show({
-    token, layer: choice.layer, head: choice.head, shared: look.shared, colours: colours[look.colormap],
-    direction: LIVE.includes(choice.direction) ? choice.direction : "row",
-    fusion: typeof choice.head === "number" ? sheet.wanted?.fusion ?? "mean" : choice.head,
-    loaded: [...pane.packs.held.keys()].join(), ratio: (bottom - top) / (right - left),
+  const head = valueOf(view, "head", facts);
+  sheet.show({
+    token, layer: valueOf(view, "layer", facts), head, shared: store.state.shared_scale, colours: colours[store.state.colormap],
+    direction: valueOf(view, "direction", facts) ?? "row", fusion: typeof head === "string" ? head : sheet.wanted?.fusion ?? "mean",
+    loaded: [...pane.packs.held.keys()].filter((name) => name.startsWith("layer")).join(), ratio: (bottom - top) / (right - left),
     ink: getComputedStyle(pane.find("status")).color,
   });
-  controls.sayOfCell(cell && token !== null ? sentenceOfCell(attention, cell, token) : "");
+  controls.sayOfCell(cell ? sentenceOfCell(attention, cell, token) : "");
 }
 
 function sentenceOfCell(attention, { layer, head }, token) {
@@ -105,236 +148,538 @@ function sentenceOfCell(attention, { layer, head }, token) {
   return `Layer ${layer}, ${name}${spread}${far}.`;
 }
 
-// ---- what is chosen ----
-
-function choose(name, value) {
-  acted = true;
-  set(name, value);
+/** What the guide says of the shown map: of one head's row where it can, since there are the scores. */
+function guideFacts({ pane, query, values }) {
+  const { facts, attention, view } = pane;
+  if (!values) return null;
+  const best = attention.strongest(values), row = view.method === "attention" && valueOf(view, "direction", facts) === "row";
+  const sum = values.subarray(attention.prefix).reduce((total, value) => total + value, 0);
+  const name = nameOf(query ?? queryOf(tokenOf(query, facts, pane.model) ?? facts.start, facts));
+  return { facts, name, best: nameOf(queryOf(best, facts)), weight: share(values[best]), sum: share(sum), score: row && values[best] > 0 ? Math.log(values[best]) : null };
 }
 
-function set(name, value) {
-  if (name in active.choice) active.choice[name] = value;
-  else look[name] = value;
-  if (name === "layer" || name === "direction") active.want();
-  if (name === "playing") play();
-  if (name === "view") compare();
-  refresh();
+/** "empty", "loading", "ready" or "failed", for the style sheet and for tests. */
+function setState(name) {
+  element.querySelector(".vx").dataset.state = name;
+  find("retry").hidden = name !== "failed";
 }
 
-function refresh() {
-  if (active.facts) controls.show(active.choice, look, active.facts, panes.indexOf(active));
-  linkSoon();
-  ask();
-}
+// ---- from one state to the next ----
 
-function chooseLayer(layer) {
-  choose("layer", Math.min(Math.max(layer, 0), active.facts.layers - 1));
-}
-
-function chooseHead(head) {
-  if (head === "mean" || (head >= 0 && head < active.facts.heads)) choose("head", head);
-}
-
-function chooseToken(pane, token) {
-  acted = true;
-  hovered = null;
-  chosen = { pane, token };
-  refresh();
-}
-
-/** Make a pane the one that the controls are about. */
-function activate(pane) {
-  if (pane === active || !pane.facts) return;
-  active = pane;
-  controls.fit(pane.facts);
-  refresh();
-}
-
-/** Show a second pane, or only the first. */
-function compare() {
-  panes[1].element.hidden = !comparing();
-  if (comparing()) {
-    if (firstTime(panes[1])) Object.assign(panes[1].choice, panes[0].choice, panes[1].asked);
-    if (!panes[1].facts) loadPane(panes[1], props.value?.other ?? props.value);
-    activate(panes[1]);
-  } else {
-    activate(panes[0]);
-    if (chosen?.pane === panes[1]) chosen = { pane: panes[0], token: panes[0].linked(panes[1], chosen.token) ?? panes[0].facts.start };
-    pins.list = pins.list.filter((pin) => pin.pane === panes[0]);
-  }
-}
-
-function firstTime(pane) {
-  const first = !pane.opened;
-  pane.opened = true;
-  return first;
-}
-
-function play() {
-  clearInterval(playing);
-  if (look.playing && active.facts) playing = setInterval(() => {
-    if (!element.isConnected) choose("playing", false);
-    else chooseLayer((active.choice.layer + 1) % active.facts.layers);
-  }, PLAY_EVERY);
-}
-
-// ---- loading ----
-
-/** Take over another value; the choices stay as far as the new model has them. */
-function load() {
-  const value = props.value;
-  if (!value || !value.uid) return empty();
-  if (panes[0].facts?.uid !== value.uid) {
-    const before = panes[0].facts, own = ["rows", "columns"].every((side) => before?.[side] === value[side]);
-    if (!own || before.prefix.join() !== value.prefix.join()) {
-      pins.clear();
-      chosen = { pane: panes[0], token: value.start };
+/** After every change of the state: ask for what it needs, and draw what is there. */
+function sync() {
+  const started = performance.now(), { views, layout } = store.state;
+  element.querySelector(".vx").dataset.layout = layout;
+  panes[1].element.hidden = !isDouble();
+  if (active >= views.length) active = 0;
+  for (const pane of panes) {
+    const view = pane.index === 0 || isDouble() ? views[pane.index] : null;
+    if (!view) {
+      runs.drop(`analysis ${pane.index}`);
+      runs.keep(`map ${pane.index} `, []);
+    } else if (pane.key !== analysisKey(view)) wantAnalysis(pane, view);
+    else {
+      runs.drop(`analysis ${pane.index}`);
+      pane.element.classList.remove("vx-stale");
+      if (!same(pane.view, view)) pane.follow(view);
     }
-    hovered = cell = null;
-    controls.state("loading");
-    panes[0].say("Loading …");
-    if (!acted && isAsked(value)) openLink(value);
-    loadPane(panes[0], value);
   }
-  const second = value.other ?? value;
-  if (panes[1].facts && panes[1].facts.uid !== second.uid) {
-    pins.list = pins.list.filter((pin) => pin.pane === panes[0]);
-    if (chosen.pane === panes[1]) chosen = { pane: panes[0], token: value.start };
-    if (hovered?.pane === panes[1]) hovered = null;
-    if (comparing()) loadPane(panes[1], second);
-    else panes[1].close();
-  }
-  controls.fit(active.facts);
-  refresh();
-  if (value.other && !beside) showBeside(value);
-  beside = Boolean(value.other);
+  showControls();
+  wantSwitched();
+  describeSoon();
+  ask();
+  measured.changes.push(performance.now() - started);
 }
 
-function loadPane(pane, facts) {
-  pane.load(facts, (name) => fetchFile(facts, name));
+function showControls() {
+  const { state } = store, view = state.views[active], pane = panes[active];
+  source.show(view, pane.key === analysisKey(view) ? pane.facts : null, pane.model);
+  panels.show(state, active, pane.facts, pane.model);
+  if (pane.facts && pane.key === analysisKey(view)) controls.show(state, active, pane.facts, pane.model, playing !== 0);
 }
 
-function empty() {
-  Object.assign(look, { playing: false, view: "one" });
-  play();
-  compare();
-  panes.forEach((pane) => pane.close());
-  pins.clear();
-  chosen = hovered = sheet = null;
-  controls.state("empty");
-  find("pins").replaceChildren();
-  panes[0].say("Drop a picture on the left.");
+function wantAnalysis(pane, view) {
+  const key = analysisKey(view), other = panes[1 - pane.index];
+  pane.element.classList.add("vx-stale");
+  if (known.has(key)) return install(pane, view, known.get(key));
+  if (other.key === key) return install(pane, view, other.facts);
+  if (pane.wanting === key) return;
+  pane.wanting = key;
+  const sent = copyOf(store.state), { index } = pane;
+  const body = { kind: "analyze", state: sent, index, upload: uploads.get(view.picture) ?? null, own: uploads.get(view.model) ?? null };
+  runs.want(`analysis ${index}`, key, body).then(
+    (reply) => arrived(pane, key, sent, reply),
+    (error) => error.replaced ? forget(pane, key) : failed(pane, key, error),
+  );
+}
+
+function forget(pane, key) {
+  if (pane.wanting === key) pane.wanting = null;
+}
+
+function arrived(pane, key, sent, reply) {
+  forget(pane, key);
+  Object.assign(models, reply.models);
+  const view = store.state.views[pane.index];
+  if (!view || analysisKey(view) !== key) return sync();
+  const fresh = reply.state.views[pane.index], own = Object.fromEntries(ANALYSED.map((name) => [name, fresh[name]]));
+  // Whoever has chosen another map meanwhile keeps it; what is illegal for this analysis is put right by `describe`.
+  const next = same(view, sent.views[pane.index]) ? fresh : { ...view, ...own };
+  remember(analysisKey(next), reply.facts);
+  load(pane, reply.facts, next);
+  store.patchView(pane.index, next);
+  if (reply.notes?.length) notify(reply.notes.join(" "));
+}
+
+/** What cannot be had leaves the view as it was. */
+function failed(pane, key, error) {
+  forget(pane, key);
+  const view = store.state.views[pane.index];
+  if (!view || analysisKey(view) !== key) return;
+  if (error.expired) return sync();
+  if (!pane.facts) return pane.say(`${error.message}.`);
+  const kept = Object.fromEntries([...ANALYSED, "pins", "patches_off", "heads_off", "parameters", "method"].map((name) => [name, pane.view[name]]));
+  notify(`${error.message.replace(/\.$/, "")}. Below is still what was there before.`);
+  store.patchView(pane.index, kept);
+}
+
+function remember(key, facts) {
+  known.delete(key);
+  known.set(key, facts);
+  while (known.size > MAX_KNOWN) known.delete(known.keys().next().value);
+}
+
+function install(pane, view, facts) {
+  forget(pane, pane.wanting);
+  runs.drop(`analysis ${pane.index}`);
+  load(pane, facts, view);
+}
+
+function load(pane, facts, view) {
+  if (pane.index === active || pane.index === 0) panels.clear();
+  switched = "";
+  hovered = cell = null;
+  setState("loading");
+  pane.element.classList.remove("vx-stale");
+  pane.load(facts, models[facts.model], view);
+}
+
+/** A pane's analysis is not kept any more: it is asked for again. */
+function renew(pane) {
+  const now = performance.now();
+  pane.renewals = (pane.renewals ?? []).filter((when) => now - when < RENEWALS_WITHIN);
+  if (pane.renewals.length >= MAX_RENEWALS) return;
+  pane.renewals.push(now);
+  for (const [key, facts] of known) if (facts.uid === pane.facts?.uid) known.delete(key);
+  for (const each of panes) if (each.facts && each.facts.uid === pane.facts?.uid) each.key = "";
+  sync();
 }
 
 /** A file or the picture of a pane has come, or could not be had. */
-function changed(pane, error) {
-  if (!error) {
-    // Before the picture is there, nothing is shown that a link could restore.
-    linkSoon();
-    return ask();
-  }
-  controls.state(stateOf(error));
-  pane.say(reason(error));
-  if (error.expired) trigger("expired", { uid: pane.facts.uid });
-}
-
-function stateOf(error) {
-  return error.expired ? "expired" : "failed";
+function paneChanged(pane, error) {
+  if (error?.expired) return renew(pane);
+  if (error?.stopped) notify("Stopped. The map before is a choice of another method away.");
+  showControls();
+  describeSoon();
+  ask();
 }
 
 function reason(error) {
   if (error.expired) return "The server no longer has this picture's attention, and was asked to compute it again …";
-  return `The server does not answer (${error.message}).`;
+  if (error.stopped) return "Stopped.";
+  return `${error.message.replace(/\.$/, "")}.`;
 }
 
-async function fetchFile(facts, name) {
+async function fetchFile(pane, facts, name) {
   if (!element.isConnected) throw Error("this page is gone");
-  const answer = await server.file({ uid: facts.uid, name });
-  if (!answer) throw Error("no connection");
+  const answer = name.startsWith("map ") && !OFFLINE ? await fetchMap(pane, facts, name) : await server.file({ uid: facts.uid, name });
+  if (!answer) throw Error("The server does not answer");
   if (answer.content) return Uint8Array.from(atob(answer.content), (letter) => letter.charCodeAt(0)).buffer;
   if (answer.refused) throw Error(answer.refused);
   if (answer.expired) throw Object.assign(Error("expired"), { expired: true });
   // The server's address of any of its files.
   const beside = facts.picture.url, start = beside.indexOf("file=") + 5;
   const response = await fetch(beside.slice(0, start) + answer.path);
-  if (!response.ok) throw Object.assign(Error(`HTTP ${response.status}`), { expired: response.status === 404 });
+  if (!response.ok) throw Object.assign(Error(`The server answers ${response.status}`), { expired: response.status === 404 });
   return response.arrayBuffer();
 }
 
+async function fetchMap(pane, facts, name) {
+  const [method, parameters] = JSON.parse(name.slice(4)), body = { uid: facts.uid, method, parameters };
+  const answer = await server.map(body);
+  return answer?.slow ? runs.want(`map ${pane.index} ${name}`, facts.uid + name, { kind: "map", ...body }) : answer;
+}
+
+/** What a pane no longer needs is not computed any more. */
+function wanted(pane, names) {
+  runs.keep(`map ${pane.index} `, names.map((name) => `map ${pane.index} ${name}`));
+}
+
 function retry() {
-  controls.state("loading");
+  setState("loading");
   for (const pane of shownPanes()) {
-    if (pane.painter) pane.packs.fill();
-    else if (pane.facts) loadPane(pane, pane.facts);
+    pane.renewals = [];
+    pane.packs?.retry();
   }
+  sync();
+}
+
+function showBusy(state) {
+  find("busy").hidden = !state;
+  if (!state) return;
+  find("busy-text").textContent = state.text || { open: "Opening the link", analysis: "Analysing", map: "Computing the map", switch: "Running the model", rank: "Ranking the heads", compare: "Comparing" }[state.slot.split(" ")[0]];
+  if (state.done) find("busy-bar").value = state.done / state.total;
+  else find("busy-bar").removeAttribute("value");
+}
+
+function notify(text) {
+  find("notice").hidden = !text;
+  find("notice").querySelector("span").textContent = text;
+}
+
+// ---- links ----
+
+function describeSoon() {
+  clearTimeout(describing);
+  if (!OFFLINE) describing = setTimeout(() => described().catch(() => {}), DESCRIBE_AFTER);
+}
+
+const isSettled = () => shownPanes().every((pane) => pane.facts && pane.key === analysisKey(store.state.views[pane.index] ?? {}));
+
+/** The link and the lines of Python of what is shown; what cannot be so is put right. */
+async function described() {
+  if (latest.version === store.version || !isSettled()) return latest;
+  const { version } = store, uids = shownPanes().map(({ facts }) => facts.uid);
+  const answer = await server.describe({ state: store.state, uids });
+  if (version !== store.version || !answer || answer.expired) return latest;
+  Object.assign(latest, { link: answer.link, python: answer.python, version });
+  showAddress();
+  if (answer.notes?.length) notify(answer.notes.join(" "));
+  if (!same(answer.state, store.state)) store.replace(answer.state);
+  return latest;
+}
+
+/** The address of a link; what Gradio and its hosts put there stays. */
+function addressOf(link) {
+  const others = [...new URLSearchParams(location.search)].filter(([name]) => name.startsWith("__"));
+  const words = [new URLSearchParams(others).toString(), link.replace(/^\?/, "")].filter(Boolean).join("&");
+  return `${location.pathname}${words ? `?${words}` : ""}`;
+}
+
+/** Write the address; what shows something else can be gone back from. */
+function showAddress() {
+  if (opening || !element.isConnected) return;
+  const { views, layout } = store.state, place = JSON.stringify([layout, ...views.map((view) => [analysisKey(view), view.method])]);
+  const isNew = history.state?.vitviz && history.state.place !== place, id = isNew || !history.state?.vitviz ? crypto.randomUUID() : history.state.vitviz;
+  visited.set(id, store.state);
+  const entry = { ...history.state, vitviz: id, place };
+  try {
+    history[isNew ? "pushState" : "replaceState"](entry, "", addressOf(latest.link));
+  } catch {
+    // Some browsers refuse many changes in a short time; the next one follows.
+  }
+}
+
+function openLink(link) {
+  opening = true;
+  runs.want("open", link, { kind: "open", link }).then((reply) => {
+    opening = false;
+    Object.assign(models, reply.models);
+    reply.views.forEach((facts, index) => remember(analysisKey(reply.state.views[index]), facts));
+    store.replace(reply.state);
+    sync();
+    if (reply.notes?.length) notify(reply.notes.join(" "));
+    if (reply.state.panel === "compare") compare();
+  }, (error) => {
+    opening = false;
+    if (!error.replaced) notify(`This link cannot be opened: ${error.message}`);
+  });
+}
+
+const isLink = (text) => [...new URLSearchParams(text.split("#")[0])].some(([name]) => !name.startsWith("__")) || text.includes("#");
+
+addEventListener("popstate", (event) => {
+  const state = visited.get(event.state?.vitviz);
+  if (!element.isConnected) return;
+  if (state) store.replace(state);
+  else openLink(location.search + location.hash);
+});
+
+// ---- what is chosen ----
+
+function choosePicture(picture) {
+  store.patchView(active, { picture, ...nothingPlaced });
+}
+
+async function takePicture(file) {
+  notify("");
+  if (file.size > SETTINGS.max_upload_bytes) return notify(`${file.name}: ${(file.size / 2 ** 20).toFixed(0)} MB; expected at most ${(SETTINGS.max_upload_bytes / 2 ** 20).toFixed(0)} MB`);
+  try {
+    const { path } = await upload(file), id = `upload:${++uploaded}`;
+    uploads.set(id, { path, orig_name: file.name });
+    choosePicture(id);
+  } catch (error) {
+    notify(`${file.name} could not be uploaded: ${error.message ?? error}`);
+  }
+}
+
+/** Another model: what belongs to the layers, heads and classes of the one before does not mean the same there. */
+function chooseModel(model) {
+  find("models").open = false;
+  const { method, parameters } = store.state.views[active];
+  const kept = Object.entries(parameters).filter(([name, value]) => {
+    const kind = parametersOf(method)[name]?.kind;
+    return kind !== "layer" && kind !== "head" && (kind !== "class" || typeof value === "object");
+  });
+  store.patchView(active, { model, step: null, fit: null, resolution: null, parameters: Object.fromEntries(kept), heads_off: [], ...nothingPlaced });
+}
+
+async function openOwn({ files, hub, overrides }) {
+  notify("");
+  if (!files.length === !hub.trim()) return notify("A checkpoint of your own: choose its file, or write its name on the hub.");
+  try {
+    const sent = [];
+    for (const file of files) sent.push({ path: (await upload(file)).path, orig_name: file.name });
+    const id = `own-new:${++uploaded}`;
+    uploads.set(id, { files: sent, hub, overrides });
+    chooseModel(id);
+  } catch (error) {
+    notify(`The checkpoint could not be uploaded: ${error.message ?? error}`);
+  }
+}
+
+/** Another method keeps the token and the target, where it has them. */
+function chooseMethod(method) {
+  const { parameters } = store.state.views[active], before = latestParameters.get(method) ?? {};
+  latestParameters.set(store.state.views[active].method, parameters);
+  const shared = Object.fromEntries(["query", "target"].filter((name) => name in parameters && hasParameter(method, name)).map((name) => [name, parameters[name]]));
+  const layers = Object.fromEntries(["layer", "head"].filter((name) => name in parameters && hasParameter(method, name)).map((name) => [name, parameters[name]]));
+  const { query, target, ...own } = before;
+  const carried = { query: parameters.query ?? latestShared.query, target: parameters.target ?? latestShared.target };
+  for (const name of Object.keys(carried)) if (carried[name] !== undefined && hasParameter(method, name)) shared[name] = carried[name];
+  Object.assign(latestShared, carried);
+  store.patchView(active, { method, parameters: { ...own, ...layers, ...shared } });
+}
+
+// What each method was asked with, and the token and target that those without them do not carry.
+const latestParameters = new Map(), latestShared = {};
+
+function setParameter(name, value) {
+  const { view, facts } = panes[active], record = parametersOf(store.state.views[active].method)[name];
+  const first = record.kind === "layer" && record.default < 0 ? facts.layers + record.default : record.default;
+  store.patchParameters(active, { [name]: value === first ? null : value });
+}
+
+function chooseTarget(index) {
+  const { method } = store.state.views[active];
+  if (!METHODS[method].about_a_class) chooseMethod(ABOUT_A_CLASS);
+  store.patchParameters(active, { target: index });
+}
+
+function showLayer(layer) {
+  const { method } = store.state.views[active], last = panes[active].facts.layers - 1;
+  if (!hasParameter(method, "layer")) chooseMethod("attention");
+  setParameter("layer", Math.min(Math.max(layer, 0), last));
+}
+
+function showHead(head) {
+  if (typeof head === "number" && (head < 0 || head >= panes[active].facts.heads)) return;
+  if (!hasParameter(store.state.views[active].method, "head")) chooseMethod("attention");
+  setParameter("head", head);
+}
+
+function setLook(name, value) {
+  if (name === "layout" && (value === "two" || value === "difference") && store.state.views.length < 2) {
+    return store.patch({ layout: value, views: [store.state.views[0], copyOf(second ?? store.state.views[0])] });
+  }
+  if (name === "layout" && value !== "two" && value !== "difference" && store.state.views.length > 1) {
+    second = store.state.views[1];
+    active = 0;
+    return store.patch({ layout: value, views: store.state.views.slice(0, 1) });
+  }
+  store.patch({ [name]: value });
+}
+
+// The second view, while only the first is shown.
+let second = null;
+
+/** Both maps are asked about the same place. */
+function chooseToken(pane, query) {
+  activate(pane);
+  hovered = null;
+  if (find("switch-patches").checked && store.state.panel === "switches" && Array.isArray(query)) return switchPatch(query);
+  const views = store.state.views.map((view, index) => {
+    const linked = panes[index].facts && panes[index].view ? panes[index].linked(pane, query) : undefined;
+    if (linked === undefined || !hasParameter(view.method, "query")) return view;
+    const { query: before, ...others } = view.parameters, first = !panes[index].model.pools_by_attention && same(linked, panes[index].facts.prefix[0]) && tokenOf(null, panes[index].facts, panes[index].model) === 0;
+    return { ...view, parameters: linked === null || first ? others : { ...others, query: linked } };
+  });
+  latestShared.query = query ?? undefined;
+  store.patch({ views });
+}
+
+function switchPatch(place) {
+  const { patches_off } = store.state.views[active], others = patches_off.filter((each) => !same(each, place));
+  store.patchView(active, { patches_off: others.length < patches_off.length ? others : [...others, place] });
+}
+
+function pin(pane, token) {
+  activate(pane);
+  if (!pane.hasToken) return;
+  const query = queryOf(token, pane.facts), { pins } = store.state.views[pane.index];
+  const others = pins.filter((each) => !same(each, query));
+  store.patchView(pane.index, { pins: others.length < pins.length ? others : [...others, query].slice(-MAX_PINS) });
+}
+
+function unpin(place) {
+  store.patchView(active, { pins: store.state.views[active].pins.filter((_, index) => index !== place) });
+}
+
+/** Make a pane the one that the controls are about. */
+function activate(pane) {
+  if (pane.index === active || !pane.facts) return;
+  active = pane.index;
+  showControls();
+  ask();
+}
+
+function play() {
+  const isPlaying = playing !== 0;
+  clearInterval(playing);
+  playing = isPlaying ? 0 : setInterval(() => {
+    if (!element.isConnected || !panes[active].facts) return play();
+    const { facts, view } = panes[active];
+    showLayer(((valueOf(view, "layer", facts) ?? -1) + 1) % facts.layers);
+  }, PLAY_EVERY);
+  showControls();
+}
+
+// ---- panels ----
+
+async function inPanel(slot, key, body, done, say) {
+  try {
+    done(await runs.want(slot, key, body));
+  } catch (error) {
+    if (error.replaced) return;
+    if (error.expired) return renew(panes[active]);
+    say(error.stopped ? "Stopped." : reason(error));
+  }
+}
+
+const targetOf = (view) => view.parameters.target ?? null;
+
+function compare() {
+  const pane = panes[active], { uid } = pane.facts, target = targetOf(store.state.views[active]), parameters = {};
+  for (const [method, said] of [...latestParameters, [pane.view.method, pane.view.parameters]]) {
+    const { target: about, ...others } = said;
+    parameters[method] = others;
+  }
+  const say = (text) => { find("compare-said").textContent = text; };
+  inPanel("compare", JSON.stringify([uid, parameters, target]), { kind: "compare", uid, parameters, target }, async (reply) => {
+    const packs = {};
+    for (const { method, path } of reply.maps) packs[method] = readPack(await fetchPath(pane, path));
+    if (pane.facts?.uid === uid) panels.showCompared(reply, packs, pane, colours[store.state.colormap]);
+  }, say);
+}
+
+async function fetchPath(pane, path) {
+  const { url } = pane.facts.picture, response = await fetch(url.slice(0, url.indexOf("file=") + 5) + path);
+  if (!response.ok) throw Error(`The server answers ${response.status}`);
+  return response.arrayBuffer();
+}
+
+function rank() {
+  const { uid } = panes[active].facts, target = targetOf(store.state.views[active]);
+  inPanel("rank", JSON.stringify([uid, target]), { kind: "rank", uid, target }, (reply) => {
+    panels.showRanked(reply);
+    showControls();
+  }, (text) => { find("switch-said").textContent = text; });
+}
+
+/** What becomes of the predictions without what is off. */
+function wantSwitched() {
+  const view = store.state.views[active], pane = panes[active];
+  if (!pane.facts || pane.key !== analysisKey(view)) return;
+  const { heads_off: heads, patches_off: patches } = view, target = targetOf(view), { uid } = pane.facts;
+  const key = heads.length || patches.length ? JSON.stringify([uid, heads, patches, target]) : "";
+  if (key === switched) return;
+  switched = key;
+  if (!key) {
+    runs.drop("switch");
+    return panels.showChanges(null);
+  }
+  inPanel("switch", key, { kind: "switch", uid, heads, patches, target }, (reply) => panels.showChanges(reply), (text) => {
+    find("switch-said").textContent = text;
+  });
 }
 
 // ---- events ----
 
 function hover(pane, token, event) {
-  if (!pane.painter || (token === null ? hovered === null : hovered?.pane === pane && hovered.token === token)) return;
-  hovered = token === null ? null : { pane, token };
+  if (!pane.painter) return;
+  const query = token === null ? null : queryOf(token, pane.facts);
+  if (token === null ? hovered === null : hovered?.pane === pane && same(hovered.query, query)) return;
+  hovered = token === null ? null : { pane, query };
   moved = event?.timeStamp ?? 0;
   ask();
 }
 
-function pick(pane, token) {
-  activate(pane);
-  if (token === null || !pane.painter) return;
-  const pinned = pins.toggle(pane, token);
-  acted = true;
-  chosen = { pane, token };
-  if (pinned) trigger("pinned", { uid: pane.facts.uid, token });
-  refresh();
-}
-
 function move(down, across) {
-  const { attention, facts } = active, token = active.linked(chosen.pane, chosen.token) ?? facts.start;
+  const pane = panes[active], { attention, facts } = pane, token = pane.token ?? facts.start;
   const [row, column] = token < attention.prefix ? [-down, -across] : attention.cell(token);
   const inside = (place, count) => Math.min(Math.max(place, 0), count - 1);
-  chooseToken(active, attention.token(inside(row + down, facts.rows), inside(column + across, facts.columns)));
+  chooseToken(pane, [inside(row + down, facts.rows), inside(column + across, facts.columns)]);
 }
 
 /** The next of the prefix tokens whose name begins so. */
 function nextPrefix(start) {
-  const places = active.facts.prefix.flatMap((name, index) => (name.startsWith(start) ? [index] : []));
-  const now = places.indexOf(active.linked(chosen.pane, chosen.token));
-  if (places.length) chooseToken(active, places[(now + 1) % places.length]);
+  const pane = panes[active], names = pane.facts.prefix.filter((name) => name.startsWith(start));
+  const now = names.indexOf(pane.token === null ? "" : pane.facts.prefix[pane.token]);
+  if (names.length) chooseToken(pane, names[(now + 1) % names.length]);
 }
 
 function digit(pressed) {
   const now = performance.now(), before = now - typed.when < DIGITS_WITHIN ? typed.text : "";
-  typed = { text: Number(before + pressed) >= active.facts.heads ? pressed : before + pressed, when: now };
-  chooseHead(Number(typed.text));
+  typed = { text: Number(before + pressed) >= panes[active].facts.heads ? pressed : before + pressed, when: now };
+  showHead(Number(typed.text));
 }
 
+const pinChosen = () => panes[active].token !== null && pin(panes[active], panes[active].token);
+const layerNow = () => valueOf(store.state.views[active], "layer", panes[active].facts) ?? panes[active].facts.layers - 1;
 const KEYS = {
   ArrowLeft: () => move(0, -1),
   ArrowRight: () => move(0, 1),
   ArrowUp: () => move(-1, 0),
   ArrowDown: () => move(1, 0),
-  Enter: () => pick(active, active.linked(chosen.pane, chosen.token)),
-  " ": () => pick(active, active.linked(chosen.pane, chosen.token)),
-  Escape: () => { pins.clear(); ask(); },
-  "[": () => chooseLayer(active.choice.layer - 1),
-  "]": () => chooseLayer(active.choice.layer + 1),
+  Enter: pinChosen,
+  " ": pinChosen,
+  Escape: () => store.patchView(active, { pins: [] }),
+  "[": () => showLayer(layerNow() - 1),
+  "]": () => showLayer(layerNow() + 1),
   c: () => nextPrefix("cls"),
   r: () => nextPrefix("register"),
   d: () => nextPrefix("distillation"),
-  g: () => choose("grid", !look.grid),
-  p: () => choose("playing", !look.playing),
-  m: () => chooseHead("mean"),
+  g: () => setLook("grid", !store.state.grid),
+  p: play,
+  m: () => showHead("mean"),
 };
+// A control of its own takes these keys itself.
+const OWN_KEYS = "input, select, textarea, button, summary, a, [contenteditable], dialog, .vx-guide";
 
-function key(event) {
-  if (!active.painter || event.ctrlKey || event.metaKey || event.altKey) return;
+document.addEventListener("keydown", (event) => {
+  const pane = panes[active], isOurs = element.contains(event.target) || event.target === document.body;
+  if (!element.isConnected || !isOurs || !pane.painter || event.ctrlKey || event.metaKey || event.altKey) return;
   const name = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+  const isLetter = name.length === 1 && name !== " " && !event.target.closest("input:not([type=range], [type=checkbox], [type=radio]), textarea, select, dialog, [contenteditable]");
+  if (!isLetter && event.target.closest(OWN_KEYS) && name !== "Escape") return;
+  // The page scrolls with the arrows unless the picture has the focus.
+  if (name.startsWith("Arrow") && !event.target.closest(".vx-canvas")) return;
   const act = /^\d$/.test(name) ? () => digit(name) : KEYS[name];
   if (!act) return;
   event.preventDefault();
   moved = event.timeStamp;
   act();
-}
+});
 
 function cellUnder(event) {
   const edges = find("sheet").getBoundingClientRect();
@@ -346,15 +691,28 @@ find("sheet").onpointerleave = () => { cell = null; ask(); };
 find("sheet").onclick = (event) => {
   const under = cellUnder(event);
   if (!under) return;
-  if (!LIVE.includes(active.choice.direction)) active.choice.direction = "row";
-  active.choice.head = under.head;
-  chooseLayer(under.layer);
+  if (!hasParameter(store.state.views[active].method, "layer") || !hasParameter(store.state.views[active].method, "head")) chooseMethod("attention");
+  setParameter("head", under.head);
+  setParameter("layer", under.layer);
 };
+find("skip").onclick = () => panes[0].find("canvas").focus();
 find("retry").onclick = retry;
-panes.forEach((pane) => new ResizeObserver(ask).observe(pane.find("canvas")));
-watch("value", load);
-element.explorer = {
-  panes, look, measured, pins,
-  map: (...question) => Array.from(panes[0].attention.map(...question) ?? []),
+find("stop").onclick = () => runs.stop();
+find("strip").ontoggle = ask;
+find("notice").querySelector("button").onclick = () => notify("");
+find("theme").onclick = () => {
+  const dark = document.body.classList.toggle("dark");
+  document.documentElement.style.colorScheme = dark ? "dark" : "light";
+  ask();
 };
-load();
+panes.forEach((pane) => new ResizeObserver(ask).observe(pane.find("canvas")));
+watch("value", () => runs.reply(props.value));
+element.explorer = {
+  panes, store, runs, measured, latest,
+  map: (query) => Array.from(panes[0].values(query) ?? []),
+  settled: () => !runs.running && isSettled() && latest.version === store.version,
+};
+element.querySelector(".vx").classList.toggle("vx-offline", OFFLINE);
+for (const facts of props.value?.views ?? []) remember(analysisKey(store.state.views[0]), facts);
+if (!OFFLINE && isLink(location.search + location.hash)) openLink(location.search + location.hash);
+sync();

@@ -83,9 +83,19 @@ function four(value) {
   return [...two(value), ...two(value >>> 16)];
 }
 
-/** A pane's token in every layer and head that is there, and the shown map, as NPZ; layers are counted from 0. */
-function numbersOf(pane, token) {
-  const { attention, facts, choice } = pane, direction = choice.direction === "column" ? "column" : "row";
+/** The bytes of a text as a file of NumPy's format: `numpy.load(…)["about"].item()` is the text in UTF-8. */
+function asNpyText(text) {
+  const content = new TextEncoder().encode(text);
+  let header = `{'descr': '|S${content.length}', 'fortran_order': False, 'shape': (), }`;
+  header += " ".repeat(63 - (10 + header.length) % 64) + "\n";
+  const start = [0x93, 78, 85, 77, 80, 89, 1, 0, header.length & 255, header.length >> 8];
+  return Uint8Array.from([...start, ...new TextEncoder().encode(header), ...content]);
+}
+
+/** A pane's token in every layer and head that is there, the shown map, and what they are of (JSON), as NPZ. */
+function numbersOf(pane, query, about) {
+  const { attention, facts, view } = pane, direction = valueOf(view, "direction", facts) ?? "row";
+  const token = tokenOf(query, facts, pane.model) ?? facts.start;
   const layers = [...Array(facts.layers).keys()].filter((layer) => attention.map(layer, 0, token, direction));
   const all = new Float32Array(layers.length * facts.heads * attention.tokens);
   layers.forEach((layer, index) => {
@@ -93,11 +103,12 @@ function numbersOf(pane, token) {
       all.set(attention.map(layer, head, token, direction), (index * facts.heads + head) * attention.tokens);
     }
   });
-  const shown = pane.values(token);
+  const shown = pane.values(query);
   return asZip({
     "attention.npy": asNpy(all, [layers.length, facts.heads, attention.tokens]),
     "layers.npy": asNpy(layers, [layers.length]),
     "map.npy": asNpy(shown.subarray(attention.prefix), [facts.rows, facts.columns]),
     "prefix.npy": asNpy(shown.subarray(0, attention.prefix), [attention.prefix]),
+    "about.npy": asNpyText(JSON.stringify(about)),
   });
 }

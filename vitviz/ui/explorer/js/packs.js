@@ -1,7 +1,7 @@
 // Files of the server: safetensors, as wire.py beside this folder describes them.
 
-// Of the files of one analysis in memory together.
-const MOST_BYTES = 256 * 2 ** 20;
+// The files of one analysis that are in memory together.
+const MAX_HELD_BYTES = 256 * 2 ** 20;
 const AT_ONCE = 2;
 
 /** Every float16 by its sixteen bits. */
@@ -52,7 +52,7 @@ class Packs {
    * @param changed is called when a file has come, or could not be had, with the error
    * @param mostBytes of all tensors that are held; a single file may be larger
    */
-  constructor(fetchFile, changed, mostBytes = MOST_BYTES) {
+  constructor(fetchFile, changed, mostBytes = MAX_HELD_BYTES) {
     Object.assign(this, { fetchFile, changed, mostBytes, held: new Map(), loading: new Set(), wanted: [], bytes: 0, closed: false });
     // Of every file that has ever come: what does not fit is not fetched again to find that out.
     this.sizes = new Map();
@@ -68,8 +68,9 @@ class Packs {
     return this.failed.get(this.wanted.find((name) => this.failed.has(name)));
   }
 
-  /** Names of files, the most wanted first. */
+  /** Names of files, the most wanted first; one that could not be had is asked for again when it is wanted anew. */
   want(names) {
+    for (const name of this.failed.keys()) if (!names.includes(name)) this.failed.delete(name);
     this.wanted = names;
     this.fill();
   }
@@ -79,9 +80,15 @@ class Packs {
     this.held.clear();
   }
 
+  /** Ask again for what could not be had. */
+  retry() {
+    this.failed.clear();
+    this.fill();
+  }
+
   fill() {
     while (!this.closed && this.loading.size < AT_ONCE) {
-      const place = this.wanted.findIndex((name) => !this.held.has(name) && !this.loading.has(name));
+      const place = this.wanted.findIndex((name) => !this.held.has(name) && !this.loading.has(name) && !this.failed.has(name));
       if (place < 0 || !this.fits(place)) return;
       this.load(this.wanted[place]);
     }
@@ -111,6 +118,8 @@ class Packs {
     } catch (error) {
       this.loading.delete(name);
       if (this.closed) return;
+      // Nobody needs it any more.
+      if (error.replaced) return this.fill();
       this.failed.set(name, error);
       this.changed(name, error);
     }

@@ -1,42 +1,61 @@
 // One map of one analysis: its picture, what is said below it, and its prefix tokens above it.
 
-const QUANTITIES = { row: "attention weight", column: "attention weight", rollout: "share of the rollout" };
-const VERBS = { row: "looks at", column: "is looked at by", rollout: "is made of" };
+// A patch whose map only the server can compute is asked for when the pointer rests so long.
+const REST = 150;
+// More prefix tokens than these stand behind one button.
+const MAX_CHIPS = 3;
 
 class Pane {
   /**
    * @param element of class vx-pane
-   * @param hooks hover(pane, token, event), pick(pane, token), key(event), changed(pane, error)
+   * @param hooks hover(pane, token, event), choose(pane, query), pin(pane, token), changed(pane, error),
+   *   fetchFile(pane, facts, name), wanted(pane, names)
    */
-  constructor(element, hooks) {
-    this.element = element;
-    this.hooks = hooks;
-    this.choice = { layer: Infinity, head: "mean", direction: "row" };
-    this.facts = this.packs = this.attention = this.painter = this.shown = null;
+  constructor(element, index, hooks) {
+    Object.assign(this, { element, index, hooks, facts: null, model: null, packs: null, attention: null, painter: null });
+    Object.assign(this, { view: null, key: "", shown: null, resting: 0, rested: null, unfolded: false });
     const canvas = this.find("canvas");
-    canvas.onpointermove = (event) => hooks.hover(this, this.tokenAt(event), event);
-    canvas.onpointerdown = (event) => event.pointerType === "touch" && hooks.hover(this, this.tokenAt(event), event);
+    canvas.onpointermove = (event) => event.pointerType !== "touch" && hooks.hover(this, this.tokenAt(event), event);
     canvas.onpointerleave = () => hooks.hover(this, null);
     canvas.onclick = (event) => {
+      if (canvas.dataset.held) return delete canvas.dataset.held;
       canvas.focus({ preventScroll: true });
-      hooks.pick(this, this.tokenAt(event));
+      const token = this.tokenAt(event);
+      if (token !== null) event.shiftKey ? hooks.pin(this, token) : hooks.choose(this, queryOf(token, this.facts));
     };
-    canvas.onkeydown = hooks.key;
+    canvas.ondblclick = (event) => this.tokenAt(event) !== null && hooks.pin(this, this.tokenAt(event));
+    this.holdToPin(canvas);
+  }
+
+  /** A finger that stays pins the patch under it. */
+  holdToPin(canvas) {
+    let timer = 0;
+    canvas.addEventListener("pointerdown", (event) => {
+      if (event.pointerType !== "touch") return;
+      timer = setTimeout(() => {
+        const token = this.tokenAt(event);
+        if (token === null) return;
+        canvas.dataset.held = "true";
+        this.hooks.pin(this, token);
+      }, 500);
+    });
+    for (const name of ["pointerup", "pointercancel", "pointermove"]) canvas.addEventListener(name, (event) => {
+      if (name !== "pointermove" || Math.hypot(event.movementX, event.movementY) > 6) clearTimeout(timer);
+    });
+    canvas.oncontextmenu = (event) => canvas.dataset.held && event.preventDefault();
   }
 
   find(name) {
     return this.element.querySelector(`.vx-${name}`);
   }
 
-  /** Take over an analysis, `facts` of component.py; `fetchFile` brings its files. */
-  async load(facts, fetchFile) {
+  /** Take over an analysis: `facts` and the `model` as facts.py describes them. */
+  async load(facts, model, view) {
     this.close();
-    this.facts = facts;
+    Object.assign(this, { facts, model, view, key: analysisKey(view) });
+    const fetchFile = (name) => this.hooks.fetchFile(this, facts, name);
     this.packs = new Packs(fetchFile, (name, error) => this.facts === facts && this.hooks.changed(this, error));
     this.attention = new Attention(facts, this.packs);
-    this.choice.layer = Math.min(this.choice.layer, facts.layers - 1);
-    if (typeof this.choice.head === "number" && this.choice.head >= facts.heads) this.choice.head = "mean";
-    if (!offers(facts, this.choice.direction)) this.choice.direction = "row";
     this.want();
     const picture = new Image();
     picture.src = facts.picture.url;
@@ -52,34 +71,109 @@ class Pane {
 
   close() {
     this.packs?.close();
-    this.facts = this.packs = this.attention = this.painter = this.shown = null;
+    clearTimeout(this.resting);
+    Object.assign(this, { facts: null, packs: null, attention: null, painter: null, shown: null, rested: null, key: "" });
     this.find("chips").replaceChildren();
     this.showLegend(null);
     delete this.find("canvas").dataset.loaded;
   }
 
+  /** Show another map of the same analysis. */
+  follow(view) {
+    this.view = view;
+    this.want();
+  }
+
+  /** The token that was chosen; null for a query that is no single token. */
+  get token() {
+    return tokenOf(this.view.parameters.query, this.facts, this.model);
+  }
+
+  get isLive() {
+    return this.view.method === "attention";
+  }
+
+  /** Whether another token can be asked about. */
+  get hasToken() {
+    return hasParameter(this.view.method, "query");
+  }
+
   /** Ask for the files that are needed, the nearest layers first. */
   want() {
     if (!this.packs) return;
-    const distance = (layer) => Math.abs(layer - this.choice.layer);
+    const layer = valueOf(this.view, "layer", this.facts) ?? this.facts.layers - 1;
+    const distance = (number) => Math.abs(number - layer);
     const near = [...Array(this.facts.layers).keys()].sort((one, other) => distance(one) - distance(other));
-    const names = near.map((layer) => `layer ${layer}`);
-    this.packs.want(LIVE.includes(this.choice.direction) ? names : [this.choice.direction, ...names]);
+    const files = [this.fileOf(this.view.parameters.query), ...(this.rested === null ? [] : [this.fileOf(this.rested)])];
+    files.push(...(this.hasToken ? this.view.pins.map((query) => this.fileOf(query)) : []));
+    const names = [...new Set([...files.filter(Boolean), ...near.map((number) => `layer ${number}`)])];
+    this.hooks.wanted(this, names);
+    this.packs.want(names);
   }
 
-  /** The shown map of a token: "token"; null while it is not there. */
-  values(token) {
-    const { layer, head, direction } = this.choice;
-    return token === null ? null : this.attention.map(layer, head, token, direction);
+  /** The file that a query's map is in; null where it is computed here. */
+  fileOf(query) {
+    const { method, parameters } = this.view, token = tokenOf(query, this.facts, this.model);
+    if (method === "attention" && token !== null) return null;
+    const others = Object.keys(parameters).filter((name) => name !== "query");
+    if (method === "rollout" && this.facts.rolls && token !== null && !others.length) return "rollout";
+    const asked = { ...parameters };
+    if (this.hasToken) {
+      delete asked.query;
+      if (query !== undefined && query !== null) asked.query = query;
+    }
+    return mapName(method, asked);
+  }
+
+  /** The map of a query: "token"; null while it is not there. */
+  values(query) {
+    const { method } = this.view, token = tokenOf(query, this.facts, this.model), file = this.fileOf(query);
+    if (file === null) {
+      const [layer, head] = [valueOf(this.view, "layer", this.facts), valueOf(this.view, "head", this.facts)];
+      return this.attention.map(layer, head, token, valueOf(this.view, "direction", this.facts));
+    }
+    if (file === "rollout") return this.attention.rollout(token);
+    return this.packs.get(file)?.values ?? null;
+  }
+
+  /** What a map of the server says of itself: description, quantity, bound. */
+  about(query) {
+    const file = this.fileOf(query);
+    return (file && this.packs.get(file)?.about) || {};
+  }
+
+  /** The ends of the colours: the lowest and highest value of the patches, the asking patch's own identity aside. */
+  range(query, values) {
+    if (!values) return null;
+    const own = this.about(query).self;
+    if (own === undefined) return this.attention.range(values);
+    const others = values.slice();
+    others[Number(own)] = this.attention.range(values)[0];
+    return this.attention.range(others);
+  }
+
+  /** The query under the pointer: asked of the server only once it rests there. */
+  rest(query) {
+    clearTimeout(this.resting);
+    if (same(this.rested, query)) return;
+    if (query === null || !this.fileOf(query) || this.values(query)) {
+      this.rested = query === null ? null : this.rested;
+      return;
+    }
+    this.resting = setTimeout(() => {
+      this.rested = query;
+      this.want();
+    }, REST);
   }
 
   /** Draw a map, or one that was made of several: `range` has the ends of its colours. */
-  show(token, values, range, table, look, marks) {
+  show(query, values, range, table, look, marks) {
     const canvas = this.find("canvas"), patches = values?.subarray(this.attention.prefix);
-    this.shown = { patches, range: range ?? [0, 1], table, look, marks: [...marks, { token, colour: "white" }] };
+    const chosen = this.hasToken ? [{ token: tokenOf(query, this.facts, this.model), colour: "white" }] : [];
+    this.shown = { patches, range: range ?? [0, 1], table, look, marks: [...marks, ...chosen] };
     fitted(canvas, this.painter.ratio);
     this.drawOn(canvas, this.painter, look);
-    if (this.packs.held.size >= this.facts.layers) canvas.dataset.loaded = this.facts.uid;
+    canvas.dataset.loaded = values ? this.facts.uid : "";
   }
 
   /** What is shown on a canvas of any size, by a painter of the same picture. */
@@ -92,29 +186,59 @@ class Pane {
     }
   }
 
-  /** The prefix tokens as chips: hovered and pinned like patches, each with what it has of the shown map. */
-  showChips(values, token, marks) {
-    const chips = this.find("chips"), { attention } = this, { bound } = this.packs.get(this.choice.direction)?.about ?? {};
-    // Of what has no bound, a percentage would say nothing.
-    const said = bound === "inf" ? digits : share;
-    while (chips.children.length < attention.prefix) chips.append(this.chip(chips.children.length));
-    [...chips.children].forEach((chip, index) => {
-      chip.firstElementChild.textContent = attention.name(index);
-      chip.lastElementChild.textContent = values ? said(values[index]) : "…";
-      chip.style.borderColor = marks.find((mark) => mark.token === index)?.colour ?? "";
-      chip.setAttribute("aria-pressed", marks.some((mark) => mark.token === index));
-      chip.classList.toggle("vx-shown", index === token);
+  /** The pins' tokens, each with its colour. */
+  get marks() {
+    if (!this.hasToken) return [];
+    return this.view.pins.map((query, place) => ({ token: tokenOf(query, this.facts, this.model), colour: PIN_COLOURS[place] }));
+  }
+
+  /** What can be asked about and is no patch, as chips, each with what it has of the shown map. */
+  showChips(query, values) {
+    const { facts, model } = this, chips = this.find("chips"), { bound } = this.about(query);
+    const queries = [...(model.pools_by_attention ? [null] : []), ...facts.prefix, ...(this.hasToken ? ["patches"] : [])];
+    const folded = !this.unfolded && queries.length > MAX_CHIPS + 1;
+    const visible = folded ? [...queries.slice(0, MAX_CHIPS - 1), queries.at(-1)] : queries;
+    if (folded && !visible.some((each) => same(each, query)) && !Array.isArray(query)) visible.splice(-1, 0, query ?? null);
+    const names = JSON.stringify([visible, folded, this.hasToken]);
+    if (chips.dataset.names !== names) {
+      chips.dataset.names = names;
+      chips.replaceChildren(...visible.map((each) => this.chip(each)), ...(folded ? [this.moreChips(queries.length - visible.length)] : []));
+    }
+    visible.forEach((each, place) => {
+      const chip = chips.children[place], token = facts.prefix.indexOf(each), value = token < 0 ? NaN : values?.[token];
+      // Of what has no bound, a percentage would say nothing.
+      chip.lastElementChild.textContent = value === undefined ? "…" : Number.isNaN(value) ? "" : (bound === "inf" ? digits : share)(value);
+      const pin = this.view.pins.findIndex((pinned) => same(pinned, each));
+      chip.style.borderColor = pin < 0 ? "" : PIN_COLOURS[pin];
+      chip.setAttribute("aria-pressed", same(each, query ?? queries[0]) && this.hasToken);
     });
   }
 
-  chip(index) {
+  chip(query) {
+    const chip = document.createElement("button"), name = document.createElement("b");
+    name.textContent = nameOf(query);
+    Object.assign(chip, { type: "button", className: "vx-chip", disabled: !this.hasToken });
+    chip.title = query === "cls" ? "The class token, from which a model of this kind reads the class"
+      : query === "patches" ? "The mean of what all patches attend to"
+        : query === null ? "The learned query that reads the picture after the last layer"
+          : "A token that stands for no part of the picture (Darcet et al. 2024)";
+    chip.append(name, document.createElement("span"));
+    const token = this.facts.prefix.indexOf(query);
+    chip.onclick = (event) => (event.shiftKey && token >= 0 ? this.hooks.pin(this, token) : this.hooks.choose(this, query));
+    if (token >= 0) {
+      chip.onpointerenter = (event) => event.pointerType !== "touch" && this.hooks.hover(this, token, event);
+      chip.onpointerleave = () => this.hooks.hover(this, null);
+    }
+    return chip;
+  }
+
+  moreChips(count) {
     const chip = document.createElement("button");
-    Object.assign(chip, { type: "button", className: "vx-chip", onclick: () => this.hooks.pick(this, index) });
-    chip.append(document.createElement("b"), document.createElement("span"));
-    chip.onpointerenter = (event) => event.pointerType !== "touch" && this.hooks.hover(this, index, event);
-    chip.onpointerleave = () => this.hooks.hover(this, null);
-    chip.onfocus = () => this.hooks.hover(this, index);
-    chip.onblur = () => this.hooks.hover(this, null);
+    Object.assign(chip, { type: "button", className: "vx-chip", textContent: `${count} more` });
+    chip.onclick = () => {
+      this.unfolded = true;
+      this.hooks.changed(this, null);
+    };
     return chip;
   }
 
@@ -131,20 +255,23 @@ class Pane {
   }
 
   /** What a map shows, in words. */
-  sentence(token, values) {
-    if (token === null) return "This picture has no such token.";
-    const { layer, head, direction } = this.choice, { layers, heads } = this.facts;
-    const which = typeof head === "number" ? `head ${head}` : `${head} of ${heads} heads`;
-    const where = direction === "rollout" ? `rollout through ${layers} layers` : `layer ${layer}, ${which}`;
-    const verb = VERBS[direction], { description } = this.packs.get(direction)?.about ?? {};
-    if (values && description) {
-      const best = this.attention.strongest(values);
-      return `${description}. Strongest: ${this.attention.name(best)} with ${digits(values[best])}.`;
-    }
-    if (!verb) return `${titleOf(this.facts, direction)} is being computed …`;
-    if (!values) return `${this.attention.name(token)}: ${where} is being fetched …`;
-    const best = this.attention.strongest(values);
-    return `${this.attention.name(token)} ${verb}: ${where}. Strongest: ${this.attention.name(best)} with ${digits(values[best])}.`;
+  sentence(query, values) {
+    const { title, interpretation } = METHODS[this.view.method];
+    if (!values) return `${title}: being fetched …`;
+    const { description } = this.about(query), best = this.attention.strongest(values);
+    const said = description ?? this.liveSentence(query), patches = values.subarray(this.attention.prefix);
+    // Patches that are in or out have no strongest.
+    const strongest = patches.every((value) => value === 0 || value === 1)
+      ? `${patches.reduce((sum, value) => sum + value)} of ${patches.length} patches`
+      : `Strongest: ${nameOf(queryOf(best, this.facts))} with ${digits(values[best])}`;
+    return `${said}. ${strongest}. ${interpretation}`;
+  }
+
+  liveSentence(query) {
+    const name = nameOf(query ?? queryOf(tokenOf(query, this.facts, this.model), this.facts)), place = placeOf(this.view, this.facts);
+    if (this.view.method === "rollout") return `Attention rollout from ${name} through ${this.facts.layers} layers`;
+    const column = valueOf(this.view, "direction", this.facts) === "column";
+    return `${column ? `Attention each patch pays to ${name}` : `Attention from ${name} to each patch`}, ${place}`;
   }
 
   tokenAt(event) {
@@ -155,35 +282,10 @@ class Pane {
     return cell && this.attention.token(...cell);
   }
 
-  /** Another pane's token here: of the same name, or at the same place of the picture; null where there is none. */
-  linked(pane, token) {
-    if (pane === this || token === null) return token;
-    if (token < pane.attention.prefix) {
-      const index = this.facts.prefix.indexOf(pane.facts.prefix[token]);
-      return index < 0 ? null : index;
-    }
-    const cell = this.painter?.cellAt(...pane.painter.centre(pane.attention.cell(token)));
-    return cell ? this.attention.token(...cell) : null;
+  /** Another pane's query here: of the same name, or at the same place of the picture; undefined where there is none. */
+  linked(pane, query) {
+    if (pane === this || !Array.isArray(query)) return query === "patches" || this.facts.prefix.includes(query) || pane === this ? query : undefined;
+    const cell = this.painter?.cellAt(...pane.painter.centre(query));
+    return cell ?? undefined;
   }
-}
-
-/** The map of a method that the server computes. */
-function titleOf(facts, direction) {
-  return facts.methods.find(({ name }) => `map ${name}` === direction)?.title;
-}
-
-/** Whether an analysis has maps of this direction. */
-function offers(facts, direction) {
-  return LIVE.includes(direction) || (direction === "rollout" ? facts.rolls : Boolean(titleOf(facts, direction)));
-}
-
-/** Of a map that says nothing of a token, NaN. */
-function share(value) {
-  return Number.isNaN(value) ? "–" : `${(100 * value).toFixed(1)}%`;
-}
-
-/** A number to three significant digits. */
-function digits(value) {
-  if (Number.isNaN(value)) return "–";
-  return Number(value.toPrecision(3)).toString();
 }

@@ -59,42 +59,56 @@ class Sheet {
       paint(values, rows, columns, ...(shared ? all : range), colours, pixels, this.raw.width, start);
     });
     context.putImageData(image, 0, 0);
-    const scale = Math.min(2, window.devicePixelRatio || 1);
-    this.cellWidth = (this.canvas.clientWidth - SHEET_MARGIN.left) / this.columnsOfCells;
-    this.cellHeight = Math.max(4, (this.cellWidth - SHEET_GAP) * ratio) + SHEET_GAP;
-    const width = Math.round(this.canvas.clientWidth * scale);
-    const height = Math.ceil((SHEET_MARGIN.top + layers * this.cellHeight) * scale);
-    if (width < 1 || this.cellWidth < 1) return;
+    const scale = Math.min(2, window.devicePixelRatio || 1), shown = this.canvas.clientWidth;
+    if (shown < 1) return;
+    Object.assign(this, this.cells(shown, ratio));
+    const width = Math.round(shown * scale), height = Math.ceil((SHEET_MARGIN.top + layers * this.cellHeight) * scale);
+    if (this.cellWidth < 1) return;
     Object.assign(this.canvas, { width, height });
     this.canvas.style.height = `${height / scale}px`;
-    this.onto(this.canvas.getContext("2d"), scale);
+    this.onto(this.canvas.getContext("2d"), scale, this, this.wanted.ink);
   }
 
-  onto(context, scale) {
-    const { layers, rows, columns } = this.attention.facts, { left, top } = SHEET_MARGIN;
-    const { layer, head, ink } = this.wanted;
-    const width = this.cellWidth - SHEET_GAP, height = this.cellHeight - SHEET_GAP;
+  /** The size of a cell where the whole sheet is so wide. */
+  cells(width, ratio) {
+    const cellWidth = (width - SHEET_MARGIN.left) / this.columnsOfCells;
+    return { cellWidth, cellHeight: Math.max(4, (cellWidth - SHEET_GAP) * ratio) + SHEET_GAP };
+  }
+
+  /** The sheet on a canvas of its own, so wide, black on white. */
+  picture(width) {
+    const cells = this.cells(width, this.wanted.ratio), canvas = document.createElement("canvas");
+    Object.assign(canvas, { width, height: Math.ceil(SHEET_MARGIN.top + this.attention.facts.layers * cells.cellHeight) });
+    const context = canvas.getContext("2d");
+    Object.assign(context, { fillStyle: "white" }).fillRect(0, 0, canvas.width, canvas.height);
+    this.onto(context, 1, cells, "black");
+    return canvas;
+  }
+
+  onto(context, scale, { cellWidth, cellHeight }, ink) {
+    const { layers, rows, columns } = this.attention.facts, { left, top } = SHEET_MARGIN, { layer, head } = this.wanted;
+    const width = cellWidth - SHEET_GAP, height = cellHeight - SHEET_GAP;
     context.setTransform(scale, 0, 0, scale, 0, 0);
     context.imageSmoothingEnabled = false;
     this.ranges.forEach((range, place) => {
       const row = Math.floor(place / this.columnsOfCells), column = place % this.columnsOfCells;
-      const x = left + column * this.cellWidth, y = top + row * this.cellHeight;
+      const x = left + column * cellWidth, y = top + row * cellHeight;
       if (range) context.drawImage(this.raw, column * columns, row * rows, columns, rows, x, y, width, height);
       else Object.assign(context, { fillStyle: "rgba(128, 128, 128, 0.3)" }).fillRect(x, y, width, height);
     });
     Object.assign(context, { fillStyle: ink, font: "11px system-ui, sans-serif", textBaseline: "middle", textAlign: "right" });
-    const every = Math.ceil(13 / this.cellHeight);
-    for (let row = 0; row < layers; row += every) context.fillText(row, left - 5, top + (row + 0.5) * this.cellHeight);
+    const every = Math.ceil(13 / cellHeight);
+    for (let row = 0; row < layers; row += every) context.fillText(row, left - 5, top + (row + 0.5) * cellHeight);
     context.textAlign = "center";
-    const step = Math.ceil(20 / this.cellWidth);
+    const step = Math.ceil(20 / cellWidth);
     for (let column = 0; column < this.columnsOfCells; column += column === 0 ? 1 : step) {
       const name = column === 0 ? this.wanted.fusion : column - 1;
-      if (column !== 0 || this.cellWidth >= 22) context.fillText(name, left + (column + 0.5) * this.cellWidth, top - 8);
+      if (column !== 0 || cellWidth >= 22) context.fillText(name, left + (column + 0.5) * cellWidth, top - 8);
     }
+    if (layer === undefined) return;
     const chosen = typeof head === "number" ? head + 1 : 0;
     Object.assign(context, { strokeStyle: SHEET_CHOSEN, lineWidth: 3 });
-    const x = left + chosen * this.cellWidth, y = top + layer * this.cellHeight;
-    context.strokeRect(x - SHEET_GAP / 2, y - SHEET_GAP / 2, this.cellWidth, this.cellHeight);
+    context.strokeRect(left + chosen * cellWidth - SHEET_GAP / 2, top + layer * cellHeight - SHEET_GAP / 2, cellWidth, cellHeight);
   }
 
   /** Layer and head (or the fusion) under a point of the element; null beside the cells. */

@@ -1,32 +1,30 @@
-// One head through the layers: a part of explorer.js, whose names it uses.
+// One head through the layers.
 
 // It waits for the pointer to rest, so that it takes nothing from the picture's time.
 const STRIP_AFTER = 40;
 let striping = 0;
 
-/** One token in every layer with the chosen head, in a row of pictures; behind the sheet in time. */
-function showStrip(pane, token) {
+/** One token in every layer with the chosen head, in a row of pictures. */
+function showStrip(part, pane, token, table, look, choose) {
   clearTimeout(striping);
-  if (!find("strip").open || token === null) return;
+  if (!part.open || token === null) return;
   striping = setTimeout(() => {
-    const { facts, choice, attention, painter } = pane, frames = find("frames"), small = { ...look, grid: false };
+    const { facts, view, attention, painter } = pane, frames = part.querySelector(".vx-frames");
     if (!painter) return;
     while (frames.children.length > facts.layers) frames.lastElementChild.remove();
-    while (frames.children.length < facts.layers) frames.append(frame(frames.children.length));
-    const direction = LIVE.includes(choice.direction) ? choice.direction : "row";
+    while (frames.children.length < facts.layers) frames.append(stripFrame(frames.children.length, choose));
+    const direction = valueOf(view, "direction", facts) ?? "row", head = valueOf(view, "head", facts) ?? "mean";
     [...frames.children].forEach((box, layer) => {
-      const values = attention.map(layer, choice.head, token, direction);
-      painter.draw(box.firstElementChild, values?.subarray(attention.prefix), values ? attention.range(values) : [0, 1], colours[look.colormap], small);
-      box.setAttribute("aria-pressed", layer === choice.layer);
+      const values = attention.map(layer, head, token, direction);
+      painter.draw(box.firstElementChild, values?.subarray(attention.prefix), values ? attention.range(values) : [0, 1], table, look);
+      box.setAttribute("aria-pressed", layer === valueOf(view, "layer", facts));
     });
   }, STRIP_AFTER);
 }
 
-function frame(layer) {
+function stripFrame(layer, choose) {
   const box = document.createElement("button");
-  Object.assign(box, { type: "button", className: "vx-frame", onclick: () => chooseLayer(layer) });
+  Object.assign(box, { type: "button", className: "vx-frame", onclick: () => choose(layer) });
   box.append(document.createElement("canvas"), `layer ${layer}`);
   return box;
 }
-
-find("strip").ontoggle = ask;

@@ -1,0 +1,59 @@
+// How to read this: six steps on the visitor's own picture, each beside the control that it is about.
+
+/** Each step: title, text (of what is shown now), and the part of the page that it points at. */
+const STEPS = [
+  ["The picture becomes patches", ({ facts }) => `The model does not see pixels but ${facts.rows * facts.columns} patches, ${facts.rows} rows of ${facts.columns}. ` +
+    `${facts.fit === "crop" ? "What is dimmed at the edges was cut off before it looked." : "The whole picture was brought to its input."} “Seen as” chooses how, and how finely.`, "seen"],
+  ["Patches become tokens", ({ facts }) => `Every patch becomes a token: a list of numbers that the layers change step by step.` +
+    `${facts.prefix.length ? ` ${facts.prefix.length} more ${facts.prefix.length > 1 ? "stand" : "stands"} for no patch: ${facts.prefix.map(nameOf).join(", ")}. From CLS, models of this kind read the class.` : ""}`, "chips"],
+  ["One token asks, the others answer", ({ facts, name, query, best, score }) => `In each head a token has a query, and every token a key. Their product is a score: ` +
+    `${name} asks here, and ${best} answers with the highest score of the patches${score === null ? "" : `, ${score.toFixed(2)} (the logarithm of its weight)`}. Move over the picture, and another patch asks.`, "canvas"],
+  ["Softmax makes weights: the map", ({ best, weight, sum }) => `The scores become weights that sum to 1 over all tokens. ` +
+    `${best} gets ${weight}; all patches together get ${sum}. The map shows these weights, from the lowest to the highest of this picture: the colours below say which.`, "legend"],
+  ["Heads and layers differ", ({ facts }) => `This model has ${facts.layers} layers of ${facts.heads} heads. The sheet has the same token in all of them: ` +
+    `one head may follow edges, another look at its neighbours. Click a cell to see it large.`, "sheet-part"],
+  ["Through all layers, and what it does not say", () => `Attention of one layer mixes what the layers before have mixed. Attention rollout multiplies them: where information may have come from. ` +
+    `It says nothing of what was done with it. For that, choose a map for a class, and check it under “Compare all methods” and “Switch parts off”.`, "method"],
+];
+
+class Guide {
+  /** @param hooks step(number) goes to a step, or closes with null */
+  constructor(root, hooks) {
+    Object.assign(this, { root, hooks, step: null, from: null });
+    this.part = root.querySelector(".vx-guide");
+    root.querySelector(".vx-guide-open").onclick = (event) => {
+      this.from = event.currentTarget;
+      hooks.step(0);
+    };
+    root.querySelector(".vx-guide-back").onclick = () => hooks.step(Math.max(0, this.step - 1));
+    root.querySelector(".vx-guide-next").onclick = () => hooks.step(this.step + 1 < STEPS.length ? this.step + 1 : null);
+    root.querySelector(".vx-guide-close").onclick = () => hooks.step(null);
+    this.part.onkeydown = (event) => {
+      if (event.key === "Escape") hooks.step(null);
+      event.stopPropagation();
+    };
+  }
+
+  /** @param step its number, or null; `shown` what the texts are about, or null while there is nothing to show */
+  show(step, shown) {
+    const isNew = step !== this.step;
+    this.step = step;
+    this.part.hidden = step === null || !shown;
+    for (const lit of this.root.querySelectorAll(".vx-lit")) lit.classList.remove("vx-lit");
+    if (this.part.hidden) {
+      if (isNew && step === null) this.from?.focus();
+      return;
+    }
+    const [title, text, part] = STEPS[step];
+    this.part.querySelector(".vx-guide-place").textContent = `${step + 1} of ${STEPS.length}`;
+    this.part.querySelector("h2").textContent = title;
+    this.part.querySelector(".vx-guide-text").textContent = text(shown);
+    this.root.querySelector(".vx-guide-back").disabled = step === 0;
+    this.root.querySelector(".vx-guide-next").textContent = step + 1 < STEPS.length ? "Next" : "Done";
+    const lit = this.root.querySelector(`.vx-${part}`);
+    lit.classList.add("vx-lit");
+    if (!isNew) return;
+    lit.scrollIntoView({ block: "nearest" });
+    this.part.querySelector("h2").focus({ preventScroll: true });
+  }
+}

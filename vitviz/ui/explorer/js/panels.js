@@ -1,0 +1,172 @@
+// What stands below the map: comparing methods, switching parts off, and what the model is.
+
+const UNITS = {
+  probability: { level: share, change: (value) => `${(100 * value).toFixed(Math.abs(value) < 0.001 ? 3 : 1)} points` },
+  score: { level: (value) => value.toFixed(2), change: (value) => value.toFixed(2) },
+};
+
+/** A change with its sign; a real minus is as wide as the plus. */
+const signed = (text) => (text.startsWith("-") ? `−${text.slice(1)}` : `+${text}`);
+
+class Panels {
+  /**
+   * @param hooks opened(name, isOpen), compare(), rank(), heads(list), allOn(), failed(text), cardOpened(method)
+   */
+  constructor(root, hooks) {
+    Object.assign(this, { root, hooks, compared: null, ranked: null, painted: "" });
+    this.find = (name) => root.querySelector(`.vx-${name}`);
+    for (const panel of root.querySelectorAll(".vx-panel")) {
+      panel.querySelector("summary").onclick = (event) => {
+        event.preventDefault();
+        hooks.opened(panel.dataset.panel, !panel.open);
+      };
+    }
+    this.find("compare-start").onclick = () => hooks.compare();
+    this.find("compare-order").onchange = this.find("compare-scale").onchange = () => this.drawCards();
+    this.find("rank").onclick = () => hooks.rank();
+    this.find("all-on").onclick = () => hooks.allOn();
+    this.find("switch-patches").onchange = () => hooks.switching(this.find("switch-patches").checked);
+  }
+
+  show(state, index, facts, model) {
+    for (const panel of this.root.querySelectorAll(".vx-panel")) panel.open = panel.dataset.panel === state.panel;
+    if (!facts) return;
+    const view = state.views[index];
+    this.showHeads(view, facts);
+    const hasTarget = model.labels.length > 0 || model.reads_text;
+    for (const name of ["compare-start", "rank"]) this.find(name).disabled = !hasTarget;
+    if (!hasTarget) this.find("compare-said").textContent = this.find("switch-said").textContent =
+      "This model has no classifier: there is no score whose change could be measured.";
+  }
+
+  // ---- comparing ----
+
+  /** Another analysis: nothing was compared or ranked for it yet. */
+  clear() {
+    Object.assign(this, { compared: null, ranked: null });
+    this.find("cards").replaceChildren();
+    this.showChanges(null);
+    this.find("switch-said").textContent = "";
+  }
+
+  /** @param compared the reply of `run`; `packs` its maps by method; `painter` and `attention` of the analysis */
+  async showCompared(compared, packs, pane, table) {
+    this.compared = { ...compared, packs, pane, table };
+    const orders = [new Option("as listed", ""), ...compared.metrics.map(({ name, title }) => new Option(`best by ${title}`, name))];
+    const chosen = this.find("compare-order").value;
+    this.find("compare-order").replaceChildren(...orders);
+    this.find("compare-order").value = orders.some(({ value }) => value === chosen) ? chosen : "";
+    this.find("compare-said").textContent = compared.about;
+    this.drawCards();
+  }
+
+  drawCards() {
+    if (!this.compared) return;
+    const { maps, metrics } = this.compared, order = this.find("compare-order").value, metric = metrics.find(({ name }) => name === order);
+    const better = metric?.lower_is_better ? 1 : -1;
+    const sorted = metric ? [...maps].sort((one, other) => better * (one.areas[order] - other.areas[order])) : maps;
+    this.find("cards").replaceChildren(...sorted.map((map) => this.card(map)));
+  }
+
+  card({ method, areas, beats, correlation }) {
+    const { packs, pane, table, metrics, chance } = this.compared, { title, interpretation } = METHODS[method];
+    const values = packs[method].values, { prefix } = pane.attention, patches = values.subarray(prefix), canvas = document.createElement("canvas");
+    const own = pane.attention.range(values), sum = patches.reduce((total, value) => total + Math.max(value, 0), 0) || 1;
+    const isShared = this.find("compare-scale").checked;
+    Object.assign(canvas, { width: 320, height: Math.round(320 * pane.painter.ratio) });
+    pane.painter.paint(canvas, patches, isShared ? [0, this.compared.highest * sum] : own, table, { opacity: 0.7, smooth: false, grid: false });
+    const card = document.createElement("figure"), caption = document.createElement("figcaption"), details = document.createElement("details");
+    const name = Object.assign(document.createElement("b"), { textContent: title }), about = Object.assign(document.createElement("p"), { textContent: interpretation });
+    const wins = Object.values(beats).filter(Boolean).length, summary = Object.assign(document.createElement("summary"), { className: "vx-bar" });
+    summary.style.setProperty("--part", `${100 * wins / Math.max(1, metrics.length)}%`);
+    summary.textContent = `better than chance by ${wins} of ${metrics.length} measures`;
+    const open = Object.assign(document.createElement("button"), { type: "button", className: "vx-button", textContent: "Show", onclick: () => this.hooks.cardOpened(method) });
+    open.setAttribute("aria-label", `Show ${title} on the picture`);
+    const rows = metrics.filter((metric) => metric.name in areas).map((metric) => {
+      const mark = beats[metric.name] ? "better" : "worse";
+      return [`${metric.title} ${metric.lower_is_better ? "↓" : "↑"}`, `${areas[metric.name].toFixed(3)}, ${mark} than ${chance[metric.name].toFixed(3)} by chance`, metric.interpretation];
+    });
+    rows.push(["Weights shuffled", correlation === null ? "no order" : `rank correlation ${signed((correlation + 0).toFixed(2))}`,
+      "Rank correlation with the map of the same model with all weights shuffled (Adebayo et al. 2018): near 1, the map does not depend on what was learnt"]);
+    details.append(summary, tableOf(rows));
+    card.className = "vx-compared";
+    card.dataset.method = method;
+    canvas.setAttribute("role", "img");
+    canvas.setAttribute("aria-label", `${title}: strongest at ${nameOf(queryOf(pane.attention.strongest(values), pane.facts))}`);
+    caption.append(name, about, open, details);
+    card.append(canvas, caption);
+    return card;
+  }
+
+  // ---- switching off ----
+
+  showHeads(view, facts) {
+    const holder = this.find("heads-off"), size = `${facts.layers}×${facts.heads}`;
+    if (holder.dataset.size !== size) {
+      holder.dataset.size = size;
+      holder.style.setProperty("--heads", facts.heads + 1);
+      holder.replaceChildren(...Array.from({ length: facts.layers }, (_, layer) => [
+        this.headButton(`layer ${layer}`, String(layer), () => this.toggle(Array.from({ length: facts.heads }, (_, head) => [layer, head]))),
+        ...Array.from({ length: facts.heads }, (_, head) => this.headButton(`layer ${layer}, head ${head}`, "", () => this.toggle([[layer, head]]))),
+      ]).flat());
+    }
+    this.off = view.heads_off;
+    const off = new Set(view.heads_off.map(([layer, head]) => layer * facts.heads + head)), drops = this.ranked?.drops;
+    const most = drops ? Math.max(...drops.flat().map(Math.abs), 1e-12) : 1;
+    for (let layer = 0; layer < facts.layers; layer++) {
+      const row = [...holder.children].slice(layer * (facts.heads + 1), (layer + 1) * (facts.heads + 1));
+      row[0].setAttribute("aria-pressed", row.slice(1).every((_, head) => off.has(layer * facts.heads + head)));
+      row.slice(1).forEach((button, head) => {
+        button.setAttribute("aria-pressed", off.has(layer * facts.heads + head));
+        const drop = drops?.[layer][head] ?? 0;
+        button.style.setProperty("--drop", `${Math.round(100 * Math.abs(drop) / most)}%`);
+        button.dataset.sign = drop > 0 ? "falls" : "rises";
+        button.title = drops ? `layer ${layer}, head ${head}: ${signed(UNITS[this.ranked.unit].change(-drop))} without it` : `layer ${layer}, head ${head}`;
+      });
+    }
+  }
+
+  headButton(label, text, onclick) {
+    const button = Object.assign(document.createElement("button"), { type: "button", textContent: text, onclick });
+    button.setAttribute("aria-label", label);
+    return button;
+  }
+
+  /** Heads of which some are on go off; those that are all off go on. */
+  toggle(heads) {
+    const isOff = ([layer, head]) => this.off.some(([own, other]) => own === layer && other === head);
+    const others = this.off.filter(([layer, head]) => !heads.some(([own, other]) => own === layer && other === head));
+    this.hooks.heads(heads.every(isOff) ? others : [...others, ...heads]);
+  }
+
+  showRanked(ranked) {
+    this.ranked = ranked;
+    const best = ranked.drops.flatMap((row, layer) => row.map((drop, head) => ({ layer, head, drop }))).sort((one, other) => other.drop - one.drop);
+    const { change } = UNITS[ranked.unit];
+    const named = best.slice(0, 5).map(({ layer, head, drop }) => `layer ${layer}, head ${head} (${signed(change(-drop))})`);
+    this.find("switch-said").textContent = `The ${ranked.unit} of ${ranked.target} with one head off at a time: orange where it falls, blue where it rises. Most needed: ${named.join("; ")}.`;
+  }
+
+  /** @param changed the reply of `run`, or null where everything is on */
+  showChanges(changed) {
+    this.find("changes").hidden = !changed;
+    if (!changed) return;
+    const { level, change } = UNITS[changed.unit];
+    this.find("changes").querySelector("tbody").replaceChildren(...changed.rows.map(({ name, before, after }) => {
+      const row = document.createElement("tr"), difference = after - before;
+      const texts = [name, level(before), level(after), Math.abs(difference) < 1e-9 ? "no change" : signed(change(difference))];
+      row.append(...texts.map((textContent, place) => Object.assign(document.createElement(place ? "td" : "th"), { textContent })));
+      return row;
+    }));
+  }
+}
+
+function tableOf(rows) {
+  const table = document.createElement("table");
+  table.append(...rows.map(([name, value, title]) => {
+    const row = Object.assign(document.createElement("tr"), { title });
+    row.append(Object.assign(document.createElement("th"), { textContent: name }), Object.assign(document.createElement("td"), { textContent: value }));
+    return row;
+  }));
+  return table;
+}

@@ -1,0 +1,131 @@
+// What is saved and shared. A part of explorer.js, whose names it uses.
+
+const OPEN_TO_ALL = " Whoever has this link sees your picture, as long as the server keeps it.";
+const OWN_MODEL = " Your own checkpoint is not part of it: whoever opens it is told to open the same one.";
+const SHEET_WIDTH = 1600;
+
+const ACTS = {
+  link: async () => {
+    const { link } = await described(), { views } = store.state;
+    const notes = [views.some(({ picture }) => picture.startsWith("picture:")) ? OPEN_TO_ALL : "", views.some(({ model }) => model.startsWith("own:")) ? OWN_MODEL : ""];
+    await copy(new URL(addressOf(link), location.href).href, notes.join(""));
+  },
+  python: async () => copy((await described()).python),
+  picture: async () => save(await asPng(withCaption(await pictureOf())), fileName("png")),
+  sheet: async () => save(await asPng(sheet.picture(SHEET_WIDTH)), fileName("sheet.png")),
+  drawing: () => save(sheetAsSvg(sheet, activePane().sentence(chosenQuery(), activePane().values(chosenQuery()))), fileName("svg"), "image/svg+xml"),
+  numbers: () => save(numbersOf(activePane(), chosenQuery(), metadata()), fileName("npz")),
+  page: async () => save(await fetchFile(activePane(), activePane().facts, "page"), fileName("html"), "text/html"),
+};
+
+const activePane = () => panes[active];
+const chosenQuery = () => activePane().view.parameters.query;
+
+/** What the numbers are of, for whoever finds the file later. */
+function metadata() {
+  const { view, facts, model } = activePane(), { link } = latest;
+  return { made_by: "vitviz", model: model.name, step: view.step, picture: facts.name, fit: facts.fit, resolution: facts.resolution,
+    method: view.method, parameters: view.parameters, prefix: facts.prefix, grid: [facts.rows, facts.columns], caption: activePane().sentence(chosenQuery(), activePane().values(chosenQuery())), link };
+}
+
+/** What is shown, as large as the picture was given: two maps side by side, the second as high as the first. */
+async function pictureOf() {
+  const parts = await Promise.all(shownPanes().map(wholePicture)), height = parts[0].height;
+  const widths = parts.map((part) => Math.round(part.width * height / part.height));
+  const canvas = canvasOf(widths.reduce((sum, width) => sum + width), height);
+  let left = 0;
+  parts.forEach((part, index) => {
+    canvas.getContext("2d").drawImage(part, left, 0, widths[index], height);
+    left += widths[index];
+  });
+  return canvas;
+}
+
+/** A picture with the colours of its map and its captions below it. */
+function withCaption(picture) {
+  const size = Math.max(12, Math.round(picture.width / 55)), lines = [];
+  const measure = canvasOf(1, 1).getContext("2d");
+  measure.font = `${size}px system-ui, sans-serif`;
+  for (const pane of shownPanes()) {
+    let line = "";
+    for (const word of pane.find("status").textContent.split(" ")) {
+      if (line && measure.measureText(`${line} ${word}`).width > picture.width - 2 * size) lines.push(line), line = word;
+      else line = line ? `${line} ${word}` : word;
+    }
+    lines.push(line);
+  }
+  const legends = shownPanes().filter((pane) => !pane.find("legend").hidden), bar = legends.length ? 2 * size : 0;
+  const canvas = canvasOf(picture.width, picture.height + bar + Math.round(1.4 * size * (lines.length + 1)));
+  const context = canvas.getContext("2d");
+  Object.assign(context, { fillStyle: "white" }).fillRect(0, 0, canvas.width, canvas.height);
+  context.drawImage(picture, 0, 0);
+  Object.assign(context, { fillStyle: "black", font: measure.font, textBaseline: "middle" });
+  legends.forEach((pane, index) => {
+    const part = picture.width / legends.length, left = index * part + size, middle = picture.height + 1.2 * size;
+    const [low, high, quantity] = ["low", "high", "quantity"].map((name) => pane.find(name).textContent);
+    const start = left + measure.measureText(low).width + 0.5 * size, width = Math.min(256, part / 3);
+    for (let step = 0; step < width; step++) {
+      const pixel = pane.shown.table[Math.floor(256 * step / width)];
+      context.fillStyle = `rgb(${pixel & 255} ${(pixel >> 8) & 255} ${(pixel >> 16) & 255})`;
+      context.fillRect(start + step, middle - size / 2, 1.5, size);
+    }
+    context.fillStyle = "black";
+    context.fillText(low, left, middle);
+    context.fillText(`${high}  ${quantity}`, start + width + 0.5 * size, middle);
+  });
+  lines.forEach((line, index) => context.fillText(line, size, picture.height + bar + 1.4 * size * (index + 0.8)));
+  return canvas;
+}
+
+async function wholePicture(pane) {
+  const { facts } = pane, larger = facts.pixels[0] > facts.width;
+  const painter = larger ? await largePainter(pane) : pane.painter, canvas = canvasOf(painter.facts.width, painter.facts.height);
+  pane.drawOn(canvas, painter, { ...pane.shown.look, scale: painter.facts.width / facts.width });
+  return canvas;
+}
+
+/** A painter on the picture as it was given. */
+async function largePainter(pane) {
+  const { facts } = pane, image = await createImageBitmap(new Blob([await fetchFile(pane, facts, "picture")]));
+  const { width, height } = image, times = [width / facts.width, height / facts.height];
+  return new Painter({ ...facts, width, height, box: facts.box.map((edge, index) => edge * times[index % 2]) }, image);
+}
+
+function canvasOf(width, height) {
+  return Object.assign(document.createElement("canvas"), { width, height });
+}
+
+async function asPng(canvas) {
+  const blob = await new Promise((done) => canvas.toBlob(done));
+  if (!blob) throw Error(`${canvas.width} × ${canvas.height} pixels are more than this browser can save`);
+  return blob;
+}
+
+function fileName(suffix) {
+  const { facts, view } = activePane(), name = facts.name.replace(/\.[^.]*$/, "") || "picture";
+  const token = hasParameter(view.method, "query") ? `-${nameOf(chosenQuery() ?? queryOf(activePane().token ?? 0, facts)).replace(/\W+/g, "-").replace(/-$/, "")}` : "";
+  return `${name}-${view.method}${token}.${suffix}`;
+}
+
+async function copy(text, note = "") {
+  Object.assign(find("code"), { textContent: text, hidden: false });
+  try {
+    await navigator.clipboard.writeText(text);
+    find("said").textContent = `Copied.${note}`;
+  } catch {
+    find("said").textContent = `This browser lets no page copy here; take it from below.${note}`;
+  }
+}
+
+async function act(name) {
+  if (!activePane().painter || !activePane().values(chosenQuery())) return;
+  find("said").textContent = "";
+  try {
+    await ACTS[name]();
+  } catch (error) {
+    if (error.expired) renew(activePane());
+    find("said").textContent = `That did not work: ${error.expired ? "the server had to compute this picture again; try once more" : error.message}.`;
+  }
+}
+
+for (const button of element.querySelectorAll("[data-act]")) button.onclick = () => act(button.dataset.act);

@@ -1,0 +1,183 @@
+// Picture, model, how the one is brought to the other, and what the model predicts.
+
+const UNLIKE = "Unlike anything this model was trained on. It has to call every picture one of its classes, and for this one " +
+  "no class speaks as clearly as is usual for the pictures that it knows.";
+const MAX_LISTED_CLASSES = 20;
+
+class Source {
+  /** @param hooks picture(file), example(id), model(id), own({ files, hub, overrides }), step(number), seen(change), target(index) */
+  constructor(root, settings, hooks) {
+    Object.assign(this, { root, settings, hooks, model: null });
+    this.find = (name) => root.querySelector(`.vx-${name}`);
+    for (const input of root.querySelectorAll(".vx-file")) input.onchange = () => {
+      if (input.files.length) hooks.picture(input.files[0]);
+      input.value = "";
+    };
+    this.find("examples").replaceChildren(...settings.examples.map((example) => this.example(example)));
+    this.takeDrops();
+    this.takePictures();
+    this.offerModels();
+    this.find("fit").replaceChildren(...settings.fits.map(({ name, title }) => new Option(title, name)));
+    this.find("fit").onchange = () => hooks.seen({ fit: this.find("fit").value });
+    this.find("resolution").onchange = () => hooks.seen({ resolution: resolutionOf(this.find("resolution").value) });
+    this.find("pixels").onchange = () => this.find("pixels").value && hooks.seen({ resolution: Number(this.find("pixels").value) });
+    this.find("step").onchange = () => hooks.step(this.model.steps[Number(this.find("step").value)]);
+    this.find("step").oninput = () => this.sayStep(this.model.steps[Number(this.find("step").value)]);
+  }
+
+  example({ id, url, name, caption }) {
+    const button = document.createElement("button"), image = document.createElement("img");
+    Object.assign(image, { src: url, alt: "", loading: "lazy" });
+    Object.assign(button, { type: "button", title: caption ?? name, onclick: () => this.hooks.example(id) });
+    button.setAttribute("aria-label", `Example: ${caption ?? name}`);
+    button.dataset.example = id;
+    button.append(image);
+    return button;
+  }
+
+  takeDrops() {
+    const pictureIn = (transfer) => [...(transfer?.files ?? [])].find(({ type, name }) => type.startsWith("image/") || /\.tiff?$/i.test(name)) ?? transfer?.files?.[0];
+    this.root.addEventListener("dragover", (event) => event.preventDefault());
+    this.root.addEventListener("drop", (event) => {
+      event.preventDefault();
+      const file = pictureIn(event.dataTransfer);
+      if (file) this.hooks.picture(file);
+    });
+    document.addEventListener("paste", (event) => {
+      const file = this.root.isConnected && pictureIn(event.clipboardData);
+      if (file) this.hooks.picture(file);
+    });
+  }
+
+  takePictures() {
+    const dialog = this.find("shot"), video = dialog.querySelector("video");
+    const end = () => {
+      for (const track of video.srcObject?.getTracks() ?? []) track.stop();
+      video.srcObject = null;
+      dialog.close();
+    };
+    this.find("camera").onclick = async () => {
+      try {
+        video.srcObject = await navigator.mediaDevices.getUserMedia({ video: true });
+        dialog.showModal();
+      } catch (error) {
+        this.hooks.failed(`The camera cannot be used: ${error.message}`);
+      }
+    };
+    this.find("shoot").onclick = () => {
+      const canvas = Object.assign(document.createElement("canvas"), { width: video.videoWidth, height: video.videoHeight });
+      canvas.getContext("2d").drawImage(video, 0, 0);
+      canvas.toBlob((blob) => this.hooks.picture(new File([blob], "camera.png", { type: "image/png" })));
+      end();
+    };
+    this.find("shot-close").onclick = dialog.oncancel = end;
+  }
+
+  offerModels() {
+    const { models, legal, overrides } = this.settings;
+    this.find("search").oninput = () => this.filterModels(this.find("search").value.trim().toLowerCase());
+    this.find("search").hidden = models.length < 8;
+    const families = [...new Set(models.map(({ family }) => family))];
+    this.find("menu").replaceChildren(...families.map((family) => {
+      const group = document.createElement("div"), title = document.createElement("h3");
+      title.textContent = family;
+      group.append(title, ...models.filter((each) => each.family === family).map((each) => this.modelChoice(each)));
+      return group;
+    }));
+    this.find("own").hidden = legal !== "all";
+    this.find("own-hint").textContent = `Only where a message asks for it: ${overrides.join(", ")}`;
+    this.find("own-open").onclick = () => this.hooks.own({
+      files: [...this.find("own-files").files], hub: this.find("own-hub").value, overrides: this.find("own-overrides").value,
+    });
+  }
+
+  modelChoice({ id, title, megabytes }) {
+    const button = document.createElement("button"), cost = document.createElement("span");
+    Object.assign(button, { type: "button", textContent: title, onclick: () => this.hooks.model(id) });
+    cost.textContent = megabytes ? `downloads ${Math.round(megabytes).toLocaleString("en")} MB` : "ready";
+    button.dataset.model = id;
+    button.append(cost);
+    return button;
+  }
+
+  filterModels(text) {
+    for (const group of this.find("menu").children) {
+      const buttons = [...group.querySelectorAll("button")];
+      const isShown = (button) => `${button.textContent} ${button.dataset.model} ${group.firstElementChild.textContent}`.toLowerCase().includes(text);
+      for (const button of buttons) button.hidden = !isShown(button);
+      group.hidden = buttons.every((button) => button.hidden);
+    }
+  }
+
+  /** Say what is wanted (`view`), and what is known of it: facts and model, or null while they are on their way. */
+  show(view, facts, model) {
+    for (const button of this.find("examples").children) button.setAttribute("aria-pressed", button.dataset.example === view.picture);
+    for (const button of this.find("menu").querySelectorAll("button")) button.setAttribute("aria-pressed", button.dataset.model === view.model);
+    const listed = this.settings.models.find(({ id }) => id === view.model);
+    this.find("model-name").textContent = listed?.title ?? model?.title ?? view.model.replace(/^hf:/, "");
+    if (!facts || !model) return;
+    if (this.model !== model) this.showModel(model);
+    this.find("thumb").hidden = false;
+    if (this.find("thumb").getAttribute("src") !== facts.picture.url) this.find("thumb").src = facts.picture.url;
+    this.find("fit").value = view.fit ?? model.fit;
+    const known = model.resolutions.some(({ value }) => value === view.resolution);
+    this.find("resolution").value = known || view.resolution === null ? String(view.resolution) : "";
+    this.find("pixels").value = typeof view.resolution === "number" ? view.resolution : "";
+    this.find("pixels").step = model.patch[0];
+    const fitted = this.settings.fits.find(({ name }) => name === this.find("fit").value)?.title;
+    this.find("seen-as").textContent = `${fitted}, ${facts.resolution ?? model.trained} pixels, ${facts.rows}×${facts.columns} patches`;
+    this.find("steps").hidden = !model.steps;
+    if (model.steps) {
+      const step = view.step ?? model.steps.at(-1);
+      Object.assign(this.find("step"), { max: model.steps.length - 1, value: model.steps.indexOf(step) });
+      this.sayStep(step);
+    }
+    this.find("unlike").hidden = !facts.is_out_of_distribution;
+    this.find("unlike").textContent = facts.is_out_of_distribution ? UNLIKE : "";
+    this.showPredictions(view, facts, model);
+  }
+
+  sayStep(step) {
+    this.find("steps").querySelector("output").textContent = `${step.toLocaleString("en")} of ${this.model.steps.at(-1).toLocaleString("en")}`;
+  }
+
+  showModel(model) {
+    this.model = model;
+    const options = model.resolutions.map(({ title, value }) => new Option(title, String(value)));
+    this.find("resolution").replaceChildren(new Option("another", ""), ...options);
+    this.find("predictions-part").hidden = !model.labels.length;
+    const { labels } = model, first = labels.slice(0, 6).map((label) => label.split(",")[0]).join(", ");
+    this.find("classes").textContent = labels.length > MAX_LISTED_CLASSES
+      ? `This model knows ${labels.length.toLocaleString("en")} classes: ${first}, … and no others.` : `This model knows only: ${labels.join(", ")}.`;
+    this.find("assumptions").hidden = !model.assumptions;
+    this.find("assumptions").textContent = model.assumptions;
+    this.find("card").replaceChildren(...model.card.flatMap(([name, value]) => [
+      Object.assign(document.createElement("dt"), { textContent: name }), Object.assign(document.createElement("dd"), { textContent: value }),
+    ]));
+  }
+
+  showPredictions(view, facts, model) {
+    const holder = this.find("predictions");
+    holder.replaceChildren(...facts.predictions.map(({ index, probability }) => {
+      const button = document.createElement("button"), bar = document.createElement("span"), said = document.createElement("output");
+      Object.assign(button, { type: "button", title: "Show a map about this class", onclick: () => this.hooks.target(index) });
+      button.dataset.index = index;
+      button.setAttribute("aria-pressed", view.parameters.target === index);
+      Object.assign(bar.style, { width: `${100 * probability}%` });
+      said.textContent = share(probability);
+      button.append(bar, labelOf(model, index), said);
+      return button;
+    }));
+  }
+}
+
+/** A class's label, with its number where another class has the same. */
+function labelOf(model, index) {
+  const label = model.labels[index];
+  return model.labels.indexOf(label) === model.labels.lastIndexOf(label) ? label : `${label} (${index})`;
+}
+
+function resolutionOf(word) {
+  if (word === "null" || word === "") return null;
+  return word === "native" ? word : Number(word);
+}

@@ -1,0 +1,72 @@
+// Tokens and maps by their names.
+
+const DEFAULT_METHOD = "attention";
+
+/** The parameter records of a method by name. */
+function parametersOf(method) {
+  return Object.fromEntries(METHODS[method].parameters.map((each) => [each.name, each]));
+}
+
+const hasParameter = (method, name) => METHODS[method].parameters.some((each) => each.name === name);
+
+/** A parameter of a view's map: what was chosen, or the default as the model has it. */
+function valueOf(view, name, facts) {
+  const record = parametersOf(view.method)[name], value = view.parameters[name];
+  if (value !== undefined || !record) return value;
+  return record.kind === "layer" && record.default < 0 ? facts.layers + record.default : record.default;
+}
+
+/** A query as the index of a token; null where it is no single token, or there is none. */
+function tokenOf(query, facts, model) {
+  if (query === undefined || query === null) return model?.pools_by_attention ? null : facts.start;
+  if (Array.isArray(query)) {
+    const [row, column] = query;
+    return row < facts.rows && column < facts.columns ? facts.prefix.length + row * facts.columns + column : null;
+  }
+  const index = facts.prefix.indexOf(query);
+  return index < 0 ? null : index;
+}
+
+/** The query of a token, as the library takes it. */
+function queryOf(token, facts) {
+  if (token < facts.prefix.length) return facts.prefix[token];
+  const patch = token - facts.prefix.length;
+  return [Math.floor(patch / facts.columns), patch % facts.columns];
+}
+
+function nameOf(query) {
+  if (Array.isArray(query)) return `patch (${query.join(", ")})`;
+  if (query === "patches") return "all patches (mean)";
+  if (query === null || query === undefined) return "the pooling query";
+  return query === "cls" ? "CLS" : query;
+}
+
+/** The name of the file of a map that the server computes. */
+function mapName(method, parameters) {
+  const sorted = Object.fromEntries(Object.entries(parameters).sort(([one], [other]) => (one < other ? -1 : 1)));
+  return `map ${JSON.stringify([method, sorted])}`;
+}
+
+/** How a map is told from others in words: its layer and head, or that it goes through all layers. */
+function placeOf(view, facts) {
+  const layer = valueOf(view, "layer", facts), head = valueOf(view, "head", facts);
+  const parts = [];
+  if (layer !== undefined) parts.push(`layer ${layer} of 0–${facts.layers - 1}`);
+  if (head !== undefined) parts.push(typeof head === "number" ? `head ${head}` : `${head} of ${facts.heads} heads`);
+  return parts.join(", ");
+}
+
+/** A share of a whole, with two digits that say something. */
+function share(value) {
+  if (Number.isNaN(value)) return "–";
+  const percent = 100 * value;
+  return percent === 0 ? "0%" : percent >= 0.1 ? `${percent.toFixed(1)}%` : `${percent.toPrecision(1)}%`;
+}
+
+/** A number to three significant digits, written the same everywhere. */
+function digits(value) {
+  if (Number.isNaN(value)) return "–";
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  return size >= 1e-4 && size < 1e5 ? String(Number(value.toPrecision(3))) : value.toExponential(2);
+}
