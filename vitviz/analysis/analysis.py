@@ -148,7 +148,7 @@ class Analysis:
             layer, start_layer: counted from 0, or from the end as ``-1``; the one that is shown, the lowest that is
                 followed.
             head: counted from 0, or ``"mean"``, ``"max"`` or ``"min"`` over the heads.
-            direction: ``"row"`` for what the token looks at, ``"column"`` for who looks at it.
+            direction: ``"row"`` for what the token attends to, ``"column"`` for what attends to it.
             mass: part of the attention that the patches hold.
             head_fusion: ``"mean"``, ``"max"`` or ``"min"``.
             discard_ratio, residual_weight, reference: as :func:`vitviz.attribution.rollout` takes them.

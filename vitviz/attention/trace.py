@@ -58,7 +58,7 @@ class AttentionTrace:
         layout: which token is what.
         bias: ``"layer head query key"``, added to the scaled scores; layer and head may be 1, for all.
         known_log_sums: what :meth:`log_sums` gives, of the layers for which it is known; others are computed and added.
-        pooled: ``"head token"``, what the learned query of an attention pooling looks at in the last layer's output,
+        pooled: ``"head token"``, what the learned query of an attention pooling attends to in the last layer's output,
             each row summing to 1; None where the model pools otherwise.
         keep_bytes: fused matrices are kept once computed, all layers of a head fusion if they fit into so many bytes,
             else none; the fusions used last stay.
@@ -140,13 +140,13 @@ class AttentionTrace:
         return index_from_end("head", head, self.heads)
 
     def row(self, layer: int, query: Query) -> torch.Tensor:
-        """What the query token looks at, in every head: ``"head key"``, each row summing to 1."""
+        """The attention of the query token, in every head: ``"head key"``, each row summing to 1."""
         tokens = self.layout.select(query)
         sums = [weights.sum(1) for _, weights in self.weights_in_chunks(layer, tokens)]
         return torch.stack(sums).sum(0) / (tokens.stop - tokens.start)
 
     def rows(self, query: Query) -> torch.Tensor:
-        """What the query token looks at, in every layer and head: ``"layer head key"``, each row summing to 1."""
+        """The attention of the query token, in every layer and head: ``"layer head key"``, each row summing to 1."""
         tokens = self.layout.select(query)
         if tokens.stop - tokens.start > 1:
             return torch.stack([self.row(layer, query) for layer in range(self.layers)])
@@ -160,7 +160,7 @@ class AttentionTrace:
         return (scores if self.bias is None else scores + self.bias[:, :, tokens.start]).softmax(-1)
 
     def column(self, layer: int, key: Query) -> torch.Tensor:
-        """How much every token looks at the key token, in every head: ``"head query"``, values in [0, 1].
+        """The attention that every token pays to the key token, in every head: ``"head query"``, values in [0, 1].
 
         Costs the product of all queries with one key, and where :meth:`log_sums` is not known yet, with all keys.
         """
@@ -174,7 +174,7 @@ class AttentionTrace:
         return (scores - self.log_sums(layer)).exp()
 
     def columns(self, key: Query) -> torch.Tensor:
-        """How much every token looks at the key token, in every layer and head: ``"layer head query"``."""
+        """The attention that every token pays to the key token, in every layer and head: ``"layer head query"``."""
         return torch.stack([self.column(layer, key) for layer in range(self.layers)])
 
     def log_sums(self, layer: int) -> torch.Tensor:

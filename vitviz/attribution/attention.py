@@ -1,4 +1,4 @@
-"""Raw attention: what a token looks at, and who looks at it."""
+"""Raw attention: what a token attends to, and what attends to it."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def attention(
         query: the token: ``"cls"``, ``"register 1"``, a patch's ``(row, column)``, ``"patches"`` for the mean of all
             patches (taken before the heads are fused), or a token index; where it is not given the CLS token, or all
             patches in a model without one.
-        direction: ``"row"`` for what the token looks at (of one head or their mean it sums to 1 over patches and prefix
-            tokens), ``"column"`` for how much every patch looks at it.
+        direction: ``"row"`` for the token's attention to every token (of one head or their mean it sums to 1 over
+            patches and prefix tokens), ``"column"`` for the attention that every token pays to it.
 
     Returns:
         Values in [0, 1].
@@ -69,6 +69,6 @@ def _map(
     tokens: torch.Tensor, trace: AttentionTrace, layer: int, which: str, query: Query | None, direction: str
 ) -> TokenMap:
     name = trace.layout.name(trace.layout.default_query if query is None else query)
-    verb = f"What {name} looks at" if direction == "row" else f"How much each patch looks at {name}"
+    verb = f"Attention from {name} to each patch" if direction == "row" else f"Attention each patch pays to {name}"
     place = f"{numbered('layer', trace.layer_index(layer), trace.layers)}, {which}"
-    return TokenMap.of_tokens(tokens, trace.layout, "attention weight", f"{verb}: {place}", (0.0, 1.0))
+    return TokenMap.of_tokens(tokens, trace.layout, "attention weight", f"{verb}, {place}", (0.0, 1.0))

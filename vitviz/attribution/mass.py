@@ -18,7 +18,7 @@ from vitviz.errors.kinds import MethodError
 def attention_mass(
     trace: AttentionTrace, layer: int = -1, head: int | str = "mean", query: Query | None = None, mass: float = 0.6
 ) -> TokenMap:
-    """Which patches a token looks at most, as many as it takes to hold a part of what it gives to all patches.
+    """The fewest patches that together hold a share of the attention that a token pays to all patches.
 
     The attention of the patches is scaled to sum 1 and sorted upwards; a patch is in where the sum up to and with it is
     above ``1 - mass``.

@@ -183,7 +183,7 @@ METHODS = {
                 Choice(
                     "direction",
                     "Direction",
-                    tuple(zip(("looks at", "is looked at by"), DIRECTIONS, strict=True)),
+                    tuple(zip(("attends to", "is attended by"), DIRECTIONS, strict=True)),
                     "row",
                     "the token's own attention, or the attention it gets from every patch",
                 ),

@@ -34,5 +34,5 @@ def pooling_attention(trace: AttentionTrace, head: int | str = "mean") -> TokenM
     if trace.pooled is None:
         raise MethodError(f"pooling_attention: {NOT_POOLED}")
     tokens, which = one_head(trace.pooled, head)
-    what = f"What {POOLED} looks at: after {numbered('layer', trace.layers - 1, trace.layers)}, {which}"
+    what = f"Attention from {POOLED} to each patch, after {numbered('layer', trace.layers - 1, trace.layers)}, {which}"
     return TokenMap.of_tokens(tokens, trace.layout, "attention weight", what, (0.0, 1.0))

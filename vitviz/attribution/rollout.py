@@ -47,7 +47,7 @@ def rollout(
         residual_weight: share of the residual connection, in [0, 1]; the paper takes 0.5.
         start_layer: lowest layer that is followed, counted from 0, or from the end as ``-1``.
         query: the token, as in :func:`vitviz.attribution.attention`; where it is not given in a model that pools by
-            attention, what its learned query looks at is followed.
+            attention, what its learned query attends to is followed.
         reference: ``"vit-explain"`` reproduces the numbers of jacobgil/vit-explain, which divides columns by row sums
             and spares the CLS-to-CLS entry when it discards, of equal entries those that torch's topk takes; its
             residual weight is 0.5 and it starts at layer 0.

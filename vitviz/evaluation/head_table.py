@@ -38,11 +38,11 @@ MEASURES: Mapping[str, HeadMeasure] = {
     "distance": HeadMeasure(
         "Mean attention distance",
         "patches",
-        "From a patch to the patches that it looks at, weighted by its attention to them (Dosovitskiy et al. 2021, "
+        "From a patch to the patches that it attends to, weighted by its attention to them (Dosovitskiy et al. 2021, "
         "figure 7).",
     ),
     "entropy": HeadMeasure(
-        "Entropy", "nats", "Of a patch's attention weights over all tokens: 0 where it looks at one token alone."
+        "Entropy", "nats", "Of a patch's attention weights over all tokens: 0 where it attends to one token alone."
     ),
     "prefix": HeadMeasure(
         "Attention to prefix tokens", "share", "Of a patch's attention, what goes to the CLS token and the registers."

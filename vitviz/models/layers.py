@@ -233,6 +233,6 @@ class AttentionPooling(nn.Module):
 
     @staticmethod
     def weights(attended: Attended) -> torch.Tensor:
-        """What the learned query looks at: ``"batch head token"``, each row summing to 1."""
+        """The attention of the learned query: ``"batch head token"``, each row summing to 1."""
         queries, keys = precise(attended.queries), precise(attended.keys)
         return attention_weights(queries, keys, queries.shape[-1] ** -0.5).squeeze(2)

@@ -19,7 +19,8 @@ from vitviz.images.preprocessing import resize_longest
 
 # Rows at a time: their pixels stay in the processor's cache, and those of a large photo do not take gigabytes.
 BAND = 64
-COLORMAPS = ("turbo", "viridis", "inferno", "magma", "cividis", "gray")
+# Perceptually uniform ones first: equal steps of the value look equal.
+COLORMAPS = ("inferno", "viridis", "magma", "cividis", "gray", "turbo")
 DIMMED = [round(0.35 * level) for level in range(256)]
 
 
@@ -31,6 +32,7 @@ class Style:
     Args:
         colormap: one of :data:`COLORMAPS`.
         opacity: of the colours over the image, in [0, 1].
+        fade: let weak values leave the image clear: the opacity grows with the square root of the place on the scale.
         smooth: interpolate between patch centres instead of drawing each patch in one colour.
         grid: draw the borders of the patches.
         low, high: values at the two ends of the colormap; those of the map's own range where they are not given.
@@ -39,17 +41,18 @@ class Style:
         MethodError: the colormap is unknown, or a number is out of range.
     """
 
-    colormap: str = "turbo"
+    colormap: str = "inferno"
     opacity: float = 0.6
     smooth: bool = False
     grid: bool = False
     low: float | None = None
     high: float | None = None
+    fade: bool = False
 
     def __post_init__(self) -> None:
         word("colormap", self.colormap, COLORMAPS)
         number("opacity", self.opacity, lambda part: 0 <= part <= 1, "a number in [0, 1]")
-        for name in ("smooth", "grid"):
+        for name in ("smooth", "grid", "fade"):
             if not isinstance(getattr(self, name), bool):
                 raise MethodError(f"{name} = {described(getattr(self, name))}: expected True or False")
         ends = [number_or_none(end) for end in (self.low, self.high) if end is not None]
@@ -160,7 +163,7 @@ class Heatmap:
             # Pillow looks up and mixes bytes; NumPy would do it in wider numbers and take longer.
             colours = Image.fromarray(steps[start : start + BAND])
             colours.putpalette(palette)
-            overlay.paste(Image.blend(self.image.crop(box), colours.convert("RGB"), style.opacity), box)
+            overlay.paste(_mixed(self.image.crop(box), colours, style), box)
         self._dim_unseen(overlay)
         if style.grid:
             self._draw_grid(overlay)
@@ -261,6 +264,15 @@ class Heatmap:
         for grow, colour in ((2 * stroke, "black"), (stroke, "white")):
             box = (round(left) - grow, round(top) - grow, round(right) + grow - 1, round(bottom) + grow - 1)
             draw.rectangle(box, outline=colour, width=stroke)
+
+
+def _mixed(image: Image.Image, colours: Image.Image, style: Style) -> Image.Image:
+    """Colours over an image; ``colours`` holds places in the colour table, with its palette."""
+    if not style.fade:
+        return Image.blend(image, colours.convert("RGB"), style.opacity)
+    levels = [round(255 * style.opacity * (step / 255) ** 0.5) for step in range(256)]
+    mask = Image.frombytes("L", colours.size, colours.tobytes()).point(levels)
+    return Image.composite(colours.convert("RGB"), image, mask)
 
 
 @cache

@@ -10,8 +10,11 @@ from typing import Any
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.errors.arguments import instance
-from vitviz.ui.explorer.component import Explored, colours, facts, picture, script, template
+from vitviz.ui.explorer.component import colours, script, template
 from vitviz.ui.explorer.wire import file_names, pack
+from vitviz.ui.facts import analysis_facts, model_facts, settings
+from vitviz.ui.files import as_webp
+from vitviz.ui.state import PageState, View
 
 
 def whole_page(
@@ -30,15 +33,20 @@ def whole_page(
     Args:
         analysis: of one image.
         title: of the page, shown to the letter.
-        source, name, fit, resolution: what :func:`vitviz.load` and :func:`vitviz.analyze` were given, for the lines of
-            Python that the page gives; the bundled model, its own fit and resolution where they are not.
+        source, name, fit, resolution: what :func:`vitviz.load` and :func:`vitviz.analyze` were given, which the page
+            says; the bundled model, its own fit and resolution where they are not.
     """
     instance("analysis", analysis, Analysis, "vitviz.analyze(image, model)")
-    address = f"data:image/webp;base64,{_base64(picture(analysis))}"
-    props = {
-        "colours": colours(),
-        "value": {**facts(Explored("page", analysis, source, name, fit, resolution)), "picture": {"url": address}},
+    address = f"data:image/webp;base64,{_base64(as_webp(analysis.prepared.image, quality=90))}"
+    view = View(fit=None if fit == analysis.model.preprocessing.fit else fit or None, resolution=resolution)
+    state = PageState((view,)).to_json()
+    value = {
+        "number": 0,
+        "state": state,
+        "views": [analysis_facts("page", analysis, {"url": address}, view=view, name=name)],
+        "models": {"": model_facts("", source or analysis.model.name, analysis.model)},
     }
+    props = {"settings": {**settings(), "legal": "start", "state": state}, "value": value}
     files = {name: _base64(pack(analysis.trace, name)) for name in file_names(analysis.trace)}
     layout = analysis.trace.layout
     about = (

@@ -268,10 +268,11 @@ class Pane {
   }
 
   liveSentence(query) {
-    const name = nameOf(query ?? queryOf(tokenOf(query, this.facts, this.model), this.facts)), place = placeOf(this.view, this.facts);
-    if (this.view.method === "rollout") return `Attention rollout from ${name} through ${this.facts.layers} layers`;
-    const column = valueOf(this.view, "direction", this.facts) === "column";
-    return `${column ? `Attention each patch pays to ${name}` : `Attention from ${name} to each patch`}, ${place}`;
+    const { layers, heads } = this.facts, place = placeOf(this.view, this.facts);
+    const name = longNameOf(query ?? queryOf(tokenOf(query, this.facts, this.model), this.facts));
+    if (this.view.method === "rollout") return `Attention rollout for ${name}: mean of ${heads} heads, residual 0.5, ${layers > 1 ? `layers 0 to ${layers - 1}` : "layer 0"}`;
+    const isColumn = valueOf(this.view, "direction", this.facts) === "column";
+    return `${isColumn ? `Attention each patch pays to ${name}` : `Attention from ${name} to each patch`}, ${place}`;
   }
 
   tokenAt(event) {

@@ -34,12 +34,21 @@ function queryOf(token, facts) {
   return [Math.floor(patch / facts.columns), patch % facts.columns];
 }
 
+/** A token as a label names it. */
 function nameOf(query) {
   if (Array.isArray(query)) return `patch (${query.join(", ")})`;
-  if (query === "patches") return "all patches (mean)";
-  if (query === null || query === undefined) return "the pooling query";
+  if (query === "patches") return "mean patch";
+  if (query === null || query === undefined) return "pooling query";
   return query === "cls" ? "CLS" : query;
 }
+
+/** A token as a caption names it; the library's captions use the same words. */
+function longNameOf(query) {
+  return { cls: "the CLS token", distillation: "the distillation token", patches: "the mean patch" }[query] ?? nameOf(query);
+}
+
+/** One of several as a caption names it: the range shows that the first is 0. */
+const numbered = (kind, index, count) => (count > 1 ? `${kind} ${index} of 0–${count - 1}` : `${kind} ${index}`);
 
 /** The name of the file of a map that the server computes. */
 function mapName(method, parameters) {
@@ -51,7 +60,7 @@ function mapName(method, parameters) {
 function placeOf(view, facts) {
   const layer = valueOf(view, "layer", facts), head = valueOf(view, "head", facts);
   const parts = [];
-  if (layer !== undefined) parts.push(`layer ${layer} of 0–${facts.layers - 1}`);
+  if (layer !== undefined) parts.push(numbered("layer", layer, facts.layers));
   if (head !== undefined) parts.push(typeof head === "number" ? `head ${head}` : `${head} of ${facts.heads} heads`);
   return parts.join(", ");
 }
