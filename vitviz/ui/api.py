@@ -26,10 +26,8 @@ from vitviz.errors.kinds import CheckpointError, LimitError, MethodError, Vitviz
 from vitviz.images.preprocessing import FITS
 from vitviz.progress import Progress
 from vitviz.ui.arguments import LONGEST_NAME, fields, method_of, number, parameters_of, style_of, upload_of, word
-from vitviz.ui.drawing import JOB
-from vitviz.ui.files import keep
+from vitviz.ui.files import as_png, keep
 from vitviz.ui.models import START, ModelChoice
-from vitviz.ui.picture import as_png
 from vitviz.ui.records import (
     AnalysisRecord,
     MapRecords,
@@ -44,12 +42,9 @@ from vitviz.ui.records import (
     model_record,
     opened_record,
 )
-from vitviz.ui.server.estimates import map_bytes
-from vitviz.ui.sight import TRAINED, Sight
-from vitviz.ui.workbench import Workbench
+from vitviz.ui.service import AnalysisService, InputSettings
 from vitviz.visualization.heatmaps import Heatmap, Style
 from vitviz.weights import BUNDLED, ZOO, is_cached
-from vitviz.weights.text_tower import TextPrompt
 
 # Floating-point operations of one analysis: about a minute of two cores.
 MOST_FLOPS = 9e12
@@ -85,11 +80,11 @@ class Api:
     """The endpoints. What they are told is JSON of any kind until :mod:`vitviz.ui.arguments` has checked it.
 
     Args:
-        bench: with the models and analyses of the page.
+        service: with the models and analyses of the page.
     """
 
-    def __init__(self, bench: Workbench) -> None:
-        self.bench = bench
+    def __init__(self, service: AnalysisService) -> None:
+        self.service = service
 
     @_answering
     def models(self) -> ModelRecords:
@@ -110,7 +105,7 @@ class Api:
         Returns:
             what the model is
         """
-        return opened_record(self.bench.model(self._choice(model)))
+        return opened_record(self.service.model(self._choice(model)))
 
     @_answering
     def methods(self) -> MethodRecords:
@@ -145,15 +140,14 @@ class Api:
         if named is not None and not is_cached(named.repository):
             size = f"{named.megabytes:,.0f} MB"
             raise CheckpointError(f"model {named.name!r}: not on this server yet; /open downloads it ({size})")
-        used = self.bench.model(choice)
-        needed, (width, height) = self.bench.cost_of(used, upload, chosen_fit, pixels)
+        used = self.service.model(choice)
+        needed, (width, height) = self.service.cost_of(used, upload, chosen_fit, pixels)
         if needed.flops > MOST_FLOPS:
             raise LimitError(
                 f"image of {width}×{height} pixels: {needed.tokens:,} tokens take {needed.flops:.1e} operations; "
                 f"expected at most {MOST_FLOPS:.1e}, by a lower resolution"
             )
-        sight = Sight(chosen_fit or used.preprocessing.fit, TRAINED if pixels is None else str(pixels))
-        key, analysis = self.bench.analyze(used, upload, sight)
+        key, analysis = self.service.analyze(used, upload, InputSettings(chosen_fit, pixels), choice=choice)
         return analysis_record(key, analysis, (width, height))
 
     @_answering
@@ -214,8 +208,8 @@ class Api:
 
     def _names(self) -> list[str]:
         """Of the models that the menu offers."""
-        start = self.bench.start.name
-        others = (*BUNDLED, *ZOO) if self.bench.knobs.models != "start" else ()
+        start = self.service.start.name
+        others = (*BUNDLED, *ZOO) if self.service.knobs.models != "start" else ()
         return [start, *(name for name in others if name != start)]
 
     def _choice(self, said: object) -> ModelChoice:
@@ -234,7 +228,7 @@ class Api:
         raise CheckpointError(f"model = {shown(said)}: {meant}expected a name that /models lists")
 
     def _analysis(self, key: object) -> Analysis:
-        found = self.bench.cache.get(key) if isinstance(key, str) else None
+        found = self.service.cache.get(key) if isinstance(key, str) else None
         if found is None:
             raise MethodError(f"id = {shown(key)}: no analysis of this id, or not kept any more; ask /analyze for one")
         return found
@@ -242,17 +236,9 @@ class Api:
     def _map(self, analysis: Analysis, method: Method, said: dict[str, Any], clock: _Clock) -> Heatmap:
         """A map; one that takes long is kept for the page and for the next request, as the page keeps it."""
         clock.check(method)
-        before, heatmap = self.bench.maps.get(analysis, {}).get(method.name, (None, None))
-        if heatmap is not None and before == said:
-            return heatmap
-        told = dict(said)
-        if isinstance(said.get("target"), TextPrompt):
-            told["target"] = self.bench.target(analysis.model, said["target"])
-        with self.bench.budget.share(map_bytes(analysis, method.name), "this map", lambda: clock.check(method)):
-            heatmap = analysis.map(method.name, report=lambda state: clock.check(method, state), **told)
-        if method.reports:
-            self.bench.maps.setdefault(analysis, {})[method.name] = (said, heatmap)
-        return heatmap
+        return self.service.heatmap(
+            analysis, method, said, lambda state: clock.check(method, state), lambda: clock.check(method)
+        )
 
 
 def _wanted(said: object, analysis: Analysis) -> Iterator[tuple[Method, dict[str, Any]]]:
@@ -292,11 +278,11 @@ class _Clock:
             )
 
 
-def publish(demo: gr.Blocks, bench: Workbench) -> None:
+def publish(demo: gr.Blocks, service: AnalysisService) -> None:
     """Give an app its endpoints, which clients find by name and documentation; inside of its context."""
-    api = Api(bench)
+    api = Api(service)
     # What the page waits for, a program waits for, too. Of a queue, the lowest limit that anybody sets is the one.
-    queues = {api.open: "open", api.analyze: "long", api.maps: JOB, api.overlay: JOB}
+    queues = {api.open: "open", api.analyze: "long", api.maps: "maps", api.overlay: "maps"}
     for endpoint in (api.models, api.open, api.methods, api.analyze, api.maps, api.overlay):
         queue = queues.get(endpoint, "api")
         limits = (fn.concurrency_limit for fn in demo.fns.values() if fn.concurrency_id == queue)
@@ -308,7 +294,7 @@ def publish(demo: gr.Blocks, bench: Workbench) -> None:
     for fn in demo.fns.values():
         # Gradio leaves the events of its examples to clients that know their number.
         fn.api_visibility = "public" if fn.api_visibility == "public" else "private"
-    _BENCHES[demo] = bench
+    _SERVICES[demo] = service
 
 
 def _document(published: Any) -> None:
@@ -341,9 +327,9 @@ def _whole(part: Any, kinds: dict[str, Any]) -> Any:
     return {name: _whole(each, kinds) for name, each in {**kind, **part}.items() if name not in ("$ref", "$defs")}
 
 
-_BENCHES: WeakKeyDictionary[gr.Blocks, Workbench] = WeakKeyDictionary()
+_SERVICES: WeakKeyDictionary[gr.Blocks, AnalysisService] = WeakKeyDictionary()
 
 
 def health(demo: gr.Blocks) -> dict[str, str]:
     """That an app answers, which version it is, and the model with which it opens."""
-    return {"status": "ok", "version": __version__, "model": _BENCHES[demo].start.name}
+    return {"status": "ok", "version": __version__, "model": _SERVICES[demo].start.name}

@@ -16,7 +16,7 @@ from vitviz.attention.softmax import HEAD_FUSIONS
 from vitviz.attribution import METHODS, Method
 from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
 from vitviz.errors.kinds import ImageError, MethodError, choices, did_you_mean, plain, shown
-from vitviz.ui.photo import Upload
+from vitviz.ui.pictures import Upload
 from vitviz.visualization.heatmaps import COLORMAPS, Style
 from vitviz.weights import Model
 from vitviz.weights.text_tower import MAX_TEXT_CHARS, TextPrompt
@@ -72,7 +72,8 @@ def number(field: str, said: object, least: float, most: float, *, whole: bool =
     # Compared as it is: a whole number of JSON may be larger than any that Python can convert; NaN is in no range.
     if isinstance(said, int | float) and not isinstance(said, bool) and least <= said <= most:
         if not whole:
-            return float(said)
+            # Not minus zero.
+            return float(said) + 0.0
         if said == int(said):
             return int(said)
     raise MethodError(f"{field} = {shown(said)}: expected {_numbers(least, most, whole)}")
@@ -152,9 +153,20 @@ def parameters_of(
     for parameter in method.parameters:
         value = given.get(parameter.name)
         found[parameter.name] = (
-            parameter.default if value is None else _READ[type(parameter)](parameter, value, model, layout, field)
+            parameter.default if value is None else parameter_of(parameter, value, model, layout, field)
         )
     return found
+
+
+def parameter_of(
+    parameter: Parameter, value: object, model: Model, layout: TokenLayout, field: str = "parameters"
+) -> Any:
+    """One argument of a method; the arguments here are those of :func:`parameters_of`.
+
+    Raises:
+        MethodError: it is not legal.
+    """
+    return _READ[type(parameter)](parameter, value, model, layout, field)
 
 
 def legal(parameter: Parameter) -> str:

@@ -8,15 +8,16 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
 from tempfile import NamedTemporaryFile, gettempdir, mkdtemp
 
-import gradio as gr
 from gradio.processing_utils import hash_bytes
 from gradio.utils import get_upload_folder
+from PIL import Image
 
-from vitviz.errors.kinds import LimitError, VitvizError
+from vitviz.errors.kinds import LimitError
 
 
 class Written(set[str]):
@@ -104,14 +105,15 @@ def forget(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-@contextmanager
-def shown_errors() -> Iterator[None]:
-    """What goes wrong while a component makes what the page gets is shown there, in its own words.
+def as_png(image: Image.Image) -> bytes:
+    """A picture as a file that loses nothing, written fast and not small."""
+    stream = BytesIO()
+    image.save(stream, "PNG", compress_level=1)
+    return stream.getvalue()
 
-    Raises:
-        gradio.Error: in place of a :class:`vitviz.VitvizError`.
-    """
-    try:
-        yield
-    except VitvizError as error:
-        raise gr.Error(str(error), print_exception=False) from None
+
+def as_webp(image: Image.Image, quality: int = 80) -> bytes:
+    """A picture as a small file, written in a third of the usual time; a twentieth larger."""
+    stream = BytesIO()
+    image.save(stream, "WEBP", quality=quality, method=2)
+    return stream.getvalue()

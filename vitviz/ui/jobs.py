@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 
-class Stopped(Exception):
+class JobCancelled(Exception):
     """The visitor asked to stop, or has left."""
 
     def __str__(self) -> str:
         return "Stopped"
 
 
-class Superseded(Stopped):
+class JobReplaced(JobCancelled):
     """The visitor asked for another job of the same name."""
 
 
@@ -24,7 +24,7 @@ class Superseded(Stopped):
 class _Job:
     ticket: str = field(default_factory=lambda: uuid4().hex)
     # Why it is to end.
-    ended: type[Stopped] | None = None
+    ended: type[JobCancelled] | None = None
 
     def check(self) -> None:
         if self.ended is not None:
@@ -44,7 +44,7 @@ class Jobs:
         with self._lock:
             before, self._asked[visitor, name] = self._asked.get((visitor, name)), job
         if before is not None:
-            before.ended = Superseded
+            before.ended = JobReplaced
         return job.ticket
 
     def asked(self, visitor: str, name: str) -> str | None:
@@ -55,8 +55,8 @@ class Jobs:
 
     @contextmanager
     def running(self, visitor: str, name: str, ticket: str | None = None) -> Iterator[Callable[[], None]]:
-        """While it runs, call what comes now and then: it raises :class:`Stopped` once that is wanted,
-        :class:`Superseded` where that is since another was asked for.
+        """While it runs, call what comes now and then: it raises :class:`JobCancelled` once that is wanted,
+        :class:`JobReplaced` where that is since another was asked for.
 
         Args:
             visitor: who asked for it.
@@ -64,15 +64,16 @@ class Jobs:
             ticket: from :meth:`ask`, where it was announced.
 
         Raises:
-            Stopped: what was announced was stopped before it started; :class:`Superseded` where another was asked for.
+            JobCancelled: what was announced was stopped before it started.
+            JobReplaced: another was asked for.
         """
         ticket = self.ask(visitor, name) if ticket is None else ticket
         with self._lock:
             job = self._asked.get((visitor, name))
         if job is None:
-            raise Stopped
+            raise JobCancelled
         if job.ticket != ticket:
-            raise Superseded
+            raise JobReplaced
         try:
             yield job.check
         finally:
@@ -80,12 +81,16 @@ class Jobs:
                 if self._asked.get((visitor, name)) is job:
                     del self._asked[visitor, name]
 
-    def stop(self, visitor: str, name: str) -> bool:
-        """Stop a visitor's job of this name; tells whether there was one."""
+    def stop(self, visitor: str, name: str, ticket: str | None = None) -> bool:
+        """Stop a visitor's job of this name, or only the one with this ticket; tells whether there was one."""
         with self._lock:
-            job = self._asked.pop((visitor, name), None)
+            job = self._asked.get((visitor, name))
+            if job is not None and ticket in (None, job.ticket):
+                del self._asked[visitor, name]
+            else:
+                job = None
         if job is not None:
-            job.ended = Stopped
+            job.ended = JobCancelled
         return job is not None
 
     def leave(self, visitor: str) -> None:
@@ -93,4 +98,4 @@ class Jobs:
         with self._lock:
             gone = [self._asked.pop(key) for key in list(self._asked) if key[0] == visitor]
         for job in gone:
-            job.ended = Stopped
+            job.ended = JobCancelled

@@ -1,257 +1,300 @@
-"""What a link says of the page's model, its picture and its map; the explorer adds what it shows of them."""
+"""The state of a page as the part of its address behind ``?``, and back."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, NamedTuple
-from urllib.parse import urlencode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
-from vitviz.attention.layout import TokenLayout
-from vitviz.attribution import METHODS, Method
+from vitviz.attribution import METHODS
 from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
-from vitviz.ui.controls import (
-    class_choices,
-    has_query,
-    head_choices,
-    shown,
-    starting_value,
-    token_query,
-    token_value,
-    told_apart,
-    value,
-)
-from vitviz.ui.models import START, ModelChoice
-from vitviz.ui.panels import PLAIN_METHOD, PLAIN_STYLE, Settings, default_settings, refusal
-from vitviz.ui.photo import Upload
-from vitviz.ui.pictures import EXAMPLES, Pictures
-from vitviz.ui.sight import FITS, TRAINED, Sight
-from vitviz.visualization.heatmaps import COLORMAPS, Style
-from vitviz.weights import BUNDLED, ZOO, Model
-from vitviz.weights.text_tower import MAX_TEXT_CHARS, TextPrompt, reads_text
+from vitviz.errors.kinds import MethodError, VitvizError, shown
+from vitviz.ui.state import DEFAULT_METHOD, OWN_MODEL, PageState, Token, View
 
-# The tab of the maps, as the page and a link call it.
-MAPS = "maps"
-LOOK = ("colormap", "opacity", "smooth", "grid")
-OF_A_MAP = ("tab", "method", "words", *LOOK)
-# Before the name of a parameter, and before what is said of the second model and picture.
+# Before the name of a parameter, and before what is said of the second view.
 PARAMETER, SECOND = "p.", "second."
-ID = re.compile(r"[\w-]{22}", re.ASCII)
-STEP = re.compile(r"\d{1,12}", re.ASCII)
-HUB = re.compile(r"hf:[\w.-]{1,96}/[\w.-]{1,96}(@[\w./-]{1,96})?", re.ASCII)
-# Puts the map's words into the address of the page, and lets stand what others wrote there. Words that are as they were
-# are not written: when the page opens, its address may ask for a map that is still to come.
-WRITE_MAP_WORDS = """(said) => {
-  const page = document.documentElement;
-  if ((page.dataset.mapWords ?? "") === said) return;
-  page.dataset.mapWords = said;
-  clearTimeout(page.writingMapWords);
-  // Browsers refuse more than a few changes a second.
-  page.writingMapWords = setTimeout(() => {
-    const isOwn = (name) => OF_A_MAP.includes(name) || name.startsWith("PARAMETER");
-    const others = [...new URLSearchParams(location.search)].filter(([name]) => !isOwn(name));
-    const query = new URLSearchParams([...others, ...new URLSearchParams(said)]).toString();
-    history.replaceState(history.state, "", location.pathname + (query && `?${query}`) + location.hash);
-  }, 400);
-}""".replace("OF_A_MAP", json.dumps(OF_A_MAP)).replace("PARAMETER", PARAMETER)
+MAX_CHARS, MAX_WORDS = 2**16, 200
+# The words for what a view has by itself, where the first view has another.
+START, OWN_FIT, TRAINED, LAST = "start", "own", "trained", "last"
+LOOKS = ("layout", "divider", "colormap", "opacity", "fade", "smooth", "grid", "shared", "panel", "guide")
+FIELD = {"shared": "shared_scale"}
+WHOLE = re.compile(r"-?\d{1,12}", re.ASCII)
+DECIMAL = re.compile(r"\d{1,6}(\.\d{1,20})?(e-?\d{1,3})?", re.ASCII)
+PAIR = re.compile(r"(\d{1,6})[.,](\d{1,6})", re.ASCII)
+SOMEBODYS_OWN = "This link shows a checkpoint of somebody's own ({}). Open it under Model to see the same."
+# How links of vitviz 0.1 say the same; they had the maps behind "#", or behind "?" with tab=maps.
+OLD_RESOLUTIONS = {"as trained": None, "the picture's own": "native"}
+OLD_MAPS = {
+    "row": (DEFAULT_METHOD, {}),
+    "column": (DEFAULT_METHOD, {"direction": "column"}),
+    "rollout": ("rollout", {}),
+}
+OLD_VALUES = {("query", "pooling query"): None, ("target", "most probable"): None}
+OLD_NAMES = {"view": "layout"}
 
 
-class Wanted(NamedTuple):
-    """A model and a picture that a link asks for; None where it does not say.
-
-    Args:
-        model: a name of the menu, or ``hf:OWNER/NAME``.
-        picture: the two parts of :meth:`vitviz.ui.pictures.Pictures.word`.
-        step: of the training, of a model with snapshots; None for the last.
-    """
-
-    model: str | None = None
-    picture: tuple[str, str] | None = None
-    step: int | None = None
-
-    @property
-    def choice(self) -> ModelChoice:
-        """The model; the one of the start where it does not say."""
-        return (START if self.model is None else ModelChoice(self.model))._replace(step=self.step)
-
-
-class Linked(NamedTuple):
-    """What a link asks for; None where it does not say.
+@dataclass(frozen=True)
+class Link:
+    """What a link says.
 
     Args:
-        first: what the page shows.
-        second: what it is compared with; nothing where it says nothing.
-        fit, resolution: as :class:`vitviz.ui.sight.Sight` has them.
-        map: words as :func:`map_words` writes them, which have a meaning only for a model and a picture.
+        state: legal for some model; its classes may still be labels.
+        notes: one sentence for every part that could not be read.
     """
 
-    first: Wanted = Wanted()
-    second: Wanted = Wanted()
-    fit: str | None = None
-    resolution: str | None = None
-    map: tuple[tuple[str, str], ...] = ()
+    state: PageState
+    notes: tuple[str, ...] = ()
 
 
-def link_of(model: Model, choice: ModelChoice, upload: Upload, sight: Sight, pictures: Pictures) -> str:
-    """The part of a link behind ``?``: what differs from the page as it opens, as far as others can have it too."""
-    said = {}
-    if not choice.overrides and _is_named(choice.source):
-        said["model"] = choice.source
-    if choice.step is not None and (said or choice.run == START):
-        said["step"] = str(choice.step)
-    said.update([pictures.word(upload)])
-    if sight.fit != model.preprocessing.fit:
-        said["fit"] = sight.fit
-    if sight.resolution != TRAINED:
-        said["resolution"] = sight.resolution
-    return urlencode(said)
-
-
-def beside_words(name: str, upload: Upload | None, pictures: Pictures) -> str:
-    """The part of a link behind ``?`` that is about what the first is compared with.
+def print_link(state: PageState, own_names: Mapping[str, str]) -> str:
+    """The part of an address behind ``?``, with it, or nothing: what differs from the page as it opens.
 
     Args:
-        name: of the second model in its menu; empty for the first one's.
-        upload: the second picture; None for the first one.
-        pictures: knows the ids of pictures.
+        state: legal for its models.
+        own_names: what the files of visitors' own checkpoints are called, by the models' ids.
     """
-    said = {"model": name} if name else {}
-    if upload is not None:
-        said.update([pictures.word(upload)])
-    return urlencode({f"{SECOND}{key}": word for key, word in said.items()})
+    words = _view_words(state.views[0], View(), "", own_names)
+    if len(state.views) > 1:
+        first = state.views[0]
+        alike = View(model=first.model, step=first.step, picture=first.picture, fit=first.fit)
+        alike = replace(alike, resolution=first.resolution)
+        words |= {f"{SECOND}method": state.views[1].method}
+        words |= _view_words(state.views[1], alike, SECOND, own_names)
+    plain = PageState()
+    for name in LOOKS:
+        chosen = getattr(state, FIELD.get(name, name))
+        if chosen != getattr(plain, FIELD.get(name, name)):
+            words[name] = _word(chosen)
+    query = urlencode(words, safe=",;:/")
+    return f"?{query}" if query else ""
 
 
-def read_link(query: Mapping[str, str]) -> Linked:
-    """What a link asks for; what is none of the legal values counts as not said."""
-    fit = query.get("fit") if query.get("fit") in [fit for _, fit in FITS] else None
-    first, second, step = _wanted(query, ""), _wanted(query, SECOND), query.get("step", "")
-    if STEP.fullmatch(step):
-        first = first._replace(step=int(step))
-    of_the_map = tuple((name, word) for name, word in query.items() if name in OF_A_MAP or name.startswith(PARAMETER))
-    # Any other number is refused where it is used, with a message.
-    return Linked(first, second, fit, query.get("resolution"), of_the_map)
+def _view_words(view: View, plain: View, before: str, own_names: Mapping[str, str]) -> dict[str, str]:
+    words: dict[str, str] = {}
+    if view.model != plain.model:
+        is_own = OWN_MODEL.fullmatch(view.model) is not None
+        words["own" if is_own else "model"] = own_names.get(view.model, "?") if is_own else view.model or START
+    if view.step != plain.step:
+        words["step"] = LAST if view.step is None else str(view.step)
+    if view.picture != plain.picture:
+        kind, _, name = view.picture.partition(":")
+        words[kind] = name
+    if view.fit != plain.fit:
+        words["fit"] = view.fit or OWN_FIT
+    if view.resolution != plain.resolution:
+        words["resolution"] = TRAINED if view.resolution is None else str(view.resolution)
+    if view.method != plain.method:
+        words["method"] = view.method
+    for name, value in view.parameters.items():
+        if isinstance(value, Mapping):
+            words["words"] = value["text"]
+        else:
+            words[f"{PARAMETER}{name}"] = _word(value)
+    if view.pins:
+        words["pins"] = ";".join(map(_word, view.pins))
+    for name, pairs in (("heads-off", view.heads_off), ("patches-off", view.patches_off)):
+        if pairs:
+            words[name] = ";".join(f"{first}.{second}" for first, second in pairs)
+    return {f"{before}{name}": word for name, word in words.items()}
 
 
-def _wanted(query: Mapping[str, str], before: str) -> Wanted:
-    model, example, picture = (query.get(f"{before}{name}", "") for name in ("model", "example", "picture"))
-    # The second may be the model of the start, beside another one.
-    named = _is_named(model) or (before == SECOND and model == START.source)
-    if example in EXAMPLES:
-        return Wanted(model if named else None, ("example", example))
-    return Wanted(model if named else None, ("picture", picture) if ID.fullmatch(picture) else None)
+def _word(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    # The shortest number that is read back as the same.
+    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
-def _is_named(model: str) -> bool:
-    return model in (*BUNDLED, *ZOO) or HUB.fullmatch(model) is not None
-
-
-def map_words(model: Model, settings: Settings) -> str:
-    """The part of a link behind ``?`` that is about the map: what differs from the one with which the page opens.
-
-    ``method`` is a name in :data:`vitviz.METHODS`, and with it ``tab`` the tab that the link opens. ``p.NAME`` is a
-    parameter of the method as its control shows it: layers and heads counted from 0, a token as ``cls``,
-    ``register 1``, ``patches`` or ``3,5``, a class by its label. ``words`` is a text that the map is about; the look is
-    ``colormap``, ``opacity``, ``smooth`` and ``grid``.
-    """
-    said: dict[str, str] = {}
-    if settings.method != PLAIN_METHOD:
-        said = {"tab": MAPS, "method": settings.method}
-    for parameter in METHODS[settings.method].parameters:
-        argument = settings.parameters[settings.method][parameter.name]
-        if isinstance(argument, TextPrompt):
-            said["words"] = argument.text
-        elif argument != starting_value(parameter, model):
-            said[f"{PARAMETER}{parameter.name}"] = _word(parameter, argument, model)
-    for name in LOOK:
-        chosen = getattr(settings.style, name)
-        if chosen != getattr(PLAIN_STYLE, name):
-            said[name] = _plainly(chosen)
-    return urlencode(said)
-
-
-def read_map(said: Mapping[str, str], model: Model, layout: TokenLayout, sight: Sight) -> Settings:
-    """The settings that these words stand for with a model and an image's layout; what is not legal there is left out.
+def read_link(link: str) -> Link:
+    """The state that a link asks for; what is not legal in it is left out, and said.
 
     Args:
-        said: as :func:`map_words` writes them.
-        sight: how the image was brought to the model's input.
+        link: what stands behind ``?`` and, in links of vitviz 0.1, behind ``#``, with both marks.
+
+    Raises:
+        MethodError: it is too long.
     """
-    plain = default_settings(model)
-    name, words = said.get("method", PLAIN_METHOD), said.get("words", "").strip()
-    if not (0 < len(words) <= MAX_TEXT_CHARS and reads_text(model)):
-        words = ""
-    if name not in METHODS or not _can_be_drawn(METHODS[name], model, words):
-        # Parameters of what there is not are parameters of nothing else.
-        name, said = PLAIN_METHOD, {look: said[look] for look in LOOK if look in said}
-    chosen: dict[str, Any] = {}
-    for parameter in METHODS[name].parameters:
-        found = _legal(parameter, said.get(f"{PARAMETER}{parameter.name}", ""), model, layout)
-        if found is not None:
-            chosen[parameter.name] = value(parameter, found)
-    if METHODS[name].class_specific and words:
-        chosen["target"] = TextPrompt(words)
-    # These have one control for all methods.
-    shared = [part.name for part in METHODS[name].parameters if isinstance(part, TokenQuery | ClassTarget)]
-    parameters = {
-        each: {**first, **{key: chosen[key] for key in chosen if key in first and (each == name or key in shared)}}
-        for each, first in plain.parameters.items()
-    }
-    return replace(plain, method=name, parameters=parameters, sight=sight, style=_style(said))
+    query, _, rest = link.partition("#")
+    words, old = (_words(part) for part in (query.removeprefix("?"), rest))
+    if "map" in old and words.get("tab") != "maps":
+        words |= _of_today(old)
+    reader = _Reader()
+    views = [reader.view(words, "", View())]
+    if any(name.startswith(SECOND) for name in words) or words.get("layout") in ("two", "difference"):
+        first = views[0]
+        alike = View(model=first.model, step=first.step, picture=first.picture, fit=first.fit)
+        views.append(reader.view(words, SECOND, replace(alike, resolution=first.resolution)))
+    state = PageState(tuple(views))
+    for name in LOOKS:
+        if name in words:
+            state = reader.with_look(state, name, words[name])
+    return Link(state, tuple(dict.fromkeys(reader.notes)))
 
 
-def _can_be_drawn(method: Method, model: Model, words: str) -> bool:
-    is_about_something = not method.class_specific or bool(model.labels or words)
-    return is_about_something and refusal(method, model) is None
+def _words(text: str) -> dict[str, str]:
+    """The words of a query string; of two of one name the first."""
+    if len(text) > MAX_CHARS:
+        raise MethodError(f"link of {len(text):,} characters: expected at most {MAX_CHARS:,}")
+    try:
+        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_WORDS)
+    except ValueError:
+        raise MethodError(f"link: expected at most {MAX_WORDS} words") from None
+    return dict(reversed(pairs))
 
 
-def _word(parameter: Parameter, argument: Any, model: Model) -> str:
-    """An argument as its control shows it."""
-    if isinstance(parameter, ClassTarget) and argument is not None:
-        return told_apart(model.labels, argument)
-    return _plainly(shown(parameter, argument))
+def _of_today(old: Mapping[str, str]) -> dict[str, str]:
+    """What stood behind ``#`` as words behind ``?``."""
+    words = {OLD_NAMES.get(name, name): word for name, word in old.items() if name in (*LOOKS, *OLD_NAMES)}
+    for before in ("", SECOND) if words.get("layout") in ("two", "difference") else ("",):
+        name = old.get(f"{before}map", "row")
+        method, parameters = OLD_MAPS.get(name, (name.removeprefix("map "), {}))
+        if method not in METHODS:
+            continue
+        given = {**parameters, "layer": old.get(f"{before}layer"), "head": old.get(f"{before}head")}
+        given["query"] = old.get("token")
+        legal = [parameter.name for parameter in METHODS[method].parameters]
+        words[f"{before}method"] = method
+        words |= {f"{before}{PARAMETER}{each}": word for each, word in given.items() if word and each in legal}
+    return words
 
 
-def _plainly(said: Any) -> str:
-    if isinstance(said, bool):
-        return str(said).lower()
-    return f"{said:.10g}" if isinstance(said, float) else str(said)
+class _Reader:
+    """Reads the words of a link, and remembers what it could not read."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def view(self, words: Mapping[str, str], before: str, plain: View) -> View:
+        """A view, by the words that begin so; what it does not say is as in another one."""
+        own = {name.removeprefix(before): word for name, word in words.items() if name.startswith(before)}
+        view = plain
+        if "own" in own:
+            self.notes.append(SOMEBODYS_OWN.format(own["own"][:120]))
+        for name, read in _INPUT.items():
+            if name in own:
+                view = self._with(view, name, own[name], read)
+        method = own.get("method", DEFAULT_METHOD)
+        if method not in METHODS:
+            self.notes.append(f"Link: there is no map {shown(method)}.")
+            return view
+        view = replace(view, method=method, parameters=self._parameters(method, own))
+        for name, field, read in _LISTS:
+            if name in own:
+                view = self._with(view, field, own[name], partial(_list, read=read))
+        return view
+
+    def _parameters(self, method: str, own: Mapping[str, str]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for part in METHODS[method].parameters:
+            word = own.get(f"{PARAMETER}{part.name}")
+            if word is None or OLD_VALUES.get((part.name, word), word) is None:
+                continue
+            try:
+                value = _read(part, word)
+                View(method=method, parameters={part.name: value})
+                found[part.name] = value
+            except VitvizError as error:
+                self._leave_out(f"{PARAMETER}{part.name}", word, error)
+        text = own.get("words", "").strip()
+        if text and METHODS[method].class_specific:
+            try:
+                View(method=method, parameters={"target": {"text": text}})
+                found["target"] = {"text": text}
+            except VitvizError as error:
+                self._leave_out("words", text, error)
+        return found
+
+    def _with(self, view: View, name: str, word: str, read: Callable[[str], Any]) -> View:
+        field = "picture" if name == "example" else name
+        try:
+            return replace(view, **{field: read(word)})
+        except VitvizError as error:
+            self._leave_out(name, word, error)
+            return view
+
+    def with_look(self, state: PageState, name: str, word: str) -> PageState:
+        """A state with one word of its look."""
+        field = FIELD.get(name, name)
+        kinds = {part.name: getattr(PageState(), part.name) for part in fields(PageState)}
+        read = {bool: _flag, float: _decimal, int: _whole}.get(type(kinds[field]), str)
+        try:
+            changed: dict[str, Any] = {field: read(word)}
+            return replace(state, **changed)
+        except VitvizError as error:
+            self._leave_out(name, word, error)
+            return state
+
+    def _leave_out(self, name: str, word: str, error: VitvizError) -> None:
+        self.notes.append(f"Left out of this link: {name} = {shown(word)} ({error}).")
 
 
-def _legal(parameter: Parameter, word: str, model: Model, layout: TokenLayout) -> Any:
-    """What the control of a parameter shows for a word of a link; None where there is no such value."""
+def _read(parameter: Parameter, word: str) -> Any:
+    """A parameter's value by its word in a link; one of today's links may show a title."""
     match parameter:
         case Choice():
-            return word if word in [title for title, _ in parameter.options] else None
+            return dict(parameter.options).get(word, word)
         case Number():
-            number = _number(word, parameter.minimum, parameter.maximum)
-            return None if number is None or (parameter.whole and not number.is_integer()) else number
+            return _whole(word) if parameter.whole and WHOLE.fullmatch(word) else _decimal(word)
         case LayerNumber():
-            layer = _number(word, 0, model.network.config.depth - 1)
-            return None if layer is None or not layer.is_integer() else int(layer)
+            return _whole(word)
         case HeadNumber():
-            return word if word in head_choices(model) else None
+            return _whole(word) if WHOLE.fullmatch(word) else word
         case TokenQuery():
-            query = token_query(word)
-            return token_value(query) if has_query(model, layout, query) else None
+            return _token(word)
         case ClassTarget():
-            return dict(class_choices(model.labels)).get(word)
+            return _whole(word) if WHOLE.fullmatch(word) else word
 
 
-def _style(said: Mapping[str, str]) -> Style:
-    look: dict[str, Any] = {}
-    if said.get("colormap") in COLORMAPS:
-        look["colormap"] = said["colormap"]
-    opacity = _number(said.get("opacity", ""), 0, 1)
-    if opacity is not None:
-        look["opacity"] = opacity
-    look |= {name: said[name] == "true" for name in ("smooth", "grid") if said.get(name) in ("true", "false")}
-    return replace(PLAIN_STYLE, **look)
+def _whole(word: str) -> int:
+    if WHOLE.fullmatch(word) is None:
+        raise MethodError("expected a whole number")
+    return int(word)
 
 
-def _number(word: str, least: float, most: float) -> float | None:
-    """A number between two bounds; None for anything else."""
-    if re.fullmatch(r"\d{1,6}(\.\d{1,12})?", word, re.ASCII) is None:
-        return None
-    return float(word) if least <= float(word) <= most else None
+def _decimal(word: str) -> float:
+    if DECIMAL.fullmatch(word) is None:
+        raise MethodError("expected a number")
+    return float(word)
+
+
+def _flag(word: str) -> bool:
+    if word not in ("true", "false"):
+        raise MethodError("expected true or false")
+    return word == "true"
+
+
+def _token(word: str) -> Token:
+    return _pair(word) if PAIR.fullmatch(word) else word
+
+
+def _pair(word: str) -> tuple[int, int]:
+    found = PAIR.fullmatch(word)
+    if found is None:
+        raise MethodError("expected two whole numbers")
+    return int(found[1]), int(found[2])
+
+
+def _list(word: str, read: Callable[[str], Any]) -> tuple[Any, ...]:
+    return tuple(read(each) for each in word.split(";") if each)
+
+
+_INPUT: dict[str, Callable[[str], Any]] = {
+    "model": lambda word: "" if word == START else word,
+    "step": lambda word: None if word == LAST else _whole(word),
+    "example": lambda word: f"example:{word}",
+    "picture": lambda word: f"picture:{word}",
+    "fit": lambda word: None if word == OWN_FIT else word,
+    "resolution": lambda word: OLD_RESOLUTIONS.get(
+        word, None if word == TRAINED else _whole(word) if WHOLE.fullmatch(word) else word
+    ),
+}
+_LISTS: tuple[tuple[str, str, Callable[[str], Any]], ...] = (
+    ("pins", "pins", _token),
+    ("heads-off", "heads_off", _pair),
+    ("patches-off", "patches_off", _pair),
+)

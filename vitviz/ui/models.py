@@ -1,27 +1,25 @@
-"""The model menu of the app, and the user's own checkpoints."""
+"""The models of the menu, and visitors' own checkpoints."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import tempfile
+import threading
 import weakref
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import gradio as gr
-
 from vitviz import isolation
 from vitviz.errors.kinds import CheckpointError, LimitError, listed
 from vitviz.isolation import Worker, shared_worker
-from vitviz.ui.controls import NumberSlider
 from vitviz.weights import (
     BUNDLED,
-    OVERRIDES,
     ZOO,
     DownloadProgress,
     Model,
@@ -30,7 +28,6 @@ from vitviz.weights import (
     find_snapshots,
     is_cached,
     load,
-    parse_overrides,
 )
 from vitviz.weights.formats.files import SUFFIXES
 from vitviz.weights.hub.names import INDEX
@@ -60,14 +57,8 @@ class ModelChoice(NamedTuple):
 
 START = ModelChoice("start")
 """The model with which the page opened."""
-LOST = ModelChoice("lost")
-"""What the server knows of the model of a page that it does not remember, until the page is loaded anew."""
-LOST_MESSAGE = (
-    "this server does not remember this page any more (it was away for long, too many were open, or the server was "
-    "started again): reload it; its link restores what it showed"
-)
-# The entry of the menu that stands for the visitor's own checkpoint while it is open.
-OWN = "own"
+MAX_OWN = 1000
+OWN_GONE = "This checkpoint is no longer kept on this server: open it again under Model."
 # Numbers may be stored in half of the bytes that they take in memory.
 WIDER = 2
 # What snapshots are called whose run nobody names.
@@ -151,104 +142,69 @@ def _link(file: str, target: Path) -> None:
         shutil.copyfile(file, target)
 
 
-def _step(model: Model) -> dict[str, Any]:
-    """The slider over the snapshots of a model, by their places; not shown where it has none."""
-    if model.snapshots is None:
-        return {"maximum": 1, "value": 0, "label": "Training step", "visible": False}
-    steps = model.snapshots.steps
-    place = steps.index(steps[-1] if model.step is None else model.step)
-    label = f"Training step {steps[place]:,} of {steps[-1]:,}"
-    return {"maximum": len(steps) - 1, "value": place, "label": label, "visible": True}
-
-
-def _cost(model: NamedModel) -> str:
-    return "ready" if is_cached(model.repository) else f"{model.megabytes:,.0f} MB"
-
-
-class ModelPicker:
-    """The menu of models, and the way to open one's own.
+class OwnModel(NamedTuple):
+    """A visitor's own checkpoint.
 
     Args:
-        start: the model with which the page opens.
-        legal: which models may be opened, by name in :data:`vitviz.ui.knobs.MODELS`.
+        choice: how it is opened.
+        name: what its file is called.
     """
 
-    def __init__(self, start: Model, legal: str = "all") -> None:
-        self.start, self.legal = start, legal
-        self.menu = gr.Dropdown(
-            self.choices(),
-            value=START.source,
-            label="Model",
-            info="MB: to be downloaded first",
-            elem_id="vv-model",
-        )
-        self.step = NumberSlider(0, step=1, buttons=[], elem_id="vv-step", **_step(start))
+    choice: ModelChoice
+    name: str
 
-    def render_own(self) -> None:
-        """The part for one's own checkpoint."""
-        self.files = gr.File(
-            label="A file, or the files of its folder",
-            file_count="multiple",
-            height=110,
-            elem_id="vv-files",
-        )
-        self.hub = gr.Textbox(
-            label="or of the Hugging Face hub", placeholder="owner/name", max_lines=1, max_length=200, elem_id="vv-hub"
-        )
-        self.overrides = gr.Textbox(
-            label="What its file leaves open",
-            placeholder="heads=6, pooling=mean",
-            info=f"only where a message asks for it: {', '.join(OVERRIDES)}",
-            max_lines=1,
-            max_length=300,
-            elem_id="vv-facts",
-        )
-        self.open = gr.Button("Open", size="sm", elem_id="vv-open")
 
-    def choices(self, own: str | None = None) -> list[tuple[str, str]]:
-        """What the menu offers: the model of the start, then the named ones by family, with what they cost.
+class OwnModels:
+    """Visitors' own checkpoints by ids that nobody can guess; the last ones only."""
 
-        Args:
-            own: the name of the visitor's own checkpoint, while it is open.
-        """
-        first = (f"vitviz · {self.start.name} · ready", START.source)
-        if self.legal == "start":
-            return [first]
-        named = [(f"{model.family} · {model.title} · {_cost(model)}", model.name) for model in ZOO.values()]
-        bundled = [(f"vitviz · {name} · ready", name) for name in BUNDLED if name != self.start.name]
-        mine = [] if own is None else [(f"yours · {own}", OWN)]
-        return [*mine, first, *bundled, *named]
+    def __init__(self) -> None:
+        self._held: OrderedDict[str, OwnModel] = OrderedDict()
+        self._lock = threading.Lock()
 
-    @property
-    def shows(self) -> list[Any]:
-        """What :meth:`shown` changes."""
-        return [self.menu, self.step]
+    def id(self, own: OwnModel) -> str:
+        """The id of a checkpoint: ``own:TOKEN``."""
+        with self._lock:
+            key = next((key for key, each in self._held.items() if each == own), None)
+            key = f"own:{secrets.token_urlsafe(16)}" if key is None else key
+            self._held[key] = own
+            self._held.move_to_end(key)
+            if len(self._held) > MAX_OWN:
+                self._held.popitem(last=False)
+        return key
 
-    def shown(self, choice: ModelChoice, model: Model) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The menu and the training step while a model is open."""
-        step = gr.update(**_step(model))
-        if choice.source in (START.source, *BUNDLED, *ZOO):
-            return gr.update(choices=self.choices(), value=choice.source), step
-        return gr.update(choices=self.choices(model.name), value=OWN), step
-
-    def shown_step(self, model: Model) -> dict[str, Any]:
-        """What is said of the training step while its slider may be on its way to another."""
-        return gr.update(label=_step(model)["label"])
-
-    def named(self, name: str) -> ModelChoice:
-        """What an entry of the menu stands for; of the visitor's own checkpoint, the menu alone does not know."""
-        return {START.source: START, OWN: LOST}.get(name, ModelChoice(name))
-
-    def own(self, files: Sequence[str] | None, hub: str, overrides: str) -> ModelChoice:
-        """The choice that the part for one's own checkpoint stands for.
+    def get(self, key: str) -> OwnModel:
+        """The checkpoint of an id.
 
         Raises:
-            CheckpointError: nothing is given, or two things, or facts that cannot be.
+            CheckpointError: it is not kept, or never was.
         """
-        told = tuple(parse_overrides([part for part in overrides.split(",") if part.strip()]).items())
-        hub = hub.strip().removeprefix("hf:").removeprefix("https://huggingface.co/").strip("/")
-        if bool(files) == bool(hub):
-            raise CheckpointError("Your own checkpoint: expected either its file, or its name on the hub")
-        if files:
-            return ModelChoice("", tuple(files), told)
-        return ModelChoice(f"hf:{hub}", (), told)
+        with self._lock:
+            found = self._held.get(key)
+        if found is None:
+            raise CheckpointError(OWN_GONE)
+        return found
+
+
+def menu(start: Model, legal: str = "all") -> list[dict[str, Any]]:
+    """What the menu offers: the model of the start, then the named ones by family, with what they cost to download.
+
+    Args:
+        start: the model with which the app starts.
+        legal: which models may be opened, by name in :data:`vitviz.ui.knobs.MODELS`.
+    """
+    first = {"id": "", "title": start.name, "family": "vitviz", "megabytes": 0}
+    if legal == "start":
+        return [first]
+    bundled = [
+        {"id": name, "title": name, "family": "vitviz", "megabytes": 0} for name in BUNDLED if name != start.name
+    ]
+    named = [
+        {"id": each.name, "title": each.title, "family": each.family, "megabytes": megabytes(each)}
+        for each in ZOO.values()
+    ]
+    return [first, *bundled, *named]
+
+
+def megabytes(model: NamedModel) -> float:
+    """What is to be downloaded first, in millions of bytes."""
+    return 0 if is_cached(model.repository) else model.megabytes

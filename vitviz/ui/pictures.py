@@ -1,20 +1,31 @@
-"""Pictures as links name them: the examples by name, what visitors uploaded by ids that cannot be guessed."""
+"""The pictures of the page: examples by name, and what visitors uploaded by ids that nobody can guess."""
 
 from __future__ import annotations
 
 import filecmp
+import re
 import secrets
 import threading
 from collections import OrderedDict
 from pathlib import Path
+from typing import NamedTuple
 
 from gradio.processing_utils import hash_file
 
-from vitviz.ui.photo import Upload
+from vitviz.errors.kinds import ImageError
 from vitviz.weights import resources
 
 EXAMPLES = ("chelsea.jpg", "rocket.jpg", "coffee.jpg", "astronaut.jpg")
-MOST_KEPT = 10_000
+PICTURE_ID = re.compile(r"[\w-]{22}", re.ASCII)
+MAX_KEPT = 10_000
+GONE = "The picture of this link is no longer kept here, or its link is not whole: drop the picture here again."
+
+
+class Upload(NamedTuple):
+    """A file that a visitor handed over, and what they call it."""
+
+    path: Path
+    name: str
 
 
 class Pictures:
@@ -28,29 +39,36 @@ class Pictures:
         self._ids: dict[str, str] = {}
         self._lock = threading.Lock()
 
-    def word(self, upload: Upload) -> tuple[str, str]:
-        """What a link says of a picture: ``example`` and its name, or ``picture`` and its id."""
+    def id(self, upload: Upload) -> str:
+        """What a state and a link call a picture: ``example:NAME`` or ``picture:ID``."""
         example = example_of(upload)
         if example is not None:
-            return "example", example
+            return f"example:{example}"
         # A page that restores a picture may do it from a copy.
         content = hash_file(upload.path)
         with self._lock:
             key = self._ids.setdefault(content, secrets.token_urlsafe(16))
             self._held[key] = upload
             self._held.move_to_end(key)
-            if len(self._held) > MOST_KEPT:
+            if len(self._held) > MAX_KEPT:
                 gone, _ = self._held.popitem(last=False)
                 self._ids = {content: kept for content, kept in self._ids.items() if kept != gone}
-        return "picture", key
+        return f"picture:{key}"
 
-    def file(self, said: str, word: str) -> Path | None:
-        """The file that the two parts of :meth:`word` stand for; None where it is not kept, or never was."""
-        if said == "example":
-            return resources("assets") / word
+    def upload(self, picture: str) -> Upload:
+        """The picture of an id.
+
+        Raises:
+            ImageError: it is not kept, or never was.
+        """
+        kind, _, name = picture.partition(":")
+        if kind == "example" and name in EXAMPLES:
+            return Upload(resources("assets") / name, name)
         with self._lock:
-            upload = self._held.get(word)
-        return upload.path if upload is not None and upload.path.is_file() else None
+            upload = self._held.get(name) if kind == "picture" else None
+        if upload is None or not upload.path.is_file():
+            raise ImageError(GONE)
+        return upload
 
 
 def example_of(upload: Upload) -> str | None:

@@ -1,48 +1,44 @@
-"""What stands behind the page: the models, the analyses of all visitors, and the pictures made from them."""
+"""What stands behind the page and the API: the models, the analyses of all visitors, and their maps."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from PIL import Image
-
 from vitviz import isolation
 from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.cache import AnalysisCache, ModelCache
-from vitviz.analysis.costs import Cost
+from vitviz.analysis.costs import Cost, cost_of
 from vitviz.analysis.encoder import Encoder
 from vitviz.attention.precision import PRECISIONS
-from vitviz.attribution import METHODS
+from vitviz.attention.token_map import TokenMap
+from vitviz.attribution import Method
 from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError
 from vitviz.images.preprocessing import PreparedImage
 from vitviz.isolation import IsolatedTower, Worker, shared_worker
 from vitviz.models.targets import Target
 from vitviz.progress import Progress
-from vitviz.ui.explorer import Explored
-from vitviz.ui.controls import told_apart
+from vitviz.ui.explorer.wire import map_pack, rolls
+from vitviz.ui.files import keep
 from vitviz.ui.hosting import forward, memory
 from vitviz.ui.knobs import MODELS, PREFIX, Knobs
-from vitviz.ui.links import link_of
-from vitviz.ui.models import LOST, LOST_MESSAGE, START, ModelChoice, open_choice
-from vitviz.ui.panels import Settings
-from vitviz.ui.photo import Upload
-from vitviz.ui.pictures import Pictures
+from vitviz.ui.models import SERIES, START, ModelChoice, OwnModels, open_choice
+from vitviz.ui.normalize import resolution_step
+from vitviz.ui.pictures import Pictures, Upload
 from vitviz.ui.server.budget import MemoryBudget
 from vitviz.ui.server.decoding import UploadedPictures
 from vitviz.ui.server.estimates import map_bytes
-from vitviz.ui.server.explorer_files import MAP, ExplorerFiles, explored_methods
+from vitviz.ui.server.explorer_files import ExplorerFiles
 from vitviz.ui.server.lanes import Lane
-from vitviz.ui.sight import Sight
-from vitviz.ui.texts import plain, ramp
-from vitviz.visualization.figures import SheetLayout, sheet
-from vitviz.visualization.heatmaps import Heatmap, Style
+from vitviz.visualization.heatmaps import Heatmap
 from vitviz.weights import BUNDLED, ZOO, DownloadProgress, Model, snapshot_of
+from vitviz.weights.formats.files import SUFFIXES
 from vitviz.weights.text_tower import TextPrompt
 
 CANVAS_SIDE = 900
@@ -51,34 +47,61 @@ CANVAS_BYTES = 3 * CANVAS_SIDE**2
 MEMORY_PART = 0.75
 # The app itself and the process that opens files, half a gibibyte each, and two pictures that are being decoded.
 RESERVED_BYTES, LEAST_SHARED_BYTES = 7 * 2**28, 2**28
-# An analysis of more than so many floating-point operations waits among the large ones: about a second of two cores.
+# What takes more floating-point operations waits among the large: about a second of two cores.
 LARGE_FLOPS = 150e9
-UNLIKE = """**Unlike anything this model was trained on.** It has to call every picture one of its classes, and for \
-this one nothing speaks as clearly as is usual for the pictures that it knows."""
+# A pass back costs twice what a pass forwards does.
+GRADIENT_PASSES = 3
+# Of the packs of maps that are known of one analysis.
+MAX_PACKS = 64
+
+
+class InputSettings(NamedTuple):
+    """How a picture is brought to a model's input.
+
+    Args:
+        fit: a name in :data:`vitviz.images.preprocessing.FITS`; None for the model's own.
+        resolution: the shorter side in pixels, :data:`vitviz.ui.state.NATIVE`, or None as trained.
+    """
+
+    fit: str | None = None
+    resolution: int | str | None = None
+
+    def pixels(self, model: Model, size: tuple[int, int]) -> int | None:
+        """The resolution as :func:`vitviz.analyze` takes it, of a picture so many pixels wide and high."""
+        if isinstance(self.resolution, str):
+            step = resolution_step(model)
+            return max(step, min(size) // step * step)
+        return self.resolution
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A map as the page shows it: the overlay, its caption (Markdown) and the legend of its colours (HTML)."""
+class Origin:
+    """What an analysis was made of.
 
-    overlay: Image.Image
-    caption: str
-    legend: str
+    Args:
+        choice: the model.
+        upload: the picture.
+        size: its width and height in pixels.
+        settings: how it was brought to the model's input.
+        resolution: as :func:`vitviz.analyze` took it.
+    """
+
+    choice: ModelChoice
+    upload: Upload
+    size: tuple[int, int]
+    settings: InputSettings
+    resolution: int | None
 
 
 class Step(NamedTuple):
     """How far an analysis is: ``done`` of ``total`` layers, or waiting for others."""
 
-    said: str
+    text: str
     done: int = 0
     total: int = 1
 
 
-class Large(Exception):
-    """An analysis is to wait among the large ones."""
-
-
-class Workbench:
+class AnalysisService:
     """The models for everybody; every visitor's analyses under their own ids.
 
     Args:
@@ -102,11 +125,12 @@ class Workbench:
         self.towers: WeakKeyDictionary[Model, IsolatedTower] = WeakKeyDictionary()
         # Of methods that take long, each one's last map and its parameters; as long as its analysis.
         self.maps: WeakKeyDictionary[Analysis, dict[str, tuple[dict[str, Any], Heatmap]]] = WeakKeyDictionary()
-        # The model, the picture and how the one saw the other, as the library takes them; as long as the analysis.
-        self.sources: WeakKeyDictionary[Analysis, dict[str, Any]] = WeakKeyDictionary()
-        # What was uploaded, and its width and height.
-        self.uploads: WeakKeyDictionary[Analysis, Upload] = WeakKeyDictionary()
-        self.sizes: WeakKeyDictionary[Analysis, tuple[int, int]] = WeakKeyDictionary()
+        # What each was made of, and files of its maps; as long as the analysis.
+        self.origins: WeakKeyDictionary[Analysis, Origin] = WeakKeyDictionary()
+        self._packs: WeakKeyDictionary[Analysis, OrderedDict[str, Path]] = WeakKeyDictionary()
+        # Maps that take long, and studies of many passes.
+        self.long, self.studies = Lane(), Lane()
+        self.own_models = OwnModels()
         self.pictures = Pictures()
         self.explorer_files = ExplorerFiles(self.uploaded, self.budget)
         self._opening = threading.Lock()
@@ -133,8 +157,6 @@ class Workbench:
         if choice.step is not None:
             run, step = self.model(choice.run, report), choice.step
             return self.models.get(choice, lambda: self._like_the_first(self._step(run, step)))
-        if choice == LOST:
-            raise CheckpointError(LOST_MESSAGE)
         if self.knobs.models == "start" or (self.knobs.models == "menu" and choice.source not in (*BUNDLED, *ZOO)):
             raise CheckpointError(f"{choice.source or 'a file'}: this server opens only {MODELS[self.knobs.models]}")
         return self.models.get(choice, lambda: self._like_the_first(self._opened(choice, report)))
@@ -157,23 +179,32 @@ class Workbench:
         model.network.to(first.device).set_precision(precision)
         return model
 
+    def choice(self, name: str, step: int | None = None) -> ModelChoice:
+        """The model that a state calls so.
+
+        Raises:
+            CheckpointError: a visitor's own checkpoint is not kept any more.
+        """
+        if name.startswith("own:"):
+            return self.own_models.get(name).choice._replace(step=step)
+        return START._replace(step=step) if name in ("", self.start.name) else ModelChoice(name, step=step)
+
     def analyze(
         self,
         model: Model,
         upload: Upload,
-        sight: Sight,
+        settings: InputSettings | None = None,
         report: Callable[[Step], None] | None = None,
-        waits: bool = True,
+        choice: ModelChoice = START,
     ) -> tuple[str, Analysis]:
         """Run a model when it is this one's turn; returns the id under which the analysis is kept.
 
         Args:
-            model, upload, sight: what is analysed.
+            model, upload, settings: what is analysed, and how.
             report: receives how far it is; an exception that it raises ends it.
-            waits: whether a large analysis waits among the large ones; otherwise it is refused.
+            choice: by which the model was opened.
 
         Raises:
-            Large: it is refused.
             ImageError: the upload cannot be opened, or the model cannot see it so; the message names it as the user
                 does.
             ConfigError: there is no such resolution.
@@ -184,9 +215,12 @@ class Workbench:
             if report is not None:
                 report(Step(f"Waiting: {before} before this one"))
 
-        encoder, prepared, size, is_large = self._prepared(model, upload, sight, waits, waiting)
+        settings = settings or InputSettings()
+        encoder, prepared, size, is_large = self._prepared(model, upload, settings, waiting)
         with (self.large if is_large else self.small).turn(waiting):
-            return self._analyzed(encoder, prepared, size, upload, sight, report)
+            key, analysis = self._analyzed(encoder, prepared, report)
+        self.origins[analysis] = Origin(choice, upload, size, settings, encoder.resolution)
+        return key, analysis
 
     def cost_of(
         self, model: Model, upload: Upload, fit: str | None, resolution: int | None
@@ -200,37 +234,28 @@ class Workbench:
             return Encoder(model, fit, resolution).cost(picture), picture.size
 
     def _prepared(
-        self, model: Model, upload: Upload, sight: Sight, waits: bool, waiting: Callable[[int], None]
+        self, model: Model, upload: Upload, settings: InputSettings, waiting: Callable[[int], None]
     ) -> tuple[Encoder, PreparedImage, tuple[int, int], bool]:
-        """A picture as the model's input, its size, and whether its analysis is a large one.
-
-        Raises:
-            Large: it is, and is not to wait.
-        """
+        """A picture as the model's input, its size, and whether its analysis is a large one."""
         with self.uploaded.opened(upload, waiting) as picture:
             encoder = Encoder(
                 model,
-                sight.fit,
-                sight.pixels(model, picture.size),
+                settings.fit,
+                settings.pixels(model, picture.size),
                 max_bytes=self.knobs.analysis_bytes,
                 forward=self.forward,
             )
             is_large = encoder.cost(picture).flops > LARGE_FLOPS
-            if is_large and not waits:
-                raise Large
             encoder.check(picture)
             patch = model.network.config.patch_height, model.network.config.patch_width
             # Maps do not depend on it, and every redraw and the cache then cost what the screen needs.
-            prepared = picture.prepare(encoder.preprocessing, *patch, sight.fit, CANVAS_SIDE)
+            prepared = picture.prepare(encoder.preprocessing, *patch, settings.fit, CANVAS_SIDE)
             return encoder, prepared, picture.size, is_large
 
     def _analyzed(
         self,
         encoder: Encoder,
         prepared: PreparedImage,
-        size: tuple[int, int],
-        upload: Upload,
-        sight: Sight,
         report: Callable[[Step], None] | None,
     ) -> tuple[str, Analysis]:
         def running(state: Progress) -> None:
@@ -246,14 +271,7 @@ class Workbench:
         with self.budget.share(needed.nbytes + CANVAS_BYTES, "this analysis", waiting):
             running(Progress(0, encoder.model.network.config.depth))
             [analysis] = encoder.encode([prepared], running)
-            self.uploads[analysis], self.sizes[analysis] = upload, size
-            self.sources[analysis] = {"name": upload.name, "fit": sight.fit, "resolution": encoder.resolution}
             return self.cache.put(analysis), analysis
-
-    def recall(self, key: str, choice: ModelChoice, upload: Upload, sight: Sight) -> tuple[str, Analysis]:
-        """The analysis of an id; made again if it has left the cache."""
-        analysis = self.cache.get(key)
-        return (key, analysis) if analysis is not None else self.analyze(self.model(choice), upload, sight)
 
     def file(self, key: str, name: str, folder: str) -> Path | None:
         """What the explorer asks for of an analysis, written into a folder once; None where it is not in the cache.
@@ -266,72 +284,109 @@ class Workbench:
         analysis = self.cache.get(key)
         if analysis is None:
             return None
-        # A map may run the model.
-        lane = self.small if name.startswith(MAP) else self.explorer_files.lane
-        upload, about = self.uploads[analysis], self.sources[analysis]
-        return self.explorer_files.file(analysis, name, folder, lane, upload, about)
+        origin = self.origins[analysis]
+        about = {
+            "source": self.source(origin.choice, analysis.model),
+            "name": origin.upload.name,
+            "fit": origin.settings.fit or analysis.model.preprocessing.fit,
+            "resolution": origin.resolution,
+        }
+        return self.explorer_files.file(analysis, name, folder, origin.upload, about)
 
-    def explored(self, key: str, analysis: Analysis, choice: ModelChoice, upload: Upload, sight: Sight) -> Explored:
-        """An analysis as the explorer takes it, with what a link and lines of Python say of it."""
-        source = self.start.name if choice.run == START else choice.source or analysis.model.name
-        query = link_of(analysis.model, choice, upload, sight, self.pictures)
-        methods = explored_methods(analysis.model)
-        self.sources[analysis]["source"] = source
-        return Explored(
-            key, analysis, query=query, pixels=self.sizes[analysis], methods=methods, **self.sources[analysis]
-        )
+    def source(self, choice: ModelChoice, model: Model) -> str:
+        """A model as :func:`vitviz.load` takes it; of a visitor's own checkpoint, the name of its file."""
+        if choice.run == START:
+            return self.start.name
+        weights = [file for file in choice.files if file.endswith(SUFFIXES)]
+        if model.snapshots is not None and len(weights) > 1:
+            return SERIES
+        return choice.source or Path(max(weights or choice.files, key=_size)).name
 
-    def predictions(self, analysis: Analysis) -> dict[str, float] | None:
-        """The most probable classes; None for a model without a classifier."""
-        labels = analysis.model.labels
-        if not labels:
-            return None
-        # ImageNet has two cranes: by name alone, one would hide the other.
-        best = analysis.logits.softmax(-1).topk(min(5, len(labels)))
-        named = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        return {told_apart(labels, index): probability for index, probability in named}
+    def is_quick(self, analysis: Analysis, method: Method) -> bool:
+        """Whether a map is soon there, and needs the trace alone."""
+        return method.requires == "trace" and not method.reports and rolls(analysis.trace)
 
-    def unlike(self, analysis: Analysis) -> str:
-        """What is to be said where a picture is unlike what the model was trained on; nothing where it is not."""
-        return UNLIKE if analysis.is_out_of_distribution else ""
+    def lane(self, analysis: Analysis, method: Method) -> Lane:
+        """Where a map waits for its turn."""
+        if method.reports:
+            return self.long
+        return self.small if method.requires == "trace" else self.pass_lane(analysis, GRADIENT_PASSES)
 
-    def takes_long(self, analysis: Analysis, settings: Settings) -> bool:
-        """Whether the chosen map is of a method that reports how far it is, and not known yet."""
-        return METHODS[settings.method].reports and self._known(analysis, settings) is None
+    def pass_lane(self, analysis: Analysis, passes: int = 1) -> Lane:
+        """Where so many forward passes wait for their turn."""
+        needed = cost_of(analysis.model.network.config, analysis.trace.layout).flops
+        return self.large if passes * needed > LARGE_FLOPS else self.small
 
-    def picture(
-        self, analysis: Analysis, settings: Settings, report: Callable[[Progress], None] | None = None
-    ) -> Picture:
-        """The chosen map over the image.
+    def heatmap(
+        self,
+        analysis: Analysis,
+        method: Method,
+        parameters: Mapping[str, Any],
+        report: Callable[[Progress], None] | None = None,
+        waiting: Callable[[], None] | None = None,
+    ) -> Heatmap:
+        """A map; the last one of a method that takes long is kept.
 
         Args:
-            analysis: of the image.
-            settings: which map, and how it is drawn.
+            analysis: of the picture.
+            method, parameters: as :func:`vitviz.ui.arguments.parameters_of` gives them.
             report: as :meth:`vitviz.Analysis.map` takes it.
+            waiting: called now and then while others have the memory; an exception that it raises ends it.
 
         Raises:
-            MethodError: the parameters contradict each other.
+            MethodError: the parameters contradict each other, or the model cannot serve the method.
+            LimitError: there is no room for it.
         """
-        heatmap = self._known(analysis, settings)
-        if heatmap is None:
-            heatmap = self._computed(analysis, settings, report)
-        query = settings.parameters[settings.method].get("query")
-        overlay = heatmap.overlay(settings.style, mark=query if isinstance(query, tuple) else None)
-        return Picture(overlay, _caption(heatmap, settings.method), _legend(heatmap, settings.style))
-
-    def _known(self, analysis: Analysis, settings: Settings) -> Heatmap | None:
-        """The map, where it was computed before and takes long."""
-        parameters, heatmap = self.maps.get(analysis, {}).get(settings.method, (None, None))
-        return heatmap if parameters == settings.parameters[settings.method] else None
-
-    def _computed(self, analysis: Analysis, settings: Settings, report: Callable[[Progress], None] | None) -> Heatmap:
-        said = settings.parameters[settings.method]
-        about = {"target": self.target(analysis.model, said["target"])} if "target" in said else {}
-        with self.budget.share(map_bytes(analysis, settings.method), "this map"):
-            heatmap = analysis.map(settings.method, report=report, **{**said, **about})
-        if METHODS[settings.method].reports:
-            self.maps.setdefault(analysis, {})[settings.method] = (said, heatmap)
+        before, heatmap = self.maps.get(analysis, {}).get(method.name, (None, None))
+        if heatmap is not None and before == parameters:
+            return heatmap
+        given = dict(parameters)
+        if "target" in given:
+            given["target"] = self.target(analysis.model, given["target"])
+        with self.budget.share(map_bytes(analysis, method.name), "this map", waiting):
+            heatmap = analysis.map(method.name, report=report, **given)
+        if method.reports:
+            self.maps.setdefault(analysis, {})[method.name] = (dict(parameters), heatmap)
         return heatmap
+
+    def known_pack(self, analysis: Analysis, method: Method, parameters: Mapping[str, Any]) -> Path | None:
+        """The file of a map that was made before."""
+        made = self._packs.get(analysis)
+        path = None if made is None else made.get(_key(method, parameters))
+        if path is None or not path.exists():
+            return None
+        # Files leave by their age.
+        path.touch()
+        return path
+
+    def pack(
+        self,
+        analysis: Analysis,
+        method: Method,
+        parameters: Mapping[str, Any],
+        token_map: TokenMap,
+        folder: str,
+        kind: str = "map",
+    ) -> Path:
+        """The file of a map as the page fetches it, written into a folder.
+
+        Args:
+            analysis, method, parameters, token_map: the map.
+            folder: of Gradio's cache.
+            kind: what its values are: the map's own, or another word.
+
+        Raises:
+            LimitError: there is no room for it.
+        """
+        layout, query = analysis.trace.layout, parameters.get("query")
+        # A class map of a patch starts from that patch itself, beside which nothing else would be seen.
+        own = layout.index(query) if method.class_specific and isinstance(query, tuple) else None
+        path = Path(keep(map_pack(token_map, layout, own), "pack.safetensors", folder))
+        made = self._packs.setdefault(analysis, OrderedDict())
+        made[_key(method, parameters, kind)] = path
+        while len(made) > MAX_PACKS:
+            made.popitem(last=False)
+        return path
 
     def target(self, model: Model, wanted: int | TextPrompt | None) -> int | Target | None:
         """What a map or a measure is to be about. Safe between threads, so that no tower is opened twice.
@@ -346,33 +401,14 @@ class Workbench:
                     self.towers[model] = IsolatedTower(self.worker, model, self.knobs.model_bytes)
             return self.towers[model].target(wanted.text)
         if not model.labels:
-            raise MethodError("this map is about something: write below the token what, in words, and press Enter")
+            raise MethodError("this map is about something: write what, in words")
         return wanted
 
-    def sheet(self, analysis: Analysis, settings: Settings) -> tuple[Image.Image, SheetLayout]:
-        """The chosen token's attention in every layer and head."""
-        said = settings.parameters["attention"]
-        selected = (analysis.trace.layer_index(said["layer"]), None if isinstance(said["head"], str) else said["head"])
-        cells = analysis.attention_sheet(said["query"], said["direction"])
-        return sheet(cells, replace(settings.style, grid=False), settings.shared_scale, selected)
 
-    def patch_at(self, analysis: Analysis, x: float, y: float) -> tuple[int, int] | None:
-        """The patch under a point of the picture on the page; None where the model did not look."""
-        layout = analysis.trace.layout
-        return analysis.prepared.geometry.patch_at(x, y, layout.grid_height, layout.grid_width)
+def _key(method: Method, parameters: Mapping[str, Any], kind: str = "map") -> str:
+    return repr((kind, method.name, sorted(parameters.items())))
 
 
-def _caption(heatmap: Heatmap, method: str) -> str:
-    token_map = heatmap.token_map
-    row, column = token_map.strongest
-    strongest = f"Strongest: patch ({row}, {column}) with {token_map.values[row, column]:.3g}."
-    # Of what has no bound, a percentage would say nothing.
-    form = ".1%" if token_map.domain == (0.0, 1.0) else ".3g"
-    kept = [f"{name.upper() if name == 'cls' else name} {value:{form}}" for name, value in token_map.prefix.items()]
-    prefix = f" Prefix tokens: {', '.join(kept)}." if kept else ""
-    return f"**{plain(token_map.description)}.** {strongest}{prefix}\n\n*{METHODS[method].interpretation}*"
-
-
-def _legend(heatmap: Heatmap, style: Style) -> str:
-    low, high = heatmap.token_map.range
-    return ramp(style.colormap, f"{low:.3g}", f"{high:.3g}", heatmap.token_map.quantity)
+def _size(file: str) -> int:
+    path = Path(file)
+    return path.stat().st_size if path.is_file() else 0

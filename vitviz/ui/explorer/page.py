@@ -10,7 +10,7 @@ from typing import Any
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.errors.arguments import instance
-from vitviz.ui.explorer.component import colours, script, template
+from vitviz.ui.explorer.component import script, template
 from vitviz.ui.explorer.wire import file_names, pack
 from vitviz.ui.facts import analysis_facts, model_facts, settings
 from vitviz.ui.files import as_webp

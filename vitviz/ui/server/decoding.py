@@ -16,9 +16,8 @@ from vitviz.errors.kinds import plain as legible
 from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import PreparedImage, Preprocessing
 from vitviz.isolation import GIVING_WAY, OpenPicture, Worker
-from vitviz.ui.files import forget
-from vitviz.ui.photo import Upload
-from vitviz.ui.picture import as_png
+from vitviz.ui.files import as_png, forget
+from vitviz.ui.pictures import Upload
 from vitviz.ui.server.lanes import Lane
 from vitviz.weights import resources
 

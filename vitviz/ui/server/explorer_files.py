@@ -8,22 +8,19 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from vitviz.analysis.analysis import Analysis
-from vitviz.attribution import METHODS
-from vitviz.ui.explorer import map_pack, pack, whole_page
+from vitviz.ui.explorer.page import whole_page
+from vitviz.ui.explorer.wire import pack
 from vitviz.ui.files import keep
-from vitviz.ui.photo import Upload
+from vitviz.ui.pictures import Upload
 from vitviz.ui.server.budget import MemoryBudget
 from vitviz.ui.server.decoding import UploadedPictures
-from vitviz.ui.server.estimates import layer_bytes, map_bytes, page_bytes
+from vitviz.ui.server.estimates import layer_bytes, page_bytes
 from vitviz.ui.server.lanes import Lane
-from vitviz.weights import Model
 
 # The name by which the explorer asks for itself as one file.
 PAGE = "page"
 # The picture as it was given.
 PICTURE = "picture"
-# Before the name of a method whose map it asks for.
-MAP = "map "
 
 
 class ExplorerFiles:
@@ -41,16 +38,13 @@ class ExplorerFiles:
         self.lane = Lane()
         self._made: WeakKeyDictionary[Analysis, dict[str, Path]] = WeakKeyDictionary()
 
-    def file(
-        self, analysis: Analysis, name: str, folder: str, lane: Lane, upload: Upload, about: dict[str, Any]
-    ) -> Path:
+    def file(self, analysis: Analysis, name: str, folder: str, upload: Upload, about: dict[str, Any]) -> Path:
         """A file of an analysis, written into a folder where it is not there.
 
         Args:
             analysis: that it is of.
             name: of the file.
             folder: of Gradio's cache.
-            lane: whose turn it waits for.
             upload: the picture.
             about: what the page says of the analysis, as :func:`vitviz.ui.explorer.whole_page` takes it.
 
@@ -59,7 +53,7 @@ class ExplorerFiles:
             ImageError: the picture is not kept any more.
             LimitError: there is no room for it.
         """
-        with self._lanes.get(name, lane).turn():
+        with self._lanes.get(name, self.lane).turn():
             made = self._made.setdefault(analysis, {})
             if name not in made or not made[name].exists():
                 content = self.content(analysis, name, upload, about)
@@ -73,19 +67,8 @@ class ExplorerFiles:
         if name == PICTURE:
             with self._uploaded.opened(upload) as picture:
                 return picture.png()
-        method = name.removeprefix(MAP)
-        if name.startswith(MAP) and method in explored_methods(analysis.model):
-            with self._budget.share(map_bytes(analysis, method), "this map"):
-                return map_pack(analysis.map(method).token_map, analysis.trace.layout)
         if name == PAGE:
             with self._budget.share(page_bytes(analysis), "this page"):
                 return whole_page(analysis, about["name"], **about).encode()
         with self._budget.share(layer_bytes(analysis), "this layer"):
             return pack(analysis.trace, name)
-
-
-def explored_methods(model: Model) -> tuple[str, ...]:
-    """The methods whose maps the explorer may ask for: what it does not compute itself and what is soon there."""
-    config = model.network.config
-    offered = [name for name, method in METHODS.items() if not method.reports and method.refusal(config) is None]
-    return tuple(name for name in offered if name not in ("attention", "rollout"))

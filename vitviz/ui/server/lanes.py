@@ -12,9 +12,6 @@ from gradio.context import LocalContext
 
 from vitviz.ui.server.hosts import visitor_key
 
-# Options of the page's events that run a model: one after the other, since the states of a page are read when an event
-# begins, and two at a time would each undo what the other did.
-RUNS_MODEL: dict[str, Any] = {"concurrency_id": "model", "concurrency_limit": 1}
 # Of those that may take long: so many are under way or wait for their turn, each in a thread.
 RUNS_LONG: dict[str, Any] = {"concurrency_id": "long", "concurrency_limit": 24}
 # So often, who waits is asked whether it still wants to.

@@ -1,0 +1,221 @@
+"""What the page is told of methods, models and analyses, as JSON."""
+
+from __future__ import annotations
+
+import base64
+from collections import Counter
+from functools import cache, lru_cache
+from typing import Any
+
+from PIL import Image
+
+from vitviz.analysis.analysis import Analysis
+from vitviz.attention.softmax import HEAD_FUSIONS
+from vitviz.attribution import METHODS, Method
+from vitviz.attribution.methods import Choice, HeadNumber, Number, Parameter
+from vitviz.ui.arguments import legal
+from vitviz.ui.explorer.component import colours
+from vitviz.ui.explorer.wire import rolls
+from vitviz.ui.files import as_webp
+from vitviz.ui.normalize import pools_by_attention, refusal, resolution_step
+from vitviz.ui.pictures import EXAMPLES
+from vitviz.ui.records import KINDS, MOST_PREDICTIONS
+from vitviz.ui.state import DEFAULT_METHOD, NATIVE, View
+from vitviz.weights import OVERRIDES, Model, describe, resources
+from vitviz.weights.text_tower import MAX_TEXT_CHARS, reads_text
+
+FITS = (
+    {"name": "squash", "title": "whole picture, stretched"},
+    {"name": "crop", "title": "centre, cropped"},
+    {"name": "native", "title": "whole picture, its own shape"},
+)
+# Of the trained resolution.
+LARGER = (1.5, 2, 3, 4)
+CAPTIONS = {"chelsea.jpg": "cat", "rocket.jpg": "rocket", "coffee.jpg": "coffee", "astronaut.jpg": "astronaut"}
+THUMBNAIL_SIDE = 128
+# What a map says of whom, by which the menu groups methods.
+TOKEN, LAYERS, TARGET = "token", "layers", "target"
+
+
+def settings() -> dict[str, Any]:
+    """What a page knows wherever it is: its colours, and the methods."""
+    return {
+        "colours": colours(),
+        "methods": [method_facts(method) for method in METHODS.values()],
+        "fits": list(FITS),
+        "overrides": list(OVERRIDES),
+        "max_text_chars": MAX_TEXT_CHARS,
+        "models": [],
+        "examples": [],
+        "max_upload_bytes": 0,
+    }
+
+
+def method_facts(method: Method) -> dict[str, Any]:
+    """A method, with all that its controls need."""
+    return {
+        "name": method.name,
+        "title": method.title,
+        "group": _group(method),
+        "about_a_class": method.class_specific,
+        "reports": method.reports,
+        "requires": method.requires,
+        "interpretation": method.interpretation,
+        "citation": method.citation,
+        # The page computes it from queries and keys.
+        "live": method.name == DEFAULT_METHOD,
+        "parameters": [_parameter_facts(parameter) for parameter in method.parameters],
+    }
+
+
+def _group(method: Method) -> str:
+    if method.class_specific:
+        return TARGET
+    return LAYERS if any(parameter.name == "start_layer" for parameter in method.parameters) else TOKEN
+
+
+def _parameter_facts(parameter: Parameter) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "name": parameter.name,
+        "title": parameter.title,
+        "kind": KINDS[type(parameter)],
+        "help": parameter.help,
+        "legal": legal(parameter),
+        "default": parameter.default,
+    }
+    match parameter:
+        case Choice():
+            found["options"] = [{"title": title, "value": value} for title, value in parameter.options]
+        case HeadNumber():
+            found["options"] = [{"title": fusion, "value": fusion} for fusion in HEAD_FUSIONS]
+        case Number():
+            found |= {
+                "minimum": parameter.minimum,
+                "maximum": parameter.maximum,
+                "step": parameter.step,
+                "whole": parameter.whole,
+            }
+    return found
+
+
+def model_facts(model_id: str, title: str, model: Model) -> dict[str, Any]:
+    """A model that is open.
+
+    Args:
+        model_id: as a state calls it.
+        title: as the menu calls it; of a visitor's own checkpoint, the name of its file.
+        model: the model.
+    """
+    config, preprocessing = model.network.config, model.preprocessing
+    layout = config.layout(config.image_height, config.image_width)
+    card = {check.fact: check.value for check in describe(config)}
+    card |= {"parameters": f"{model.parameters:,}", **model.card}
+    return {
+        "id": model_id,
+        "name": model.name,
+        "title": title,
+        "layers": config.depth,
+        "heads": config.heads,
+        "fit": preprocessing.fit,
+        "trained": min(preprocessing.height, preprocessing.width),
+        "resolutions": _resolutions(model),
+        "labels": list(class_names(model.labels)),
+        "reads_text": reads_text(model),
+        "refusals": {name: f"{reason}." for name, method in METHODS.items() if (reason := refusal(method, model))},
+        "card": [[name, str(value)] for name, value in card.items()],
+        "assumptions": _assumptions(model),
+        "steps": None if model.snapshots is None else list(model.snapshots.steps),
+        "patch": [config.patch_height, config.patch_width],
+        "default_query": None if pools_by_attention(model) else layout.default_query,
+        "pools_by_attention": pools_by_attention(model),
+    }
+
+
+def _assumptions(model: Model) -> str:
+    """What its checkpoint does not say and vitviz took from published ones; empty where there is nothing."""
+    return f"Assumed, since its file does not say it: {'; '.join(model.assumptions)}." if model.assumptions else ""
+
+
+def _resolutions(model: Model) -> list[dict[str, Any]]:
+    """What a menu of resolutions offers; any other multiple of the patch is legal, too."""
+    trained, step = min(model.preprocessing.height, model.preprocessing.width), resolution_step(model)
+    sizes = dict.fromkeys(round(trained * times / step) * step for times in LARGER)
+    larger = [{"title": f"{size} pixels", "value": size} for size in sizes if size > trained]
+    first = {"title": f"as trained, {trained} pixels", "value": None}
+    return [first, *larger, {"title": "the picture's own", "value": NATIVE}]
+
+
+@lru_cache(maxsize=16)
+def class_names(labels: tuple[str, ...]) -> tuple[str, ...]:
+    """The classes as the page calls them: by label, with the number where several have the same."""
+    counts = Counter(labels)
+    return tuple(f"{label} ({index})" if counts[label] > 1 else label for index, label in enumerate(labels))
+
+
+def analysis_facts(
+    uid: str,
+    analysis: Analysis,
+    picture: dict[str, Any],
+    *,
+    view: View,
+    name: str = "picture.jpg",
+    pixels: tuple[int, int] | None = None,
+) -> dict[str, Any]:
+    """An analysis, before the page asks for its files.
+
+    Args:
+        uid: by which the page asks.
+        analysis: of one picture.
+        picture: what the page draws on, as Gradio sends a file.
+        view: what the analysis was asked for by.
+        name: of the picture's file.
+        pixels: width and height of the picture as it was given, where the page may ask for it.
+    """
+    prepared, layout, trace, owner = analysis.prepared, analysis.trace.layout, analysis.trace, analysis.model
+    middle = layout.index((layout.grid_height // 2, layout.grid_width // 2))
+    return {
+        "uid": uid,
+        "picture": picture,
+        "width": prepared.image.width,
+        "height": prepared.image.height,
+        "pixels": list(pixels or prepared.image.size),
+        "box": [float(edge) for edge in prepared.geometry.box],
+        "rows": layout.grid_height,
+        "columns": layout.grid_width,
+        "prefix": list(layout.prefix),
+        "start": 0 if layout.prefix else middle,
+        "layers": trace.layers,
+        "heads": trace.heads,
+        "rolls": rolls(trace),
+        "model": view.model,
+        "step": view.step,
+        "picture_id": view.picture,
+        "name": name,
+        "fit": view.fit or owner.preprocessing.fit,
+        "resolution": min(prepared.geometry.input_height, prepared.geometry.input_width),
+        "predictions": predictions(analysis),
+        "is_out_of_distribution": analysis.is_out_of_distribution,
+    }
+
+
+def predictions(analysis: Analysis) -> list[dict[str, Any]]:
+    """The most probable classes; nothing for a model without a classifier."""
+    labels = class_names(analysis.model.labels)
+    best = analysis.logits.float().softmax(-1).topk(min(MOST_PREDICTIONS, len(labels)))
+    pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    return [{"index": at, "label": labels[at], "probability": share} for at, share in pairs]
+
+
+@cache
+def examples() -> list[dict[str, str]]:
+    """The examples, each with a small picture of it inside of its address."""
+    return [
+        {"id": f"example:{name}", "url": _thumbnail(name), "name": name, "caption": CAPTIONS[name]} for name in EXAMPLES
+    ]
+
+
+def _thumbnail(name: str) -> str:
+    with Image.open(resources("assets") / name) as image:
+        small = image.convert("RGB")
+        small.thumbnail((THUMBNAIL_SIDE * 2, THUMBNAIL_SIDE))
+    return f"data:image/webp;base64,{base64.b64encode(as_webp(small)).decode()}"

@@ -1,0 +1,210 @@
+"""A state with the values that its models and pictures have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import lcm
+from typing import Any
+
+from vitviz.attention.layout import TokenLayout
+from vitviz.attribution import METHODS, Method
+from vitviz.attribution.methods import ClassTarget, HeadNumber, LayerNumber, Parameter, TokenQuery
+from vitviz.errors.kinds import MethodError, VitvizError, shown
+from vitviz.ui.arguments import number, parameter_of
+from vitviz.ui.state import DEFAULT_METHOD, MAX_VIEWS, PAIRED_LAYOUTS, PageState, Token, View, parameter_names
+from vitviz.weights import Model
+from vitviz.weights.text_tower import reads_text
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a view shows: the model, and the tokens of its picture."""
+
+    model: Model
+    layout: TokenLayout
+
+
+def normalize(state: PageState, seen: Sequence[Seen | None] = ()) -> tuple[PageState, list[str]]:
+    """The state with legal values only, and one sentence for every value that was changed.
+
+    Args:
+        state: as a page or a link has it.
+        seen: what each view shows; None, or nothing, where it is not known, whose view stays as it is.
+    """
+    notes: list[str] = []
+    known = [*seen, *[None] * MAX_VIEWS]
+    views = []
+    for view, about in zip(state.views, known, strict=False):
+        found, said = (view, []) if about is None else normalize_view(view, about)
+        views.append(found)
+        notes += said
+    if state.layout in PAIRED_LAYOUTS and len(views) == 1:
+        views *= 2
+    return replace(state, views=tuple(views)), list(dict.fromkeys(notes))
+
+
+def normalize_view(view: View, seen: Seen) -> tuple[View, list[str]]:
+    """A view with the values that its model and its picture have, and what was changed."""
+    model, layout = seen.model, seen.layout
+    view, notes = normalize_input(view, model)
+    method = METHODS[view.method]
+    reason = refusal(method, model)
+    given = dict(view.parameters)
+    if reason is not None:
+        other = METHODS[DEFAULT_METHOD]
+        notes.append(f"{method.title}: {reason}. Shown instead: {other.title.lower()}.")
+        given = {name: each for name, each in given.items() if name in parameter_names(other)}
+        method = other
+    parameters = {}
+    for part in method.parameters:
+        if part.name in given:
+            try:
+                value = canonical(part, given[part.name], model, layout)
+            except VitvizError as error:
+                notes.append(f"{error}. The default is shown.")
+                continue
+            if value != _default(part, model, layout):
+                parameters[part.name] = value
+    pins = [pin for pin in view.pins if _is_token(pin, model, layout)]
+    depth, heads = model.network.config.depth, model.network.config.heads
+    heads_off = [each for each in view.heads_off if each[0] < depth and each[1] < heads]
+    patches_off = [each for each in view.patches_off if each[0] < layout.grid_height and each[1] < layout.grid_width]
+    if len(patches_off) == layout.patch_count:
+        patches_off = []
+    for what, before, after in (
+        ("pins", view.pins, pins),
+        ("heads switched off", view.heads_off, heads_off),
+        ("patches switched off", view.patches_off, patches_off),
+    ):
+        if len(before) != len(after):
+            notes.append(f"Of the {what}, {len(before) - len(after)} are left out: this model and picture lack them.")
+    pins = [canonical_token("pin", pin, model, layout) for pin in pins]
+    return (
+        replace(
+            view,
+            method=method.name,
+            parameters=parameters,
+            pins=tuple(dict.fromkeys(pins)),
+            heads_off=tuple(heads_off),
+            patches_off=tuple(patches_off),
+        ),
+        notes,
+    )
+
+
+def normalize_input(view: View, model: Model) -> tuple[View, list[str]]:
+    """Training step, fit and resolution as the model has them, and what was changed."""
+    notes: list[str] = []
+    step, fit, resolution = view.step, view.fit, view.resolution
+    if step is not None:
+        steps = () if model.snapshots is None else model.snapshots.steps
+        if step not in steps:
+            notes.append(f"{model.name} has no snapshot of training step {step:,}: the last state is shown.")
+        if step not in steps[:-1]:
+            step = None
+    if fit == model.preprocessing.fit:
+        fit = None
+    if isinstance(resolution, int):
+        try:
+            config = model.network.config
+            same = model.preprocessing.at(resolution, config.patch_height, config.patch_width) == model.preprocessing
+            resolution = None if same else resolution
+        except VitvizError as error:
+            notes.append(f"{error}. The trained resolution is used.")
+            resolution = None
+    return replace(view, step=step, fit=fit, resolution=resolution), notes
+
+
+def refusal(method: Method, model: Model) -> str | None:
+    """Why a model cannot have a map, without a full stop; None where it can, be it about a text."""
+    return method.refusal(model.network.config, has_target=method.class_specific and reads_text(model))
+
+
+def canonical(parameter: Parameter, value: Any, model: Model, layout: TokenLayout) -> Any:
+    """A parameter as a state has it: layers, heads and classes by their index, a token by its name or place.
+
+    Raises:
+        VitvizError: the model has no such value.
+    """
+    if isinstance(parameter, TokenQuery):
+        return canonical_token(parameter.title, value, model, layout)
+    if isinstance(parameter, ClassTarget):
+        return _canonical_target(parameter, value, model)
+    found = parameter_of(parameter, value, model, layout)
+    if isinstance(parameter, LayerNumber):
+        return found % model.network.config.depth
+    if isinstance(parameter, HeadNumber) and isinstance(found, int):
+        return found % model.network.config.heads
+    return found
+
+
+def canonical_token(name: str, value: Any, model: Model, layout: TokenLayout) -> Token:
+    """A token by its name, or a patch by its row and column.
+
+    Raises:
+        VitvizError: the picture has no such token.
+    """
+    plain = list(value) if isinstance(value, tuple) else value
+    found: Any = parameter_of(TokenQuery("query", name, ""), plain, model, layout)
+    if isinstance(found, int):
+        return layout.prefix[found] if found < layout.prefix_count else layout.cell(found)
+    return found
+
+
+def _canonical_target(parameter: ClassTarget, value: Any, model: Model) -> int | dict[str, str]:
+    if isinstance(value, Mapping):
+        if not reads_text(model):
+            raise MethodError(f"{model.name} reads no text")
+        return {"text": value["text"]}
+    if not model.labels:
+        raise MethodError(f"{model.name} has no class {shown(value)}")
+    if isinstance(value, str):
+        return class_of_label(value, model.labels)
+    return int(number(parameter.title, value, 0, len(model.labels) - 1, whole=True))
+
+
+def class_of_label(label: str, labels: Sequence[str]) -> int:
+    """The index of a class by its label, or by label and index where several have it.
+
+    Raises:
+        MethodError: there is none, or there are several.
+    """
+    numbered = re.fullmatch(r"(.+) \((\d{1,6})\)", label)
+    if numbered is not None and int(numbered[2]) < len(labels) and labels[int(numbered[2])] == numbered[1]:
+        return int(numbered[2])
+    found = [index for index, each in enumerate(labels) if each == label]
+    if len(found) != 1:
+        raise MethodError(f"class {shown(label)}: this model has {len(found) or 'no'} such class; expected its number")
+    return found[0]
+
+
+def _default(parameter: Parameter, model: Model, layout: TokenLayout) -> Any:
+    match parameter:
+        case LayerNumber():
+            return parameter.default % model.network.config.depth
+        case TokenQuery():
+            # Where attention pools, a map may start from what is no token.
+            return None if pools_by_attention(model) else layout.default_query
+        case _:
+            return parameter.default
+
+
+def resolution_step(model: Model) -> int:
+    """What every resolution is a multiple of, in pixels."""
+    config = model.network.config
+    return lcm(config.patch_height, config.patch_width)
+
+
+def pools_by_attention(model: Model) -> bool:
+    """Whether a model's output is read by a learned query."""
+    return model.network.config.pooling == "attention"
+
+
+def _is_token(value: Token, model: Model, layout: TokenLayout) -> bool:
+    try:
+        canonical_token("pin", value, model, layout)
+    except VitvizError:
+        return False
+    return True

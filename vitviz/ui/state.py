@@ -1,0 +1,259 @@
+"""What a page shows, as one value: the link, the JSON and the lines of Python of a page are all written from it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from vitviz.attention.softmax import HEAD_FUSIONS
+from vitviz.attribution import METHODS, Method
+from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
+from vitviz.errors.kinds import MethodError, shown
+from vitviz.images.preprocessing import FITS
+from vitviz.ui.arguments import LONGEST_LABEL, number, switch, word
+from vitviz.ui.arguments import fields as object_fields
+from vitviz.ui.pictures import EXAMPLES, PICTURE_ID
+from vitviz.visualization.heatmaps import COLORMAPS
+from vitviz.weights import BUNDLED, ZOO
+from vitviz.weights.text_tower import MAX_TEXT_CHARS
+
+LAYOUTS = ("one", "slide", "two", "difference")
+PAIRED_LAYOUTS = ("two", "difference")
+PANELS = ("", "compare", "switches", "save", "model", "guide")
+GUIDE_STEPS = 6
+MAX_VIEWS, MAX_PINS, MAX_OFF = 2, 6, 4096
+# Larger than any index of a layer, a head, a patch or a class.
+MAX_INDEX, MAX_STEP, MAX_RESOLUTION = 999_999, 10**12 - 1, 99_999
+NATIVE = "native"
+"""The resolution that stands for the picture's own."""
+DEFAULT_METHOD = "attention"
+HUB_MODEL = re.compile(r"hf:[\w.-]{1,96}/[\w.-]{1,96}(@[\w./-]{1,96})?", re.ASCII)
+OWN_MODEL = re.compile(r"own:[\w-]{22}", re.ASCII)
+TOKEN_NAME = re.compile(r"[a-z]{1,20}( \d{1,4})?", re.ASCII)
+
+Token = str | int | tuple[int, int]
+
+
+@dataclass(frozen=True)
+class View:
+    """One canvas: a model, a picture, and a map of what the one makes of the other.
+
+    Args:
+        model: a name of the menu, ``hf:OWNER/NAME``, ``own:TOKEN`` for a visitor's own checkpoint, or empty for the
+            model with which the app starts.
+        step: of the training, of a model with snapshots; None for the last.
+        picture: ``example:NAME`` or ``picture:ID``.
+        fit: a name in :data:`vitviz.images.preprocessing.FITS`; None for the model's own.
+        resolution: the shorter side in pixels, :data:`NATIVE`, or None for what the model was trained with.
+        method: a name in :data:`vitviz.METHODS`.
+        parameters: of the method, by name, as JSON; those that are left out have their defaults.
+        pins: tokens whose maps stand below the canvas.
+        heads_off: layers and heads that are switched off.
+        patches_off: rows and columns of patches that are switched off.
+
+    Raises:
+        MethodError: one of them is not legal for any model.
+    """
+
+    model: str = ""
+    step: int | None = None
+    picture: str = f"example:{EXAMPLES[0]}"
+    fit: str | None = None
+    resolution: int | str | None = None
+    method: str = DEFAULT_METHOD
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    pins: tuple[Token, ...] = ()
+    heads_off: tuple[tuple[int, int], ...] = ()
+    patches_off: tuple[tuple[int, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not is_model(self.model):
+            expected = "expected a name of the menu, hf:OWNER/NAME, or nothing"
+            raise MethodError(f"model = {shown(self.model)}: {expected}")
+        if self.step is not None:
+            number("step", self.step, 0, MAX_STEP, whole=True)
+        if not is_picture(self.picture):
+            raise MethodError(f"picture = {shown(self.picture)}: expected example:NAME or picture:ID")
+        if self.fit is not None:
+            word("fit", self.fit, FITS)
+        if self.resolution not in (None, NATIVE):
+            number("resolution", self.resolution, 1, MAX_RESOLUTION, whole=True)
+        word("method", self.method, METHODS)
+        object.__setattr__(self, "parameters", _checked(METHODS[self.method], self.parameters))
+        object.__setattr__(self, "pins", _unique("pins", self.pins, MAX_PINS, _token))
+        for name in ("heads_off", "patches_off"):
+            object.__setattr__(self, name, tuple(sorted(_unique(name, getattr(self, name), MAX_OFF, _pair))))
+
+
+@dataclass(frozen=True)
+class PageState:
+    """All that a page shows.
+
+    Args:
+        views: one or two.
+        layout: a name in :data:`LAYOUTS`.
+        divider: where the picture begins beside the map in the layout ``slide``, in [0, 1].
+        colormap: a name in :data:`vitviz.COLORMAPS`.
+        opacity: of the colours over the picture, in [0, 1].
+        fade: whether weak values leave the picture clear.
+        smooth: whether colours change between the centres of patches.
+        grid: whether the borders of the patches are drawn.
+        shared_scale: whether all cells of the sheet have one range of values.
+        panel: which panel is open, a name in :data:`PANELS`.
+        guide: step of the tour that is shown.
+
+    Raises:
+        MethodError: one of them is not legal.
+    """
+
+    views: tuple[View, ...] = field(default_factory=lambda: (View(),))
+    layout: str = "one"
+    divider: float = 0.5
+    colormap: str = "inferno"
+    opacity: float = 0.7
+    fade: bool = True
+    smooth: bool = False
+    grid: bool = False
+    shared_scale: bool = False
+    panel: str = ""
+    guide: int = 0
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.views) <= MAX_VIEWS:
+            raise MethodError(f"views = {len(self.views)} views: expected 1 or {MAX_VIEWS}")
+        for name, legal in (("layout", LAYOUTS), ("colormap", COLORMAPS), ("panel", PANELS)):
+            word(name, getattr(self, name), legal)
+        for name in ("divider", "opacity"):
+            object.__setattr__(self, name, number(name, getattr(self, name), 0, 1))
+        for name in ("fade", "smooth", "grid", "shared_scale"):
+            switch(name, getattr(self, name))
+        object.__setattr__(self, "guide", int(number("guide", self.guide, 0, GUIDE_STEPS - 1, whole=True)))
+
+    @classmethod
+    def from_json(cls, value: object) -> PageState:
+        """The state that a JSON object says; what it leaves out has its default.
+
+        Raises:
+            MethodError: it is not legal.
+        """
+        given = dict(object_fields("state", value, [part.name for part in fields(cls)]))
+        if "views" in given:
+            views = given["views"]
+            if not isinstance(views, list) or not 1 <= len(views) <= MAX_VIEWS:
+                raise MethodError(f"views = {shown(views)}: expected a list of 1 or {MAX_VIEWS} views")
+            names = [part.name for part in fields(View)]
+            given["views"] = tuple(View(**object_fields(f"views[{at}]", each, names)) for at, each in enumerate(views))
+        return cls(**given)
+
+    def to_json(self) -> dict[str, Any]:
+        """The state as :meth:`from_json` reads it."""
+        return plain_json({part.name: getattr(self, part.name) for part in fields(self)})
+
+    def with_view(self, index: int, view: View) -> PageState:
+        """The same with another view in a place."""
+        return replace(self, views=tuple(view if at == index else each for at, each in enumerate(self.views)))
+
+
+def plain_json(value: Any) -> Any:
+    """A state, or a part of one, as JSON."""
+    if isinstance(value, View):
+        return {part.name: plain_json(getattr(value, part.name)) for part in fields(value)}
+    if isinstance(value, Mapping):
+        return {name: plain_json(each) for name, each in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain_json(each) for each in value]
+    return value
+
+
+def is_model(value: object) -> bool:
+    """Whether this may stand for a model."""
+    if not isinstance(value, str):
+        return False
+    named = value == "" or value in BUNDLED or value in ZOO
+    return named or HUB_MODEL.fullmatch(value) is not None or OWN_MODEL.fullmatch(value) is not None
+
+
+def is_picture(value: object) -> bool:
+    """Whether this may stand for a picture."""
+    if not isinstance(value, str):
+        return False
+    kind, _, name = value.partition(":")
+    return (kind == "example" and name in EXAMPLES) or (kind == "picture" and PICTURE_ID.fullmatch(name) is not None)
+
+
+def _checked(method: Method, value: object) -> dict[str, Any]:
+    """The parameters of a method, as far as they can be checked without a model; without those that are null."""
+    given = object_fields("parameters", dict(value) if isinstance(value, Mapping) else value, parameter_names(method))
+    known = {part.name: part for part in method.parameters}
+    return {name: _legal(known[name], each) for name, each in given.items() if each is not None}
+
+
+def _legal(parameter: Parameter, value: object) -> Any:
+    name = f"parameters.{parameter.name}"
+    match parameter:
+        case Choice():
+            return word(name, value, [option for _, option in parameter.options if option is not None])
+        case Number():
+            return number(name, value, parameter.minimum, parameter.maximum, whole=parameter.whole)
+        case LayerNumber():
+            return int(number(name, value, -MAX_INDEX, MAX_INDEX, whole=True))
+        case HeadNumber():
+            if isinstance(value, str):
+                return word(name, value, HEAD_FUSIONS)
+            return int(number(name, value, -MAX_INDEX, MAX_INDEX, whole=True))
+        case TokenQuery():
+            return _token(name, value)
+        case ClassTarget():
+            return _target(name, value)
+
+
+def _token(name: str, value: object) -> Token:
+    if isinstance(value, str):
+        if TOKEN_NAME.fullmatch(value) is None:
+            raise MethodError(f"{name} = {shown(value)}: expected [row, column] of a patch, or the name of a token")
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int(number(name, value, 0, MAX_INDEX, whole=True))
+    return _pair(name, value)
+
+
+def _target(name: str, value: object) -> int | str | dict[str, str]:
+    if isinstance(value, Mapping):
+        text = object_fields(name, dict(value), ("text",)).get("text")
+        if not isinstance(text, str) or not 0 < len(text.strip()) <= MAX_TEXT_CHARS:
+            raise MethodError(f"{name}.text = {shown(text)}: expected 1 to {MAX_TEXT_CHARS:,} characters")
+        return {"text": _encodable(name, text.strip())}
+    if isinstance(value, str):
+        if not 0 < len(value) <= LONGEST_LABEL:
+            raise MethodError(f"{name} = {shown(value)}: expected a label of the model")
+        return _encodable(name, value)
+    return int(number(name, value, 0, MAX_INDEX, whole=True))
+
+
+def _encodable(name: str, text: str) -> str:
+    """A text that UTF-8 can write: JSON may hold halves of characters."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise MethodError(f"{name} = {shown(text)}: expected whole characters") from None
+    return text
+
+
+def _pair(name: str, value: object) -> tuple[int, int]:
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise MethodError(f"{name} = {shown(value)}: expected a list of two whole numbers")
+    first, second = (int(number(name, each, 0, MAX_INDEX, whole=True)) for each in value)
+    return first, second
+
+
+def _unique(name: str, value: object, most: int, read: Callable[[str, object], Any]) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple) or len(value) > most:
+        found = f"{len(value):,} entries" if isinstance(value, list | tuple) else shown(value)
+        raise MethodError(f"{name} = {found}: expected a list of at most {most:,}")
+    return tuple(dict.fromkeys(read(name, each) for each in value))
+
+
+def parameter_names(method: Method) -> list[str]:
+    return [parameter.name for parameter in method.parameters]
