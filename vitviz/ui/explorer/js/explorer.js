@@ -206,11 +206,19 @@ function wantAnalysis(pane, view) {
   if (pane.wanting === key) return;
   pane.wanting = key;
   const sent = copyOf(store.state), { index } = pane;
-  const body = { kind: "analyze", state: sent, index, upload: uploads.get(view.picture) ?? null, own: uploads.get(view.model) ?? null };
+  const body = { kind: "analyze", state: legal(sent), index, upload: uploads.get(view.picture) ?? null, own: uploads.get(view.model) ?? null };
   runs.want(`analysis ${index}`, key, body).then(
     (reply) => arrived(pane, key, sent, reply),
     (error) => error.replaced ? forget(pane, key) : failed(pane, key, error),
   );
+}
+
+/** A state without the page's own names of what the server does not know yet. */
+function legal(state) {
+  const views = state.views.map((view, index) => ({
+    ...view, ...(uploads.has(view.picture) && { picture: SETTINGS.examples[0].id }), ...(uploads.has(view.model) && { model: panes[index].model?.id ?? "" }),
+  }));
+  return { ...state, views };
 }
 
 function forget(pane, key) {
@@ -237,7 +245,7 @@ function failed(pane, key, error) {
   const view = store.state.views[pane.index];
   if (!view || analysisKey(view) !== key) return;
   if (error.expired) return sync();
-  if (!pane.facts) return pane.say(`${error.message}.`);
+  if (!pane.facts) return pane.say(reason(error));
   const kept = Object.fromEntries([...ANALYSED, "pins", "patches_off", "heads_off", "parameters", "method"].map((name) => [name, pane.view[name]]));
   notify(`${error.message.replace(/\.$/, "")}. Below is still what was there before.`);
   store.patchView(pane.index, kept);
@@ -297,9 +305,7 @@ async function fetchFile(pane, facts, name) {
   if (answer.content) return Uint8Array.from(atob(answer.content), (letter) => letter.charCodeAt(0)).buffer;
   if (answer.refused) throw Error(answer.refused);
   if (answer.expired) throw Object.assign(Error("expired"), { expired: true });
-  // The server's address of any of its files.
-  const beside = facts.picture.url, start = beside.indexOf("file=") + 5;
-  const response = await fetch(beside.slice(0, start) + answer.path);
+  const response = await fetch(addressOfFile(answer));
   if (!response.ok) throw Object.assign(Error(`The server answers ${response.status}`), { expired: response.status === 404 });
   return response.arrayBuffer();
 }
@@ -577,13 +583,13 @@ function compare() {
   const say = (text) => { find("compare-said").textContent = text; };
   inPanel("compare", JSON.stringify([uid, parameters, target]), { kind: "compare", uid, parameters, target }, async (reply) => {
     const packs = {};
-    for (const { method, path } of reply.maps) packs[method] = readPack(await fetchPath(pane, path));
+    for (const { method, path } of reply.maps) packs[method] = readPack(await fetchPath(path));
     if (pane.facts?.uid === uid) panels.showCompared(reply, packs, pane, colours[store.state.colormap]);
   }, say);
 }
 
-async function fetchPath(pane, path) {
-  const { url } = pane.facts.picture, response = await fetch(url.slice(0, url.indexOf("file=") + 5) + path);
+async function fetchPath(path) {
+  const response = await fetch(addressOfFile({ path }));
   if (!response.ok) throw Error(`The server answers ${response.status}`);
   return response.arrayBuffer();
 }

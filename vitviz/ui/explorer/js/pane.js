@@ -58,7 +58,7 @@ class Pane {
     this.attention = new Attention(facts, this.packs);
     this.want();
     const picture = new Image();
-    picture.src = facts.picture.url;
+    picture.src = addressOfFile(facts.picture);
     try {
       await picture.decode();
     } catch (error) {
@@ -74,6 +74,7 @@ class Pane {
     clearTimeout(this.resting);
     Object.assign(this, { facts: null, packs: null, attention: null, painter: null, shown: null, rested: null, key: "" });
     this.find("chips").replaceChildren();
+    delete this.find("chips").dataset.names;
     this.showLegend(null);
     delete this.find("canvas").dataset.loaded;
   }
@@ -198,7 +199,7 @@ class Pane {
     const queries = [...(model.pools_by_attention ? [null] : []), ...facts.prefix, ...(this.hasToken ? ["patches"] : [])];
     const folded = !this.unfolded && queries.length > MAX_CHIPS + 1;
     const visible = folded ? [...queries.slice(0, MAX_CHIPS - 1), queries.at(-1)] : queries;
-    if (folded && !visible.some((each) => same(each, query)) && !Array.isArray(query)) visible.splice(-1, 0, query ?? null);
+    if (folded && typeof query === "string" && !visible.includes(query)) visible.splice(-1, 0, query);
     const names = JSON.stringify([visible, folded, this.hasToken]);
     if (chips.dataset.names !== names) {
       chips.dataset.names = names;

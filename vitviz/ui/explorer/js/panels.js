@@ -144,7 +144,7 @@ class Panels {
     const best = ranked.drops.flatMap((row, layer) => row.map((drop, head) => ({ layer, head, drop }))).sort((one, other) => other.drop - one.drop);
     const { change } = UNITS[ranked.unit];
     const named = best.slice(0, 5).map(({ layer, head, drop }) => `layer ${layer}, head ${head} (${signed(change(-drop))})`);
-    this.find("switch-said").textContent = `The ${ranked.unit} of ${ranked.target} with one head off at a time: orange where it falls, blue where it rises. Most needed: ${named.join("; ")}.`;
+    this.find("switch-said").textContent = `The ${ranked.unit} of ${ranked.target_name} with one head off at a time: orange where it falls, blue where it rises. Most needed: ${named.join("; ")}.`;
   }
 
   /** @param changed the reply of `run`, or null where everything is on */

@@ -4,3 +4,12 @@ const SETTINGS = props.settings;
 const METHODS = Object.fromEntries(SETTINGS.methods.map((method) => [method.name, method]));
 // A page that was saved as one file has no server.
 const OFFLINE = Boolean(SETTINGS.offline);
+
+// Where the server's files are: before the path of one in an address.
+let filesAddress = "";
+
+/** The address of a file, by what Gradio says of it; a reply that came by itself has only the path. */
+function addressOfFile({ path, url }) {
+  if (url?.includes("file=")) filesAddress = url.slice(0, url.indexOf("file=") + 5);
+  return url ?? filesAddress + path;
+}

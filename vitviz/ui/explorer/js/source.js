@@ -118,7 +118,8 @@ class Source {
     if (!facts || !model) return;
     if (this.model !== model) this.showModel(model);
     this.find("thumb").hidden = false;
-    if (this.find("thumb").getAttribute("src") !== facts.picture.url) this.find("thumb").src = facts.picture.url;
+    const address = addressOfFile(facts.picture);
+    if (this.find("thumb").getAttribute("src") !== address) this.find("thumb").src = address;
     this.find("fit").value = view.fit ?? model.fit;
     const known = model.resolutions.some(({ value }) => value === view.resolution);
     this.find("resolution").value = known || view.resolution === null ? String(view.resolution) : "";

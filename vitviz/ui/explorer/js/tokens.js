@@ -1,7 +1,5 @@
 // Tokens and maps by their names.
 
-const DEFAULT_METHOD = "attention";
-
 /** The parameter records of a method by name. */
 function parametersOf(method) {
   return Object.fromEntries(METHODS[method].parameters.map((each) => [each.name, each]));
