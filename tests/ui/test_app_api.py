@@ -357,7 +357,7 @@ def answer_of(address: str, endpoint: str, body: bytes) -> str:
         ("call/v2/nothing", b"{}", 404, "endpoint 'nothing': expected 'models', "),
         ("run/analyze", b'{"data": [1, 2, 3, 4]}', 404, "expected a POST to /gradio_api/call/analyze"),
         ("api/models", b'{"data": []}', 404, "expected a POST to /gradio_api/call/models"),
-        ("queue/join", b'{"data": [], "fn_index": 9999}', 422, "fn_index = 9999"),
+        ("queue/join", b'{"data": [], "fn_index": 9999, "session_hash": "page"}', 422, "fn_index = 9999"),
     ],
 )
 def test_a_request_that_cannot_be_served_is_told_at_once(
