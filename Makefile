@@ -45,7 +45,7 @@ quick: $(VENV)/.test
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m 'not long and not browser and not process and not parity and not hostile' \
-	  $(addprefix --ignore=,$(shell grep -lE '^pytestmark = .*mark\.($(SLOW))' tests/test_*.py)) $(ARGS)
+	  $(addprefix --ignore=,$(shell grep -rlE '^pytestmark = .*mark\.($(SLOW))' tests)) $(ARGS)
 
 # What it drew is printed; the seed is fixed, so that a failure comes again.
 test-long: $(VENV)/.test

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 torch.set_num_threads(1)
 
 
-# Files whose tests wait for a browser or for the app: begun first, they do not come last alone.
-WAITING = ("test_app", "test_explorer", "test_firefox", "test_operations", "test_hosting", "test_hostile")
+# Where tests wait for a browser or for the app: begun first, they do not come last alone.
+FOLDER = Path(__file__).parent
+WAITING = ("ui/test_app", "ui/explorer/", "project/test_operations", "project/test_hosting", "isolation/")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -36,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for fixture, mark in (("browser", pytest.mark.browser), ("address", pytest.mark.process)):
             if fixture in fixtures:
                 item.add_marker(mark)
-    items.sort(key=lambda item: not item.path.name.startswith(WAITING))
+    items.sort(key=lambda item: not item.path.relative_to(FOLDER).as_posix().startswith(WAITING))
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from tests.fuzz.targets import MEGABYTE, TARGETS, Case, Target, drawn
-from tests.test_hostile_files import forget_peak, peak
+from tests.isolation.test_hostile_files import forget_peak, peak
 from vitviz import VitvizError
 
 # What takes less time than this is not compared with what is smaller: clocks and caches would be measured.

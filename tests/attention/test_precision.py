@@ -1,0 +1,349 @@
+"""What fewer bits cost: bounds that are stated, of traces that are stored and of layers that are computed in them.
+
+The bounds of this file are those that the documentation states. They hold for maps of which no entries are discarded:
+whether an entry at the limit is among the lowest, a rounding can turn round.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from vitviz import AttentionTrace, Model, VisionTransformer, open_image
+from vitviz.attention.precision import PRECISIONS, precise, type_of
+from vitviz.attribution import rollout
+from vitviz.errors.kinds import ConfigError
+
+Make = Callable[..., VisionTransformer]
+
+ASSETS = Path(__file__).parents[2] / "assets"
+PHOTOGRAPHS = sorted(path.name for path in ASSETS.glob("*.jpg"))
+HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+both_halves = pytest.mark.parametrize("precision", HALVES)
+every_photograph = pytest.mark.parametrize("name", PHOTOGRAPHS)
+SHARPNESS = {"even": 1.0, "sharp": 3.0, "one token each": 8.0}
+every_sharpness = pytest.mark.parametrize("sharpness", SHARPNESS.values(), ids=SHARPNESS)
+VARIANTS: dict[str, dict[str, Any]] = {
+    "CLS": {},
+    "registers": {"register_tokens": 4},
+    "no CLS": {"cls_token": False, "pooling": "mean"},
+    "attention pooling": {"cls_token": False, "pooling": "attention"},
+    "one layer": {"depth": 1},
+    "norms of queries and keys": {"query_key_norm": True},
+    "rotary positions": {"rotary": True},
+    "gated": {"gated_mlp": True, "activation": "silu"},
+    "norms of patches": {"patch_norms": True, "pre_norm": True},
+    "projected": {"projection_width": 12, "representation_width": 20},
+}
+every_variant = pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
+
+
+def pixels_of(bundled: Model, name: str, side: int) -> torch.Tensor:
+    preprocessing = replace(bundled.preprocessing, height=side, width=side)
+    return preprocessing.prepare(open_image(ASSETS / name), 4, 4).pixels
+
+
+def weights_error(found: AttentionTrace, expected: AttentionTrace) -> float:
+    layers = range(expected.layers)
+    return max(float((found.weights(layer) - expected.weights(layer)).abs().max()) for layer in layers)
+
+
+def rollout_error(found: AttentionTrace, expected: AttentionTrace) -> float:
+    """The largest of three head fusions, relative to the highest value of the map."""
+    errors = []
+    for fusion in ("mean", "max", "min"):
+        maps = [rollout(trace, fusion).values for trace in (found, expected)]
+        errors.append(float((maps[0] - maps[1]).abs().max() / maps[1].max()))
+    return max(errors)
+
+
+def test_precisions_are_known_by_name() -> None:
+    assert {name: type_of(name) for name in PRECISIONS} == {"float32": torch.float32, **HALVES}
+
+
+@pytest.mark.parametrize("name", ["half", "", "float64", "int8", "Float32", "torch.bfloat16"])
+def test_an_unknown_precision_is_refused_with_the_legal_ones(make_network: Make, name: str) -> None:
+    near = {"Float32": "; did you mean 'float32'?", "torch.bfloat16": "; did you mean 'bfloat16'?"}.get(name, "")
+    found = f"{name!r}: expected 'float32', 'bfloat16' or 'float16'{near}"
+    network = make_network()
+    calls = {
+        "precision": (lambda: type_of(name), lambda: network.set_precision(name)),
+        "storage": (lambda: network.encode(torch.zeros(1, 3, 16, 24), storage=name),),
+    }
+    for argument, call in ((argument, call) for argument, some in calls.items() for call in some):
+        with pytest.raises(ConfigError, match=f"^{re.escape(f'{argument} {found}')}$"):
+            call()
+    assert network.precision == torch.float32
+    assert {parameter.dtype for parameter in network.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kept"),
+    [(torch.float16, torch.float32), (torch.bfloat16, torch.float32), (torch.float32,) * 2, (torch.float64,) * 2],
+)
+def test_precise_is_single_precision_at_least(dtype: torch.dtype, kept: torch.dtype) -> None:
+    tensor = torch.randn(5, dtype=torch.float64).to(dtype)
+    assert precise(tensor).dtype == kept
+    assert torch.equal(precise(tensor).to(dtype), tensor)
+
+
+# Traces that are stored in half precision.
+
+# Of attention weights, and of rollouts relative to their highest value: of the trained network for a photograph, and
+# of random ones, however sharp.
+STORED = {"bfloat16": (0.01, 0.01), "float16": (0.001, 0.001)}
+STORED_AT_RANDOM = {"bfloat16": (0.05, 0.05), "float16": (0.006, 0.006)}
+
+
+@both_halves
+@every_photograph
+@pytest.mark.parametrize("side", [32, 64])
+def test_a_stored_trace_of_a_trained_network_is_as_good_as_stated(
+    bundled: Model, name: str, side: int, precision: str
+) -> None:
+    pixels = pixels_of(bundled, name, side)
+    with torch.inference_mode():
+        exact, stored = bundled.network.encode(pixels), bundled.network.encode(pixels, storage=precision)
+    assert torch.equal(stored.logits, exact.logits)
+    of_weights, of_rollouts = STORED[precision]
+    assert 0 < weights_error(stored.traces[0], exact.traces[0]) < of_weights
+    assert 0 < rollout_error(stored.traces[0], exact.traces[0]) < of_rollouts
+
+
+@both_halves
+@every_sharpness
+@pytest.mark.parametrize("changes", [{}, {"register_tokens": 4}, {"cls_token": False, "pooling": "mean"}])
+def test_a_stored_trace_of_a_random_network_is_as_good_as_stated(
+    make_network: Make, changes: dict[str, Any], sharpness: float, precision: str
+) -> None:
+    network = make_network(**changes, attention_scale=sharpness * 8**-0.5)
+    pixels = torch.randn(1, 3, 16, 24)
+    exact, stored = network.encode(pixels).traces[0], network.encode(pixels, storage=precision).traces[0]
+    of_weights, of_rollouts = STORED_AT_RANDOM[precision]
+    assert 0 < weights_error(stored, exact) < of_weights
+    assert 0 < rollout_error(stored, exact) < of_rollouts
+
+
+@both_halves
+@every_sharpness
+def test_rounding_moves_attention_no_further_than_it_can(make_network: Make, sharpness: float, precision: str) -> None:
+    """For any network: scores that move by δ at most move the weights of their row by tanh(δ / 2) at most."""
+    network = make_network(attention_scale=sharpness * 8**-0.5)
+    with torch.no_grad():
+        pixels = torch.randn(1, 3, 16, 24)
+        exact, stored = network.encode(pixels).traces[0], network.encode(pixels, storage=precision).traces[0]
+    unit = torch.finfo(HALVES[precision]).eps / 2
+    for layer in range(3):
+        sizes = (exact.queries[layer].abs() @ exact.keys[layer].abs().mT).amax(-1) * exact.scale
+        bound = torch.tanh((2 * unit + unit**2) * sizes / 2)
+        for row in range(25):
+            difference = (stored.row(layer, row) - exact.row(layer, row)).abs().amax(-1)
+            assert (difference <= bound[:, row] + 1e-6).all()
+
+
+@both_halves
+def test_a_stored_trace_takes_half_the_memory_and_is_computed_in_single_precision(
+    make_network: Make, precision: str
+) -> None:
+    network, pixels = make_network(), torch.randn(2, 3, 16, 24)
+    with torch.no_grad():
+        exact, stored = network.encode(pixels).traces[1], network.encode(pixels, storage=precision).traces[1]
+    assert stored.queries.dtype == stored.keys.dtype == HALVES[precision]
+    assert stored.queries.nbytes == exact.queries.nbytes / 2
+    assert stored.queries.untyped_storage().nbytes() == stored.queries.nbytes
+    assert exact.nbytes - stored.nbytes == 2 * stored.queries.nbytes
+    # What the kernel divided by belongs to other queries and keys than those that are stored.
+    assert exact.known_log_sums and not stored.known_log_sums
+    assert stored.dtype == torch.float32
+    answers = [stored.rows("cls"), stored.rows("patches"), stored.row(1, 4), stored.weights(2), stored.fused(0)]
+    for _ in range(2):
+        for answer in [*answers, torch.cat([chunk for _, chunk in stored.fused_in_chunks(1)])]:
+            assert answer.dtype == torch.float32
+            torch.testing.assert_close(answer.sum(-1), torch.ones(answer.shape[:-1]), atol=1e-5, rtol=0)
+        assert stored.columns((1, 2)).dtype == stored.log_sums(0).dtype == torch.float32
+    # No rounding but that of storing.
+    again = AttentionTrace(stored.queries.double(), stored.keys.double(), stored.scale, stored.layout)
+    for layer in range(3):
+        torch.testing.assert_close(stored.weights(layer).double(), again.weights(layer), atol=1e-6, rtol=0)
+        for key in ("cls", (1, 2), "patches"):
+            torch.testing.assert_close(stored.column(layer, key).double(), again.column(layer, key), atol=1e-6, rtol=0)
+
+
+def test_storing_in_single_precision_changes_nothing(make_network: Make) -> None:
+    network, pixels = make_network(), torch.randn(1, 3, 16, 24)
+    with torch.no_grad():
+        plain, stored = network.encode(pixels).traces[0], network.encode(pixels, storage="float32").traces[0]
+    assert torch.equal(stored.queries, plain.queries) and torch.equal(stored.keys, plain.keys)
+    assert list(stored.known_log_sums) == list(plain.known_log_sums) == [0, 1]
+
+
+def test_a_network_in_double_precision_can_be_stored_in_any(make_network: Make) -> None:
+    network, pixels = make_network().double(), torch.randn(1, 3, 16, 24, dtype=torch.float64)
+    with torch.no_grad():
+        for storage, dtype in PRECISIONS.items():
+            trace = network.encode(pixels, storage=storage).traces[0]
+            assert trace.queries.dtype == dtype and trace.dtype == torch.float32
+            assert not trace.known_log_sums
+
+
+# Networks that compute in half precision.
+
+# Logits of the trained network, attention weights, and rollouts relative to their highest value.
+COMPUTED = {"bfloat16": (0.03, 0.02, 0.02), "float16": (0.01, 0.003, 0.005)}
+# The same of random ones; logits relative to the highest.
+COMPUTED_AT_RANDOM = {"bfloat16": (0.05, 0.02, 0.02), "float16": (0.006, 0.003, 0.003)}
+
+
+@every_variant
+@both_halves
+def test_only_the_linear_maps_of_the_encoder_are_kept_in_fewer_bits(
+    make_network: Make, changes: dict[str, Any], precision: str
+) -> None:
+    network = make_network(**changes)
+    before = {name: parameter.nbytes for name, parameter in network.named_parameters()}
+    assert network.set_precision(precision) is network
+    linear = {
+        f"{name}.{part}"
+        for name, module in network.named_modules()
+        for part, _ in module.named_parameters(recurse=False)
+        if name.startswith("layers.") and isinstance(module, nn.Linear)
+    }
+    assert {name for name in linear if name.endswith("weight")} == {
+        f"layers.{layer}.{name}.weight"
+        for layer in range(network.config.depth)
+        for name in ("attention.qkv", "attention.projection", "mlp.0", "mlp.2")
+    }
+    for name, parameter in network.named_parameters():
+        assert parameter.dtype == (HALVES[precision] if name in linear else torch.float32), name
+        assert parameter.nbytes == before[name] / (2 if name in linear else 1)
+
+
+def test_layers_in_single_precision_multiply_as_their_caller_says(make_network: Make) -> None:
+    network = make_network()
+    pixels = torch.rand(1, 3, network.config.image_height, network.config.image_width)
+    types: list[torch.dtype] = []
+    for layer in network.encoder:
+        layer.mlp[0].register_forward_hook(lambda module, given, made: types.append(made.dtype))
+    network(pixels)
+    with torch.autocast("cpu", torch.bfloat16):
+        network(pixels)
+    depth = network.config.depth
+    assert types == [torch.float32] * depth + [torch.bfloat16] * depth
+
+
+@both_halves
+@every_photograph
+@pytest.mark.parametrize("side", [32, 64])
+def test_a_trained_network_in_half_precision_is_as_good_as_stated(
+    bundled: Model, name: str, side: int, precision: str
+) -> None:
+    half = copy.deepcopy(bundled.network).set_precision(precision)
+    pixels = pixels_of(bundled, name, side)
+    with torch.inference_mode():
+        exact, found = bundled.network.encode(pixels), half.encode(pixels)
+    of_logits, of_weights, of_rollouts = COMPUTED[precision]
+    assert found.logits.dtype == torch.float32
+    assert found.traces[0].queries.dtype == torch.float32
+    assert 0 < float((found.logits - exact.logits).abs().max()) < of_logits
+    assert 0 < weights_error(found.traces[0], exact.traces[0]) < of_weights
+    assert 0 < rollout_error(found.traces[0], exact.traces[0]) < of_rollouts
+
+
+@every_variant
+@both_halves
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_random_network_in_half_precision_is_as_good_as_stated(
+    make_network: Make, changes: dict[str, Any], precision: str, fused: bool
+) -> None:
+    network = make_network(**changes)
+    half = copy.deepcopy(network).set_precision(precision)
+    for layer in half.encoder:
+        layer.attention.fused = fused
+    pixels = torch.randn(2, 3, 16, 24)
+    with torch.no_grad():
+        exact, found = network.encode(pixels), half.encode(pixels)
+    of_logits, of_weights, of_rollouts = COMPUTED_AT_RANDOM[precision]
+    assert found.logits.dtype == torch.float32
+    assert 0 < float((found.logits - exact.logits).abs().max() / exact.logits.abs().max()) < of_logits
+    for trace, expected in zip(found.traces, exact.traces, strict=True):
+        assert trace.queries.dtype == trace.keys.dtype == torch.float32
+        # Sums of rounded weights; the trace's own are not rounded.
+        assert not trace.known_log_sums
+        for layer in range(trace.layers):
+            rows = trace.weights(layer).sum(-1)
+            torch.testing.assert_close(rows, torch.ones_like(rows), atol=1e-5, rtol=0)
+        assert 0 < weights_error(trace, expected) < of_weights
+        assert 0 < rollout_error(trace, expected) < of_rollouts
+
+
+@both_halves
+def test_the_stream_between_the_layers_stays_in_single_precision(make_network: Make, precision: str) -> None:
+    network = make_network().set_precision(precision)
+    streams: list[torch.dtype] = []
+    hidden: list[torch.dtype] = []
+    for layer in network.encoder:
+        layer.register_forward_hook(lambda module, inputs, output: streams.extend([inputs[0].dtype, output.dtype]))
+        layer.mlp[0].register_forward_hook(lambda module, inputs, output: hidden.append(output.dtype))
+    network(torch.randn(1, 3, 16, 24))
+    assert streams == [torch.float32] * 6
+    assert hidden == [HALVES[precision]] * 3
+
+
+@both_halves
+def test_weights_of_a_network_in_half_precision_are_those_of_its_trace(make_network: Make, precision: str) -> None:
+    network = make_network(attention_scale=3.0).set_precision(precision)
+    pixels = torch.randn(2, 3, 16, 24)
+    with torch.no_grad():
+        logits, weights = network(pixels, need_weights=True)
+        encoding = network.encode(pixels)
+    assert torch.equal(logits, encoding.logits)
+    for image, trace in enumerate(encoding.traces):
+        for layer in range(3):
+            assert weights[layer].dtype == torch.float32
+            torch.testing.assert_close(weights[layer][image], trace.weights(layer), atol=1e-6, rtol=0)
+
+
+@both_halves
+def test_storing_in_the_precision_that_is_computed_in_rounds_no_second_time(make_network: Make, precision: str) -> None:
+    network, pixels = make_network().set_precision(precision), torch.randn(1, 3, 16, 24)
+    plain, stored = network.encode(pixels).traces[0], network.encode(pixels, storage=precision).traces[0]
+    assert stored.queries.dtype == HALVES[precision]
+    assert torch.equal(stored.queries.float(), plain.queries) and torch.equal(stored.keys.float(), plain.keys)
+
+
+@both_halves
+def test_a_head_can_be_switched_off_in_half_precision(make_network: Make, precision: str) -> None:
+    network = make_network()
+    half = copy.deepcopy(network).set_precision(precision)
+    pixels, mask = torch.randn(1, 3, 16, 24), torch.ones(3, 4)
+    mask[1, 2] = 0
+    logits, expected = half(pixels, head_mask=mask), network(pixels, head_mask=mask)
+    of_logits = COMPUTED_AT_RANDOM[precision][0]
+    assert float((logits - expected).abs().max() / expected.abs().max()) < of_logits
+    assert float((half(pixels) - logits).abs().max()) > of_logits
+
+
+def test_single_precision_is_what_a_network_computes_in_anyway(make_network: Make) -> None:
+    network, pixels = make_network(), torch.randn(1, 3, 16, 24)
+    before = network(pixels)
+    assert torch.equal(network.set_precision("float32")(pixels), before)
+
+
+def test_bits_that_were_dropped_do_not_come_back(make_network: Make) -> None:
+    network, pixels = make_network(), torch.randn(1, 3, 16, 24)
+    rounded = copy.deepcopy(network)
+    for layer in rounded.encoder:
+        for module in layer.modules():
+            if isinstance(module, nn.Linear):
+                module.to(torch.bfloat16).to(torch.float32)
+    there_and_back = network.set_precision("bfloat16").set_precision("float32")
+    assert {parameter.dtype for parameter in there_and_back.parameters()} == {torch.float32}
+    assert torch.equal(there_and_back(pixels), rounded(pixels))

@@ -1,0 +1,523 @@
+"""What is recomputed from queries and keys is what the network computed."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.support.comparison import closeness
+from tests.support.networks import every_network
+from tests.support.traces import scores_of, weights_of
+from vitviz import AttentionTrace, Model, TokenLayout, VisionTransformer, open_image
+from vitviz.attention import softmax
+from vitviz.attention.layout import Query
+from vitviz.attention.softmax import attention_weights, fuse_heads
+from vitviz.errors.kinds import ConfigError, MethodError, QueryError
+
+close = closeness(tolerance=1e-6)
+
+Make = Callable[..., VisionTransformer]
+
+ASSETS = Path(__file__).parents[2] / "assets"
+FUSIONS = {"mean": torch.mean, "max": torch.amax, "min": torch.amin}
+each_network = every_network(
+    "CLS", "five prefix tokens", "no CLS", "one head", "one layer", "portrait image, oblong patch"
+)
+
+
+def traced(make_network: Make, changes: dict[str, Any]) -> tuple[torch.Tensor, AttentionTrace]:
+    """Attention weights ``"layer head query key"`` of the network itself, and the trace of the same image."""
+    network = make_network(**changes)
+    pixels = torch.randn(1, 3, network.config.image_height, network.config.image_width)
+    _, weights = network(pixels, need_weights=True)
+    return torch.stack([layer[0] for layer in weights]), network.encode(pixels).traces[0]
+
+
+def random_trace(dtype: torch.dtype = torch.float64) -> AttentionTrace:
+    """Two layers, three heads, five prefix tokens and a 2×3 grid; sharp attention."""
+    layout = TokenLayout(("cls", *(f"register {number}" for number in range(1, 5))), 2, 3)
+    queries, keys = torch.randn(2, 2, 3, 11, 4, dtype=dtype) * 3
+    return AttentionTrace(queries, keys, 0.5, layout)
+
+
+@each_network
+def test_matrices_rows_and_columns_are_those_of_the_network(make_network: Make, changes: dict[str, Any]) -> None:
+    weights, trace = traced(make_network, changes)
+    assert (trace.layers, trace.heads) == weights.shape[:2]
+    for layer in range(trace.layers):
+        close(trace.weights(layer), weights[layer])
+        for token in range(trace.layout.token_count):
+            close(trace.row(layer, token), weights[layer, :, token])
+            close(trace.column(layer, token), weights[layer, :, :, token])
+    for token in range(trace.layout.token_count):
+        close(trace.rows(token), weights[:, :, token])
+        close(trace.columns(token), weights[..., token])
+
+
+@each_network
+def test_patches_are_asked_by_row_and_column_and_as_their_mean(make_network: Make, changes: dict[str, Any]) -> None:
+    weights, trace = traced(make_network, changes)
+    layout = trace.layout
+    for row in range(layout.grid_height):
+        for column in range(layout.grid_width):
+            token = layout.prefix_count + row * layout.grid_width + column
+            close(trace.rows((row, column)), weights[:, :, token])
+            close(trace.columns((row, column)), weights[..., token])
+    close(trace.rows("patches"), weights[:, :, layout.prefix_count :].mean(2))
+    close(trace.columns("patches"), weights[..., layout.prefix_count :].mean(-1))
+
+
+@each_network
+def test_prefix_tokens_are_asked_by_name(make_network: Make, changes: dict[str, Any]) -> None:
+    weights, trace = traced(make_network, changes)
+    for token, name in enumerate(trace.layout.prefix):
+        close(trace.rows(name), weights[:, :, token])
+        close(trace.columns(name), weights[..., token])
+
+
+@each_network
+def test_heads_are_fused_by_mean_max_and_min(make_network: Make, changes: dict[str, Any]) -> None:
+    weights, trace = traced(make_network, changes)
+    for layer in range(trace.layers):
+        heads = weights[layer]
+        close(trace.fused(layer), heads.sum(0) / len(heads))
+        close(trace.fused(layer, "mean"), heads.sum(0) / len(heads))
+        close(trace.fused(layer, "max"), heads.sort(0).values[-1])
+        close(trace.fused(layer, "min"), heads.sort(0).values[0])
+
+
+@each_network
+def test_rows_sum_to_1(make_network: Make, changes: dict[str, Any]) -> None:
+    _, trace = traced(make_network, changes)
+    for query in [*trace.layout.prefix, "patches", (0, 1), 3]:
+        close(trace.rows(query).sum(-1), torch.ones(trace.layers, trace.heads), 1e-5)
+
+
+def test_a_batch_gives_every_image_its_own_trace(make_network: Make) -> None:
+    network = make_network(register_tokens=4)
+    pixels = torch.randn(3, 3, 16, 24)
+    encoding = network.encode(pixels)
+    assert len(encoding.traces) == 3
+    for image, trace in enumerate(encoding.traces):
+        alone = network.encode(pixels[image : image + 1])
+        torch.testing.assert_close(encoding.logits[image], alone.logits[0], atol=1e-5, rtol=1e-5)
+        for layer in range(3):
+            close(trace.weights(layer), alone.traces[0].weights(layer))
+    assert not torch.allclose(encoding.traces[0].weights(2), encoding.traces[1].weights(2), atol=1e-3)
+
+
+def test_a_trace_holds_its_own_image_and_not_the_batch(make_network: Make) -> None:
+    trace = make_network().encode(torch.randn(8, 3, 16, 24)).traces[0]
+    shape = (3, 4, 25, 8)
+    assert trace.queries.shape == trace.keys.shape == shape
+    queries, logarithms = 4 * 3 * 4 * 25 * 8, 4 * 3 * 4 * 25
+    assert trace.nbytes == 2 * queries + logarithms
+    assert [tensor.untyped_storage().nbytes() for tensor in (trace.queries, trace.keys)] == [queries, queries]
+
+
+# Sums of exponentials.
+
+
+def log_sums_of(trace: AttentionTrace) -> torch.Tensor:
+    """``"layer head query"``, in double precision and by definition."""
+    return scores_of(trace).exp().sum(-1).log()
+
+
+@each_network
+def test_the_sums_that_the_softmax_divides_by_are_told_and_kept(make_network: Make, changes: dict[str, Any]) -> None:
+    _, trace = traced(make_network, changes)
+    expected = log_sums_of(trace)
+    for layer in range(trace.layers):
+        found = trace.log_sums(layer)
+        assert found.dtype == torch.float32
+        close(found.double(), expected[layer], 1e-5)
+        assert trace.log_sums(layer - trace.layers) is found
+
+
+@each_network
+def test_the_sums_that_the_network_tells_are_those_of_the_trace(make_network: Make, changes: dict[str, Any]) -> None:
+    network = make_network(**changes)
+    with torch.no_grad():
+        trace = network.encode(torch.randn(1, 3, network.config.image_height, network.config.image_width)).traces[0]
+    told = dict(trace.known_log_sums)
+    # Where the CLS token alone is classified, the last layer computes no other row.
+    assert set(told) == set(range(trace.layers - (network.config.pooling == "cls")))
+    trace.known_log_sums.clear()
+    for layer, log_sums in told.items():
+        assert log_sums.shape == (trace.heads, trace.layout.token_count)
+        close(log_sums, trace.log_sums(layer), 1e-5)
+        assert trace.log_sums(layer) is not log_sums
+
+
+def test_every_image_of_a_batch_has_its_own_sums(make_network: Make) -> None:
+    with torch.no_grad():
+        traces = make_network().encode(torch.randn(8, 3, 16, 24)).traces
+    for trace in traces:
+        close(trace.known_log_sums[0].double(), log_sums_of(trace)[0], 1e-5)
+        # It keeps those of no other image alive: at most 3 layers, 4 heads, 25 tokens.
+        assert trace.known_log_sums[0].untyped_storage().nbytes() <= 4 * 3 * 4 * 25
+
+
+def test_a_column_is_the_same_before_and_after_its_sums_are_known() -> None:
+    for query in ("cls", (1, 1), "patches"):
+        trace = random_trace()
+        before = [trace.column(layer, query) for layer in range(2)]
+        for layer in range(2):
+            trace.log_sums(layer)
+            close(trace.column(layer, query), before[layer], 1e-12)
+            assert layer in trace.known_log_sums
+
+
+def test_sums_that_are_known_are_taken_at_their_word() -> None:
+    """So that what follows from them is seen to use them: half the sum makes every weight twice as large."""
+    trace = random_trace()
+    expected = 2 * weights_of(trace)[1]
+    trace.known_log_sums[1] = log_sums_of(trace)[1] - math.log(2)
+    close(trace.row(1, 3), expected[:, 3], 1e-12)
+    close(trace.column(1, 3), expected[..., 3], 1e-12)
+    close(trace.fused(1, "max"), expected.amax(0), 1e-12)
+
+
+# Bias.
+
+BIASES = {"one for all": (1, 1), "of each layer": (2, 1), "of each head": (1, 3), "of each layer and head": (2, 3)}
+every_bias = pytest.mark.parametrize("heads", BIASES.values(), ids=BIASES)
+known_and_not = pytest.mark.parametrize("known", [False, True], ids=["", "sums known"])
+
+
+@pytest.mark.usefixtures("small_chunks")
+@every_bias
+@known_and_not
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("keep_bytes", [0, 10**6], ids=["", "kept"])
+def test_a_bias_is_in_every_answer(heads: tuple[int, int], known: bool, dtype: torch.dtype, keep_bytes: int) -> None:
+    plain = random_trace(dtype)
+    bias = 3 * torch.randn(*heads, 11, 11, dtype=dtype)
+    trace = AttentionTrace(plain.queries, plain.keys, plain.scale, plain.layout, bias, keep_bytes=keep_bytes)
+    weights, tolerance = weights_of(trace), {torch.float32: 1e-5, torch.float64: 1e-12}[dtype]
+    assert (weights - weights_of(plain)).abs().max() > 0.1
+    if known:
+        for layer in range(2):
+            trace.log_sums(layer)
+    queries: list[tuple[Query, slice]] = [(0, slice(0, 1)), ((1, 2), slice(10, 11)), ("patches", slice(5, 11))]
+    for query, tokens in queries:
+        rows, columns = weights[:, :, tokens].mean(2), weights[..., tokens].mean(-1)
+        close(trace.rows(query).double(), rows, tolerance)
+        close(trace.columns(query).double(), columns, tolerance)
+        for layer in range(2):
+            close(trace.row(layer, query).double(), rows[layer], tolerance)
+            close(trace.column(layer, query).double(), columns[layer], tolerance)
+    for layer in range(2):
+        close(trace.weights(layer).double(), weights[layer], tolerance)
+        close(trace.log_sums(layer).double(), log_sums_of(trace)[layer], tolerance)
+        for fusion, function in FUSIONS.items():
+            fused = function(weights[layer], 0)
+            close(trace.fused(layer, fusion).double(), fused, tolerance)
+            for rows_asked in (slice(None), slice(4, 9)):
+                chunks = [(chosen, chunk.clone()) for chosen, chunk in trace.fused_in_chunks(layer, fusion, rows_asked)]
+                assert [token for chosen, _ in chunks for token in range(11)[chosen]] == list(range(11)[rows_asked])
+                close(torch.cat([chunk for _, chunk in chunks]).double(), fused[rows_asked], tolerance)
+
+
+def test_a_bias_of_minus_infinity_hides_a_token() -> None:
+    plain = random_trace()
+    bias = torch.zeros(1, 1, 11, 11).index_fill(-1, torch.tensor(7), -torch.inf)
+    trace = AttentionTrace(plain.queries, plain.keys, plain.scale, plain.layout, bias)
+    close(trace.rows(3), weights_of(trace)[:, :, 3], 1e-12)
+    assert (trace.rows(3)[..., 7] == 0).all() and (trace.columns(7) == 0).all()
+    assert (trace.fused(0, "max")[:, 7] == 0).all()
+
+
+@pytest.mark.parametrize(
+    "shape", [(11, 11), (3, 11, 11), (2, 3, 11, 10), (2, 3, 11, 1), (3, 3, 11, 11), (2, 2, 11, 11), (2, 3, 1, 11, 11)]
+)
+def test_a_bias_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
+    plain = random_trace()
+    message = f"bias of shape {shape}: expected 'layer head query key', (2, 3, 11, 11); layer and head may be 1"
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
+        AttentionTrace(plain.queries, plain.keys, 1.0, plain.layout, torch.zeros(shape))
+
+
+# Chunks, and what is kept.
+
+# Of random_trace in double precision: two layers of 11 by 11.
+FUSION_BYTES = 2 * 11 * 11 * 8
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two query tokens at a time in double precision, four in single."""
+    monkeypatch.setattr(softmax, "CHUNK_BYTES", 2 * 3 * 11 * 8)
+
+
+def keeping(keep_bytes: int, plain: AttentionTrace | None = None) -> AttentionTrace:
+    plain = plain or random_trace()
+    return AttentionTrace(plain.queries, plain.keys, plain.scale, plain.layout, keep_bytes=keep_bytes)
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("heads", [1, 3])
+def test_fused_chunks_may_be_collected(heads: int) -> None:
+    """They are no views of the buffer that is written again."""
+    plain = random_trace()
+    trace = AttentionTrace(plain.queries[:, :heads], plain.keys[:, :heads], plain.scale, plain.layout)
+    for fusion, function in FUSIONS.items():
+        chunks = list(trace.fused_in_chunks(1, fusion))
+        assert len(chunks) > 1
+        close(torch.cat([chunk for _, chunk in chunks]), function(weights_of(trace)[1], 0), 1e-12)
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("keep_bytes", [0, FUSION_BYTES])
+@pytest.mark.parametrize("starts", [1, 4])
+@pytest.mark.parametrize("rows", [slice(None), slice(3, 8)], ids=str)
+def test_what_tokens_pass_on_is_their_product_with_the_mean(keep_bytes: int, starts: int, rows: slice) -> None:
+    plain = random_trace()
+    for known in (False, True):
+        trace = keeping(keep_bytes, plain)
+        if known:
+            trace.log_sums(1)
+        tokens = torch.rand(starts, 11, dtype=torch.float64)
+        close(trace.propagate_layer(1, tokens, rows), tokens[:, rows] @ weights_of(plain)[1].mean(0)[rows], 1e-12)
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("keep_bytes", [0, FUSION_BYTES - 1])
+def test_nothing_is_kept_where_it_does_not_fit(keep_bytes: int) -> None:
+    trace = keeping(keep_bytes)
+    assert trace.fused(0) is not trace.fused(0)
+    assert len(list(trace.fused_in_chunks(0))) == 6
+    assert trace.nbytes == keeping(0).nbytes
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("more", [0, FUSION_BYTES - 1])
+def test_as_many_fusions_are_kept_as_fit_and_given_out_again(count: int, more: int) -> None:
+    trace = keeping(count * FUSION_BYTES + more)
+    found = {fusion: [trace.fused(layer, fusion) for layer in range(2)] for fusion in FUSIONS}
+    last = list(FUSIONS)[3 - count :]
+    for fusion in last:
+        for layer in range(2):
+            assert trace.fused(layer, fusion) is found[fusion][layer]
+            assert trace.fused(layer - 2, fusion) is found[fusion][layer]
+            ((chosen, chunk),) = trace.fused_in_chunks(layer, fusion, slice(2, 7))
+            assert chosen == slice(2, 7)
+            assert chunk.data_ptr() == found[fusion][layer][2].data_ptr() and chunk.shape == (5, 11)
+    for fusion in [name for name in FUSIONS if name not in last]:
+        assert trace.fused(0, fusion) is not found[fusion][0]
+
+
+def test_the_fusions_used_last_stay() -> None:
+    trace = keeping(2 * FUSION_BYTES)
+    mean, most = trace.fused(0, "mean"), trace.fused(0, "max")
+    assert trace.fused(0, "mean") is mean
+    trace.fused(0, "min")
+    assert trace.fused(0, "mean") is mean
+    assert trace.fused(0, "max") is not most
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("keep_bytes", [FUSION_BYTES, 2 * FUSION_BYTES, 10**9])
+def test_answers_are_the_same_whether_matrices_are_kept_or_not(keep_bytes: int) -> None:
+    kept = keeping(keep_bytes)
+    plain = keeping(0, kept)
+    for _ in range(2):
+        for layer, fusion in product(range(2), FUSIONS):
+            assert torch.equal(kept.fused(layer, fusion), plain.fused(layer, fusion))
+            for rows in (slice(None), slice(3, 8), slice(10, 11)):
+                found, expected = (
+                    torch.cat([chunk for _, chunk in trace.fused_in_chunks(layer, fusion, rows)])
+                    for trace in (kept, plain)
+                )
+                assert torch.equal(found, expected)
+        assert torch.equal(kept.rows("patches"), plain.rows("patches"))
+    assert torch.equal(kept.columns((1, 2)), plain.columns((1, 2)))
+
+
+def held_bytes(trace: AttentionTrace) -> int:
+    """Of every tensor that a trace refers to, each storage once."""
+    tensors = [trace.queries, trace.keys, *([] if trace.bias is None else [trace.bias])]
+    tensors += trace.known_log_sums.values()
+    tensors += [matrix for matrices in trace._kept.values() for matrix in matrices]
+    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
+    return sum(storages.values())
+
+
+@pytest.mark.parametrize("keep_bytes", [0, FUSION_BYTES, 2 * FUSION_BYTES + 5, 10**9])
+@pytest.mark.parametrize("biased", [False, True])
+def test_a_trace_never_holds_more_than_it_says(keep_bytes: int, biased: bool) -> None:
+    plain = random_trace()
+    bias = torch.randn(2, 1, 11, 11, dtype=torch.float64) if biased else None
+    trace = AttentionTrace(plain.queries, plain.keys, 0.5, plain.layout, bias, keep_bytes=keep_bytes)
+    said = trace.nbytes
+    assert held_bytes(trace) < said
+    asked = [(layer, fusion) for layer in range(2) for fusion in FUSIONS]
+    for layer, fusion in [*asked, *sorted(asked, key=lambda pair: pair[1])]:
+        trace.log_sums(layer)
+        trace.fused(layer, fusion)
+        assert held_bytes(trace) <= said == trace.nbytes
+    # And it comes to hold just that.
+    assert held_bytes(trace) == said
+
+
+def test_the_traces_of_a_network_keep_what_they_are_told_to(make_network: Make) -> None:
+    network, pixels = make_network(), torch.randn(2, 3, 16, 24)
+    size = 3 * 25 * 25 * 4
+    for keep_bytes, kept in [(0, False), (size - 1, False), (size, True)]:
+        trace = network.encode(pixels, keep_bytes=keep_bytes).traces[1]
+        assert (trace.fused(0) is trace.fused(0)) == kept
+
+
+# Exactness.
+
+
+def exact_to_a_hundred_thousandth(trace: AttentionTrace) -> None:
+    weights, layout = weights_of(trace), trace.layout
+    some = [*range(layout.prefix_count + 1), layout.token_count // 2, layout.token_count - 1]
+    # Once with the sums that the network told, and again with those that the trace computes.
+    for _ in range(2):
+        for token in some:
+            close(trace.rows(token).double(), weights[:, :, token], 1e-5)
+            close(trace.columns(token).double(), weights[..., token], 1e-5)
+        close(trace.rows("patches").double(), weights[:, :, layout.prefix_count :].mean(2), 1e-5)
+        for layer in range(trace.layers):
+            close(trace.row(layer, some[-1]).double(), weights[layer, :, some[-1]], 1e-5)
+            close(trace.weights(layer).double(), weights[layer], 1e-5)
+            for fusion, function in FUSIONS.items():
+                close(trace.fused(layer, fusion).double(), function(weights[layer], 0), 1e-5)
+        trace.known_log_sums.clear()
+
+
+@pytest.mark.parametrize(("name", "side"), [("astronaut.jpg", 32), ("coffee.jpg", 32), ("chelsea.jpg", 96)])
+def test_the_attention_of_a_trained_network_to_a_photograph_is_exact(bundled: Model, name: str, side: int) -> None:
+    """At its own size, and at one with 577 tokens, of which a chunk holds no more than half."""
+    preprocessing = replace(bundled.preprocessing, height=side, width=side)
+    pixels = preprocessing.prepare(open_image(ASSETS / name), 4, 4).pixels
+    with torch.inference_mode():
+        trace = bundled.network.encode(pixels).traces[0]
+    # It is no attention of which every row looks alike.
+    assert weights_of(trace).max() > 0.3
+    exact_to_a_hundred_thousandth(trace)
+
+
+@each_network
+@pytest.mark.parametrize("sharpness", [1.0, 10.0])
+def test_the_attention_of_random_weights_is_exact(
+    make_network: Make, changes: dict[str, Any], sharpness: float
+) -> None:
+    network = make_network(**changes, attention_scale=sharpness * 8**-0.5)
+    with torch.no_grad():
+        trace = network.encode(torch.randn(1, 3, network.config.image_height, network.config.image_width)).traces[0]
+    exact_to_a_hundred_thousandth(trace)
+
+
+def test_a_trace_in_double_precision_is_exact() -> None:
+    trace = random_trace()
+    layout = trace.layout
+    weights = weights_of(trace)
+    queries: list[tuple[Query, slice]] = [(token, slice(token, token + 1)) for token in range(layout.token_count)]
+    queries += [("register 4", slice(4, 5)), ((1, 0), slice(8, 9)), ("patches", slice(5, 11))]
+    for layer in range(2):
+        close(trace.weights(layer), weights[layer], 1e-12)
+        for query, tokens in queries:
+            close(trace.row(layer, query), weights[layer, :, tokens].mean(1), 1e-12)
+            close(trace.column(layer, query), weights[layer, :, :, tokens].mean(-1), 1e-12)
+        for fusion, function in FUSIONS.items():
+            close(trace.fused(layer, fusion), function(weights[layer], 0), 1e-12)
+
+
+def test_scores_far_apart_do_not_overflow() -> None:
+    layout = TokenLayout(("cls",), 1, 2)
+    queries = torch.tensor([[1000.0], [-1000.0], [0.0]])[None, None]
+    keys = torch.tensor([[1.0], [0.0], [-1.0]])[None, None]
+    trace = AttentionTrace(queries, keys, 1.0, layout)
+    expected = torch.tensor([[1.0, 0, 0], [0, 0, 1], [1 / 3, 1 / 3, 1 / 3]])
+    close(trace.weights(0)[0], expected)
+    for token in range(3):
+        close(trace.row(0, token)[0], expected[token])
+        close(trace.column(0, token)[0], expected[:, token])
+
+
+def test_attention_weights_are_the_softmax_over_keys_of_the_scaled_scores() -> None:
+    queries = torch.tensor([[0.0], [1.0]])
+    keys = torch.tensor([[0.0], [2.0], [4.0]])
+    expected = torch.tensor([[1 / 3, 1 / 3, 1 / 3], torch.softmax(torch.tensor([0.0, 1, 2]), 0).tolist()])
+    close(attention_weights(queries, keys, 0.5), expected)
+
+
+# Numbering and errors.
+
+
+@pytest.mark.parametrize(("number", "index"), [(0, 0), (1, 1), (-1, 1), (-2, 0)])
+def test_layers_are_counted_from_either_end(number: int, index: int) -> None:
+    trace = random_trace()
+    assert trace.layer_index(number) == index
+    assert torch.equal(trace.row(number, "cls"), trace.row(index, "cls"))
+    assert torch.equal(trace.column(number, "cls"), trace.column(index, "cls"))
+    assert torch.equal(trace.weights(number), trace.weights(index))
+    assert torch.equal(trace.fused(number), trace.fused(index))
+
+
+@pytest.mark.parametrize(("number", "index"), [(0, 0), (2, 2), (-1, 2), (-3, 0)])
+def test_heads_are_counted_from_either_end(number: int, index: int) -> None:
+    assert random_trace().head_index(number) == index
+
+
+@pytest.mark.parametrize("layer", [2, -3, 100])
+@pytest.mark.parametrize("ask", ["layer_index", "weights", "fused", "row", "column"])
+def test_a_layer_that_is_not_there_is_refused(ask: str, layer: int) -> None:
+    message = f"layer {layer}: this model has layers 0 to 1 (or -2 to -1 from the end)"
+    arguments = (layer, "cls") if ask in ("row", "column") else (layer,)
+    with pytest.raises(QueryError, match=f"^{re.escape(message)}$"):
+        getattr(random_trace(), ask)(*arguments)
+
+
+@pytest.mark.parametrize("head", [3, -4])
+def test_a_head_that_is_not_there_is_refused(head: int) -> None:
+    message = f"head {head}: this model has heads 0 to 2 (or -3 to -1 from the end)"
+    with pytest.raises(QueryError, match=f"^{re.escape(message)}$"):
+        random_trace().head_index(head)
+
+
+@pytest.mark.parametrize("query", ["distillation", (2, 0), 11, -1])
+@pytest.mark.parametrize("ask", ["rows", "columns"])
+def test_a_token_that_is_not_there_is_refused(ask: str, query: Query) -> None:
+    with pytest.raises(QueryError, match=r"this model has prefix tokens 'cls', 'register 1'.*to \(1, 2\)"):
+        getattr(random_trace(), ask)(query)
+
+
+@pytest.mark.parametrize("fusion", ["median", "", None, "Mean"])
+def test_an_unknown_head_fusion_is_refused_with_the_legal_ones(fusion: Any) -> None:
+    near = re.escape("; did you mean 'mean'?") if fusion in ("median", "Mean") else ""
+    message = f"^{re.escape(f'head fusion {fusion!r}')}: expected 'mean', 'max' or 'min'{near}$"
+    with pytest.raises(MethodError, match=message):
+        random_trace().fused(0, fusion)
+    with pytest.raises(MethodError, match=message):
+        fuse_heads(torch.zeros(2, 3), fusion)
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "message"),
+    [
+        ((2, 3, 11, 4), (2, 3, 11, 5), r"queries \(2, 3, 11, 4\) and keys \(2, 3, 11, 5\): expected one shape"),
+        ((2, 3, 11, 4), (2, 3, 10, 4), "expected one shape, 'layer head token dim'"),
+        ((2, 3, 11, 4), (2, 1, 11, 4), "expected one shape, 'layer head token dim'"),
+        ((3, 11, 4), (3, 11, 4), r"queries \(3, 11, 4\) and keys \(3, 11, 4\): expected one shape"),
+        ((1, 2, 3, 11, 4), (1, 2, 3, 11, 4), "expected one shape, 'layer head token dim'"),
+        ((2, 3, 7, 4), (2, 3, 7, 4), "^7 tokens in the trace, 11 in its layout$"),
+    ],
+)
+def test_shapes_that_contradict_each_other_are_refused(
+    queries: tuple[int, ...], keys: tuple[int, ...], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        AttentionTrace(torch.zeros(queries), torch.zeros(keys), 1.0, random_trace().layout)

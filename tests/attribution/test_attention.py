@@ -1,0 +1,337 @@
+"""Maps of raw attention are parts of the attention matrices, and the table of methods says what the functions take."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from vitviz import METHODS, AttentionTrace, TokenLayout, TokenMap, VisionTransformer
+from vitviz.attention.layout import Query
+from vitviz.attention.softmax import HEAD_FUSIONS
+from vitviz.attribution import AttributionInput, attention, attention_sheet, rollout
+from vitviz.attribution.methods import (
+    Choice,
+    ClassTarget,
+    HeadNumber,
+    LayerNumber,
+    Method,
+    Number,
+    Parameter,
+    TokenQuery,
+)
+from vitviz.errors.kinds import ConfigError, MethodError, QueryError
+from vitviz.models.targets import class_target
+
+LAYOUTS = {
+    "CLS": TokenLayout(("cls",), 3, 3),
+    "five prefix tokens": TokenLayout(("cls", "register 1", "register 2", "register 3", "register 4"), 2, 3),
+    "distillation": TokenLayout(("cls", "distillation"), 4, 2),
+    "no CLS": TokenLayout((), 2, 5),
+}
+every_layout = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+FUSIONS: dict[str, Callable[..., torch.Tensor]] = {"mean": torch.mean, "max": torch.amax, "min": torch.amin}
+
+
+def random_trace(layout: TokenLayout, layers: int = 3, heads: int = 4) -> AttentionTrace:
+    queries, keys = torch.randn(2, layers, heads, layout.token_count, 5, dtype=torch.float64)
+    return AttentionTrace(queries, keys, 1.0, layout)
+
+
+def matrices(trace: AttentionTrace) -> torch.Tensor:
+    """``"layer head query key"``."""
+    return torch.einsum("lhqd, lhkd -> lhqk", trace.queries, trace.keys).softmax(-1)
+
+
+def matches(token_map: TokenMap, tokens: torch.Tensor, layout: TokenLayout) -> bool:
+    """Whether a map holds these values, ``"token"``: every patch at its place, every prefix token by its name."""
+    grid = tokens[layout.prefix_count :].reshape(layout.grid_height, layout.grid_width)
+    torch.testing.assert_close(token_map.values, grid, atol=1e-12, rtol=0)
+    prefix = dict(zip(layout.prefix, tokens[: layout.prefix_count].tolist(), strict=True))
+    return list(token_map.prefix) == list(prefix) and token_map.prefix == pytest.approx(prefix, abs=1e-12)
+
+
+def queries_of(layout: TokenLayout) -> list[tuple[Query, slice]]:
+    """Queries and the tokens that they stand for."""
+    first, count = layout.prefix_count, layout.token_count
+    named: list[tuple[Query, slice]] = [(name, slice(token, token + 1)) for token, name in enumerate(layout.prefix)]
+    corner = (layout.grid_height - 1, layout.grid_width - 1)
+    return [*named, ((0, 1), slice(first + 1, first + 2)), (corner, slice(count - 1, count)), (2, slice(2, 3))]
+
+
+@every_layout
+@pytest.mark.parametrize("direction", ["row", "column"])
+def test_one_heads_map_is_a_row_or_a_column_of_its_matrix(layout: TokenLayout, direction: str) -> None:
+    trace = random_trace(layout)
+    weights = matrices(trace)
+    for query, tokens in [*queries_of(layout), ("patches", slice(layout.prefix_count, None))]:
+        part = weights[:, :, tokens].mean(2) if direction == "row" else weights[..., tokens].mean(-1)
+        for layer, head in [(0, 0), (1, 3), (-1, 2), (-3, -1)]:
+            assert matches(attention(trace, layer, head, query, direction), part[layer, head], layout)
+
+
+@every_layout
+@pytest.mark.parametrize("direction", ["row", "column"])
+@pytest.mark.parametrize("fusion", FUSIONS)
+def test_fused_heads_are_the_mean_max_or_min_of_the_matrices(layout: TokenLayout, direction: str, fusion: str) -> None:
+    trace = random_trace(layout)
+    fused = FUSIONS[fusion](matrices(trace), 1)
+    for query, tokens in queries_of(layout):
+        part = fused[:, tokens].mean(1) if direction == "row" else fused[..., tokens].mean(-1)
+        assert matches(attention(trace, 1, fusion, query, direction), part[1], layout)
+
+
+@every_layout
+def test_by_default_it_is_what_the_reader_looks_at_in_the_last_layer_on_average(layout: TokenLayout) -> None:
+    trace = random_trace(layout)
+    reader = slice(0, 1) if "cls" in layout.prefix else slice(0, None)
+    token_map = attention(trace)
+    assert matches(token_map, matrices(trace)[-1].mean(0)[reader].mean(0), layout)
+    assert float(token_map.values.sum()) + sum(token_map.prefix.values()) == pytest.approx(1)
+    assert (token_map.quantity, token_map.domain, token_map.signed) == ("attention weight", (0.0, 1.0), False)
+
+
+@every_layout
+@pytest.mark.parametrize("direction", ["row", "column"])
+@pytest.mark.parametrize("query", [None, "patches", (1, 0)])
+def test_every_cell_of_the_sheet_is_the_attention_of_its_layer_and_head(
+    layout: TokenLayout, direction: str, query: Query | None
+) -> None:
+    trace = random_trace(layout)
+    cells = attention_sheet(trace, query, direction)
+    assert [len(row) for row in cells] == [4, 4, 4]
+    for layer, row in enumerate(cells):
+        for head, cell in enumerate(row):
+            single = attention(trace, layer, head, query, direction)
+            assert torch.equal(cell.values, single.values)
+            assert cell.prefix == single.prefix
+            assert cell.description == single.description
+
+
+def test_one_head_is_its_own_mean_max_and_min() -> None:
+    layout = LAYOUTS["CLS"]
+    trace = random_trace(layout, layers=1, heads=1)
+    for fusion in FUSIONS:
+        assert matches(attention(trace, head=fusion), matrices(trace)[0, 0, 0], layout)
+    assert [len(row) for row in attention_sheet(trace)] == [1]
+
+
+def test_a_small_network_is_read_from_its_own_weights(make_network: Callable[..., VisionTransformer]) -> None:
+    network = make_network(register_tokens=4)
+    pixels = torch.randn(1, 3, 16, 24)
+    _, weights = network(pixels, need_weights=True)
+    trace = network.encode(pixels).traces[0]
+    token_map = attention(trace, layer=1, head=2, query="register 3")
+    torch.testing.assert_close(token_map.values, weights[1][0, 2, 3, 5:].reshape(4, 6), atol=1e-6, rtol=0)
+    assert list(token_map.prefix.values()) == pytest.approx(weights[1][0, 2, 3, :5].tolist(), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "description"),
+    [
+        ({}, "What the CLS token looks at: layer 2 of 0–2, mean of 4 heads"),
+        ({"layer": 0, "head": 0}, "What the CLS token looks at: layer 0 of 0–2, head 0"),
+        ({"layer": -2, "head": -1}, "What the CLS token looks at: layer 1 of 0–2, head 3"),
+        ({"head": "max", "query": "register 2"}, "What register 2 looks at: layer 2 of 0–2, max of 4 heads"),
+        ({"head": 1, "query": "patches"}, "What the mean patch looks at: layer 2 of 0–2, head 1"),
+        (
+            {"query": (1, 2), "direction": "column", "head": "min"},
+            "How much each patch looks at patch (1, 2): layer 2 of 0–2, min of 4 heads",
+        ),
+        (
+            {"query": 0, "direction": "column"},
+            "How much each patch looks at the CLS token: layer 2 of 0–2, mean of 4 heads",
+        ),
+    ],
+)
+def test_the_description_counts_layers_and_heads_from_1_and_names_token_and_direction(
+    parameters: dict[str, Any], description: str
+) -> None:
+    assert attention(random_trace(LAYOUTS["five prefix tokens"]), **parameters).description == description
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error", "message"),
+    [
+        ({"layer": 3}, QueryError, "layer 3: this model has layers 0 to 2 (or -3 to -1 from the end)"),
+        ({"layer": -4}, QueryError, "layer -4: this model has layers 0 to 2 (or -3 to -1 from the end)"),
+        ({"head": 4}, QueryError, "head 4: this model has heads 0 to 3 (or -4 to -1 from the end)"),
+        ({"head": "median"}, MethodError, "head 'median': expected a number from 0 to 3, 'mean', 'max' or 'min'"),
+        ({"direction": "rows"}, MethodError, "direction 'rows': expected 'row' or 'column'"),
+        ({"query": "distillation"}, QueryError, "token 'distillation': this model has prefix tokens 'cls', patches"),
+        ({"query": (3, 0)}, QueryError, "patch (3, 0): this model has prefix tokens 'cls', patches (0, 0) to (2, 2)"),
+        ({"query": 10}, QueryError, "token 10: this model has"),
+    ],
+)
+def test_what_is_not_there_is_refused_with_what_is(
+    parameters: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    trace = random_trace(LAYOUTS["CLS"])
+    with pytest.raises(error, match=f"^{re.escape(message)}"):
+        attention(trace, **parameters)
+    if not {"layer", "head"} & parameters.keys():
+        with pytest.raises(error, match=f"^{re.escape(message)}"):
+            attention_sheet(trace, **parameters)
+
+
+# Token maps.
+
+
+def test_a_map_knows_its_range_and_its_strongest_patch() -> None:
+    token_map = TokenMap(torch.tensor([[0.25, 0.125, 0.5], [0.75, 0.0, 0.25]]), {}, "weight", "a map")
+    assert token_map.range == (0.0, 0.75)
+    assert token_map.strongest == (1, 0)
+
+
+def test_a_map_of_a_network_that_still_learns_has_a_range(make_network: Callable[..., VisionTransformer]) -> None:
+    network = make_network().requires_grad_(True)
+    trace = network.encode(torch.randn(1, 3, 16, 24)).traces[0]
+    for token_map in (attention(trace), rollout(trace), rollout(trace, reference="vit-explain")):
+        assert token_map.range == (token_map.values.detach().min(), token_map.values.detach().max())
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (torch.zeros(4), r"token map of shape \(4,\): expected 'grid_height grid_width'"),
+        (torch.zeros(1, 2, 2), r"token map of shape \(1, 2, 2\): expected 'grid_height grid_width'"),
+        (torch.tensor([[0.0, torch.nan]]), "a map: the values are not all finite"),
+        (torch.tensor([[torch.inf, 0.0]]), "a map: the values are not all finite"),
+    ],
+)
+def test_a_map_that_is_no_finite_grid_is_refused(values: torch.Tensor, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{message}$"):
+        TokenMap(values, {}, "weight", "a map")
+
+
+# The table of methods.
+
+PARAMETERS = [(method.name, parameter) for method in METHODS.values() for parameter in method.parameters]
+every_parameter = pytest.mark.parametrize(
+    ("method", "parameter"), PARAMETERS, ids=[f"{method}-{parameter.name}" for method, parameter in PARAMETERS]
+)
+
+
+def legal_values(parameter: Parameter, trace: AttentionTrace) -> list[Any]:
+    """Every value that a record says is legal; of a range its ends."""
+    match parameter:
+        case Choice():
+            return [value for _, value in parameter.options]
+        case Number():
+            return [parameter.minimum, parameter.maximum]
+        case LayerNumber():
+            return list(range(-trace.layers, trace.layers))
+        case HeadNumber():
+            return [*HEAD_FUSIONS, *range(-trace.heads, trace.heads)]
+        case TokenQuery():
+            return [None, *trace.layout.prefix, "patches", (0, 0)]
+        case ClassTarget():
+            return []
+
+
+def evidence_of(method: Method, layout: TokenLayout, make_network: Callable[..., VisionTransformer]) -> Any:
+    """What a method computes from, of a model whose tokens are laid out like this."""
+    if not method.class_specific:
+        trace = random_trace(layout)
+        pooled = torch.rand(trace.heads, layout.token_count, dtype=trace.dtype).softmax(-1)
+        return trace if method.pooling is None else replace(trace, pooled=pooled)
+    cls, distillation = "cls" in layout.prefix, "distillation" in layout.prefix
+    network = make_network(
+        image_height=4 * layout.grid_height,
+        image_width=4 * layout.grid_width,
+        cls_token=cls,
+        distillation_token=distillation,
+        register_tokens=layout.prefix_count - cls - distillation,
+        pooling="cls" if cls else "mean",
+    )
+    subject = AttributionInput(
+        network, torch.randn(1, 3, 4 * layout.grid_height, 4 * layout.grid_width), class_target(1, 5)
+    )
+    return subject if method.requires == "inputs" else subject.gradients
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_record_lists_the_arguments_of_its_function_with_their_defaults(name: str) -> None:
+    method = METHODS[name]
+    evidence, *arguments = inspect.signature(method.compute).parameters.values()
+    assert evidence.name == method.requires
+    said = {part.name: part.default for part in method.parameters if not isinstance(part, ClassTarget)}
+    # A callback is no parameter of the map.
+    asked = [argument for argument in arguments if argument.kind is not argument.KEYWORD_ONLY]
+    assert said == {argument.name: argument.default for argument in asked}
+    assert len(said) == len(method.parameters) - method.class_specific
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_record_is_found_by_its_name_and_says_where_it_comes_from(name: str) -> None:
+    method = METHODS[name]
+    assert (method.name, method.compute.__name__) == (name, name)
+    assert method.title and method.interpretation
+    assert re.search(r"\b(19|20)\d\d\b", method.citation), "a citation has a year"
+
+
+@every_parameter
+def test_a_parameter_has_a_title_a_help_and_a_legal_default(method: str, parameter: Parameter) -> None:
+    assert parameter.title and parameter.help
+    match parameter:
+        case Choice():
+            values = [value for _, value in parameter.options]
+            assert parameter.default in values
+            assert len(set(values)) == len(values)
+            assert len({title for title, _ in parameter.options}) == len(values)
+        case Number():
+            assert parameter.minimum <= parameter.default <= parameter.maximum
+            steps = (parameter.default - parameter.minimum) / parameter.step
+            assert steps == pytest.approx(round(steps))
+        case LayerNumber():
+            assert parameter.default in (0, -1), "every model has a first and a last layer"
+        case HeadNumber():
+            assert parameter.default in HEAD_FUSIONS
+        case TokenQuery() | ClassTarget():
+            assert parameter.default is None
+
+
+@every_parameter
+@every_layout
+def test_every_value_that_a_record_says_is_legal_gives_a_map(
+    make_network: Callable[..., VisionTransformer], method: str, parameter: Parameter, layout: TokenLayout
+) -> None:
+    evidence = evidence_of(METHODS[method], layout, make_network)
+    for value in legal_values(parameter, random_trace(layout)):
+        if value == "vit-explain" and "cls" not in layout.prefix:
+            continue
+        token_map = METHODS[method].compute(evidence, **{parameter.name: value})
+        assert token_map.values.shape == (layout.grid_height, layout.grid_width)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_that_a_model_cannot_serve_says_why(make_network: Callable[..., VisionTransformer], name: str) -> None:
+    method = METHODS[name]
+    pooling = {} if method.pooling is None else {"pooling": method.pooling[0]}
+    assert method.refusal(make_network(**pooling).config) is None
+    refusal = method.refusal(make_network(**pooling, classes=0).config)
+    assert (refusal is not None and "no classifier" in refusal) == method.class_specific
+    if method.pooling is not None:
+        assert method.refusal(make_network().config) == method.pooling[1]
+
+
+@pytest.mark.process
+def test_attribution_is_imported_without_gradio_and_matplotlib() -> None:
+    # The last line shows that matplotlib would be seen.
+    code = (
+        "import sys, vitviz.attribution, vitviz.visualization.heatmaps\n"
+        "print(sorted({'gradio', 'matplotlib'} & set(sys.modules)))\n"
+        "vitviz.visualization.heatmaps.colour_table('turbo')\n"
+        "print(sorted({'gradio', 'matplotlib'} & set(sys.modules)))"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == ["[]", "['matplotlib']"]

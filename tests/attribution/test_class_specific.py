@@ -1,0 +1,287 @@
+"""Class-specific maps equal the reference implementations and plain autograd through materialised attention."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import vitviz
+from tests.parity.grad_cam_cases import CLASSES, LAYERS, VARIANTS, make_model, make_pixels
+from tests.parity.timm_cases import TOLD
+from tests.support.comparison import closeness
+from tests.support.networks import NETWORKS, every_network
+from vitviz import TokenLayout, TokenMap, VisionTransformer
+from vitviz.attention import softmax
+from vitviz.attention.layout import PATCHES
+from vitviz.attribution import AttributionInput, grad_cam, gradient_rollout, legrad, relevance
+from vitviz.attribution import threshold as discard_module
+from vitviz.errors.kinds import MethodError, QueryError
+from vitviz.models.gradients import GradientTrace, trace_gradients
+from vitviz.models.targets import Target, class_index, class_target
+
+pytestmark = pytest.mark.parity
+
+close = closeness(tolerance=1e-10, any_type=True)
+
+Make = Callable[..., VisionTransformer]
+
+REFERENCE = np.load(Path(__file__).parents[1] / "data" / "attention_methods.npz")
+each_network = every_network(
+    "CLS",
+    "five prefix tokens",
+    "no CLS",
+    "mean of all",
+    "CLS and mean, norm after pooling",
+    "attention pooling",
+    "one head",
+    "one layer",
+    "rotary, QK-norm, gated MLP",
+)
+
+
+def sharp(make_network: Make, changes: dict[str, Any], target: int = 1) -> AttributionInput:
+    """A network whose attention and gradients are far from uniform, and an image, in double precision."""
+    network = make_network(**changes).double().requires_grad_(False)
+    for layer in network.encoder:
+        layer.attention.qkv.weight.mul_(4)
+    config = network.config
+    pixels = torch.randn(1, 3, config.image_height, config.image_width, dtype=torch.float64)
+    return AttributionInput(network, pixels, class_target(target, config.classes))
+
+
+def layer_by_layer(
+    subject: AttributionInput,
+) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor], TokenLayout]:
+    """Every layer's normed input, attention weights and output, materialised and part of one graph."""
+    network = subject.network
+    tokens, layout = network.embed(subject.pixels)
+    tokens = tokens.detach().requires_grad_()
+    normed, weights, outputs = [], [], []
+    for layer in network.encoder:
+        normed.append(layer.attention_norm(tokens))
+        attended = layer.attention(normed[-1], network.angles(layout), layout.token_count)
+        weights.append((attended.queries @ attended.keys.mT * network.scale).softmax(-1))
+        tokens = layer.residual_mlp(tokens, weights[-1] @ attended.values)
+        outputs.append(tokens)
+    return normed, weights, outputs, layout
+
+
+# The reference implementations.
+
+
+def reference_gradients() -> GradientTrace:
+    """Attention and gradients of the reference case: with the identity for values, one is the other's output's."""
+    attention, gradient = (torch.from_numpy(REFERENCE[name]) for name in ("attention", "gradient"))
+    identity = torch.eye(17, dtype=torch.float64).expand_as(attention)
+    parts = (attention.log(), identity, identity, gradient)
+    nothing = Target("nothing", lambda logits: logits[0])
+    return GradientTrace(*map(tuple, parts), (None,) * 4, 1.0, TokenLayout(("cls",), 4, 4), 0, nothing, 0.0)
+
+
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("ratio", [0.0, 0.5, 0.9])
+def test_vit_explain_s_gradient_rollout_is_reproduced(
+    monkeypatch: pytest.MonkeyPatch, ratio: float, held: bool
+) -> None:
+    if not held:
+        monkeypatch.setattr(discard_module, "HELD_BYTES", 0)
+    found = gradient_rollout(reference_gradients(), ratio, reference="vit-explain")
+    expected = REFERENCE[f"vit_explain_gradient_rollout_{ratio}"]
+    np.testing.assert_allclose(found.values.numpy(), expected, atol=1e-5, rtol=0)
+    own = gradient_rollout(reference_gradients(), ratio).values
+    assert (own / own.max() - found.values).abs().max() > 1e-3
+
+
+def test_transmm_is_reproduced() -> None:
+    trace, expected = reference_gradients(), REFERENCE["transmm_relevance"]
+    for index in range(17):
+        found = relevance(trace, query=index)
+        tokens = [*found.prefix.values(), *found.values.flatten().tolist()]
+        np.testing.assert_allclose(tokens, expected[index], atol=1e-5, rtol=0)
+
+
+# A second implementation.
+
+
+@each_network
+def test_gradient_rollout_is_that_of_materialised_gradients(make_network: Make, changes: dict[str, Any]) -> None:
+    subject = sharp(make_network, changes)
+    _, weights, outputs, layout = layer_by_layer(subject)
+    score = subject.target.score(subject.network.classify(outputs[-1], layout)[0])
+    gradients = torch.autograd.grad(score, weights)
+    for start, residual in ((0, 0.5), (1 % len(weights), 0.3), (-1, 1.0)):
+        matrix = torch.eye(layout.token_count, dtype=torch.float64)
+        for attention, gradient in list(zip(weights, gradients, strict=True))[start:]:
+            step = (attention.detach() * gradient)[0].mean(0).clamp(min=0)
+            step = (1 - residual) * step + residual * torch.eye(layout.token_count, dtype=torch.float64)
+            matrix = step / step.sum(-1, keepdim=True) @ matrix
+        for query in ("patches", 0, layout.token_count - 1):
+            found = gradient_rollout(subject.gradients, 0.0, residual, start, query)
+            close(found.values, layout.grid(matrix[layout.select(query)].mean(0)))
+            assert sum(found.prefix.values()) + float(found.values.sum()) == pytest.approx(1, abs=1e-6)
+
+
+@each_network
+@pytest.mark.parametrize("chunk_bytes", [1, 2**22])
+def test_legrad_is_that_of_materialised_attention(
+    make_network: Make, changes: dict[str, Any], chunk_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(softmax, "CHUNK_BYTES", chunk_bytes)
+    subject = sharp(make_network, changes)
+    _, weights, outputs, layout = layer_by_layer(subject)
+    maps = []
+    for attention, output in zip(weights, outputs, strict=True):
+        score = subject.target.score(subject.network.classify(output, layout)[0])
+        (gradient,) = torch.autograd.grad(score, attention, retain_graph=True)
+        maps.append(gradient[0].clamp(min=0).mean((0, 1)))
+    for start in (0, -1, len(maps) - 1):
+        expected = torch.stack(maps[start:]).mean(0)
+        assert expected.max() > 1e-4
+        found = legrad(subject, start)
+        close(found.values, layout.grid(expected))
+        assert list(found.prefix.values()) == pytest.approx(expected[: layout.prefix_count].tolist(), abs=1e-10)
+
+
+@each_network
+def test_grad_cam_is_its_formula_on_the_tokens_of_a_norm(make_network: Make, changes: dict[str, Any]) -> None:
+    subject = sharp(make_network, changes)
+    normed, _, outputs, layout = layer_by_layer(subject)
+    score = subject.target.score(subject.network.classify(outputs[-1], layout)[0])
+    gradients = torch.autograd.grad(score, normed)
+    patches = layout.select(PATCHES)
+    for layer in (-1, 0, len(normed) - 1):
+        features, gradient = normed[layer][0, patches].detach(), gradients[layer][0, patches]
+        signed = (features * gradient.mean(0)).sum(-1)
+        assert signed.abs().max() > 1e-3
+        expected = signed.clamp(min=0)
+        found = grad_cam(subject, layer)
+        close(found.values.flatten(), expected)
+        assert found.prefix == {}
+
+
+# What follows from what they are.
+
+METHODS: dict[str, Callable[[AttributionInput], TokenMap]] = {
+    "gradient rollout": lambda subject: gradient_rollout(subject.gradients, residual_weight=0.0),
+    "relevance": lambda subject: relevance(subject.gradients),
+    "LeGrad": legrad,
+    "Grad-CAM": grad_cam,
+}
+every_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+
+
+@every_method
+def test_a_map_is_about_its_class(make_network: Make, method: Callable[[AttributionInput], TokenMap]) -> None:
+    subject = sharp(make_network, {})
+    other = replace(subject, target=class_target(3, 5, ["a", "b", "c", "a dog", "e"]))
+    found = [method(each) for each in (subject, other)]
+    assert (found[0].values - found[1].values).abs().max() > 1e-4
+    assert "class 1" in found[0].description and "class a dog" in found[1].description
+
+
+@every_method
+def test_where_no_gradient_is_there_is_no_relevance(
+    make_network: Make, method: Callable[[AttributionInput], TokenMap]
+) -> None:
+    subject = replace(sharp(make_network, {}), target=Target("nothing", lambda logits: 0 * logits.sum()))
+    found = method(subject)
+    if method is METHODS["gradient rollout"]:
+        # Without residual nothing is passed on, and a token that passes nothing on stays where it is.
+        assert found.prefix["cls"] == pytest.approx(1)
+    assert not found.values.any()
+
+
+@every_method
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
+def test_any_mode_will_do_and_no_weight_is_touched(
+    make_network: Make, method: Callable[[AttributionInput], TokenMap], mode: Any
+) -> None:
+    subject = sharp(make_network, {"register_tokens": 1})
+    expected = method(subject).values
+    with mode():
+        found = method(replace(subject, pixels=subject.pixels.clone()))
+    close(found.values, expected)
+    assert not found.values.requires_grad and found.values.shape == (4, 6)
+    assert all(parameter.grad is None for parameter in subject.network.parameters())
+
+
+@pytest.mark.parametrize("method", [legrad, grad_cam])
+def test_a_layer_that_the_model_lacks_is_refused(make_network: Make, method: Callable[..., TokenMap]) -> None:
+    subject = sharp(make_network, {})
+    for layer in (3, -4):
+        with pytest.raises(QueryError, match=f"layer.* {layer}: this model has layers 0 to 2"):
+            method(subject, layer)
+
+
+def test_of_the_layers_that_are_there_those_from_the_start_layer_are_followed(make_network: Make) -> None:
+    subject = sharp(make_network, {})
+    above = trace_gradients(subject.network, subject.pixels, 1, 1)
+    assert [above.layers_from(start) for start in (0, 1, -1, 2)] == [range(1, 3)] * 2 + [range(2, 3)] * 2
+    for method in (gradient_rollout, relevance):
+        assert torch.equal(method(above).values, method(subject.gradients, start_layer=1).values)
+        for start in (3, -4):
+            with pytest.raises(QueryError, match=f"layer {start}: this model has layers 0 to 2"):
+                method(above, start_layer=start)
+
+
+def test_gradients_take_what_is_said(make_network: Make) -> None:
+    subject = sharp(make_network, {"register_tokens": 1})
+    assert subject.gradients.nbytes == 4 * 3 * 4 * 26 * 8 * 8
+    assert subject.gradients is subject.gradients
+    pooled = sharp(make_network, NETWORKS["attention pooling"])
+    assert pooled.gradients.nbytes == 4 * 3 * 4 * 24 * 8 * 8 + 4 * 24 * 8
+
+
+# Which class.
+
+
+def test_a_class_is_found_by_number_and_label_and_else_the_most_probable() -> None:
+    logits, labels = torch.tensor([0.1, 0.7, 0.2, 0.0]), ("tench, Tinca tinca", "Cat", "crane", "crane")
+    assert class_index(None, logits, labels) == 1
+    assert class_index(2, logits, labels) == 2
+    assert class_index("tench", logits, labels) == class_index("tench, Tinca tinca", logits, labels) == 0
+    assert class_index("cat", logits, labels) == 1
+    with pytest.raises(MethodError, match=r"target 'dog': this model has no such class; .* number to 3"):
+        class_index("dog", logits, labels)
+    with pytest.raises(MethodError, match=r"target 'crane': this model has 2 classes of this name, numbers 2, 3"):
+        class_index("crane", logits, labels)
+    with pytest.raises(MethodError, match="target None: this model has no classifier"):
+        class_index(None, logits[:0], ())
+
+
+def test_a_class_that_the_model_lacks_is_refused() -> None:
+    for index in (-1, 4):
+        with pytest.raises(MethodError, match=f"target {index}: this model has classes 0 to 3"):
+            class_target(index, 4)
+    with pytest.raises(MethodError, match="target 0: this model has no classifier"):
+        class_target(0, 0)
+    assert math.isclose(float(class_target(2, 4).score(torch.arange(4.0))), 2)
+
+
+# The package that people use.
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_grad_cam_is_that_of_the_package(variant: str, tmp_path: Path) -> None:
+    model, pixels = make_model(variant), make_pixels()
+    torch.save(model.state_dict(), tmp_path / "model.pth")
+    overrides = {**TOLD, "image_size": (32, 48), **({"pooling": "mean"} if variant == "mean" else {})}
+    network = vitviz.load(tmp_path / "model.pth", **overrides).network
+    torch.testing.assert_close(network(pixels), model(pixels).detach(), atol=1e-4, rtol=1e-4)
+    positive = 0
+    with np.load(Path(__file__).parents[1] / "data" / "grad_cam.npz") as stored:
+        for layer in range(LAYERS):
+            for index in range(CLASSES):
+                found = grad_cam(AttributionInput(network, pixels, class_target(index, CLASSES)), layer)
+                expected = torch.from_numpy(stored[f"{variant}/{layer}/{index}"])
+                torch.testing.assert_close(found.values, expected, atol=1e-6, rtol=1e-3)
+                positive += bool(expected.any())
+    # Where nothing speaks for a class, its map is zero; of most that is not so.
+    assert positive > LAYERS * CLASSES / 2

@@ -1,0 +1,180 @@
+"""The mass mask and attention flow equal the reference implementations, and what follows from their definitions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.support.traces import trace_of
+from vitviz import AttentionTrace, TokenLayout
+from vitviz.attribution import attention, attention_flow, attention_mass
+from vitviz.errors.kinds import MethodError, QueryError
+from vitviz.progress import Progress
+
+REFERENCE = np.load(Path(__file__).parents[1] / "data" / "attention_methods.npz")
+LAYOUTS = {
+    "CLS": TokenLayout(("cls",), 3, 4),
+    "five prefix tokens": TokenLayout(("cls", "register 1", "register 2", "register 3", "register 4"), 2, 3),
+    "no CLS": TokenLayout((), 4, 3),
+    "one patch": TokenLayout(("cls",), 1, 1),
+}
+every_layout = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+
+
+def random_trace(layout: TokenLayout, layers: int = 3) -> AttentionTrace:
+    scores = torch.randn(layers, 2, layout.token_count, layout.token_count, dtype=torch.float64)
+    return trace_of((2 * scores).softmax(-1), layout)
+
+
+def reference_trace() -> AttentionTrace:
+    return trace_of(torch.from_numpy(REFERENCE["attention"]), TokenLayout(("cls",), 4, 4))
+
+
+def tokens_of(token_map: object) -> torch.Tensor:
+    assert hasattr(token_map, "prefix") and hasattr(token_map, "values")
+    return torch.cat([torch.tensor(list(token_map.prefix.values())).double(), token_map.values.flatten()])
+
+
+# Mass.
+
+
+@pytest.mark.parametrize("head", range(3))
+def test_dino_s_mask_is_reproduced(head: int) -> None:
+    found = attention_mass(reference_trace(), head=head)
+    assert np.array_equal(found.values.numpy().astype(bool), REFERENCE["dino_mask_0.6"][head])
+
+
+@every_layout
+@pytest.mark.parametrize("mass", [0.05, 0.3, 0.6, 0.999])
+def test_the_mask_is_the_smallest_that_holds_the_mass(layout: TokenLayout, mass: float) -> None:
+    trace = random_trace(layout)
+    shares = attention(trace, 1, 0).values.flatten()
+    shares = shares / shares.sum()
+    inside = attention_mass(trace, 1, 0, mass=mass).values.flatten().bool()
+    assert shares[inside].sum() >= mass - 1e-12
+    assert shares[inside].sum() - shares[inside].min() < mass + 1e-12
+    assert not inside.all() or layout.patch_count == 1 or mass > 0.9
+    assert shares[inside].min() >= shares[~inside].max() if (~inside).any() else True
+
+
+def test_all_the_mass_is_in_all_patches_that_have_any() -> None:
+    weights = torch.full((1, 1, 5, 5), 0.25, dtype=torch.float64)
+    weights[..., 4] = 0
+    found = attention_mass(trace_of(weights, TokenLayout(("cls",), 2, 2)), mass=1.0)
+    assert found.values.tolist() == [[1, 1], [1, 0]]
+    assert "100% of the patches' attention" in found.description
+
+
+def test_no_mass_and_no_patch_with_any_are_refused() -> None:
+    trace = random_trace(LAYOUTS["CLS"])
+    for mass in (0.0, -0.1, 1.01):
+        with pytest.raises(MethodError, match=f"mass = {mass}: expected a number above 0 and at most 1"):
+            attention_mass(trace, mass=mass)
+    alone = torch.zeros(1, 1, 5, 5, dtype=torch.float64)
+    alone[..., 0] = 1
+    with pytest.raises(MethodError, match="no patch gets any of it"):
+        attention_mass(trace_of(alone, TokenLayout(("cls",), 2, 2)))
+
+
+# Flow.
+
+
+def test_the_flow_of_its_authors_code_is_reproduced() -> None:
+    found = attention_flow(reference_trace())
+    np.testing.assert_allclose(tokens_of(found), REFERENCE["attention_flow_cls"], atol=1e-5, rtol=0)
+
+
+@every_layout
+def test_the_flow_through_one_layer_is_its_row(layout: TokenLayout) -> None:
+    trace = random_trace(layout, 1)
+    matrix = (trace.fused(0) + torch.eye(layout.token_count)) / 2
+    for query in ("patches", 0, layout.token_count - 1):
+        chosen = layout.select(query)
+        row = matrix[chosen].mean(0)
+        if query == "patches":
+            # Every patch sends an equal share, and no more than its edge takes.
+            limit = torch.full_like(matrix[chosen], 1 / layout.patch_count)
+            row = torch.minimum(matrix[chosen], limit).sum(0)
+            row = row / row.sum()
+        torch.testing.assert_close(tokens_of(attention_flow(trace, query=query)), row, atol=1e-6, rtol=0)
+
+
+@every_layout
+def test_flow_is_a_share_and_follows_from_the_start_layer(layout: TokenLayout) -> None:
+    trace = random_trace(layout)
+    whole = attention_flow(trace)
+    assert float(tokens_of(whole).sum()) == pytest.approx(1, abs=1e-6)
+    assert whole.values.shape == (layout.grid_height, layout.grid_width)
+    above = AttentionTrace(trace.queries[1:], trace.keys[1:], 1.0, layout)
+    torch.testing.assert_close(attention_flow(trace, start_layer=1).values, attention_flow(above).values)
+    if layout.token_count > 2:
+        assert (attention_flow(trace, start_layer=-1).values - whole.values).abs().max() > 1e-3
+
+
+def test_identity_attention_keeps_the_flow_where_it_is() -> None:
+    layout = LAYOUTS["CLS"]
+    trace = trace_of(torch.eye(13, dtype=torch.float64).expand(2, 2, 13, 13), layout)
+    assert tokens_of(attention_flow(trace, query=(1, 2))).tolist() == [0] * 7 + [1] + [0] * 5
+
+
+@pytest.mark.parametrize(("most", "cells"), [(1, (1, 1)), (4, (2, 2)), (6, (2, 3)), (24, (4, 6)), (100, (4, 6))])
+def test_many_patches_are_pooled_into_cells(most: int, cells: tuple[int, int]) -> None:
+    layout = TokenLayout(("cls", "register 1"), 4, 6)
+    trace = random_trace(layout)
+    found = attention_flow(trace, most)
+    rows, columns = cells
+    assert cells[0] * cells[1] <= most
+    blocks = found.values.view(rows, 4 // rows, columns, 6 // columns)
+    assert torch.equal(blocks, blocks[:, :1, :, :1].expand_as(blocks))
+    assert float(tokens_of(found).sum()) == pytest.approx(1, abs=1e-6)
+    assert (f"patches in {rows}×{columns} cells" in found.description) == (most < 24)
+    if most >= 24:
+        torch.testing.assert_close(found.values, attention_flow(trace, 24).values)
+    # In one layer the flow into a cell is the attention to all of its patches.
+    one = attention_flow(random_trace(layout, 1), most)
+    row = tokens_of(attention_flow(random_trace(layout, 1), 24))
+    assert one.prefix.keys() == {"cls", "register 1"} and row.shape == (26,)
+
+
+@pytest.mark.parametrize(
+    ("grid", "most", "cells"),
+    [((14, 14), 64, (7, 7)), ((13, 13), 64, (8, 8)), ((6, 24), 64, (3, 12)), ((3, 5), 9, (2, 4))],
+)
+def test_cells_are_of_one_size_where_that_is_not_dear(grid: tuple[int, int], most: int, cells: tuple[int, int]) -> None:
+    found = attention_flow(random_trace(TokenLayout((), *grid), 1), most)
+    assert f"patches in {cells[0]}×{cells[1]} cells" in found.description
+
+
+def test_pooling_keeps_what_cells_get_from_a_prefix_token() -> None:
+    layout = TokenLayout(("cls",), 4, 6)
+    trace = random_trace(layout, 1)
+    exact, pooled = attention_flow(trace, 24), attention_flow(trace, 6)
+    blocks = exact.values.view(2, 2, 3, 2).mean((1, 3), keepdim=True).expand(2, 2, 3, 2).reshape(4, 6)
+    torch.testing.assert_close(pooled.values, blocks, atol=1e-6, rtol=0)
+
+
+def test_progress_is_told_and_an_exception_ends_it() -> None:
+    trace = random_trace(LAYOUTS["CLS"])
+    told: list[Progress] = []
+    attention_flow(trace, report=told.append)
+    assert told == [Progress(done, 13) for done in range(1, 14)]
+
+    def stop(progress: Progress) -> None:
+        if progress.done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        attention_flow(trace, report=stop)
+
+
+def test_what_the_model_lacks_is_refused() -> None:
+    trace = random_trace(LAYOUTS["no CLS"])
+    with pytest.raises(QueryError):
+        attention_flow(trace, query="cls")
+    with pytest.raises(QueryError):
+        attention_flow(trace, start_layer=3)
+    with pytest.raises(MethodError, match="most_patches = 0: expected a whole number of at least 1"):
+        attention_flow(trace, 0)

@@ -1,0 +1,541 @@
+"""Rollout equals the reference implementations, a slow one written from its formula, and what follows from both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.support.comparison import closeness
+from tests.support.traces import trace_of, weights_of
+from vitviz import AttentionTrace, Model, TokenLayout, VisionTransformer, open_image
+from vitviz.attention import softmax
+from vitviz.attention.layout import Query
+from vitviz.attention.softmax import scores_in_chunks
+from vitviz.attribution import rollout, rollout_matrix
+from vitviz.attribution import threshold as discard
+from vitviz.errors.kinds import MethodError, QueryError
+
+close = closeness(tolerance=1e-12)
+
+REFERENCE = np.load(Path(__file__).parents[1] / "data" / "attention_methods.npz")
+ASSETS = Path(__file__).parents[2] / "assets"
+FUSIONS = ("mean", "max", "min")
+LAYOUTS = {
+    "CLS": TokenLayout(("cls",), 3, 3),
+    "five prefix tokens": TokenLayout(("cls", "register 1", "register 2", "register 3", "register 4"), 2, 3),
+    "distillation": TokenLayout(("cls", "distillation"), 4, 2),
+    "no CLS": TokenLayout((), 2, 5),
+}
+every_layout = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+WITH_CLS = {name: layout for name, layout in LAYOUTS.items() if "cls" in layout.prefix}
+every_layout_with_cls = pytest.mark.parametrize("layout", WITH_CLS.values(), ids=WITH_CLS)
+
+
+def random_attention(layout: TokenLayout, layers: int = 4, heads: int = 3) -> torch.Tensor:
+    scores = torch.randn(layers, heads, layout.token_count, layout.token_count, dtype=torch.float64)
+    return (2 * scores).softmax(-1)
+
+
+# The reference implementations.
+
+
+def reference_trace() -> AttentionTrace:
+    return trace_of(torch.from_numpy(REFERENCE["attention"]), TokenLayout(("cls",), 4, 4))
+
+
+@pytest.mark.parametrize("fusion", FUSIONS)
+@pytest.mark.parametrize("ratio", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_vit_explain_is_reproduced(fusion: str, ratio: float, dtype: torch.dtype) -> None:
+    trace = reference_trace()
+    trace = AttentionTrace(trace.queries.to(dtype), trace.keys.to(dtype), 1.0, trace.layout)
+    found = rollout(trace, fusion, ratio, reference="vit-explain").values
+    expected = REFERENCE[f"vit_explain_rollout_{fusion}_{ratio}"]
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-5, rtol=0)
+    # It is another map than the paper's, but where rows sum to 1 before they are divided.
+    own = rollout(trace, fusion, ratio).values
+    assert ((own / own.max() - found).abs().max() < 1e-5) == (fusion == "mean" and ratio == 0)
+
+
+@pytest.mark.parametrize("start", [0, 2])
+def test_the_baseline_of_transformer_explainability_is_reproduced(start: int) -> None:
+    found = rollout_matrix(reference_trace(), start_layer=start)
+    np.testing.assert_allclose(found.numpy(), REFERENCE[f"chefer_rollout_start{start}"], atol=1e-5, rtol=0)
+
+
+# The formula.
+
+
+def slow_rollout(attention: np.ndarray, fusion: str, ratio: float, residual: float, start: int) -> np.ndarray:
+    """``Â_last … Â_start`` entry by entry, with ``Â = rownorm((1 - α) · discard(fuse(A)) + α · I)``."""
+    layers, heads, tokens, _ = attention.shape
+    product = [[float(query == key) for key in range(tokens)] for query in range(tokens)]
+    for layer in range(start, layers):
+        fused = {}
+        for query in range(tokens):
+            for key in range(tokens):
+                values = [float(attention[layer, head, query, key]) for head in range(heads)]
+                fused[query, key] = {"mean": sum(values) / heads, "max": max(values), "min": min(values)}[fusion]
+        for place in sorted(fused, key=fused.__getitem__)[: math.floor(tokens * tokens * ratio)]:
+            fused[place] = 0.0
+        step = []
+        for query in range(tokens):
+            row = [(1 - residual) * fused[query, key] + residual * (query == key) for key in range(tokens)]
+            whole = sum(row)
+            # A row of which nothing is left passes its token on unchanged.
+            step.append([value / whole for value in row] if whole else [float(query == key) for key in range(tokens)])
+        product = [
+            [sum(step[query][middle] * product[middle][key] for middle in range(tokens)) for key in range(tokens)]
+            for query in range(tokens)
+        ]
+    return np.array(product)
+
+
+@every_layout
+@pytest.mark.parametrize("fusion", FUSIONS)
+@pytest.mark.parametrize("ratio", [0.0, 0.37, 0.9])
+def test_rollout_follows_its_formula(layout: TokenLayout, fusion: str, ratio: float) -> None:
+    attention = random_attention(layout)
+    trace = trace_of(attention, layout)
+    for residual, start in [(0.5, 0), (0.0, 0), (0.3, 1), (0.8, 3)]:
+        parameters: dict[str, Any] = {
+            "head_fusion": fusion,
+            "discard_ratio": ratio,
+            "residual_weight": residual,
+            "start_layer": start,
+        }
+        expected = torch.from_numpy(slow_rollout(attention.numpy(), fusion, ratio, residual, start))
+        close(rollout_matrix(trace, **parameters), expected)
+        close(rollout(trace, query=3, **parameters).values, layout.grid(expected[3]))
+
+
+def exact_rollout(attention: np.ndarray, fusion: str, ratio: float, residual: float = 0.5) -> torch.Tensor:
+    """As :func:`slow_rollout`, for more tokens: with whole matrices."""
+    tokens = attention.shape[-1]
+    product = np.eye(tokens)
+    for layer in attention:
+        fused = getattr(layer, fusion)(0)
+        entries = fused.flatten()
+        entries[np.argsort(entries, kind="stable")[: math.floor(tokens * tokens * ratio)]] = 0
+        mixed = (1 - residual) * entries.reshape(tokens, tokens) + residual * np.eye(tokens)
+        product = mixed / mixed.sum(1, keepdims=True) @ product
+    return torch.from_numpy(product)
+
+
+SETTINGS = [("mean", 0.0), ("max", 0.0), ("max", 0.9), ("min", 0.0)]
+
+
+@pytest.mark.parametrize(("fusion", "ratio"), SETTINGS)
+@pytest.mark.parametrize(("name", "side"), [("astronaut.jpg", 32), ("coffee.jpg", 32), ("chelsea.jpg", 96)])
+def test_the_rollout_of_a_trained_network_is_exact(
+    bundled: Model, name: str, side: int, fusion: str, ratio: float
+) -> None:
+    """Within 1e-5 of double precision, and within 1e-4 of its highest value, for a photograph at two sizes."""
+    pixels = replace(bundled.preprocessing, height=side, width=side).prepare(open_image(ASSETS / name), 4, 4).pixels
+    with torch.inference_mode():
+        trace = bundled.network.encode(pixels).traces[0]
+    matrix = exact_rollout(weights_of(trace).numpy(), fusion, ratio)
+    for query in ("cls", (3, 3), "patches"):
+        expected = matrix[trace.layout.select(query)].mean(0)
+        found = rollout(trace, fusion, ratio, query=query)
+        tolerance = min(1e-5, 1e-4 * float(expected.max()))
+        close(found.values.double(), trace.layout.grid(expected), tolerance)
+        assert found.prefix["cls"] == pytest.approx(float(expected[0]), abs=tolerance)
+
+
+@pytest.mark.parametrize(("fusion", "ratio"), SETTINGS)
+@pytest.mark.parametrize("sharpness", [1.0, 10.0])
+@pytest.mark.parametrize("changes", [{}, {"register_tokens": 4}, {"cls_token": False, "pooling": "mean"}])
+def test_the_rollout_of_random_weights_is_exact(
+    make_network: Callable[..., VisionTransformer],
+    changes: dict[str, Any],
+    sharpness: float,
+    fusion: str,
+    ratio: float,
+) -> None:
+    network = make_network(**changes, attention_scale=sharpness * 8**-0.5)
+    with torch.no_grad():
+        trace = network.encode(torch.randn(1, 3, 16, 24)).traces[0]
+    close(rollout_matrix(trace, fusion, ratio).double(), exact_rollout(weights_of(trace).numpy(), fusion, ratio), 1e-5)
+
+
+def tied_attention(layout: TokenLayout) -> torch.Tensor:
+    """Every row sees some tokens equally and others not at all; a quarter of the rows see all."""
+    tokens = layout.token_count
+    seen = torch.rand(4, 2, tokens, tokens, dtype=torch.float64) < 0.4
+    seen |= torch.rand(4, 2, tokens, 1) < 0.25
+    seen |= torch.eye(tokens, dtype=torch.bool)
+    return seen / seen.sum(-1, keepdim=True, dtype=torch.float64)
+
+
+@every_layout
+@pytest.mark.parametrize("fusion", FUSIONS)
+@pytest.mark.parametrize("ratio", [0.2, 0.37, 0.6, 0.9])
+@pytest.mark.parametrize("held", [True, False], ids=["held", "computed again"])
+def test_of_equal_entries_the_first_in_reading_order_are_discarded(
+    monkeypatch: pytest.MonkeyPatch, layout: TokenLayout, fusion: str, ratio: float, held: bool
+) -> None:
+    if not held:
+        monkeypatch.setattr(discard, "HELD_BYTES", 0)
+    monkeypatch.setattr(softmax, "CHUNK_BYTES", 2 * 2 * layout.token_count * 8)
+    trace = trace_of(tied_attention(layout), layout)
+    # What the trace gives, since its softmax rounds; of two heads maximum, minimum and mean round no further.
+    attention = torch.stack([trace.weights(layer) for layer in range(4)])
+    assert len(attention[0].unique()) < attention[0].numel() / 4
+    expected = torch.from_numpy(slow_rollout(attention.numpy(), fusion, ratio, 0.5, 0))
+    close(rollout_matrix(trace, fusion, ratio), expected)
+    last = layout.token_count - 1
+    close(rollout(trace, fusion, ratio, query=last).values, layout.grid(expected[last]))
+
+
+# What is computed of the last layer, and what is kept.
+
+
+@every_layout
+@pytest.mark.parametrize("fusion", FUSIONS)
+@pytest.mark.parametrize("residual", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("start", [0, 2, -1])
+def test_of_the_last_layer_only_the_rows_that_are_asked_for_are_computed(
+    monkeypatch: pytest.MonkeyPatch, layout: TokenLayout, fusion: str, residual: float, start: int
+) -> None:
+    computed: list[slice] = []
+
+    def spy(*arguments: Any, **options: Any) -> Any:
+        for rows, scores in scores_in_chunks(*arguments, **options):
+            computed.append(rows)
+            yield rows, scores
+
+    monkeypatch.setattr(softmax, "scores_in_chunks", spy)
+    monkeypatch.setattr(softmax, "CHUNK_BYTES", 2 * 3 * layout.token_count * 8)
+    trace = trace_of(random_attention(layout), layout)
+    matrix = rollout_matrix(trace, fusion, 0.0, residual, start)
+    lower = layout.token_count * (3 - trace.layer_index(start))
+    for query in (*layout.prefix, (1, 0), layout.token_count - 1, "patches"):
+        computed.clear()
+        tokens = layout.select(query)
+        found = rollout(trace, fusion, 0.0, residual, start, query)
+        close(found.values, layout.grid(matrix[tokens].mean(0)))
+        if residual == 1:
+            assert not computed
+            continue
+        assert sum(rows.stop - rows.start for rows in computed) == tokens.stop - tokens.start + lower
+        assert (computed[0].start, computed[0].stop - computed[0].start <= 2) == (tokens.start, True)
+
+
+@every_layout
+@pytest.mark.parametrize(("fusion", "ratio"), [*product(FUSIONS, (0.0, 0.5)), ("max", 0.9)])
+@pytest.mark.parametrize("fusions", [1, 2, 3])
+def test_maps_are_the_same_whether_matrices_are_kept_or_not(
+    layout: TokenLayout, fusion: str, ratio: float, fusions: int
+) -> None:
+    plain = trace_of(random_attention(layout), layout)
+    keep_bytes = fusions * 4 * layout.token_count**2 * 8
+    kept = AttentionTrace(plain.queries, plain.keys, 1.0, layout, keep_bytes=keep_bytes)
+    for query in (None, "patches", (1, 1)):
+        for reference in (None, "vit-explain") if "cls" in layout.prefix else (None,):
+            # Some other fusion in between takes the place of this one, or not.
+            rollout(kept, "min")
+            expected = rollout(plain, fusion, ratio, query=query, reference=reference)
+            for _ in range(2):
+                found = rollout(kept, fusion, ratio, query=query, reference=reference)
+                close(found.values, expected.values)
+                assert found.prefix == pytest.approx(expected.prefix, abs=1e-12)
+            first = kept.fused(0, fusion)
+            assert kept.fused(0, fusion) is first
+    close(rollout_matrix(kept, fusion, ratio), rollout_matrix(plain, fusion, ratio))
+
+
+@every_layout
+def test_a_bias_is_followed_through_the_layers(layout: TokenLayout) -> None:
+    plain = trace_of(random_attention(layout), layout)
+    bias = torch.randn(4, 1, layout.token_count, layout.token_count, dtype=torch.float64)
+    trace = AttentionTrace(plain.queries, plain.keys, 1.0, layout, bias)
+    for fusion, ratio in SETTINGS:
+        expected = exact_rollout(weights_of(trace).numpy(), fusion, ratio)
+        close(rollout_matrix(trace, fusion, ratio), expected)
+        close(rollout(trace, fusion, ratio, query=(1, 1)).values, layout.grid(expected[layout.index((1, 1))]))
+
+
+@every_layout
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_a_trace_stored_in_half_precision_is_followed_in_single(layout: TokenLayout, dtype: torch.dtype) -> None:
+    queries, keys = 2 * torch.randn(2, 4, 3, layout.token_count, 6)
+    half = AttentionTrace(queries.to(dtype), keys.to(dtype), 0.4, layout)
+    for fusion, ratio in SETTINGS:
+        found = rollout(half, fusion, ratio)
+        assert found.values.dtype == torch.float32
+        assert float(found.values.sum()) + sum(found.prefix.values()) == pytest.approx(1, abs=1e-5)
+        # Nothing is rounded but what is stored.
+        matrix = rollout_matrix(half, fusion, ratio)
+        close(matrix.double(), exact_rollout(weights_of(half).numpy(), fusion, ratio), 1e-5)
+        close(found.values, layout.grid(matrix[layout.select(layout.default_query)].mean(0)), 1e-6)
+
+
+# What must hold for every attention.
+
+
+@every_layout
+@pytest.mark.parametrize("fusion", FUSIONS)
+@pytest.mark.parametrize("ratio", [0.0, 0.5, 0.9, 0.99])
+def test_rows_sum_to_1_at_every_setting(layout: TokenLayout, fusion: str, ratio: float) -> None:
+    trace = trace_of(random_attention(layout), layout)
+    for residual, start in product((0.0, 0.25, 1.0), (0, -1)):
+        matrix = rollout_matrix(trace, fusion, ratio, residual, start)
+        assert (matrix >= 0).all()
+        close(matrix.sum(-1), torch.ones(layout.token_count, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("fusion", FUSIONS)
+def test_a_token_whose_whole_row_is_discarded_stays_where_it_is(fusion: str, dtype: torch.dtype) -> None:
+    layout = TokenLayout(("cls",), 1, 3)
+    attention = torch.full((1, 1, 4, 4), 0.25, dtype=dtype)
+    attention[0, 0, 2] = torch.tensor([0.1, 0.2, 0.3, 0.4])
+    attention[0, 0, 3] = torch.tensor([0.7, 0.15, 0.1, 0.05])
+    attention[0, 0, :2] = torch.tensor([0.41, 0.19, 0.21, 0.19])
+    matrix = rollout_matrix(trace_of(attention, layout), fusion, 15 / 16, 0.0)
+    expected = torch.eye(4, dtype=dtype)
+    expected[3] = torch.tensor([1.0, 0, 0, 0])
+    close(matrix, expected)
+
+
+@every_layout
+@pytest.mark.parametrize("parameters", [{}, {"discard_ratio": 0.6, "residual_weight": 0.2, "head_fusion": "max"}])
+def test_a_tokens_map_is_its_row_of_the_matrix(layout: TokenLayout, parameters: dict[str, Any]) -> None:
+    trace = trace_of(random_attention(layout), layout)
+    matrix = rollout_matrix(trace, **parameters)
+    patches = [(row, column) for row in range(layout.grid_height) for column in range(layout.grid_width)]
+    queries: list[Query] = [*layout.prefix, *patches]
+    for token, query in enumerate(queries):
+        for asked in (query, token):
+            token_map = rollout(trace, query=asked, **parameters)
+            close(token_map.values, layout.grid(matrix[token]))
+            assert list(token_map.prefix) == list(layout.prefix)
+            assert list(token_map.prefix.values()) == pytest.approx(matrix[token, : layout.prefix_count].tolist())
+
+
+@every_layout
+def test_the_mean_patch_has_the_mean_of_the_patches_rows(layout: TokenLayout) -> None:
+    trace = trace_of(random_attention(layout), layout)
+    mean = rollout_matrix(trace, "max", 0.5)[layout.prefix_count :].mean(0)
+    token_map = rollout(trace, "max", 0.5, query="patches")
+    close(token_map.values, layout.grid(mean))
+    assert list(token_map.prefix.values()) == pytest.approx(mean[: layout.prefix_count].tolist())
+
+
+@every_layout
+def test_map_and_prefix_values_sum_to_1(layout: TokenLayout) -> None:
+    trace = trace_of(random_attention(layout), layout)
+    for query in [*layout.prefix, "patches", (1, 1)]:
+        token_map = rollout(trace, "min", 0.9, 0.1, query=query)
+        assert float(token_map.values.sum()) + sum(token_map.prefix.values()) == pytest.approx(1)
+        assert token_map.domain == (0.0, 1.0)
+
+
+@every_layout
+def test_without_a_query_it_is_the_cls_token_or_else_all_patches(layout: TokenLayout) -> None:
+    trace = trace_of(random_attention(layout), layout)
+    asked = rollout(trace, query="cls" if "cls" in layout.prefix else "patches")
+    default = rollout(trace)
+    assert torch.equal(default.values, asked.values)
+    assert default.description == asked.description
+
+
+@every_layout
+@pytest.mark.parametrize("fusion", FUSIONS)
+@pytest.mark.parametrize(("ratio", "residual"), [(0.0, 0.5), (0.0, 0.0), (0.5, 0.5), (0.9, 0.2)])
+def test_identity_attention_rolls_out_to_the_identity(
+    layout: TokenLayout, fusion: str, ratio: float, residual: float
+) -> None:
+    identity = torch.eye(layout.token_count, dtype=torch.float64).expand(3, 2, -1, -1)
+    # Nine tenths discarded would take entries of the diagonal too.
+    ratio = min(ratio, 1 - 1 / layout.token_count)
+    matrix = rollout_matrix(trace_of(identity, layout), fusion, ratio, residual)
+    close(matrix, torch.eye(layout.token_count, dtype=torch.float64))
+
+
+@every_layout
+@pytest.mark.parametrize("residual", [0.0, 0.5, 0.75, 1.0])
+def test_uniform_attention_has_a_closed_form_and_a_constant_map(layout: TokenLayout, residual: float) -> None:
+    tokens, layers = layout.token_count, 3
+    trace = trace_of(torch.full((layers, 2, tokens, tokens), 1 / tokens, dtype=torch.float64), layout)
+    stays = residual**layers
+    expected = stays * torch.eye(tokens) + (1 - stays) / tokens
+    close(rollout_matrix(trace, residual_weight=residual), expected.double(), 1e-7)
+    for query in [*layout.prefix, "patches"]:
+        low, high = rollout(trace, residual_weight=residual, query=query).range
+        assert high - low == pytest.approx(0, abs=1e-12)
+
+
+@every_layout
+@pytest.mark.parametrize("fusion", FUSIONS)
+def test_the_order_of_the_heads_changes_nothing(layout: TokenLayout, fusion: str) -> None:
+    attention = random_attention(layout, heads=5)
+    for reference in (None, *(["vit-explain"] if "cls" in layout.prefix else [])):
+        before = rollout(trace_of(attention, layout), fusion, 0.5, reference=reference)
+        after = rollout(trace_of(attention[:, [3, 1, 4, 0, 2]], layout), fusion, 0.5, reference=reference)
+        close(after.values, before.values)
+
+
+def test_the_order_of_the_layers_matters() -> None:
+    layout = LAYOUTS["CLS"]
+    attention = random_attention(layout)
+    before, after = rollout(trace_of(attention, layout)), rollout(trace_of(attention.flip(0), layout))
+    assert (before.values - after.values).abs().max() > 1e-3
+
+
+@every_layout
+def test_one_layer_with_one_head_is_the_attention_mixed_with_the_identity(layout: TokenLayout) -> None:
+    attention = random_attention(layout, layers=1, heads=1)
+    identity = torch.eye(layout.token_count, dtype=torch.float64)
+    trace = trace_of(attention, layout)
+    for fusion in FUSIONS:
+        close(rollout_matrix(trace, fusion), 0.5 * attention[0, 0] + 0.5 * identity)
+        close(rollout_matrix(trace, fusion, residual_weight=0), attention[0, 0])
+        close(rollout_matrix(trace, fusion, residual_weight=1), identity)
+
+
+@pytest.mark.parametrize(("start", "same"), [(-1, 3), (-4, 0), (-2, 2)])
+def test_the_start_layer_may_be_counted_from_the_end(start: int, same: int) -> None:
+    trace = trace_of(random_attention(LAYOUTS["CLS"]), LAYOUTS["CLS"])
+    assert torch.equal(rollout_matrix(trace, start_layer=start), rollout_matrix(trace, start_layer=same))
+    assert torch.equal(rollout(trace, start_layer=start).values, rollout(trace, start_layer=same).values)
+
+
+def test_only_the_layers_from_the_start_on_count() -> None:
+    attention = random_attention(LAYOUTS["CLS"])
+    upper = trace_of(attention[2:], LAYOUTS["CLS"])
+    close(rollout_matrix(trace_of(attention, LAYOUTS["CLS"]), start_layer=2), rollout_matrix(upper))
+
+
+def test_a_trace_is_not_changed_by_a_rollout() -> None:
+    trace = trace_of(random_attention(LAYOUTS["CLS"]), LAYOUTS["CLS"])
+    queries, keys = trace.queries.clone(), trace.keys.clone()
+    for reference in (None, "vit-explain"):
+        rollout(trace, discard_ratio=0.5, reference=reference)
+    assert torch.equal(trace.queries, queries) and torch.equal(trace.keys, keys)
+
+
+# What vit-explain gives beyond its own case.
+
+
+def test_vit_explain_is_refused_for_a_model_without_the_cls_token_that_it_takes_for_granted() -> None:
+    trace = trace_of(random_attention(LAYOUTS["no CLS"]), LAYOUTS["no CLS"])
+    with pytest.raises(MethodError, match="no CLS token, which vit-explain takes for granted"):
+        rollout(trace, reference="vit-explain")
+
+
+@every_layout_with_cls
+@pytest.mark.parametrize("query", [None, "patches", (1, 1), 0])
+def test_vit_explain_is_relative_to_the_highest_patch_for_every_token(layout: TokenLayout, query: Query | None) -> None:
+    trace = trace_of(random_attention(layout), layout)
+    token_map = rollout(trace, "max", 0.5, query=query, reference="vit-explain")
+    assert token_map.range[1] == 1
+    assert token_map.values.min() >= 0
+    assert token_map.quantity == "share relative to the highest patch"
+    assert rollout(trace, query=query).quantity == "share of the rollout"
+
+
+def test_vit_explain_with_no_patch_left_is_refused_and_not_divided_by_zero() -> None:
+    layout = TokenLayout(("cls",), 2, 2)
+    attention = torch.full((2, 1, 5, 5), 0.01, dtype=torch.float64)
+    attention[..., 0] = 0.96
+    # The residual of the patches' own rows does not reach the CLS token.
+    message = (
+        "^Attention rollout for the CLS token, as vit-explain computes it: "
+        "no patch is left after discarding 99.9% of every layer$"
+    )
+    with pytest.raises(MethodError, match=message):
+        rollout(trace_of(attention, layout), discard_ratio=0.999, reference="vit-explain")
+
+
+# Captions and errors.
+
+
+@pytest.mark.parametrize(
+    ("parameters", "description"),
+    [
+        ({}, "Attention rollout for the CLS token: mean of 3 heads, residual 0.5, layers 0 to 3"),
+        (
+            {"query": (1, 2), "head_fusion": "min", "residual_weight": 0.25, "start_layer": -2},
+            "Attention rollout for patch (1, 2): min of 3 heads, residual 0.25, layers 2 to 3",
+        ),
+        (
+            {"query": "patches", "discard_ratio": 0.9},
+            "Attention rollout for the mean patch: mean of 3 heads, residual 0.5, lowest 90% discarded, layers 0 to 3",
+        ),
+        (
+            {"discard_ratio": 0.995},
+            "Attention rollout for the CLS token: mean of 3 heads, residual 0.5, lowest 99.5% discarded, layers 0 to 3",
+        ),
+        (
+            {"head_fusion": "max", "reference": "vit-explain"},
+            "Attention rollout for the CLS token, as vit-explain computes it: "
+            "max of 3 heads, residual 0.5, layers 0 to 3",
+        ),
+    ],
+)
+def test_the_description_says_how_the_map_was_made(parameters: dict[str, Any], description: str) -> None:
+    trace = trace_of(random_attention(LAYOUTS["CLS"]), LAYOUTS["CLS"])
+    assert rollout(trace, **parameters).description == description
+
+
+WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
+    (
+        {"head_fusion": "median"},
+        MethodError,
+        "head fusion 'median': expected 'mean', 'max' or 'min'; did you mean 'mean'\\?",
+    ),
+    ({"discard_ratio": 1.0}, MethodError, r"discard_ratio = 1.0: expected a number in \[0, 1\)"),
+    ({"discard_ratio": -0.1}, MethodError, r"discard_ratio = -0.1: expected a number in \[0, 1\)"),
+    ({"discard_ratio": math.nan}, MethodError, r"discard_ratio = nan: expected a number in \[0, 1\)"),
+    ({"residual_weight": 1.1}, MethodError, r"residual_weight = 1.1: expected a number in \[0, 1\]"),
+    ({"residual_weight": -0.1}, MethodError, r"residual_weight = -0.1: expected a number in \[0, 1\]"),
+    ({"residual_weight": math.nan}, MethodError, r"residual_weight = nan: expected a number in \[0, 1\]"),
+    ({"start_layer": 4}, QueryError, r"layer 4: this model has layers 0 to 3 \(or -4 to -1 from the end\)"),
+    ({"start_layer": -5}, QueryError, r"layer -5: this model has layers 0 to 3 \(or -4 to -1 from the end\)"),
+]
+
+
+@pytest.mark.parametrize(("parameters", "error", "message"), WRONG)
+@pytest.mark.parametrize("function", [rollout, rollout_matrix])
+def test_a_parameter_out_of_range_is_refused_with_the_range(
+    function: Any, parameters: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    trace = trace_of(random_attention(LAYOUTS["CLS"]), LAYOUTS["CLS"])
+    with pytest.raises(error, match=f"^{message}$"):
+        function(trace, **parameters)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error", "message"),
+    [
+        ({"query": "register 1"}, QueryError, r"token 'register 1': this model has prefix tokens 'cls', patches"),
+        ({"query": (3, 0)}, QueryError, r"patch \(3, 0\): this model has"),
+        ({"reference": "vit_explain"}, MethodError, "reference 'vit_explain': expected 'vit-explain', or None for the"),
+        (
+            {"reference": "vit-explain", "residual_weight": 0.4},
+            MethodError,
+            "residual_weight = 0.4 and start_layer = 0: vit-explain knows only 0.5 and 0",
+        ),
+        (
+            {"reference": "vit-explain", "start_layer": -1},
+            MethodError,
+            "residual_weight = 0.5 and start_layer = 3: vit-explain knows only 0.5 and 0",
+        ),
+    ],
+)
+def test_an_unknown_token_or_reference_is_refused(
+    parameters: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    trace = trace_of(random_attention(LAYOUTS["CLS"]), LAYOUTS["CLS"])
+    with pytest.raises(error, match=f"^{message}"):
+        rollout(trace, **parameters)

@@ -1,0 +1,311 @@
+"""A model that forgets: what is shuffled and what stays, and how far maps change with it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from scipy.stats import spearmanr
+
+import vitviz
+from vitviz import METHODS, Analysis, Model, TokenMap, save_checkpoint
+from vitviz.attribution import AttributionInput
+from vitviz.cli.command import main
+from vitviz.errors.kinds import ConfigError, MethodError, QueryError
+from vitviz.evaluation.method_table import cascade_table, cascades, find_images
+from vitviz.evaluation.randomization import READING, cascade, randomised, rank_correlation, steps
+from vitviz.progress import Progress
+
+MakeModel = Callable[..., Model]
+
+ASSETS = Path(__file__).parents[2] / "assets"
+# Quick ones, with and without a class.
+FEW = ("attention", "rollout", "relevance")
+# Of the three layers of the small models.
+DEPTH = 3
+
+KINDS: dict[str, dict[str, object]] = {
+    "cls": {"register_tokens": 2},
+    "attention pooling": {"pooling": "attention", "cls_token": False, "register_tokens": 1, "gated_mlp": True},
+    "representation": {
+        "representation_width": 16,
+        "projection_width": 8,
+        "patch_norms": True,
+        "pre_norm": True,
+        "query_key_norm": True,
+    },
+    "rotary": {"rotary": True, "classes": 0, "final_norm": "after pooling", "pooling": "mean"},
+}
+
+
+def parameters_of(model: Model) -> dict[str, torch.Tensor]:
+    return {name: weights.clone() for name, weights in model.network.named_parameters()}
+
+
+def changed(model: Model, other: Model) -> set[str]:
+    mine, others = parameters_of(model), parameters_of(other)
+    return {name for name in mine if not torch.equal(mine[name], others[name])}
+
+
+@pytest.fixture
+def image() -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (16, 24, 3), dtype=np.uint8)
+
+
+@pytest.fixture
+def analysis(make_model: MakeModel, image: np.ndarray) -> Analysis:
+    return vitviz.analyze(image, make_model())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    place = tmp_path / "pictures"
+    place.mkdir()
+    for number in range(3):
+        pixels = np.random.default_rng(number).integers(0, 256, (16, 24, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(place / f"{number}.png")
+    return place
+
+
+# Weights.
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_every_learnt_tensor_keeps_its_entries_in_another_order(make_model: MakeModel, kind: dict[str, object]) -> None:
+    model = make_model(**kind)
+    before = parameters_of(model)
+    forgetful = randomised(model)
+    after = parameters_of(forgetful)
+    assert after.keys() == before.keys()
+    for name, weights in before.items():
+        assert torch.equal(after[name].flatten().sort().values, weights.flatten().sort().values), name
+        assert torch.equal(after[name], weights) == (name == "periods"), name
+        assert torch.equal(model.network.get_parameter(name), weights), "the model itself stays as it is"
+        assert after[name].dtype == weights.dtype and not forgetful.network.get_parameter(name).requires_grad
+    assert not forgetful.network.training and forgetful.labels == model.labels
+
+
+def test_layers_are_forgotten_from_the_top_down(make_model: MakeModel) -> None:
+    model = make_model()
+    everything, names = parameters_of(randomised(model)), set(parameters_of(model))
+    expected = {name for name in names if name.startswith(("classifier.", "norm."))}
+    for count in range(DEPTH + 1):
+        if count:
+            expected |= {name for name in names if name.startswith(f"layers.{DEPTH - count}.")}
+        forgetful = randomised(model, count)
+        assert changed(model, forgetful) == expected
+        found = parameters_of(forgetful)
+        assert all(torch.equal(found[name], everything[name]) for name in expected), "the same for more layers"
+    assert names - expected == {"prefix_tokens", "positions", "patch_embedding.weight", "patch_embedding.bias"}
+
+
+def test_the_seed_decides_the_order(make_model: MakeModel) -> None:
+    model = make_model()
+    assert changed(randomised(model, seed=3), randomised(model, seed=3)) == set()
+    assert changed(randomised(model, 0, seed=3), randomised(model, 0, seed=4)) > {"classifier.weight"}
+
+
+def test_a_tensor_of_equal_entries_stays(make_model: MakeModel) -> None:
+    model = make_model()
+    model.network.norm.weight.fill_(1)
+    assert "norm.weight" not in changed(model, randomised(model))
+
+
+def test_precision_stays_and_what_a_trainer_set_does_not(make_model: MakeModel) -> None:
+    model = make_model()
+    model.network.set_precision("bfloat16").train().requires_grad_(True)
+    forgetful = randomised(model)
+    assert forgetful.network.precision == torch.bfloat16
+    assert forgetful.network.encoder[0].attention.qkv.weight.dtype == torch.bfloat16
+    assert not forgetful.network.training and model.network.training
+    assert all(weights.requires_grad for weights in model.network.parameters())
+    assert not any(weights.requires_grad for weights in forgetful.network.parameters())
+
+
+@pytest.mark.parametrize("layers", [-1, 4])
+def test_a_model_has_only_its_own_layers_to_forget(make_model: MakeModel, layers: int) -> None:
+    told = rf"^layers = {layers}: this model has 3; expected 0 to 3, or None for everything$"
+    with pytest.raises(QueryError, match=told):
+        randomised(make_model(), layers)
+
+
+# Rank correlation.
+
+
+@pytest.mark.parametrize("highest", [3, 10**6], ids=["many equal", "hardly any equal"])
+def test_rank_correlation_is_that_of_scipy(highest: int) -> None:
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(20):
+        first, second = torch.randint(highest, (2, 7, 9), generator=generator).float()
+        expected = float(spearmanr(first.flatten(), second.flatten()).statistic)
+        assert rank_correlation(first, second) == pytest.approx(expected, abs=1e-12)
+
+
+def test_rank_correlation_knows_order_and_nothing_else() -> None:
+    values = torch.rand(4, 5)
+    assert rank_correlation(values, values**3) == pytest.approx(1)
+    assert rank_correlation(values, -values) == pytest.approx(-1)
+    assert math.isnan(rank_correlation(values, torch.ones(4, 5)))
+    assert math.isnan(rank_correlation(torch.zeros(4, 5), torch.zeros(4, 5)))
+    with pytest.raises(ConfigError, match=r"^maps of shapes \(4, 5\) and \(5, 4\): expected one shape$"):
+        rank_correlation(values, values.T)
+
+
+# Maps.
+
+
+def test_every_step_is_the_map_of_the_model_that_forgot(analysis: Analysis, image: np.ndarray) -> None:
+    found, target = cascade(analysis, FEW, seed=5), int(analysis.logits.argmax())
+    assert list(found) == list(FEW)
+    models = [analysis.model, *(randomised(analysis.model, count, 5) for count in (0, 1, 2, 3, None))]
+    assert steps(DEPTH) == ["as trained", "0", "1", "2", "3", "everything"]
+    for name, correlations in found.items():
+        said = {"target": target} if METHODS[name].class_specific else {}
+        maps = [vitviz.analyze(image, model).map(name, **said).values for model in models]
+        expected = [rank_correlation(maps[0], each) for each in maps]
+        torch.testing.assert_close(correlations, torch.tensor(expected))
+        assert correlations[0] == pytest.approx(1)
+    # Attention does not know of the classifier.
+    assert found["attention"][1] == found["rollout"][1] == pytest.approx(1)
+    assert found["relevance"][1] < 0.99
+
+
+def test_the_class_is_that_of_the_model_as_it_is(analysis: Analysis, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def spy(subject: AttributionInput) -> TokenMap:
+        asked.append(subject.target.name)
+        return METHODS["rollout"].compute(analysis.trace)
+
+    monkeypatch.setitem(METHODS, "grad_cam", replace(METHODS["grad_cam"], compute=spy))
+    for target, label in ((None, f"class {int(analysis.logits.argmax())}"), ("class 2", "class 2"), (4, "class 4")):
+        asked.clear()
+        cascade(analysis, ["grad_cam"], target)
+        assert asked == [f"class {label}"] * len(steps(DEPTH))
+
+
+def test_a_map_that_ignores_the_model_stays_and_one_without_order_has_no_correlation(
+    analysis: Analysis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def from_the_corner(trace: object) -> TokenMap:
+        return TokenMap(torch.arange(24.0).view(4, 6), {}, "distance", "from the corner", (0.0, 24.0))
+
+    def flat(trace: object) -> TokenMap:
+        return TokenMap(torch.ones(4, 6), {}, "nothing", "flat")
+
+    monkeypatch.setitem(METHODS, "rollout", replace(METHODS["rollout"], compute=from_the_corner))
+    monkeypatch.setitem(METHODS, "attention", replace(METHODS["attention"], compute=flat))
+    found = cascade(analysis, ["rollout", "attention"])
+    torch.testing.assert_close(found["rollout"], torch.ones(DEPTH + 3))
+    assert found["attention"].isnan().all()
+
+
+def test_relevance_in_the_bundled_model_hangs_on_its_weights(bundled: Model) -> None:
+    pictures = [vitviz.analyze(path, bundled) for path in sorted(ASSETS.glob("*.jpg"))]
+    found = torch.stack(
+        [cascade(each, ["relevance"], seed=number)["relevance"] for number, each in enumerate(pictures)]
+    )
+    assert len(found) >= 4
+    assert float(found[:, -1].mean()) < 0.5
+
+
+def test_all_methods_that_serve_the_model_are_taken(make_model: MakeModel, image: np.ndarray) -> None:
+    for model in (make_model(classes=0), make_model(pooling="attention", cls_token=False, depth=1)):
+        found = cascade(vitviz.analyze(image, model))
+        expected = [name for name, method in METHODS.items() if method.refusal(model.network.config) is None]
+        assert list(found) == expected
+        assert all(correlations.shape == (model.network.config.depth + 3,) for correlations in found.values())
+
+
+def test_the_image_is_not_opened_again(analysis: Analysis, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vitviz.analysis.encoder.open_image", None)
+    monkeypatch.setattr("vitviz.images.preprocessing.Preprocessing.prepare", None)
+    assert cascade(analysis, ["rollout"])["rollout"].isfinite().all()
+
+
+def test_progress_is_told_to_the_end_and_what_it_raises_ends_it(analysis: Analysis) -> None:
+    told: list[Progress] = []
+    cascade(analysis, FEW, report=told.append)
+    total = len(FEW) * len(steps(DEPTH))
+    assert told == [Progress(done + 1, total) for done in range(total)]
+
+    def enough(state: Progress) -> None:
+        told.append(state)
+        if state.done == 4:
+            raise KeyboardInterrupt
+
+    told.clear()
+    with pytest.raises(KeyboardInterrupt):
+        cascade(analysis, FEW, report=enough)
+    assert len(told) == 4
+
+
+def test_what_cannot_be_asked_is_refused_by_name_before_anything_is_computed(
+    analysis: Analysis, make_model: MakeModel, image: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_classes = vitviz.analyze(image, make_model(classes=0))
+    monkeypatch.setattr(Analysis, "map", None)
+    for name in ("pooling_attention", "speed"):
+        with pytest.raises(MethodError, match=rf"^(method ')?{name}'?: "):
+            cascade(analysis, ["rollout", name])
+    with pytest.raises(MethodError, match=r"^relevance: this model has no classifier"):
+        cascade(no_classes, ["relevance"])
+    for target, told in (("zebra", "this model has no such class"), (5, "this model has classes 0 to 4")):
+        with pytest.raises(MethodError, match=rf"^target {target!r}: {told}"):
+            cascade(analysis, ["rollout"], target)
+    with pytest.raises(MethodError, match=r"^target 1: this model has no classifier"):
+        cascade(no_classes, ["rollout"], 1)
+
+
+# Many images.
+
+
+def test_every_image_has_its_own_way_to_shuffle(make_model: MakeModel, folder: Path) -> None:
+    model, told, images = make_model(), list[int](), find_images(folder, 3)
+    found = cascades(model, images, iter(FEW), told.append)
+    assert told == [1, 2, 3]
+    for number, path in enumerate(images):
+        alone = cascade(vitviz.analyze(path, model), FEW, seed=number)
+        assert all(torch.equal(found[name][number], alone[name]) for name in FEW)
+
+
+def test_the_table_leaves_out_what_has_no_order_and_says_of_how_many_images_it_speaks() -> None:
+    nan = math.nan
+    found = {
+        "rollout": torch.tensor([[1, 1, 0.5, 0.4, -0.1], [1, 1, 0.7, 0.6, 0.1], [1, 1, 0.6, 0.5, 0.0]]),
+        "grad_cam": torch.tensor([[1, 0.2, nan, nan, nan], [1, 0.2, 0.1, nan, nan], [1, 0.2, 0.3, 0.3, nan]]),
+    }
+    assert cascade_table(found).splitlines() == [
+        "| layers shuffled | 0 | 1 | 2 | everything |",
+        "| --- | --- | --- | --- | --- |",
+        "| Attention rollout | 1.00 ± 0.00 | 0.60 ± 0.11 | 0.50 ± 0.11 | 0.00 ± 0.11 |",
+        "| Grad-CAM | 0.20 ± 0.00 | 0.20 ± 0.20 (2) | – (1) | – (0) |",
+    ]
+
+
+def test_the_command_prints_the_table_and_keeps_every_correlation(
+    make_model: MakeModel, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, checkpoint, output = make_model(classes=0), tmp_path / "small.safetensors", tmp_path / "found.json"
+    save_checkpoint(checkpoint, model)
+    command = ["check-methods", str(folder), "--checkpoint", str(checkpoint), "--count", "2", "-o", str(output)]
+    assert main([*command, "--resolution", "24"]) == 0
+    found = cascades(model, find_images(folder, 2), resolution=24)
+    assert capsys.readouterr().out == f"{cascade_table(found)}\n\n{READING}\n"
+    kept = json.loads(output.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert (kept["checkpoint"], kept["resolution"], kept["steps"]) == ("small", 24, steps(DEPTH))
+    assert kept["images"] == [path.name for path in find_images(folder, 2)]
+    rows = {
+        name: torch.tensor([[math.nan if value is None else value for value in row] for row in part])
+        for name, part in kept["correlations"].items()
+    }
+    assert rows.keys() == found.keys()
+    for name, part in found.items():
+        torch.testing.assert_close(rows[name], part, equal_nan=True)

@@ -1,0 +1,228 @@
+"""The benchmark runs, finds every number, and says truly which bars are met."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks import bars
+from benchmarks.__main__ import main, run_apart, write
+from benchmarks.bars import BARS, Bar
+from benchmarks.measure import Job
+from benchmarks.memory import peak_bytes
+from benchmarks.models import Models
+from benchmarks.numbers import seconds, significant
+from benchmarks.others import backward, transmm
+from benchmarks.part import Case, Settings
+from benchmarks.parts import PARTS, gradients
+from benchmarks.parts.analysis import analysis, timm_hooks
+from benchmarks.plot import apart, points
+from benchmarks.report import report
+from benchmarks.shapes import B_14, FIVE
+from benchmarks.spread import ratios, spread
+from benchmarks.timing import interleave
+
+pytestmark = pytest.mark.process
+
+ROOT = Path(__file__).parents[2]
+TRIED = ("floor", "analysis", "interaction", "tokens")
+
+
+def entry(contestant: str, ratio: float, case: str = "B/16 at 224 px", tokens: int = 197) -> dict[str, Any]:
+    return {
+        "case": case,
+        "contestant": contestant,
+        "kind": "time",
+        "tokens": tokens,
+        "seconds": spread([ratio / 10])._asdict(),
+        "ratio": spread([ratio])._asdict(),
+        "baseline": "timm forward pass",
+    }
+
+
+def memory(contestant: str, nbytes: int, case: str) -> dict[str, Any]:
+    return {"case": case, "contestant": contestant, "kind": "memory", "bytes": nbytes}
+
+
+def part(*entries: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "machine": dict.fromkeys(("processor", "cores", "threads", "system", "versions", "date", "quick"), ""),
+        "entries": list(entries),
+    }
+
+
+@pytest.fixture(scope="module")
+def tried(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results of stand-ins for some of the parts."""
+    folder = tmp_path_factory.mktemp("performance")
+    command = [sys.executable, "-m", "benchmarks", "--quick", "--threads", "1", "--output", str(folder)]
+    done = subprocess.run([*command, "--only", *TRIED], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_every_contestant_has_its_numbers(tried: Path) -> None:
+    results = json.loads((tried / "results.json").read_text())
+    assert set(results) == set(TRIED)
+    settings = Settings(Path(), 1, quick=True)
+    for name, found in results.items():
+        for case in PARTS[name].chosen(settings):
+            expected = set(PARTS[name].contestants(case, settings)) if PARTS[name].contestants else set()
+            entries = [each for each in found["entries"] if each["case"] == case.name]
+            times = [each for each in entries if each["kind"] == "time"]
+            assert {each["contestant"] for each in times} == expected
+            assert all(each[of][which] > 0 for each in times for of in ("seconds", "ratio") for which in each[of])
+            peaks = [each["bytes"] for each in entries if each["kind"] == "memory"]
+            assert len(peaks) == (1 if case.memory else 0) and all(peak >= 0 for peak in peaks)
+    numbers = [number for each in results["floor"]["entries"] for number in each["values"].values()]
+    assert numbers and all(number > 0 and math.isfinite(number) for number in numbers)
+
+
+def test_the_report_names_every_contestant_and_shows_the_picture(tried: Path) -> None:
+    results, text = json.loads((tried / "results.json").read_text()), (tried / "results.md").read_text()
+    for found in results.values():
+        assert all(f"| {each['contestant']} |" in text for each in found["entries"])
+    assert "these numbers say nothing" in text and "(cost.svg)" in text
+    assert (tried / "cost.svg").stat().st_size > 0 and (tried / "cost.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_contestants_find_the_same(tmp_path: Path) -> None:
+    models = Models(B_14.stand_in(), tmp_path)
+    logits, expected = timm_hooks(models)()
+    encoding, _, found = analysis(models)()
+    assert torch.allclose(encoding.logits, logits, atol=1e-4)
+    assert torch.allclose(found.values.flatten(), expected, atol=1e-6)
+    relevance = gradients.contestants(Case(models.shape, 1), Settings(tmp_path, 1))[gradients.RELEVANCE]()()
+    expected = transmm(models.timm, models.pixels, gradients.TARGET)
+    assert torch.allclose(relevance.values.flatten(), expected, rtol=1e-3, atol=1e-6 * float(expected.max()))
+    assert backward(models.timm, models.pixels, gradients.TARGET).abs().sum() > 0
+
+
+def test_stand_ins_never_end_among_the_results(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--quick"])
+    assert "--output" in capsys.readouterr().err
+
+
+def test_a_measurement_that_fails_says_why() -> None:
+    (found,) = run_apart(Job("nothing", "a case", "time", Settings(Path(), 1)))
+    assert found == {"case": "a case", "contestant": "time", "kind": "failed", "error": "KeyError: 'nothing'"}
+    assert "- time: failed, KeyError: 'nothing'" in report({"analysis": part(found)})
+
+
+def test_quartiles_are_those_of_numpy() -> None:
+    values = [3.0, 1.0, 4.0, 1.5, 9.0]
+    found = spread(values)
+    assert found[:3] == pytest.approx(np.quantile(values, [0.5, 0.25, 0.75]))
+    assert (found.least, found.count) == (1.0, 5)
+    assert spread([2.0]) == (2.0, 2.0, 2.0, 2.0, 1)
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    assert ratios([2.0, 6.0], [1.0, 2.0, 100.0]) == [2.0, 3.0]
+
+
+def test_contestants_take_turns_and_slow_ones_fewer() -> None:
+    now, order = 0.0, []
+
+    def runner(name: str, takes: float) -> Any:
+        def run() -> None:
+            nonlocal now
+            now += takes
+            order.append(name)
+
+        return run
+
+    runs = {"base": runner("base", 1.0), "near": runner("near", 5.0), "slow": runner("slow", 6.0)}
+    found = interleave(runs, 3, clock=lambda: now)
+    assert found == {"base": [1.0] * 3, "near": [5.0] * 3, "slow": [6.0] * 2}
+    turn = ["base", "near", "slow"]
+    assert order == ["base", *turn, *turn, *turn, "base", "near"]
+
+
+def test_peak_memory_is_that_of_the_run_alone() -> None:
+    before = np.ones(4 * 2**20)
+
+    def run() -> np.ndarray:
+        passing = np.ones(8 * 2**20)
+        return passing[:8].copy()
+
+    assert peak_bytes(run) == pytest.approx(64 * 2**20, rel=0.1)
+    assert before.sum() == len(before)
+
+
+@pytest.mark.parametrize(("ratio", "mark"), [(1.06, "✓"), (1.0601, "✗")])
+def test_a_bar_is_met_up_to_its_limit(ratio: float, mark: str) -> None:
+    bar = next(bar for bar in BARS if (bar.part, bar.case, bar.limit) == ("analysis", "B/16 at 224 px", 1.06))
+    found = entry(bar.contestant, ratio)
+    assert bars.bar_of("analysis", found) == bar and bar.is_met(found) == (mark == "✓")
+    text = report({"analysis": part(found)})
+    assert f"| {significant(ratio)} | 1.06 | {mark} |" in text
+    assert text.count(mark) == 2
+
+
+def test_memory_is_held_against_its_own_bar() -> None:
+    bar = next(bar for bar in BARS if bar.kind == "memory" and bar.part == "gradients")
+    assert bar.is_met(memory(bar.contestant, 550 * 2**20, bar.case))
+    assert not bar.is_met(memory(bar.contestant, 550 * 2**20 + 1, bar.case))
+    assert bars.bar_of("gradients", entry(bar.contestant, 1.0, bar.case)) != bar
+
+
+@pytest.mark.parametrize("bar", BARS, ids=lambda bar: f"{bar.part}, {bar.case}, {bar.contestant}, {bar.kind}")
+def test_every_bar_is_for_something_that_is_measured(bar: Bar) -> None:
+    settings = Settings(Path(), 1)
+    case = next(case for case in PARTS[bar.part].cases if case.name == bar.case)
+    contestants = PARTS[bar.part].contestants
+    assert contestants is not None and bar.contestant in contestants(case, settings)
+    assert case.memory or bar.kind == "time"
+
+
+def test_the_shapes_have_the_tokens_of_the_papers() -> None:
+    assert [shape.tokens for shape in FIVE] == [197, 197, 785, 1370, 3601]
+    assert [case.seen.tokens for case in PARTS["tokens"].cases] == [65, 197, 401, 785, 1601, 3601, 6401, 10001]
+    assert PARTS["large"].cases[1].seen.tokens == 5477
+
+
+def test_a_part_replaces_only_its_own_results(tmp_path: Path) -> None:
+    first, second = entry("timm forward pass", 1.0), entry("timm forward pass", 2.0)
+    write(tmp_path, {"tokens": part(first), "batch": part(first)})
+    write(tmp_path, {"batch": part(second)})
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results == {"tokens": part(first), "batch": part(second)}
+
+
+def test_a_job_survives_its_way_to_the_process() -> None:
+    job = Job("analysis", "B/16 at 224 px", "memory", Settings(Path("/tmp"), 2, None, True, Path("/a")), "vitviz")
+    assert Job.from_json(job.to_json()) == job
+
+
+def test_the_picture_has_every_point_in_the_order_of_the_tokens() -> None:
+    entries = [
+        entry("a", 3.0, "long", 785),
+        entry("a", 1.0, "short", 65),
+        memory("a", 7, "long"),
+        memory("a", 0, "short"),
+    ]
+    assert points(entries, "time", lambda each: each["ratio"]["median"]) == {"a": [(65, 1.0), (785, 3.0)]}
+    assert points(entries, "memory", lambda each: each["bytes"]) == {"a": [(785, 7)]}
+    assert apart([1.0, 0.0, 0.1], 0.5) == [1.0, 0.0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(1.2345, "1.23"), (0.04, "0.04"), (12345.6, "12,346"), (0.00012, "1.20e-04"), (0.0, "0.000")]
+)
+def test_numbers_have_three_digits_that_count(value: float, text: str) -> None:
+    assert significant(value) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(1.5, "1.50 s"), (0.0123, "12.3 ms"), (4.2e-5, "42.0 µs")])
+def test_times_have_the_unit_that_suits_them(value: float, text: str) -> None:
+    assert seconds(value) == text

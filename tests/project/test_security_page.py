@@ -1,0 +1,26 @@
+"""What docs/security.md promises is held by the tests that it names."""
+
+from __future__ import annotations
+
+import re
+
+from tests.driver import ROOT
+
+PAGE = (ROOT / "docs" / "security.md").read_text()
+
+
+def test_every_promise_names_tests_that_are_there() -> None:
+    promises = [line for line in PAGE.splitlines() if line.startswith("- **")]
+    assert len(promises) >= 15
+    for promise in promises:
+        found = re.findall(r"`([\w/]+\.py)?::(test_\w+)`", promise)
+        assert found, promise
+    file = ""
+    for name, test in re.findall(r"`([\w/]+\.py)?::(test_\w+)`", PAGE):
+        file = name or file
+        assert f"\ndef {test}(" in (ROOT / "tests" / file).read_text(), (file, test)
+
+
+def test_what_the_page_points_to_is_there() -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", PAGE):
+        assert (ROOT / "docs" / target).exists(), target

@@ -1,0 +1,253 @@
+"""Snapshots: kept by a run, opened as one model, and gone through with a slider in the app."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import urlsplit
+
+import gradio as gr
+import pytest
+import torch
+from playwright.sync_api import Browser, expect
+
+import vitviz
+from tests.driver import ARTEFACTS, EXAMPLE, expect_map, opened_page, running_app, set_slider
+from tests.training.test_training import SMALL, interrupt_step, same_weights, write_folder
+from tests.ui.test_models import apart
+from vitviz import CheckpointError, ConfigError, Model, save_checkpoint
+from vitviz.training import loop
+from vitviz.training.snapshots import MOST, snapshot_steps
+from vitviz.ui.knobs import Knobs
+from vitviz.ui.links import link_of, read_link
+from vitviz.ui.models import START, ModelChoice, ModelPicker, open_choice
+from vitviz.ui.opening import ModelOpening
+from vitviz.ui.photo import Upload
+from vitviz.ui.pictures import Pictures
+from vitviz.ui.sight import Sight
+from vitviz.ui.waiting import OPENING, Waiting
+from vitviz.ui.workbench import Step, Workbench
+from vitviz.weights import find_snapshots, open_snapshot, read
+from vitviz.weights.snapshots import snapshot_path
+
+Make = Callable[..., Model]
+STEPS = (0, 20, 1000)
+SKIPPED = gr.skip()
+
+
+@pytest.fixture
+def run(make_model: Make, tmp_path: Path) -> Path:
+    """Three states of a network, beside the notes that somebody made."""
+    folder = tmp_path / "mine" / "snapshots"
+    folder.mkdir(parents=True)
+    for step in STEPS:
+        save_checkpoint(snapshot_path(folder, step), make_model())
+    (folder / "notes.txt").write_text("it learns")
+    return folder
+
+
+# Kept by a run.
+
+
+@pytest.mark.parametrize(("total", "count"), [(6240, 12), (18, 5), (3, 12), (1, 2), (10**6, 100)])
+def test_first_and_last_are_kept_and_the_first_ones_are_dense(total: int, count: int) -> None:
+    steps = sorted(snapshot_steps(total, count))
+    assert steps[0] == 0 and steps[-1] == total and len(steps) <= count
+    gaps = [later - earlier for earlier, later in pairwise(steps)]
+    assert gaps[-1] == max(gaps)
+    assert snapshot_steps(total, 0) == frozenset() and snapshot_steps(total, 1) == {total}
+
+
+@pytest.mark.parametrize("count", [-1, MOST + 1])
+def test_a_number_of_snapshots_out_of_range_is_refused(count: int) -> None:
+    with pytest.raises(ConfigError, match=rf"snapshots = {count}: expected a number from 0 to 100"):
+        snapshot_steps(10, count)
+
+
+def test_a_run_keeps_its_states_and_learns_the_same(tmp_path: Path) -> None:
+    images = write_folder(tmp_path / "images")
+    plain, _ = loop.train(images, tmp_path / "plain", SMALL)
+    assert not (tmp_path / "plain" / "snapshots").exists()
+    model, _ = loop.train(images, tmp_path / "kept", SMALL, snapshots=5)
+    assert same_weights(model.network, plain.network)
+    folder = tmp_path / "kept" / "snapshots"
+    last = vitviz.load(folder)
+    assert last.snapshots is not None and last.snapshots.steps == (0, 2, 8, 18) and last.name == "kept"
+    # So few test images that nothing was calibrated.
+    rounded = {key: tensor.half().float() for key, tensor in model.network.state_dict().items()}
+    assert all(torch.equal(tensor, rounded[key]) for key, tensor in last.network.state_dict().items())
+    first = vitviz.open_snapshot(last, 0)
+    assert not first.network.classifier.weight.any() and first.card["training step"] == "0 of 18"
+    checkpoint = tmp_path / "kept" / loop.CHECKPOINT
+    assert snapshot_path(folder, 0).stat().st_size < 0.75 * checkpoint.stat().st_size
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt_step(patch)
+        with pytest.raises(KeyboardInterrupt):
+            loop.train(images, tmp_path / "resumed", SMALL, snapshots=5)
+    loop.train(images, tmp_path / "resumed", SMALL, snapshots=5)
+    for step in last.snapshots.steps:
+        mine, others = (vitviz.load(snapshot_path(tmp_path / name / "snapshots", step)) for name in ("kept", "resumed"))
+        assert same_weights(mine.network, others.network)
+    # In the first epoch, too, before there is a state of a whole one.
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt_step(patch, epoch=0)
+        with pytest.raises(KeyboardInterrupt):
+            loop.train(images, tmp_path / "early", SMALL, snapshots=5)
+    assert snapshot_path(tmp_path / "early" / "snapshots", 0).is_file()
+    early, _ = loop.train(images, tmp_path / "early", SMALL, snapshots=5)
+    assert same_weights(early.network, model.network)
+    (tmp_path / "kept" / loop.STATE).unlink()
+    with pytest.raises(CheckpointError, match="snapshots: snapshots of another run; remove them, or choose another"):
+        loop.train(images, tmp_path / "kept", SMALL, snapshots=5)
+
+
+# Opened as one model.
+
+
+def test_a_folder_opens_as_its_last_state_and_gives_the_others(run: Path) -> None:
+    model = vitviz.load(run)
+    assert model.name == "mine" and model.step == 1000
+    for step in STEPS:
+        state, alone = open_snapshot(model, step), vitviz.load(snapshot_path(run, step))
+        assert same_weights(state.network, alone.network)
+        assert (state.name, state.step, state.snapshots) == ("mine", step, model.snapshots)
+        assert alone.snapshots is None and alone.name == f"step-{step:07d}"
+    assert dict((check.fact, check.value) for check in read(run).checks)["training steps"] == (
+        "0, 20, 1,000; this is the last"
+    )
+    assert vitviz.load(run.rename(run.parent / "somewhere")).name == "somewhere"
+
+
+def test_what_is_no_run_is_none(run: Path, make_model: Make, tmp_path: Path) -> None:
+    assert find_snapshots(tmp_path / "nowhere") is None and find_snapshots(Path("x" * 5000)) is None
+    assert find_snapshots(run / "notes.txt") is None
+    save_checkpoint(run / "model.safetensors", make_model())
+    assert find_snapshots(run) is None and vitviz.load(run).snapshots is None
+    (run / "model.safetensors").unlink()
+    for step in STEPS[1:]:
+        snapshot_path(run, step).unlink()
+    assert find_snapshots(run) is None and vitviz.load(run).name == "step-0000000"
+
+
+def test_a_state_that_cannot_be_opened_is_told(run: Path, make_model: Make, bundled: Model) -> None:
+    model = vitviz.load(run)
+    with pytest.raises(CheckpointError, match=r"mine: no snapshot of training step 7; expected 0, 20, 1000"):
+        open_snapshot(model, 7)
+    with pytest.raises(CheckpointError, match="vitviz-cifar10: opened without snapshots of its training"):
+        open_snapshot(bundled, 0)
+    save_checkpoint(snapshot_path(run, 20), make_model(depth=2))
+    with pytest.raises(CheckpointError, match=r"step-0000020\.safetensors: of another run than the other snapshots"):
+        open_snapshot(model, 20)
+    snapshot_path(run, 0).write_bytes(b"no weights")
+    with pytest.raises(CheckpointError, match=r"step-0000000\.safetensors: not a safetensors file, or a damaged one"):
+        open_snapshot(model, 0)
+    with pytest.raises(CheckpointError, match="says everything itself; leave out heads"):
+        vitviz.load(run, heads=4)
+
+
+# In the app.
+
+
+def test_uploaded_states_are_one_model_as_long_as_it_is_used(run: Path, tmp_path: Path) -> None:
+    (run / "notes.txt").unlink()
+    choice = ModelChoice("", apart(run, tmp_path / "apart"))
+    model = open_choice(choice)
+    assert model.name == "snapshots"
+    bench = Workbench(model, Knobs(model_bytes=model.nbytes + 1))
+    for step in (*STEPS[:2], *STEPS[:2]):
+        # Of the cache, only the newest is left; the files are linked once more.
+        assert bench.model(choice._replace(step=step)).step == step
+    with pytest.raises(CheckpointError, match="no snapshot of training step 7"):
+        bench.model(choice._replace(step=7))
+
+
+def test_a_server_of_one_model_shows_its_states(run: Path) -> None:
+    bench = Workbench(vitviz.load(run), Knobs(models="start"))
+    assert bench.model(START._replace(step=20)).step == 20
+
+
+def test_the_slider_counts_places_and_says_steps(run: Path, bundled: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Workbench(vitviz.load(run))
+    picker = ModelPicker(bench.start)
+    assert (picker.step.maximum, picker.step.value, picker.step.visible) == (2, 2, True)
+    assert picker.step.label == "Training step 1,000 of 1,000"
+    _, first = picker.shown(START, open_snapshot(bench.start, 0))
+    assert first["value"] == 0 and first["label"] == "Training step 0 of 1,000"
+    assert not picker.shown(START, bundled)[1]["visible"]
+    with gr.Blocks():
+        waiting = Waiting(SimpleNamespace())  # type: ignore[arg-type]
+    waiting.jobs = vitviz.ui.jobs.Jobs()
+    opening = ModelOpening(bench, picker, waiting)
+    anna: Any = SimpleNamespace(session_hash="anna")
+
+    def slide(choice: ModelChoice, place: float | None) -> Any:
+        return opening._open_step(choice, place, anna, lambda *state, **said: None)[0]
+
+    assert slide(START, 1) == START._replace(step=20)
+
+    # Who asks for another model meanwhile is not told that this one was stopped, nor is the other forgotten.
+    def asked_for_another(*state: Any, **said: Any) -> None:
+        waiting.jobs.ask("anna", OPENING)
+
+    monkeypatch.setattr(bench, "model", lambda choice, report=None: (asked_for_another(), report(Step("on")))[1])
+    assert opening._open(anna, START, lambda: START._replace(step=20), lambda *state, **said: None) == (SKIPPED,) * 4
+    monkeypatch.undo()
+    # The last is what opens without a step, and of another model the slider says nothing.
+    assert slide(START._replace(step=20), 2) == slide(START, 99) == slide(START, None) == START
+    assert slide(ModelChoice("vitviz-cifar10"), 1) == ModelChoice("vitviz-cifar10")
+
+
+def test_a_link_says_the_step(run: Path, picture: Upload) -> None:
+    model, pictures = vitviz.load(run), Pictures()
+    query = link_of(model, START._replace(step=20), picture, Sight("squash"), pictures)
+    assert query.startswith("step=20&")
+    assert read_link({"step": "20"}).first.choice == START._replace(step=20)
+    assert read_link({"step": "-1"}).first.choice == START
+    own = ModelChoice("", ("/somewhere/step-0000000.safetensors",), step=20)
+    assert "step" not in link_of(model, own, picture, Sight("squash"), pictures)
+
+
+def test_the_lines_of_python_open_the_state(run: Path, picture: Upload) -> None:
+    from vitviz.ui.code import as_python
+    from vitviz.ui.panels import default_settings
+
+    model = vitviz.load(run)
+    state = open_snapshot(model, 20)
+    start = replace(model, name=str(run))
+    lines = as_python(state, start, START._replace(step=20), picture, (40, 24), default_settings(state))
+    made: dict[str, Any] = {}
+    exec("\n".join(lines.splitlines()[:4]), made)
+    opened = "\n".join(line for line in lines.splitlines() if line.startswith("model = "))
+    exec(f"import vitviz\n{opened}", made)
+    assert same_weights(made["model"].network, state.network)
+
+
+def test_a_slider_goes_through_training_and_asks_every_state_the_same(run: Path, browser: Browser) -> None:
+    with (
+        running_app(os.environ, "--checkpoint", str(run)) as address,
+        opened_page(browser, address) as page,
+    ):
+        slider = page.locator("#vv-step input[type=range]")
+        expect(page.locator("#vv-step")).to_contain_text("Training step 1,000 of 1,000")
+        last = vitviz.load(run)
+        expect_map(page, vitviz.analyze(EXAMPLE, last).attention())
+        set_slider(page, "vv-attention-layer", 0)
+        expect_map(page, vitviz.analyze(EXAMPLE, last).attention(layer=0))
+        slider.focus()
+        for step in (20, 0):
+            page.keyboard.press("ArrowLeft")
+            expect(page.locator("#vv-step")).to_contain_text(f"Training step {step} of 1,000")
+            expect_map(page, vitviz.analyze(EXAMPLE, open_snapshot(last, step)).attention(layer=0))
+        page.screenshot(path=ARTEFACTS / "snapshots.png", full_page=True)
+        expect(page).to_have_url(re.compile(r"step=0.*p\.layer=0"))
+        # A link opens the same state.
+        with opened_page(browser, address, urlsplit(page.url).query) as other:
+            expect(other.locator("#vv-step")).to_contain_text("Training step 0 of 1,000")
+            expect(other.locator("#vv-step input[type=range]")).to_have_value("0")
+            expect_map(other, vitviz.analyze(EXAMPLE, open_snapshot(last, 0)).attention(layer=0))

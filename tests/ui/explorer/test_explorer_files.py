@@ -1,0 +1,195 @@
+"""What the explorer's page gets of a trace: tensors from which every weight follows within the stated error."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load
+
+import vitviz
+from vitviz import Analysis, AttentionTrace, Model, QueryError, VisionTransformer
+from vitviz.ui.explorer import AttentionExplorer, file_names, map_pack, pack, whole_page
+from vitviz.ui.explorer.wire import MOST_ROLLED
+from vitviz.ui.files import keep
+
+# Of a product of two factors, each rounded to eleven bits.
+ROUNDING = 2**-10 + 2**-22
+# Half the step between the smallest numbers of float16.
+SMALLEST = 2**-25
+
+
+@pytest.fixture
+def make_trace(make_network: Callable[..., VisionTransformer]) -> Callable[..., AttentionTrace]:
+    def make(**changes: object) -> AttentionTrace:
+        return make_network(**changes).encode(torch.randn(1, 3, 16, 24)).traces[0]
+
+    return make
+
+
+def scores_of(file: dict[str, torch.Tensor]) -> torch.Tensor:
+    """As the page computes them: ``"head query key"``."""
+    scores = file["queries"].double() @ file["keys"].double().mT
+    return scores + file["bias"].double() if "bias" in file else scores
+
+
+def weights_of(file: dict[str, torch.Tensor]) -> torch.Tensor:
+    return (scores_of(file) - file["log_sums"].double()[..., None]).exp()
+
+
+def most_wrong(trace: AttentionTrace, layer: int) -> torch.Tensor:
+    """How far a score may be off, by the format: ``"head query key"``."""
+    queries, keys = trace.queries[layer].double().abs() * trace.scale, trace.keys[layer].double()
+    keys = (keys - keys.mean(1, keepdim=True)).abs()
+    steps = SMALLEST * (queries.sum(-1)[..., None] + keys.sum(-1)[:, None])
+    return ROUNDING * (queries @ keys.mT) + steps
+
+
+def allowed(trace: AttentionTrace, layer: int) -> torch.Tensor:
+    """How far a weight may be off: ``"head query key"``."""
+    return trace.weights(layer).double() * (most_wrong(trace, layer).exp() - 1) + 1e-6
+
+
+@pytest.mark.parametrize("changes", [{}, {"register_tokens": 4}, {"cls_token": False, "pooling": "mean"}, {"heads": 1}])
+def test_every_weight_follows_within_the_stated_error(
+    make_trace: Callable[..., AttentionTrace], changes: dict[str, object]
+) -> None:
+    trace = make_trace(**changes)
+    for layer in range(trace.layers):
+        found, expected = weights_of(load(pack(trace, f"layer {layer}"))), trace.weights(layer).double()
+        assert ((found - expected).abs() <= allowed(trace, layer)).all()
+        # And nobody would see it.
+        assert (found - expected).abs().max() < 0.01 * expected.max()
+
+
+def test_a_bias_goes_with_the_layer(make_trace: Callable[..., AttentionTrace]) -> None:
+    trace = make_trace()
+    tokens = trace.layout.token_count
+    biased = AttentionTrace(
+        trace.queries, trace.keys, trace.scale, trace.layout, bias=torch.randn(1, trace.heads, tokens, tokens)
+    )
+    found = weights_of(load(pack(biased, "layer 1")))
+    torch.testing.assert_close(found, biased.weights(1).double(), atol=5e-3, rtol=0)
+    assert (found - trace.weights(1)).abs().max() > 0.05
+
+
+def test_a_part_that_all_keys_share_costs_no_precision(make_trace: Callable[..., AttentionTrace]) -> None:
+    trace = make_trace()
+    shared = AttentionTrace(trace.queries, trace.keys + 100, trace.scale, trace.layout)
+    found = weights_of(load(pack(shared, "layer 0")))
+    torch.testing.assert_close(found, trace.weights(0).double(), atol=5e-3, rtol=0)
+
+
+def test_values_beyond_half_precision_are_kept_in_single_precision(
+    make_trace: Callable[..., AttentionTrace],
+) -> None:
+    trace = make_trace()
+    large = AttentionTrace(trace.queries * 1e6, trace.keys / 1e6, trace.scale, trace.layout)
+    file = load(pack(large, "layer 0"))
+    assert (file["queries"].dtype, file["keys"].dtype) == (torch.float32, torch.float16)
+    assert file["queries"].isfinite().all()
+
+
+def test_the_rollout_of_every_token_is_that_of_the_library(example: Analysis) -> None:
+    rows = load(pack(example.trace, "rollout"))["rows"].float() / example.trace.layout.token_count
+    for query in ("cls", (0, 0), (7, 3)):
+        found = rows[example.trace.layout.index(query)]
+        torch.testing.assert_close(
+            example.trace.layout.grid(found), example.rollout(query=query).values, atol=1e-5, rtol=1e-3
+        )
+    torch.testing.assert_close(rows.sum(-1), torch.ones(len(rows)), atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["layer 6", "layer -1", "layer", "layer 1 ", "../layer 1", "rollout.x", "", "layer ١"])
+def test_there_are_no_other_files(example: Analysis, name: str) -> None:
+    with pytest.raises(QueryError):
+        pack(example.trace, name)
+
+
+def test_of_many_tokens_there_is_no_rollout(make_trace: Callable[..., AttentionTrace]) -> None:
+    trace = make_trace()
+    count = MOST_ROLLED + 1
+    queries = torch.zeros(1, 1, count, 2)
+    many = AttentionTrace(queries, queries, 1.0, replace(trace.layout, prefix=(), grid_height=1, grid_width=count))
+    assert file_names(many) == ["layer 0"]
+    with pytest.raises(QueryError, match="rollout"):
+        pack(many, "rollout")
+
+
+def test_a_map_goes_with_what_it_says_of_itself(example: Analysis) -> None:
+    layout = example.trace.layout
+    for name in ("relevance", "grad_cam"):
+        token_map = example.map(name).token_map
+        content = map_pack(token_map, layout)
+        values = load(content)["values"]
+        torch.testing.assert_close(layout.grid(values), token_map.values.float())
+        expected = [token_map.prefix.get(prefix, math.nan) for prefix in layout.prefix]
+        assert values[: layout.prefix_count].tolist() == pytest.approx(expected, nan_ok=True)
+        length = int.from_bytes(content[:8], "little")
+        about = json.loads(content[8 : 8 + length])["__metadata__"]
+        assert about == {"description": token_map.description, "quantity": token_map.quantity, "bound": "inf"}
+
+
+# What the page may ask for.
+
+
+@pytest.mark.parametrize("wanted", [None, [], "uid", 3, {}, {"uid": "a"}, {"uid": 1, "name": "layer 0"}])
+def test_what_is_no_question_is_refused(wanted: object) -> None:
+    explorer = AttentionExplorer(files=lambda uid, name: b"secret")
+    assert set(explorer.answer(wanted)) == {"refused"}
+
+
+def test_what_is_gone_is_said_to_be_gone(tmp_path: Path, example: Analysis) -> None:
+    kept = {"mine": example.trace}
+
+    def files(uid: str, name: str, folder: str) -> Path | None:
+        return Path(keep(pack(kept[uid], name), "pack.safetensors", folder)) if uid in kept else None
+
+    explorer = AttentionExplorer(files=files)
+    explorer.GRADIO_CACHE = str(tmp_path)
+    assert explorer.answer({"uid": "theirs", "name": "layer 0"}) == {"expired": True}
+    assert "layers 0 to 5" in explorer.answer({"uid": "mine", "name": "layer 9"})["refused"]
+    written = Path(explorer.answer({"uid": "mine", "name": "layer 0"})["path"])
+    assert written.read_bytes() == pack(example.trace, "layer 0")
+    assert written.is_relative_to(tmp_path)
+
+
+# One file without a server.
+
+
+def test_the_whole_page_holds_every_file_and_asks_nobody(example: Analysis) -> None:
+    page = whole_page(example, 'A "cat" </title><script>alert(1)</script>')
+    assert "<script>alert" not in page
+    assert set(re.findall(r"https?://[\w.]+", page)) == {"http://www.w3.org"}
+    files = json.loads(re.search(r"const FILES = (\{.*?\});", page)[1])
+    assert list(files) == file_names(example.trace)
+    assert base64.b64decode(files["layer 3"]) == pack(example.trace, "layer 3")
+    # Every place in the template is filled.
+    assert not re.search(r"@(title|about|style|template|files|props|script)@", page)
+
+
+def test_the_whole_page_knows_how_its_picture_was_seen(bundled: Model) -> None:
+    photo = Path(__file__).parents[3] / "assets" / "rocket.jpg"
+    analysis = vitviz.analyze(photo, bundled, "crop", resolution=48)
+    page = whole_page(analysis, source="hf:a/b", name="rocket.jpg", fit="crop", resolution=48)
+    props = json.loads(re.search(r"const PROPS = (\{.*\});", page)[1])["value"]
+    said = {key: props[key] for key in ("source", "name", "fit", "resolution")}
+    assert said == {"source": "hf:a/b", "name": "rocket.jpg", "fit": "crop", "resolution": 48}
+    props = json.loads(re.search(r"const PROPS = (\{.*\});", whole_page(vitviz.analyze(photo, bundled)))[1])["value"]
+    assert (props["fit"], props["resolution"]) == ("squash", None)
+
+
+def test_the_whole_page_of_a_base_model_is_under_twelve_megabytes(make_model: Callable[..., Model]) -> None:
+    """Twelve layers and heads of 64 features, at 197 tokens: one layer tells the size of all."""
+    shape = {"image_height": 56, "image_width": 56, "width": 768, "heads": 12, "head_width": 64, "mlp_width": 8}
+    analysis = vitviz.analyze(torch.zeros(56, 56, 3, dtype=torch.uint8).numpy(), make_model(depth=1, **shape))
+    assert analysis.trace.layout.token_count == 197
+    layer, page = len(pack(analysis.trace, "layer 0")) * 4 / 3, len(whole_page(analysis))
+    assert page + 11 * layer < 12e6

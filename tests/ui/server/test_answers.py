@@ -1,0 +1,216 @@
+"""Calls whose answers nobody fetches, and pages that are opened and closed by the hundred."""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.server_client import Served, exchange, head, post, running_here, until
+from vitviz.ui.server import answers
+from vitviz.ui.server.answers import MAX_EVENTS, MAX_UNREAD
+from vitviz.ui.server.routes import PREFIX
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture(scope="module")
+def served(bundled: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("answers")
+    with pytest.MonkeyPatch.context() as environment, running_here(bundled, folder, environment) as found:
+        yield found
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "ANSWER_SECONDS", 0.5)
+
+
+def call(served: Served, address: str = "127.0.0.9") -> tuple[int, dict[str, Any]]:
+    # A proxy on this machine says where it comes from.
+    answer = post(served.port, f"{PREFIX}/call/v2/methods", b"{}", f"X-Forwarded-For: {address}")
+    return answer.status, json.loads(answer.body)
+
+
+def kept(served: Served) -> int:
+    return len(served.demo._queue.pending_messages_per_session)
+
+
+def test_answers_that_nobody_fetches_are_forgotten(served: Served, soon: None) -> None:
+    before = kept(served)
+    events = [call(served)[1]["event_id"] for _ in range(5)]
+    until(lambda: kept(served) == before, 30)
+    queue = served.demo._queue
+    assert not queue.pending_event_ids_session.keys() & set(events)
+    late = exchange(served.port, head("GET", f"{PREFIX}/call/methods/{events[0]}", "Connection: close"))
+    assert late.status in (200, 404) and b"attention" not in late.body
+
+
+def test_one_visitor_has_so_many_calls_and_another_has_their_own(served: Served, monkeypatch: Any) -> None:
+    monkeypatch.setattr(answers, "ANSWER_SECONDS", 10.0)
+    found = [call(served, "127.0.0.7") for _ in range(MAX_UNREAD + 1)]
+    assert [status for status, _ in found] == [200] * MAX_UNREAD + [429]
+    assert found[-1][1]["detail"] == f"{MAX_UNREAD} answers wait for you: read them first"
+    status, answer = call(served, "127.0.0.8")
+    assert status == 200
+    fetched = exchange(served.port, head("GET", f"{PREFIX}/call/methods/{answer['event_id']}", "Connection: close"))
+    assert fetched.status == 200 and b"complete" in fetched.body
+    until(lambda: call(served, "127.0.0.7")[0] == 200, 30)
+
+
+def test_a_call_that_is_fetched_counts_no_more(served: Served) -> None:
+    for _ in range(MAX_UNREAD + 4):
+        status, answer = call(served, "127.0.0.6")
+        assert status == 200
+        path = f"{PREFIX}/call/methods/{answer['event_id']}"
+        assert b"complete" in exchange(served.port, head("GET", path, "Connection: close")).body
+
+
+def open_connections(served: Served, path: str, count: int) -> list[socket.socket]:
+    opened = []
+    for number in range(count):
+        connection = socket.create_connection(("127.0.0.1", served.port), 20)
+        connection.sendall(head("GET", path.replace("@", str(number))))
+        opened.append(connection)
+    return opened
+
+
+def health_seconds(served: Served) -> float:
+    start = time.perf_counter()
+    assert exchange(served.port, head("GET", "/health", "Connection: close"), seconds=60).status == 200
+    return time.perf_counter() - start
+
+
+def test_pages_that_close_by_the_hundred_hold_nobody_up_and_end_their_jobs(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[str] = []
+    monkeypatch.setattr(served.demo, "page_closed", closed.append)
+    opened = open_connections(served, f"{PREFIX}/heartbeat/close@", 100)
+    for connection in opened:
+        assert connection.recv(100)
+        connection.close()
+    one = min(health_seconds(served) for _ in range(3))
+    until(lambda: len(closed) == 100, 30)
+    assert {f"close{number}" for number in range(100)} == set(closed)
+    # Gradio would have made a copy of the page for each.
+    assert not set(closed) & served.demo.app.state_holder.session_data.keys()
+    assert one < 1
+
+
+def test_pages_that_are_asked_for_at_once_are_written_one_after_the_other(served: Served) -> None:
+    start = time.perf_counter()
+    assert exchange(served.port, head("GET", "/", "Connection: close"), seconds=60).status == 200
+    page = time.perf_counter() - start
+    opened = open_connections(served, "/", 40)
+    try:
+        # Between two pages, whoever else asks has a turn.
+        assert max(health_seconds(served) for _ in range(3)) < max(1.0, 8 * page)
+    finally:
+        for connection in opened:
+            connection.close()
+
+
+def joined(served: Served, session: str, address: str) -> int:
+    [index] = [fn._id for fn in served.demo.fns.values() if fn.api_name == "methods"]
+    body = json.dumps({"data": [], "fn_index": index, "session_hash": session}).encode()
+    return post(served.port, f"{PREFIX}/queue/join", body, f"X-Forwarded-For: {address}").status
+
+
+def test_a_page_that_reads_no_answers_is_forgotten_too(served: Served, soon: None) -> None:
+    assert [joined(served, f"unread{number}", "127.0.0.5") for number in range(5)] == [200] * 5
+    until(lambda: not any(name.startswith("unread") for name in served.demo._queue.pending_messages_per_session), 30)
+    assert not any(name.startswith("unread") for name in served.demo._queue.pending_event_ids_session)
+
+
+def test_a_visitor_has_so_many_pages_that_read_nothing(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "ANSWER_SECONDS", 10.0)
+    found = [joined(served, f"silent{number}", "127.0.0.4") for number in range(MAX_UNREAD + 1)]
+    # A page that has one of them goes on.
+    assert found[-1] == 429 and joined(served, "silent0", "127.0.0.4") == 200
+    assert found[:-1] == [200] * MAX_UNREAD
+
+
+def test_a_page_that_reads_has_its_answers_and_counts_no_more(served: Served, soon: None) -> None:
+    for number in range(MAX_UNREAD + 4):
+        assert joined(served, f"reader{number}", "127.0.0.3") == 200
+        target = f"{PREFIX}/queue/data?session_hash=reader{number}"
+        assert b"process_completed" in exchange(served.port, head("GET", target, "Connection: close")).body
+    until(lambda: not any(name.startswith("reader") for name in served.demo._queue.pending_messages_per_session), 30)
+
+
+def opened(served: Served, session: str) -> socket.socket:
+    reader = socket.create_connection(("127.0.0.1", served.port), 20)
+    reader.sendall(head("GET", f"{PREFIX}/queue/data?session_hash={session}", "Connection: close"))
+    return reader
+
+
+def test_a_page_that_opens_the_next_stream_before_the_last_closes_loses_nothing(served: Served) -> None:
+    assert joined(served, "twice", "127.0.0.11") == 200
+    first, second = opened(served, "twice"), opened(served, "twice")
+    streams = {first: b"", second: b""}
+    # Either of them is given the answer, and ends with it; the other reads on.
+    while all(b"close_stream" not in content for content in streams.values()):
+        ready, _, _ = select.select(list(streams), [], [], 20)
+        assert ready, streams
+        for stream in ready:
+            streams[stream] += stream.recv(65536)
+    ended = next(stream for stream, content in streams.items() if b"close_stream" in content)
+    while ended.recv(65536):
+        pass
+    [other] = streams.keys() - {ended}
+    assert joined(served, "twice", "127.0.0.11") == 200
+    while b"close_stream" not in streams[other]:
+        received = other.recv(65536)
+        assert received, streams[other]
+        streams[other] += received
+    assert b"process_completed" in streams[other] and b"unexpected_error" not in streams[other]
+    first.close()
+    second.close()
+
+
+def test_a_stream_that_is_opened_when_all_is_read_waits_for_the_next_answer(served: Served) -> None:
+    """A page asks, and hears the answer by its last stream before it opens the next."""
+    assert joined(served, "late", "127.0.0.12") == 200
+    target = f"{PREFIX}/queue/data?session_hash=late"
+    assert b"process_completed" in exchange(served.port, head("GET", target, "Connection: close")).body
+    with opened(served, "late") as reader:
+        assert joined(served, "late", "127.0.0.12") == 200
+        content = b""
+        while received := reader.recv(65536):
+            content += received
+    assert b"process_completed" in content and b"unexpected_error" not in content
+
+
+def test_who_asks_for_too_much_at_once_is_refused(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many requests come before Gradio has taken the first."""
+    release = threading.Event()
+    [methods] = [fn for fn in served.demo.fns.values() if fn.api_name == "methods"]
+    run = methods.fn
+    assert run is not None
+
+    def waits() -> Any:
+        release.wait(60)
+        return run()
+
+    monkeypatch.setattr(methods, "fn", waits)
+    try:
+        with ThreadPoolExecutor(16) as pool:
+            found = list(pool.map(lambda _: joined(served, "greedy", "127.0.0.2"), range(MAX_EVENTS + 40)))
+    finally:
+        release.set()
+    # What runs does not wait any more.
+    assert MAX_EVENTS <= found.count(200) <= MAX_EVENTS + 10 and len(found) - found.count(200) >= 30
+
+
+def test_an_event_of_no_session_is_refused(served: Served) -> None:
+    [index] = [fn._id for fn in served.demo.fns.values() if fn.api_name == "methods"]
+    answer = post(served.port, f"{PREFIX}/queue/join", json.dumps({"data": [], "fn_index": index}).encode())
+    assert answer.status == 422 and b"'session_hash' is missing" in answer.body

@@ -1,0 +1,474 @@
+"""Wrong, large, deep, slow and broken requests: a sentence for each, nothing in the log, and everybody else served."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from gradio import route_utils
+
+from tests.server_client import (
+    SESSION,
+    Answer,
+    Served,
+    exchange,
+    form,
+    head,
+    post,
+    read_answer,
+    running_here,
+    until,
+)
+from vitviz.ui.server import bodies, log, uploads
+from vitviz.ui.server.bodies import MAX_DEPTH, DepthScanner, RequestError
+from vitviz.ui.server.connections import TimedConnection
+from vitviz.ui.server.door import FAILED
+from vitviz.ui.server.routes import JSON_BYTES
+
+pytestmark = [pytest.mark.hostile, pytest.mark.process]
+
+Make = Callable[..., Any]
+JSON_ROUTES = (
+    "queue/join",
+    "cancel",
+    "reset",
+    "component_server",
+    "component_server/",
+    "run/predict",
+    "api/predict",
+    "call/models",
+    "call/methods",
+    "call/analyze",
+    "call/v2/models",
+    "call/v2/methods",
+    "call/v2/maps",
+    "call/nothing",
+)
+EDGE = "multipart/form-data; boundary=edge"
+
+
+@pytest.fixture(scope="module")
+def served(bundled: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("gradio")
+    with pytest.MonkeyPatch.context() as environment, running_here(bundled, folder, environment) as found:
+        # What the page makes at the start is there.
+        assert health_seconds(found) < 20
+        yield found
+
+
+@pytest.fixture
+def silent(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Fails where anything was logged or printed."""
+    capfd.readouterr()
+    yield
+    printed = capfd.readouterr()
+    assert (printed.out, printed.err) == ("", "")
+    # The client of these tests logs what it does itself.
+    assert [each for each in caplog.records if not each.name.startswith(("httpx", "httpcore", "asyncio"))] == []
+
+
+def health_seconds(served: Served) -> float:
+    start = time.monotonic()
+    assert exchange(served.port, head("GET", "/health")).status == 200
+    return time.monotonic() - start
+
+
+def is_sentence(answer: Answer) -> bool:
+    return 400 <= answer.status < 500 and len(answer.body) < 600 and b"Traceback" not in answer.body
+
+
+# Bodies.
+
+
+@pytest.mark.parametrize("route", JSON_ROUTES)
+def test_every_wrong_body_is_told_in_a_sentence(served: Served, silent: None, route: str) -> None:
+    values = [{"x": 1}, [], None, 5, "text", True, {}, {"data": 5}, {"data": [{}] * 3, "fn_index": True}]
+    values += [{"fn_index": 0, "data": [], "session_hash": wrong} for wrong in (5, "", "a b", "a\n", "x" * 200, [])]
+    values += [{"fn_index": wrong, "data": [], "session_hash": SESSION} for wrong in (-1, 10**9, "0", 1.5, [0])]
+    values += [{"fn_index": 0, "data": [1], "session_hash": SESSION, "trigger_id": [1]}]
+    values += [{"component_id": id, "fn_name": "file", "session_hash": SESSION, "data": 1} for id in (-1, "x", 10**9)]
+    values += [{"component_id": 1, "fn_name": name, "session_hash": SESSION, "data": 1} for name in ("__init__", "", 5)]
+    for value in values:
+        # That is what these endpoints take.
+        if value == {} and route in ("call/v2/models", "call/v2/methods"):
+            continue
+        if isinstance(value, dict) and value.get("data") == [] and route in ("call/models", "call/methods"):
+            continue
+        answer = post(served.port, f"/gradio_api/{route}", json.dumps(value).encode())
+        assert is_sentence(answer), (value, answer)
+        assert isinstance(answer.detail, str) or answer.detail[0]["message"], (value, answer)
+    for content in (b"", b"{", b"\xff\xfe", b"{meow}", b'{"data": [' + b"9" * 5000 + b"]}", b'"\\', b"]", b'{"a": "'):
+        answer = post(served.port, f"/gradio_api/{route}", content)
+        assert is_sentence(answer), (content, answer)
+
+
+def test_an_event_of_the_page_with_wrong_values_logs_no_line_of_them(
+    served: Served, capfd: pytest.CaptureFixture[str]
+) -> None:
+    capfd.readouterr()
+    secret = "\nforged line /secret/place"
+    for index, fn in served.demo.fns.items():
+        for wrong in ({"path": secret}, [secret]):
+            body = {"data": [wrong] * len(fn.inputs), "fn_index": index, "session_hash": "wrong", "event_data": wrong}
+            post(served.port, "/gradio_api/queue/join", json.dumps(body).encode())
+    with httpx.stream("GET", f"{served.address}/gradio_api/queue/data?session_hash=wrong", timeout=60) as answer:
+        for _ in answer.iter_lines():
+            pass
+    printed = "".join(capfd.readouterr())
+    assert "forged" not in printed and "secret" not in printed and "Traceback" not in printed
+
+
+def test_what_is_no_json_by_its_header_is_not_read_as_such(served: Served, silent: None) -> None:
+    for kind in ("text/plain", "application/x-www-form-urlencoded", EDGE, ""):
+        answer = post(served.port, "/gradio_api/component_server", b"{}", kind=kind)
+        assert (answer.status, answer.detail[:13]) == (415, "expected JSON")
+
+
+@pytest.mark.parametrize("route", ["queue/join", "call/v2/maps", "component_server"])
+def test_a_large_body_is_refused_before_it_is_there(
+    served: Served, silent: None, route: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "LINGER_SECONDS", 20)
+    kind, target = "Content-Type: application/json", f"/gradio_api/{route}"
+    start = time.monotonic()
+    declared = exchange(served.port, head("POST", target, kind, f"Content-Length: {32 * 2**20}"), b"[" * 1000)
+    assert declared.status == 413 and "more than 1,048,576 bytes" in declared.detail
+    # The client is not done; it has the answer all the same.
+    assert time.monotonic() - start < 10
+    chunk = b"%x\r\n" % 2**16 + b'{"a":"bc",' + b" " * (2**16 - 10) + b"\r\n"
+    chunked = exchange(served.port, head("POST", target, kind, "Transfer-Encoding: chunked"), *[chunk] * 64)
+    assert chunked.status in (400, 413)
+    for length in ("5, 6", "-1", "x", "9" * 30):
+        assert exchange(served.port, head("POST", target, kind, f"Content-Length: {length}")).status in (400, 413)
+
+
+def test_a_body_that_nests_is_refused_and_nobody_waits(served: Served) -> None:
+    deep = b'{"a":' * 2**18
+    alone = min(health_seconds(served) for _ in range(3))
+    with ThreadPoolExecutor(4) as pool:
+        answers = [pool.submit(post, served.port, "/gradio_api/queue/join", deep[:JSON_BYTES]) for _ in range(8)]
+        median = sorted(health_seconds(served) for _ in range(9))[4]
+        assert all(answer.result().status in (400, 422) for answer in answers)
+    assert median < max(0.2, 10 * alone)
+
+
+# The depth of brackets.
+
+
+def depth_of(value: bytes, step: int) -> bool:
+    """Whether a body is taken that comes in parts of so many bytes."""
+    scanner = DepthScanner()
+    try:
+        for start in range(0, len(value), step):
+            scanner.feed(value[start : start + step])
+    except RequestError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 7, 10**6])
+def test_the_depth_is_counted_however_the_body_is_cut(step: int) -> None:
+    brackets = MAX_DEPTH
+    taken = [
+        b"[" * brackets + b"]" * brackets,
+        b'{"a":' * brackets + b"1" + b"}" * brackets,
+        b'["' + b"[" * 500 + b'", "\\"[[[[' + b"[" * 500 + b'"]',
+        b'["\\\\", ' + b"[]," * 500 + b"1]",
+        b'"' + b"\\" * 999 + b"[" * 100,
+        b"[" + b"[[]]," * 300 + b"{}]",
+    ]
+    refused = [
+        b"[" * (brackets + 1) + b"]" * (brackets + 1),
+        b'["\\\\", ' + b"[" * 100,
+        b'{"\\"": ' + b"[" * 100,
+        b'["a", ' + b'{"b":' * 60,
+        b"]" * 100,
+    ]
+    assert [depth_of(value, step) for value in taken] == [True] * len(taken)
+    assert [depth_of(value, step) for value in refused] == [False] * len(refused)
+
+
+@pytest.mark.parametrize("part", [b"[]", b'"\\', b'\\"', b'"', b"\\", b'{"a":1},', b"[[[[]]]]", b"x"])
+def test_the_depth_takes_time_in_proportion_to_the_body(part: bytes) -> None:
+    def seconds(size: int) -> float:
+        content = part * (size // len(part))
+        start = time.perf_counter()
+        depth_of(content, 2**16)
+        return time.perf_counter() - start
+
+    seconds(2**18)
+    # Four times the body, with room for a busy machine; a quadratic one would take sixteen times as long.
+    assert min(seconds(2**22) for _ in range(3)) < 9 * min(seconds(2**20) for _ in range(3)) + 0.02
+
+
+def test_a_tool_call_may_have_a_large_string_and_little_else() -> None:
+    DepthScanner(100).feed(b'{"image": "' + b"x" * 10**6 + b'"}')
+    with pytest.raises(RequestError, match="more than 100 bytes outside its strings"):
+        DepthScanner(100).feed(b"1," * 51)
+    with pytest.raises(RequestError, match="outside"):
+        DepthScanner(100).feed(b'""' * 51)
+
+
+# Uploads.
+
+
+def upload(served: Served, content: bytes, kind: str = EDGE) -> Answer:
+    return post(served.port, "/gradio_api/upload", content, kind=kind)
+
+
+def test_an_upload_is_kept(served: Served) -> None:
+    before = served.files()
+    answer = upload(served, form(("a.bin", b"12345"), ("b.bin", b"67")))
+    paths = json.loads(answer.body)
+    assert answer.status == 200 and [Path(path).read_bytes() for path in paths] == [b"12345", b"67"]
+    assert {str(path) for path in served.files() - before} == set(paths)
+
+
+WRONG_FORMS = {
+    "no file name": (form(("", b"x")), EDGE),
+    "dots": (form(("..", b"x")), EDGE),
+    "a slash": (form(("/", b"x")), EDGE),
+    "a field": (form(("a", b"x"), field="other"), EDGE),
+    "text": (b'--edge\r\nContent-Disposition: form-data; name="files"\r\n\r\nx\r\n--edge--\r\n', EDGE),
+    "no disposition": (b"--edge\r\n\r\nx\r\n--edge--\r\n", EDGE),
+    "cut": (form(("a", b"x" * 1000))[:-300], EDGE),
+    "no end": (form(("a", b"x" * 1000)).removesuffix(b"--\r\n"), EDGE),
+    "nothing": (b"--edge--\r\n", EDGE),
+    "empty": (b"", EDGE),
+    "no form": (b"{}", EDGE),
+    "long head": (form(("a" * 9000, b"x")), EDGE),
+    "many": (form(*[("a", b"x")] * 200), EDGE),
+    "no boundary": (form(("a", b"x")), "multipart/form-data"),
+    "a long boundary": (form(("a", b"x"), boundary="e" * 5000), "multipart/form-data; boundary=" + "e" * 5000),
+    "JSON": (b"{}", "application/json"),
+    "no type": (form(("a", b"x")), ""),
+}
+
+
+@pytest.mark.parametrize("query", ["", "?upload_id=abc"])
+@pytest.mark.parametrize("name", WRONG_FORMS)
+def test_a_wrong_form_is_told_in_a_sentence_and_leaves_nothing(
+    served: Served, silent: None, name: str, query: str
+) -> None:
+    before = served.files()
+    content, kind = WRONG_FORMS[name]
+    answer = post(served.port, f"/gradio_api/upload{query}", content, kind=kind)
+    assert is_sentence(answer), answer
+    assert served.files() == before
+
+
+def test_an_upload_that_is_aborted_leaves_nothing(served: Served, silent: None) -> None:
+    before = served.files()
+    for at in (10, 100, 150, 100_000, 900_000):
+        content = form(("a.bin", b"1"), ("b.bin", b"x" * 10**6))
+        with socket.create_connection(("127.0.0.1", served.port)) as connection:
+            kind, length = f"Content-Type: {EDGE}", f"Content-Length: {len(content)}"
+            connection.sendall(head("POST", "/gradio_api/upload?upload_id=gone", kind, length) + content[:at])
+            if at > 1000:
+                until(lambda: served.files() > before)
+        until(lambda: served.files() == before)
+
+
+def test_a_full_disk_is_told_and_keeps_nothing(served: Served, silent: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = served.files()
+    wrote: list[int] = []
+
+    async def write(self: Any, content: bytes) -> None:
+        wrote.append(len(content))
+        self.file.write(content[:10])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def move(source: str, target: str) -> None:
+        wrote.append(0)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(route_utils.GradioUploadFile, "write", write)
+        answer = upload(served, form(("a.bin", b"x" * 10**5)))
+        assert (answer.status, answer.detail) == (507, "this server has no room for it now") and wrote
+    with monkeypatch.context() as patched:
+        patched.setattr(route_utils.os, "rename", move)
+        patched.setattr(shutil, "move", move)
+        assert upload(served, form(("a.bin", b"y"), ("b.bin", b"z"))).status == 507 and 0 in wrote
+    until(lambda: served.files() == before)
+
+
+def test_an_upload_larger_than_allowed_is_refused_and_leaves_nothing(
+    served: Served, silent: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = served.files()
+    kind = f"Content-Type: {EDGE}"
+    declared = exchange(served.port, head("POST", "/gradio_api/upload", kind, f"Content-Length: {3 * 2**30}"))
+    assert declared.status == 413
+    monkeypatch.setattr(served.demo, "max_file_size", 1000)
+    assert upload(served, form(("a.bin", b"x" * 2000))).status == 413
+    assert served.files() == before
+
+
+def test_an_upload_that_nobody_made_is_not_remembered(served: Served) -> None:
+    from gradio import routes
+
+    statuses = routes.file_upload_statuses
+    assert isinstance(statuses, uploads.UploadProgress)
+    assert exchange(served.port, head("GET", "/gradio_api/upload_progress?upload_id=nobody")).status == 404
+    assert exchange(served.port, head("GET", "/gradio_api/upload_progress")).status == 422
+    assert "nobody" not in statuses._signals
+    upload(served, form(("a", b"x")))
+    post(served.port, "/gradio_api/upload?upload_id=mine", form(("a", b"x")), kind=EDGE)
+    statuses.forget("mine")
+    assert not statuses._statuses.keys() & {"mine"} and "mine" not in statuses._signals
+
+
+# What nobody expected, and the log.
+
+
+def test_what_nobody_expected_is_one_sentence_and_one_line(
+    served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("/secret/place\nforged")
+
+    monkeypatch.setattr(type(served.demo), "theme_css", property(broken), raising=False)
+    answer = exchange(served.port, head("GET", "/theme.css?%0aforged"))
+    assert (answer.status, answer.detail) == (500, FAILED)
+    [record] = [each for each in caplog.records if each.name == log.LOGGER.name]
+    assert record.getMessage().startswith(r"/theme\.css: ") and record.getMessage().endswith("broken > RuntimeError")
+    assert "secret" not in caplog.text and "forged" not in caplog.text and "\n" not in record.getMessage()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_event_that_fails_is_one_line(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
+    from gradio import queueing
+
+    log.quieten_gradio()
+    try:
+        raise ValueError("/secret/place\nforged")
+    except ValueError:
+        queueing.traceback.print_exc()
+    [record] = [each for each in caplog.records if each.name == log.LOGGER.name]
+    assert record.getMessage().startswith("an event failed: test_requests.py:")
+    assert "secret" not in caplog.text and capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    "request_head",
+    [
+        head("GET", "/gradio_api/file=/a%0d%0aERROR%20forged"),
+        head("GET", "/gradio_api/file=/tmp/%1b[31m"),
+        head("GET", "/gradio_api/queue/data?session_hash=%0aforged"),
+        head("GET", "/gradio_api/call/v2/models/forged"),
+        head("GET", "/?deep_link=%0aforged&__theme=%0aforged"),
+        head("GET", "/", "Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13"),
+        head("GET", "/static/%2e%2e/%2e%2e/forged"),
+        head("GET", "/gradio_api/file=" + "a" * 5000),
+    ],
+)
+def test_a_strange_request_is_not_in_the_log(served: Served, silent: None, request_head: bytes) -> None:
+    assert exchange(served.port, request_head).status in (200, 400, 403, 404, 426)
+    assert health_seconds(served) < 5
+
+
+# Slow ones.
+
+
+def test_slow_connections_end_and_hold_nobody_up(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TimedConnection, "head_seconds", 1.5)
+    alone = min(health_seconds(served) for _ in range(3))
+    with ExitStack() as stack:
+        slow = [stack.enter_context(socket.create_connection(("127.0.0.1", served.port), 20)) for _ in range(100)]
+        for number, connection in enumerate(slow):
+            connection.sendall(b"GET /health HTTP/1.1\r\nX-Slow: "[: number % 30])
+        assert sorted(health_seconds(served) for _ in range(9))[4] < max(0.2, 10 * alone)
+        # Drop by drop it takes no longer.
+        end = time.monotonic() + 15
+        dripping = list(slow)
+        while dripping and time.monotonic() < end:
+            time.sleep(0.1)
+            dripping = [connection for connection in dripping if drips(connection)]
+        assert dripping == []
+    assert health_seconds(served) < 5
+
+
+def drips(connection: socket.socket) -> bool:
+    """Whether a connection takes one more byte and says nothing."""
+    try:
+        connection.sendall(b"a")
+        connection.setblocking(False)
+        return connection.recv(1) != b""
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        connection.setblocking(True)
+
+
+def test_the_second_request_of_a_connection_may_not_be_slow_either(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TimedConnection, "head_seconds", 1.0)
+    with socket.create_connection(("127.0.0.1", served.port), 20) as connection:
+        connection.sendall(head("GET", "/health"))
+        assert read_answer(connection).status == 200
+        # Between requests it may stay.
+        time.sleep(1.5)
+        connection.sendall(head("GET", "/health"))
+        assert read_answer(connection).status == 200
+        connection.sendall(b"GET /hea")
+        with suppress(ConnectionResetError):
+            assert connection.recv(1) == b""
+
+
+@pytest.mark.parametrize(
+    ("target", "kind"), [("/gradio_api/queue/join", "application/json"), ("/gradio_api/upload", EDGE)]
+)
+def test_a_slow_body_ends_and_leaves_nothing(
+    served: Served, silent: None, monkeypatch: pytest.MonkeyPatch, target: str, kind: str
+) -> None:
+    monkeypatch.setattr(bodies, "BODY_SECONDS", 0.5)
+    monkeypatch.setattr(bodies, "LINGER_SECONDS", 0.1)
+    before = served.files()
+    begun = form(("a.bin", b"x" * 50))[:120]
+    answer = exchange(served.port, head("POST", target, f"Content-Type: {kind}", "Content-Length: 9000"), begun)
+    assert (answer.status, answer.detail) == (408, "the body came slower than 2,048 bytes a second")
+    until(lambda: served.files() == before)
+
+
+def test_who_does_not_take_an_answer_is_let_go(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TimedConnection, "send_seconds", 0.5)
+    monkeypatch.setattr("vitviz.ui.server.connections.SEND_BYTES_PER_SECOND", 2**30)
+    [path] = json.loads(upload(served, form(("large.bin", bytes(2**25)))).body)
+    server = served.demo.server.server_state
+    with socket.create_connection(("127.0.0.1", served.port), 20) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.sendall(head("GET", f"/gradio_api/file={path}"))
+        until(lambda: len(server.tasks) > 0, 5)
+        until(lambda: len(server.tasks) == 0, 20)
+
+
+def test_queued_events_hold_up_nobody(served: Served) -> None:
+    [index] = [fn._id for fn in served.demo.fns.values() if fn.api_name == "methods"]
+    alone = min(health_seconds(served) for _ in range(3))
+    body = json.dumps({"data": [], "fn_index": index, "session_hash": "queue"}).encode()
+
+    def join(number: int) -> Answer:
+        # Of four visitors, none of whom has too many.
+        sender = f"X-Forwarded-For: 127.0.1.{number % 4}"
+        whose = body.replace(b'"queue"', b'"queue%d"' % (number % 4))
+        return post(served.port, "/gradio_api/queue/join", whose, sender)
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(join, range(200)))
+    assert all(answer.status == 200 for answer in answers)
+    assert sorted(health_seconds(served) for _ in range(9))[4] < max(0.2, 10 * alone)

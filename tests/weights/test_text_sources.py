@@ -1,0 +1,301 @@
+"""Texts as targets for checkpoints of the hub and for uploaded ones: their tokenizers come along, as data."""
+
+from __future__ import annotations
+
+import gc
+import json
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import pytest
+import torch
+from huggingface_hub import constants
+
+import vitviz
+from tests.hub_server import HubServer
+from tests.parity.case import randomised
+from tests.reference_packages import open_clip
+from tests.towers import make_transformers, write_words
+from tests.ui.test_models import apart
+from vitviz import CheckpointError, Model
+from vitviz.ui.models import ModelChoice, open_choice
+from vitviz.weights.hub import download
+from vitviz.weights.text_tower import open_text_tower, reads_text
+
+pytestmark = pytest.mark.parity
+
+NAME = "someone/clip-small"
+WEIGHTS = "model.safetensors"
+TOKENIZER = {"tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt"}
+TEXT = "a cat on a mat"
+
+
+def make_open_clip(folder: Path, text: dict[str, Any] | None = None, vision: dict[str, Any] | None = None) -> None:
+    """A checkpoint of open_clip's whose tokenizer is in files beside it."""
+    visual = {"image_size": 32, "patch_size": 8, "width": 32, "layers": 2, "head_width": 8}
+    words = {"context_length": 10, "vocab_size": 60, "width": 16, "heads": 2, "layers": 1}
+    network = randomised(open_clip.CLIP(embed_dim=24, vision_cfg=visual, text_cfg=words))
+    torch.save(network.state_dict(), folder / "open_clip_pytorch_model.bin")
+    # What its tokenizer is made with; whether code may be run is not for a checkpoint to say.
+    words |= {"hf_tokenizer_name": NAME, "tokenizer_kwargs": {"trust_remote_code": True}}
+    settings = {"vision_cfg": visual | (vision or {}), "text_cfg": words | (text or {})}
+    said = {"model_cfg": {"embed_dim": 24, **settings}, "preprocess_cfg": {}}
+    (folder / "open_clip_config.json").write_text(json.dumps(said))
+    write_words(folder)
+
+
+def change(path: Path, **values: Any) -> None:
+    """Other values in a JSON file."""
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+MAKERS: dict[str, Callable[[Path], object]] = {
+    "transformers": lambda folder: make_transformers(folder, "CLIP"),
+    "open_clip": make_open_clip,
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "made"
+    made.mkdir()
+    make_transformers(made, "CLIP")
+    return made
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    with HubServer() as server:
+        server.use(monkeypatch, tmp_path / "home")
+        yield server
+        huggingface_hub.close_session()
+
+
+def publish(server: HubServer, folder: Path, *left_out: str) -> None:
+    files = {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in left_out}
+    server.add(NAME, {**files, "README.md": b"# CLIP", "onnx/vocab.txt": b"a", "evil.py": b"a"})
+
+
+def before_words(monkeypatch: pytest.MonkeyPatch) -> Model:
+    """The model of a snapshot without a tokenizer."""
+    with monkeypatch.context() as patch:
+        patch.setattr(download, "WORDS", ())
+        model = vitviz.load(f"hf:{NAME}")
+    assert not TOKENIZER & names_beside(model)
+    return model
+
+
+def names_beside(model: Model) -> set[str]:
+    assert model.origin is not None
+    return {path.name for path in model.origin.folder.iterdir()}
+
+
+def logit(model: Model, text: str = TEXT) -> float:
+    features = torch.linspace(-1, 1, model.network.config.features)
+    return float(open_text_tower(model).target(text).score(features))
+
+
+@contextmanager
+def no_connection(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    asked: list[object] = []
+
+    def connect(_: object, address: object) -> None:
+        asked.append(address)
+        raise OSError
+
+    # Over one that is open already, nobody has to connect.
+    huggingface_hub.close_session()
+    with monkeypatch.context() as patch:
+        patch.setattr(socket.socket, "connect", connect)
+        yield
+    assert not asked
+
+
+# From the hub.
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_a_checkpoint_of_the_hub_reads_texts_without_the_network(
+    server: HubServer, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "made"
+    folder.mkdir()
+    MAKERS[kind](folder)
+    publish(server, folder)
+    model = vitviz.load(f"hf:{NAME}")
+    assert names_beside(model) == {path.name for path in folder.iterdir()} >= TOKENIZER
+    assert reads_text(model)
+    with no_connection(monkeypatch):
+        found = logit(model)
+        assert found == pytest.approx(logit(vitviz.load(folder)), abs=1e-6)
+        assert abs(found - logit(model, "dog")) > 1e-3
+
+
+def test_a_snapshot_without_a_tokenizer_gets_it_when_a_text_is_asked_for(
+    server: HubServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(server, folder)
+    model = before_words(monkeypatch)
+    server.log.clear()
+    # What is complete for pictures needs nothing more.
+    assert vitviz.load(f"hf:{NAME}").origin == model.origin
+    assert [request.what for request in server.log] == ["GET list"]
+    server.log.clear()
+    assert reads_text(model)
+    assert logit(model) == pytest.approx(logit(vitviz.load(folder)), abs=1e-6)
+    fetched = {f"{method} {name}" for method in ("HEAD", "GET") for name in TOKENIZER}
+    assert {request.what for request in server.log} == {"GET list", *fetched}
+    assert names_beside(model) == {path.name for path in folder.iterdir()}
+    with no_connection(monkeypatch):
+        logit(model)
+
+
+def test_what_broke_off_is_fetched_the_next_time(
+    server: HubServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(server, folder)
+    model = before_words(monkeypatch)
+    server.fault(403, "GET vocab.json")
+    with pytest.raises(CheckpointError, match=rf"^{NAME}: the files of its tokenizer: .* refuses access \(403\)"):
+        open_text_tower(model)
+    assert "tokenizer_config.json" in names_beside(model)
+    server.repair()
+    assert logit(model) == pytest.approx(logit(vitviz.load(folder)), abs=1e-6)
+
+
+def test_offline_what_is_missing_is_named(
+    server: HubServer, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(server, folder)
+    model = before_words(monkeypatch)
+    with monkeypatch.context() as patch:
+        patch.setattr(constants, "HF_HUB_OFFLINE", True)
+        with pytest.raises(
+            CheckpointError, match=rf"^{NAME}: the files of its tokenizer: .*, and HF_HUB_OFFLINE forbids"
+        ):
+            open_text_tower(model)
+    server.close()
+    with pytest.raises(CheckpointError, match=rf"^{NAME}: the files of its tokenizer: {server.url} cannot be reached"):
+        open_text_tower(model)
+
+
+def test_a_repository_without_a_tokenizer_is_refused(server: HubServer, folder: Path) -> None:
+    publish(server, folder, "tokenizer.json", "merges.txt")
+    expected = r"expected tokenizer\.json, vocab\.json with merges\.txt, spiece\.model or vocab\.txt$"
+    found = "'tokenizer_config.json', 'vocab.json' in the repository"
+    with pytest.raises(CheckpointError, match=rf"^{NAME}: the files of its tokenizer: {found}; {expected}"):
+        open_text_tower(vitviz.load(f"hf:{NAME}"))
+
+
+def test_a_file_that_is_too_large_stays_where_it_is(
+    server: HubServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "MAX_WORDS", 500)
+    publish(server, folder)
+    model = vitviz.load(f"hf:{NAME}")
+    assert names_beside(model) & TOKENIZER == {"tokenizer_config.json", "merges.txt"}
+    with pytest.raises(CheckpointError, match=r"vocab\.json of 0 MiB; expected at most 0 MiB$"):
+        open_text_tower(model)
+    assert not server.requests("GET vocab.json") + server.requests("GET tokenizer.json")
+
+
+def test_a_checkpoint_that_reads_no_text_brings_no_tokenizer(server: HubServer, folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config["vision_config"], "model_type": "clip_vision_model"}))
+    publish(server, folder)
+    assert names_beside(vitviz.load(f"hf:{NAME}")) == {"config.json", WEIGHTS}
+
+
+# As data.
+
+
+def test_a_folder_without_a_vocabulary_is_refused(folder: Path) -> None:
+    for name in TOKENIZER - {"tokenizer_config.json"}:
+        (folder / name).unlink()
+    with pytest.raises(
+        CheckpointError, match=r"^model: its text tower cannot be opened \(no tokenizer beside its weights"
+    ):
+        open_text_tower(vitviz.load(folder / WEIGHTS))
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_code_beside_a_checkpoint_is_never_run(kind: str, tmp_path: Path) -> None:
+    folder, ran = tmp_path / "made", tmp_path / "ran"
+    folder.mkdir()
+    MAKERS[kind](folder)
+    (folder / "evil.py").write_text(f"open({str(ran)!r}, 'w')\nclass Evil:\n    pass\n")
+    words = {"AutoTokenizer": ["evil.Evil", None]}
+    change(folder / "tokenizer_config.json", auto_map=words, tokenizer_class="Evil", trust_remote_code=True)
+    if kind == "transformers":
+        change(folder / "config.json", auto_map={"AutoConfig": "evil.Evil", "AutoModel": "evil.Evil"})
+    with suppress(CheckpointError):
+        open_text_tower(vitviz.load(folder))
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "vision"), [({"hf_model_name": "other/words"}, {}), ({}, {"timm_model_name": "hf-hub:other/words"})]
+)
+def test_a_tower_that_is_described_elsewhere_is_not_fetched(
+    text: dict[str, Any], vision: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_open_clip(tmp_path, text, vision)
+    # A picture tower of timm's that has open_clip's keys is refused before.
+    sentence = r"timm_model_name = '.*other/words'" if vision else r"it is built after '.*other/words', which"
+    with no_connection(monkeypatch), pytest.raises(CheckpointError, match=sentence):
+        open_text_tower(vitviz.load(tmp_path))
+
+
+# Uploaded.
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary folders are."""
+    made = tmp_path / "scratch"
+    made.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(made))
+    return made
+
+
+def test_uploaded_files_read_texts_as_long_as_their_model_lives(folder: Path, tmp_path: Path, scratch: Path) -> None:
+    uploaded = apart(folder, tmp_path / "apart")
+    model = open_choice(ModelChoice("", uploaded))
+    # The server may forget what was uploaded.
+    shutil.rmtree(tmp_path / "apart")
+    assert reads_text(model)
+    assert logit(model) == pytest.approx(logit(vitviz.load(folder)), abs=1e-6)
+    assert len(list(scratch.iterdir())) == 1
+    del model
+    gc.collect()
+    assert not list(scratch.iterdir())
+
+
+def test_an_upload_that_reads_no_text_leaves_nothing(folder: Path, tmp_path: Path, scratch: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config["vision_config"], "model_type": "clip_vision_model"}))
+    model = open_choice(ModelChoice("", apart(folder, tmp_path / "apart")))
+    assert not reads_text(model) and not list(scratch.iterdir())
+
+
+def test_an_upload_that_cannot_be_read_leaves_nothing(folder: Path, tmp_path: Path, scratch: Path) -> None:
+    uploaded = apart(folder, tmp_path / "apart")
+    for files, found in (
+        ([file for file in uploaded if not file.endswith(WEIGHTS)], "no weights in this folder"),
+        ([*uploaded, uploaded[0]], "'config.json' more than once; expected every file once"),
+    ):
+        with pytest.raises(CheckpointError, match=found):
+            open_choice(ModelChoice("", tuple(files)))
+        assert not list(scratch.iterdir())
+
+
+def test_an_uploaded_file_alone_reads_no_text(folder: Path, tmp_path: Path) -> None:
+    alone = next(file for file in apart(folder, tmp_path / "apart") if file.endswith(WEIGHTS))
+    overrides = {"heads": 4, "norm_epsilon": 1e-5, "activation": "quick gelu", "image_size": (32, 32)}
+    assert not reads_text(open_choice(ModelChoice("", (alone,), tuple(overrides.items()))))

@@ -1,0 +1,373 @@
+"""`vitviz verify` and ``load(..., verify=True)``: what the package computes is what vitviz shows, or it is said."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import vitviz
+from tests.parity import CASES
+from tests.parity.case import Case
+from tests.parity.random_configurations import DRAWN
+from tests.parity.random_draws import Draw, silent
+from tests.reference_packages import timm, transformers
+from vitviz.cli.command import main
+from vitviz.errors.kinds import CheckpointError
+from vitviz.weights.packages import PACKAGES
+from vitviz.weights.packages.reference import package_errors, undisturbed
+from vitviz.weights.read import read_checkpoint
+from vitviz.weights.verify import Comparison, Verification, compare, verify
+
+pytestmark = pytest.mark.parity
+
+PHOTO = Path(__file__).parents[2] / "assets" / "chelsea.jpg"
+# Whole checkpoints of every package that vitviz opens exactly.
+EXACT = {
+    "timm": Draw("vit_tiny_patch16_224", {"num_heads": 2, "depth": 2}, {"safe": True}),
+    "transformers": Draw("ViTForImageClassification", {"num_labels": 3}),
+    "open_clip": Draw("CLIP", {"quick_gelu": True}, {"safe": True}),
+}
+WEIGHTS = {"open_clip": "open_clip_model.safetensors"}
+FOLDERS = [case for case in CASES if case.family.startswith("transformers") or case.row == "OpenCLIP visual tower"]
+every_package = pytest.mark.parametrize("package", EXACT)
+
+
+def write(package: str, folder: Path, draw: Draw | None = None) -> Path:
+    """A small checkpoint with random weights, in a folder of its own."""
+    folder = folder / "small"
+    folder.mkdir()
+    with silent():
+        torch.manual_seed(0)
+        DRAWN[package].make(draw or EXACT[package], folder)
+    return folder
+
+
+def change(folder: Path, key: str, by: float, file: str = "model.safetensors") -> None:
+    """Change a tensor of a checkpoint."""
+    tensors = load_file(folder / file)
+    tensors[key] = tensors[key] + by
+    save_file(tensors, folder / file, {"format": "pt"})
+
+
+def edit(folder: Path, change: Callable[[dict[str, Any]], None], file: str = "config.json") -> None:
+    values = json.loads((folder / file).read_text())
+    change(values)
+    (folder / file).write_text(json.dumps(values))
+
+
+def run(*arguments: object) -> int:
+    return main(["verify", *map(str, arguments)])
+
+
+# Exact.
+
+
+@every_package
+def test_the_packages_own_numbers_are_found_exact(
+    package: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write(package, tmp_path)
+    assert run(folder) == 0
+    printed, error = capsys.readouterr()
+    lines = printed.splitlines()
+    assert f"of {package} " in lines[0] and lines[-1] == "Every number is the package's."
+    for row in ("pixels of chelsea.jpg", "output for noise of 32×32", "output for chelsea.jpg"):
+        assert any(line.startswith(row) and line.endswith("yes") for line in lines), row
+    for layer in (0, 1):
+        assert any(line.startswith(f"attention, layer {layer} ") and line.endswith("yes") for line in lines)
+    assert "not compared" not in printed
+    assert error == ""
+
+
+@every_package
+def test_a_model_that_is_verified_when_it_is_loaded_is_the_same_model(package: str, tmp_path: Path) -> None:
+    folder = write(package, tmp_path)
+    pixels = torch.randn(1, 3, 32, 32)
+    assert torch.equal(vitviz.load(folder, verify=True).network(pixels), vitviz.load(folder).network(pixels))
+
+
+@every_package
+def test_other_sizes_are_compared_as_well(package: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write(package, tmp_path)
+    assert run(folder, "--size", "48", "--size", "24x40") == 0
+    printed = capsys.readouterr().out
+    assert "output for noise of 48×48 " in printed and "output for noise of 24×40 " in printed
+
+
+def test_another_photograph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(write("timm", tmp_path), "--image", PHOTO.with_name("coffee.jpg")) == 0
+    assert "pixels of coffee.jpg" in capsys.readouterr().out
+
+
+def test_lower_precision_is_verified_before_it_is_lowered(tmp_path: Path) -> None:
+    folder = write("timm", tmp_path)
+    assert vitviz.load(folder, precision="bfloat16", verify=True).network.precision == torch.bfloat16
+
+
+@pytest.mark.parametrize("case", FOLDERS, ids=lambda case: f"{case.row}: {case.name}")
+def test_every_folder_of_the_parity_table_is_found_exact(case: Case, tmp_path: Path) -> None:
+    with silent():
+        torch.manual_seed(0)
+        reference = case.make(tmp_path)
+    reading = read_checkpoint(reference.path, **case.overrides)
+    if not any(tmp_path.glob("*config.json")):
+        with pytest.raises(CheckpointError, match="no file beside it names a package"):
+            verify(reading, PHOTO)
+        return
+    found = verify(reading, PHOTO)
+    assert found.exact, found.sentence
+    layers = [each for each in found.comparisons if each.what.startswith("attention")]
+    assert len(layers) == reading.model.network.config.depth
+
+
+# Not exact.
+
+
+def test_a_weight_that_only_the_package_reads_is_seen_in_its_layer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write("timm", tmp_path)
+    reading = read_checkpoint(folder)
+    change(folder, "blocks.1.attn.qkv.weight", 0.1)
+    found = verify(reading, PHOTO)
+    assert not found.exact
+    wrong = {each.what for each in found.comparisons if not each.exact}
+    assert wrong == {"output for noise of 32×32", "output for chelsea.jpg", "attention, layer 1"}
+    assert found.sentence.startswith("small: not the numbers of VisionTransformer of timm")
+    assert "attention, layer 1 differs by " in found.sentence and "layer 0" not in found.sentence
+
+
+def test_what_a_user_says_wrongly_is_seen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write("transformers", tmp_path)
+    assert run(folder, "--fact", "activation=relu") == 1
+    printed = capsys.readouterr().out
+    rows = {line.split("  ")[0]: line.split()[-1] for line in printed.splitlines() if "allowed" in line}
+    assert rows == {
+        "pixels of chelsea.jpg": "yes",
+        "output for noise of 32×32": "no",
+        "output for chelsea.jpg": "no",
+        "attention, layer 0": "yes",
+        "attention, layer 1": "no",
+    }
+    assert printed.endswith("Not every number is the package's.\n")
+    with pytest.raises(CheckpointError, match=r"not the numbers of .*output for noise of 32×32 differs by .*allowed"):
+        vitviz.load(folder, activation="relu", verify=True)
+
+
+def test_pixels_that_differ_are_seen(tmp_path: Path) -> None:
+    folder = write("transformers", tmp_path)
+    reading = read_checkpoint(folder)
+    edit(folder, lambda values: values.update(image_mean=[0.4, 0.5, 0.5]), "preprocessor_config.json")
+    found = verify(reading, PHOTO)
+    assert {each.what for each in found.comparisons if not each.exact} >= {"pixels of chelsea.jpg"}
+    assert all(each.exact for each in found.comparisons if "noise" in each.what)
+
+
+# Nothing to compare with.
+
+
+@pytest.mark.parametrize("file", [True, False])
+def test_a_checkpoint_that_names_no_package(file: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source: object = "vitviz-cifar10"
+    if file:
+        source = write("transformers", tmp_path) / "mine.safetensors"
+        (tmp_path / "small" / "model.safetensors").rename(source)
+    overrides = ("image_size=32", "heads=4", "activation=gelu", "norm_epsilon=1e-12", "pooling=cls")
+    assert run(source, *[f"--fact={fact}" for fact in overrides if file]) == 2
+    error = capsys.readouterr().err
+    assert "no file beside it names a package; expected a folder with" in error and error.count("\n") == 1
+    if not file:
+        with pytest.raises(CheckpointError, match="nothing to verify against"):
+            vitviz.load(verify=True)
+
+
+@every_package
+def test_a_package_that_is_not_installed_is_named_with_its_extra(
+    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write(package, tmp_path)
+    monkeypatch.setitem(sys.modules, package, None)
+    assert run(folder) == 2
+    error = capsys.readouterr().err
+    assert f"verifying needs {package}" in error and "pip install 'vitviz[verify]'" in error
+    with pytest.raises(CheckpointError, match="verifying needs"):
+        vitviz.load(folder, verify=True)
+    vitviz.load(folder)
+
+
+def test_a_checkpoint_that_vitviz_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write("transformers", tmp_path)
+    edit(folder, lambda values: values.update(hidden_act="unheard_of"))
+    assert run(folder) == 2
+    assert "unheard_of" in capsys.readouterr().err
+    with pytest.raises(CheckpointError, match="unheard_of"):
+        vitviz.load(folder, verify=True)
+
+
+def test_a_folder_that_the_package_cannot_open(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write("transformers", tmp_path)
+    edit(folder, lambda values: values.update(architectures=["ViTForEverything"]))
+    assert run(folder) == 2
+    error = capsys.readouterr().err
+    assert "architectures = ['ViTForEverything']" in error and "has no such model of type 'vit'" in error
+
+
+def test_a_processor_that_is_missing_leaves_the_rest_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write("transformers", tmp_path)
+    (folder / "preprocessor_config.json").unlink()
+    assert run(folder) == 0
+    printed = capsys.readouterr().out
+    assert "not compared: pixels: transformers cannot prepare chelsea.jpg" in printed
+    assert "output for noise of 32×32" in printed
+
+
+@pytest.mark.parametrize("size", ["0", "3x4x5", "big", "-8", "8x"])
+def test_a_size_that_is_none(size: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        run("vitviz-cifar10", f"--size={size}")
+    assert left.value.code == 2
+    assert "expected HEIGHTxWIDTH or one number" in capsys.readouterr().err
+
+
+# Nothing of a folder is executed, and nothing is left behind.
+
+
+def test_code_that_a_folder_brings_is_not_run(tmp_path: Path) -> None:
+    folder = write("transformers", tmp_path)
+    (folder / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Mine: pass\n")
+    names = {"AutoModel": "mine.Mine", "AutoConfig": "mine.Mine", "AutoImageProcessor": "mine.Mine"}
+    reading = read_checkpoint(folder)
+    edit(folder, lambda values: values.update(auto_map=names))
+    edit(folder, lambda values: values.update(auto_map=names), "preprocessor_config.json")
+    assert verify(reading, PHOTO).exact
+    edit(folder, lambda values: values.pop("architectures"))
+    assert verify(reading, PHOTO).reference.startswith("ViTModel")
+    assert not (tmp_path / "ran").exists()
+
+
+class Executed:
+    """Writes a file where it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize(
+    ("package", "safe", "pickled"),
+    [
+        ("timm", "model.safetensors", "pytorch_model.bin"),
+        ("transformers", "model.safetensors", "pytorch_model.bin"),
+        ("open_clip", "open_clip_model.safetensors", "open_clip_pytorch_model.bin"),
+    ],
+)
+def test_a_pickle_that_would_run_code_is_refused_by_the_package_too(
+    package: str, safe: str, pickled: str, tmp_path: Path
+) -> None:
+    folder = write(package, tmp_path)
+    reading = read_checkpoint(folder)
+    (folder / safe).unlink()
+    torch.save({"weight": Executed(tmp_path / "ran")}, folder / pickled)
+    with pytest.raises(CheckpointError, match=f"{package} cannot open small"):
+        verify(reading, PHOTO)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_nothing_is_left_changed(tmp_path: Path) -> None:
+    readings = [read_checkpoint(write(package, make(tmp_path / package))) for package in EXACT]
+
+    def state() -> list[Any]:
+        from huggingface_hub import constants
+
+        return [
+            torch.random.get_rng_state().tolist(),
+            random.getstate(),
+            np.random.get_state()[1].tolist(),
+            warnings.filters[:],
+            (logging.root.level, logging.root.handlers[:], logging.root.manager.disable),
+            constants.HF_HUB_OFFLINE,
+            torch.get_default_dtype(),
+            transformers.utils.logging.get_verbosity(),
+            transformers.utils.logging.is_progress_bar_enabled(),
+            timm.layers.use_fused_attn(),
+        ]
+
+    before = state()
+    for reading in readings:
+        verify(reading, PHOTO)
+    assert state() == before
+
+
+def make(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def test_the_hub_is_out_of_reach_while_a_package_works() -> None:
+    from huggingface_hub import constants
+
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = False
+    try:
+        with undisturbed():
+            assert constants.HF_HUB_OFFLINE
+        assert not constants.HF_HUB_OFFLINE
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+def test_what_a_package_raises_is_one_sentence() -> None:
+    for error, said in ((KeyError("a"), r"KeyError: 'a'"), (RuntimeError("\nfirst\nsecond"), "RuntimeError: first")):
+        sentence = rf"^timm cannot open small \({said}\)$"
+        with pytest.raises(CheckpointError, match=sentence), package_errors("timm", "cannot open small"):
+            raise error
+
+
+# Figures.
+
+
+def test_a_difference_is_held_to_the_size_of_the_reference() -> None:
+    theirs = torch.tensor([0.5, 100.0])
+    near = compare("output", theirs + torch.tensor([0.9e-5, 0.9e-3]), theirs)
+    assert near.exact
+    small, large = (compare("output", theirs + torch.tensor(by), theirs) for by in ([2e-5, 0.0], [0.0, 2e-3]))
+    assert (small.exact, large.exact) == (False, False)
+    assert small.bound == pytest.approx(1e-5) and large.bound == pytest.approx(1e-3)
+    assert small.difference == pytest.approx(2e-5, rel=0.1) and large.difference == pytest.approx(2e-3, rel=0.1)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_is_no_number_is_never_exact(value: float) -> None:
+    for ours, theirs in ((value, 1.0), (1.0, value), (value, value)):
+        assert not compare("output", torch.tensor([0.0, ours]), torch.tensor([0.0, theirs])).exact
+
+
+def test_shapes_that_differ_are_said() -> None:
+    found = compare("output", torch.zeros(1, 3), torch.zeros(1, 5))
+    assert not found.exact and found.text == "output shape (1, 3), the package (1, 5)"
+
+
+def test_a_sentence_has_only_what_is_wrong() -> None:
+    wrong = Comparison("output", 0.25, 1e-5, False)
+    found = Verification("mine", "ViT of timm 1", (Comparison("pixels", 0.0, 1e-5, True), wrong))
+    assert found.sentence == "mine: not the numbers of ViT of timm 1: output differs by 0.25 (allowed 1e-05)"
+    assert Verification("mine", "ViT of timm 1", ()).sentence == "mine: exactly the numbers of ViT of timm 1"
+
+
+def test_every_package_is_imported_only_when_it_is_needed() -> None:
+    assert [package.name for package in PACKAGES] == list(EXACT)
