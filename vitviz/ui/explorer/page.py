@@ -46,7 +46,7 @@ def whole_page(
         "views": [analysis_facts("page", analysis, {"url": address}, view=view, name=name)],
         "models": {"": model_facts("", source or analysis.model.name, analysis.model)},
     }
-    props = {"settings": {**settings(), "legal": "start", "state": state}, "value": value}
+    props = {"settings": {**settings(), "legal": "start", "state": state, "offline": True}, "value": value}
     files = {name: _base64(pack(analysis.trace, name)) for name in file_names(analysis.trace)}
     layout = analysis.trace.layout
     about = (

@@ -32,7 +32,7 @@ class Controls {
       this.make(view, facts, model);
     }
     this.find("method").value = view.method;
-    for (const record of METHODS[view.method].parameters) this.showParameter(record, valueOf(view, record.name, facts), facts);
+    for (const record of shownParameters(view.method)) this.showParameter(record, valueOf(view, record.name, facts), facts);
     const play = this.root.querySelector(".vx-play");
     if (play) {
       play.setAttribute("aria-pressed", playing);
@@ -47,7 +47,9 @@ class Controls {
   }
 
   make(view, facts, model) {
-    const offered = Object.values(METHODS).filter(({ name }) => !model.refusals[name] && (!OFFLINE || !METHODS[name].about_a_class));
+    // A saved page has the maps that are computed in it, and the default rollouts.
+    const isHere = ({ name, live }) => !OFFLINE || live || (name === "rollout" && facts.rolls);
+    const offered = Object.values(METHODS).filter((method) => !model.refusals[method.name] && isHere(method));
     this.find("method").replaceChildren(...Object.entries(GROUPS).flatMap(([group, title]) => {
       const options = offered.filter((method) => method.group === group).map(({ name, title: own }) => new Option(own, name));
       if (!options.length) return [];
@@ -58,7 +60,7 @@ class Controls {
     const { interpretation, citation } = METHODS[view.method];
     this.find("about-method").textContent = interpretation;
     this.find("about-method").title = citation;
-    this.find("parameters").replaceChildren(...METHODS[view.method].parameters.map((record) => this.control(record, facts, model)));
+    this.find("parameters").replaceChildren(...shownParameters(view.method).map((record) => this.control(record, facts, model)));
   }
 
   control(record, facts, model) {
@@ -168,3 +170,5 @@ class Controls {
     if (this.find("cell").textContent !== text) this.find("cell").textContent = text;
   }
 }
+
+const shownParameters = (method) => METHODS[method].parameters.filter(({ kind }) => !OFFLINE || METHODS[method].live || kind === "token");
