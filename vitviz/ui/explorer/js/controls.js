@@ -65,7 +65,7 @@ class Controls {
 
   control(record, facts, model) {
     const field = document.createElement(record.kind === "head" || record.kind === "choice" ? "fieldset" : "div");
-    field.className = `vx-field vx-parameter vx-${record.kind}`;
+    field.className = `vx-field vx-parameter vx-parameter-${record.kind}`;
     Object.assign(field.dataset, { name: record.name });
     field.title = record.help;
     field.append(...this[`make_${record.kind}`](record, facts, model));
