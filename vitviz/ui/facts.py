@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import unicodedata
 from collections import Counter
 from functools import cache, lru_cache
 from typing import Any
@@ -33,6 +34,8 @@ FITS = (
 LARGER = (1.5, 2, 3, 4)
 CAPTIONS = {"chelsea.jpg": "cat", "rocket.jpg": "rocket", "coffee.jpg": "coffee", "astronaut.jpg": "astronaut"}
 THUMBNAIL_SIDE = 128
+# They shape letters and emoji.
+JOINERS = "\u200c\u200d"
 # What a map says of whom, by which the menu groups methods.
 TOKEN, LAYERS, TARGET = "token", "layers", "target"
 
@@ -112,8 +115,8 @@ def model_facts(model_id: str, title: str, model: Model) -> dict[str, Any]:
     card |= {"parameters": f"{model.parameters:,}", **model.card}
     return {
         "id": model_id,
-        "name": model.name,
-        "title": title,
+        "name": visible(model.name),
+        "title": visible(title),
         "layers": config.depth,
         "heads": config.heads,
         "fit": preprocessing.fit,
@@ -122,7 +125,7 @@ def model_facts(model_id: str, title: str, model: Model) -> dict[str, Any]:
         "labels": list(class_names(model.labels)),
         "reads_text": reads_text(model),
         "refusals": {name: f"{reason}." for name, method in METHODS.items() if (reason := refusal(method, model))},
-        "card": [[name, str(value)] for name, value in card.items()],
+        "card": [[visible(name), visible(str(value))] for name, value in card.items()],
         "assumptions": _assumptions(model),
         "steps": None if model.snapshots is None else list(model.snapshots.steps),
         "patch": [config.patch_height, config.patch_width],
@@ -133,7 +136,7 @@ def model_facts(model_id: str, title: str, model: Model) -> dict[str, Any]:
 
 def _assumptions(model: Model) -> str:
     """What its checkpoint does not say and vitviz took from published ones; empty where there is nothing."""
-    return f"Assumed, since its file does not say it: {'; '.join(model.assumptions)}." if model.assumptions else ""
+    return f"Assumed, since its file does not say it: {visible('; '.join(model.assumptions))}." if model.assumptions else ""
 
 
 def _resolutions(model: Model) -> list[dict[str, Any]]:
@@ -145,11 +148,22 @@ def _resolutions(model: Model) -> list[dict[str, Any]]:
     return [first, *larger, {"title": "the picture's own", "value": NATIVE}]
 
 
+def visible(text: str) -> str:
+    """A text in one line, in which characters that turn text around, or that are not seen, are written as escapes."""
+    return "".join(map(_visible, " ".join(text.split())))
+
+
+def _visible(letter: str) -> str:
+    hidden = unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Co") and letter not in JOINERS
+    return letter.encode("unicode_escape").decode() if hidden else letter
+
+
 @lru_cache(maxsize=16)
 def class_names(labels: tuple[str, ...]) -> tuple[str, ...]:
     """The classes as the page calls them: by label, with the number where several have the same."""
-    counts = Counter(labels)
-    return tuple(f"{label} ({index})" if counts[label] > 1 else label for index, label in enumerate(labels))
+    names = list(map(visible, labels))
+    counts = Counter(names)
+    return tuple(f"{name} ({index})" if counts[name] > 1 else name for index, name in enumerate(names))
 
 
 def analysis_facts(
@@ -190,7 +204,7 @@ def analysis_facts(
         "model": view.model,
         "step": view.step,
         "picture_id": view.picture,
-        "name": name,
+        "name": visible(name),
         "fit": view.fit or owner.preprocessing.fit,
         "resolution": min(prepared.geometry.input_height, prepared.geometry.input_width),
         "predictions": predictions(analysis),

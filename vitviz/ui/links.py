@@ -32,7 +32,13 @@ OLD_MAPS = {
     "column": (DEFAULT_METHOD, {"direction": "column"}),
     "rollout": ("rollout", {}),
 }
-OLD_VALUES = {("query", "pooling query"): None, ("target", "most probable"): None}
+OLD_VALUES = {
+    ("query", "pooling query"): None,
+    ("target", "most probable"): None,
+    ("direction", "looks at"): "row",
+    ("direction", "is looked at by"): "column",
+    ("reference", "rows (the paper)"): None,
+}
 OLD_NAMES = {"view": "layout"}
 
 
@@ -192,7 +198,8 @@ class _Reader:
         found: dict[str, Any] = {}
         for part in METHODS[method].parameters:
             word = own.get(f"{PARAMETER}{part.name}")
-            if word is None or OLD_VALUES.get((part.name, word), word) is None:
+            word = None if word is None else OLD_VALUES.get((part.name, word), word)
+            if word is None:
                 continue
             try:
                 value = _read(part, word)
@@ -234,10 +241,10 @@ class _Reader:
 
 
 def _read(parameter: Parameter, word: str) -> Any:
-    """A parameter's value by its word in a link; one of today's links may show a title."""
+    """A parameter's value by its word in a link."""
     match parameter:
         case Choice():
-            return dict(parameter.options).get(word, word)
+            return word
         case Number():
             return _whole(word) if parameter.whole and WHOLE.fullmatch(word) else _decimal(word)
         case LayerNumber():

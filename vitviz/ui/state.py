@@ -29,7 +29,7 @@ MAX_INDEX, MAX_STEP, MAX_RESOLUTION = 999_999, 10**12 - 1, 99_999
 NATIVE = "native"
 """The resolution that stands for the picture's own."""
 DEFAULT_METHOD = "attention"
-HUB_MODEL = re.compile(r"hf:[\w.-]{1,96}/[\w.-]{1,96}(@[\w./-]{1,96})?", re.ASCII)
+HUB_MODEL = re.compile(r"hf:\w[\w.-]{0,95}/\w[\w.-]{0,95}(@[\w./-]{1,96})?", re.ASCII)
 OWN_MODEL = re.compile(r"own:[\w-]{22}", re.ASCII)
 TOKEN_NAME = re.compile(r"[a-z]{1,20}( \d{1,4})?", re.ASCII)
 

@@ -1,0 +1,157 @@
+"""The lines of Python of a page run, and make the maps that it shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file
+
+import vitviz
+from tests.reference_packages import transformers  # noqa: F401
+from tests.towers import make_transformers
+from vitviz import METHODS, Model, save_checkpoint
+from vitviz.ui.handlers import Handlers
+from vitviz.ui.pictures import Upload
+from vitviz.ui.service import AnalysisService
+from vitviz.ui.state import PageState, View
+from vitviz.weights import open_text_tower
+
+pytestmark = pytest.mark.parity
+Make = Callable[..., Model]
+OWN = "mine & yours.safetensors"
+
+
+def ignore(state: object) -> None:
+    """Of a request, how far it is."""
+
+
+def own_checkpoint(handlers: Handlers, folder: Path, model: Model, picture: Upload) -> dict[str, Any]:
+    """What a page gets that opened a checkpoint and a picture of its own, which lie in a folder."""
+    save_checkpoint(folder / OWN, model)
+    (folder / picture.name).write_bytes(picture.path.read_bytes())
+    files = [{"path": str(folder / OWN), "orig_name": OWN}]
+    upload = {"path": str(folder / picture.name), "orig_name": picture.name}
+    request = {"state": PageState().to_json(), "index": 0, "own": {"files": files}, "upload": upload}
+    return handlers.analyze(request, ignore)
+
+
+@pytest.fixture
+def handlers(make_model: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Handlers:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    return Handlers(AnalysisService(make_model()))
+
+
+def described(handlers: Handlers, state: dict[str, Any], *uids: str) -> dict[str, Any]:
+    return handlers.describe({"state": state, "uids": list(uids)})
+
+
+def run(python: str) -> dict[str, Any]:
+    """The names that the lines leave, after all of them have run."""
+    found: dict[str, Any] = {}
+    exec(compile(python, "page.py", "exec"), found)
+    return found
+
+
+PARAMETERS: dict[str, dict[str, Any]] = {
+    "attention": {"direction": "column", "layer": 1, "head": 2, "query": [3, 5]},
+    "attention_mass": {"mass": 0.3, "layer": 0, "query": "cls"},
+    "rollout": {"head_fusion": "max", "discard_ratio": 0.1, "residual_weight": 0.25, "start_layer": 1},
+    "attention_flow": {"most_patches": 6},
+    "relevance": {"target": 3, "query": [3, 5]},
+    "gradient_rollout": {"target": {"text": "no text is read here"}, "discard_ratio": 0.2},
+    "grad_cam": {"target": 2, "layer": 1},
+    "integrated_gradients": {"steps": 4},
+}
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "pooling_attention"])
+def test_the_lines_make_the_map_that_the_page_shows(
+    handlers: Handlers, make_model: Make, picture: Upload, tmp_path: Path, method: str
+) -> None:
+    model = replace(make_model(), labels=("a", 'b "quoted"', "c", "c", "e\u202e"))
+    opened = own_checkpoint(handlers, tmp_path, model, picture)
+    uid = opened["facts"]["uid"]
+    view = {**opened["state"]["views"][0], "method": method, "parameters": PARAMETERS.get(method, {})}
+    answer = described(handlers, {**opened["state"], "views": [view]}, uid)
+    legal = answer["state"]["views"][0]
+    path = handlers.map_slowly({"uid": uid, "method": method, "parameters": legal["parameters"]}, ignore)["path"]
+    made = run(answer["python"])
+    shown = load_file(path)["values"][len(opened["facts"]["prefix"]) :]
+    np.testing.assert_allclose(made["heatmap"].values.flatten(), shown, rtol=1e-4, atol=1e-7)
+    assert (tmp_path / f"{method}.png").is_file()
+    with safe_open(path, "np") as pack:
+        assert pack.metadata()["description"].startswith(made["heatmap"].description)
+
+
+def test_the_lines_of_an_example_run_anywhere(bundled: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    handlers = Handlers(AnalysisService(bundled))
+    opened = handlers.open(
+        {"link": "?resolution=32&fit=crop&p.layer=0&p.query=3,4&colormap=magma&opacity=0.25"}, ignore
+    )
+    python = described(handlers, opened["state"], opened["views"][0]["uid"])["python"]
+    made = run(python)
+    expected = vitviz.analyze(vitviz.weights.resources("assets") / "chelsea.jpg", bundled, "crop", resolution=32)
+    np.testing.assert_array_equal(made["heatmap"].values, expected.attention(0, query=(3, 4)).values)
+    assert 'fit="crop", resolution=32' in python and 'Style("magma", opacity=0.25' in python and "mark=(3, 4)" in python
+
+
+def test_two_maps_are_made_one_after_the_other(bundled: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    handlers = Handlers(AnalysisService(bundled))
+    link = "?resolution=16&second.method=rollout&second.example=rocket.jpg&layout=two"
+    opened = handlers.open({"link": link}, ignore)
+    uids = [each["uid"] for each in opened["views"]]
+    made = run(described(handlers, opened["state"], *uids)["python"])
+    rocket = vitviz.analyze(vitviz.weights.resources("assets") / "rocket.jpg", bundled, resolution=16)
+    np.testing.assert_array_equal(made["heatmap"].values, rocket.rollout().values)
+    assert {"attention.png", "rollout-2.png"} <= {path.name for path in tmp_path.iterdir()}
+    # Of what is not kept there are no lines.
+    assert described(handlers, opened["state"], uids[0], "gone")["python"] == ""
+
+
+def test_a_snapshot_is_opened_by_its_step(make_model: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "files"))
+    (tmp_path / "files").mkdir()
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "run" / "snapshots"
+    folder.mkdir(parents=True)
+    for step in (0, 20):
+        save_checkpoint(folder / f"step-{step:07d}.safetensors", make_model())
+    model = replace(vitviz.load(folder), name=str(folder))
+    handlers = Handlers(AnalysisService(model))
+    opened = handlers.open({"link": "?step=0"}, ignore)
+    answer = described(handlers, opened["state"], opened["views"][0]["uid"])
+    assert answer["link"] == "?step=0" and "model = vitviz.open_snapshot(model, 0)" in answer["python"]
+    assert run(answer["python"])["model"].step == 0
+
+
+def test_a_text_is_read_by_the_checkpoint_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "files"))
+    (tmp_path / "files").mkdir()
+    make_transformers(tmp_path / "clip", "CLIP")
+    monkeypatch.chdir(tmp_path)
+    # In this process, which can import what it is made with.
+    monkeypatch.setattr("vitviz.ui.service.IsolatedTower", lambda worker, model, most: open_text_tower(model))
+    model = replace(vitviz.load(tmp_path / "clip"), name=str(tmp_path / "clip"))
+    handlers = Handlers(AnalysisService(model))
+    words = 'a "cat"\\'
+    state = PageState((View(method="relevance", parameters={"target": {"text": words}}),)).to_json()
+    uid = handlers.first()["views"][0]["uid"]
+    python = described(handlers, state, uid)["python"]
+    path = handlers.map_slowly({"uid": uid, "method": "relevance", "parameters": {"target": {"text": words}}}, ignore)[
+        "path"
+    ]
+    shown = load_file(path)["values"][1:]
+    np.testing.assert_allclose(run(python)["heatmap"].values.flatten(), shown, rtol=1e-4, atol=1e-7)
+    assert json.dumps(words) in python

@@ -1,0 +1,501 @@
+"""The one event of the page, and what answers a page at once: right numbers, one at a time, kept for a while."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from gradio.context import LocalContext
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors import safe_open
+from safetensors.numpy import load_file
+
+import vitviz
+from vitviz import METHODS, Analysis, Model
+from vitviz.errors.kinds import MethodError
+from vitviz.evaluation.comparison import compare
+from vitviz.metrics.faithfulness import METRICS
+from vitviz.ui import handlers as handlers_module
+from vitviz.ui.handlers import Handlers
+from vitviz.ui.knobs import Knobs
+from vitviz.ui.links import SOMEBODYS_OWN
+from vitviz.ui.pictures import GONE, Upload
+from vitviz.ui.runs import MAX_KEPT_PER_VISITOR, UNEXPECTED, Runs
+from vitviz.ui.service import AnalysisService, Step
+from vitviz.ui.state import PageState
+
+Make = Callable[..., Model]
+PAGE, OTHER = "a" * 22, "b" * 22
+STATE: Any = PageState().to_json()
+
+
+class Visit:
+    """A page that is open."""
+
+    def __init__(self, runs: Runs, page: str = PAGE, session: str = "anna") -> None:
+        self.runs, self.page, self.session, self.number = runs, page, session, 0
+        self.answers = runs.answers()
+
+    def run(self, kind: str, **request: Any) -> dict[str, Any]:
+        """The answer to a request, which is the next one of the page."""
+        self.number = number = self.number + 1
+        reply = self.runs.answer({"page": self.page, "number": number, "kind": kind, **request}, self.session)
+        assert (reply["page"], reply["number"], reply["kind"]) == (self.page, number, kind)
+        json.dumps(reply, allow_nan=False)
+        return reply
+
+    def ask(self, function: str, **request: Any) -> dict[str, Any]:
+        answer = self.answers[function](request)
+        json.dumps(answer, allow_nan=False)
+        return answer
+
+
+@pytest.fixture
+def service(make_model: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AnalysisService:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    return AnalysisService(make_model())
+
+
+@pytest.fixture
+def visit(service: AnalysisService) -> Visit:
+    return Visit(Runs(Handlers(service)))
+
+
+@pytest.fixture
+def first(visit: Visit) -> dict[str, Any]:
+    """What the page shows first."""
+    return visit.runs.handlers.first()
+
+
+@pytest.fixture
+def uid(first: dict[str, Any]) -> str:
+    return first["views"][0]["uid"]
+
+
+@pytest.fixture
+def analysis(service: AnalysisService, uid: str) -> Analysis:
+    found = service.cache.get(uid)
+    assert found is not None
+    return found
+
+
+def values(answer: Mapping[str, Any]) -> np.ndarray[Any, Any]:
+    return load_file(answer["path"])["values"]
+
+
+def patches(answer: Mapping[str, Any], analysis: Analysis) -> np.ndarray[Any, Any]:
+    return values(answer)[analysis.trace.layout.prefix_count :]
+
+
+# ---- each kind, against the library ----
+
+
+def test_the_page_opens_with_the_first_example(first: dict[str, Any], analysis: Analysis) -> None:
+    [facts] = first["views"]
+    assert first["number"] == 0 and first["state"] == STATE
+    assert facts["picture_id"] == "example:chelsea.jpg" and facts["model"] == ""
+    assert (facts["rows"], facts["columns"], facts["prefix"]) == (4, 6, ["cls"])
+    assert facts["pixels"] == [451, 300] and facts["width"] == 900 and facts["resolution"] == 16
+    labels = [each["label"] for each in facts["predictions"]]
+    assert labels == [each.label for each in analysis.predictions()[:5]]
+    assert facts["is_out_of_distribution"] is None and first["models"][""]["labels"] == list(analysis.model.labels)
+
+
+def test_a_link_is_opened(visit: Visit, service: AnalysisService) -> None:
+    link = "?example=coffee.jpg&resolution=32&fit=crop&method=relevance&p.target=class+3"
+    reply = visit.run("open", link=f"{link}&second.method=rollout&layout=two")
+    assert reply["notes"] == []
+    first, second = reply["state"]["views"]
+    assert first["parameters"] == {"target": 3} and second["method"] == "rollout"
+    assert reply["views"][0]["uid"] == reply["views"][1]["uid"] and set(reply["models"]) == {""}
+    expected = vitviz.analyze(vitviz.weights.resources("assets") / "coffee.jpg", service.start, "crop", resolution=32)
+    map_of = visit.run("map", uid=reply["views"][0]["uid"], method="relevance", parameters={"target": 3})
+    np.testing.assert_array_equal(patches(map_of, expected), expected.map("relevance", target=3).values.flatten())
+
+
+def test_what_a_link_asks_for_and_cannot_be_is_said_and_replaced(visit: Visit, service: AnalysisService) -> None:
+    service.knobs = Knobs(models="start")
+    reply = visit.run(
+        "open", link=f"?model=dino_vits16&picture={'x' * 22}&resolution=17&method=relevance&p.target=3&p.start_layer=9"
+    )
+    [view] = reply["state"]["views"]
+    assert view == {**STATE["views"][0], "method": "relevance"}
+    assert reply["notes"] == [
+        "dino_vits16: this server opens only the one with which the page opens. The model of the start is shown.",
+        "resolution = 17: expected a multiple of the patch's 4 pixels: 16 or 20. The trained resolution is used.",
+        GONE,
+        "parameters.start_layer = 9: expected a whole number from -3 to 2. The default is shown.",
+    ]
+    own = visit.run("open", link="?own=mine.pth")
+    assert own["state"] == STATE and own["notes"] == [SOMEBODYS_OWN.format("mine.pth")]
+
+
+def test_another_picture_is_analysed_and_has_a_link(visit: Visit, picture: Upload, service: AnalysisService) -> None:
+    state = {**STATE, "views": [{**STATE["views"][0], "pins": [[3, 5], [9, 9]]}]}
+    upload = {"path": str(picture.path), "orig_name": "my noise.png"}
+    reply = visit.run("analyze", state=state, index=0, upload=upload)
+    name = reply["state"]["views"][0]["picture"]
+    assert name.startswith("picture:") and reply["facts"]["picture_id"] == name
+    assert reply["facts"]["name"] == "my noise.png" and reply["facts"]["pixels"] == [40, 24]
+    assert reply["notes"] == ["Of the pins, 1 are left out: this model and picture lack them."]
+    answer = visit.ask("describe", state=reply["state"], uids=[reply["facts"]["uid"]])
+    assert answer["link"] == f"?picture={name.partition(':')[2]}&pins=3,5"
+    again = visit.run("open", link=answer["link"])
+    assert again["state"] == reply["state"] and again["views"][0]["pixels"] == [40, 24]
+    expected = vitviz.analyze(picture.path, service.start).rollout().values.flatten()
+    shown = visit.ask("map", uid=again["views"][0]["uid"], method="rollout", parameters={})
+    np.testing.assert_array_equal(values(shown)[1:], expected)
+
+
+def test_a_checkpoint_of_ones_own_is_opened_for_one_view(visit: Visit, make_model: Make, tmp_path: Path) -> None:
+    other = make_model(register_tokens=2, classes=0)
+    vitviz.save_checkpoint(tmp_path / "mine.safetensors", other)
+    files = [{"path": str(tmp_path / "mine.safetensors"), "orig_name": "mine.safetensors"}]
+    state = {**STATE, "layout": "two", "views": STATE["views"] * 2}
+    reply = visit.run("analyze", state=state, index=1, own={"files": files, "overrides": "", "hub": None})
+    first, second = reply["state"]["views"]
+    assert first["model"] == "" and second["model"].startswith("own:") and reply["facts"]["model"] == second["model"]
+    facts = reply["models"][second["model"]]
+    assert facts["title"] == "mine.safetensors" and facts["labels"] == [] and "relevance" in facts["refusals"]
+    assert reply["facts"]["prefix"] == ["cls", "register 1", "register 2"] and reply["facts"]["predictions"] == []
+    link = visit.ask("describe", state=reply["state"], uids=["", ""])["link"]
+    assert link == "?second.method=attention&second.own=mine.safetensors&layout=two"
+    assert visit.run("analyze", state=reply["state"], index=1)["facts"]["layers"] == 3
+
+
+@pytest.mark.parametrize(
+    ("own", "words"),
+    [
+        ({}, "expected either its file, or its name on the hub"),
+        ({"hub": "a/b", "files": [{"path": "/etc/passwd"}]}, "expected either its file"),
+        ({"files": [{"path": "/etc/passwd"}]}, "not uploaded here"),
+        ({"files": "x" * 9}, "expected a file that was uploaded here"),
+        ({"files": 3}, "expected a list of at most 64 files"),
+        ({"hub": "a/b", "overrides": "heads"}, "expected NAME=VALUE"),
+        ({"hub": 3}, "expected a text of at most"),
+        ({"hub": "../.."}, "model = 'hf:../..'"),
+        ({"path": "x"}, "own has no 'path'"),
+    ],
+)
+def test_what_is_no_checkpoint_is_refused(visit: Visit, own: dict[str, Any], words: str) -> None:
+    assert words in visit.run("analyze", state=STATE, index=0, own=own)["failed"]
+
+
+QUICK = ["attention", "attention_mass", "rollout"]
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "pooling_attention"])
+def test_every_map_is_that_of_the_library(visit: Visit, analysis: Analysis, uid: str, method: str) -> None:
+    parameters = {"target": 2} if METHODS[method].class_specific else {}
+    quick = visit.ask("map", uid=uid, method=method, parameters=parameters)
+    assert ("path" in quick) == (method in QUICK) and ("slow" in quick) != (method in QUICK)
+    answer = visit.run("map", uid=uid, method=method, parameters=parameters)
+    expected = analysis.map(method, **parameters)
+    np.testing.assert_allclose(patches(answer, analysis), expected.values.flatten(), rtol=1e-5, atol=1e-8)
+    with safe_open(answer["path"], "np") as pack:
+        assert pack.metadata()["description"] == expected.description
+    # What was made once is there at once.
+    assert visit.ask("map", uid=uid, method=method, parameters=parameters) == {"path": answer["path"]}
+
+
+def test_a_class_map_of_a_patch_says_which_value_is_its_own(visit: Visit, analysis: Analysis, uid: str) -> None:
+    for method, query, own in (("relevance", [1, 2], 9), ("gradient_rollout", [0, 0], 1), ("relevance", "cls", None)):
+        answer = visit.run("map", uid=uid, method=method, parameters={"query": query, "target": 1})
+        asked: Any = tuple(query) if isinstance(query, list) else query
+        expected = analysis.map(method, query=asked, target=1)
+        # The library's numbers, all of them.
+        np.testing.assert_allclose(patches(answer, analysis), expected.values.flatten(), rtol=1e-5)
+        with safe_open(answer["path"], "np") as pack:
+            about = pack.metadata()
+        assert about.get("self") == (None if own is None else str(own))
+        left_out = f"; patch ({query[0]}, {query[1]}) itself, where this map begins, is left out of the colours"
+        assert about["description"] == expected.description + (left_out if own is not None else "")
+    rollout = visit.ask("map", uid=uid, method="rollout", parameters={"query": [1, 2]})
+    with safe_open(rollout["path"], "np") as pack:
+        assert "self" not in pack.metadata()
+
+
+def test_a_comparison_has_the_numbers_of_the_library(visit: Visit, analysis: Analysis, uid: str) -> None:
+    parameters = {"rollout": {"discard_ratio": 0.2}, "relevance": {"query": [1, 2]}, "pooling_attention": {"head": 1}}
+    reply = visit.run("compare", uid=uid, parameters=parameters, target=2)
+    expected = compare(analysis, {"rollout": {"discard_ratio": 0.2}, "relevance": {"query": (1, 2)}}, 2)
+    assert reply["target"] == 2 and reply["target_name"] == "class 2" and reply["unit"] == "probability"
+    assert reply["chance"] == pytest.approx(expected.chance) and reply["highest"] == pytest.approx(expected.highest)
+    assert [each["name"] for each in reply["metrics"]] == list(METRICS)
+    assert [each["method"] for each in reply["maps"]] == [each.method for each in expected.maps]
+    for found, each in zip(reply["maps"], expected.maps, strict=True):
+        np.testing.assert_allclose(patches(found, analysis), each.heatmap.values.flatten(), rtol=1e-4, atol=1e-7)
+        assert found["areas"] == pytest.approx(each.areas)
+        assert found["beats"] == {metric: expected.beats_chance(each, metric) for metric in METRICS}
+        assert found["correlation"] == pytest.approx(each.randomization_correlation)
+
+
+def test_heads_are_ranked(visit: Visit, analysis: Analysis, uid: str) -> None:
+    reply = visit.run("rank", uid=uid, target=None)
+    effects = analysis.head_effects()
+    np.testing.assert_allclose(reply["drops"], effects.drop, atol=1e-6)
+    assert reply["unit"] == "probability" and reply["target"] == int(analysis.logits.argmax())
+    assert reply["whole"] == pytest.approx(effects.whole)
+
+
+def test_parts_are_switched_off(visit: Visit, analysis: Analysis, uid: str) -> None:
+    reply = visit.run("switch", uid=uid, target=None, heads=[[0, 1], [2, 3]], patches=[[1, 2]])
+    before, after = analysis.logits.softmax(-1), analysis.switched_off([(0, 1), (2, 3)], [(1, 2)]).softmax(-1)
+    assert reply["unit"] == "probability" and len(reply["rows"]) == 5
+    for row in reply["rows"]:
+        assert row["name"] == f"class {row['index']}"
+        assert row["before"] == pytest.approx(float(before[row["index"]]))
+        assert row["after"] == pytest.approx(float(after[row["index"]]))
+    assert "this model has layers 0 to 2" in visit.run("switch", uid=uid, heads=[[9, 0]])["failed"]
+    everything = [[row, column] for row in range(4) for column in range(6)]
+    assert visit.run("switch", uid=uid, patches=everything)["failed"].startswith("all 24 patches are off")
+
+
+@pytest.mark.parametrize("kind", ["compare", "rank", "switch"])
+def test_without_classes_nothing_can_be_measured(make_model: Make, tmp_path: Path, kind: str) -> None:
+    visit = Visit(Runs(Handlers(AnalysisService(make_model(classes=0)))))
+    uid = visit.runs.handlers.first()["views"][0]["uid"]
+    assert visit.run(kind, uid=uid)["failed"] == "This model has no classifier, so that no map can be about a class."
+
+
+def test_a_state_is_told_as_link_and_python(visit: Visit, uid: str) -> None:
+    state = {**STATE, "views": [{**STATE["views"][0], "parameters": {"layer": 9, "head": -1}}]}
+    answer = visit.ask("describe", state=state, uids=[uid])
+    assert answer["state"]["views"][0]["parameters"] == {"head": 3} and answer["link"] == "?p.head=3"
+    assert answer["notes"] == ["parameters.layer = 9: expected a whole number from -3 to 2. The default is shown."]
+    assert 'analysis.map("attention", head=3)' in answer["python"]
+    # Of an analysis that is gone, nothing is known that could be changed.
+    gone = visit.ask("describe", state=state, uids=["gone"])
+    assert gone["state"]["views"][0]["parameters"] == {"layer": 9, "head": -1} and gone["python"] == ""
+
+
+def test_files_of_an_analysis(visit: Visit, uid: str) -> None:
+    for name in ("layer 0", "rollout", "picture", "page"):
+        assert Path(visit.ask("file", uid=uid, name=name)["path"]).stat().st_size > 100
+    assert "this model has layers 0 to 2" in visit.ask("file", uid=uid, name="layer 9")["refused"]
+    assert visit.ask("file", uid="gone", name="layer 0") == {"expired": True}
+
+
+def test_what_left_the_cache_is_told(visit: Visit) -> None:
+    for kind in ("map", "compare", "rank", "switch"):
+        assert visit.run(kind, uid="x" * 22, method="relevance")["expired"] is True
+    assert visit.ask("map", uid="x" * 22, method="rollout") == {"expired": True}
+
+
+# ---- one at a time ----
+
+
+class Held:
+    """A kind of request that goes on until it is let go."""
+
+    def __init__(self, visit: Visit) -> None:
+        self.begun, self.release = threading.Event(), threading.Event()
+        self.replies: list[dict[str, Any]] = []
+        visit.runs.handlers.kinds["map"] = self
+
+    def __call__(self, request: Mapping[str, Any], report: Callable[[Step], None]) -> dict[str, Any]:
+        report(Step("Working", 3, 7))
+        self.begun.set()
+        while not self.release.wait(0.005):
+            report(Step("Working", 4, 7))
+        return {"path": "done"}
+
+
+def started(visit: Visit, held: Held) -> threading.Thread:
+    thread = threading.Thread(target=lambda: held.replies.append(visit.run("map")), daemon=True)
+    thread.start()
+    assert held.begun.wait(30)
+    return thread
+
+
+def test_progress_is_told_and_the_reply_is_kept(visit: Visit) -> None:
+    held = Held(visit)
+    thread = started(visit, held)
+    state = visit.ask("progress", page=PAGE, number=1)
+    assert state in ({"done": 3, "total": 7, "text": "Working"}, {"done": 4, "total": 7, "text": "Working"})
+    assert (
+        visit.ask("progress", page=OTHER, number=1) == visit.ask("progress", page=PAGE, number=2) == {"unknown": True}
+    )
+    held.release.set()
+    thread.join(30)
+    assert visit.ask("progress", page=PAGE, number=1) == {"reply": held.replies[0]}
+    assert held.replies == [{"page": PAGE, "number": 1, "kind": "map", "path": "done"}]
+
+
+def test_a_newer_request_supersedes_the_one_before(visit: Visit) -> None:
+    held = Held(visit)
+    thread = started(visit, held)
+    other = Visit(visit.runs, OTHER, "bert")
+    assert "failed" in other.run("rank")
+    assert thread.is_alive()
+    newer = visit.run("rank", uid=3)
+    thread.join(30)
+    assert not thread.is_alive()
+    assert held.replies[0]["stopped"] is True and "failed" in newer
+    # One that arrives late is not begun, nor one that was answered already.
+    for number in (1, 2):
+        late = visit.runs.answer({"page": PAGE, "number": number, "kind": "map"}, "anna")
+        assert late == {"page": PAGE, "number": number, "kind": "map", "stopped": True}
+
+
+def test_a_request_is_stopped_by_its_page_and_before_it_begins(visit: Visit) -> None:
+    held = Held(visit)
+    thread = started(visit, held)
+    assert visit.ask("stop", page=OTHER, number=1) == visit.ask("stop", page=PAGE, number=9) == {}
+    assert thread.is_alive()
+    assert visit.ask("stop", page=PAGE, number=1) == {}
+    thread.join(30)
+    assert held.replies[0]["stopped"] is True
+    visit.number = 8
+    assert visit.run("map")["stopped"] is True
+    held.release.set()
+    assert visit.run("map")["path"] == "done"
+
+
+def test_what_runs_for_a_page_that_is_closed_ends(visit: Visit) -> None:
+    held = Held(visit)
+    thread = started(visit, held)
+    visit.runs.closed("bert")
+    assert thread.is_alive()
+    visit.runs.closed("anna")
+    thread.join(30)
+    assert held.replies[0]["stopped"] is True
+
+
+def test_an_analysis_ends_between_two_layers(visit: Visit, service: AnalysisService) -> None:
+    def stop_at(state: Any) -> None:
+        if isinstance(state, Step) and state.done == 1:
+            visit.ask("stop", page=PAGE, number=1)
+
+    analyze = service.analyze
+
+    def watched(model: Any, upload: Any, settings: Any, report: Any, choice: Any) -> Any:
+        return analyze(model, upload, settings, lambda state: (stop_at(state), report(state))[1], choice)
+
+    service.analyze = watched  # type: ignore[method-assign]
+    assert visit.run("analyze", state=STATE, index=0)["stopped"] is True
+    assert len(service.cache) == len(service.small) == 0
+
+
+# ---- what is kept ----
+
+
+def test_replies_are_forgotten_after_a_minute(service: AnalysisService) -> None:
+    now = [0.0]
+    visit = Visit(Runs(Handlers(service), clock=lambda: now[0]))
+    visit.run("rank")
+    now[0] = 59.0
+    assert "reply" in visit.ask("progress", page=PAGE, number=1)
+    now[0] = 61.0
+    assert visit.ask("progress", page=PAGE, number=1) == {"unknown": True} and len(visit.runs) == 0
+
+
+def test_so_many_replies_are_kept_of_a_visitor_and_of_all(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(address: str, number: int) -> None:
+        token = LocalContext.request.set(SimpleNamespace(client=SimpleNamespace(host=address)))  # type: ignore[arg-type]
+        visit.runs.answer({"page": f"{address:x<22}".replace(".", "-"), "number": number, "kind": "rank"}, address)
+        visit.answers["stop"]({"page": f"{address:y<22}".replace(".", "-"), "number": number})
+        LocalContext.request.reset(token)
+
+    ask("127.0.0.2", 0)
+    for number in range(3 * MAX_KEPT_PER_VISITOR):
+        ask("127.0.0.1", number)
+    assert len(visit.runs) == MAX_KEPT_PER_VISITOR + 2
+    monkeypatch.setattr("vitviz.ui.runs.MAX_KEPT_BYTES", 1000)
+    ask("127.0.0.3", 0)
+    assert sum(run.nbytes for run in visit.runs._runs.values()) <= 1000
+
+
+# ---- hostile requests, and failures ----
+
+LEAVES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.just([[0, 0]]))
+JSON = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner))
+NAMES = ["page", "number", "kind", "state", "index", "upload", "own", "link", "uid", "uids", "method", "parameters"]
+NAMES += ["target", "heads", "patches", "name"]
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_any_request_is_answered_in_words(visit: Visit, uid: str, data: st.DataObject) -> None:
+    request: Any = data.draw(st.dictionaries(st.sampled_from(NAMES), JSON, max_size=5) | JSON)
+    plain = {"page": PAGE, "uid": uid, "method": "rollout", "state": STATE, "index": 0, "target": 1, "uids": [uid]}
+    if isinstance(request, dict) and data.draw(st.booleans()):
+        visit.number += 1
+        request = {**plain, "number": visit.number, **request}
+        request["kind"] = data.draw(st.sampled_from([*visit.runs.handlers.kinds, "x"]))
+        if request["kind"] == "compare":
+            # Of every method, which takes its time.
+            request["uid"] = "gone"
+    reply = visit.runs.answer(request, "anna")
+    assert {"page", "number", "kind"} < set(reply) and UNEXPECTED not in reply.values()
+    for name, answer in visit.answers.items():
+        assert UNEXPECTED not in answer(request).values(), name
+
+
+def test_what_is_no_envelope_is_refused(visit: Visit) -> None:
+    good = {"page": PAGE, "number": 1, "kind": "open", "link": ""}
+    bad: list[Any] = [None, [], "x", {}, {**good, "page": "short"}, {**good, "page": 3}, {**good, "number": -1}]
+    bad += [{**good, "number": True}, {**good, "number": "1"}, {**good, "number": 10**300}]
+    for request in bad:
+        reply = visit.runs.answer(request, "anna")
+        assert reply["page"] is None and reply["failed"].endswith(".")
+    reply = visit.runs.answer({**good, "kind": "__class__"}, "anna")
+    assert reply["number"] == 1 and reply["failed"].startswith("kind = '__class__': expected 'open', 'analyze'")
+    assert len(visit.runs) == 0
+
+
+def test_what_nobody_expected_is_one_sentence_and_the_log_has_nothing_of_the_visitor(
+    visit: Visit, uid: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = "a visitor's own words"
+
+    def broken(*given: Any) -> Any:
+        raise RuntimeError(secret)
+
+    visit.runs.handlers.kinds["rank"] = broken
+    with caplog.at_level(logging.ERROR):
+        assert visit.run("rank", uid=uid)["failed"] == UNEXPECTED
+        monkeypatch.setattr(handlers_module, "as_python", broken)
+        assert visit.ask("describe", state=STATE, uids=[uid]) == {"refused": UNEXPECTED}
+    assert "RuntimeError" in caplog.text and "in broken" in caplog.text and secret not in caplog.text
+    # The next one is answered.
+    assert "path" in visit.run("map", uid=uid, method="relevance")
+
+
+def test_memory_that_others_use_is_waited_for_and_can_be_given_up(
+    visit: Visit, uid: str, service: AnalysisService
+) -> None:
+    most = service.budget.max_bytes - service.budget.nbytes
+    told = threading.Event()
+
+    def stop_when_told() -> None:
+        while visit.ask("progress", page=PAGE, number=1).get("text") != handlers_module.MEMORY:
+            time.sleep(0.01)
+        told.set()
+        visit.ask("stop", page=PAGE, number=1)
+
+    with service.budget.share(most, "another"):
+        thread = threading.Thread(target=stop_when_told, daemon=True)
+        thread.start()
+        assert visit.run("map", uid=uid, method="relevance", parameters={})["stopped"] is True
+        thread.join(30)
+    assert told.is_set() and "path" in visit.run("map", uid=uid, method="relevance", parameters={})
+
+
+def test_a_picture_that_is_none_fails_in_words(visit: Visit, tmp_path: Path) -> None:
+    (tmp_path / "bad.png").write_bytes(b"<html>")
+    upload = {"path": str(tmp_path / "bad.png"), "orig_name": "bad.png"}
+    assert visit.run("analyze", state=STATE, index=0, upload=upload)["failed"].startswith("bad.png: ")
+    outside = visit.run("analyze", state=STATE, index=0, upload={"path": "/etc/passwd"})
+    assert "not uploaded here" in outside["failed"]
+    with pytest.raises(MethodError):
+        visit.runs.handlers.analyze({"state": STATE, "index": 1}, lambda state: None)
