@@ -152,7 +152,7 @@ function sentenceOfCell(attention, { layer, head }, token) {
 function guideFacts({ pane, query, values }) {
   const { facts, attention, view } = pane;
   if (!values) return null;
-  const best = attention.strongest(values), row = view.method === "attention" && valueOf(view, "direction", facts) === "row";
+  const best = pane.strongest(query, values), row = view.method === "attention" && valueOf(view, "direction", facts) === "row";
   const sum = values.subarray(attention.prefix).reduce((total, value) => total + value, 0);
   const name = nameOf(query ?? queryOf(tokenOf(query, facts, pane.model) ?? facts.start, facts));
   return { facts, name, best: nameOf(queryOf(best, facts)), weight: share(values[best]), sum: share(sum), score: row && values[best] > 0 ? Math.log(values[best]) : null };

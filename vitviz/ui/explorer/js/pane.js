@@ -143,14 +143,22 @@ class Pane {
     return (file && this.packs.get(file)?.about) || {};
   }
 
-  /** The ends of the colours: the lowest and highest value of the patches, the asking patch's own identity aside. */
-  range(query, values) {
-    if (!values) return null;
+  /** The values that a map compares: the asking patch's own identity is left out, which is far above all others. */
+  compared(query, values) {
     const own = this.about(query).self;
-    if (own === undefined) return this.attention.range(values);
+    if (own === undefined) return values;
     const others = values.slice();
     others[Number(own)] = this.attention.range(values)[0];
-    return this.attention.range(others);
+    return others;
+  }
+
+  /** The ends of the colours. */
+  range(query, values) {
+    return values && this.attention.range(this.compared(query, values));
+  }
+
+  strongest(query, values) {
+    return this.attention.strongest(this.compared(query, values));
   }
 
   /** The query under the pointer: asked of the server only once it rests there. */
@@ -259,7 +267,7 @@ class Pane {
   sentence(query, values) {
     const { title, interpretation } = METHODS[this.view.method];
     if (!values) return `${title}: being fetched …`;
-    const { description } = this.about(query), best = this.attention.strongest(values);
+    const { description } = this.about(query), best = this.strongest(query, values);
     const said = description ?? this.liveSentence(query), patches = values.subarray(this.attention.prefix);
     // Patches that are in or out have no strongest.
     const strongest = patches.every((value) => value === 0 || value === 1)

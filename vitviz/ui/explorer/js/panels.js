@@ -71,7 +71,9 @@ class Panels {
   card({ method, areas, beats, correlation }) {
     const { packs, pane, table, metrics, chance } = this.compared, { title, interpretation } = METHODS[method];
     const values = packs[method].values, { prefix } = pane.attention, patches = values.subarray(prefix), canvas = document.createElement("canvas");
-    const own = pane.attention.range(values), sum = patches.reduce((total, value) => total + Math.max(value, 0), 0) || 1;
+    const { self } = packs[method].about, others = values.slice();
+    if (self !== undefined) others[Number(self)] = pane.attention.range(values)[0];
+    const own = pane.attention.range(others), sum = patches.reduce((total, value) => total + Math.max(value, 0), 0) || 1;
     const isShared = this.find("compare-scale").checked;
     Object.assign(canvas, { width: 320, height: Math.round(320 * pane.painter.ratio) });
     pane.painter.paint(canvas, patches, isShared ? [0, this.compared.highest * sum] : own, table, { opacity: 0.7, smooth: false, grid: false });
@@ -92,7 +94,7 @@ class Panels {
     card.className = "vx-compared";
     card.dataset.method = method;
     canvas.setAttribute("role", "img");
-    canvas.setAttribute("aria-label", `${title}: strongest at ${nameOf(queryOf(pane.attention.strongest(values), pane.facts))}`);
+    canvas.setAttribute("aria-label", `${title}: strongest at ${nameOf(queryOf(pane.attention.strongest(others), pane.facts))}`);
     caption.append(name, about, open, details);
     card.append(canvas, caption);
     return card;
