@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -135,16 +136,13 @@ def rank_correlation(first: torch.Tensor, second: torch.Tensor) -> float:
     """
     if first.shape != second.shape:
         raise ConfigError(f"maps of shapes {tuple(first.shape)} and {tuple(second.shape)}: expected one shape")
-    ranks = [_ranks(values.detach().cpu().flatten()) for values in (first, second)]
-    one, other = (each - each.mean() for each in ranks)
-    spread = float(one.norm() * other.norm())
-    return max(-1.0, min(1.0, float(one @ other) / spread)) if spread else math.nan
+    # It takes a second to import.
+    from scipy.stats import spearmanr
 
-
-def _ranks(values: torch.Tensor) -> torch.Tensor:
-    """The rank of every value from 1 up, ``"patch"``."""
-    _, places, counts = values.unique(return_inverse=True, return_counts=True)
-    return (counts.cumsum(0) - (counts.double() - 1) / 2)[places]
+    one, other = (values.detach().double().cpu().flatten().numpy() for values in (first, second))
+    if not (np.ptp(one) and np.ptp(other)):
+        return math.nan
+    return float(spearmanr(one, other).statistic)
 
 
 def _served(model: Model, methods: Iterable[str] | None, has_target: bool) -> list[str]:
