@@ -9,6 +9,7 @@ import torch
 
 from vitviz.attention.layout import Query
 from vitviz.attention.precision import precise
+from vitviz.attention.softmax import CHUNK_BYTES
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace, Chunks
 from vitviz.attribution.pooling import POOLED
@@ -22,7 +23,7 @@ from vitviz.attribution.propagation import (
     propagate,
     start_row,
 )
-from vitviz.attribution.threshold import Fused, cuts_of_matrices, kept_in_chunks
+from vitviz.attribution.threshold import Fused, cuts_of_matrices, discarding_bytes, kept_in_chunks
 
 
 def rollout(
@@ -85,6 +86,17 @@ def rollout_matrix(
     options = RolloutOptions(discard_ratio, residual_weight, trace.layer_index(start_layer))
     start = torch.eye(trace.layout.token_count, dtype=trace.dtype, device=trace.keys.device)
     return propagate(start, slice(None), trace.layers, _steps(trace, head_fusion, options), options)
+
+
+def working_bytes(tokens: int, heads: int, itemsize: int) -> int:
+    """The most bytes that a rollout needs at once beside the trace: two chunks, and what discarding holds.
+
+    Args:
+        tokens, heads: of the trace.
+        itemsize: bytes of a number.
+    """
+    chunk = min(heads * tokens**2 * itemsize, max(CHUNK_BYTES, heads * tokens * itemsize))
+    return 2 * chunk + discarding_bytes(tokens, itemsize)
 
 
 def _steps(trace: AttentionTrace, head_fusion: str, options: RolloutOptions) -> Step:

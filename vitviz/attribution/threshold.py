@@ -112,6 +112,12 @@ def kept_in_chunks(
     return cut.apply(in_chunks(matrix), keep_cls_to_cls)
 
 
+def discarding_bytes(tokens: int, itemsize: int) -> int:
+    """The most bytes that :func:`kept_in_chunks` holds beside chunks: the matrix if it is held, its copy if small."""
+    entries = tokens**2
+    return entries * itemsize * ((entries * itemsize <= HELD_BYTES) + (entries <= COPIED_ENTRIES))
+
+
 def cuts_of_matrices(matrices: Sequence[torch.Tensor], ratio: float) -> list[Threshold | None]:
     """For each of several matrices ``"query key"`` of one shape the cut at a ratio; None where it is of no entry."""
     entries = matrices[0].numel()
