@@ -15,7 +15,8 @@ from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace
 from vitviz.attribution import METHODS, AttributionInput, Method, attention_sheet
 from vitviz.errors.arguments import named_arguments, no_parameter, whole, word
-from vitviz.errors.kinds import MethodError, described
+from vitviz.errors.kinds import MethodError
+from vitviz.errors.messages import described
 from vitviz.images.preprocessing import PreparedImage
 from vitviz.metrics.ablation import HeadEffects, head_effects, switched_off
 from vitviz.metrics.faithfulness import METRICS, Curve, faithfulness

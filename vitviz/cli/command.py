@@ -23,7 +23,8 @@ from vitviz.cli.options import (
     add_verification,
     training_config,
 )
-from vitviz.errors.kinds import ConfigError, DataError, MethodError, VitvizError, listed, several
+from vitviz.errors.kinds import ConfigError, DataError, MethodError, VitvizError
+from vitviz.errors.messages import listed, several
 from vitviz.progress import Progress
 from vitviz.visualization.heatmaps import Style
 from vitviz.weights import BUNDLED, ZOO, DownloadProgress, Model, Reading, is_cached, parse_overrides, read, resources

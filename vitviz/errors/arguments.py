@@ -12,7 +12,8 @@ from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Any, ParamSpec, TypeVar
 
-from vitviz.errors.kinds import ConfigError, MethodError, VitvizError, choices, described, did_you_mean, with_article
+from vitviz.errors.kinds import ConfigError, MethodError, VitvizError
+from vitviz.errors.messages import choices, described, did_you_mean, with_article
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")

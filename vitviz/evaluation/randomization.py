@@ -22,7 +22,8 @@ from vitviz.analysis.encoder import Encoder
 from vitviz.attention.precision import PRECISIONS
 from vitviz.attribution import METHODS
 from vitviz.errors.arguments import instance, named_arguments, whole_or_none, words
-from vitviz.errors.kinds import ConfigError, MethodError, QueryError, described
+from vitviz.errors.kinds import ConfigError, MethodError, QueryError
+from vitviz.errors.messages import described
 from vitviz.models.targets import Target, as_target, chosen_target
 from vitviz.models.vit import VisionTransformer
 from vitviz.progress import Progress

@@ -12,7 +12,8 @@ from einops import rearrange
 from PIL import Image
 
 from vitviz.errors.arguments import named_fields, number_or_none, whole_or_none, word
-from vitviz.errors.kinds import ConfigError, ImageError, choices, described
+from vitviz.errors.kinds import ConfigError, ImageError
+from vitviz.errors.messages import choices, described
 from vitviz.images.geometry import Geometry
 from vitviz.images.opening import MAX_PIXELS
 from vitviz.images.resizing import BACKENDS, INTERPOLATIONS, resize_and_crop, to_image

@@ -12,7 +12,8 @@ import torch
 from PIL import Image
 
 from vitviz.errors.arguments import number_or_none
-from vitviz.errors.kinds import ConfigError, ImageError, choices, described, did_you_mean
+from vitviz.errors.kinds import ConfigError, ImageError
+from vitviz.errors.messages import choices, described, did_you_mean
 
 ImageSource = str | os.PathLike[str] | bytes | Image.Image | np.ndarray | torch.Tensor
 Row = Mapping[str, Any]

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import gradio as gr
 
 from vitviz import isolation
-from vitviz.errors.kinds import CheckpointError, LimitError, listed
+from vitviz.errors.kinds import CheckpointError, LimitError
+from vitviz.errors.messages import listed
 from vitviz.isolation import Worker, shared_worker
 from vitviz.ui.controls import NumberSlider
 from vitviz.weights import (

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from vitviz.errors.arguments import whole
-from vitviz.errors.kinds import CheckpointError, ConfigError, several
+from vitviz.errors.kinds import CheckpointError, ConfigError
+from vitviz.errors.messages import several
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.config import ViTConfig
 from vitviz.weights.conversion.assemble import assemble, infer_config

@@ -8,7 +8,8 @@ from fnmatch import fnmatchcase
 from itertools import accumulate, islice
 from typing import Any
 
-from vitviz.errors.kinds import CheckpointError, choices, listed, shown
+from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.messages import choices, listed, shown
 from vitviz.weights.conversion.canonical import MAPS, OUTER, TOKENS, Candidate, Family, Key, MatchedCheckpoint
 from vitviz.weights.conversion.heads import find_head
 from vitviz.weights.families import FAMILIES, timm

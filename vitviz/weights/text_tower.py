@@ -15,7 +15,8 @@ import torch
 import torch.nn.functional as F
 
 from vitviz.errors.arguments import instance
-from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError, described, shown
+from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError
+from vitviz.errors.messages import described, shown
 from vitviz.models.config import ViTConfig
 from vitviz.models.targets import Target
 from vitviz.weights.hub.download import download_tokenizer

@@ -11,7 +11,8 @@ import torch
 from einops import EinopsError, rearrange
 
 from vitviz.attention.memory import is_out_of_memory
-from vitviz.errors.kinds import CheckpointError, ConfigError, listed, shown
+from vitviz.errors.kinds import CheckpointError, ConfigError
+from vitviz.errors.messages import listed, shown
 from vitviz.models.config import ViTConfig
 from vitviz.models.pooling import POOLINGS
 from vitviz.models.positions import rotary_periods

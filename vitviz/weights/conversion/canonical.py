@@ -31,7 +31,8 @@ from typing import Any
 
 import torch
 
-from vitviz.errors.kinds import CheckpointError, several, shown
+from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.messages import several, shown
 from vitviz.weights.formats.files import WeightFile
 from vitviz.weights.metadata.settings import Settings
 

@@ -9,7 +9,8 @@ import torch
 from einops import EinopsError
 
 from vitviz.attention.memory import is_out_of_memory
-from vitviz.errors.kinds import CheckpointError, shown
+from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.messages import shown
 from vitviz.weights.conversion.canonical import Key, MatchedCheckpoint
 
 

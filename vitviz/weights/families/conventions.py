@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from vitviz.errors.kinds import CheckpointError, choices, shown
+from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.messages import choices, shown
 from vitviz.weights.conversion.canonical import DefaultTransform, MatchedCheckpoint
 from vitviz.weights.metadata.preparation import HALVES, IMAGENET
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Any
 
-from vitviz.errors.kinds import CheckpointError, choices, shown
+from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.messages import choices, shown
 from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint, Open, Published
 from vitviz.weights.families.clip import HARMLESS as HARMLESS_OF_OPEN_CLIP
 from vitviz.weights.families.clip import HARMLESS_OF_TOWER, OUTSIDE_OF_TOWER

@@ -31,7 +31,8 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils import parse_ratelimit_headers, tqdm  # type: ignore[attr-defined]
 
-from vitviz.errors.kinds import CheckpointError, shown
+from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.messages import shown
 from vitviz.weights.hub.names import COMMIT
 
 # What the hub's HTTP client raises: httpx's before huggingface_hub 2, httpx2's from then on.

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from vitviz.errors.kinds import CheckpointError, listed
+from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.messages import listed
 from vitviz.weights.hub.names import (
     COMMIT,
     INDEX,

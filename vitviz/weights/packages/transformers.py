@@ -15,7 +15,8 @@ import torch
 from einops import rearrange
 from PIL import Image
 
-from vitviz.errors.kinds import CheckpointError, listed, shown
+from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.messages import listed, shown
 from vitviz.weights.metadata.sidecars import Sidecars
 from vitviz.weights.packages.reference import Answer, Package, Size, as_mode
 

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from vitviz.errors.kinds import CheckpointError, shown
+from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.messages import shown
 from vitviz.weights.conversion.canonical import Candidate, DefaultTransform, Family, MatchedCheckpoint, Open, Published
 from vitviz.weights.families.conventions import half
 from vitviz.weights.families.transformers import published

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from vitviz.errors.kinds import choices
+from vitviz.errors.messages import choices
 from vitviz.weights.conversion.canonical import MatchedCheckpoint, Open
 from vitviz.weights.families.transformers.classes import CLASSES, COMMON, COMPOSITES, Composite, VisionClass
 from vitviz.weights.metadata.settings import Settings
