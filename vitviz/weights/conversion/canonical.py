@@ -126,12 +126,12 @@ class Open:
     usual: Any = None
 
 
-def never(found: MatchedCheckpoint) -> Sequence[Published]:
+def never(checkpoint: MatchedCheckpoint) -> Sequence[Published]:
     """Of families of which no published checkpoint is known by its shapes."""
     return ()
 
 
-def nothing(found: MatchedCheckpoint) -> str:
+def nothing(checkpoint: MatchedCheckpoint) -> str:
     """For families whose open facts can be stated one by one only."""
     return ""
 

@@ -60,21 +60,21 @@ PORT_NAMES = {
 }
 
 
-def npz_facts(found: MatchedCheckpoint) -> dict[str, Any]:
+def npz_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     return {
-        "heads": found.record("heads", _heads(found), "shape of the queries' kernel"),
+        "heads": checkpoint.record("heads", _heads(checkpoint), "shape of the queries' kernel"),
         "norm_epsilon": 1e-6,
         "position_rule": "bilinear corners",
-        "pooling": "cls" if found.has("cls") else "mean",
+        "pooling": "cls" if checkpoint.has("cls") else "mean",
     }
 
 
-def port_facts(found: MatchedCheckpoint) -> dict[str, Any]:
-    return {**npz_facts(found), "norm_epsilon": 1e-5}
+def port_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
+    return {**npz_facts(checkpoint), "norm_epsilon": 1e-5}
 
 
-def _heads(found: MatchedCheckpoint) -> int:
-    shape = found.stored("query.weight")
+def _heads(checkpoint: MatchedCheckpoint) -> int:
+    shape = checkpoint.stored("query.weight")
     return shape[1] if len(shape) == 3 else 1
 
 
