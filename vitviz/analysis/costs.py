@@ -59,9 +59,9 @@ def cost_of(config: ViTConfig, layout: TokenLayout, batch: int = 1, storage: str
     pixels = config.channels * layout.grid_height * config.patch_height * layout.grid_width * config.patch_width
     forward = max(_embedding(config, layout, pixels), _layer(config, layout))
     # Beside a batch in one tensor, each image keeps its own pixels.
-    held = batch * pixels * (1 if batch == 1 else 2)
+    pixel_copies = batch * pixels * (1 if batch == 1 else 2)
     rollout = working_bytes(layout.token_count, config.heads, NUMBER_BYTES)
-    working = NUMBER_BYTES * held + max(NUMBER_BYTES * batch * forward, rollout)
+    working = NUMBER_BYTES * pixel_copies + max(NUMBER_BYTES * batch * forward, rollout)
     working += _retained(config, batch, layout.token_count)
     return Cost(layout.token_count, batch * trace, working, batch * _image_flops(config, layout))
 

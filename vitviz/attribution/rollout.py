@@ -105,8 +105,8 @@ def _steps(trace: AttentionTrace, head_fusion: str, options: RolloutOptions) -> 
 
     # Which entries are lowest takes all rows to know, and so do their sums.
     whole, as_theirs = options.discards or options.reference is not None, options.reference == VIT_EXPLAIN
-    kept = trace.cached_fused(head_fusion)
-    cuts = [None] * trace.layers if kept is None else cuts_of_matrices(kept, options.discard_ratio)
+    matrices = trace.cached_fused(head_fusion)
+    cuts = [None] * trace.layers if matrices is None else cuts_of_matrices(matrices, options.discard_ratio)
 
     def matrix(layer: int, active_rows: slice) -> Chunks:
         if not whole:
@@ -119,14 +119,16 @@ def _steps(trace: AttentionTrace, head_fusion: str, options: RolloutOptions) -> 
 
 def _mixing(trace: AttentionTrace, residual_weight: float) -> Step:
     """Steps through matrices whose rows sum to 1 already, as those of a softmax and of the mean of several do."""
-    share, kept = 1 - residual_weight, trace.cached_fused("mean")
+    share, matrices = 1 - residual_weight, trace.cached_fused("mean")
 
     def step(layer: int, tokens: torch.Tensor, active_rows: slice) -> torch.Tensor:
-        if kept is None:
+        if matrices is None:
             return torch.add(tokens * residual_weight, trace.propagate_layer(layer, tokens, active_rows), alpha=share)
-        given, matrix = (
-            (tokens, kept[layer]) if active_rows == EVERY else (tokens[:, active_rows], kept[layer][active_rows])
+        weights, matrix = (
+            (tokens, matrices[layer])
+            if active_rows == EVERY
+            else (tokens[:, active_rows], matrices[layer][active_rows])
         )
-        return torch.addmm(tokens, given, matrix, beta=residual_weight, alpha=share)
+        return torch.addmm(tokens, weights, matrix, beta=residual_weight, alpha=share)
 
     return step

@@ -116,8 +116,8 @@ def _parser() -> argparse.ArgumentParser:
     trained = commands.add_parser("train", help="train a Vision Transformer on an image folder")
     trained.add_argument("images", type=Path, help="folder with train/CLASS/IMAGE and test/CLASS/IMAGE")
     trained.add_argument("output", type=Path, help="folder for checkpoint, logs and what a resume needs")
-    kept = "states of the network to keep, from the first step to the last (default: %(default)s)"
-    trained.add_argument("--snapshots", type=int, default=12, help=kept)
+    snapshots_help = "states of the network to keep, from the first step to the last (default: %(default)s)"
+    trained.add_argument("--snapshots", type=int, default=12, help=snapshots_help)
     other = "compact.pt of a run of the same network on the same images, to go on from in a new output folder"
     trained.add_argument("--resume-from", type=Path, default=None, metavar="FILE", help=other)
     add_training(trained)

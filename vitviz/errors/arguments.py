@@ -176,8 +176,8 @@ def _checked(
                 raise error(f"{name}: {mistake}; expected {name}({_listed(takes)})") from None
             if unknown is None:
                 raise error(no_parameter(name, strange, legal)) from None
-            given: dict[str, Any] = {key: value for key, value in kwargs.items() if key in takes.parameters}
-            raise error(unknown(*args, unknown=strange, **given)) from None
+            keywords: dict[str, Any] = {key: value for key, value in kwargs.items() if key in takes.parameters}
+            raise error(unknown(*args, unknown=strange, **keywords)) from None
         return function(*args, **kwargs)
 
     return call

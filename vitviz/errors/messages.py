@@ -97,8 +97,8 @@ def legible(name: str) -> str:
     A name that breaks the line, moves the text around it (as right-to-left marks do) or has other characters that are
     not seen is written with escapes, in quotes.
     """
-    seen = "".join("-" if letter in _JOINERS or unicodedata.category(letter) == "Zs" else letter for letter in name)
-    return name if seen.isprintable() and len(name) <= _NAMES.maxstring else _NAMES.repr(name)
+    visible = "".join("-" if letter in _JOINERS or unicodedata.category(letter) == "Zs" else letter for letter in name)
+    return name if visible.isprintable() and len(name) <= _NAMES.maxstring else _NAMES.repr(name)
 
 
 def listed(names: Iterable[str], most: int = 4) -> str:

@@ -137,8 +137,8 @@ def read_checkpoint(
 
 def _read_own(file: str, model: Model, family: str | None, overrides: Mapping[str, Any]) -> Reading:
     if family is not None or overrides:
-        given = ", ".join(["family"] * (family is not None) + list(overrides))
-        raise CheckpointError(f"{file}: a checkpoint of vitviz's own says everything itself; leave out {given}")
+        options = ", ".join(["family"] * (family is not None) + list(overrides))
+        raise CheckpointError(f"{file}: a checkpoint of vitviz's own says everything itself; leave out {options}")
     header = "the header of its file"
     checks = [
         Check("family", "vitviz's own", header),

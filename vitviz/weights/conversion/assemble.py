@@ -115,9 +115,9 @@ def assemble(
     for target, tensor in _checked(outline, config):
         if target not in expected or tensor.shape != expected[target].shape:
             shape = tuple(expected[target].shape) if target in expected else "none"
-            given = outline.sources(target.rpartition(".")[2])
+            sources = outline.sources(target.rpartition(".")[2])
             raise CheckpointError(
-                f"{checkpoint.name}: {given} would make {target} {tuple(tensor.shape)}; expected {shape}"
+                f"{checkpoint.name}: {sources} would make {target} {tuple(tensor.shape)}; expected {shape}"
             )
         outline.before, outline.latest = outline.latest or outline.before, []
     unused = [key for canonical_key, key in checkpoint.keys.items() if canonical_key not in outline.used]

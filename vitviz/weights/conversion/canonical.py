@@ -343,14 +343,14 @@ class MatchedCheckpoint:
                 like = f"{name} and {len(rows) - 1} more" if rows[1:] else name
                 source = f"what published checkpoints of these shapes have ({like}); say {fact}=… where yours differs"
                 settled[fact] = self.assume(fact, value, source)
-        asked = [fact for fact in undecided if isinstance(settled[fact], Open)]
-        if asked:
+        open_facts = [fact for fact in undecided if isinstance(settled[fact], Open)]
+        if open_facts:
             usual = ", ".join(
                 f"{fact}=…" + f" (usually {undecided[fact].usual!r})" * (undecided[fact].usual is not None)
-                for fact in asked
+                for fact in open_facts
             )
             differ = [
-                f"{name} has {fact}={value!r}" for fact in asked for value, name in reversed(answers[fact].items())
+                f"{name} has {fact}={value!r}" for fact in open_facts for value, name in reversed(answers[fact].items())
             ]
             why = f"published checkpoints of these shapes differ ({several(differ)})" if differ else NOT_PUBLISHED
             other = self.family.instead(self)

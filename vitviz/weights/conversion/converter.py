@@ -58,8 +58,8 @@ class Converter:
 
     def bias(self, canonical_key: str, width: int, layer: int | None = None) -> torch.Tensor:
         """A bias; zeros where the checkpoint keeps none."""
-        kept = self.maybe(f"{canonical_key}.bias", layer)
-        return torch.zeros(width, device=None if self.real else "meta") if kept is None else kept
+        bias = self.maybe(f"{canonical_key}.bias", layer)
+        return torch.zeros(width, device=None if self.real else "meta") if bias is None else bias
 
     def tokens(self, canonical_key: str) -> torch.Tensor:
         """Tokens or positions as ``"token width"``; none where the tensor is not there."""

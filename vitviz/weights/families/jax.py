@@ -24,8 +24,10 @@ def _npz_names(attention: int, mlp_norm: int, mlp: int) -> dict[str, str]:
         f"{BLOCK}/MlpBlock_{mlp}/Dense_0": "mlp_in",
         f"{BLOCK}/MlpBlock_{mlp}/Dense_1": "mlp_out",
     }
-    kept = {canonical_key: "scale" if canonical_key.endswith("norm") else "kernel" for canonical_key in parts.values()}
-    weights = {f"{name}/{kept[canonical_key]}": f"{canonical_key}.weight" for name, canonical_key in parts.items()}
+    suffixes = {
+        canonical_key: "scale" if canonical_key.endswith("norm") else "kernel" for canonical_key in parts.values()
+    }
+    weights = {f"{name}/{suffixes[canonical_key]}": f"{canonical_key}.weight" for name, canonical_key in parts.items()}
     return weights | {f"{name}/bias": f"{canonical_key}.bias" for name, canonical_key in parts.items()}
 
 

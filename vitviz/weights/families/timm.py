@@ -172,11 +172,11 @@ def _agreed(checkpoint: MatchedCheckpoint, facts: dict[str, Any]) -> dict[str, A
     classes, stated_classes = checkpoint.stored("classifier.weight")[:1], checkpoint.config.get("num_classes")
     if "architecture" in checkpoint.config and classes and isinstance(stated_classes, int):
         facts = {**facts, "stated": {**facts["stated"], "classes": stated_classes}}
-    kept = _final_norm(checkpoint)
-    if kept != facts["final_norm"]:
+    final_norm = _final_norm(checkpoint)
+    if final_norm != facts["final_norm"]:
         raise CheckpointError(
             f"{checkpoint.name}: its architecture and model_args have the final norm "
-            f"{facts['final_norm']!r}, its weights {kept!r}"
+            f"{facts['final_norm']!r}, its weights {final_norm!r}"
         )
     if "architecture" in checkpoint.overrides:
         return {**facts, "stated_by": f"architecture {checkpoint.overrides['architecture']}"}

@@ -263,8 +263,8 @@ def _refusal(error: HfHubHTTPError, status: int) -> str:
         headers = error.response.headers
         limit = parse_ratelimit_headers(headers)
         seconds = limit.reset_in_seconds if limit is not None and limit.remaining == 0 else 0
-        asked = headers.get("Retry-After", "")
-        seconds = int(asked) if asked.isdecimal() else seconds
+        retry_after = headers.get("Retry-After", "")
+        seconds = int(retry_after) if retry_after.isdecimal() else seconds
         when = f"in {seconds} s" if seconds else "later"
         return f"{hub} was asked too often ({status}); try again {when}, or set HF_TOKEN, which allows more"
     return f"{hub} answers with an error ({status}); try again later"
