@@ -25,11 +25,6 @@ if TYPE_CHECKING:
 torch.set_num_threads(1)
 
 
-# Where tests wait for a browser or for the app: begun first, they do not come last alone.
-FOLDER = Path(__file__).parent
-WAITING = ("ui/test_app", "ui/attention_explorer/", "project/test_operations", "project/test_hosting", "isolation/")
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
@@ -37,7 +32,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for fixture, mark in (("browser", pytest.mark.browser), ("address", pytest.mark.process)):
             if fixture in fixtures:
                 item.add_marker(mark)
-    items.sort(key=lambda item: not item.path.relative_to(FOLDER).as_posix().startswith(WAITING))
+    # The files that take longest are begun first: none of them comes last alone.
+    marks: dict[Path, set[str]] = {}
+    for item in items:
+        marks.setdefault(item.path, set()).update(mark.name for mark in item.iter_markers())
+    items.sort(key=lambda item: ["browser" not in marks[item.path], "process" not in marks[item.path]])
 
 
 @pytest.fixture(autouse=True)
