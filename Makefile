@@ -26,6 +26,9 @@ help:
 app: $(VENV)/.app
 	$(BIN)/vitviz app $(ARGS)
 
+# In the order of tests/conftest.py, not by the number of tests in a file.
+WORKERS := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
 # Gradio's stubs would be type checked in place of the modules they stand beside.
 test: $(VENV)/.test
 	$(BIN)/python -m tests.browser
@@ -34,7 +37,7 @@ test: $(VENV)/.test
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest $(WORKERS) $(ARGS)
 
 # Modules that are left out whole are not even imported: the packages of the parity tests take seconds.
 SLOW := browser|process|parity|hostile
@@ -44,7 +47,7 @@ quick: $(VENV)/.test
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m 'not long and not browser and not process and not parity and not hostile' \
+	$(BIN)/python -m pytest $(WORKERS) -m 'not long and not browser and not process and not parity and not hostile' \
 	  $(addprefix --ignore=,$(shell grep -rlE '^pytestmark = .*mark\.($(SLOW))' tests)) $(ARGS)
 
 # What it drew is printed; the seed is fixed, so that a failure comes again.

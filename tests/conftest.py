@@ -19,15 +19,10 @@ from vitviz import Analysis, Model, Preprocessing, VisionTransformer, ViTConfig
 
 if TYPE_CHECKING:
     # Gradio takes seconds, which most tests do not need.
-    from vitviz.ui.photo import Upload
+    from vitviz.ui.pictures import Upload
 
 # Networks as small as those of the tests are slower on several threads.
 torch.set_num_threads(1)
-
-
-# Where tests wait for a browser or for the app: begun first, they do not come last alone.
-FOLDER = Path(__file__).parent
-WAITING = ("ui/test_app", "ui/explorer/", "project/test_operations", "project/test_hosting", "isolation/")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -37,7 +32,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for fixture, mark in (("browser", pytest.mark.browser), ("address", pytest.mark.process)):
             if fixture in fixtures:
                 item.add_marker(mark)
-    items.sort(key=lambda item: not item.path.relative_to(FOLDER).as_posix().startswith(WAITING))
+    # The files that take longest are begun first: none of them comes last alone.
+    marks: dict[Path, set[str]] = {}
+    for item in items:
+        marks.setdefault(item.path, set()).update(mark.name for mark in item.iter_markers())
+    items.sort(key=lambda item: ["browser" not in marks[item.path], "process" not in marks[item.path]])
 
 
 @pytest.fixture(autouse=True)
@@ -144,7 +143,7 @@ def coarse_page(browser: Browser, address: str, coarse_example: Analysis) -> Ite
 @pytest.fixture
 def picture(tmp_path: Path) -> Upload:
     """A small one, uploaded."""
-    from vitviz.ui.photo import Upload
+    from vitviz.ui.pictures import Upload
 
     noise = np.random.default_rng(0).integers(0, 255, (24, 40, 3), dtype=np.uint8)
     Image.fromarray(noise).save(tmp_path / "noise.png")

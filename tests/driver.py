@@ -39,8 +39,8 @@ ARGUMENTS = (
     # The pages of a context share a process, which would take longer to start than what many tests do with it.
     "--renderer-process-limit=1",
 )
-# The command, in a process that can import what it is compared with.
-COMMAND = """import sys, tests.reference_packages
+# The command, in a process where transformers can be imported beside any build of torch.
+WITH_PACKAGES = """import sys, tests.reference_packages
 from vitviz.cli.command import main
 from vitviz.isolation import shared_worker
 shared_worker().preload = ("tests.torchvision_names",)
@@ -49,9 +49,16 @@ expect.set_options(timeout=30_000)
 
 
 @contextmanager
-def running_app(environment: Mapping[str, str], *arguments: str) -> Iterator[str]:
-    """The address that `python app.py` prints, or `vitviz app` with arguments."""
-    own = ["-c", COMMAND, "app", *arguments] if arguments else [str(ROOT / "app.py")]
+def running_app(environment: Mapping[str, str], *arguments: str, with_packages: bool = False) -> Iterator[str]:
+    """The address that `python app.py` prints, or `vitviz app` with arguments.
+
+    Args:
+        environment: of the process.
+        *arguments: of `vitviz app`.
+        with_packages: whether the app imports transformers or open_clip, which takes seconds.
+    """
+    run = ["-c", WITH_PACKAGES] if with_packages else ["-m", "vitviz.cli"]
+    own = [*run, "app", *arguments] if arguments else [str(ROOT / "app.py")]
     command = [sys.executable, "-u", *own]
     # No fixed port: another app on this machine may hold it.
     kept = {name: value for name, value in environment.items() if name != "GRADIO_SERVER_PORT"}

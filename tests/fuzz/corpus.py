@@ -150,13 +150,13 @@ CORPUS: dict[str, Hurt] = {
     "components": Hurt(
         "x.jpg",
         lambda size: jpeg_with(*[segment(0xC0, b"\x08\0\x20\0\x20\x03" + b"\1\x11\0" * 21_000)] * (size // 63_000)),
-        "bytes of tables",
+        "numbers beside its pixels",
         2_000_000,
     ),
     "tables": Hurt(
         "x.jpg",
         lambda size: jpeg_with(*[segment(0xDB, (b"\0" + b"\1" * 64) * 1008)] * (size // 65_000)),
-        "bytes of tables",
+        "numbers beside its pixels",
         2_000_000,
     ),
     "entries of Photoshop": Hurt(
@@ -170,7 +170,7 @@ CORPUS: dict[str, Hurt] = {
     "profiles": Hurt(
         "x.png",
         lambda size: png_with(chunk(b"iCCP", b"x\0\0" + deflated_zeros(2**20 - 1)) * (size // 4_000)),
-        "colour profiles",
+        "bytes beside its pixels",
         1_000_000,
     ),
     # Numbers of the file's choice as keys of a dict.

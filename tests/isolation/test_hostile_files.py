@@ -22,7 +22,8 @@ import vitviz
 from tests.driver import ROOT, canvas, expect_map, upload
 from tests.hostile_files import EITHER, FILES, NAMES, PICTURE, PLACES, write
 from vitviz import Analysis, Model, Preprocessing, VisionTransformer, ViTConfig
-from vitviz.errors.kinds import ImageError, legible
+from vitviz.errors.kinds import ImageError
+from vitviz.errors.messages import legible
 
 pytestmark = [pytest.mark.hostile, pytest.mark.process]
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from safetensors.torch import save_file
 from tests.parity.case import Case
 from tests.support.checkpoints import State
 from vitviz.errors.kinds import CheckpointError
+from vitviz.weights.formats.archives import Part, TensorInfo
 from vitviz.weights.formats.files import USUAL, open_weights
 from vitviz.weights.read import Reading, read_checkpoint
 
@@ -53,13 +56,21 @@ class Kept:
         self.path, self.overrides = folder / path, case.overrides
         inside = [self.path / name for name in USUAL if (self.path / name).is_file()]
         self.file = inside[0] if inside else self.path
-        opened = open_weights(self.file)
-        self.state = {key: opened.read("", key) for key in opened.groups[""]}
+        self.opened = open_weights(self.path)
+        self.state = {key: self.opened.read("", key) for key in self.opened.groups[""]}
 
     def read(self, state: Mapping[str, torch.Tensor], **overrides: Any) -> Reading:
         """What vitviz makes of another state dict in its place."""
         save(self.file, state)
         return read_checkpoint(self.path, **{**self.overrides, **overrides})
+
+    def read_from_memory(self, state: Mapping[str, torch.Tensor]) -> Reading:
+        """The same without a file: for hundreds of state dicts, of which the keys and the shapes are in question."""
+        parts = {key: Part(TensorInfo(tuple(tensor.shape), "float32"), tensor.clone) for key, tensor in state.items()}
+        infos = {key: part.info for key, part in parts.items()}
+        held = replace(self.opened, groups={"": infos}, _parts={"": parts})
+        with patch("vitviz.weights.read.open_weights", return_value=held):
+            return read_checkpoint(self.path, **self.overrides)
 
     def without(self, *keys: str) -> dict[str, torch.Tensor]:
         return {key: tensor for key, tensor in self.state.items() if key not in keys}

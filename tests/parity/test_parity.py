@@ -63,14 +63,6 @@ def test_every_family_has_a_case() -> None:
     assert len({(case.row, case.name) for case in CASES}) == len(CASES)
 
 
-@every_case
-def test_a_case_begins_at_the_size_that_its_network_was_trained_at(case: Case, tmp_path: Path) -> None:
-    # Else the table's "trained" would be empty words.
-    reading, _ = compare(case, tmp_path)
-    config = reading.model.network.config
-    assert (config.image_height, config.image_width) == case.sizes[0]
-
-
 # The table in docs/families.md.
 
 

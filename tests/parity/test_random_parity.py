@@ -19,7 +19,7 @@ from tests.parity.random_timm import OTHERS
 
 pytestmark = pytest.mark.parity
 
-FEW = {"timm": 40, "transformers": 40, "open_clip": 20}
+FEW = {"timm": 12, "transformers": 12, "open_clip": 8}
 MANY = {"timm": 2200, "transformers": 2000, "open_clip": 800}
 MOST_IMPOSSIBLE = 0.2
 

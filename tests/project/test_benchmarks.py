@@ -16,7 +16,7 @@ import torch
 from benchmarks import bars
 from benchmarks.__main__ import main, run_apart, write
 from benchmarks.bars import BARS, Bar
-from benchmarks.measure import Job
+from benchmarks.measure import Job, measure
 from benchmarks.memory import peak_bytes
 from benchmarks.models import Models
 from benchmarks.numbers import seconds, significant
@@ -33,7 +33,8 @@ from benchmarks.timing import interleave
 pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parents[2]
-TRIED = ("floor", "analysis", "interaction", "tokens")
+# With facts, times, memory and the picture of the report; processes take seconds to start.
+TRIED = ("floor", "tokens")
 
 
 def entry(contestant: str, ratio: float, case: str = "B/16 at 224 px", tokens: int = 197) -> dict[str, Any]:
@@ -84,6 +85,17 @@ def test_every_contestant_has_its_numbers(tried: Path) -> None:
             assert len(peaks) == (1 if case.memory else 0) and all(peak >= 0 for peak in peaks)
     numbers = [number for each in results["floor"]["entries"] for number in each["values"].values()]
     assert numbers and all(number > 0 and math.isfinite(number) for number in numbers)
+
+
+@pytest.mark.parametrize("name", ["analysis", "interaction"])
+def test_so_have_those_of_other_parts(name: str, tmp_path: Path) -> None:
+    settings = Settings(tmp_path, torch.get_num_threads(), quick=True)
+    for case in PARTS[name].chosen(settings):
+        found = measure(Job(name, case.name, "time", settings), PARTS[name])
+        contestants = PARTS[name].contestants
+        assert contestants is not None
+        assert {each["contestant"] for each in found} == set(contestants(case, settings))
+        assert all(each[of][which] > 0 for each in found for of in ("seconds", "ratio") for which in each[of])
 
 
 def test_the_report_names_every_contestant_and_shows_the_picture(tried: Path) -> None:

@@ -27,6 +27,7 @@ import torch
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from vitviz.ui.workbench import Workbench
 
 from tests.driver import EXAMPLE, running_app
 from vitviz import Analysis, Model, VisionTransformer, analyze
@@ -34,7 +35,6 @@ from vitviz.errors.kinds import ConfigError, ImageError, LimitError, QueryError
 from vitviz.progress import Progress
 from vitviz.ui import build_demo, files, hosting
 from vitviz.ui.hosting import Forward, forward, limit_threads, on_gpu, prepare, processors
-from vitviz.ui.workbench import Workbench
 
 pytestmark = pytest.mark.process
 

@@ -16,6 +16,11 @@ import gradio as gr
 import pytest
 import torch
 from playwright.sync_api import Browser, expect
+from vitviz.ui.opening import ModelOpening
+from vitviz.ui.photo import Upload
+from vitviz.ui.sight import Sight
+from vitviz.ui.waiting import OPENING, Waiting
+from vitviz.ui.workbench import Step, Workbench
 
 import vitviz
 from tests.driver import ARTEFACTS, EXAMPLE, expect_map, opened_page, running_app, set_slider
@@ -27,12 +32,7 @@ from vitviz.training.snapshots import MOST, snapshot_steps
 from vitviz.ui.knobs import Knobs
 from vitviz.ui.links import link_of, read_link
 from vitviz.ui.models import START, ModelChoice, ModelPicker, open_choice
-from vitviz.ui.opening import ModelOpening
-from vitviz.ui.photo import Upload
 from vitviz.ui.pictures import Pictures
-from vitviz.ui.sight import Sight
-from vitviz.ui.waiting import OPENING, Waiting
-from vitviz.ui.workbench import Step, Workbench
 from vitviz.weights import find_snapshots, open_snapshot, read
 from vitviz.weights.snapshots import snapshot_path
 
@@ -214,8 +214,9 @@ def test_a_link_says_the_step(run: Path, picture: Upload) -> None:
 
 
 def test_the_lines_of_python_open_the_state(run: Path, picture: Upload) -> None:
-    from vitviz.ui.code import as_python
     from vitviz.ui.panels import default_settings
+
+    from vitviz.ui.code import as_python
 
     model = vitviz.load(run)
     state = open_snapshot(model, 20)

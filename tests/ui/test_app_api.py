@@ -24,6 +24,7 @@ import pytest
 from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 from PIL import Image
+from vitviz.ui.workbench import CANVAS_SIDE, Workbench
 
 import vitviz
 from tests.driver import EXAMPLE, ROOT
@@ -34,7 +35,6 @@ from vitviz.ui.api import UNEXPECTED, Api
 from vitviz.ui.knobs import Knobs
 from vitviz.ui.server.bodies import MAX_DEPTH
 from vitviz.ui.server.routes import JSON_BYTES
-from vitviz.ui.workbench import CANVAS_SIDE, Workbench
 from vitviz.visualization.heatmaps import COLORMAPS
 from vitviz.weights import BUNDLED, ZOO
 

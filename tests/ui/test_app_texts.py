@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Locator, expect
+from vitviz.ui.texts import plain, said_plainly, visible
 
 from tests.driver import ROOT, canvas, opened_page, running_app
 from vitviz import Model, save_checkpoint
-from vitviz.ui.texts import plain, said_plainly, visible
 
 pytestmark = pytest.mark.browser
 

@@ -12,6 +12,11 @@ from typing import Any
 
 import gradio as gr
 import pytest
+from vitviz.ui.photo import Upload
+from vitviz.ui.picture import PictureOutput
+from vitviz.ui.sight import Sight
+from vitviz.ui.waiting import ANALYSIS, Waiting
+from vitviz.ui.workbench import Workbench
 
 import vitviz
 import vitviz.ui.files
@@ -22,11 +27,6 @@ from vitviz.ui.explorer import AttentionExplorer
 from vitviz.ui.files import keep
 from vitviz.ui.jobs import Jobs, Stopped
 from vitviz.ui.models import START, ModelChoice
-from vitviz.ui.photo import Upload
-from vitviz.ui.picture import PictureOutput
-from vitviz.ui.sight import Sight
-from vitviz.ui.waiting import ANALYSIS, Waiting
-from vitviz.ui.workbench import Workbench
 from vitviz.weights.text_tower import TextPrompt
 
 pytestmark = pytest.mark.parity

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from vitviz.ui.panels import model_aside
+from vitviz.ui.texts import plain
 
 import vitviz
 from tests.parity.timm_cases import TOLD, make
 from vitviz.errors.kinds import CheckpointError
 from vitviz.ui.models import START, ModelChoice, ModelPicker, open_choice
-from vitviz.ui.panels import model_aside
-from vitviz.ui.texts import plain
 from vitviz.weights import BUNDLED, ZOO, Model
 
 pytestmark = pytest.mark.parity

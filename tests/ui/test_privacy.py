@@ -13,20 +13,20 @@ from typing import Any
 import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
+from vitviz.ui.compare import as_html, cards
+from vitviz.ui.panels import default_settings, model_aside, model_card
+from vitviz.ui.photo import Upload
+from vitviz.ui.sight import Sight
+from vitviz.ui.texts import plain
+from vitviz.ui.workbench import Workbench
 
 from tests.driver import ROOT, opened_page, upload
 from vitviz import Model
 from vitviz.ui import build_demo
 from vitviz.ui.explorer import AttentionExplorer, whole_page
-from vitviz.ui.compare import as_html, cards
 from vitviz.ui.knobs import Knobs
 from vitviz.ui.models import START
-from vitviz.ui.panels import default_settings, model_aside, model_card
-from vitviz.ui.photo import Upload
 from vitviz.ui.server.explorer_files import PAGE, PICTURE
-from vitviz.ui.sight import Sight
-from vitviz.ui.texts import plain
-from vitviz.ui.workbench import Workbench
 
 Make = Callable[..., Model]
 HOSTILE = '<img src=x onerror="alert(1)">'

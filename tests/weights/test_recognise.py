@@ -162,7 +162,7 @@ def alike(keys: Iterable[str]) -> dict[str, list[str]]:
 @every_family
 def test_every_key_of_every_family_is_needed_and_named(case: Any, tmp_path: Path) -> None:
     kept = Kept(case, tmp_path)
-    needless = kept.read(kept.state).ignored.keys()
+    needless = kept.read_from_memory(kept.state).ignored.keys()
     # Later layers are read as the first one is; of timm's keys, a test above leaves out those of each layer.
     layers = [
         keys for keys in alike(kept.state).values() if re.findall(r"^\D*(\d+)", "\n".join(keys), re.M) == list("012")
@@ -171,7 +171,7 @@ def test_every_key_of_every_family_is_needed_and_named(case: Any, tmp_path: Path
     loaded = set()
     for key in kept.state.keys() - later:
         try:
-            kept.read(kept.without(key))
+            kept.read_from_memory(kept.without(key))
             loaded.add(key)
         except CheckpointError as error:
             # Without it, DINOv2's keys are those of timm's models, which leave more open.
@@ -184,18 +184,18 @@ def test_a_key_too_many_is_named(case: Any, tmp_path: Path) -> None:
     kept = Kept(case, tmp_path)
     for surplus in ("unheard.of.weight", "blocks.0.attn.unheard_of", "0"):
         with pytest.raises(CheckpointError, match="surplus.*" + re.escape(f"'{surplus}'")):
-            kept.read({**kept.state, surplus: torch.ones(2)})
+            kept.read_from_memory({**kept.state, surplus: torch.ones(2)})
 
 
 @every_family
 def test_what_all_layers_lack_is_a_bias_or_a_scale_or_refused(case: Any, tmp_path: Path) -> None:
     kept = Kept(case, tmp_path)
-    needless = kept.read(kept.state).ignored.keys()
+    needless = kept.read_from_memory(kept.state).ignored.keys()
     loaded = set()
     for name, keys in alike(kept.state.keys() - needless).items():
         if len(keys) == 3:
             try:
-                kept.read(kept.without(*keys))
+                kept.read_from_memory(kept.without(*keys))
                 loaded.add(name)
             except CheckpointError:
                 pass
@@ -237,7 +237,7 @@ def test_two_keys_of_the_same_thing_are_refused(tmp_path: Path) -> None:
 @every_family
 def test_needless_keys_are_passed_over_with_their_reasons(case: Any, tmp_path: Path) -> None:
     family, kept = EVERY[case.family], Kept(case, tmp_path)
-    encoder = [check.value for check in kept.read(kept.state).checks if check.fact == "encoder"]
+    encoder = [check.value for check in kept.read_from_memory(kept.state).checks if check.fact == "encoder"]
     prefix = encoder[0].split("'")[1] + "." if encoder else ""
     inside = {prefix + pattern.replace("*", "0.something"): reason for pattern, reason in family.ignored.items()}
     outside = {pattern.replace("*", "0.something"): reason for pattern, reason in family.outside.items()}
@@ -246,7 +246,7 @@ def test_needless_keys_are_passed_over_with_their_reasons(case: Any, tmp_path: P
         kept.state if prefix else prefixed("teacher.backbone." if case.family == "dino" else "backbone.", kept.state)
     )
     for state, needless in ((kept.state, inside), (beside, outside)):
-        reading = kept.read({**state, **{key: torch.ones(3) for key in needless}})
+        reading = kept.read_from_memory({**state, **{key: torch.ones(3) for key in needless}})
         checks = [(check.fact, check.value, check.source) for check in reading.checks]
         for key, reason in needless.items():
             assert reading.ignored[key] == reason
@@ -273,7 +273,7 @@ def test_a_wrong_shape_names_the_key_what_was_found_and_what_was_expected(
 ) -> None:
     """Every key in one wrong shape, every shape in some key of each family; a long run tries all of both."""
     kept = Kept(case, tmp_path)
-    needless = kept.read(kept.state).ignored.keys()
+    needless = kept.read_from_memory(kept.state).ignored.keys()
     for number, (key, tensor) in enumerate(kept.state.items(), list(FIRST).index(case.family)):
         # Later layers are compared with the same code.
         if key in needless or re.search(r"(\.|_)[12][./]", key):
@@ -290,7 +290,7 @@ def test_a_wrong_shape_names_the_key_what_was_found_and_what_was_expected(
             if what == "empty" and re.search("(reg_token|storage_tokens|register_tokens)$", key):
                 continue
             try:
-                kept.read({**kept.state, key: changed})
+                kept.read_from_memory({**kept.state, key: changed})
             except CheckpointError as error:
                 message = str(error)
                 # One dimension more is an older release of vit-pytorch, whose pooling is asked for.

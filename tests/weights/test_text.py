@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from vitviz.ui.compare import target_name, unasked
+from vitviz.ui.panels import refusal
 
 import vitviz
 import vitviz.weights.text_tower
@@ -21,8 +23,6 @@ from vitviz.cli.command import main
 from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError
 from vitviz.evaluation.comparison import compare
 from vitviz.models.targets import Target
-from vitviz.ui.compare import target_name, unasked
-from vitviz.ui.panels import refusal
 from vitviz.weights.model import Origin
 from vitviz.weights.text_tower import TextPrompt, TextTower, open_text_tower
 

@@ -15,7 +15,8 @@ from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace
 from vitviz.attribution import METHODS, AttributionInput, Method, attention_sheet
 from vitviz.errors.arguments import named_arguments, no_parameter, whole, word
-from vitviz.errors.kinds import MethodError, described
+from vitviz.errors.kinds import MethodError
+from vitviz.errors.messages import described
 from vitviz.images.preprocessing import PreparedImage
 from vitviz.metrics.ablation import HeadEffects, head_effects, switched_off
 from vitviz.metrics.faithfulness import METRICS, Curve, faithfulness
@@ -162,7 +163,7 @@ class Analysis:
             QueryError: the model has no such layer, head or token.
             LimitError: the machine has not the memory for it.
         """
-        given: dict[str, Any] = {
+        options: dict[str, Any] = {
             "target": target,
             "query": query,
             "layer": layer,
@@ -177,7 +178,7 @@ class Analysis:
             "most_patches": most_patches,
             "steps": steps,
         }
-        parameters = {name: value for name, value in given.items() if value is not None}
+        parameters = {name: value for name, value in options.items() if value is not None}
         record = METHODS[word("method", method, METHODS)]
         legal = [parameter.name for parameter in record.parameters]
         for name in parameters:
@@ -294,12 +295,12 @@ class Analysis:
         """Of queries, keys, values and gradients of one class, in single precision."""
         return 4 * self.trace.queries.numel() * torch.float32.itemsize
 
-    def _required(self, method: Method, wanted: int | str | Target | None) -> Any:
+    def _required(self, method: Method, choice: int | str | Target | None) -> Any:
         """What a method computes from. Of the last target asked about, gradients are kept if they are small."""
         if not method.class_specific:
             return self.trace
         labels, network = self.model.labels, self.model.network
-        key = chosen_target(wanted, self.logits, labels)
+        key = chosen_target(choice, self.logits, labels)
         inputs = self._inputs.get(key)
         if inputs is None:
             target = as_target(key, network.config.classes, labels)

@@ -89,11 +89,11 @@ class ModelCache:
 
     def make_room(self, nbytes: int) -> None:
         """Let go of so many bytes, the least used first, or of all."""
-        gone: list[Model] = []
+        evictions: list[Model] = []
         with self._lock:
-            while self._held and sum(model.nbytes for model in gone) < nbytes:
-                gone.append(self._held.popitem(last=False)[1])
-        for model in gone:
+            while self._held and sum(model.nbytes for model in evictions) < nbytes:
+                evictions.append(self._held.popitem(last=False)[1])
+        for model in evictions:
             self.leaving(model)
 
     def get(self, key: Hashable, open_model: Callable[[], Model]) -> Model:
@@ -106,27 +106,27 @@ class ModelCache:
                 if key in self._held:
                     self._held.move_to_end(key)
                     return self._held[key]
-                opened = self._opening.get(key)
-                if opened is None:
-                    opened = self._opening[key] = threading.Event()
+                opening = self._opening.get(key)
+                if opening is None:
+                    opening = self._opening[key] = threading.Event()
                     break
-            opened.wait()
-        gone: list[Model] = []
+            opening.wait()
+        evictions: list[Model] = []
         try:
             model = open_model()
             with self._lock:
                 self._held[key] = model
-                gone = self._fit()
+                evictions = self._fit()
         finally:
             with self._lock:
                 del self._opening[key]
-            opened.set()
-        for left in gone:
-            self.leaving(left)
+            opening.set()
+        for evicted_model in evictions:
+            self.leaving(evicted_model)
         return model
 
     def _fit(self) -> list[Model]:
-        gone = []
+        evictions = []
         while sum(model.nbytes for model in self._held.values()) > self.max_bytes and len(self._held) > 1:
-            gone.append(self._held.popitem(last=False)[1])
-        return gone
+            evictions.append(self._held.popitem(last=False)[1])
+        return evictions

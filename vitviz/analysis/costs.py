@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from vitviz.attention.layout import TokenLayout
 from vitviz.attention.precision import type_of
-from vitviz.attention.softmax import CHUNK_BYTES
-from vitviz.attribution.threshold import COPIED_ENTRIES, HELD_BYTES
+from vitviz.attribution.rollout import working_bytes
 from vitviz.errors.arguments import whole
 from vitviz.models.config import ViTConfig
 from vitviz.models.layers import tokens_at_once
@@ -60,8 +59,9 @@ def cost_of(config: ViTConfig, layout: TokenLayout, batch: int = 1, storage: str
     pixels = config.channels * layout.grid_height * config.patch_height * layout.grid_width * config.patch_width
     forward = max(_embedding(config, layout, pixels), _layer(config, layout))
     # Beside a batch in one tensor, each image keeps its own pixels.
-    held = batch * pixels * (1 if batch == 1 else 2)
-    working = NUMBER_BYTES * held + max(NUMBER_BYTES * batch * forward, _rollout(config, layout))
+    pixel_copies = batch * pixels * (1 if batch == 1 else 2)
+    rollout = working_bytes(layout.token_count, config.heads, NUMBER_BYTES)
+    working = NUMBER_BYTES * pixel_copies + max(NUMBER_BYTES * batch * forward, rollout)
     working += _retained(config, batch, layout.token_count)
     return Cost(layout.token_count, batch * trace, working, batch * _image_flops(config, layout))
 
@@ -89,14 +89,6 @@ def _retained(config: ViTConfig, batch: int, tokens: int) -> int:
     sizes = (tokens * config.width, tokens * config.heads * config.head_width, hidden)
     small = [NUMBER_BYTES * batch * size for size in sizes if NUMBER_BYTES * batch * size <= RETAINED_BYTES]
     return 2 * max(small, default=RETAINED_BYTES)
-
-
-def _rollout(config: ViTConfig, layout: TokenLayout) -> int:
-    """Most bytes that a rollout of an image needs: two chunks, a fused matrix if it is held, its copy if small."""
-    entries = layout.token_count**2
-    matrix = entries * NUMBER_BYTES
-    chunk = min(config.heads * matrix, max(CHUNK_BYTES, config.heads * layout.token_count * NUMBER_BYTES))
-    return 2 * chunk + matrix * ((matrix <= HELD_BYTES) + (entries <= COPIED_ENTRIES))
 
 
 def _image_flops(config: ViTConfig, layout: TokenLayout) -> int:

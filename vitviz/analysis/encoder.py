@@ -14,7 +14,8 @@ from vitviz.analysis.costs import Cost, cost_of
 from vitviz.attention.memory import enough_memory
 from vitviz.attention.precision import type_of
 from vitviz.errors.arguments import instance, named_arguments, whole, word
-from vitviz.errors.kinds import ConfigError, LimitError, described
+from vitviz.errors.kinds import ConfigError, LimitError
+from vitviz.errors.messages import described
 from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import FITS, PreparedImage, Preprocessing, Sized
 from vitviz.images.sources import COLUMN, ImageSource, Row, ValueRange, checked_range, image_of, origin

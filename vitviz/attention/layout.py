@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from vitviz.errors.arguments import pair_or_none, whole_or_none
-from vitviz.errors.kinds import ConfigError, QueryError, described, did_you_mean
+from vitviz.errors.kinds import ConfigError, QueryError
+from vitviz.errors.messages import described, did_you_mean
 
 Query = str | int | tuple[int, int]
 """A prefix token's name, a patch's ``(row, column)``, ``"patches"`` for the mean of all, or a token index."""

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from vitviz.attention.layout import index_from_end
 from vitviz.attention.memory import beginning, empty
 from vitviz.errors.arguments import whole_or_none, word
-from vitviz.errors.kinds import MethodError, choices, described, did_you_mean
+from vitviz.errors.kinds import MethodError
+from vitviz.errors.messages import choices, described, did_you_mean
 
 HEAD_FUSIONS: dict[str, Callable[..., torch.Tensor]] = {"mean": torch.mean, "max": torch.amax, "min": torch.amin}
 # What takes one of the heads' numbers, and the same one of their logarithms.

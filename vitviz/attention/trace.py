@@ -118,9 +118,13 @@ class AttentionTrace:
     def nbytes(self) -> int:
         """The most bytes that it comes to hold: queries, keys, bias, logarithms of sums and kept matrices."""
         logarithms = self.layers * self.heads * self.layout.token_count * self.dtype.itemsize
-        kept = self._fusions_kept * self._fusion_bytes
+        fused_bytes = self._fusions_kept * self._fusion_bytes
         return (
-            self.queries.nbytes + self.keys.nbytes + logarithms + kept + (0 if self.bias is None else self.bias.nbytes)
+            self.queries.nbytes
+            + self.keys.nbytes
+            + logarithms
+            + fused_bytes
+            + (0 if self.bias is None else self.bias.nbytes)
         )
 
     def layer_index(self, layer: int) -> int:
@@ -201,8 +205,8 @@ class AttentionTrace:
         Raises:
             MethodError: the fusion is not mean, max or min.
         """
-        layer, kept = self.layer_index(layer), self.cached_fused(fusion)
-        return self._fuse(layer, fusion) if kept is None else kept[layer]
+        layer, matrices = self.layer_index(layer), self.cached_fused(fusion)
+        return self._fuse(layer, fusion) if matrices is None else matrices[layer]
 
     def fused_in_chunks(self, layer: int, fusion: str = "mean", rows: slice = slice(None)) -> Chunks:
         """The same a few query tokens at a time: which tokens, and their ``"query key"``. Not to be changed in place.
@@ -210,11 +214,11 @@ class AttentionTrace:
         Raises:
             MethodError: the fusion is not mean, max or min.
         """
-        layer, kept = self.layer_index(layer), self.cached_fused(fusion)
-        if kept is None:
+        layer, matrices = self.layer_index(layer), self.cached_fused(fusion)
+        if matrices is None:
             return fused_in_chunks(fusion, *self._scored(layer, rows))
         start, end, _ = rows.indices(self.layout.token_count)
-        return [(slice(start, end), kept[layer][start:end])]
+        return [(slice(start, end), matrices[layer][start:end])]
 
     def cached_fused(self, fusion: str = "mean") -> Sequence[torch.Tensor] | None:
         """:meth:`fused` of every layer, computed once; None where they do not fit into ``keep_bytes``.

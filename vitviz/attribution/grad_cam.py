@@ -41,12 +41,12 @@ def grad_cam(inputs: AttributionInput, layer: int = -1) -> TokenMap:
             for below, count in steps[:layer]:
                 with network.computing():
                     tokens = below(tokens, angles, count)
-        (seen, count), *above = steps[layer:]
+        (encoder_layer, count), *above = steps[layer:]
         with torch.enable_grad(), network.computing():
-            normed = seen.attention_norm(tokens).detach().requires_grad_()
-            stream = seen.residual_mlp(tokens, seen.attention(normed, angles, count).context)
-            for following, count in above:
-                stream = following(stream, angles, count)
+            normed = encoder_layer.attention_norm(tokens).detach().requires_grad_()
+            stream = encoder_layer.residual_mlp(tokens, encoder_layer.attention(normed, angles, count).context)
+            for layer_above, count in above:
+                stream = layer_above(stream, angles, count)
         with torch.enable_grad():
             score = inputs.target.score(network.classify(stream, layout)[0])
             gradient = torch.autograd.grad(score, normed)[0]

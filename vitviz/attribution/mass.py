@@ -36,12 +36,12 @@ def attention_mass(
         MethodError: the mass is out of range, the fusion is unknown, or no patch gets any attention.
     """
     mass = number("mass", mass, lambda part: 0 < part <= 1, "a number above 0 and at most 1")
-    seen = attention(trace, layer, head, query)
-    shares = seen.values.flatten()
+    token_map = attention(trace, layer, head, query)
+    shares = token_map.values.flatten()
     if shares.sum() <= 0:
-        raise MethodError(f"{seen.description}: no patch gets any of it")
+        raise MethodError(f"{token_map.description}: no patch gets any of it")
     ascending, order = (shares / shares.sum()).sort(stable=True)
     inside = torch.zeros_like(shares)
     inside[order[ascending.cumsum(0) > 1 - mass]] = 1
-    what = f"Where {mass:.0%} of the patches' attention is. {seen.description}"
-    return TokenMap(inside.view_as(seen.values), {}, "inside or outside", what, (0.0, 1.0))
+    what = f"Where {mass:.0%} of the patches' attention is. {token_map.description}"
+    return TokenMap(inside.view_as(token_map.values), {}, "inside or outside", what, (0.0, 1.0))

@@ -137,15 +137,15 @@ def _divided_by_row(tokens: torch.Tensor, chunks: Chunks, residual_weight: float
     """``"start query"`` times the matrix mixed with the identity, each row divided by its sum."""
     product, residual = torch.zeros_like(tokens), residual_weight / (1 - residual_weight)
     for rows, chunk in chunks:
-        sums, given = chunk.sum(-1).add_(residual), tokens[:, rows]
+        sums, weights = chunk.sum(-1).add_(residual), tokens[:, rows]
         if residual:
-            given = given / sums
-            product[:, rows].add_(given, alpha=residual)
+            weights = weights / sums
+            product[:, rows].add_(weights, alpha=residual)
         else:
             # A row whose every entry was discarded passes nothing on: its token stays where it is.
-            product[:, rows] += given * (sums == 0)
-            given = given / sums.where(sums > 0, 1.0)
-        product.addmm_(given, chunk)
+            product[:, rows] += weights * (sums == 0)
+            weights = weights / sums.where(sums > 0, 1.0)
+        product.addmm_(weights, chunk)
     return product
 
 

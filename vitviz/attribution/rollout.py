@@ -9,6 +9,7 @@ import torch
 
 from vitviz.attention.layout import Query
 from vitviz.attention.precision import precise
+from vitviz.attention.softmax import CHUNK_BYTES
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace, Chunks
 from vitviz.attribution.pooling import POOLED
@@ -22,7 +23,7 @@ from vitviz.attribution.propagation import (
     propagate,
     start_row,
 )
-from vitviz.attribution.threshold import Fused, cuts_of_matrices, kept_in_chunks
+from vitviz.attribution.threshold import Fused, cuts_of_matrices, discarding_bytes, kept_in_chunks
 
 
 def rollout(
@@ -87,14 +88,25 @@ def rollout_matrix(
     return propagate(start, slice(None), trace.layers, _steps(trace, head_fusion, options), options)
 
 
+def working_bytes(tokens: int, heads: int, itemsize: int) -> int:
+    """The most bytes that a rollout needs at once beside the trace: two chunks, and what discarding holds.
+
+    Args:
+        tokens, heads: of the trace.
+        itemsize: bytes of a number.
+    """
+    chunk = min(heads * tokens**2 * itemsize, max(CHUNK_BYTES, heads * tokens * itemsize))
+    return 2 * chunk + discarding_bytes(tokens, itemsize)
+
+
 def _steps(trace: AttentionTrace, head_fusion: str, options: RolloutOptions) -> Step:
     if head_fusion == "mean" and not options.discards and options.reference is None:
         return _mixing(trace, options.residual_weight)
 
     # Which entries are lowest takes all rows to know, and so do their sums.
     whole, as_theirs = options.discards or options.reference is not None, options.reference == VIT_EXPLAIN
-    kept = trace.cached_fused(head_fusion)
-    cuts = [None] * trace.layers if kept is None else cuts_of_matrices(kept, options.discard_ratio)
+    matrices = trace.cached_fused(head_fusion)
+    cuts = [None] * trace.layers if matrices is None else cuts_of_matrices(matrices, options.discard_ratio)
 
     def matrix(layer: int, active_rows: slice) -> Chunks:
         if not whole:
@@ -107,14 +119,16 @@ def _steps(trace: AttentionTrace, head_fusion: str, options: RolloutOptions) -> 
 
 def _mixing(trace: AttentionTrace, residual_weight: float) -> Step:
     """Steps through matrices whose rows sum to 1 already, as those of a softmax and of the mean of several do."""
-    share, kept = 1 - residual_weight, trace.cached_fused("mean")
+    share, matrices = 1 - residual_weight, trace.cached_fused("mean")
 
     def step(layer: int, tokens: torch.Tensor, active_rows: slice) -> torch.Tensor:
-        if kept is None:
+        if matrices is None:
             return torch.add(tokens * residual_weight, trace.propagate_layer(layer, tokens, active_rows), alpha=share)
-        given, matrix = (
-            (tokens, kept[layer]) if active_rows == EVERY else (tokens[:, active_rows], kept[layer][active_rows])
+        weights, matrix = (
+            (tokens, matrices[layer])
+            if active_rows == EVERY
+            else (tokens[:, active_rows], matrices[layer][active_rows])
         )
-        return torch.addmm(tokens, given, matrix, beta=residual_weight, alpha=share)
+        return torch.addmm(tokens, weights, matrix, beta=residual_weight, alpha=share)
 
     return step

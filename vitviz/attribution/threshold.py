@@ -46,21 +46,21 @@ class Threshold:
         """
         left = self.ties
         for rows, chunk in chunks:
-            kept = F.threshold(chunk, self.value, 0.0)
+            remaining = F.threshold(chunk, self.value, 0.0)
             if left is not None:
-                left = self._spare_ties(chunk, kept, left)
+                left = self._spare_ties(chunk, remaining, left)
             if keep_cls_to_cls and rows.start == 0:
-                kept[0, 0] = chunk[0, 0]
-            yield rows, kept
+                remaining[0, 0] = chunk[0, 0]
+            yield rows, remaining
 
-    def _spare_ties(self, chunk: torch.Tensor, kept: torch.Tensor, left: int) -> int:
+    def _spare_ties(self, chunk: torch.Tensor, remaining: torch.Tensor, left: int) -> int:
         """Put back what equals the value in a chunk but for the first ``left``; returns how many of them are left."""
         equal = chunk == self.value
         # Most chunks have none, and to ask for that is cheaper than to look for their places.
         if not equal.any():
             return left
         places = equal.flatten().nonzero().squeeze(-1)
-        kept.view(-1)[places[left:]] = self.value
+        remaining.view(-1)[places[left:]] = self.value
         return max(0, left - len(places))
 
 
@@ -110,6 +110,12 @@ def kept_in_chunks(
         lowest = lowest[lowest != 0] if keep_cls_to_cls else lowest
         matrix, cut = matrix.flatten().index_fill(0, lowest, 0).view_as(matrix), Threshold(0.0)
     return cut.apply(in_chunks(matrix), keep_cls_to_cls)
+
+
+def discarding_bytes(tokens: int, itemsize: int) -> int:
+    """The most bytes that :func:`kept_in_chunks` holds beside chunks: the matrix if it is held, its copy if small."""
+    entries = tokens**2
+    return entries * itemsize * ((entries * itemsize <= HELD_BYTES) + (entries <= COPIED_ENTRIES))
 
 
 def cuts_of_matrices(matrices: Sequence[torch.Tensor], ratio: float) -> list[Threshold | None]:

@@ -23,7 +23,8 @@ from vitviz.cli.options import (
     add_verification,
     training_config,
 )
-from vitviz.errors.kinds import ConfigError, DataError, MethodError, VitvizError, listed, several
+from vitviz.errors.kinds import ConfigError, DataError, MethodError, VitvizError
+from vitviz.errors.messages import listed, several
 from vitviz.progress import Progress
 from vitviz.visualization.heatmaps import Style
 from vitviz.weights import BUNDLED, ZOO, DownloadProgress, Model, Reading, is_cached, parse_overrides, read, resources
@@ -115,8 +116,8 @@ def _parser() -> argparse.ArgumentParser:
     trained = commands.add_parser("train", help="train a Vision Transformer on an image folder")
     trained.add_argument("images", type=Path, help="folder with train/CLASS/IMAGE and test/CLASS/IMAGE")
     trained.add_argument("output", type=Path, help="folder for checkpoint, logs and what a resume needs")
-    kept = "states of the network to keep, from the first step to the last (default: %(default)s)"
-    trained.add_argument("--snapshots", type=int, default=12, help=kept)
+    snapshots_help = "states of the network to keep, from the first step to the last (default: %(default)s)"
+    trained.add_argument("--snapshots", type=int, default=12, help=snapshots_help)
     other = "compact.pt of a run of the same network on the same images, to go on from in a new output folder"
     trained.add_argument("--resume-from", type=Path, default=None, metavar="FILE", help=other)
     add_training(trained)

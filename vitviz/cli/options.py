@@ -60,12 +60,12 @@ def _size(text: str) -> tuple[int, int]:
     return int(sides[0]), int(sides[-1])
 
 
-def add_images(parser: argparse.ArgumentParser, count: int, kept: str) -> None:
+def add_images(parser: argparse.ArgumentParser, count: int, noun: str) -> None:
     """A folder of images, of which ``count`` are taken by default; ``kept`` is measured of each."""
     parser.add_argument("images", type=Path, help="folder with images, at any depth")
     parser.add_argument("--count", type=int, default=count, help="how many of them, by chance (default: %(default)s)")
     _add_resolution(parser)
-    parser.add_argument("-o", "--output", type=Path, default=None, help=f"JSON file for every {kept} of every image")
+    parser.add_argument("-o", "--output", type=Path, default=None, help=f"JSON file for every {noun} of every image")
     add_checkpoint(parser)
 
 

@@ -12,7 +12,8 @@ from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Any, ParamSpec, TypeVar
 
-from vitviz.errors.kinds import ConfigError, MethodError, VitvizError, choices, described, did_you_mean, with_article
+from vitviz.errors.kinds import ConfigError, MethodError, VitvizError
+from vitviz.errors.messages import choices, described, did_you_mean, with_article
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -175,8 +176,8 @@ def _checked(
                 raise error(f"{name}: {mistake}; expected {name}({_listed(takes)})") from None
             if unknown is None:
                 raise error(no_parameter(name, strange, legal)) from None
-            given: dict[str, Any] = {key: value for key, value in kwargs.items() if key in takes.parameters}
-            raise error(unknown(*args, unknown=strange, **given)) from None
+            keywords: dict[str, Any] = {key: value for key, value in kwargs.items() if key in takes.parameters}
+            raise error(unknown(*args, unknown=strange, **keywords)) from None
         return function(*args, **kwargs)
 
     return call

@@ -61,21 +61,21 @@ def measure_heads(trace: AttentionTrace) -> dict[str, torch.Tensor]:
     first, count = len(layout.prefix), layout.patch_count
     cells = torch.cartesian_prod(torch.arange(layout.grid_height), torch.arange(layout.grid_width)).to(torch.float64)
     between = torch.cdist(cells, cells)
-    found = {name: torch.zeros(trace.layers, trace.heads, dtype=torch.float64) for name in MEASURES}
+    measures = {name: torch.zeros(trace.layers, trace.heads, dtype=torch.float64) for name in MEASURES}
     for layer in range(trace.layers):
         far, looking = (torch.zeros(trace.heads, dtype=torch.float64) for _ in range(2))
         for rows, weights in trace.weights_in_chunks(layer, slice(first, None)):
             chunk = weights.to("cpu", torch.float64)
             patches = chunk[..., first:]
             share = patches.sum(-1)
-            asked = between[rows.start - first : rows.stop - first]
-            apart = torch.einsum("hqk,qk->hq", patches, asked) / share
-            far += apart.nan_to_num(0).sum(-1)
+            distances = between[rows.start - first : rows.stop - first]
+            mean_distances = torch.einsum("hqk,qk->hq", patches, distances) / share
+            far += mean_distances.nan_to_num(0).sum(-1)
             looking += (share > 0).sum(-1)
-            found["entropy"][layer] += torch.special.entr(chunk).sum((-1, -2)) / count
-            found["prefix"][layer] += chunk[..., :first].sum((-1, -2)) / count
-        found["distance"][layer] = far / looking
-    return found
+            measures["entropy"][layer] += torch.special.entr(chunk).sum((-1, -2)) / count
+            measures["prefix"][layer] += chunk[..., :first].sum((-1, -2)) / count
+        measures["distance"][layer] = far / looking
+    return measures
 
 
 def measure_heads_over(
@@ -103,16 +103,16 @@ def measure_heads_over(
     return {name: torch.stack([row[name] for row in rows]) for name in MEASURES}
 
 
-def head_tables(found: Mapping[str, torch.Tensor]) -> str:
+def head_tables(measures: Mapping[str, torch.Tensor]) -> str:
     """Means over images ``"image layer head"`` in Markdown, a table for each measure."""
-    return "\n\n".join(_table(MEASURES[name], values.nanmean(0)) for name, values in found.items())
+    return "\n\n".join(_table(MEASURES[name], values.nanmean(0)) for name, values in measures.items())
 
 
-def heads_picture(found: Mapping[str, torch.Tensor]) -> Figure:
+def heads_picture(measures: Mapping[str, torch.Tensor]) -> Figure:
     """The same as a figure: a dot for each head, its bar the standard deviation over images, in the order of layers."""
-    figure = Figure(figsize=(4 * len(found), 3.2), layout="constrained")
+    figure = Figure(figsize=(4 * len(measures), 3.2), layout="constrained")
     FigureCanvasAgg(figure)
-    for axes, (name, values) in zip(np.atleast_1d(figure.subplots(1, len(found))), found.items(), strict=True):
+    for axes, (name, values) in zip(np.atleast_1d(figure.subplots(1, len(measures))), measures.items(), strict=True):
         # What no patch has is no dot.
         mean = values.nanmean(0)
         spread = (values - mean).square().nanmean(0).sqrt()

@@ -50,10 +50,10 @@ def methods_for(model: Model) -> list[str]:
     Raises:
         MethodError: the model has no classifier, without which there is no probability to watch.
     """
-    found = [name for name, method in METHODS.items() if method.refusal(model.network.config) is None]
+    names = [name for name, method in METHODS.items() if method.refusal(model.network.config) is None]
     if not model.labels:
         raise MethodError(f"{model.name} has no classifier: no probability tells how faithful a map is")
-    return found
+    return names
 
 
 def find_images(folder: Path, count: int, seed: int = 0) -> list[Path]:
@@ -104,24 +104,24 @@ def areas(
     return {metric: {name: torch.tensor([row[metric][name] for row in rows]) for name in names} for metric in metrics}
 
 
-def verdicts(found: Areas, metric: str) -> dict[str, int]:
+def verdicts(areas: Areas, metric: str) -> dict[str, int]:
     """Of every method: 1 where it is better than random orders on the same images, -1 where worse, 0 where unclear."""
     better = -1 if METRICS[metric].lower_is_better else 1
-    chance = found[metric][RANDOM]
-    return {name: better * Interval.of(area - chance).sign for name, area in found[metric].items() if name != RANDOM}
+    chance = areas[metric][RANDOM]
+    return {name: better * Interval.of(area - chance).sign for name, area in areas[metric].items() if name != RANDOM}
 
 
-def table(found: Areas) -> str:
+def table(areas: Areas) -> str:
     """The areas in Markdown: mean and confidence; ▲ and ▼ where a method is better or worse than random orders."""
     marks = {1: " ▲", 0: "", -1: " ▼"}
-    judged = {metric: verdicts(found, metric) for metric in found}
-    heads = [f"{METRICS[metric].title} ({'↓' if METRICS[metric].lower_is_better else '↑'})" for metric in found]
+    verdicts_by_metric = {metric: verdicts(areas, metric) for metric in areas}
+    heads = [f"{METRICS[metric].title} ({'↓' if METRICS[metric].lower_is_better else '↑'})" for metric in areas]
     lines = [f"| method | {' | '.join(heads)} |", f"| --- |{' --- |' * len(heads)}"]
-    for name in next(iter(found.values())):
+    for name in next(iter(areas.values())):
         cells = []
-        for metric, each in found.items():
+        for metric, each in areas.items():
             interval = Interval.of(each[name])
-            cells.append(f"{interval.mean:.3f} ± {interval.margin:.3f}{marks[judged[metric].get(name, 0)]}")
+            cells.append(f"{interval.mean:.3f} ± {interval.margin:.3f}{marks[verdicts_by_metric[metric].get(name, 0)]}")
         title = METHODS[name].title if name in METHODS else name
         lines.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -160,14 +160,14 @@ def cascades(
     return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
 
 
-def cascade_table(found: Mapping[str, torch.Tensor]) -> str:
+def cascade_table(correlations_by_method: Mapping[str, torch.Tensor]) -> str:
     """What :func:`cascades` gives in Markdown: mean and confidence at every step but the first, where all are 1.
 
     Images for which a map is constant are left out; how many are left then stands in brackets.
     """
-    heads = steps(next(iter(found.values())).shape[1] - 3)[1:]
+    heads = steps(next(iter(correlations_by_method.values())).shape[1] - 3)[1:]
     lines = [f"| layers shuffled | {' | '.join(heads)} |", f"| --- |{' --- |' * len(heads)}"]
-    for name, correlations in found.items():
+    for name, correlations in correlations_by_method.items():
         lines.append(f"| {METHODS[name].title} | {' | '.join(map(_ordered, correlations.unbind(1)[1:]))} |")
     return "\n".join(lines)
 
@@ -184,7 +184,7 @@ def _ordered(correlations: torch.Tensor) -> str:
     return f"{round(interval.mean, 2) + 0.0:.2f} ± {interval.margin:.2f}{left}"
 
 
-def record(model: Model, folder: Path, images: Iterable[Path], **found: Any) -> str:
+def record(model: Model, folder: Path, images: Iterable[Path], **results: Any) -> str:
     """What was found for images of a folder, as JSON: tensors as lists, and null where there is no number."""
 
     def plain(value: Any) -> Any:
@@ -195,5 +195,5 @@ def record(model: Model, folder: Path, images: Iterable[Path], **found: Any) -> 
         # JSON has no NaN.
         return None if isinstance(value, float) and math.isnan(value) else value
 
-    content = {"checkpoint": model.name, "images": [str(path.relative_to(folder)) for path in images], **plain(found)}
+    content = {"checkpoint": model.name, "images": [str(path.relative_to(folder)) for path in images], **plain(results)}
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"

@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -21,7 +22,8 @@ from vitviz.analysis.encoder import Encoder
 from vitviz.attention.precision import PRECISIONS
 from vitviz.attribution import METHODS
 from vitviz.errors.arguments import instance, named_arguments, whole_or_none, words
-from vitviz.errors.kinds import ConfigError, MethodError, QueryError, described
+from vitviz.errors.kinds import ConfigError, MethodError, QueryError
+from vitviz.errors.messages import described
 from vitviz.models.targets import Target, as_target, chosen_target
 from vitviz.models.vit import VisionTransformer
 from vitviz.progress import Progress
@@ -61,7 +63,7 @@ def randomised(model: Model, layers: int | None = None, seed: int = 0) -> Model:
     if layers is not None and (count is None or not 0 <= count <= depth):
         expected = f"this model has {depth}; expected 0 to {depth}, or None for everything"
         raise QueryError(f"layers = {described(layers)}: {expected}")
-    *_, forgetful = islice(_forgetting(model, seed), None if count is None else count + 1)
+    *_, forgetful = islice(_randomized_models(model, seed), None if count is None else count + 1)
     return forgetful
 
 
@@ -99,7 +101,7 @@ def cascade(
         MethodError: there is no such method or class, or a method cannot serve the model.
     """
     model = instance("analysis", analysis, Analysis, "vitviz.analyze(image, model)").model
-    names = _served(model, methods, isinstance(target, Target))
+    names = _method_names(model, methods, isinstance(target, Target))
     chosen: dict[str, Any] = {}
     if target is not None or any(METHODS[name].class_specific for name in names):
         chosen["target"] = chosen_target(target, analysis.logits, model.labels)
@@ -107,19 +109,19 @@ def cascade(
         as_target(chosen["target"], model.network.config.classes, model.labels)
     total = len(names) * len(steps(model.network.config.depth))
     first: dict[str, torch.Tensor] = {}
-    found: dict[str, list[float]] = {name: [] for name in names}
+    correlations: dict[str, list[float]] = {name: [] for name in names}
     for done, each in enumerate(_analyses(analysis, seed)):
         for number, name in enumerate(names):
             values = each.map(name, **(chosen if METHODS[name].class_specific else {})).values
-            found[name].append(rank_correlation(first.setdefault(name, values), values))
+            correlations[name].append(rank_correlation(first.setdefault(name, values), values))
             if report is not None:
                 report(Progress(done * len(names) + number + 1, total))
-    return {name: torch.tensor(correlations) for name, correlations in found.items()}
+    return {name: torch.tensor(values) for name, values in correlations.items()}
 
 
 def randomized_analysis(analysis: Analysis, seed: int = 0) -> Analysis:
     """The same input, seen by a copy of the model whose weights are all shuffled."""
-    return _seen_by(randomised(analysis.model, seed=seed), analysis)
+    return _encode_with(randomised(analysis.model, seed=seed), analysis)
 
 
 def rank_correlation(first: torch.Tensor, second: torch.Tensor) -> float:
@@ -135,19 +137,16 @@ def rank_correlation(first: torch.Tensor, second: torch.Tensor) -> float:
     """
     if first.shape != second.shape:
         raise ConfigError(f"maps of shapes {tuple(first.shape)} and {tuple(second.shape)}: expected one shape")
-    ranks = [_ranks(values.detach().cpu().flatten()) for values in (first, second)]
-    one, other = (each - each.mean() for each in ranks)
-    spread = float(one.norm() * other.norm())
-    return max(-1.0, min(1.0, float(one @ other) / spread)) if spread else math.nan
+    # It takes a second to import.
+    from scipy.stats import spearmanr
+
+    one, other = (values.detach().double().cpu().flatten().numpy() for values in (first, second))
+    if not (np.ptp(one) and np.ptp(other)):
+        return math.nan
+    return float(spearmanr(one, other).statistic)
 
 
-def _ranks(values: torch.Tensor) -> torch.Tensor:
-    """The rank of every value from 1 up, ``"patch"``."""
-    _, places, counts = values.unique(return_inverse=True, return_counts=True)
-    return (counts.cumsum(0) - (counts.double() - 1) / 2)[places]
-
-
-def _served(model: Model, methods: Iterable[str] | None, has_target: bool) -> list[str]:
+def _method_names(model: Model, methods: Iterable[str] | None, has_target: bool) -> list[str]:
     """The methods asked for, or all that can serve a model."""
     config = model.network.config
     refusals = {name: method.refusal(config, has_target=has_target) for name, method in METHODS.items()}
@@ -163,18 +162,18 @@ def _served(model: Model, methods: Iterable[str] | None, has_target: bool) -> li
 def _analyses(analysis: Analysis, seed: int) -> Iterator[Analysis]:
     """The analysis, and those of the same input by the model while it forgets."""
     yield analysis
-    for model in _forgetting(analysis.model, seed):
-        yield _seen_by(model, analysis)
+    for model in _randomized_models(analysis.model, seed):
+        yield _encode_with(model, analysis)
 
 
-def _seen_by(model: Model, analysis: Analysis) -> Analysis:
+def _encode_with(model: Model, analysis: Analysis) -> Analysis:
     """The same input, seen by another model."""
     trace = analysis.trace
     storage = next((name for name, dtype in PRECISIONS.items() if dtype == trace.queries.dtype), None)
     return Encoder(model, storage=storage, keep_bytes=trace.keep_bytes).encode([analysis.prepared])[0]
 
 
-def _forgetting(model: Model, seed: int) -> Iterator[Model]:
+def _randomized_models(model: Model, seed: int) -> Iterator[Model]:
     """One copy of a model, again after each part that is shuffled: to be used before the next is asked for."""
     network = deepcopy(model.network).eval().requires_grad_(False)
     # Its card tells an accuracy that it does not have any more.
@@ -194,6 +193,6 @@ def _parts(network: VisionTransformer) -> Iterator[list[nn.Parameter]]:
     above = [network.classifier, network.projection, network.representation, network.pooler, network.norm]
     parts = [[weights for module in above for weights in module.parameters()]]
     parts += [list(layer.parameters()) for layer in reversed(network.encoder)]
-    seen = {id(weights) for part in parts for weights in part}
-    learnt = (weights for name, weights in network.named_parameters() if name != "periods")
-    yield from (*parts, [weights for weights in learnt if id(weights) not in seen])
+    part_ids = {id(weights) for part in parts for weights in part}
+    parameters = (weights for name, weights in network.named_parameters() if name != "periods")
+    yield from (*parts, [weights for weights in parameters if id(weights) not in part_ids])

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from PIL import ExifTags, Image, UnidentifiedImageError
 
-from vitviz.errors.kinds import ImageError, described, legible
+from vitviz.errors.kinds import ImageError
+from vitviz.errors.messages import described, legible
 from vitviz.images.limits import PIXEL_BYTES, BudgetedReader, check_exif, check_header, check_memory, check_pixels
 from vitviz.images.sources import ImageSource, ValueRange, as_array, eight_bit
 

@@ -12,7 +12,8 @@ from einops import rearrange
 from PIL import Image
 
 from vitviz.errors.arguments import named_fields, number_or_none, whole_or_none, word
-from vitviz.errors.kinds import ConfigError, ImageError, choices, described
+from vitviz.errors.kinds import ConfigError, ImageError
+from vitviz.errors.messages import choices, described
 from vitviz.images.geometry import Geometry
 from vitviz.images.opening import MAX_PIXELS
 from vitviz.images.resizing import BACKENDS, INTERPOLATIONS, resize_and_crop, to_image
@@ -258,11 +259,11 @@ class Preprocessing:
         if image.mode != "RGB":
             raise ImageError(f"image of mode {image.mode!r}: expected 'RGB', as open_image gives it")
         if fit == "native":
-            resized, kept = (height, width), (height, width)
+            resized, crop_size = (height, width), (height, width)
         else:
-            resized, kept = self._size_before_crop(image, fit), (self.height, self.width)
+            resized, crop_size = self._size_before_crop(image, fit), (self.height, self.width)
         whole = math.floor if self.rounding == "transformers" else round
-        top, left = (whole((side - part) / 2) for side, part in zip(resized, kept, strict=True))
+        top, left = (whole((side - part) / 2) for side, part in zip(resized, crop_size, strict=True))
         crop = (left, top, left + width, top + height)
         source = image.convert("L") if len(self.mean) == 1 else image
         pixels = resize_and_crop(source, resized[1], resized[0], crop, self.interpolation, self.backend)

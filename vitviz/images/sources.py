@@ -12,7 +12,8 @@ import torch
 from PIL import Image
 
 from vitviz.errors.arguments import number_or_none
-from vitviz.errors.kinds import ConfigError, ImageError, choices, described, did_you_mean
+from vitviz.errors.kinds import ConfigError, ImageError
+from vitviz.errors.messages import choices, described, did_you_mean
 
 ImageSource = str | os.PathLike[str] | bytes | Image.Image | np.ndarray | torch.Tensor
 Row = Mapping[str, Any]
@@ -54,18 +55,18 @@ def image_of(source: ImageSource | Row, column: str) -> ImageSource:
         found = f"a row with {choices(source)}" if source else "a row without columns"
         near = did_you_mean(column, source)
         raise ImageError(f"{found}: no column {column!r}; name that of the images by column=…{near}")
-    held = source[column]
-    if not isinstance(held, Mapping):
-        return held
-    if set(held) != ENCODED or (held["bytes"] is None and held["path"] is None):
-        raise ImageError(f"column {column!r}: {described(held)} found; expected an image, its path or its bytes")
-    return held["path"] if held["bytes"] is None else held["bytes"]
+    value = source[column]
+    if not isinstance(value, Mapping):
+        return value
+    if set(value) != ENCODED or (value["bytes"] is None and value["path"] is None):
+        raise ImageError(f"column {column!r}: {described(value)} found; expected an image, its path or its bytes")
+    return value["path"] if value["bytes"] is None else value["bytes"]
 
 
 def origin(source: ImageSource | Row, column: str, place: int | None) -> Path | int | None:
     """The file that an image is from where it is known, else its place in a batch."""
-    held = source.get(column) if isinstance(source, Mapping) else source
-    path = held.get("path") if isinstance(held, Mapping) else held
+    value = source.get(column) if isinstance(source, Mapping) else source
+    path = value.get("path") if isinstance(value, Mapping) else value
     if isinstance(path, Image.Image):
         path = getattr(path, "filename", None) or None
     return Path(path) if isinstance(path, str | os.PathLike) else place

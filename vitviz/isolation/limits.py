@@ -30,9 +30,9 @@ class Limits:
 
     def apply(self) -> None:
         """Bind this process, and whatever it starts, for the rest of its life."""
-        held = _address_space()
-        if held:
-            _lower(resource.RLIMIT_AS, held + self.memory_bytes)
+        idle_bytes = _address_space()
+        if idle_bytes:
+            _lower(resource.RLIMIT_AS, idle_bytes + self.memory_bytes)
         # The first signal ends the process; the hard limit is for one that caught it.
         _lower(resource.RLIMIT_CPU, self.cpu_seconds, self.cpu_seconds + 2)
         _lower(resource.RLIMIT_FSIZE, self.answer_bytes)
@@ -42,8 +42,8 @@ class Limits:
 
 def _lower(kind: int, soft: int, hard: int | None = None) -> None:
     _, most = resource.getrlimit(kind)
-    wanted = soft if hard is None else hard
-    ceiling = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+    limit = soft if hard is None else hard
+    ceiling = limit if most == resource.RLIM_INFINITY else min(limit, most)
     # macOS refuses some limits below what is in use.
     with suppress(ValueError, OSError):
         resource.setrlimit(kind, (min(soft, ceiling), ceiling))

@@ -90,13 +90,13 @@ class Nursery:
 
     def serve(self) -> None:
         """Until nobody asks any more."""
-        asked = True
-        while asked:
-            is_request, gone = self._wait()
-            for pid in gone:
+        is_open = True
+        while is_open:
+            is_request, pids = self._wait()
+            for pid in pids:
                 os.kill(pid, signal.SIGKILL)
             self._reap()
-            asked = not is_request or self._take()
+            is_open = not is_request or self._take()
         for pid in self.children:
             os.kill(pid, signal.SIGKILL)
 
@@ -111,14 +111,14 @@ class Nursery:
             poll.register(number, 0)
         rest = min((child.deadline - time.monotonic() for child in self.children.values()), default=MAX_WAIT)
         events = poll.poll(1000 * min(max(0.0, rest), MAX_WAIT) + 1)
-        gone = {by_connection[number] for number, _ in events if number in by_connection}
+        pids = {by_connection[number] for number, _ in events if number in by_connection}
         for pid, child in self.children.items():
             if child.deadline <= time.monotonic():
                 child.end = TOO_LATE
-                gone.add(pid)
+                pids.add(pid)
         with suppress(BlockingIOError):
             os.read(self._woken, 4096)
-        return any(number == self.control.fileno() for number, _ in events), gone
+        return any(number == self.control.fileno() for number, _ in events), pids
 
     def _reap(self) -> None:
         for pid in list(self.children):

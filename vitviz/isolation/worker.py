@@ -19,16 +19,8 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
-from vitviz.errors.kinds import (
-    CheckpointError,
-    ConfigError,
-    ImageError,
-    LimitError,
-    MethodError,
-    VitvizError,
-    legible,
-    shown,
-)
+from vitviz.errors.kinds import CheckpointError, ConfigError, ImageError, LimitError, MethodError, VitvizError
+from vitviz.errors.messages import legible, shown
 from vitviz.isolation.conversation import Ended, read_answer, send_request
 from vitviz.isolation.limits import Limits
 from vitviz.isolation.nursery import SECONDS

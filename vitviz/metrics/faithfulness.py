@@ -230,9 +230,9 @@ def _without(
 ) -> torch.Tensor:
     """The image without a part of its patches."""
     order = weakest_first.flip(0) if metric.strongest_first else weakest_first
-    gone = torch.zeros(len(order), dtype=torch.bool)
-    gone[order[: round(part * len(order))]] = True
-    return metric.fill(pixels, pixel_mask(gone.view(grid), pixels).to(pixels.device))
+    deletion = torch.zeros(len(order), dtype=torch.bool)
+    deletion[order[: round(part * len(order))]] = True
+    return metric.fill(pixels, pixel_mask(deletion.view(grid), pixels).to(pixels.device))
 
 
 def _scores(

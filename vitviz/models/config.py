@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from vitviz.attention.layout import TokenLayout
 from vitviz.errors.arguments import named_fields
-from vitviz.errors.kinds import ConfigError, choices, did_you_mean
+from vitviz.errors.kinds import ConfigError
+from vitviz.errors.messages import choices, did_you_mean
 from vitviz.models.activations import ACTIVATIONS
 from vitviz.models.pooling import POOLINGS
 from vitviz.models.positions import POSITION_RULES

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from vitviz.errors.kinds import ConfigError, choices
+from vitviz.errors.kinds import ConfigError
+from vitviz.errors.messages import choices
 
 
 def usable_device(device: str | torch.device) -> torch.device:

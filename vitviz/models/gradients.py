@@ -57,8 +57,8 @@ class GradientTrace:
     def __post_init__(self) -> None:
         parts = (self.queries, self.keys, self.values, self.gradients)
         if len({len(part) for part in (*parts, self.log_sums)}) != 1 or not self.queries:
-            found = [len(part) for part in (*parts, self.log_sums)]
-            raise ConfigError(f"gradient trace of {found} layers: expected as many of each part")
+            lengths = [len(part) for part in (*parts, self.log_sums)]
+            raise ConfigError(f"gradient trace of {lengths} layers: expected as many of each part")
         shapes = {tuple(tensor.shape) for part in parts for tensor in part}
         if len(shapes) != 1 or next(iter(shapes))[-2] != self.layout.token_count:
             expected = f"one, 'head token dim' with {self.layout.token_count} tokens"
@@ -142,33 +142,33 @@ def trace_gradients(
                 with network.computing():
                     tokens = layer(tokens, angles, count)
         with torch.enable_grad():
-            found: list[Attended] = []
+            attended_layers: list[Attended] = []
             mixes: list[torch.Tensor] = []
             for layer, count in steps[start_layer:]:
                 with network.computing():
                     attended = layer.attend(tokens, angles, count)
                     context = attended.context if mixes else attended.context.detach().requires_grad_()
                     tokens = layer.residual_mlp(tokens, context)
-                found.append(attended)
+                attended_layers.append(attended)
                 mixes.append(context)
-            asked: list[Attended] = []
-            score = target.score(network.classify(tokens, layout, asked.append)[0])
+            pooling_attention: list[Attended] = []
+            score = target.score(network.classify(tokens, layout, pooling_attention.append)[0])
             trim_heap(mixes[0])
-            gradients = torch.autograd.grad(score, [*mixes, *(each.context for each in asked)])
+            gradients = torch.autograd.grad(score, [*mixes, *(each.context for each in pooling_attention)])
             trim_heap(mixes[0])
             of_layers, of_pooling = gradients[: len(mixes)], gradients[len(mixes) :]
     return GradientTrace(
-        tuple(attended.queries[0].detach() for attended in found),
-        tuple(attended.keys[0].detach() for attended in found),
-        tuple(attended.values[0].detach() for attended in found),
+        tuple(attended.queries[0].detach() for attended in attended_layers),
+        tuple(attended.keys[0].detach() for attended in attended_layers),
+        tuple(attended.values[0].detach() for attended in attended_layers),
         tuple(_complete(gradient[0], layout.token_count) for gradient in of_layers),
-        tuple(_sums_of_all(attended.log_sums, layout.token_count) for attended in found),
+        tuple(_sums_of_all(attended.log_sums, layout.token_count) for attended in attended_layers),
         network.scale,
         layout,
         start_layer,
         target,
         float(score.detach()),
-        _pooled(asked[0], of_pooling[0], layout) if asked else None,
+        _pooled(pooling_attention[0], of_pooling[0], layout) if pooling_attention else None,
     )
 
 

@@ -37,10 +37,10 @@ def _first(planes: torch.Tensor, grid_height: int, grid_width: int) -> torch.Ten
     return sequence[..., :count].unflatten(-1, (grid_height, grid_width))
 
 
-def _refused(planes: torch.Tensor, grid_height: int, grid_width: int) -> torch.Tensor:
+def _refuse(planes: torch.Tensor, grid_height: int, grid_width: int) -> torch.Tensor:
     rows, columns = planes.shape[-2:]
-    asked = f"grid of {grid_height}×{grid_width} patches"
-    raise ImageError(f"{asked}: this model has positions for {rows}×{columns} and no rule for others")
+    grid = f"grid of {grid_height}×{grid_width} patches"
+    raise ImageError(f"{grid}: this model has positions for {rows}×{columns} and no rule for others")
 
 
 def _by_fraction(planes: torch.Tensor, grid_height: int, grid_width: int) -> torch.Tensor:
@@ -68,7 +68,7 @@ POSITION_RULES: dict[str, Rule] = {
     "bilinear corners": partial(_resized, mode="bilinear", align_corners=True),
     "by fraction": _by_fraction,
     "reading order": _first,
-    "fixed": _refused,
+    "fixed": _refuse,
 }
 """How learned positions are carried to another grid; each library has its own way, and its numbers with it."""
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 
 from vitviz.errors.arguments import whole_or_none
-from vitviz.errors.kinds import MethodError, described, did_you_mean
+from vitviz.errors.kinds import MethodError
+from vitviz.errors.messages import described, did_you_mean
 
 NO_CLASSIFIER = "this model has no classifier, so that no map can be about a class"
 

@@ -185,7 +185,7 @@ class VisionTransformer(nn.Module):
             ConfigError: the storage is none of these.
         """
         dtype = None if storage is None else type_of(storage, "storage")
-        kept: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+        records: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
         known: list[dict[int, torch.Tensor]] = [{} for _ in pixels]
 
         def tell(done: int) -> None:
@@ -197,8 +197,8 @@ class VisionTransformer(nn.Module):
             if layer == 0:
                 # All at once: small pieces among the activations would keep the memory of these from being used again.
                 like, depth = precise(keys[:0]) if dtype is None else keys[:0].to(dtype), self.config.depth
-                kept.extend(_room((depth, *keys.shape[1:]), like) for _ in keys)
-            for image, (kept_queries, kept_keys, sums) in enumerate(kept):
+                records.extend(_room((depth, *keys.shape[1:]), like) for _ in keys)
+            for image, (kept_queries, kept_keys, sums) in enumerate(records):
                 copy_tokens(queries[image].detach(), kept_queries[layer])
                 copy_tokens(keys[image].detach(), kept_keys[layer])
                 # Those of rounded queries and keys would be others; the last layer's may not be complete.
@@ -208,11 +208,11 @@ class VisionTransformer(nn.Module):
             tell(layer + 1)
 
         tokens, layout = self._run(pixels, record, on_chunk=tell)
-        asked: list[Attended] = []
-        logits = self.classify(tokens, layout, asked.append)
-        looked_at = [F.pad(self.pooler.weights(each).detach(), (layout.prefix_count, 0)) for each in asked]
-        if kept:
-            trim_heap(kept[0][1][0])
+        pooling_attention: list[Attended] = []
+        logits = self.classify(tokens, layout, pooling_attention.append)
+        looked_at = [F.pad(self.pooler.weights(each).detach(), (layout.prefix_count, 0)) for each in pooling_attention]
+        if records:
+            trim_heap(records[0][1][0])
         traces = [
             AttentionTrace(
                 queries,
@@ -223,7 +223,7 @@ class VisionTransformer(nn.Module):
                 keep_bytes=keep_bytes,
                 pooled=looked_at[0][image] if looked_at else None,
             )
-            for image, ((queries, keys, _), sums) in enumerate(zip(kept, known, strict=True))
+            for image, ((queries, keys, _), sums) in enumerate(zip(records, known, strict=True))
         ]
         return Encoding(logits, tuple(traces))
 
@@ -334,5 +334,5 @@ def _room(shape: tuple[int, int, int, int], like: torch.Tensor) -> tuple[torch.T
     return empty(shape, like), keys, empty((*rows, tokens), precise(like))
 
 
-def _either(wanted: bool, make: Callable[[], nn.Module]) -> Any:
-    return make() if wanted else nn.Identity()
+def _either(condition: bool, make: Callable[[], nn.Module]) -> Any:
+    return make() if condition else nn.Identity()

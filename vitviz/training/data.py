@@ -65,8 +65,8 @@ def read_image_folder(
     """
     root = next((folder / name for name in SPLITS[split] if (folder / name).is_dir()), None)
     if root is None:
-        wanted = " or ".join(f"{name}/" for name in SPLITS[split])
-        raise DataError(f"{folder}: no folder {wanted} in it; expected {wanted}CLASS/IMAGE for every class")
+        folders = " or ".join(f"{name}/" for name in SPLITS[split])
+        raise DataError(f"{folder}: no folder {folders} in it; expected {folders}CLASS/IMAGE for every class")
     labels = tuple(sorted(entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith(".")))
     found_in = [_images(root / label) for label in labels]
     files = [(path, index) for index, paths in enumerate(found_in) for path in paths]
@@ -92,8 +92,8 @@ def read_image_folder(
     def read(index: int) -> None:
         path, _ = files[index]
         # By its whole path: such a folder often has many files of one name.
-        seen, _ = preprocessing.fit_image(open_image(path, str(path)), patch_height, patch_width, fit)
-        values = torch.from_numpy(np.array(seen)).view(height, width, channels)
+        image, _ = preprocessing.fit_image(open_image(path, str(path)), patch_height, patch_width, fit)
+        values = torch.from_numpy(np.array(image)).view(height, width, channels)
         images[index] = rearrange(values, "height width channel -> channel height width")
 
     with ThreadPoolExecutor() as pool:

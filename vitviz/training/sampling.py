@@ -40,10 +40,10 @@ def balanced_order(targets: torch.Tensor, count: int, balance: float, seed: int,
     members = [np.flatnonzero(targets.numpy() == index) for index in range(int(targets.max()) + 1)]
     sizes = np.array([len(each) for each in members])
     before = sum((class_counts(sizes, count, balance, each) for each in range(epoch)), np.zeros(len(sizes), int))
-    wanted = class_counts(sizes, count, balance, epoch)
+    counts = class_counts(sizes, count, balance, epoch)
     chosen = []
     for index, images in enumerate(members):
-        start, end = int(before[index]), int(before[index] + wanted[index])
+        start, end = int(before[index]), int(before[index] + counts[index])
         rounds = range(start // len(images), math.ceil(end / len(images)))
         orders = [images[np.random.default_rng([seed, index, number]).permutation(len(images))] for number in rounds]
         if orders:

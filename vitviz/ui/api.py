@@ -22,7 +22,8 @@ from gradio.utils import get_function_description, get_upload_folder
 from vitviz import __version__
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS, Method
-from vitviz.errors.kinds import CheckpointError, LimitError, MethodError, VitvizError, choices, shown
+from vitviz.errors.kinds import CheckpointError, LimitError, MethodError, VitvizError
+from vitviz.errors.messages import choices, shown
 from vitviz.images.preprocessing import FITS
 from vitviz.progress import Progress
 from vitviz.ui.arguments import LONGEST_NAME, fields, method_of, number, parameters_of, style_of, upload_of, word

@@ -15,7 +15,8 @@ from vitviz.attention.layout import PATCHES, Query, TokenLayout
 from vitviz.attention.softmax import HEAD_FUSIONS
 from vitviz.attribution import METHODS, Method
 from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
-from vitviz.errors.kinds import ImageError, MethodError, choices, did_you_mean, plain, shown
+from vitviz.errors.kinds import ImageError, MethodError
+from vitviz.errors.messages import choices, did_you_mean, plain, shown
 from vitviz.ui.pictures import Upload
 from vitviz.visualization.heatmaps import COLORMAPS, Style
 from vitviz.weights import Model

@@ -12,7 +12,8 @@ from gradio.utils import get_upload_folder
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS, Method
 from vitviz.attribution.methods import ClassTarget
-from vitviz.errors.kinds import CheckpointError, ImageError, MethodError, VitvizError, shown
+from vitviz.errors.kinds import CheckpointError, ImageError, MethodError, VitvizError
+from vitviz.errors.messages import shown
 from vitviz.evaluation.comparison import compare
 from vitviz.metrics.faithfulness import METRICS, RANDOM_ORDERS
 from vitviz.models.targets import NO_CLASSIFIER, Target

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from vitviz.analysis.encoder import MAX_BYTES
-from vitviz.errors.kinds import ConfigError, choices
+from vitviz.errors.kinds import ConfigError
+from vitviz.errors.messages import choices
 from vitviz.ui.server.hosts import frame_source, host_pattern, proxy_name
 
 PREFIX = "VITVIZ_"

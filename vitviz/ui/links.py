@@ -11,7 +11,8 @@ from urllib.parse import parse_qsl, urlencode
 
 from vitviz.attribution import METHODS
 from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
-from vitviz.errors.kinds import MethodError, VitvizError, shown
+from vitviz.errors.kinds import MethodError, VitvizError
+from vitviz.errors.messages import shown
 from vitviz.ui.state import DEFAULT_METHOD, OWN_MODEL, PageState, Token, View
 
 # Before the name of a parameter, and before what is said of the second view.

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vitviz import isolation
-from vitviz.errors.kinds import CheckpointError, LimitError, listed
+from vitviz.errors.kinds import CheckpointError, LimitError
+from vitviz.errors.messages import listed
 from vitviz.isolation import Worker, shared_worker
 from vitviz.weights import (
     BUNDLED,

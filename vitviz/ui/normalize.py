@@ -11,7 +11,8 @@ from typing import Any
 from vitviz.attention.layout import TokenLayout
 from vitviz.attribution import METHODS, Method
 from vitviz.attribution.methods import ClassTarget, HeadNumber, LayerNumber, Parameter, TokenQuery
-from vitviz.errors.kinds import MethodError, VitvizError, shown
+from vitviz.errors.kinds import MethodError, VitvizError
+from vitviz.errors.messages import shown
 from vitviz.ui.arguments import number, parameter_of
 from vitviz.ui.state import DEFAULT_METHOD, MAX_VIEWS, PAIRED_LAYOUTS, PageState, Token, View, parameter_names
 from vitviz.weights import Model

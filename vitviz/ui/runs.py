@@ -15,7 +15,8 @@ from typing import Any
 
 import gradio as gr
 
-from vitviz.errors.kinds import MethodError, VitvizError, choices, shown
+from vitviz.errors.kinds import MethodError, VitvizError
+from vitviz.errors.messages import choices, shown
 from vitviz.ui.arguments import number
 from vitviz.ui.handlers import ExpiredError, Handlers, sentence
 from vitviz.ui.jobs import JobCancelled, Jobs

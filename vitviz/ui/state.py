@@ -10,7 +10,8 @@ from typing import Any
 from vitviz.attention.softmax import HEAD_FUSIONS
 from vitviz.attribution import METHODS, Method
 from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
-from vitviz.errors.kinds import MethodError, shown
+from vitviz.errors.kinds import MethodError
+from vitviz.errors.messages import shown
 from vitviz.images.preprocessing import FITS
 from vitviz.ui.arguments import LONGEST_LABEL, number, switch, word
 from vitviz.ui.arguments import fields as object_fields

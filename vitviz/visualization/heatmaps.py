@@ -13,7 +13,8 @@ from PIL import Image, ImageDraw
 
 from vitviz.attention.token_map import TokenMap
 from vitviz.errors.arguments import named_arguments, named_fields, number, number_or_none, pair_or_none, whole, word
-from vitviz.errors.kinds import ImageError, MethodError, QueryError, choices, described, did_you_mean
+from vitviz.errors.kinds import ImageError, MethodError, QueryError
+from vitviz.errors.messages import choices, described, did_you_mean
 from vitviz.images.geometry import Geometry
 from vitviz.images.preprocessing import resize_longest
 

@@ -99,7 +99,7 @@ def load(
         "image_size": image_size,
         "patch_size": patch_size,
     }
-    given: dict[str, Any] = {fact: value for fact, value in overrides.items() if value is not None}
+    facts: dict[str, Any] = {fact: value for fact, value in overrides.items() if value is not None}
     reading = read(
         source,
         family=family,
@@ -109,7 +109,7 @@ def load(
         ignore=ignore,
         max_bytes=max_bytes,
         verify=verify,
-        **given,
+        **facts,
     )
     return reading.model
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import torch
 
 from vitviz.errors.arguments import named_arguments
-from vitviz.errors.kinds import ConfigError, shown
+from vitviz.errors.kinds import ConfigError
+from vitviz.errors.messages import shown
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.devices import usable_device
 from vitviz.models.vit import VisionTransformer

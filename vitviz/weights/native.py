@@ -15,7 +15,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from vitviz.errors.arguments import instance
-from vitviz.errors.kinds import CheckpointError, ConfigError, several
+from vitviz.errors.kinds import CheckpointError, ConfigError
+from vitviz.errors.messages import several
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.config import ViTConfig
 from vitviz.models.vit import VisionTransformer

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vitviz.errors.kinds import CheckpointError, choices, did_you_mean
+from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.messages import choices, did_you_mean
 from vitviz.models.activations import ACTIVATIONS
 from vitviz.models.config import FINAL_NORMS, is_positive
 from vitviz.models.pooling import POOLINGS

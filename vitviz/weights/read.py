@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from vitviz.errors.arguments import whole
-from vitviz.errors.kinds import CheckpointError, ConfigError, several
+from vitviz.errors.kinds import CheckpointError, ConfigError
+from vitviz.errors.messages import several
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.config import ViTConfig
 from vitviz.weights.conversion.assemble import assemble, infer_config
@@ -85,40 +86,40 @@ def read_checkpoint(
     sidecars = Sidecars.beside(file.path) if Path(path).is_dir() or Path(path).name in USUAL else Sidecars()
     sidecars, files = sidecars.without(ignore)
     file, left_out = file.without([pattern for pattern in ignore if ":" not in pattern])
-    found = recognize(file, sidecars, family, overrides)
+    checkpoint = recognize(file, sidecars, family, overrides)
     if Path(path).is_dir() and file.folder != Path(path):
-        found.assume("folder", file.folder.name, "the newest state in it; another one opens by its own path")
-    found.ignored.update(dict.fromkeys([*files, *left_out], LEFT_OUT))
-    known = found.settle(question_pooling(found, found.family.facts(found)))
+        checkpoint.assume("folder", file.folder.name, "the newest state in it; another one opens by its own path")
+    checkpoint.ignored.update(dict.fromkeys([*files, *left_out], LEFT_OUT))
+    known = checkpoint.settle(question_pooling(checkpoint, checkpoint.family.facts(checkpoint)))
     for fact, value in overrides.items():
-        found.record(fact, value, "said")
-    config = infer_config(found, known)
-    default, patch = _default(found, config), (config.patch_height, config.patch_width)
+        checkpoint.record(fact, value, "said")
+    config = infer_config(checkpoint, known)
+    default, patch = _default(checkpoint, config), (config.patch_height, config.patch_width)
     size, any_size = _input_size(known.get("image_size"), config), bool(known.get("any_size"))
     preprocessing, source = read_preprocessing(sidecars, *size, default, patch, any_size)
     unsaid, normalisation = source == UNSAID, known.get("normalisation")
     if unsaid:
-        source = found.family.standard.source
+        source = checkpoint.family.standard.source
     if normalisation is not None and (unsaid or "normalisation" in overrides):
         mean, std = (values[: config.channels] for values in NORMALISATIONS[normalisation])
         preprocessing = replace(preprocessing, mean=mean, std=std)
     if unsaid and "normalisation" not in overrides:
         source += "; no file beside the checkpoint says it; say normalisation=… where yours differs"
-        found.assume("preprocessing", _summary(preprocessing), source)
+        checkpoint.assume("preprocessing", _summary(preprocessing), source)
     else:
-        found.record("preprocessing", _summary(preprocessing), source)
+        checkpoint.record("preprocessing", _summary(preprocessing), source)
     labels, origin, assumed = read_labels(sidecars, config.classes)
-    (found.assume if assumed else found.record)("labels", f"{len(labels):,}" if labels else "none", origin)
+    (checkpoint.assume if assumed else checkpoint.record)("labels", f"{len(labels):,}" if labels else "none", origin)
     for entry in sidecars.check_whole([pattern for pattern in ignore if pattern not in files]):
-        found.ignored[entry] = LEFT_OUT
-    network = assemble(found, known, config, max_bytes)
-    for key, reason in found.ignored.items():
-        found.record("not needed", key, reason)
-    card = {check.fact: check.text for check in found.checks if check.fact != "not needed"}
-    first = next(index for index, check in enumerate(found.checks) if check.fact == "preprocessing")
-    known_better = {check.fact for check in found.checks}
+        checkpoint.ignored[entry] = LEFT_OUT
+    network = assemble(checkpoint, known, config, max_bytes)
+    for key, reason in checkpoint.ignored.items():
+        checkpoint.record("not needed", key, reason)
+    card = {check.fact: check.text for check in checkpoint.checks if check.fact != "not needed"}
+    first = next(index for index, check in enumerate(checkpoint.checks) if check.fact == "preprocessing")
+    known_better = {check.fact for check in checkpoint.checks}
     described = [check for check in describe(config) if check.fact not in known_better]
-    checks = (*found.checks[:first], *described, *found.checks[first:])
+    checks = (*checkpoint.checks[:first], *described, *checkpoint.checks[first:])
     try:
         model = Model(
             name or Path(file.name).stem,
@@ -127,17 +128,17 @@ def read_checkpoint(
             labels,
             card,
             Origin(file.folder),
-            assumptions=tuple(check.assumption for check in found.checks if check.assumed),
+            assumptions=tuple(check.assumption for check in checkpoint.checks if check.assumed),
         )
     except ConfigError as error:
         raise CheckpointError(f"{file.name}: {error}") from None
-    return Reading(model, checks, dict(found.ignored), sidecars)
+    return Reading(model, checks, dict(checkpoint.ignored), sidecars)
 
 
 def _read_own(file: str, model: Model, family: str | None, overrides: Mapping[str, Any]) -> Reading:
     if family is not None or overrides:
-        given = ", ".join(["family"] * (family is not None) + list(overrides))
-        raise CheckpointError(f"{file}: a checkpoint of vitviz's own says everything itself; leave out {given}")
+        options = ", ".join(["family"] * (family is not None) + list(overrides))
+        raise CheckpointError(f"{file}: a checkpoint of vitviz's own says everything itself; leave out {options}")
     header = "the header of its file"
     checks = [
         Check("family", "vitviz's own", header),
@@ -176,14 +177,14 @@ def describe(
     ]
 
 
-def _default(found: MatchedCheckpoint, config: ViTConfig) -> Preprocessing:
+def _default(checkpoint: MatchedCheckpoint, config: ViTConfig) -> Preprocessing:
     """The convention of its family."""
     if config.channels not in (1, 3):
         raise CheckpointError(
-            f"{found.name}: its patches have {config.channels} channels; vitviz prepares pictures of 3, red, green and "
-            "blue, or of 1, grey"
+            f"{checkpoint.name}: its patches have {config.channels} channels; vitviz prepares pictures of 3, red, "
+            "green and blue, or of 1, grey"
         )
-    standard = found.family.standard
+    standard = checkpoint.family.standard
     pair = (standard.mean, standard.std)
     mean, std = (values if config.channels == len(values) else (0.5,) * config.channels for values in pair)
     size = config.image_height, config.image_width

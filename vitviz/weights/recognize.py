@@ -8,7 +8,8 @@ from fnmatch import fnmatchcase
 from itertools import accumulate, islice
 from typing import Any
 
-from vitviz.errors.kinds import CheckpointError, choices, listed, shown
+from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.messages import choices, listed, shown
 from vitviz.weights.conversion.canonical import MAPS, OUTER, TOKENS, Candidate, Family, Key, MatchedCheckpoint
 from vitviz.weights.conversion.heads import find_head
 from vitviz.weights.families import FAMILIES, timm
@@ -73,7 +74,7 @@ def recognize(
     if not candidates:
         raise CheckpointError(_unknown(file, families))
     chosen, candidate = min(candidates, key=_rank)
-    found = MatchedCheckpoint(
+    checkpoint = MatchedCheckpoint(
         file,
         candidate.group,
         chosen,
@@ -86,22 +87,22 @@ def recognize(
         overrides=overrides,
         checks=[],
     )
-    found.record("family", chosen.title, "its keys" if family is None else "said")
+    checkpoint.record("family", chosen.title, "its keys" if family is None else "said")
     if candidate.group or candidate.prefix:
         where = " in ".join(shown(part) for part in (candidate.prefix.rstrip("./"), candidate.group) if part)
         others = {place for _, other in candidates if (place := _place(other)) != _place(candidate)}
         if others:
             reason = f"one of several, beside {listed(sorted(others))}; ignore=[…] leaves out those that are not meant"
-            found.assume("encoder", where, reason)
+            checkpoint.assume("encoder", where, reason)
         else:
-            found.record("encoder", where, "where its keys stand")
+            checkpoint.record("encoder", where, "where its keys stand")
     beside = [other for _, other in candidates if other.group == candidate.group and other.prefix != candidate.prefix]
-    _leave_others(found, [other.prefix for other in beside])
-    find_head(found, _ancestors(found.prefix))
-    _tell_apart(found)
-    _same_in_every_layer(found)
-    _belong_together(found)
-    return found
+    _leave_others(checkpoint, [other.prefix for other in beside])
+    find_head(checkpoint, _ancestors(checkpoint.prefix))
+    _tell_apart(checkpoint)
+    _same_in_every_layer(checkpoint)
+    _belong_together(checkpoint)
+    return checkpoint
 
 
 def _possible(
@@ -150,10 +151,10 @@ def _candidates(file: WeightFile, sidecars: Sidecars, families: Sequence[Family]
 
 def _prefixes(keys: Mapping[str, object], anchor: str) -> list[str]:
     """What stands before a key wherever it occurs."""
-    found = (key[: -len(anchor)] for key in keys if key.endswith(anchor))
+    prefixes = (key[: -len(anchor)] for key in keys if key.endswith(anchor))
     return [
         prefix
-        for prefix in found
+        for prefix in prefixes
         if prefix == "" or (prefix[-1] in "./" and prefix.count(".") + prefix.count("/") <= NESTED)
     ]
 
@@ -177,54 +178,54 @@ def _rank(pair: tuple[Family, Candidate]) -> tuple[int, int, str]:
     return liked, len(place), place
 
 
-def _leave_others(found: MatchedCheckpoint, prefixes: Sequence[str]) -> None:
+def _leave_others(checkpoint: MatchedCheckpoint, prefixes: Sequence[str]) -> None:
     """Leave out what stands under other encoders' names: a student beside its teacher, an average beside its model."""
-    own, places = found.prefix.split("."), set()
+    own, places = checkpoint.prefix.split("."), set()
     for prefix in prefixes:
         parts = prefix.split(".")
         shared = next((index for index, pair in enumerate(zip(own, parts, strict=False)) if pair[0] != pair[1]), None)
-        # One that stands inside of the other may be a part of it.
+        # An encoder inside of the other may be a part of it.
         if shared is not None and "" not in (own[shared], parts[shared]):
             places.add(".".join(parts[: shared + 1]))
-    for key in found.file.groups[found.group] if places else ():
+    for key in checkpoint.file.groups[checkpoint.group] if places else ():
         parts = key.split(".")[: NESTED + 1]
         place = next((start for start in accumulate(parts, "{}.{}".format) if start in places), None)
         if place is not None:
-            found.ignored[key] = f"of another encoder, {shown(place)}"
+            checkpoint.ignored[key] = f"of another encoder, {shown(place)}"
 
 
-def _tell_apart(found: MatchedCheckpoint) -> None:
+def _tell_apart(checkpoint: MatchedCheckpoint) -> None:
     """Every key with its canonical key, or as something that is not needed."""
-    ancestors, placed = _ancestors(found.prefix), set(found.keys.values())
+    ancestors, placed = _ancestors(checkpoint.prefix), set(checkpoint.keys.values())
     surplus = [
         key
-        for key in found.file.groups[found.group]
-        if key not in placed and key not in found.ignored and not _place_key(found, key, ancestors)
+        for key in checkpoint.file.groups[checkpoint.group]
+        if key not in placed and key not in checkpoint.ignored and not _place_key(checkpoint, key, ancestors)
     ]
     if surplus:
         stranger = _stranger(surplus)
         if stranger:
-            raise CheckpointError(f"{found.name}: this is {stranger}")
+            raise CheckpointError(f"{checkpoint.name}: this is {stranger}")
         raise CheckpointError(
-            f"{found.name}: keys that a checkpoint of this kind ({found.family.title}) does not have: surplus "
-            f"{listed(surplus)}; ignore=[…] leaves out what you know not to matter"
+            f"{checkpoint.name}: keys that a checkpoint of this kind ({checkpoint.family.title}) does not have: "
+            f"surplus {listed(surplus)}; ignore=[…] leaves out what you know not to matter"
         )
 
 
-def _place_key(found: MatchedCheckpoint, key: str, ancestors: Sequence[str]) -> bool:
-    family = found.family
+def _place_key(checkpoint: MatchedCheckpoint, key: str, ancestors: Sequence[str]) -> bool:
+    family = checkpoint.family
     for ancestor in ancestors:
         if not key.startswith(ancestor):
             continue
-        name, inside = key[len(ancestor) :], ancestor == found.prefix
+        name, inside = key[len(ancestor) :], ancestor == checkpoint.prefix
         matched = family.match(name)
         if matched and (inside or matched[1].split(".")[0] in OUTER):
-            _put(found, matched, key)
+            _put(checkpoint, matched, key)
             return True
         needless = family.ignored if inside else {**family.ignored, **family.outside}
         reason = next((why for pattern, why in {**needless, **TRAINING}.items() if fnmatchcase(name, pattern)), None)
         if reason:
-            found.ignored[key] = reason
+            checkpoint.ignored[key] = reason
             return True
     return False
 
@@ -239,47 +240,48 @@ def _ancestors(prefix: str) -> list[str]:
     return steps
 
 
-def _put(found: MatchedCheckpoint, canonical_key: Key, key: str) -> None:
-    if canonical_key in found.keys:
+def _put(checkpoint: MatchedCheckpoint, canonical_key: Key, key: str) -> None:
+    if canonical_key in checkpoint.keys:
         raise CheckpointError(
-            f"{found.name}: {shown(found.keys[canonical_key])} and {shown(key)} are two keys of the same thing"
+            f"{checkpoint.name}: {shown(checkpoint.keys[canonical_key])} and {shown(key)} are two keys of the "
+            "same thing"
         )
-    found.keys[canonical_key] = key
+    checkpoint.keys[canonical_key] = key
 
 
-def _same_in_every_layer(found: MatchedCheckpoint) -> None:
+def _same_in_every_layer(checkpoint: MatchedCheckpoint) -> None:
     """All layers have the same canonical keys, and no layer is left out."""
     present: dict[int, set[str]] = {}
-    for layer, canonical_key in found.keys:
+    for layer, canonical_key in checkpoint.keys:
         if layer is not None:
             present.setdefault(layer, set()).add(canonical_key)
     every = set().union(*present.values()) if present else set()
     # A key may name any layer: missing keys are counted, and only those in the message are spelt.
-    count = found.depth * len(every) - sum(map(len, present.values()))
+    count = checkpoint.depth * len(every) - sum(map(len, present.values()))
     if count:
         missing = (
-            found.spell(canonical_key, layer)
-            for layer in range(found.depth)
+            checkpoint.spell(canonical_key, layer)
+            for layer in range(checkpoint.depth)
             for canonical_key in sorted(every - present.get(layer, set()))
         )
         listed_keys = list(islice(missing, 4))
         more = f" and {count - len(listed_keys):,} more" * (count > len(listed_keys))
-        raise CheckpointError(f"{found.name}: missing {listed(listed_keys)}{more}")
+        raise CheckpointError(f"{checkpoint.name}: missing {listed(listed_keys)}{more}")
 
 
-def _belong_together(found: MatchedCheckpoint) -> None:
+def _belong_together(checkpoint: MatchedCheckpoint) -> None:
     """No bias without its weight, no attention pooling without its query, no shape that no model has."""
-    for layer, canonical_key in found.keys:
+    for layer, canonical_key in checkpoint.keys:
         stem, _, part = canonical_key.rpartition(".")
         # BEiT's biases of queries and values stand beside one weight of all three.
-        beside = part == "bias" and not (stem in ("query", "value") and (layer, "qkv.weight") in found.keys)
-        if beside and (layer, f"{stem}.weight") not in found.keys:
-            raise found.missing_key(f"{stem}.weight", layer)
-        if canonical_key.startswith("pool.") and (None, "pool.probe") not in found.keys:
-            raise found.missing_key("pool.probe")
-    for (_, canonical_key), key in found.keys.items():
+        beside = part == "bias" and not (stem in ("query", "value") and (layer, "qkv.weight") in checkpoint.keys)
+        if beside and (layer, f"{stem}.weight") not in checkpoint.keys:
+            raise checkpoint.missing_key(f"{stem}.weight", layer)
+        if canonical_key.startswith("pool.") and (None, "pool.probe") not in checkpoint.keys:
+            raise checkpoint.missing_key("pool.probe")
+    for (_, canonical_key), key in checkpoint.keys.items():
         stem, _, part = canonical_key.rpartition(".")
-        shape = found.file.groups[found.group][key].shape
+        shape = checkpoint.file.groups[checkpoint.group][key].shape
         least = 2 if part == "weight" and stem in MAPS else 1
         if (
             len(shape) < least
@@ -288,7 +290,7 @@ def _belong_together(found: MatchedCheckpoint) -> None:
         ):
             expected = "one dimension" if "norm" in stem else f"at least {least} dimension{'s' * (least > 1)}"
             expected += ", not empty"
-            raise CheckpointError(f"{found.name}: {shown(key)} has the shape {shape}; expected {expected}")
+            raise CheckpointError(f"{checkpoint.name}: {shown(key)} has the shape {shape}; expected {expected}")
 
 
 def _stranger(keys: Sequence[str]) -> str | None:

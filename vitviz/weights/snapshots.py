@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from vitviz.errors.arguments import instance
-from vitviz.errors.kinds import CheckpointError, several
+from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.messages import several
 from vitviz.weights.model import Model, Snapshots
 from vitviz.weights.native import load_checkpoint
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from vitviz.errors.kinds import described, nearest
+from vitviz.errors.messages import described, nearest
 
 HUB = "hf:"
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".npz")

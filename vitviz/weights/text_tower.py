@@ -15,7 +15,8 @@ import torch
 import torch.nn.functional as F
 
 from vitviz.errors.arguments import instance
-from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError, described, shown
+from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError
+from vitviz.errors.messages import described, shown
 from vitviz.models.config import ViTConfig
 from vitviz.models.targets import Target
 from vitviz.weights.hub.download import download_tokenizer
@@ -53,9 +54,9 @@ class TextTower:
         if not 0 < len(text) <= MAX_TEXT_CHARS:
             raise MethodError(f"text of {len(text):,} characters: expected 1 to {MAX_TEXT_CHARS:,}")
         with torch.inference_mode(False), torch.no_grad():
-            wanted = F.normalize(self.features(text).float(), dim=-1)
+            text_features = F.normalize(self.features(text).float(), dim=-1)
 
-        return Target(f"the text “{text}”", TextScore(wanted, self.scale, self.bias))
+        return Target(f"the text “{text}”", TextScore(text_features, self.scale, self.bias))
 
 
 @dataclass(frozen=True, eq=False)

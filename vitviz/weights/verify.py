@@ -10,7 +10,8 @@ from pathlib import Path
 import torch
 from PIL import Image
 
-from vitviz.errors.kinds import CheckpointError, VitvizError, several
+from vitviz.errors.kinds import CheckpointError, VitvizError
+from vitviz.errors.messages import several
 from vitviz.images.opening import open_image
 from vitviz.models.config import ViTConfig
 from vitviz.models.pooling import POOLINGS

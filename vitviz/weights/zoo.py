@@ -40,7 +40,7 @@ class NamedModel:
 
 APACHE, NON_COMMERCIAL, META_V3, MIT = "apache-2.0", "cc-by-nc-4.0", "dinov3-license", "mit"
 SUPERVISED = "Trained on labels: CLS attention is spread out, and late layers have a few patches that take most of it."
-DISTILLED = "A second prefix token learns from a convolutional teacher: compare its attention with that of the CLS token."
+DISTILLED = "A second prefix token learns from a convolutional teacher: compare its attention with that of CLS."
 LAYER_SCALE = "LayerScale lets layers differ: late heads are sharper than those of AugReg."
 RECONSTRUCTION = "Never saw a label: heads attend by place and texture, and the CLS token to almost everything."
 SEGMENTS = (

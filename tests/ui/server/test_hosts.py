@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from vitviz.ui.workbench import Workbench
 
 from tests.driver import ROOT
 from tests.server_client import Served, exchange, form, head, post, running_here
@@ -31,7 +32,6 @@ from vitviz.ui.server.hosts import (
     proxy_name,
     visitor_key,
 )
-from vitviz.ui.workbench import Workbench
 
 pytestmark = pytest.mark.process
 

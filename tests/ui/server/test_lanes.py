@@ -11,19 +11,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gradio.context import LocalContext
-
 import vitviz.ui.workbench
+from gradio.context import LocalContext
+from vitviz.ui.photo import Upload
+from vitviz.ui.sight import Sight
+from vitviz.ui.waiting import ANALYSIS, SECOND, Waiting
+from vitviz.ui.workbench import Step, Workbench
+
 from vitviz import Model, VitvizError
 from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError
 from vitviz.ui.jobs import Jobs, Stopped
 from vitviz.ui.knobs import PREFIX, Knobs, table
 from vitviz.ui.models import START, ModelChoice, ModelPicker
-from vitviz.ui.photo import Upload
 from vitviz.ui.server.lanes import FairOrder, Lane, Ticket, current_visitor
-from vitviz.ui.sight import Sight
-from vitviz.ui.waiting import ANALYSIS, SECOND, Waiting
-from vitviz.ui.workbench import Step, Workbench
 
 Make = Callable[..., Model]
 ANNA: Any = SimpleNamespace(session_hash="anna")

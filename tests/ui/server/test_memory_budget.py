@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from vitviz.ui.photo import Upload
+from vitviz.ui.sight import Sight
+from vitviz.ui.workbench import RESERVED_BYTES, Workbench
 
 from vitviz import Analysis, Model
 from vitviz.errors.kinds import ConfigError, LimitError
 from vitviz.ui import workbench
 from vitviz.ui.knobs import Knobs
-from vitviz.ui.photo import Upload
 from vitviz.ui.server.budget import MemoryBudget
 from vitviz.ui.server.decoding import UploadedPictures
 from vitviz.ui.server.explorer_files import PAGE, PICTURE
-from vitviz.ui.sight import Sight
-from vitviz.ui.workbench import RESERVED_BYTES, Workbench
 
 Make = Callable[..., Model]
 

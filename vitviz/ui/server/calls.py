@@ -14,7 +14,8 @@ from typing import Any
 
 import gradio as gr
 
-from vitviz.errors.kinds import MethodError, choices, listed, shown
+from vitviz.errors.kinds import MethodError
+from vitviz.errors.messages import choices, listed, shown
 from vitviz.ui.arguments import fields, upload_of
 from vitviz.ui.server.bodies import RequestError
 from vitviz.ui.server.routes import CANCEL, COMPONENT, JOIN, PREFIX, RESET, SESSION, is_local_file

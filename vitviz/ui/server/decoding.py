@@ -12,7 +12,7 @@ from PIL import Image
 
 from vitviz import isolation
 from vitviz.errors.kinds import ImageError
-from vitviz.errors.kinds import plain as legible
+from vitviz.errors.messages import plain as legible
 from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import PreparedImage, Preprocessing
 from vitviz.isolation import GIVING_WAY, OpenPicture, Worker

@@ -11,7 +11,8 @@ import torch
 from einops import EinopsError, rearrange
 
 from vitviz.attention.memory import is_out_of_memory
-from vitviz.errors.kinds import CheckpointError, ConfigError, listed, shown
+from vitviz.errors.kinds import CheckpointError, ConfigError
+from vitviz.errors.messages import listed, shown
 from vitviz.models.config import ViTConfig
 from vitviz.models.pooling import POOLINGS
 from vitviz.models.positions import rotary_periods
@@ -23,31 +24,35 @@ from vitviz.weights.formats.limits import MAX_DEPTH, check_bytes, memory_for, ne
 CONFIG = tuple(field.name for field in fields(ViTConfig))
 
 
-def infer_config(found: MatchedCheckpoint, facts: dict[str, Any]) -> ViTConfig:
+def infer_config(checkpoint: MatchedCheckpoint, facts: dict[str, Any]) -> ViTConfig:
     """The configuration that the shapes of a checkpoint and the facts of its family imply.
 
     Raises:
         CheckpointError: they contradict each other, or leave something open.
     """
-    parts = Converter(found, facts, real=False)
+    parts = Converter(checkpoint, facts, real=False)
     patch_height, patch_width, channels = _patch(parts, facts)
-    width, depth = parts.width, found.depth
+    width, depth = parts.width, checkpoint.depth
     if not depth:
-        raise CheckpointError(f"{found.name}: no encoder layers; expected {shown(found.spell('out.weight', 0))}")
+        raise CheckpointError(
+            f"{checkpoint.name}: no encoder layers; expected {shown(checkpoint.spell('out.weight', 0))}"
+        )
     if depth > MAX_DEPTH:
-        raise CheckpointError(f"{found.name}: {depth:,} encoder layers; expected at most {MAX_DEPTH:,}")
+        raise CheckpointError(f"{checkpoint.name}: {depth:,} encoder layers; expected at most {MAX_DEPTH:,}")
     parts.latest.clear()
-    bare = not found.has("out.weight") and bool(facts.get("bare_attention"))
+    bare = not checkpoint.has("out.weight") and bool(facts.get("bare_attention"))
     inner = width if bare else parts.take("out.weight", 0).shape[1]
     heads = facts["heads"]
     if inner % heads:
-        raise CheckpointError(f"{found.name}: {parts.sources()}: {inner} features are no multiple of {heads} heads")
+        raise CheckpointError(
+            f"{checkpoint.name}: {parts.sources()}: {inner} features are no multiple of {heads} heads"
+        )
     parts.latest.clear()
     mlp_width, hidden = parts.take("mlp_out.weight", 0).shape[1], parts.take("mlp_in.weight", 0).shape[0]
-    if hidden != mlp_width and (hidden != 2 * mlp_width or found.has("gate.weight")):
-        raise CheckpointError(f"{found.name}: {parts.sources()} do not fit together")
-    gated = found.has("gate.weight") or hidden == 2 * mlp_width
-    classes = len(parts.take("classifier.weight")) if found.has("classifier.weight") else 0
+    if hidden != mlp_width and (hidden != 2 * mlp_width or checkpoint.has("gate.weight")):
+        raise CheckpointError(f"{checkpoint.name}: {parts.sources()} do not fit together")
+    gated = checkpoint.has("gate.weight") or hidden == 2 * mlp_width
+    classes = len(parts.take("classifier.weight")) if checkpoint.has("classifier.weight") else 0
     rotary = bool(facts.get("rotary"))
     registers = len(parts.tokens("registers"))
     has = {token: bool(len(parts.tokens(token))) for token in ("cls", "distillation")}
@@ -69,32 +74,32 @@ def infer_config(found: MatchedCheckpoint, facts: dict[str, Any]) -> ViTConfig:
         "cls_token": has["cls"],
         "distillation_token": has["distillation"],
         "register_tokens": registers,
-        "qkv_bias": any(found.has(f"{canonical_key}.bias") for canonical_key in ("qkv", "query", "key", "value")),
-        "query_key_norm": found.has("query_norm.weight"),
-        "patch_norms": found.has("patch_norm_before.weight"),
-        "pre_norm": found.has("pre_norm.weight"),
+        "qkv_bias": any(checkpoint.has(f"{canonical_key}.bias") for canonical_key in ("qkv", "query", "key", "value")),
+        "query_key_norm": checkpoint.has("query_norm.weight"),
+        "patch_norms": checkpoint.has("patch_norm_before.weight"),
+        "pre_norm": checkpoint.has("pre_norm.weight"),
         "representation_width": _outputs(parts, "representation"),
         "projection_width": _outputs(parts, "projection"),
-        "pooling": "attention" if found.has("pool.probe") else "cls" if has["cls"] else "mean",
+        "pooling": "attention" if checkpoint.has("pool.probe") else "cls" if has["cls"] else "mean",
     }
     values |= {name: value for name, value in facts.items() if name in CONFIG}
-    for token in POOLINGS[values["pooling"]].needs if "pooling" not in found.overrides else ():
+    for token in POOLINGS[values["pooling"]].needs if "pooling" not in checkpoint.overrides else ():
         if not has[token]:
-            raise found.missing_key(token)
-    _compare(found, values, facts.get("stated", {}), facts.get("stated_by", "config.json"))
+            raise checkpoint.missing_key(token)
+    _compare(checkpoint, values, facts.get("stated", {}), facts.get("stated_by", "config.json"))
     try:
         return ViTConfig(**values)
     except ConfigError as error:
-        raise CheckpointError(f"{found.name}: {error}") from None
+        raise CheckpointError(f"{checkpoint.name}: {error}") from None
 
 
 def assemble(
-    found: MatchedCheckpoint, facts: dict[str, Any], config: ViTConfig, max_bytes: int | None = None
+    checkpoint: MatchedCheckpoint, facts: dict[str, Any], config: ViTConfig, max_bytes: int | None = None
 ) -> VisionTransformer:
     """The network with the checkpoint's weights. Every shape is compared before a tensor is read.
 
     Args:
-        found: the checkpoint.
+        checkpoint: as its keys were matched.
         facts: what its family knows of it.
         config: of the network.
         max_bytes: memory that it may take; where it is not given, what a file of its size may take.
@@ -106,20 +111,22 @@ def assemble(
     with torch.device("meta"):
         network = VisionTransformer(config).eval()
     expected = network.state_dict()
-    outline = Converter(found, facts, real=False)
+    outline = Converter(checkpoint, facts, real=False)
     for target, tensor in _checked(outline, config):
         if target not in expected or tensor.shape != expected[target].shape:
             shape = tuple(expected[target].shape) if target in expected else "none"
-            given = outline.sources(target.rpartition(".")[2])
-            raise CheckpointError(f"{found.name}: {given} would make {target} {tuple(tensor.shape)}; expected {shape}")
+            sources = outline.sources(target.rpartition(".")[2])
+            raise CheckpointError(
+                f"{checkpoint.name}: {sources} would make {target} {tuple(tensor.shape)}; expected {shape}"
+            )
         outline.before, outline.latest = outline.latest or outline.before, []
-    unused = [key for canonical_key, key in found.keys.items() if canonical_key not in outline.used]
+    unused = [key for canonical_key, key in checkpoint.keys.items() if canonical_key not in outline.used]
     if unused:
-        raise CheckpointError(f"{found.name}: surplus {listed(unused)}: they have no place in this model")
+        raise CheckpointError(f"{checkpoint.name}: surplus {listed(unused)}: they have no place in this model")
     needed = needed_bytes(network)
-    check_bytes(found.name, needed, found.file.file_bytes, max_bytes)
-    with memory_for(found.name, needed) as tensors:
-        made = _checked(Converter(found, facts, real=True), config)
+    check_bytes(checkpoint.name, needed, checkpoint.file.file_bytes, max_bytes)
+    with memory_for(checkpoint.name, needed) as tensors:
+        made = _checked(Converter(checkpoint, facts, real=True), config)
         tensors.update((target, tensor.contiguous()) for target, tensor in made)
         network.load_state_dict(tensors, assign=True)
     return network.requires_grad_(False)
@@ -132,7 +139,7 @@ def _checked(parts: Converter, config: ViTConfig) -> Iterator[tuple[str, torch.T
     except (RuntimeError, EinopsError, ValueError, IndexError) as error:
         if is_out_of_memory(error):
             raise
-        raise CheckpointError(f"{parts.found.name}: {parts.sources()} do not fit together") from None
+        raise CheckpointError(f"{parts.checkpoint.name}: {parts.sources()} do not fit together") from None
 
 
 def _tensors(parts: Converter, config: ViTConfig) -> Iterator[tuple[str, torch.Tensor]]:
@@ -150,7 +157,7 @@ def _tensors(parts: Converter, config: ViTConfig) -> Iterator[tuple[str, torch.T
         yield "projection.weight", parts.take("projection.weight")
     if config.classes:
         weight, bias = parts.take("classifier.weight"), parts.bias("classifier", config.classes)
-        if parts.found.has("distillation_classifier.weight"):
+        if parts.checkpoint.has("distillation_classifier.weight"):
             # The mean of two classifiers is one classifier of both tokens.
             weight = torch.cat([weight, parts.take("distillation_classifier.weight")], 1) / 2
             bias = (bias + parts.bias("distillation_classifier", config.classes)) / 2
@@ -193,7 +200,7 @@ def _layer(parts: Converter, config: ViTConfig, layer: int) -> Iterator[tuple[st
     yield from _scaled(parts, config, "out", "attention_scale", f"{name}.attention.projection", layer)
     yield from _affine(parts, "mlp_norm", f"{name}.mlp_norm", layer)
     weight, hidden = parts.take("mlp_in.weight", layer), config.mlp_width * (2 if config.gated_mlp else 1)
-    if parts.found.has("gate.weight"):
+    if parts.checkpoint.has("gate.weight"):
         weight = torch.cat([parts.take("gate.weight", layer), weight])
         gate, value = (parts.bias(canonical_key, config.mlp_width, layer) for canonical_key in ("gate", "mlp_in"))
         bias = torch.cat([gate, value])
@@ -206,13 +213,13 @@ def _layer(parts: Converter, config: ViTConfig, layer: int) -> Iterator[tuple[st
 
 def _qkv(parts: Converter, config: ViTConfig, layer: int) -> tuple[torch.Tensor, torch.Tensor | None]:
     separate, inner = ("query", "key", "value"), config.heads * config.head_width
-    if parts.found.has("qkv.weight"):
+    if parts.checkpoint.has("qkv.weight"):
         weight = parts.take("qkv.weight", layer)
     else:
         weight = torch.cat([parts.take(f"{canonical_key}.weight", layer) for canonical_key in separate])
     if not config.qkv_bias:
         return weight, None
-    if not parts.found.has("qkv.bias"):
+    if not parts.checkpoint.has("qkv.bias"):
         return weight, torch.cat([parts.bias(canonical_key, inner, layer) for canonical_key in separate])
     bias, mask = parts.take("qkv.bias", layer), parts.maybe("qkv.bias_mask", layer)
     return weight, bias if mask is None else bias * mask
@@ -222,7 +229,7 @@ def _scaled(
     parts: Converter, config: ViTConfig, canonical_key: str, scale: str, target: str, layer: int
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """A linear map with its LayerScale folded in: scaling what it gives is scaling its rows."""
-    if canonical_key == "out" and not parts.found.has("out.weight"):
+    if canonical_key == "out" and not parts.checkpoint.has("out.weight"):
         weight = torch.eye(config.width, device=None if parts.real else "meta")
     else:
         weight = parts.take(f"{canonical_key}.weight", layer)
@@ -237,7 +244,7 @@ def _pooler(parts: Converter, config: ViTConfig) -> Iterator[tuple[str, torch.Te
     width = config.width
     yield "pooler.probe", parts.take("pool.probe").reshape(-1)
     for part in ("weight", "bias"):
-        if parts.found.has("pool.qkv.weight"):
+        if parts.checkpoint.has("pool.qkv.weight"):
             whole = parts.take(f"pool.qkv.{part}")
             query, key_value = whole[:width], whole[width:]
         else:
@@ -286,7 +293,7 @@ def _patch(parts: Converter, facts: Mapping[str, Any]) -> tuple[int, int, int]:
             if height * width and pixels % (height * width) == 0 and pixels // (height * width) in (1, 3):
                 return height, width, pixels // (height * width)
     raise CheckpointError(
-        f"{parts.found.name}: {parts.sources()}; expected a convolution "
+        f"{parts.checkpoint.name}: {parts.sources()}; expected a convolution "
         "'width channel height width', or a matrix for square patches of 1 or 3 channels (else say patch_size=(…, …))"
     )
 
@@ -295,13 +302,13 @@ def _grid(
     parts: Converter, facts: Mapping[str, Any], patch: tuple[int, int], counts: tuple[int, ...], rotary: bool
 ) -> tuple[tuple[int, int], int]:
     """Trained grid, and how many prefix tokens have a position of their own."""
-    found, size = parts.found, facts.get("image_size")
+    checkpoint, size = parts.checkpoint, facts.get("image_size")
     if rotary:
         height, width = size or (224, 224)
         return (max(1, height // patch[0]), max(1, width // patch[1])), 0
     positions = len(parts.tokens("positions"))
-    if not found.has("positions"):
-        raise found.missing_key("positions")
+    if not checkpoint.has("positions"):
+        raise checkpoint.missing_key("positions")
     candidates = list(dict.fromkeys(facts.get("positioned") or (sum(counts), 0)))
     if size:
         grid = size[0] // patch[0], size[1] // patch[1]
@@ -309,23 +316,23 @@ def _grid(
             if positions - count == math.prod(grid):
                 return grid, count
     squares = [count for count in candidates if positions > count and _is_square(positions - count)]
-    if len(squares) == 1 and "image_size" not in found.overrides:
+    if len(squares) == 1 and "image_size" not in checkpoint.overrides:
         side = math.isqrt(positions - squares[0])
         if size:
             stated = f"{size[0]}×{size[1]}"
             unfit = f"the positions; the configuration's {stated} pixels do not fit them"
-            found.assume("grid", f"{side}×{side}", unfit)
+            checkpoint.assume("grid", f"{side}×{side}", unfit)
         return (side, side), squares[0]
-    can_have = set(found.family.spellings("cls")).difference(found.family.without)
-    if not found.has("cls") and can_have and "image_size" not in found.overrides:
+    can_have = set(checkpoint.family.spellings("cls")).difference(checkpoint.family.without)
+    if not checkpoint.has("cls") and can_have and "image_size" not in checkpoint.overrides:
         # One position more than a square has is the CLS token's.
         patches = positions - sum(counts) - 1
         if patches == math.prod(grid) if size else patches > 0 and _is_square(patches):
-            raise found.missing_key("cls")
+            raise checkpoint.missing_key("cls")
     image = f"an image of {size[0]}×{size[1]} in patches of {patch[0]}×{patch[1]}" if size else "a square image"
     raise CheckpointError(
-        f"{found.name}: {positions} positions in {shown(found.keys[None, 'positions'])} and {sum(counts)} prefix "
-        f"tokens do not fit {image}; say image_size=(height, width)"
+        f"{checkpoint.name}: {positions} positions in {shown(checkpoint.keys[None, 'positions'])} and {sum(counts)} "
+        f"prefix tokens do not fit {image}; say image_size=(height, width)"
     )
 
 
@@ -334,11 +341,13 @@ def _is_square(number: int) -> bool:
 
 
 def _outputs(parts: Converter, canonical_key: str) -> int:
-    return len(parts.take(f"{canonical_key}.weight")) if parts.found.has(f"{canonical_key}.weight") else 0
+    return len(parts.take(f"{canonical_key}.weight")) if parts.checkpoint.has(f"{canonical_key}.weight") else 0
 
 
-def _compare(found: MatchedCheckpoint, values: Mapping[str, Any], stated: Mapping[str, Any], file: str) -> None:
+def _compare(checkpoint: MatchedCheckpoint, values: Mapping[str, Any], stated: Mapping[str, Any], file: str) -> None:
     """What the configuration in a file says against what the weights are."""
     for name, value in stated.items():
         if value is not None and value != values[name]:
-            raise CheckpointError(f"{found.name}: its {file} says {name} = {value}, its weights have {values[name]}")
+            raise CheckpointError(
+                f"{checkpoint.name}: its {file} says {name} = {value}, its weights have {values[name]}"
+            )

@@ -31,7 +31,8 @@ from typing import Any
 
 import torch
 
-from vitviz.errors.kinds import CheckpointError, several, shown
+from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.messages import several, shown
 from vitviz.weights.formats.files import WeightFile
 from vitviz.weights.metadata.settings import Settings
 
@@ -125,12 +126,12 @@ class Open:
     usual: Any = None
 
 
-def never(found: MatchedCheckpoint) -> Sequence[Published]:
+def never(checkpoint: MatchedCheckpoint) -> Sequence[Published]:
     """Of families of which no published checkpoint is known by its shapes."""
     return ()
 
 
-def nothing(found: MatchedCheckpoint) -> str:
+def nothing(checkpoint: MatchedCheckpoint) -> str:
     """For families whose open facts can be stated one by one only."""
     return ""
 
@@ -342,14 +343,14 @@ class MatchedCheckpoint:
                 like = f"{name} and {len(rows) - 1} more" if rows[1:] else name
                 source = f"what published checkpoints of these shapes have ({like}); say {fact}=… where yours differs"
                 settled[fact] = self.assume(fact, value, source)
-        asked = [fact for fact in undecided if isinstance(settled[fact], Open)]
-        if asked:
+        open_facts = [fact for fact in undecided if isinstance(settled[fact], Open)]
+        if open_facts:
             usual = ", ".join(
                 f"{fact}=…" + f" (usually {undecided[fact].usual!r})" * (undecided[fact].usual is not None)
-                for fact in asked
+                for fact in open_facts
             )
             differ = [
-                f"{name} has {fact}={value!r}" for fact in asked for value, name in reversed(answers[fact].items())
+                f"{name} has {fact}={value!r}" for fact in open_facts for value, name in reversed(answers[fact].items())
             ]
             why = f"published checkpoints of these shapes differ ({several(differ)})" if differ else NOT_PUBLISHED
             other = self.family.instead(self)

@@ -9,7 +9,8 @@ import torch
 from einops import EinopsError
 
 from vitviz.attention.memory import is_out_of_memory
-from vitviz.errors.kinds import CheckpointError, shown
+from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.messages import shown
 from vitviz.weights.conversion.canonical import Key, MatchedCheckpoint
 
 
@@ -17,13 +18,13 @@ class Converter:
     """A checkpoint's tensors by canonical key, in torch's own form, either without memory or read from the file.
 
     Args:
-        found: the checkpoint.
+        checkpoint: as its keys were matched.
         facts: what its family knows of it.
         real: whether tensors are read; otherwise they have a shape and no values.
     """
 
-    def __init__(self, found: MatchedCheckpoint, facts: Mapping[str, Any], real: bool) -> None:
-        self.found, self.facts, self.real = found, facts, real
+    def __init__(self, checkpoint: MatchedCheckpoint, facts: Mapping[str, Any], real: bool) -> None:
+        self.checkpoint, self.facts, self.real = checkpoint, facts, real
         self.used: dict[Key, None] = {}
         # Keys taken for the tensor in the making, and for the one before it, of which a bias may have been one.
         self.latest: list[str] = []
@@ -31,45 +32,45 @@ class Converter:
 
     def take(self, canonical_key: str, layer: int | None = None) -> torch.Tensor:
         """A tensor that has to be there."""
-        found = self.found
-        if (layer, canonical_key) not in found.keys:
-            raise found.missing_key(canonical_key, layer)
-        key = found.keys[layer, canonical_key]
+        checkpoint = self.checkpoint
+        if (layer, canonical_key) not in checkpoint.keys:
+            raise checkpoint.missing_key(canonical_key, layer)
+        key = checkpoint.keys[layer, canonical_key]
         self.used[layer, canonical_key] = None
         self.latest.append(key)
         if self.real:
-            tensor = found.file.read(found.group, key)
+            tensor = checkpoint.file.read(checkpoint.group, key)
         else:
-            tensor = torch.empty(found.file.groups[found.group][key].shape, device="meta")
+            tensor = torch.empty(checkpoint.file.groups[checkpoint.group][key].shape, device="meta")
         try:
-            return found.family.form(canonical_key, tensor, self.facts)
+            return checkpoint.family.form(canonical_key, tensor, self.facts)
         except (RuntimeError, EinopsError, ValueError, IndexError) as error:
             if is_out_of_memory(error):
                 raise
             raise CheckpointError(
-                f"{found.name}: {shown(key)} has the shape {tuple(tensor.shape)}, which no checkpoint of this kind "
-                f"({found.family.title}) has"
+                f"{checkpoint.name}: {shown(key)} has the shape {tuple(tensor.shape)}, which no checkpoint of "
+                f"this kind ({checkpoint.family.title}) has"
             ) from None
 
     def maybe(self, canonical_key: str, layer: int | None = None) -> torch.Tensor | None:
         """A tensor that every layer has, or none."""
-        return self.take(canonical_key, layer) if self.found.has(canonical_key) else None
+        return self.take(canonical_key, layer) if self.checkpoint.has(canonical_key) else None
 
     def bias(self, canonical_key: str, width: int, layer: int | None = None) -> torch.Tensor:
         """A bias; zeros where the checkpoint keeps none."""
-        kept = self.maybe(f"{canonical_key}.bias", layer)
-        return torch.zeros(width, device=None if self.real else "meta") if kept is None else kept
+        bias = self.maybe(f"{canonical_key}.bias", layer)
+        return torch.zeros(width, device=None if self.real else "meta") if bias is None else bias
 
     def tokens(self, canonical_key: str) -> torch.Tensor:
         """Tokens or positions as ``"token width"``; none where the tensor is not there."""
-        if not self.found.has(canonical_key):
+        if not self.checkpoint.has(canonical_key):
             return self.take("patch.weight").new_empty(0, self.width)
         tensor, width = self.take(canonical_key), self.width
         if tensor.shape[-1] != width:
-            key = self.found.keys[None, canonical_key]
-            patch = shown(self.found.keys[None, "patch.weight"])
+            key = self.checkpoint.keys[None, canonical_key]
+            patch = shown(self.checkpoint.keys[None, "patch.weight"])
             raise CheckpointError(
-                f"{self.found.name}: {shown(key)} has the shape {tuple(tensor.shape)}; expected {width} features, "
+                f"{self.checkpoint.name}: {shown(key)} has the shape {tuple(tensor.shape)}; expected {width} features, "
                 f"as {patch} gives"
             )
         return tensor.reshape(-1, width)
@@ -78,7 +79,7 @@ class Converter:
         """What was taken last, with the shapes in the file; of weights and biases, the ones of this name first."""
         keys = dict.fromkeys(self.before + self.latest if part == "bias" else self.latest or self.before)
         first = sorted(keys, key=lambda key: not key.endswith(part))
-        tensors = self.found.file.groups[self.found.group]
+        tensors = self.checkpoint.file.groups[self.checkpoint.group]
         rest = f" and {len(keys) - 6:,} more" * (len(keys) > 6)
         return ", ".join(f"{shown(key)} of shape {tensors[key].shape}" for key in first[:6]) + rest
 

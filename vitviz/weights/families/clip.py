@@ -49,17 +49,17 @@ OUTSIDE_OF_TOWER = {
 OTHER_LAYERS = ("qk_norm", "scaled_cosine_attn", "scale_heads", "scale_attn_inner", "scale_attn", "scale_fc")
 
 
-def clip_facts(found: MatchedCheckpoint) -> dict[str, Any]:
-    model = found.open_clip.inner("model_cfg") or found.open_clip
+def clip_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
+    model = checkpoint.open_clip.inner("model_cfg") or checkpoint.open_clip
     vision = model.inner("vision_cfg")
-    if vision is None and set(found.file.groups[found.group]) & set(OPENAI):
+    if vision is None and set(checkpoint.file.groups[checkpoint.group]) & set(OPENAI):
         known = "the numbers that only OpenAI's own files carry"
-        found.record("activation", "quick gelu", known)
-        heads = found.record("heads", width(found) // 64, f"{known}: 64 features a head")
+        checkpoint.record("activation", "quick gelu", known)
+        heads = checkpoint.record("heads", width(checkpoint) // 64, f"{known}: 64 features a head")
         return {"heads": heads, "norm_epsilon": 1e-5, "activation": "quick gelu", "pooling": "cls"}
     if vision is None:
         return {
-            "heads": Open(usual=max(1, width(found) // 64)),
+            "heads": Open(usual=max(1, width(checkpoint) // 64)),
             "norm_epsilon": Open(usual=1e-5),
             "activation": Open(usual="gelu"),
             "pooling": Open(usual="cls"),
@@ -74,24 +74,24 @@ def clip_facts(found: MatchedCheckpoint) -> dict[str, Any]:
     for entry in OTHER_LAYERS:
         vision.only(entry, False)
     vision.only("pos_embed_type", "learnable", "sin_cos_2d")
-    vision.require("no_ln_pre", False, not found.has("pre_norm.weight"))
+    vision.require("no_ln_pre", False, not checkpoint.has("pre_norm.weight"))
     # What it begins with is in the file.
-    if (vision.get("ls_init_value") is not None) != found.has("attention_scale"):
-        raise vision.refuse("ls_init_value", "a number" if found.has("attention_scale") else "nothing")
-    if not found.has("projection.weight"):
-        raise found.missing_key("projection.weight")
+    if (vision.get("ls_init_value") is not None) != checkpoint.has("attention_scale"):
+        raise vision.refuse("ls_init_value", "a number" if checkpoint.has("attention_scale") else "nothing")
+    if not checkpoint.has("projection.weight"):
+        raise checkpoint.missing_key("projection.weight")
     head_width = vision.count("head_width", 64)
     assert head_width is not None
-    heads = max(1, width(found) // head_width)
-    if width(found) % heads:
-        raise vision.refuse("head_width", f"a whole number that divides the width, {width(found)}")
+    heads = max(1, width(checkpoint) // head_width)
+    if width(checkpoint) % heads:
+        raise vision.refuse("head_width", f"a whole number that divides the width, {width(checkpoint)}")
     size = vision.size("image_size") or (224, 224)
     patch = vision.size("patch_size") or (16, 16)
     square = size[0] // patch[0] == size[1] // patch[1]
     return {
-        "heads": found.record("heads", heads, f"head_width {head_width} in open_clip_config.json"),
+        "heads": checkpoint.record("heads", heads, f"head_width {head_width} in open_clip_config.json"),
         "norm_epsilon": _norm_epsilon(vision),
-        "activation": found.record("activation", _activation(model, vision), "quick_gelu in its configuration"),
+        "activation": checkpoint.record("activation", _activation(model, vision), "quick_gelu in its configuration"),
         "pooling": vision.choice("pool_type", {"tok": "cls", "avg": "mean"}, "tok"),
         "final_norm": "after pooling" if vision.flag("final_ln_after_pool", False) else "before pooling",
         "image_size": size,
@@ -105,7 +105,7 @@ def clip_facts(found: MatchedCheckpoint) -> dict[str, Any]:
             "patch_width": patch[1],
             "projection_width": model.count("embed_dim"),
         },
-        "stated_by": found.open_clip.place,
+        "stated_by": checkpoint.open_clip.place,
     }
 
 

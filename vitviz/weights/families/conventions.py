@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from vitviz.errors.kinds import CheckpointError, choices, shown
+from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.messages import choices, shown
 from vitviz.weights.conversion.canonical import DefaultTransform, MatchedCheckpoint
 from vitviz.weights.metadata.preparation import HALVES, IMAGENET
 
@@ -39,7 +40,7 @@ def size_of(value: object) -> tuple[int, int] | None:
     return sides[-2], sides[-1]
 
 
-def activation(found: MatchedCheckpoint, name: object) -> str:
+def activation(checkpoint: MatchedCheckpoint, name: object) -> str:
     """Our name of an activation that a configuration names.
 
     Raises:
@@ -47,23 +48,23 @@ def activation(found: MatchedCheckpoint, name: object) -> str:
     """
     if not isinstance(name, str) or name not in ACTIVATIONS:
         raise CheckpointError(
-            f"{found.name}: activation {shown(name)} in its config.json; expected {choices(ACTIVATIONS)}"
+            f"{checkpoint.name}: activation {shown(name)} in its config.json; expected {choices(ACTIVATIONS)}"
         )
     return ACTIVATIONS[name]
 
 
-def pooling_of_classifier(found: MatchedCheckpoint) -> dict[str, Any]:
+def pooling_of_classifier(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     """DINOv2's linear classifier reads the CLS token and the mean of the patches, and is twice as wide."""
-    inputs = found.stored("classifier.weight")[1:]
-    if not inputs or inputs[0] == width(found):
+    inputs = checkpoint.stored("classifier.weight")[1:]
+    if not inputs or inputs[0] == width(checkpoint):
         return {}
-    if inputs[0] == 2 * width(found):
+    if inputs[0] == 2 * width(checkpoint):
         return {"pooling": "cls and mean"}
     raise CheckpointError(
-        f"{found.name}: a classifier of {inputs[0]} features; expected {width(found)} (the CLS token) "
-        f"or {2 * width(found)} (with the mean of the patches)"
+        f"{checkpoint.name}: a classifier of {inputs[0]} features; expected {width(checkpoint)} (the CLS token) "
+        f"or {2 * width(checkpoint)} (with the mean of the patches)"
     )
 
 
-def width(found: MatchedCheckpoint) -> int:
-    return found.stored("attention_norm.weight")[0] if found.has("attention_norm.weight") else 0
+def width(checkpoint: MatchedCheckpoint) -> int:
+    return checkpoint.stored("attention_norm.weight")[0] if checkpoint.has("attention_norm.weight") else 0

@@ -84,37 +84,39 @@ SEQUENTIAL_NAMES = {
 }
 
 
-def vit_pytorch_facts(found: MatchedCheckpoint) -> dict[str, Any]:
-    if found.has("out.weight"):
-        heads = Open(usual=max(1, (found.stored("qkv.weight") or (0,))[0] // 3 // 64))
+def vit_pytorch_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
+    if checkpoint.has("out.weight"):
+        heads = Open(usual=max(1, (checkpoint.stored("qkv.weight") or (0,))[0] // 3 // 64))
     else:
-        heads = found.record("heads", 1, "no projection after attention, which this layout has beside several heads")
+        heads = checkpoint.record(
+            "heads", 1, "no projection after attention, which this layout has beside several heads"
+        )
     return {
         "heads": heads,
         "norm_epsilon": 1e-5,
         "position_rule": "reading order",
-        "pooling": _pooling(found),
+        "pooling": _pooling(checkpoint),
         "channels_last": True,
         # One head as wide as a token has no map after it.
         "bare_attention": True,
     }
 
 
-def _pooling(found: MatchedCheckpoint) -> Any:
+def _pooling(checkpoint: MatchedCheckpoint) -> Any:
     """Releases with one token more or less by what is pooled have two dimensions; before, both had the same tokens."""
-    shape = found.stored("cls")
+    shape = checkpoint.stored("cls")
     if len(shape) > 2:
         # Its "mean" was that of all tokens.
         return Open(usual="cls")
     return "cls" if shape[:1] != (0,) else "mean"
 
 
-def vit_pytorch_first_facts(found: MatchedCheckpoint) -> dict[str, Any]:
+def vit_pytorch_first_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     # Its "mean" is that of all tokens.
-    return {**vit_pytorch_facts(found), "pooling": Open(usual="cls"), "final_norm": "after pooling"}
+    return {**vit_pytorch_facts(checkpoint), "pooling": Open(usual="cls"), "final_norm": "after pooling"}
 
 
-def multihead_facts(found: MatchedCheckpoint) -> dict[str, Any]:
+def multihead_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     return {
         "heads": Open(),
         "norm_epsilon": 1e-5,
@@ -124,12 +126,12 @@ def multihead_facts(found: MatchedCheckpoint) -> dict[str, Any]:
     }
 
 
-def sequential_facts(found: MatchedCheckpoint) -> dict[str, Any]:
+def sequential_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     return {
         "heads": Open(usual=8),
         "norm_epsilon": 1e-5,
         "attention_scale": 1.0,
-        "scaled_by_width": found.has("qkv.weight"),
+        "scaled_by_width": checkpoint.has("qkv.weight"),
         "position_rule": "fixed",
         "pooling": "mean of all",
         "final_norm": "after pooling",

@@ -24,8 +24,10 @@ def _npz_names(attention: int, mlp_norm: int, mlp: int) -> dict[str, str]:
         f"{BLOCK}/MlpBlock_{mlp}/Dense_0": "mlp_in",
         f"{BLOCK}/MlpBlock_{mlp}/Dense_1": "mlp_out",
     }
-    kept = {canonical_key: "scale" if canonical_key.endswith("norm") else "kernel" for canonical_key in parts.values()}
-    weights = {f"{name}/{kept[canonical_key]}": f"{canonical_key}.weight" for name, canonical_key in parts.items()}
+    suffixes = {
+        canonical_key: "scale" if canonical_key.endswith("norm") else "kernel" for canonical_key in parts.values()
+    }
+    weights = {f"{name}/{suffixes[canonical_key]}": f"{canonical_key}.weight" for name, canonical_key in parts.items()}
     return weights | {f"{name}/bias": f"{canonical_key}.bias" for name, canonical_key in parts.items()}
 
 
@@ -60,21 +62,21 @@ PORT_NAMES = {
 }
 
 
-def npz_facts(found: MatchedCheckpoint) -> dict[str, Any]:
+def npz_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     return {
-        "heads": found.record("heads", _heads(found), "shape of the queries' kernel"),
+        "heads": checkpoint.record("heads", _heads(checkpoint), "shape of the queries' kernel"),
         "norm_epsilon": 1e-6,
         "position_rule": "bilinear corners",
-        "pooling": "cls" if found.has("cls") else "mean",
+        "pooling": "cls" if checkpoint.has("cls") else "mean",
     }
 
 
-def port_facts(found: MatchedCheckpoint) -> dict[str, Any]:
-    return {**npz_facts(found), "norm_epsilon": 1e-5}
+def port_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
+    return {**npz_facts(checkpoint), "norm_epsilon": 1e-5}
 
 
-def _heads(found: MatchedCheckpoint) -> int:
-    shape = found.stored("query.weight")
+def _heads(checkpoint: MatchedCheckpoint) -> int:
+    shape = checkpoint.stored("query.weight")
     return shape[1] if len(shape) == 3 else 1
 
 

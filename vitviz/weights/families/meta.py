@@ -42,43 +42,43 @@ DINOV3_NAMES = {
 }
 
 
-def dino_facts(found: MatchedCheckpoint) -> dict[str, Any]:
+def dino_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     fixed = {"norm_epsilon": 1e-6, "activation": "gelu", "position_rule": "bicubic offset", "pooling": "cls"}
     # timm writes the same keys for models that may have all of these otherwise.
-    plain = not _is_of_a_training_run(found.prefix, found.group)
+    plain = not _is_of_a_training_run(checkpoint.prefix, checkpoint.group)
     return {"heads": Open(), **({fact: Open(usual=value) for fact, value in fixed.items()} if plain else fixed)}
 
 
-def dinov2_facts(found: MatchedCheckpoint) -> dict[str, Any]:
-    gated = found.keys.get((0, "mlp_in.weight"), "").endswith("w12.weight")
+def dinov2_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
+    gated = checkpoint.keys.get((0, "mlp_in.weight"), "").endswith("w12.weight")
     return {
         "heads": Open(),
         "norm_epsilon": 1e-6,
         "activation": "silu" if gated else "gelu",
-        "position_rule": "bicubic antialiased" if found.has("registers") else "bicubic offset",
+        "position_rule": "bicubic antialiased" if checkpoint.has("registers") else "bicubic offset",
         "positioned": (1,),
         "pooling": "cls",
-        **pooling_of_classifier(found),
+        **pooling_of_classifier(checkpoint),
     }
 
 
-def dinov3_facts(found: MatchedCheckpoint) -> dict[str, Any]:
+def dinov3_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     return {
         "heads": Open(),
         "norm_epsilon": 1e-5,
-        "activation": "silu" if found.has("gate.weight") else "gelu",
+        "activation": "silu" if checkpoint.has("gate.weight") else "gelu",
         "rotary": True,
         "pooling": "cls",
         "image_size": (256, 256),
-        **pooling_of_classifier(found),
+        **pooling_of_classifier(checkpoint),
     }
 
 
-def _published(found: MatchedCheckpoint) -> list[Published]:
+def _published(checkpoint: MatchedCheckpoint) -> list[Published]:
     """DINO's own models of these shapes; where there are none, timm's, whose positions are carried otherwise."""
-    own = published.by_shape(published.DINO)(found)
+    own = published.by_shape(published.DINO)(checkpoint)
     rule = {"position_rule": "bicubic antialiased"}
-    return own or [Published(row.name, {**row.facts, **rule}) for row in timm.published(found)]
+    return own or [Published(row.name, {**row.facts, **rule}) for row in timm.published(checkpoint)]
 
 
 def _is_of_a_training_run(prefix: str, group: str) -> bool:

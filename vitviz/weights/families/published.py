@@ -42,19 +42,22 @@ class Shapes:
     gated: bool | None = None
     pre_norm: bool | None = None
 
-    def match(self, found: MatchedCheckpoint) -> bool:
+    def match(self, checkpoint: MatchedCheckpoint) -> bool:
         """Whether a checkpoint has these shapes."""
-        classes, embedding = found.stored("classifier.weight")[:1], found.stored("patch.weight")
-        positions = found.stored("positions")[-2:-1]
-        prefix = sum(found.has(token) for token in ("cls", "distillation"))
+        classes, embedding = checkpoint.stored("classifier.weight")[:1], checkpoint.stored("patch.weight")
+        positions = checkpoint.stored("positions")[-2:-1]
+        prefix = sum(checkpoint.has(token) for token in ("cls", "distillation"))
         if len(embedding) == 2:
             # A matrix of the three channels of a square.
             embedding = (math.isqrt(embedding[1] // 3),) * 2
-        gated = found.has("gate.weight") or found.stored("mlp_in.weight")[:1] != found.stored("mlp_out.weight")[1:]
-        if self.gated not in (None, gated) or self.pre_norm not in (None, found.has("pre_norm.weight")):
+        gated = (
+            checkpoint.has("gate.weight")
+            or checkpoint.stored("mlp_in.weight")[:1] != checkpoint.stored("mlp_out.weight")[1:]
+        )
+        if self.gated not in (None, gated) or self.pre_norm not in (None, checkpoint.has("pre_norm.weight")):
             return False
         return (
-            (width(found), found.depth) == (self.width, self.depth)
+            (width(checkpoint), checkpoint.depth) == (self.width, self.depth)
             and embedding[-1:] == (self.patch,)
             and embedding[-2:-1] == (self.patch,)
             and (classes or (0,))[0] in self.classes
@@ -65,8 +68,8 @@ class Shapes:
 def by_shape(rows: Sequence[Shapes]) -> Callable[[MatchedCheckpoint], list[Published]]:
     """The lookup of a family in its table."""
 
-    def published(found: MatchedCheckpoint) -> list[Published]:
-        return [Published(row.name, {"heads": row.heads, **row.facts}) for row in rows if row.match(found)]
+    def published(checkpoint: MatchedCheckpoint) -> list[Published]:
+        return [Published(row.name, {"heads": row.heads, **row.facts}) for row in rows if row.match(checkpoint)]
 
     return published
 

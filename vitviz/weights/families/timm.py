@@ -5,7 +5,8 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Any
 
-from vitviz.errors.kinds import CheckpointError, choices, shown
+from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.messages import choices, shown
 from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint, Open, Published
 from vitviz.weights.families.clip import HARMLESS as HARMLESS_OF_OPEN_CLIP
 from vitviz.weights.families.clip import HARMLESS_OF_TOWER, OUTSIDE_OF_TOWER
@@ -72,113 +73,113 @@ POOLINGS = {"token": "cls", "avg": "mean", "map": "attention"}
 HARMLESS = ("num_classes", "num_features", "global_pool", "label_names", "label_descriptions", "labels", "library_name")
 
 
-def timm_facts(found: MatchedCheckpoint) -> dict[str, Any]:
-    arguments = _arguments(found)
+def timm_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
+    arguments = _arguments(checkpoint)
     if arguments is not None:
-        return {**_agreed(found, facts_of(arguments)), "normalisation": _normalisation(found)}
+        return {**_agreed(checkpoint, facts_of(arguments)), "normalisation": _normalisation(checkpoint)}
     return {
         "heads": Open(),
-        "norm_epsilon": Open(usual=1e-5 if found.has("pre_norm.weight") else 1e-6),
-        "activation": Open(usual="silu" if _is_gated(found) else "gelu"),
-        "final_norm": _final_norm(found),
-        "pooling": _pooling(found),
-        "normalisation": _normalisation(found),
+        "norm_epsilon": Open(usual=1e-5 if checkpoint.has("pre_norm.weight") else 1e-6),
+        "activation": Open(usual="silu" if _is_gated(checkpoint) else "gelu"),
+        "final_norm": _final_norm(checkpoint),
+        "pooling": _pooling(checkpoint),
+        "normalisation": _normalisation(checkpoint),
     }
 
 
-def dinov3_facts(found: MatchedCheckpoint) -> dict[str, Any]:
+def dinov3_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     """timm's own layout of DINOv3 (its class Eva)."""
-    arguments = _arguments(found)
+    arguments = _arguments(checkpoint)
     if arguments is not None:
-        facts = _agreed(found, facts_of(arguments))
-        return {**facts, "image_size": _input_size(found) or facts["image_size"]}
+        facts = _agreed(checkpoint, facts_of(arguments))
+        return {**facts, "image_size": _input_size(checkpoint) or facts["image_size"]}
     return {
         "heads": Open(),
         "norm_epsilon": Open(usual=1e-5),
-        "activation": "silu" if found.has("gate.weight") else "gelu",
+        "activation": "silu" if checkpoint.has("gate.weight") else "gelu",
         "rotary": True,
         "rotary_base": 100.0,
         "pooling": Open(usual="mean"),
-        "final_norm": _final_norm(found),
+        "final_norm": _final_norm(checkpoint),
         "image_size": (256, 256),
     }
 
 
-def published(found: MatchedCheckpoint) -> list[Published]:
+def published(checkpoint: MatchedCheckpoint) -> list[Published]:
     """timm's architectures that have these tensors, their published classifiers' number of classes included."""
-    classes = (found.stored("classifier.weight") or (0,))[0]
-    rows = [row for row in _alike(found) if classes in (*row.classes, *[0] * bool(row.classes))]
-    return [Published(f"timm's {row.name}", _facts_of_row(row, found.name)) for row in rows]
+    classes = (checkpoint.stored("classifier.weight") or (0,))[0]
+    rows = [row for row in _alike(checkpoint) if classes in (*row.classes, *[0] * bool(row.classes))]
+    return [Published(f"timm's {row.name}", _facts_of_row(row, checkpoint.name)) for row in rows]
 
 
-def instead(found: MatchedCheckpoint) -> str:
+def instead(checkpoint: MatchedCheckpoint) -> str:
     """timm's name tells all that its weights leave open; those that have these tensors are named."""
-    names = [row.name for row in _alike(found)][:3]
+    names = [row.name for row in _alike(checkpoint)][:3]
     like = f", such as {choices(names)}" if names else ""
     return f"architecture=… (timm's name of it{like})"
 
 
-def _arguments(found: MatchedCheckpoint) -> Arguments | None:
+def _arguments(checkpoint: MatchedCheckpoint) -> Arguments | None:
     """The arguments with which timm makes the model that the configuration or the user names; None without a name.
 
     Raises:
         CheckpointError: there is no such name, or the tensors are those of models that vitviz does not read.
     """
-    config, tower = found.config, found.open_clip.part("model_cfg").part("vision_cfg")
-    name, place = found.overrides.get("architecture"), "architecture"
+    config, tower = checkpoint.config, checkpoint.open_clip.part("model_cfg").part("vision_cfg")
+    name, place = checkpoint.overrides.get("architecture"), "architecture"
     saved = config.inner("model_args") or Settings({}, "model_args")
     if name is None and "architecture" in config:
         name, place = config.get("architecture"), "architecture in config.json"
     elif name is None and "timm_model_name" in tower:
         name, place = tower.get("timm_model_name"), "timm_model_name in open_clip_config.json"
-        saved = _open_clip_arguments(found.open_clip, tower)
+        saved = _open_clip_arguments(checkpoint.open_clip, tower)
     cfg = config.inner("pretrained_cfg") or config
     if "architecture" in config or cfg is not config:
         cfg.skip(HARMLESS_CFG)
         config.skip((*HARMLESS, "architecture"))
         cfg.only("label_offset", 0)
     if name is None:
-        _refuse_unreadable(found)
+        _refuse_unreadable(checkpoint)
         return None
     # Behind a dot stands which of its published weights.
     row = architectures().get(name.partition(".")[0]) if isinstance(name, str) else None
     if row is None:
         near = get_close_matches(str(name), architectures(), 3)
-        like = [row.name for row in _alike(found)]
+        like = [row.name for row in _alike(checkpoint)]
         expected = f"one of timm's Vision Transformers, such as {choices(like[:3] or near or ['vit_base_patch16_224'])}"
-        raise CheckpointError(f"{found.name}: {place} = {shown(name)}: expected {expected}")
-    if "architecture" not in found.overrides:
-        found.record("architecture", name, place)
+        raise CheckpointError(f"{checkpoint.name}: {place} = {shown(name)}: expected {expected}")
+    if "architecture" not in checkpoint.overrides:
+        checkpoint.record("architecture", name, place)
     if cfg.flag("fixed_input_size", False) and "img_size" not in saved:
-        size = _input_size(found)
+        size = _input_size(checkpoint)
         if size:
             saved = saved.extended({"img_size": list(size)})
-    return Arguments(row, saved, found.name)
+    return Arguments(row, saved, checkpoint.name)
 
 
-def _agreed(found: MatchedCheckpoint, facts: dict[str, Any]) -> dict[str, Any]:
+def _agreed(checkpoint: MatchedCheckpoint, facts: dict[str, Any]) -> dict[str, Any]:
     """The facts of the arguments, if what stands at the top of config.json for people to read says the same.
 
     timm builds the model without reading it; where it says something else, nobody knows which of the two is meant.
     """
-    stated, pooling = found.config.get("global_pool"), facts["pooling"]
-    if "architecture" in found.config and stated is not None and POOLINGS.get(str(stated), "none") not in pooling:
+    stated, pooling = checkpoint.config.get("global_pool"), facts["pooling"]
+    if "architecture" in checkpoint.config and stated is not None and POOLINGS.get(str(stated), "none") not in pooling:
         legal = [name for name, ours in POOLINGS.items() if ours in pooling]
         raise CheckpointError(
-            f"{found.name}: global_pool = {shown(stated)} in config.json, where its architecture and model_args make a "
-            f"model that pools by {choices(legal)}"
+            f"{checkpoint.name}: global_pool = {shown(stated)} in config.json, where its architecture and model_args "
+            f"make a model that pools by {choices(legal)}"
         )
-    classes, stated_classes = found.stored("classifier.weight")[:1], found.config.get("num_classes")
-    if "architecture" in found.config and classes and isinstance(stated_classes, int):
+    classes, stated_classes = checkpoint.stored("classifier.weight")[:1], checkpoint.config.get("num_classes")
+    if "architecture" in checkpoint.config and classes and isinstance(stated_classes, int):
         facts = {**facts, "stated": {**facts["stated"], "classes": stated_classes}}
-    kept = _final_norm(found)
-    if kept != facts["final_norm"]:
+    final_norm = _final_norm(checkpoint)
+    if final_norm != facts["final_norm"]:
         raise CheckpointError(
-            f"{found.name}: its architecture and model_args have the final norm "
-            f"{facts['final_norm']!r}, its weights {kept!r}"
+            f"{checkpoint.name}: its architecture and model_args have the final norm "
+            f"{facts['final_norm']!r}, its weights {final_norm!r}"
         )
-    if "architecture" in found.overrides:
-        return {**facts, "stated_by": f"architecture {found.overrides['architecture']}"}
+    if "architecture" in checkpoint.overrides:
+        return {**facts, "stated_by": f"architecture {checkpoint.overrides['architecture']}"}
     return facts
 
 
@@ -203,17 +204,17 @@ def _open_clip_arguments(open_clip: Settings, tower: Settings) -> Settings:
     return Settings({"global_pool": pool, "fc_norm": own.get("fc_norm", own.get("global_pool") == "avg")}, tower.place)
 
 
-def _refuse_unreadable(found: MatchedCheckpoint) -> None:
+def _refuse_unreadable(checkpoint: MatchedCheckpoint) -> None:
     """Refuse tensors that only models have that vitviz does not read."""
-    rows = _alike(found)
-    reasons = {row.name: _unreadable(row, found.name) for row in rows}
+    rows = _alike(checkpoint)
+    reasons = {row.name: _unreadable(row, checkpoint.name) for row in rows}
     if rows and all(reasons.values()):
         raise CheckpointError(str(next(iter(reasons.values()))))
-    gated = _is_gated(found)
-    eva = (found.has("query.bias") and gated) or found.has("gate.weight")
-    encoder = found.has("pre_norm.weight") and (found.has("pool.probe") or not found.has("norm.weight"))
-    if found.has("positions") and (eva or encoder):
-        raise CheckpointError(f"{found.name}: this is a model with {ROTARY}, which vitviz does not read")
+    gated = _is_gated(checkpoint)
+    eva = (checkpoint.has("query.bias") and gated) or checkpoint.has("gate.weight")
+    encoder = checkpoint.has("pre_norm.weight") and (checkpoint.has("pool.probe") or not checkpoint.has("norm.weight"))
+    if checkpoint.has("positions") and (eva or encoder):
+        raise CheckpointError(f"{checkpoint.name}: this is a model with {ROTARY}, which vitviz does not read")
 
 
 def _unreadable(row: Architecture, name: str) -> CheckpointError | None:
@@ -231,37 +232,37 @@ def _facts_of_row(row: Architecture, name: str) -> dict[str, Any]:
     return facts_of(Arguments(row, Settings({}, "model_args"), name))
 
 
-def _alike(found: MatchedCheckpoint) -> list[Architecture]:
-    tensors, prefix = found.file.groups[found.group], found.prefix
+def _alike(checkpoint: MatchedCheckpoint) -> list[Architecture]:
+    tensors, prefix = checkpoint.file.groups[checkpoint.group], checkpoint.prefix
     return alike({key[len(prefix) :]: tensor.shape for key, tensor in tensors.items() if key.startswith(prefix)})
 
 
-def _is_gated(found: MatchedCheckpoint) -> bool:
-    return found.stored("mlp_in.weight")[:1] != found.stored("mlp_out.weight")[1:]
+def _is_gated(checkpoint: MatchedCheckpoint) -> bool:
+    return checkpoint.stored("mlp_in.weight")[:1] != checkpoint.stored("mlp_out.weight")[1:]
 
 
-def _pooling(found: MatchedCheckpoint) -> Any:
-    if found.has("distillation_classifier.weight"):
+def _pooling(checkpoint: MatchedCheckpoint) -> Any:
+    if checkpoint.has("distillation_classifier.weight"):
         return "cls and distillation"
-    if found.has("pool.probe"):
+    if checkpoint.has("pool.probe"):
         return "attention"
-    return Open(usual="cls" if found.has("cls") and _final_norm(found) != "after pooling" else "mean")
+    return Open(usual="cls" if checkpoint.has("cls") and _final_norm(checkpoint) != "after pooling" else "mean")
 
 
-def _final_norm(found: MatchedCheckpoint) -> str:
-    after = found.keys.get((None, "norm.weight"), "").endswith("fc_norm.weight")
-    return "after pooling" if after else "before pooling" if found.has("norm.weight") else "none"
+def _final_norm(checkpoint: MatchedCheckpoint) -> str:
+    after = checkpoint.keys.get((None, "norm.weight"), "").endswith("fc_norm.weight")
+    return "after pooling" if after else "before pooling" if checkpoint.has("norm.weight") else "none"
 
 
-def _normalisation(found: MatchedCheckpoint) -> str:
+def _normalisation(checkpoint: MatchedCheckpoint) -> str:
     """What a file without a configuration was most likely trained with, by what only some of them have."""
-    if found.has("distillation") or found.group == "model" or found.has("attention_scale"):
+    if checkpoint.has("distillation") or checkpoint.group == "model" or checkpoint.has("attention_scale"):
         return "imagenet"  # DeiT, DeiT-III, MAE and DINOv2
-    return "clip" if found.has("pre_norm.weight") else "half"
+    return "clip" if checkpoint.has("pre_norm.weight") else "half"
 
 
-def _input_size(found: MatchedCheckpoint) -> tuple[int, int] | None:
-    size = (found.config.inner("pretrained_cfg") or found.config).get("input_size")
+def _input_size(checkpoint: MatchedCheckpoint) -> tuple[int, int] | None:
+    size = (checkpoint.config.inner("pretrained_cfg") or checkpoint.config).get("input_size")
     return (
         (size[-2], size[-1]) if isinstance(size, list | tuple) and len(size) == 3 and all(map(is_side, size)) else None
     )

@@ -58,5 +58,5 @@ def architectures() -> Mapping[str, Architecture]:
 
 def alike(shapes: Mapping[str, tuple[int, ...]]) -> list[Architecture]:
     """The architectures whose tensors, classifiers aside, are these."""
-    wanted = digest(shapes)
-    return [row for row in architectures().values() if row.shapes == wanted]
+    key = digest(shapes)
+    return [row for row in architectures().values() if row.shapes == key]

@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from vitviz.errors.kinds import CheckpointError, choices, shown
+from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.messages import choices, shown
 from vitviz.weights.families.timm_architectures import Architecture
 from vitviz.weights.metadata.settings import Settings, is_number
 

@@ -30,7 +30,7 @@ NAMES = {
 }
 
 
-def torchvision_facts(found: MatchedCheckpoint) -> dict[str, Any]:
+def torchvision_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     return {"heads": Open(), "norm_epsilon": 1e-6, "position_rule": "bicubic corners", "pooling": "cls"}
 
 

@@ -19,7 +19,8 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from vitviz.errors.kinds import CheckpointError, listed, shown
+from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.messages import listed, shown
 from vitviz.weights.formats.npy import MAX_HEAD, read_npy_header
 from vitviz.weights.formats.pickled import DTYPES, MAX_PICKLE, MAX_TENSORS, PickleReader, Storage, StoredTensor
 from vitviz.weights.formats.zip_directory import DirectoryError, read_directory, start_of

@@ -20,7 +20,8 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from vitviz.errors.kinds import CheckpointError, listed, plain, shown
+from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.messages import listed, plain, shown
 from vitviz.weights.formats.archives import (
     EXPECTED,
     FLOATS,

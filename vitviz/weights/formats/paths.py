@@ -6,7 +6,8 @@ import errno
 import os
 from pathlib import Path
 
-from vitviz.errors.kinds import CheckpointError, described, legible
+from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.messages import described, legible
 
 
 def path_exists(path: object) -> bool:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
-from vitviz.errors.kinds import CheckpointError, plain
+from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.messages import plain
 from vitviz.weights.formats.opcodes import ERRORS, VALUE, Content, Data
 from vitviz.weights.formats.stack_machine import StackMachine, filled
 

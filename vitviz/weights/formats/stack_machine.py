@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from vitviz.errors.kinds import shown
+from vitviz.errors.messages import shown
 from vitviz.weights.formats.opcodes import CODES, READERS, Content, Data, opcodes
 
 # Opcodes whose argument is a value.

@@ -31,7 +31,8 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils import parse_ratelimit_headers, tqdm  # type: ignore[attr-defined]
 
-from vitviz.errors.kinds import CheckpointError, shown
+from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.messages import shown
 from vitviz.weights.hub.names import COMMIT
 
 # What the hub's HTTP client raises: httpx's before huggingface_hub 2, httpx2's from then on.
@@ -262,8 +263,8 @@ def _refusal(error: HfHubHTTPError, status: int) -> str:
         headers = error.response.headers
         limit = parse_ratelimit_headers(headers)
         seconds = limit.reset_in_seconds if limit is not None and limit.remaining == 0 else 0
-        asked = headers.get("Retry-After", "")
-        seconds = int(asked) if asked.isdecimal() else seconds
+        retry_after = headers.get("Retry-After", "")
+        seconds = int(retry_after) if retry_after.isdecimal() else seconds
         when = f"in {seconds} s" if seconds else "later"
         return f"{hub} was asked too often ({status}); try again {when}, or set HF_TOKEN, which allows more"
     return f"{hub} answers with an error ({status}); try again later"

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from vitviz.errors.kinds import CheckpointError, listed
+from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.messages import listed
 from vitviz.weights.hub.names import (
     COMMIT,
     INDEX,
@@ -156,18 +157,18 @@ def _download(repository: str, revision: str, meter: ProgressMeter) -> Path:
     names = {name for name in files if PLAIN.fullmatch(name)}
     weights = choose_weights(repository, names)
     # The weights come last: a snapshot that has them has everything.
-    wanted = [*(name for name in JSONS if name in names), weights]
+    downloads = [*(name for name in JSONS if name in names), weights]
     # A complete set has to serve without the network and where the cache cannot be written.
-    if (cached is None or cached.name != commit) and wanted[:-1] and _tokenizer_files(names):
-        folder = _bring(repository, commit, wanted[:-1])
+    if (cached is None or cached.name != commit) and downloads[:-1] and _tokenizer_files(names):
+        folder = _bring(repository, commit, downloads[:-1])
         for name in _tokenizer_files(names) if towers(folder) is not None else ():
             # Whoever asks for a text gets the error.
             with suppress(_TooLarge):
                 _bring_tokenizer_file(repository, commit, name)
     if weights.endswith(INDEX):
-        folder = _bring(repository, commit, wanted)
-        wanted += list_shards(repository, folder / weights, names)
-    folder = _bring(repository, commit, wanted, meter)
+        folder = _bring(repository, commit, downloads)
+        downloads += list_shards(repository, folder / weights, names)
+    folder = _bring(repository, commit, downloads, meter)
     _save_ref(folder, revision)
     return folder
 

@@ -8,7 +8,8 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from vitviz.errors.kinds import CheckpointError, listed, shown
+from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.messages import listed, shown
 from vitviz.weights.formats.files import SUFFIXES, USUAL
 
 # What is read beside the weights; where that speaks of a text tower, the files of its tokenizer are too.

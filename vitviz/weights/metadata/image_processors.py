@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vitviz.errors.kinds import CheckpointError, choices
+from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.messages import choices
 from vitviz.images.resizing import BACKENDS, INTERPOLATIONS
 from vitviz.weights.metadata.rules import CLIP, HALVES, IMAGENET, PreprocessingRule, fraction_of
 from vitviz.weights.metadata.settings import Settings, is_pair, is_side

@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
-from vitviz.errors.kinds import CheckpointError, choices, several
+from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.messages import choices, several
 
 # Far above any real side, and small enough to divide by.
 MAX_SIDE = 1_000_000

@@ -48,13 +48,13 @@ class OpenClipModel:
             return Answer(self.visual(pixels), found.attention)
         blocks = list(self.visual.transformer.resblocks)
         plain = [block.attn for block in blocks if isinstance(block.attn, nn.MultiheadAttention)]
-        asked = [attention.register_forward_pre_hook(_ask_for_weights, with_kwargs=True) for attention in plain]
+        hooks = [attention.register_forward_pre_hook(_ask_for_weights, with_kwargs=True) for attention in plain]
         own = [block.attn.attn_drop for block in blocks if hasattr(block.attn, "attn_drop")]
         try:
             with collected(plain, lambda output: output[1]) as weights, collected(own, _by_head(len(pixels))) as others:
                 output = self.visual(pixels)
         finally:
-            for hook in asked:
+            for hook in hooks:
                 hook.remove()
         output = output[0] if isinstance(output, tuple) else output
         every = weights or others

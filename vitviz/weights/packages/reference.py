@@ -17,7 +17,8 @@ import torch
 from PIL import Image
 from torch import nn
 
-from vitviz.errors.kinds import CheckpointError, shown
+from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.messages import shown
 from vitviz.weights.metadata.sidecars import Sidecars
 
 Size = tuple[int, int]

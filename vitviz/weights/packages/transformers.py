@@ -15,7 +15,8 @@ import torch
 from einops import rearrange
 from PIL import Image
 
-from vitviz.errors.kinds import CheckpointError, listed, shown
+from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.messages import listed, shown
 from vitviz.weights.metadata.sidecars import Sidecars
 from vitviz.weights.packages.reference import Answer, Package, Size, as_mode
 
@@ -61,11 +62,11 @@ class TransformersModel:
 
     def answer(self, pixels: torch.Tensor) -> Answer:
         tower = self._tower
-        given = self._inputs(pixels)
+        inputs = self._inputs(pixels)
         takes = inspect.signature(tower.forward).parameters
         if "interpolate_pos_encoding" in takes and self.size != tuple(pixels.shape[-2:]):
-            given["interpolate_pos_encoding"] = True
-        found = tower(**given, output_attentions=True)
+            inputs["interpolate_pos_encoding"] = True
+        found = tower(**inputs, output_attentions=True)
         output = next((found[name] for name in OUTPUTS if found.get(name) is not None), None)
         projection = next((part.visual_projection for part in self.model.modules() if _projects(part)), None)
         if output is not None and tower is not self.model and projection is not None:

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from vitviz.errors.kinds import CheckpointError, shown
+from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.messages import shown
 from vitviz.weights.conversion.canonical import Candidate, DefaultTransform, Family, MatchedCheckpoint, Open, Published
 from vitviz.weights.families.conventions import half
 from vitviz.weights.families.transformers import published
@@ -69,36 +70,36 @@ SIGLIP2_TYPES = model_types("siglip2_vision_model")
 IDEFICS_LIKE = ("idefics2_vision", "idefics3_vision", "smolvlm_vision")
 
 
-def clip_facts(found: MatchedCheckpoint) -> dict[str, Any]:
-    tower = read_tower(found)
-    facts = {**_facts(found, tower, "clip_vision_model"), **trained_size(tower, "bicubic"), "pooling": "cls"}
-    if found.has("classifier.weight"):
+def clip_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
+    tower = read_tower(checkpoint)
+    facts = {**_facts(checkpoint, tower, "clip_vision_model"), **trained_size(tower, "bicubic"), "pooling": "cls"}
+    if checkpoint.has("classifier.weight"):
         # CLIPForImageClassification takes the mean of the patches as the last layer leaves them.
-        found.ignore("norm", UNUSED_POOLER)
+        checkpoint.ignore("norm", UNUSED_POOLER)
         facts |= {"pooling": "mean", "final_norm": "none"}
     return facts
 
 
-def siglip_facts(found: MatchedCheckpoint) -> dict[str, Any]:
-    tower = read_tower(found)
-    facts = {**_facts(found, tower, "siglip_vision_model"), **trained_size(tower, "bicubic")}
-    _require_dimensions(found, 4, "a convolution, as SigLIP has it at a fixed size")
-    if tower is None and not found.has("pool.probe"):
+def siglip_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
+    tower = read_tower(checkpoint)
+    facts = {**_facts(checkpoint, tower, "siglip_vision_model"), **trained_size(tower, "bicubic")}
+    _require_dimensions(checkpoint, 4, "a convolution, as SigLIP has it at a fixed size")
+    if tower is None and not checkpoint.has("pool.probe"):
         # The towers of Idefics and SmolVLM have these keys, too.
         facts["position_rule"] = Open("bicubic")
-    return {**facts, **_pooling(found, tower)}
+    return {**facts, **_pooling(checkpoint, tower)}
 
 
-def siglip2_facts(found: MatchedCheckpoint) -> dict[str, Any]:
+def siglip2_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
     """SigLIP 2 in its NaFlex form: pixels of a patch as one vector, positions resized to any grid."""
-    tower = read_tower(found)
+    tower = read_tower(checkpoint)
     facts = {
-        **_facts(found, tower, "siglip2_vision_model"),
+        **_facts(checkpoint, tower, "siglip2_vision_model"),
         "position_rule": "bilinear antialiased",
         "channels_last": True,
-        **_pooling(found, tower),
+        **_pooling(checkpoint, tower),
     }
-    _require_dimensions(found, 2, "a matrix, as NaFlex has it")
+    _require_dimensions(checkpoint, 2, "a matrix, as NaFlex has it")
     if tower is not None:
         patch, side = tower.size("patch_size"), math.isqrt(tower.count("num_patches"))
         if side**2 != tower.count("num_patches"):
@@ -108,54 +109,54 @@ def siglip2_facts(found: MatchedCheckpoint) -> dict[str, Any]:
     return facts
 
 
-def idefics_facts(found: MatchedCheckpoint) -> dict[str, Any]:
-    tower = read_tower(found)
+def idefics_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
+    tower = read_tower(checkpoint)
     if tower is not None:
         require_square(tower)
-    facts = {**_facts(found, tower, "idefics3_vision"), **trained_size(tower, "by fraction")}
-    return {**facts, "pooling": _mean(found)}
+    facts = {**_facts(checkpoint, tower, "idefics3_vision"), **trained_size(tower, "by fraction")}
+    return {**facts, "pooling": _mean(checkpoint)}
 
 
-def _facts(found: MatchedCheckpoint, tower: Tower | None, usual: str) -> dict[str, Any]:
-    facts = common_facts(found, tower, CLASSES[usual])
+def _facts(checkpoint: MatchedCheckpoint, tower: Tower | None, usual: str) -> dict[str, Any]:
+    facts = common_facts(checkpoint, tower, CLASSES[usual])
     if tower is not None:
         facts["stated"] = {**facts["stated"], "mlp_width": tower.count("intermediate_size")}
-        layer = tower.whole and found.whole_config.get("vision_feature_layer")
+        layer = tower.whole and checkpoint.whole_config.get("vision_feature_layer")
         if layer is not None and layer != "":
-            found.record("read by the language model", f"layer {layer}", "vision_feature_layer in config.json")
+            checkpoint.record("read by the language model", f"layer {layer}", "vision_feature_layer in config.json")
     return facts
 
 
-def _pooling(found: MatchedCheckpoint, tower: Tower | None) -> dict[str, Any]:
+def _pooling(checkpoint: MatchedCheckpoint, tower: Tower | None) -> dict[str, Any]:
     """What a tower of SigLIP gives: what its head makes of the patches, or without one their mean."""
-    used = found.has("pool.probe") if tower is None else tower.flag("vision_use_head")
-    if found.has("classifier.weight"):
-        found.ignore("pool", UNUSED_POOLER)
+    used = checkpoint.has("pool.probe") if tower is None else tower.flag("vision_use_head")
+    if checkpoint.has("classifier.weight"):
+        checkpoint.ignore("pool", UNUSED_POOLER)
         return {"pooling": "mean"}
     if not used:
-        found.ignore("pool", UNUSED_HEAD)
-        return {"pooling": _mean(found)}
-    if not found.has("pool.probe"):
-        raise found.missing_key("pool.probe")
+        checkpoint.ignore("pool", UNUSED_HEAD)
+        return {"pooling": _mean(checkpoint)}
+    if not checkpoint.has("pool.probe"):
+        raise checkpoint.missing_key("pool.probe")
     return {"pooling": "attention"}
 
 
-def _mean(found: MatchedCheckpoint) -> str:
+def _mean(checkpoint: MatchedCheckpoint) -> str:
     source = "this tower pools nothing; its language model reads every patch"
-    found.record("features", "the mean of the patches after the last norm", source)
+    checkpoint.record("features", "the mean of the patches after the last norm", source)
     return "mean"
 
 
-def _published_siglip(found: MatchedCheckpoint) -> Sequence[Published]:
+def _published_siglip(checkpoint: MatchedCheckpoint) -> Sequence[Published]:
     """None of a tower without its head, which may be that of a language model."""
-    return published.by_shape(published.SIGLIP)(found) if found.has("pool.probe") else ()
+    return published.by_shape(published.SIGLIP)(checkpoint) if checkpoint.has("pool.probe") else ()
 
 
-def _require_dimensions(found: MatchedCheckpoint, count: int, expected: str) -> None:
-    shape = found.stored("patch.weight")
+def _require_dimensions(checkpoint: MatchedCheckpoint, count: int, expected: str) -> None:
+    shape = checkpoint.stored("patch.weight")
     if shape and len(shape) != count:
-        key = shown(found.keys[None, "patch.weight"])
-        raise CheckpointError(f"{found.name}: {key} has the shape {shape}; expected {expected}")
+        key = shown(checkpoint.keys[None, "patch.weight"])
+        raise CheckpointError(f"{checkpoint.name}: {key} has the shape {shape}; expected {expected}")
 
 
 def _is_naflex(candidate: Candidate) -> bool:

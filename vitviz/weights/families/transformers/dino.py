@@ -71,44 +71,44 @@ DINOV3_NAMES = {
 }
 
 
-def dinov2_facts(found: MatchedCheckpoint) -> dict[str, Any]:
-    tower = read_tower(found)
-    packed = found.keys.get((0, "mlp_in.weight"), "").endswith("weights_in.weight")
-    gated, registers = packed or found.has("gate.weight"), found.has("registers")
+def dinov2_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
+    tower = read_tower(checkpoint)
+    packed = checkpoint.keys.get((0, "mlp_in.weight"), "").endswith("weights_in.weight")
+    gated, registers = packed or checkpoint.has("gate.weight"), checkpoint.has("registers")
     facts = {
-        **common_facts(found, tower, CLASSES["dinov2"]),
+        **common_facts(checkpoint, tower, CLASSES["dinov2"]),
         **trained_size(tower, "bicubic antialiased" if registers else "bicubic"),
         "positioned": (1,),
         "any_size": True,
         "pooling": "cls",
-        **pooling_of_classifier(found),
+        **pooling_of_classifier(checkpoint),
     }
     if tower is not None:
         require_square(tower)
-        require_biases(found, tower, query="qkv_bias", key="qkv_bias", value="qkv_bias")
+        require_biases(checkpoint, tower, query="qkv_bias", key="qkv_bias", value="qkv_bias")
         tower.require("use_swiglu_ffn", gated)
         facts["stated"] = {**facts["stated"], "mlp_width": _mlp_width(tower, gated), **_registers(tower)}
     # Whatever the configuration says of an activation.
     return {**facts, "activation": "silu"} if gated else facts
 
 
-def dinov3_facts(found: MatchedCheckpoint) -> dict[str, Any]:
-    tower = read_tower(found)
+def dinov3_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
+    tower = read_tower(checkpoint)
     facts = {
-        **common_facts(found, tower, CLASSES["dinov3_vit"]),
+        **common_facts(checkpoint, tower, CLASSES["dinov3_vit"]),
         "any_size": True,
         "rotary": True,
         "pooling": "cls",
-        **pooling_of_classifier(found),
+        **pooling_of_classifier(checkpoint),
     }
     if tower is None:
-        base = found.assume("rotary base", 100.0, "that of every published DINOv3")
+        base = checkpoint.assume("rotary base", 100.0, "that of every published DINOv3")
         return {**facts, "image_size": (224, 224), "rotary_base": base}
     biases = {"query": "query_bias", "key": "key_bias", "value": "value_bias", "out": "proj_bias"}
-    require_biases(found, tower, **biases, mlp_in="mlp_bias", mlp_out="mlp_bias")
-    tower.require("use_gated_mlp", found.has("gate.weight"))
-    if found.has("gate.weight"):
-        require_biases(found, tower, gate="mlp_bias")
+    require_biases(checkpoint, tower, **biases, mlp_in="mlp_bias", mlp_out="mlp_bias")
+    tower.require("use_gated_mlp", checkpoint.has("gate.weight"))
+    if checkpoint.has("gate.weight"):
+        require_biases(checkpoint, tower, gate="mlp_bias")
     stated = {**facts["stated"], "mlp_width": tower.count("intermediate_size"), **_registers(tower)}
     size = tower.size("image_size")
     return {**facts, "image_size": size, "rotary_base": tower.positive("rope_theta"), "stated": stated}

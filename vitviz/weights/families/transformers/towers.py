@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from vitviz.errors.kinds import choices
+from vitviz.errors.messages import choices
 from vitviz.weights.conversion.canonical import MatchedCheckpoint, Open
 from vitviz.weights.families.transformers.classes import CLASSES, COMMON, COMPOSITES, Composite, VisionClass
 from vitviz.weights.metadata.settings import Settings
@@ -71,16 +71,16 @@ class Tower:
         self.settings.require(name, self.absent[name], value)
 
 
-def read_tower(found: MatchedCheckpoint) -> Tower | None:
+def read_tower(checkpoint: MatchedCheckpoint) -> Tower | None:
     """The tower that the checkpoint's configuration describes; None where it has none.
 
     Raises:
         CheckpointError: the configuration is that of something else.
     """
-    whole = found.whole_config
+    whole = checkpoint.whole_config
     if not whole:
         return None
-    legal, model_type = found.family.model_types, whole.get("model_type")
+    legal, model_type = checkpoint.family.model_types, whole.get("model_type")
     if model_type not in legal:
         raise whole.refuse("model_type", choices(legal))
     whole.only("pruned_heads", {}, [])
@@ -92,7 +92,7 @@ def read_tower(found: MatchedCheckpoint) -> Tower | None:
         return Tower(whole, kind, None, dict(kind.defaults))
     whole.skip(composite.harmless)
     part = whole.inner(composite.part)
-    settings, kind = part or Settings({}, composite.part), _find_class(found, composite, part)
+    settings, kind = part or Settings({}, composite.part), _find_class(checkpoint, composite, part)
     legacy = whole.inner(f"{composite.part}_dict") if composite.legacy else None
     if legacy is not None:
         # It says everything: what it leaves out is as in its class, whatever the part says.
@@ -105,19 +105,19 @@ def read_tower(found: MatchedCheckpoint) -> Tower | None:
     return Tower(settings, kind, composite, absent)
 
 
-def _find_class(found: MatchedCheckpoint, composite: Composite, part: Settings | None) -> VisionClass:
-    legal = [tower for tower in composite.towers if tower in found.family.model_types]
+def _find_class(checkpoint: MatchedCheckpoint, composite: Composite, part: Settings | None) -> VisionClass:
+    legal = [tower for tower in composite.towers if tower in checkpoint.family.model_types]
     named = part.get("model_type", composite.towers[0]) if part and composite.named else composite.towers[0]
     if named not in legal:
-        raise (part or found.whole_config).refuse("model_type", choices(legal))
+        raise (part or checkpoint.whole_config).refuse("model_type", choices(legal))
     return CLASSES[named]
 
 
-def common_facts(found: MatchedCheckpoint, tower: Tower | None, usual: VisionClass) -> dict[str, Any]:
+def common_facts(checkpoint: MatchedCheckpoint, tower: Tower | None, usual: VisionClass) -> dict[str, Any]:
     """What the configuration of every tower says; open where there is none.
 
     Args:
-        found: the checkpoint.
+        checkpoint: as its keys were matched.
         tower: as its configuration describes it.
         usual: the class whose defaults are the usual ones, to be named to whoever is asked.
     """
@@ -128,10 +128,12 @@ def common_facts(found: MatchedCheckpoint, tower: Tower | None, usual: VisionCla
             "activation": Open(ACTIVATIONS[usual.defaults["hidden_act"]]),
         }
     if tower.whole is not None:
-        found.record("left out", tower.whole.rest, f"a tower inside of {tower.whole.model_type!r} in its config.json")
+        checkpoint.record(
+            "left out", tower.whole.rest, f"a tower inside of {tower.whole.model_type!r} in its config.json"
+        )
     patch = tower.size("patch_size")
     return {
-        "heads": found.record("heads", tower.count("num_attention_heads"), tower.settings.place),
+        "heads": checkpoint.record("heads", tower.count("num_attention_heads"), tower.settings.place),
         "norm_epsilon": tower.positive("layer_norm_eps"),
         "activation": tower.activation,
         "stated": {
@@ -157,17 +159,17 @@ def trained_size(tower: Tower | None, rule: str) -> dict[str, Any]:
     return {"image_size": size, "position_rule": rule if square else "fixed"}
 
 
-def require_biases(found: MatchedCheckpoint, tower: Tower | None, **canonical_keys: str) -> None:
+def require_biases(checkpoint: MatchedCheckpoint, tower: Tower | None, **canonical_keys: str) -> None:
     """Refuse biases that the configuration has and the weights have not, or the other way.
 
     Args:
-        found: the checkpoint.
+        checkpoint: as its keys were matched.
         tower: as its configuration describes it.
         canonical_keys: the layer maps whose bias an entry states.
     """
     if tower is not None:
         for canonical_key, entry in canonical_keys.items():
-            tower.require(entry, found.has(f"{canonical_key}.bias"))
+            tower.require(entry, checkpoint.has(f"{canonical_key}.bias"))
 
 
 def require_square(tower: Tower) -> None:

@@ -65,26 +65,26 @@ SIGNATURE_SPLIT = (f"vit.{PATCH}", LAYER)
 IGNORED = {"embeddings.mask_token": TRAINING, "embeddings.position_ids": "numbers from 0 on"}
 
 
-def vit_facts(found: MatchedCheckpoint) -> dict[str, Any]:
-    tower = read_tower(found)
-    if tower is not None and found.has("representation.weight") and "pooler_act" in tower.absent:
+def vit_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
+    tower = read_tower(checkpoint)
+    if tower is not None and checkpoint.has("representation.weight") and "pooler_act" in tower.absent:
         tower.settings.only("pooler_act", "tanh")
-        outputs = found.stored("representation.weight")[0]
+        outputs = checkpoint.stored("representation.weight")[0]
         if (tower.settings.get("pooler_output_size") or tower.count("hidden_size")) != outputs:
             raise tower.settings.refuse("pooler_output_size", f"{outputs}, as its weights are")
     elif tower is not None:
         tower.settings.skip({"pooler_act", "pooler_output_size"})
-    pooled = "cls and distillation" if found.has("distillation_classifier.weight") else "cls"
-    return {**_facts(found, tower, "vit"), "pooling": pooled}
+    pooled = "cls and distillation" if checkpoint.has("distillation_classifier.weight") else "cls"
+    return {**_facts(checkpoint, tower, "vit"), "pooling": pooled}
 
 
-def ijepa_facts(found: MatchedCheckpoint) -> dict[str, Any]:
-    return {**_facts(found, read_tower(found), "ijepa"), "pooling": "mean"}
+def ijepa_facts(checkpoint: MatchedCheckpoint) -> dict[str, Any]:
+    return {**_facts(checkpoint, read_tower(checkpoint), "ijepa"), "pooling": "mean"}
 
 
-def _facts(found: MatchedCheckpoint, tower: Tower | None, usual: str) -> dict[str, Any]:
-    require_biases(found, tower, query="qkv_bias", key="qkv_bias", value="qkv_bias")
-    facts = {**common_facts(found, tower, CLASSES[usual]), **trained_size(tower, "bicubic")}
+def _facts(checkpoint: MatchedCheckpoint, tower: Tower | None, usual: str) -> dict[str, Any]:
+    require_biases(checkpoint, tower, query="qkv_bias", key="qkv_bias", value="qkv_bias")
+    facts = {**common_facts(checkpoint, tower, CLASSES[usual]), **trained_size(tower, "bicubic")}
     if tower is not None:
         facts["stated"] = {**facts["stated"], "mlp_width": tower.count("intermediate_size")}
     return facts

@@ -1,0 +1,95 @@
+"""Checkpoint files in every format, and how a refusal of one is told."""
+
+from __future__ import annotations
+
+import re
+import struct
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from vitviz import CheckpointError
+from vitviz.weights.formats.files import WeightFile
+
+Tensors = dict[str, torch.Tensor]
+
+
+@contextmanager
+def refused(name: str, *found: str) -> Iterator[None]:
+    """What happens inside is refused soon, with one line that names the file and what was found."""
+    start = time.process_time()
+    with pytest.raises(CheckpointError) as caught:
+        yield
+    message = str(caught.value)
+    assert message.startswith(f"{name}: "), message
+    for part in found:
+        assert re.search(part, message), f"{part!r} is not in {message!r}"
+    assert message.isprintable(), repr(message)
+    assert len(message) < 700
+    assert time.process_time() - start < 5
+
+
+def everything(file: WeightFile, group: str = "") -> Tensors:
+    return {key: file.read(group, key) for key in file.groups[group]}
+
+
+def same(found: Tensors, expected: Mapping[str, torch.Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    for key, tensor in expected.items():
+        assert found[key].dtype == torch.float32
+        assert found[key].is_contiguous()
+        assert torch.equal(found[key], tensor.detach().float()), key
+
+
+def state() -> Tensors:
+    return {"embed/kernel": torch.randn(4, 3), "blocks.0.bias": torch.randn(7), "scale": torch.tensor(2.5)}
+
+
+# What is written comes back.
+
+
+def save_npz(tensors: Tensors, path: Path) -> None:
+    with open(path, "wb") as file:
+        np.savez(file, **{key: tensor.numpy() for key, tensor in tensors.items()})
+
+
+def save_npz_compressed(tensors: Tensors, path: Path) -> None:
+    with open(path, "wb") as file:
+        np.savez_compressed(file, **{key: tensor.numpy() for key, tensor in tensors.items()})
+
+
+def save_legacy(value: object, path: Path, **options: Any) -> None:
+    torch.save(value, path, _use_new_zipfile_serialization=False, **options)
+
+
+SAVE: dict[str, tuple[str, Callable[[Tensors, Path], object]]] = {
+    "safetensors": ("safetensors", save_file),
+    "torch": ("torch", torch.save),
+    "torch, protocol 1": ("torch", lambda value, path: torch.save(value, path, pickle_protocol=1)),
+    "torch, protocol 3": ("torch", lambda value, path: torch.save(value, path, pickle_protocol=3)),
+    "torch, protocol 4": ("torch", lambda value, path: torch.save(value, path, pickle_protocol=4)),
+    "torch, protocol 5": ("torch", lambda value, path: torch.save(value, path, pickle_protocol=5)),
+    "legacy": ("torch", save_legacy),
+    "legacy, protocol 1": ("torch", lambda value, path: save_legacy(value, path, pickle_protocol=1)),
+    "legacy, protocol 4": ("torch", lambda value, path: save_legacy(value, path, pickle_protocol=4)),
+    "npz": ("npz", save_npz),
+    "npz, compressed": ("npz", save_npz_compressed),
+}
+writers = pytest.mark.parametrize(("kind", "save"), SAVE.values(), ids=SAVE)
+
+W = torch.ones(1)
+
+
+def npy(header: str, data: bytes = bytes(16), version: bytes = b"\x01\x00") -> bytes:
+    return b"\x93NUMPY" + version + struct.pack("<H", len(header)) + header.encode() + data
+
+
+def described(shape: str, descr: str = "'<f4'", data: bytes = bytes(16)) -> bytes:
+    return npy(f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}}}\n", data)

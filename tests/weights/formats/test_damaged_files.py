@@ -1,0 +1,141 @@
+"""What is no checkpoint, or a damaged one, is refused in one line that names it."""
+
+from __future__ import annotations
+
+import builtins
+import math
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.support.weight_files import Tensors, described, refused, state, writers
+from vitviz import CheckpointError
+from vitviz.weights.formats.files import open_weights
+
+# What is no checkpoint at all.
+
+FILES: dict[str, tuple[bytes, str]] = {
+    "empty": (b"", "an empty file; expected safetensors, a file of torch.save or npz"),
+    "a byte": (b"x", "it begins with b'x'"),
+    "zeros": (bytes(4096), r"it begins with b'\\x00"),
+    "text": (b"not a checkpoint, only some text\n" * 20, "it begins with b'not a checkpoint"),
+    "a page": (b"\n<!DOCTYPE html><html><head>", "a web page, not the weights"),
+    "an old page": (b"<HTML><BODY>404", "a web page, not the weights"),
+    "a git-lfs pointer": (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 346000000\n",
+        "a git-lfs pointer, not the weights",
+    ),
+    "an image": (b"\x89PNG\r\n\x1a\n" + bytes(100), r"it begins with b'\\x89PNG"),
+    "an array": (described("(4,)"), "a single NumPy array"),
+    "an archive of zeros": (b"PK\x03\x04" + bytes(100), "damaged zip archive"),
+    "a pickle of values": (pickle.dumps({"w": 1.5}), "a pickle that is not of torch.save"),
+    "random after a first byte": (b"\x80" + bytes(range(100)), "damaged"),
+    "a first byte": (b"\x80", "damaged"),
+}
+
+
+@pytest.mark.parametrize(("content", "found"), FILES.values(), ids=FILES)
+@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
+def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path, content: bytes, found: str, suffix: str) -> None:
+    path = tmp_path / f"x{suffix}"
+    path.write_bytes(content)
+    with refused(path.name, found):
+        open_weights(path)
+
+
+@writers
+def test_a_file_that_is_cut_anywhere_is_refused_or_reads_as_it_was(
+    tmp_path: Path, kind: str, save: Callable[[Tensors, Path], object]
+) -> None:
+    tensors = {"w": torch.randn(3), "x": torch.randn(5)}
+    save(tensors, tmp_path / "whole")
+    content = (tmp_path / "whole").read_bytes()
+    for length in range(0, len(content), max(1, len(content) // 50)):
+        (tmp_path / "cut").write_bytes(content[:length])
+        with refused("cut"):
+            open_weights(tmp_path / "cut")
+
+
+@writers
+def test_a_file_with_wrong_bytes_is_refused_or_read(
+    tmp_path: Path, kind: str, save: Callable[[Tensors, Path], object]
+) -> None:
+    save({"w": torch.randn(3), "x": torch.randn(5)}, tmp_path / "whole")
+    content = (tmp_path / "whole").read_bytes()
+    generator = np.random.default_rng(0)
+    for _ in range(80):
+        wrong = bytearray(content)
+        for place in generator.integers(0, len(content), 3):
+            wrong[place] = generator.integers(0, 256)
+        (tmp_path / "wrong").write_bytes(wrong)
+        # Whatever happens is one of ours.
+        try:
+            file = open_weights(tmp_path / "wrong")
+            found = [file.read(group, key) for group, keys in file.groups.items() for key in keys]
+        except CheckpointError as error:
+            assert str(error).isprintable()
+        else:
+            assert sum(math.prod(tensor.shape) for tensor in found) < 100
+
+
+@pytest.mark.parametrize("path", ["gone.pth", "no/such/gone.pth", "C:\\models\\gone.pth", "gone\0.pth", "x" * 300])
+def test_a_path_to_nothing_is_refused(tmp_path: Path, path: str) -> None:
+    with pytest.raises(CheckpointError, match=r"no such file or folder|File name too long") as caught:
+        open_weights(tmp_path / path)
+    message = str(caught.value)
+    assert message.isprintable()
+    assert str(tmp_path) not in message
+    assert "gone" in message or "xxx" in message
+
+
+def test_an_empty_path_is_refused() -> None:
+    with refused("''", "no such file or folder"):
+        open_weights("")
+
+
+def test_a_name_cannot_reach_the_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "\x1b[31m\n.pth"
+    torch.save({"w": torch.tensor([float("nan")])}, path)
+    with refused(r"'\x1b[31m\n.pth'", "not finite"):
+        open_weights(path).read("", "w")
+    path.write_bytes(b"")
+    with refused(r"'\x1b[31m\n.pth'", "empty"):
+        open_weights(path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_pipe_is_not_opened(tmp_path: Path, inside: bool) -> None:
+    os.mkfifo(tmp_path / "model.safetensors")
+    path = tmp_path if inside else tmp_path / "model.safetensors"
+    with refused(path.name, "no weights in this folder" if inside else "neither a file nor a folder"):
+        open_weights(path)
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no devices here")
+def test_a_device_is_not_opened() -> None:
+    with refused("zero", "neither a file nor a folder"):
+        open_weights("/dev/zero")
+
+
+@writers
+def test_a_file_that_may_not_be_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, save: Callable[[Tensors, Path], object]
+) -> None:
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(tmp_path))
+
+    save(state(), tmp_path / "file")
+    file = open_weights(tmp_path / "file")
+    with monkeypatch.context() as patch:
+        patch.setattr(builtins, "open", denied)
+        with refused("file", r"cannot be read \(Permission denied\)"):
+            open_weights(tmp_path / "file")
+        if kind != "safetensors":
+            with refused("file", r"cannot be read \(Permission denied\)"):
+                file.read("", "scale")
