@@ -14,12 +14,13 @@ from PIL import Image
 from playwright.sync_api import Browser, Page
 
 import vitviz
-from tests.driver import EXAMPLE, expect_map, opened_page, running_app, running_browser
+from tests.driver import EXAMPLE, opened_page, running_app, running_browser
 from vitviz import Analysis, Model, Preprocessing, VisionTransformer, ViTConfig
 
 if TYPE_CHECKING:
     # Gradio takes seconds, which most tests do not need.
-    from vitviz.ui.photo import Upload
+    from tests.ui.answers import Library
+    from vitviz.ui.pictures import Upload
 
 # Networks as small as those of the tests are slower on several threads.
 torch.set_num_threads(1)
@@ -27,7 +28,15 @@ torch.set_num_threads(1)
 
 # Where tests wait for a browser or for the app: begun first, they do not come last alone.
 FOLDER = Path(__file__).parent
-WAITING = ("ui/test_app", "ui/explorer/", "project/test_operations", "project/test_hosting", "isolation/")
+WAITING = (
+    "ui/test_app",
+    "ui/test_page",
+    "ui/test_journeys",
+    "ui/explorer/",
+    "project/test_operations",
+    "project/test_hosting",
+    "isolation/",
+)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -133,18 +142,18 @@ def coarsest_example(bundled: Model) -> Analysis:
     return vitviz.analyze(EXAMPLE, bundled, resolution=16)
 
 
-@pytest.fixture
-def coarse_page(browser: Browser, address: str, coarse_example: Analysis) -> Iterator[Page]:
-    """The app that shows it."""
-    with opened_page(browser, address, "resolution=32") as found:
-        expect_map(found, coarse_example.attention())
-        yield found
+@pytest.fixture(scope="session")
+def library(bundled: Model) -> Library:
+    """The answers for a page of the app as it starts."""
+    from tests.ui.answers import Library
+
+    return Library(bundled)
 
 
 @pytest.fixture
 def picture(tmp_path: Path) -> Upload:
     """A small one, uploaded."""
-    from vitviz.ui.photo import Upload
+    from vitviz.ui.pictures import Upload
 
     noise = np.random.default_rng(0).integers(0, 255, (24, 40, 3), dtype=np.uint8)
     Image.fromarray(noise).save(tmp_path / "noise.png")
