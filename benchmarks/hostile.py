@@ -21,7 +21,6 @@ from PIL import Image
 
 from benchmarks.visitor import API, VisitError, Visitor
 
-PHOTO, EXPLORER, FILES, OPEN = "vv-photo", "vv-explorer", "vv-files", "vv-open"
 COLLIDING_KEYS = 20_000
 
 
@@ -64,35 +63,43 @@ def prepare() -> None:
 
 
 async def _padded_jpeg(visitor: Visitor) -> None:
-    await visitor.set(PHOTO, await visitor.upload("padded.jpg", padded_jpeg()))
+    await visitor.analyze(upload=await visitor.upload("padded.jpg", padded_jpeg()))
 
 
 async def _large_picture(visitor: Visitor) -> None:
     """A picture of 64 million pixels, twelve times at once as a file without loss."""
-    await visitor.set(PHOTO, await visitor.upload("large.jpg", large_jpeg()))
-    shown = visitor.value(EXPLORER)
-    asked = {"uid": shown["uid"], "name": "picture"} if isinstance(shown, dict) else {}
-    await asyncio.gather(*(visitor.ask(EXPLORER, "file", asked) for _ in range(12)), return_exceptions=True)
+    await visitor.analyze(upload=await visitor.upload("large.jpg", large_jpeg()))
+    await _files(visitor, "picture", 12)
 
 
 async def _pages(visitor: Visitor) -> None:
     """The whole explorer, eight times at once."""
-    shown = visitor.value(EXPLORER)
-    asked = {"uid": shown["uid"], "name": "page"} if isinstance(shown, dict) else {}
-    await asyncio.gather(*(visitor.ask(EXPLORER, "file", asked) for _ in range(8)), return_exceptions=True)
+    await _files(visitor, "page", 8)
+
+
+async def _files(visitor: Visitor, name: str, count: int) -> None:
+    asked = (visitor.ask("file", uid=visitor.facts["uid"], name=name) for _ in range(count))
+    await asyncio.gather(*asked, return_exceptions=True)
 
 
 async def _colliding_keys(visitor: Visitor) -> None:
-    await visitor.set(FILES, [await visitor.upload("colliding.pth", colliding_pickle())])
-    await visitor.click(OPEN)
+    await visitor.analyze(own={"files": [await visitor.upload("colliding.pth", colliding_pickle())]})
 
 
 async def _expanding_checkpoint(visitor: Visitor) -> None:
     """A header that claims terabytes."""
     header = b'{"a":{"dtype":"F32","shape":[1048576,1048576],"data_offsets":[0,4398046511104]}}'
     content = struct.pack("<Q", len(header)) + header
-    await visitor.set(FILES, [await visitor.upload("expanding.safetensors", content)])
-    await visitor.click(OPEN)
+    await visitor.analyze(own={"files": [await visitor.upload("expanding.safetensors", content)]})
+
+
+async def _comparisons(visitor: Visitor) -> None:
+    """One comparison after the other, none of which is waited for, and each of another page."""
+    for _ in range(6):
+        visitor.page = secrets.token_urlsafe(16)
+        asked = asyncio.create_task(visitor.run("compare", uid=visitor.facts["uid"]))
+        await asyncio.sleep(0.1)
+        asked.cancel()
 
 
 async def _nested_body(visitor: Visitor) -> None:
@@ -119,10 +126,9 @@ async def _broken_upload(visitor: Visitor) -> None:
 
 async def _many_sessions(visitor: Visitor) -> None:
     """Sessions that no page has, to push out others'."""
-    number = next(each["id"] for each in visitor.dependencies if each["queue"])
     for _ in range(60):
         visitor.traffic.count()
-        body = {"data": [], "fn_index": number, "session_hash": secrets.token_hex(8)}
+        body = {"data": [], "fn_index": visitor.event, "session_hash": secrets.token_hex(8)}
         await visitor.client.post(f"{API}/queue/join", json=body)
 
 
@@ -132,6 +138,7 @@ ATTACKS: tuple[Callable[[Visitor], Awaitable[None]], ...] = (
     _pages,
     _colliding_keys,
     _expanding_checkpoint,
+    _comparisons,
     _nested_body,
     _broken_upload,
     _many_sessions,

@@ -38,10 +38,8 @@ from vitviz import Analysis, Model, VisionTransformer, ViTConfig
 from vitviz.weights import save_checkpoint
 
 ROOT = Path(__file__).parents[1]
-PHOTO, EXPLORER, RESOLUTION = "vv-photo", "vv-explorer", "vv-resolution"
-MENU, FILES, OPEN = "vv-model", "vv-files", "vv-open"
-# What the menu calls the model with which the page opens.
-START = "start"
+# What the state calls the model with which the page opens.
+START = ""
 # How far a product of two factors is off, each rounded to eleven bits; half the step of float16 near zero.
 ROUNDING, SMALLEST = 2**-10 + 2**-22, 2**-25
 # Different models that visitors bring.
@@ -124,7 +122,7 @@ class Guest:
     Args:
         name, picture: of the file.
         own: the file of the model.
-        shown: rows of the picture by ``"start"`` and ``"own"``, the bundled model and the visitor's.
+        shown: rows of the picture by :data:`START` and ``"own"``, the bundled model and the visitor's.
         best: the most probable class and its probability, by model too.
     """
 
@@ -187,7 +185,7 @@ class Tally:
 
 
 def row_of(analysis: Analysis, layer: int, head: int, token: int) -> Row:
-    """A row of an analysis, with the slack that :mod:`vitviz.ui.explorer.wire` states."""
+    """A row of an analysis, with the slack that :mod:`vitviz.ui.packs` states."""
     trace = analysis.trace
     weights = trace.row(layer, token)[head].double()
     query, keys = trace.queries[layer, head, token].double().abs() * trace.scale, trace.keys[layer, head].double()
@@ -289,10 +287,10 @@ async def _alone(traffic: Traffic, guest: Guest, tally: Tally, name: str) -> Non
     with _noted(tally, guest):
         async with _open_page(traffic, tally) as visitor:
             for _ in range(ALONE):
-                await visitor.set(PHOTO, await visitor.upload("another.png", _picture(pictures)))
-            await visitor.set(PHOTO, await visitor.upload(guest.name, guest.picture))
+                await visitor.analyze(upload=await visitor.upload("another.png", _picture(pictures)))
+            await visitor.analyze(upload=await visitor.upload(guest.name, guest.picture))
             # The first fills what the others find there.
-            tally.analyses[name] = visitor.seconds(PHOTO, "change", EXPLORER)[1:]
+            tally.analyses[name] = visitor.seconds["analyze"][1:]
             await _check(visitor, guest, START, tally)
 
 
@@ -326,22 +324,22 @@ async def _visit(traffic: Traffic, guest: Guest, number: int, plan: Plan, rests:
 
     async with _open_page(traffic, tally) as visitor:
         await rest()
-        await visitor.set(PHOTO, await visitor.upload(guest.name, guest.picture))
-        tally.analyses.setdefault("together", []).append(visitor.seconds(PHOTO, "change", EXPLORER)[0])
+        await visitor.analyze(upload=await visitor.upload(guest.name, guest.picture))
+        tally.analyses.setdefault("together", []).append(visitor.seconds["analyze"][0])
         await _check(visitor, guest, START, tally)
         await rest()
-        await visitor.set(FILES, [await visitor.upload("own.safetensors", guest.own)])
+        own = {"files": [await visitor.upload("own.safetensors", guest.own)]}
         if number % ONE_IN == ONE_IN - 1:
-            opening = asyncio.create_task(visitor.click(OPEN))
+            opening = asyncio.create_task(visitor.analyze(own=own))
             await asyncio.sleep(rests.uniform(0, 0.5))
             opening.cancel()
             with suppress(asyncio.CancelledError):
                 await opening
             return
-        await visitor.click(OPEN)
+        await visitor.analyze(own=own)
         await _check(visitor, guest, "own", tally)
         await rest()
-        await visitor.set(MENU, START, "input")
+        await visitor.analyze(model=START)
         await _check(visitor, guest, START, tally)
 
 
@@ -349,14 +347,14 @@ async def _beside_a_large_one(traffic: Traffic, guest: Guest, plan: Plan, tally:
     """Small analyses while a large one is under way, whose visitor leaves when they are done."""
     with _noted(tally, guest):
         async with _open_page(traffic, tally) as visitor:
-            large = asyncio.create_task(visitor.set(RESOLUTION, str(plan.resolution)))
+            large = asyncio.create_task(visitor.analyze(resolution=plan.resolution))
             await asyncio.sleep(1)
             await _alone(traffic, guest, tally, "beside a large one")
             if large.done():
                 large.result()
-                tally.slow = visitor.seconds(RESOLUTION, "change", EXPLORER)[0]
-                if visitor.value(EXPLORER)["resolution"] != plan.resolution:
-                    raise VisitError(f"no analysis at {plan.resolution} pixels: {visitor.value('vv-notice')}")
+                tally.slow = visitor.seconds["analyze"][0]
+                if visitor.facts["resolution"] != plan.resolution:
+                    raise VisitError(f"no analysis at {plan.resolution} pixels")
             large.cancel()
             with suppress(asyncio.CancelledError):
                 await large
@@ -381,7 +379,7 @@ async def _open_page(traffic: Traffic, tally: Tally) -> AsyncIterator[Visitor]:
         tally.open += 1
         tally.most_open = max(tally.most_open, tally.open)
         try:
-            await visitor.open()
+            await visitor.run("open", link="")
             yield visitor
         finally:
             tally.open -= 1
@@ -394,11 +392,11 @@ async def _check(visitor: Visitor, guest: Guest, model: str, tally: Tally) -> No
         MixedUpError: it is of another picture or model.
         VisitError: it is not to be had.
     """
-    shown, best = visitor.value(EXPLORER), visitor.value("vv-predictions")["confidences"][0]
+    shown, best = visitor.facts, visitor.facts["predictions"][0]
     if shown["name"] != guest.name:
-        raise MixedUpError(f"{model}: the page shows {shown['name']}; it says {visitor.value('vv-notice')}")
+        raise MixedUpError(f"{model}: the page shows {shown['name']}")
     label, probability = guest.best[model]
-    if best["label"] != label or abs(best["confidence"] - probability) > 1e-4:
+    if best["label"] != label or abs(best["probability"] - probability) > 1e-4:
         raise MixedUpError(f"{model}: {best}, expected {label} with {probability:.4f}")
     for row in guest.shown[model]:
         distance = row.distance(await _pack(visitor, f"layer {row.layer}", tally))
@@ -410,13 +408,13 @@ async def _check(visitor: Visitor, guest: Guest, model: str, tally: Tally) -> No
 async def _pack(visitor: Visitor, name: str, tally: Tally) -> bytes:
     """A file of the explorer; as the page does, once more where the analysis is not kept any more."""
     for _ in range(2):
-        answer = await visitor.ask(EXPLORER, "file", {"uid": visitor.value(EXPLORER)["uid"], "name": name})
+        answer = await visitor.ask("file", uid=visitor.facts["uid"], name=name)
         if "path" in answer:
             return await visitor.fetch(answer["path"])
         if "refused" in answer:
             break
         tally.expired += 1
-        await visitor.trigger(EXPLORER, "expired")
+        await visitor.analyze()
     raise VisitError(f"{name}: {answer}")
 
 

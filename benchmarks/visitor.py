@@ -1,4 +1,4 @@
-"""A visitor of the app without a browser: it speaks the page's own protocol, and knows its parts by their names."""
+"""A visitor of the app without a browser: it speaks the page's own protocol, one event and a few functions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,8 +17,7 @@ import httpx
 API = "/gradio_api"
 # What the server may take between two messages; it sends a sign of life every 15 seconds.
 SILENCE = 60.0
-# What "the value of this component stays" looks like.
-SKIPPED = {"__type__": "update"}
+EXPLORER = "vv-explorer"
 
 
 class VisitError(Exception):
@@ -69,24 +68,29 @@ class Traffic:
 
 
 class Visitor:
-    """One open page: its session, the values of its components, and the events that follow from each other.
+    """One open page: its session, and what it shows. Make one with :meth:`visiting`.
 
-    Make one with :meth:`visiting`.
+    Attributes:
+        state: of the page.
+        facts: of the analysis that it shows.
+        models: what is known of models, by their ids.
+        seconds: from asking to the answer, by the kind of request.
     """
 
     def __init__(self, traffic: Traffic, client: httpx.AsyncClient, config: dict[str, Any]) -> None:
         self.traffic, self.client = traffic, client
-        self.session = secrets.token_hex(8)
-        self.components = {part["id"]: part for part in config["components"]}
-        self.values = {key: _first_value(part) for key, part in self.components.items()}
-        self.dependencies: list[dict[str, Any]] = config["dependencies"]
-        # Seconds from asking to the answer, by the event's number.
-        self._taken: defaultdict[int, list[float]] = defaultdict(list)
+        self.session, self.page, self.number = secrets.token_hex(8), secrets.token_urlsafe(16), 0
+        self.explorer = _explorer(config)
+        target = [self.explorer["id"], "run"]
+        self.event = next(each["id"] for each in config["dependencies"] if target in each["targets"])
+        first = self.explorer["props"]["value"]
+        self.state: dict[str, Any] = first["state"]
+        self.facts: dict[str, Any] = first["views"][0]
+        self.models: dict[str, Any] = first["models"]
+        self.seconds: defaultdict[str, list[float]] = defaultdict(list)
         self._answers: defaultdict[str, asyncio.Future[dict[str, Any]]] = defaultdict(asyncio.Future)
         self._pending, self._waiting = 0, asyncio.Event()
         self._broken: Exception | None = None
-        self._running: set[int] = set()
-        self._again: set[int] = set()
 
     @classmethod
     @asynccontextmanager
@@ -120,55 +124,57 @@ class Visitor:
                     with suppress(asyncio.CancelledError, VisitError, OverBoundError, httpx.HTTPError):
                         await task
 
-    def part(self, name: str) -> int:
-        """The number of the component with this id in the page.
+    async def analyze(self, *, upload: Any = None, own: Any = None, **view: Any) -> dict[str, Any]:
+        """Have another picture, model or input analysed, and show it.
+
+        Args:
+            upload: a picture, as :meth:`upload` gives it.
+            own: a checkpoint: its ``files``, or its name on the ``hub``.
+            view: what else changes in the view, such as its ``model``.
 
         Raises:
-            VisitError: there is none.
+            VisitError: it cannot be analysed; the message is the page's.
         """
-        found = [key for key, part in self.components.items() if part["props"].get("elem_id") == name]
-        if not found:
-            raise VisitError(f"the page has no {name!r}")
-        return found[0]
+        state = {**self.state, "views": [{**self.state["views"][0], **view}]}
+        reply = await self.run("analyze", state=state, index=0, upload=upload, own=own)
+        self.state, self.facts = reply["state"], reply["facts"]
+        self.models |= reply["models"]
+        return reply
 
-    def value(self, name: str) -> Any:
-        return self.values[self.part(name)]
+    async def run(self, kind: str, **request: Any) -> dict[str, Any]:
+        """The reply to a request for what takes long.
 
-    def seconds(self, name: str, event: str, shown: str) -> list[float]:
-        """From asking to the answer, of all events of a component that have changed another one."""
-        key = self.part(shown)
-        return [
-            each for one in self._of(self.part(name), event) if key in one["outputs"] for each in self._taken[one["id"]]
-        ]
+        Raises:
+            VisitError: it failed, was stopped, or is about what is not kept any more.
+        """
+        self.number += 1
+        body = {
+            "data": [],
+            "event_data": {"page": self.page, "number": self.number, "kind": kind, **request},
+            "fn_index": self.event,
+            "trigger_id": self.explorer["id"],
+            "session_hash": self.session,
+        }
+        started = time.monotonic()
+        reply: dict[str, Any] = (await self._queued(body))["data"][0]
+        self.seconds[kind].append(time.monotonic() - started)
+        for name in ("failed", "stopped", "expired"):
+            if name in reply:
+                raise VisitError(f"{kind}: {name} {reply[name]}")
+        return reply
 
-    async def open(self) -> None:
-        """What a page does once it is there."""
-        await self._fire_all(self._of(None, "load"))
-
-    async def set(self, name: str, value: Any, event: str = "change") -> None:
-        """Change a component as a hand does, and wait until all that follows is there."""
-        key = self.part(name)
-        self.values[key] = value
-        await self._fire_all(self._of(key, event))
-
-    async def click(self, name: str) -> None:
-        await self._fire_all(self._of(self.part(name), "click"))
-
-    async def trigger(self, name: str, event: str) -> None:
-        await self._fire_all(self._of(self.part(name), event))
+    async def ask(self, function: str, **request: Any) -> dict[str, Any]:
+        """What the page is answered at once."""
+        body = {"data": request, "component_id": self.explorer["id"], "fn_name": function, "session_hash": self.session}
+        found: dict[str, Any] = (await self._post("component_server", body)).json()
+        return found
 
     async def upload(self, name: str, content: bytes) -> dict[str, Any]:
-        """Hand over a file; returns it as a component takes it."""
+        """Hand over a file; returns it as a request names it."""
         self.traffic.count()
         answer = await self.client.post(f"{API}/upload", files={"files": (name, content)})
         _refuse(answer)
-        about = {"orig_name": name, "size": len(content), "meta": {"_type": "gradio.FileData"}}
-        return {"path": answer.json()[0], **about}
-
-    async def ask(self, name: str, function: str, said: Any) -> Any:
-        """What a component's function on the server answers."""
-        body = {"data": said, "component_id": self.part(name), "fn_name": function, "session_hash": self.session}
-        return (await self._post("component_server", body)).json()
+        return {"path": answer.json()[0], "orig_name": name}
 
     async def fetch(self, path: str) -> bytes:
         """A file of the page."""
@@ -183,54 +189,6 @@ class Visitor:
         _refuse(answer)
         return answer
 
-    def _of(self, key: int | None, event: str) -> list[dict[str, Any]]:
-        """The events of a component; of the page itself where there is none."""
-        return [each for each in self.dependencies if any(self._is(key, event, *target) for target in each["targets"])]
-
-    def _is(self, key: int | None, event: str, target: int | None, target_event: str) -> bool:
-        at_page = key is None and target not in self.components
-        return target_event == event and (at_page or target == key)
-
-    async def _fire_all(self, dependencies: list[dict[str, Any]]) -> None:
-        await asyncio.gather(*(self._fire(each) for each in dependencies))
-
-    async def _fire(self, dependency: dict[str, Any]) -> None:
-        """An event and what follows from it. One that is asked for again while it runs, runs once more at most."""
-        number = dependency["id"]
-        if number in self._running:
-            if dependency["trigger_mode"] == "always_last":
-                self._again.add(number)
-            return
-        self._running.add(number)
-        try:
-            changed = await self._run(dependency) if dependency["backend_fn"] else []
-        finally:
-            self._running.discard(number)
-        following = [each for each in self.dependencies if each["trigger_after"] == number]
-        following += [each for key in changed for each in self._of(key, "change")]
-        if number in self._again:
-            self._again.discard(number)
-            following.append(dependency)
-        await self._fire_all(list({each["id"]: each for each in following}.values()))
-
-    async def _run(self, dependency: dict[str, Any]) -> list[int]:
-        """The components whose value an event has changed."""
-        body = {
-            "data": [self.values[key] for key in dependency["inputs"]],
-            "event_data": None,
-            "fn_index": dependency["id"],
-            "trigger_id": None,
-            "session_hash": self.session,
-        }
-        started = time.monotonic()
-        if dependency["queue"]:
-            output = await self._queued(body)
-        else:
-            output = (await self._post(f"run/{dependency['api_name']}", body)).json()
-        self._taken[dependency["id"]].append(time.monotonic() - started)
-        changed = [*self._take(dependency["outputs"], output["data"]), *(output.get("changed_state_ids") or ())]
-        return list(dict.fromkeys(changed))
-
     async def _queued(self, body: dict[str, Any]) -> dict[str, Any]:
         self._pending += 1
         try:
@@ -241,16 +199,6 @@ class Visitor:
             return await self._answers[event]
         finally:
             self._pending -= 1
-
-    def _take(self, outputs: list[int], data: list[Any]) -> Iterator[int]:
-        for key, said in zip(outputs, data, strict=True):
-            is_update = isinstance(said, dict) and said.get("__type__") == "update"
-            if self.components[key]["type"] == "state" or said == SKIPPED or (is_update and "value" not in said):
-                continue
-            value = said["value"] if is_update else said
-            if value != self.values[key]:
-                self.values[key] = value
-                yield key
 
     async def _stay(self) -> None:
         """The connection by which the app knows that the page is open."""
@@ -300,11 +248,17 @@ class Visitor:
             answer.set_exception(VisitError(f"an event failed: {message['output'].get('error')}"))
 
 
-def _first_value(component: dict[str, Any]) -> Any:
-    if component["type"] == "state":
-        return None
-    value = component["props"].get("value")
-    return "" if value is None and component["type"] == "textbox" else value
+def _explorer(config: dict[str, Any]) -> dict[str, Any]:
+    """The component of the page.
+
+    Raises:
+        VisitError: there is none.
+    """
+    found = [part for part in config["components"] if part["props"].get("elem_id") == EXPLORER]
+    if not found:
+        raise VisitError(f"the page has no {EXPLORER!r}")
+    explorer: dict[str, Any] = found[0]
+    return explorer
 
 
 def _refuse(answer: httpx.Response) -> None:

@@ -14,11 +14,12 @@ from PIL import Image
 from playwright.sync_api import Browser, Page
 
 import vitviz
-from tests.driver import EXAMPLE, expect_map, opened_page, running_app, running_browser
+from tests.driver import EXAMPLE, opened_page, running_app, running_browser
 from vitviz import Analysis, Model, Preprocessing, VisionTransformer, ViTConfig
 
 if TYPE_CHECKING:
     # Gradio takes seconds, which most tests do not need.
+    from tests.ui.answers import Library
     from vitviz.ui.pictures import Upload
 
 # Networks as small as those of the tests are slower on several threads.
@@ -132,12 +133,12 @@ def coarsest_example(bundled: Model) -> Analysis:
     return vitviz.analyze(EXAMPLE, bundled, resolution=16)
 
 
-@pytest.fixture
-def coarse_page(browser: Browser, address: str, coarse_example: Analysis) -> Iterator[Page]:
-    """The app that shows it."""
-    with opened_page(browser, address, "resolution=32") as found:
-        expect_map(found, coarse_example.attention())
-        yield found
+@pytest.fixture(scope="session")
+def library(bundled: Model) -> Library:
+    """The answers for a page of the app as it starts."""
+    from tests.ui.answers import Library
+
+    return Library(bundled)
 
 
 @pytest.fixture

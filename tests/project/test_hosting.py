@@ -27,7 +27,6 @@ import torch
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from vitviz.ui.workbench import Workbench
 
 from tests.driver import EXAMPLE, running_app
 from vitviz import Analysis, Model, VisionTransformer, analyze
@@ -35,6 +34,7 @@ from vitviz.errors.kinds import ConfigError, ImageError, LimitError, QueryError
 from vitviz.progress import Progress
 from vitviz.ui import build_demo, files, hosting
 from vitviz.ui.hosting import Forward, forward, limit_threads, on_gpu, prepare, processors
+from vitviz.ui.service import AnalysisService
 
 pytestmark = pytest.mark.process
 
@@ -498,7 +498,7 @@ def test_the_host_gets_the_forward_pass_once_and_nothing_else(
     monkeypatch.setattr(hosting, "WORTH_A_CARD", 1e9)
     model = make_model()
     build_demo(model)
-    Workbench(model)
+    AnalysisService(model)
     assert [function.__qualname__ for function in host.functions] == ["Lent._run"]
     # Nobody waits for a card, or pays for it, where the processor is done at once.
     assert host.calls == []

@@ -39,7 +39,7 @@ from starlette.routing import Route
 import vitviz
 from benchmarks import load, memory_table
 from benchmarks.load import Guest, MixedUpError, Plan, Tally
-from benchmarks.visitor import OverBoundError, Traffic, VisitError, Visitor
+from benchmarks.visitor import OverBoundError, Traffic, VisitError, Visitor, _explorer
 from tests.driver import EXAMPLE, opened_page, upload
 from tests.ui.test_app_explorer import expect_analysis, expect_token
 from vitviz import Model
@@ -367,14 +367,14 @@ def test_a_load_ends_at_its_bounds(served: Served, visitors: list[Guest]) -> Non
 def test_what_the_app_refuses_is_an_error_of_the_visit(served: Served) -> None:
     async def ask() -> None:
         async with Visitor.visiting(Traffic(served.address, 500, 60)) as visitor:
-            with pytest.raises(VisitError, match="no 'vv-nothing'"):
-                visitor.part("vv-nothing")
             with pytest.raises(VisitError, match=r"40[34]"):
                 await visitor.fetch("/etc/passwd")
-            await visitor.set("vv-photo", {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}})
+            await visitor.analyze(upload={"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}})
 
-    with pytest.raises(VisitError, match="failed"):
+    with pytest.raises(VisitError, match="analyze: failed upload = '/etc/passwd': not uploaded here"):
         apart(ask())
+    with pytest.raises(VisitError, match="the page has no 'vv-explorer'"):
+        _explorer({"components": []})
 
 
 def test_a_row_is_held_against_what_the_format_allows(bundled: Model) -> None:

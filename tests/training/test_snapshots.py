@@ -8,19 +8,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
-import gradio as gr
 import pytest
 import torch
 from playwright.sync_api import Browser, expect
-from vitviz.ui.opening import ModelOpening
-from vitviz.ui.photo import Upload
-from vitviz.ui.sight import Sight
-from vitviz.ui.waiting import OPENING, Waiting
-from vitviz.ui.workbench import Step, Workbench
 
 import vitviz
 from tests.driver import ARTEFACTS, EXAMPLE, expect_map, opened_page, running_app, set_slider
@@ -29,16 +22,15 @@ from tests.ui.test_models import apart
 from vitviz import CheckpointError, ConfigError, Model, save_checkpoint
 from vitviz.training import loop
 from vitviz.training.snapshots import MOST, snapshot_steps
+from vitviz.ui.handlers import Handlers
 from vitviz.ui.knobs import Knobs
-from vitviz.ui.links import link_of, read_link
-from vitviz.ui.models import START, ModelChoice, ModelPicker, open_choice
-from vitviz.ui.pictures import Pictures
+from vitviz.ui.models import START, ModelChoice, open_choice
+from vitviz.ui.service import AnalysisService
 from vitviz.weights import find_snapshots, open_snapshot, read
 from vitviz.weights.snapshots import snapshot_path
 
 Make = Callable[..., Model]
 STEPS = (0, 20, 1000)
-SKIPPED = gr.skip()
 
 
 @pytest.fixture
@@ -159,7 +151,7 @@ def test_uploaded_states_are_one_model_as_long_as_it_is_used(run: Path, tmp_path
     choice = ModelChoice("", apart(run, tmp_path / "apart"))
     model = open_choice(choice)
     assert model.name == "snapshots"
-    bench = Workbench(model, Knobs(model_bytes=model.nbytes + 1))
+    bench = AnalysisService(model, Knobs(model_bytes=model.nbytes + 1))
     for step in (*STEPS[:2], *STEPS[:2]):
         # Of the cache, only the newest is left; the files are linked once more.
         assert bench.model(choice._replace(step=step)).step == step
@@ -168,65 +160,38 @@ def test_uploaded_states_are_one_model_as_long_as_it_is_used(run: Path, tmp_path
 
 
 def test_a_server_of_one_model_shows_its_states(run: Path) -> None:
-    bench = Workbench(vitviz.load(run), Knobs(models="start"))
+    bench = AnalysisService(vitviz.load(run), Knobs(models="start"))
     assert bench.model(START._replace(step=20)).step == 20
 
 
-def test_the_slider_counts_places_and_says_steps(run: Path, bundled: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Workbench(vitviz.load(run))
-    picker = ModelPicker(bench.start)
-    assert (picker.step.maximum, picker.step.value, picker.step.visible) == (2, 2, True)
-    assert picker.step.label == "Training step 1,000 of 1,000"
-    _, first = picker.shown(START, open_snapshot(bench.start, 0))
-    assert first["value"] == 0 and first["label"] == "Training step 0 of 1,000"
-    assert not picker.shown(START, bundled)[1]["visible"]
-    with gr.Blocks():
-        waiting = Waiting(SimpleNamespace())  # type: ignore[arg-type]
-    waiting.jobs = vitviz.ui.jobs.Jobs()
-    opening = ModelOpening(bench, picker, waiting)
-    anna: Any = SimpleNamespace(session_hash="anna")
-
-    def slide(choice: ModelChoice, place: float | None) -> Any:
-        return opening._open_step(choice, place, anna, lambda *state, **said: None)[0]
-
-    assert slide(START, 1) == START._replace(step=20)
-
-    # Who asks for another model meanwhile is not told that this one was stopped, nor is the other forgotten.
-    def asked_for_another(*state: Any, **said: Any) -> None:
-        waiting.jobs.ask("anna", OPENING)
-
-    monkeypatch.setattr(bench, "model", lambda choice, report=None: (asked_for_another(), report(Step("on")))[1])
-    assert opening._open(anna, START, lambda: START._replace(step=20), lambda *state, **said: None) == (SKIPPED,) * 4
-    monkeypatch.undo()
-    # The last is what opens without a step, and of another model the slider says nothing.
-    assert slide(START._replace(step=20), 2) == slide(START, 99) == slide(START, None) == START
-    assert slide(ModelChoice("vitviz-cifar10"), 1) == ModelChoice("vitviz-cifar10")
+@pytest.fixture
+def handlers(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Handlers:
+    """Of an app that starts with the last state."""
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "files"))
+    return Handlers(AnalysisService(replace(vitviz.load(run), name=str(run))))
 
 
-def test_a_link_says_the_step(run: Path, picture: Upload) -> None:
-    model, pictures = vitviz.load(run), Pictures()
-    query = link_of(model, START._replace(step=20), picture, Sight("squash"), pictures)
-    assert query.startswith("step=20&")
-    assert read_link({"step": "20"}).first.choice == START._replace(step=20)
-    assert read_link({"step": "-1"}).first.choice == START
-    own = ModelChoice("", ("/somewhere/step-0000000.safetensors",), step=20)
-    assert "step" not in link_of(model, own, picture, Sight("squash"), pictures)
+def test_a_link_says_the_step(handlers: Handlers) -> None:
+    opened = handlers.open({"link": "?step=20"}, lambda state: None)
+    assert opened["state"]["views"][0]["step"] == opened["views"][0]["step"] == 20 and opened["notes"] == []
+    assert opened["models"][""]["steps"] == list(STEPS)
+    uid = opened["views"][0]["uid"]
+    assert handlers.describe({"state": opened["state"], "uids": [uid]})["link"] == "?step=20"
+    # The last is what opens without a step.
+    last = handlers.open({"link": f"?step={STEPS[-1]}"}, lambda state: None)
+    assert last["state"]["views"][0]["step"] is None and last["notes"] == []
+    other = handlers.open({"link": "?step=7"}, lambda state: None)
+    assert other["state"]["views"][0]["step"] is None
+    assert "no snapshot of training step 7; expected 0, 20, 1000" in other["notes"][0]
 
 
-def test_the_lines_of_python_open_the_state(run: Path, picture: Upload) -> None:
-    from vitviz.ui.panels import default_settings
-
-    from vitviz.ui.code import as_python
-
-    model = vitviz.load(run)
-    state = open_snapshot(model, 20)
-    start = replace(model, name=str(run))
-    lines = as_python(state, start, START._replace(step=20), picture, (40, 24), default_settings(state))
+def test_the_lines_of_python_open_the_state(handlers: Handlers, run: Path) -> None:
+    opened = handlers.open({"link": "?step=20"}, lambda state: None)
+    uid = opened["views"][0]["uid"]
+    lines = handlers.describe({"state": opened["state"], "uids": [uid]})["python"]
     made: dict[str, Any] = {}
-    exec("\n".join(lines.splitlines()[:4]), made)
-    opened = "\n".join(line for line in lines.splitlines() if line.startswith("model = "))
-    exec(f"import vitviz\n{opened}", made)
-    assert same_weights(made["model"].network, state.network)
+    exec("\n".join(line for line in lines.splitlines() if line.startswith(("import", "from", "model"))), made)
+    assert same_weights(made["model"].network, open_snapshot(vitviz.load(run), 20).network)
 
 
 def test_a_slider_goes_through_training_and_asks_every_state_the_same(run: Path, browser: Browser) -> None:
@@ -234,21 +199,21 @@ def test_a_slider_goes_through_training_and_asks_every_state_the_same(run: Path,
         running_app(os.environ, "--checkpoint", str(run)) as address,
         opened_page(browser, address) as page,
     ):
-        slider = page.locator("#vv-step input[type=range]")
-        expect(page.locator("#vv-step")).to_contain_text("Training step 1,000 of 1,000")
+        slider, steps = page.locator("input.vx-step"), page.locator(".vx-steps")
+        expect(steps).to_contain_text("1,000 of 1,000")
         last = vitviz.load(run)
         expect_map(page, vitviz.analyze(EXAMPLE, last).attention())
-        set_slider(page, "vv-attention-layer", 0)
+        set_slider(page, "layer", 0)
         expect_map(page, vitviz.analyze(EXAMPLE, last).attention(layer=0))
         slider.focus()
         for step in (20, 0):
             page.keyboard.press("ArrowLeft")
-            expect(page.locator("#vv-step")).to_contain_text(f"Training step {step} of 1,000")
+            expect(steps).to_contain_text(f"{step} of 1,000")
             expect_map(page, vitviz.analyze(EXAMPLE, open_snapshot(last, step)).attention(layer=0))
         page.screenshot(path=ARTEFACTS / "snapshots.png", full_page=True)
         expect(page).to_have_url(re.compile(r"step=0.*p\.layer=0"))
         # A link opens the same state.
         with opened_page(browser, address, urlsplit(page.url).query) as other:
-            expect(other.locator("#vv-step")).to_contain_text("Training step 0 of 1,000")
-            expect(other.locator("#vv-step input[type=range]")).to_have_value("0")
+            expect(other.locator(".vx-steps")).to_contain_text("0 of 1,000")
+            expect(other.locator("input.vx-step")).to_have_value("0")
             expect_map(other, vitviz.analyze(EXAMPLE, open_snapshot(last, 0)).attention(layer=0))

@@ -177,10 +177,7 @@ def test_a_model_without_classes_is_asked_in_words(browser: Browser, clip: Path)
 
     # The last is one that can be measured.
     texts = sorted(("a cat", "a dog", "a rocket", "coffee"), key=gained)
-    with (
-        running_app(os.environ, "--checkpoint", str(clip), with_packages=True) as address,
-        opened_page(browser, address) as page,
-    ):
+    with running_app(os.environ, "--checkpoint", str(clip)) as address, opened_page(browser, address) as page:
         open_panel(page, "vv-switches")
         expect(page.locator("#vv-switch-said")).to_contain_text("write what in the box “In words”")
         page.get_by_label("Relevance (TransMM)").check()

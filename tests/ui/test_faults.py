@@ -10,29 +10,25 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import gradio as gr
 import pytest
-from vitviz.ui.photo import Upload
-from vitviz.ui.picture import PictureOutput
-from vitviz.ui.sight import Sight
-from vitviz.ui.waiting import ANALYSIS, Waiting
-from vitviz.ui.workbench import Workbench
 
 import vitviz
 import vitviz.ui.files
 from tests.towers import make_transformers
 from vitviz import Model, load, save_checkpoint
 from vitviz.errors.kinds import CheckpointError, ImageError, LimitError
-from vitviz.ui.explorer import AttentionExplorer
 from vitviz.ui.files import keep
-from vitviz.ui.jobs import Jobs, Stopped
-from vitviz.ui.models import START, ModelChoice
+from vitviz.ui.handlers import Handlers
+from vitviz.ui.jobs import JobCancelled, Jobs
+from vitviz.ui.models import ModelChoice
+from vitviz.ui.pictures import Upload
+from vitviz.ui.runs import Runs
+from vitviz.ui.service import AnalysisService, InputSettings, Step
 from vitviz.weights.text_tower import TextPrompt
 
 pytestmark = pytest.mark.parity
 
 Make = Callable[..., Model]
-ANNA: Any = SimpleNamespace(session_hash="anna")
 
 
 # A full disk.
@@ -73,10 +69,10 @@ def test_a_file_that_is_no_picture_is_not_kept_where_it_was_uploaded(
     timers = []
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path if uploaded else tmp_path / "elsewhere"))
     monkeypatch.setattr("threading.Timer", lambda *said: timers.append(said) or SimpleNamespace(start=lambda: None))
-    bench, bad = Workbench(make_model()), Upload(tmp_path / "bad.png", "bad.png")
+    bench, bad = AnalysisService(make_model()), Upload(tmp_path / "bad.png", "bad.png")
     bad.path.write_bytes(b"<html>")
     with pytest.raises(ImageError, match=r"^'?bad\.png'?: ") as first:
-        bench.analyze(bench.start, bad, Sight("squash"))
+        bench.analyze(bench.start, bad, InputSettings("squash"))
     with pytest.raises(ImageError), bench.uploaded.opened(bad):
         pass
     # One for a file, however often it is told of.
@@ -86,30 +82,26 @@ def test_a_file_that_is_no_picture_is_not_kept_where_it_was_uploaded(
     assert bad.path.exists() is not uploaded and picture.path.exists()
     # A page that asks for it once more is told the same.
     with pytest.raises(ImageError) as again:
-        bench.analyze(bench.start, bad, Sight("squash"))
+        bench.analyze(bench.start, bad, InputSettings("squash"))
     assert str(again.value) == str(first.value)
     with bench.uploaded.opened(picture) as opened:
         assert opened.size == (40, 24)
 
 
 def test_a_page_is_told_of_a_full_disk_and_gets_its_file_afterwards(
-    make_model: Make, picture: Upload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    make_model: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench = Workbench(make_model())
-    key, analysis = bench.analyze(bench.start, picture, Sight("squash"))
-    explored = bench.explored(key, analysis, START, picture, Sight("squash"))
-    with gr.Blocks():
-        explorer, shown = AttentionExplorer(files=bench.file), PictureOutput(format="png")
-    explorer.GRADIO_CACHE = shown.GRADIO_CACHE = str(tmp_path / "cache")
-    wanted = {"uid": key, "name": "layer 0"}
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    runs = Runs(Handlers(AnalysisService(make_model())))
+    uid, file = runs.handlers.first()["views"][0]["uid"], runs.answers()["file"]
+    wanted = {"uid": uid, "name": "layer 0"}
+    request = {"page": "a" * 22, "number": 1, "kind": "open", "link": "?example=rocket.jpg"}
     with monkeypatch.context() as patched:
         patched.setattr(vitviz.ui.files, "NamedTemporaryFile", FullDisk(vitviz.ui.files.NamedTemporaryFile))
-        assert "No space left on device" in explorer.answer(wanted)["refused"]
-        for show in (lambda: explorer.postprocess(explored), lambda: shown.postprocess(analysis.prepared.image)):
-            with pytest.raises(gr.Error, match="this server cannot keep a file"):
-                show()
-    assert Path(explorer.answer(wanted)["path"]).is_file()
-    assert explorer.postprocess(explored).uid == key
+        assert "No space left on device" in file(wanted)["refused"]
+        assert "this server cannot keep a file" in runs.answer(request, "anna")["failed"]
+    assert Path(file(wanted)["path"]).is_file()
+    assert "views" in runs.answer({**request, "number": 2}, "anna")
 
 
 # Files that go.
@@ -118,12 +110,12 @@ def test_a_page_is_told_of_a_full_disk_and_gets_its_file_afterwards(
 def test_a_model_whose_file_is_gone_goes_on_and_is_missed_when_it_is_opened_again(
     make_model: Make, picture: Upload, tmp_path: Path
 ) -> None:
-    bench, path = Workbench(make_model()), tmp_path / "mine.safetensors"
+    bench, path = AnalysisService(make_model()), tmp_path / "mine.safetensors"
     save_checkpoint(path, make_model(register_tokens=2))
     choice = ModelChoice("", (str(path),))
     model = bench.model(choice)
     path.unlink()
-    _, analysis = bench.analyze(bench.model(choice), picture, Sight("squash"))
+    _, analysis = bench.analyze(bench.model(choice), picture, InputSettings("squash"))
     assert analysis.map("relevance").values.isfinite().all()
     bench.models = type(bench.models)(1, leaving=bench.cache.drop)
     with pytest.raises(CheckpointError, match=r"mine.safetensors: no longer kept on this server; upload it again"):
@@ -134,33 +126,35 @@ def test_a_model_whose_file_is_gone_goes_on_and_is_missed_when_it_is_opened_agai
 def test_a_text_tower_whose_files_are_gone_is_an_error_in_words(picture: Upload, tmp_path: Path) -> None:
     make_transformers(tmp_path / "clip", "CLIP")
     model = load(tmp_path / "clip")
-    bench = Workbench(model)
+    bench = AnalysisService(model)
     shutil.rmtree(tmp_path / "clip")
     with pytest.raises(CheckpointError):
         bench.target(model, TextPrompt("a cat"))
-    _, analysis = bench.analyze(model, picture, Sight(model.preprocessing.fit))
+    _, analysis = bench.analyze(model, picture, InputSettings(model.preprocessing.fit))
     assert analysis.rollout().values.sum() > 0
 
 
 def test_an_upload_that_is_gone_is_said_by_its_name(make_model: Make, picture: Upload) -> None:
-    bench = Workbench(make_model())
+    bench = AnalysisService(make_model())
     picture.path.unlink()
     with pytest.raises(ImageError, match=r"^noise\.png: no longer kept on this server; drop the picture here again$"):
-        bench.analyze(bench.start, picture, Sight("squash"))
+        bench.analyze(bench.start, picture, InputSettings("squash"))
 
 
 # Visitors who leave.
 
 
 def test_the_analysis_of_a_visitor_who_left_ends_and_lets_the_next_in(make_model: Make, picture: Upload) -> None:
-    bench, jobs = Workbench(make_model()), Jobs()
+    bench, jobs = AnalysisService(make_model()), Jobs()
     done = []
 
-    def progress(state: tuple[int, int], desc: str) -> None:
-        done.append(state[0])
-        jobs.leave("anna")
+    with pytest.raises(JobCancelled), jobs.running("anna", "run") as check:
 
-    with pytest.raises(Stopped), Waiting(jobs).running(ANNA, ANALYSIS, progress) as report:
-        bench.analyze(bench.start, picture, Sight("squash"), report)
+        def report(step: Step) -> None:
+            check()
+            done.append(step.done)
+            jobs.leave("anna")
+
+        bench.analyze(bench.start, picture, InputSettings("squash"), report)
     assert done == [0] and len(bench.small) == len(bench.large) == 0
-    assert bench.analyze(bench.start, picture, Sight("squash"))[0]
+    assert bench.analyze(bench.start, picture, InputSettings("squash"))[0]

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
-from vitviz.ui.panels import model_aside
-from vitviz.ui.texts import plain
 
 import vitviz
 from tests.parity.timm_cases import TOLD, make
 from vitviz.errors.kinds import CheckpointError
-from vitviz.ui.models import START, ModelChoice, ModelPicker, open_choice
+from vitviz.ui.facts import model_facts
+from vitviz.ui.models import ModelChoice, OwnModel, OwnModels, menu, open_choice
 from vitviz.weights import BUNDLED, ZOO, Model
 
 pytestmark = pytest.mark.parity
@@ -56,23 +56,32 @@ def test_an_upload_that_is_gone_is_named(tmp_path: Path) -> None:
         open_choice(ModelChoice("", (str(tmp_path / "gone.pth"),)))
 
 
-def test_a_name_of_the_menu_and_of_the_hub(bundled: Model) -> None:
-    picker = ModelPicker(bundled)
+def test_what_the_menu_offers(bundled: Model) -> None:
     assert open_choice(ModelChoice(BUNDLED[0])).name == BUNDLED[0]
-    assert [source for _, source in picker.choices()] == [START.source, *ZOO]
-    for typed in ("owner/name", " hf:owner/name ", "https://huggingface.co/owner/name/"):
-        assert picker.own(None, typed, "heads=6") == ModelChoice("hf:owner/name", (), (("heads", 6),))
-    for files, hub in ((None, ""), (["a.pth"], "owner/name")):
-        with pytest.raises(CheckpointError, match="expected either its file, or its name on the hub"):
-            picker.own(files, hub, "")
+    offered = menu(bundled)
+    assert [each["id"] for each in offered] == ["", *ZOO] and offered[0]["title"] == bundled.name
+    assert all(each["megabytes"] == ZOO[each["id"]].megabytes for each in offered[1:] if each["megabytes"])
+    assert menu(bundled, "start") == offered[:1]
 
 
-def test_what_is_assumed_stands_below_the_predictions(tmp_path: Path) -> None:
+def test_a_checkpoint_of_ones_own_has_an_id_that_nobody_can_guess(monkeypatch: pytest.MonkeyPatch) -> None:
+    own, kept = [OwnModel(ModelChoice("", (name,)), name) for name in ("a.pth", "b.pth", "c.pth")], OwnModels()
+    keys = list(map(kept.id, own))
+    assert len(set(keys)) == 3 and all(re.fullmatch(r"own:[\w-]{22}", key) for key in keys)
+    # The same files are the same model.
+    assert kept.id(own[0]) == keys[0] and kept.get(keys[1]) == own[1]
+    monkeypatch.setattr("vitviz.ui.models.MAX_OWN", 1)
+    kept.id(own[1])
+    for gone in (keys[2], "own:" + "a" * 22):
+        with pytest.raises(CheckpointError, match="open it again under Model"):
+            kept.get(gone)
+
+
+def test_what_is_assumed_is_told(tmp_path: Path) -> None:
     make(tmp_path)
     model = vitviz.load(tmp_path / "model.pth", **TOLD)
-    assert len(model.assumptions) == 1
-    sentence = f"Assumed, since its file does not say it: {plain(model.assumptions[0])}. “About this model” says how"
-    assert "preprocessing 32×32, " in model.assumptions[0] and sentence in model_aside(model)
-    said = vitviz.load(tmp_path / "model.pth", **TOLD, normalisation="half")
-    assert said.assumptions == ()
-    assert "Assumed" not in model_aside(said)
+    assert len(model.assumptions) == 1 and "preprocessing 32×32, " in model.assumptions[0]
+    sentence = f"Assumed, since its file does not say it: {model.assumptions[0]}."
+    assert model_facts("", "mine", model)["assumptions"] == sentence
+    known = vitviz.load(tmp_path / "model.pth", **TOLD, normalisation="half")
+    assert known.assumptions == () and model_facts("", "mine", known)["assumptions"] == ""

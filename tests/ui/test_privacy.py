@@ -8,25 +8,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from vitviz.ui.compare import as_html, cards
-from vitviz.ui.panels import default_settings, model_aside, model_card
-from vitviz.ui.photo import Upload
-from vitviz.ui.sight import Sight
-from vitviz.ui.texts import plain
-from vitviz.ui.workbench import Workbench
 
-from tests.driver import ROOT, opened_page, upload
+from tests.driver import ROOT, notice, opened_page, upload
 from vitviz import Model
 from vitviz.ui import build_demo
-from vitviz.ui.explorer import AttentionExplorer, whole_page
+from vitviz.ui.explorer import whole_page
+from vitviz.ui.facts import model_facts
+from vitviz.ui.handlers import Handlers
 from vitviz.ui.knobs import Knobs
-from vitviz.ui.models import START
+from vitviz.ui.pictures import Upload
+from vitviz.ui.runs import Runs
 from vitviz.ui.server.explorer_files import PAGE, PICTURE
+from vitviz.ui.service import AnalysisService, InputSettings
 
 Make = Callable[..., Model]
 HOSTILE = '<img src=x onerror="alert(1)">'
@@ -35,14 +32,17 @@ HOSTILE = '<img src=x onerror="alert(1)">'
 # Of one visitor to another.
 
 
-@pytest.mark.parametrize("name", ["layer 0", "rollout", "map relevance", PAGE, PICTURE])
+@pytest.mark.parametrize("name", ["layer 0", "rollout", PAGE, PICTURE])
 def test_a_guessed_id_gets_no_file_of_an_analysis(make_model: Make, picture: Upload, name: str) -> None:
-    bench = Workbench(make_model())
-    key, _ = bench.analyze(bench.start, picture, Sight("squash"))
+    bench = AnalysisService(make_model())
+    key, _ = bench.analyze(bench.start, picture, InputSettings("squash"))
     wrong = [key[:-1], key + "A", key[::-1], key.swapcase(), "", "*", "../" + key, "%" + key, key[:-1] + "\0"]
-    explorer = AttentionExplorer(files=bench.file, render=False)
+    runs = Runs(Handlers(bench))
+    answers = runs.answers()
     for guess in wrong:
-        assert explorer.answer({"uid": guess, "name": name}) == {"expired": True}
+        assert answers["file"]({"uid": guess, "name": name}) == {"expired": True}
+        assert answers["map"]({"uid": guess, "method": "rollout"}) == {"expired": True}
+        assert answers["describe"]({"uids": [guess], "state": {}})["python"] == ""
     for sent in (
         None,
         key,
@@ -51,30 +51,37 @@ def test_a_guessed_id_gets_no_file_of_an_analysis(make_model: Make, picture: Upl
         {"uid": key},
         {"uid": {"$ne": ""}, "name": name},
     ):
-        assert "refused" in explorer.answer(sent)
+        assert "refused" in answers["file"](sent)
 
 
 def test_ids_are_of_128_bits_and_never_twice(make_model: Make, picture: Upload) -> None:
-    bench = Workbench(make_model())
-    keys = {bench.analyze(bench.start, picture, Sight("squash"))[0] for _ in range(20)}
+    bench = AnalysisService(make_model())
+    keys = {bench.analyze(bench.start, picture, InputSettings("squash"))[0] for _ in range(20)}
     assert len(keys) == 20 and all(re.fullmatch(r"[\w-]{22}", key) for key in keys)
 
 
 def test_the_picture_that_is_analysed_is_the_visitors_own(address: str) -> None:
-    """Ways to make the server read a file that was not uploaded to it, through the page's own events."""
+    """Ways to make the server read a file that was not uploaded to it, through the page's own event."""
     config = httpx.get(f"{address}/config").json()
-    image = next(part["id"] for part in config["components"] if part["props"].get("elem_id") == "vv-photo")
-    event = next(found for found in config["dependencies"] if [image, "change"] in found["targets"])
+    explorer = next(part for part in config["components"] if part["props"].get("elem_id") == "vv-explorer")
+    event = next(found for found in config["dependencies"] if [explorer["id"], "run"] in found["targets"])
     own = [str(ROOT / "app.py"), str(ROOT / "assets" / "rocket.jpg")]
+    state, number = explorer["props"]["value"]["state"], 0
     for path in ("/etc/passwd", "../../etc/passwd", "/proc/self/environ", *own):
-        data: list[Any] = [None] * len(event["inputs"])
-        data[event["inputs"].index(image)] = {"path": path, "meta": {"_type": "gradio.FileData"}}
-        said = {"data": data, "fn_index": event["id"], "session_hash": "stranger"}
-        httpx.post(f"{address}/gradio_api/queue/join", json=said)
-        with httpx.stream("GET", f"{address}/gradio_api/queue/data?session_hash=stranger", timeout=30) as answer:
-            told = "".join(answer.iter_text())
-        assert '"success":false' in told.replace(" ", ""), told
-        assert "root:" not in told and "build_demo" not in told and "Traceback" not in told
+        meta = {"meta": {"_type": "gradio.FileData"}}
+        file = {"path": path, "orig_name": "mine.png"}
+        parts = [{"upload": file}, {"own": {"files": [file]}}, {"upload": file | meta}]
+        for part in parts:
+            number += 1
+            request = {"page": "a" * 22, "number": number, "kind": "analyze", "state": state, "index": 0, **part}
+            said = {"data": [], "event_data": request, "fn_index": event["id"], "session_hash": "stranger"}
+            httpx.post(f"{address}/gradio_api/queue/join", json=said)
+            with httpx.stream("GET", f"{address}/gradio_api/queue/data?session_hash=stranger", timeout=30) as answer:
+                told = "".join(answer.iter_text())
+            # Gradio refuses what says that it is a file of its own.
+            refused = "not uploaded here" in told or '"success":false' in told.replace(" ", "")
+            assert refused and "predictions" not in told, told
+            assert "root:" not in told and "build_demo" not in told and "Traceback" not in told
 
 
 # Of the server.
@@ -158,23 +165,18 @@ def hostile(make_model: Make) -> Model:
 
 
 def test_what_a_checkpoint_calls_its_classes_is_text(hostile: Model, picture: Upload) -> None:
-    bench = Workbench(hostile)
-    key, analysis = bench.analyze(hostile, Upload(picture.path, HOSTILE), Sight("squash"))
-    settings = replace(default_settings(hostile), method="relevance")
-    shown = bench.picture(analysis, settings)
-    texts = [model_card(hostile), model_aside(hostile), shown.caption]
-    for text in texts:
-        # In Markdown, what is escaped is no element and no picture.
-        assert re.search(r"(?<!\\)<|(?<!\\)\[", re.sub(r"<br>", "", text)) is None, text
-    assert Elements(shown.legend).found == ["div", "span", "div", "span", "span"]
-    page = whole_page(analysis, HOSTILE, name=HOSTILE)
-    assert "img" not in Elements(page).found and HOSTILE not in page.split("<script>")[0]
+    bench = AnalysisService(hostile)
+    _, analysis = bench.analyze(hostile, Upload(picture.path, HOSTILE))
+    page, plain = (whole_page(analysis, title, name=title) for title in (HOSTILE, "plain"))
+    assert Elements(page).found == Elements(plain).found and HOSTILE not in page.split("<script>")[0]
     assert "<img" not in page.partition("const FILES")[2]
-    assert bench.explored(key, analysis, START, picture, Sight("squash")).name == HOSTILE
 
 
-def test_plain_text_makes_no_markdown() -> None:
-    assert plain("a *b* <i> [x](y) `c` #1 ~~d~~ | e_f") == r"a \*b\* \<i\> \[x\]\(y\) \`c\` \#1 \~\~d\~\~ \| e\_f"
+def test_characters_that_turn_text_round_are_escaped(hostile: Model) -> None:
+    turned = replace(hostile, name="a\u202eb", labels=("cat\u200b", *hostile.labels[1:]), card={"\u2066": "\u0000"})
+    facts = model_facts("", "mine\u202e.pth", turned)
+    assert (facts["name"], facts["title"], facts["labels"][0]) == ("a\\u202eb", "mine\\u202e.pth", "cat\\u200b")
+    assert ["\\u2066", "\\x00"] in facts["card"]
 
 
 @pytest.fixture
@@ -187,17 +189,7 @@ def test_the_name_of_a_file_is_shown_to_the_letter(page: Page, tmp_path: Path) -
     name = "<img src=x onerror=document.title=1> **b**.png"
     (tmp_path / name).write_bytes(b"no picture")
     upload(page, tmp_path / name)
-    notice = page.locator("#vv-notice")
-    expect(notice).to_contain_text("png: ")
-    assert notice.locator("img, b, strong").count() == 0
+    expect(notice(page)).to_contain_text("png: ")
+    assert notice(page).locator("img, b, strong").count() == 0
     assert page.title() == "vitviz"
     assert str(tmp_path) not in page.content() and "Traceback" not in page.content()
-
-
-def test_every_method_is_named_in_the_comparison_without_markup_of_its_own(hostile: Model, picture: Upload) -> None:
-    bench = Workbench(hostile)
-    _, analysis = bench.analyze(hostile, picture, Sight("squash"))
-    settings = replace(default_settings(hostile), method="relevance")
-    found = cards(analysis, settings, bench.target(hostile, 1), lambda state: None)
-    said = as_html(found, "listed")
-    assert "&lt;img" in said and "onerror" not in re.sub(r"&lt;.*?&gt;", "", said)

@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from vitviz.ui.compare import target_name, unasked
-from vitviz.ui.panels import refusal
 
 import vitviz
 import vitviz.weights.text_tower
@@ -23,8 +21,11 @@ from vitviz.cli.command import main
 from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError
 from vitviz.evaluation.comparison import compare
 from vitviz.models.targets import Target
+from vitviz.ui.handlers import Handlers
+from vitviz.ui.normalize import refusal
+from vitviz.ui.service import AnalysisService
 from vitviz.weights.model import Origin
-from vitviz.weights.text_tower import TextPrompt, TextTower, open_text_tower
+from vitviz.weights.text_tower import TextTower, open_text_tower
 
 pytestmark = pytest.mark.parity
 
@@ -110,7 +111,7 @@ def test_about_a_text_all_methods_are_compared(clip: Model, picture: Image.Image
     high, low = (cat, opposite) if whole > blank else (opposite, cat)
     found = compare(analysis, target=high, metrics=metrics)
     assert [each.method for each in found.maps] == SERVING
-    assert found.target is high and found.target_name == high.name == target_name(clip, high)
+    assert found.target is high and found.target_name == high.name
     curves = analysis.faithfulness({each.method: each.heatmap for each in found.maps}, high, metrics=metrics)
     for each in found.maps:
         assert each.areas == {metric: curves[metric][each.method].area for metric in metrics}
@@ -149,13 +150,28 @@ def test_a_text_lifts_no_refusal_but_that_of_the_missing_classifier(
     assert METHODS["relevance"].refusal(clip.network.config, has_target=True) is None
 
 
-def test_the_page_says_what_to_write_where_a_model_reads_texts(clip: Model, bundled: Model) -> None:
-    asked = unasked(clip, None)
-    assert asked is not None and "“In words”" in asked
-    assert (
-        unasked(replace(clip, origin=None), None) == "This model has no classifier, so that no map can be about a class"
-    )
-    assert unasked(clip, TextPrompt("a cat")) is unasked(bundled, None) is unasked(bundled, 3) is None
+def test_the_page_says_what_to_write_where_a_model_reads_texts(
+    clip: Model, bundled: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "files"))
+    monkeypatch.setattr("vitviz.ui.service.IsolatedTower", lambda worker, model, most: open_text_tower(model))
+    sentences = {
+        "This model has no classes, but reads texts: write what the map is about.": clip,
+        "This model has no classifier, so that no map can be about a class.": replace(clip, origin=None),
+    }
+    for sentence, model in sentences.items():
+        handlers = Handlers(AnalysisService(model))
+        request = {"uid": handlers.first()["views"][0]["uid"]}
+        with pytest.raises(MethodError) as refused:
+            handlers.rank(request, lambda state: None)
+        assert f"{refused.value}." == sentence
+    handlers = Handlers(AnalysisService(clip))
+    request = {"uid": handlers.first()["views"][0]["uid"], "target": {"text": "a cat"}, "heads": [[0, 0]]}
+    switched, ranked = handlers.switch(request, lambda state: None), handlers.rank(request, lambda state: None)
+    assert switched["unit"] == ranked["unit"] == "score" and ranked["target_name"] == "the text “a cat”"
+    [row] = switched["rows"]
+    assert row["before"] == pytest.approx(ranked["whole"], abs=1e-4)
+    assert row["before"] - row["after"] == pytest.approx(ranked["drops"][0][0], abs=1e-4)
 
 
 def test_the_command_takes_a_text(

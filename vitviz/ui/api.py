@@ -179,6 +179,7 @@ class Api:
         opacity: float = Style.opacity,
         smooth: bool = Style.smooth,
         grid: bool = Style.grid,
+        fade: bool = Style.fade,
         low: float | None = Style.low,
         high: float | None = Style.high,
     ) -> FileData:
@@ -188,10 +189,11 @@ class Api:
             id: from /analyze
             method: name of the method, from /methods
             parameters: its parameters by name; what is left out has its default
-            colormap: turbo, viridis, inferno, magma, cividis or gray
+            colormap: inferno, viridis, magma, cividis, gray or turbo
             opacity: of the colours over the picture, from 0 to 1
             smooth: whether colours change between the centres of patches, instead of from patch to patch
             grid: whether the borders of the patches are drawn
+            fade: whether weak values leave the picture clear
             low: value at the lower end of the colours; the lowest of the map where it is null
             high: value at the upper end of the colours; the highest of the map where it is null
 
@@ -199,7 +201,15 @@ class Api:
             the PNG file
         """
         analysis, record = self._analysis(id), method_of(method)
-        look = {"colormap": colormap, "opacity": opacity, "smooth": smooth, "grid": grid, "low": low, "high": high}
+        look = {
+            "colormap": colormap,
+            "opacity": opacity,
+            "smooth": smooth,
+            "grid": grid,
+            "fade": fade,
+            "low": low,
+            "high": high,
+        }
         style = style_of(look)
         said = parameters_of(record, parameters, analysis.model, analysis.trace.layout)
         query = said.get("query")

@@ -117,6 +117,7 @@ def style_of(said: Mapping[str, object]) -> Style:
         opacity=number("opacity", said["opacity"], 0, 1),
         smooth=switch("smooth", said["smooth"]),
         grid=switch("grid", said["grid"]),
+        fade=switch("fade", said["fade"]),
         low=low,
         high=high,
     )

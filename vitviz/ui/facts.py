@@ -8,6 +8,7 @@ from collections import Counter
 from functools import cache, lru_cache
 from typing import Any
 
+import numpy as np
 from PIL import Image
 
 from vitviz.analysis.analysis import Analysis
@@ -15,13 +16,13 @@ from vitviz.attention.softmax import HEAD_FUSIONS
 from vitviz.attribution import METHODS, Method
 from vitviz.attribution.methods import Choice, HeadNumber, Number, Parameter
 from vitviz.ui.arguments import legal
-from vitviz.ui.explorer.component import colours
-from vitviz.ui.explorer.wire import rolls
 from vitviz.ui.files import as_webp
 from vitviz.ui.normalize import pools_by_attention, refusal, resolution_step
+from vitviz.ui.packs import rolls
 from vitviz.ui.pictures import EXAMPLES
 from vitviz.ui.records import KINDS, MOST_PREDICTIONS
 from vitviz.ui.state import DEFAULT_METHOD, NATIVE, View
+from vitviz.visualization.heatmaps import COLORMAPS, colour_table
 from vitviz.weights import OVERRIDES, Model, describe, resources
 from vitviz.weights.text_tower import MAX_TEXT_CHARS, reads_text
 
@@ -34,6 +35,8 @@ FITS = (
 LARGER = (1.5, 2, 3, 4)
 CAPTIONS = {"chelsea.jpg": "cat", "rocket.jpg": "rocket", "coffee.jpg": "coffee", "astronaut.jpg": "astronaut"}
 THUMBNAIL_SIDE = 128
+# The colours of what may be above or below zero, which the page knows by this name.
+DIFFERENCE = "coolwarm"
 # They shape letters and emoji.
 JOINERS = "\u200c\u200d"
 # What a map says of whom, by which the menu groups methods.
@@ -237,3 +240,10 @@ def _thumbnail(name: str) -> str:
         small = image.convert("RGB")
         small.thumbnail((THUMBNAIL_SIDE * 2, THUMBNAIL_SIDE))
     return f"data:image/webp;base64,{base64.b64encode(as_webp(small)).decode()}"
+
+
+@cache
+def colours() -> dict[str, str]:
+    """The colour tables, ``"value channel"`` bytes in base64, by name."""
+    tables = {name: colour_table(name).round().astype(np.uint8).tobytes() for name in (*COLORMAPS, DIFFERENCE)}
+    return {name: base64.b64encode(table).decode() for name, table in tables.items()}

@@ -238,7 +238,10 @@ class _Reader:
             return state
 
     def _leave_out(self, name: str, word: str, error: VitvizError) -> None:
-        self.notes.append(f"Left out of this link: {name} = {shown(word)} ({error}).")
+        said = str(error)
+        self.notes.append(
+            f"Left out of this link: {said if said.startswith(name) else f'{name} = {shown(word)} ({said})'}."
+        )
 
 
 def _read(parameter: Parameter, word: str) -> Any:

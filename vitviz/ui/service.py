@@ -24,12 +24,12 @@ from vitviz.images.preprocessing import PreparedImage
 from vitviz.isolation import IsolatedTower, Worker, shared_worker
 from vitviz.models.targets import Target
 from vitviz.progress import Progress
-from vitviz.ui.explorer.wire import map_pack, rolls
 from vitviz.ui.files import keep
 from vitviz.ui.hosting import forward, memory
 from vitviz.ui.knobs import MODELS, PREFIX, Knobs
 from vitviz.ui.models import SERIES, START, ModelChoice, OwnModels, open_choice
 from vitviz.ui.normalize import resolution_step
+from vitviz.ui.packs import map_pack, rolls
 from vitviz.ui.pictures import Pictures, Upload
 from vitviz.ui.server.budget import MemoryBudget
 from vitviz.ui.server.decoding import UploadedPictures

@@ -2,295 +2,237 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import gradio as gr
 import numpy as np
 import pytest
 import torch
-from axe_playwright_python.sync_playwright import Axe
 from PIL import Image
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, Request, expect
 
 import vitviz
-from tests.driver import ARTEFACTS, new_page
+from tests.driver import ARTEFACTS, EXAMPLE
+from tests.ui.explorer.page_driver import (
+    EXPLORER,
+    HEADS,
+    LAYERS,
+    SHAPES,
+    SmallApp,
+    all_weights,
+    asked,
+    at,
+    canvas_of,
+    drawn,
+    loaded,
+    made,
+    panel,
+    pixels,
+    radio,
+    rolled,
+    settled,
+    slider,
+    small_app,
+    state_of,
+    status,
+    watched,
+    weights,
+)
 from tests.ui.explorer.test_explorer_files import allowed
-from vitviz import Analysis, AttentionTrace, Model, Preprocessing, Style, VisionTransformer, ViTConfig
-from vitviz.ui.explorer import AttentionExplorer, Explored, pack, whole_page
-from vitviz.ui.files import keep
+from vitviz import Style
+from vitviz.ui.explorer.page import whole_page
 
 pytestmark = pytest.mark.browser
 
-# Name, height and width of the input, registers, and the side of a patch.
-SHAPES = {
-    "cifar": (32, 32, 0, 4),
-    "base": (56, 56, 0, 4),
-    "registers": (24, 40, 4, 4),
-}
-# On a page of its own, which takes a while to load.
-LARGE = (148, 148, 0, 4)
-LAYERS, HEADS = 3, 2
-
-
-def made(height: int, width: int, registers: int, patch: int) -> Analysis:
-    """A small network on a picture of noise that is wider than what it sees."""
-    torch.manual_seed(0)
-    config = ViTConfig(
-        image_height=height,
-        image_width=width,
-        patch_height=patch,
-        patch_width=patch,
-        width=16,
-        depth=LAYERS,
-        heads=HEADS,
-        head_width=8,
-        mlp_width=16,
-        classes=3,
-        register_tokens=registers,
-    )
-    network = VisionTransformer(config).eval().requires_grad_(False)
-    for parameter in network.parameters():
-        parameter.normal_(0, 0.7)
-    preprocessing = Preprocessing(height, width, (0.5,) * 3, (0.5,) * 3, "crop")
-    picture = np.random.default_rng(0).integers(0, 255, (2 * height, 3 * width, 3), dtype=np.uint8)
-    return vitviz.analyze(picture, Model("small", network, preprocessing, ("a", "b", "c")))
-
-
-@dataclass
-class Served:
-    """Explorers on one page, and what their server keeps.
-
-    Args:
-        address: of the page.
-        kept: the analyses whose files it gives away, by name.
-        asked: the names of the files that were asked for.
-    """
-
-    address: str
-    kept: dict[str, Analysis]
-    asked: list[str]
-
-
-@contextmanager
-def serving(kept: dict[str, Analysis], second: tuple[str, str] | None = None) -> Iterator[Served]:
-    """An explorer for each of these analyses, and one for two of them."""
-    asked: list[str] = []
-    all_of_them = dict(kept)
-
-    def files(uid: str, name: str, folder: str) -> Path | None:
-        asked.append(f"{uid}: {name}")
-        return Path(keep(pack(kept[uid].trace, name), "pack", folder)) if uid in kept else None
-
-    def again(event: gr.EventData) -> Any:
-        gone = event._data["uid"]
-        kept[f"{gone} again"] = all_of_them[gone]
-        return Explored(f"{gone} again", all_of_them[gone])
-
-    def token_of(event: gr.EventData) -> str:
-        return str(event._data["token"])
-
-    with gr.Blocks(analytics_enabled=False) as demo:
-        pinned = gr.Textbox(elem_id="pinned")
-        for name, analysis in kept.items():
-            explorer = AttentionExplorer(Explored(name, analysis), files=files, elem_id=name)
-            explorer.pinned(token_of, None, pinned, trigger_mode="always_last")
-            explorer.expired(again, None, explorer)
-        if second is not None:
-            one, other = (Explored(name, kept[name]) for name in second)
-            AttentionExplorer(replace(one, other=other), files=files, elem_id="other")
-    _, address, _ = demo.launch(prevent_thread_lock=True, quiet=True, ssr_mode=False, footer_links=[])
-    yield Served(address, kept, asked)
-    demo.close()
+Apps = Callable[[str], SmallApp]
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
-    with serving({name: made(*shape) for name, shape in SHAPES.items()}, ("cifar", "base")) as found:
-        yield found
+def apps() -> Iterator[Apps]:
+    """Apps of small networks by the names of their shapes, each started when it is first asked for."""
+    running: dict[str, SmallApp] = {}
+    with ExitStack() as stack:
 
+        def app(name: str) -> SmallApp:
+            if name not in running:
+                running[name] = stack.enter_context(small_app(made(*SHAPES[name])))
+            return running[name]
 
-@pytest.fixture(scope="module")
-def large() -> Iterator[Served]:
-    with serving({"large": made(*LARGE)}) as found:
-        yield found
-
-
-@contextmanager
-def watched(browser: Browser, served: Served, names: Iterable[str], link: str = "") -> Iterator[Page]:
-    """A page with these explorers loaded; fails the test on an error in it.
-
-    Args:
-        browser, served: where it is opened, and what it shows.
-        names: of the explorers that are waited for.
-        link: the whole address, where it says more than where the page is.
-    """
-    wrong: list[str] = []
-    page = new_page(browser)
-    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.goto(link or f"{served.address}?__theme=light")
-    for name in names:
-        loaded(page, name)
-    yield page
-    page.close()
-    assert wrong == []
+        yield app
 
 
 @pytest.fixture
-def page(browser: Browser, served: Served) -> Iterator[Page]:
-    with watched(browser, served, SHAPES) as found:
+def cifar(apps: Apps) -> SmallApp:
+    return apps("cifar")
+
+
+@pytest.fixture
+def registers(apps: Apps) -> SmallApp:
+    return apps("registers")
+
+
+@pytest.fixture
+def cifar_page(browser: Browser, cifar: SmallApp) -> Iterator[Page]:
+    with watched(browser, cifar.address) as found:
         yield found
 
 
 @pytest.fixture
-def large_page(browser: Browser, large: Served) -> Iterator[Page]:
-    with watched(browser, large, ["large"]) as found:
+def registers_page(browser: Browser, registers: SmallApp) -> Iterator[Page]:
+    with watched(browser, registers.address) as found:
         yield found
-
-
-def loaded(page: Page, name: str, uid: str | None = None) -> Locator:
-    """The explorer of a name, once all layers of an analysis are there."""
-    explorer = page.locator(f"#{name}")
-    expect(explorer.locator(f".vx-canvas[data-loaded={uid or name}]").first).to_be_attached()
-    return explorer
-
-
-def numbers(explorer: Locator, *question: object) -> np.ndarray:
-    """What the page computes for layer, head, token and direction: ``"token"``."""
-    found = explorer.locator(".vx").evaluate(
-        "(root, question) => root.parentElement.explorer.map(...question)", list(question)
-    )
-    return np.array(found)
-
-
-def at(explorer: Locator, analysis: Analysis, row: int, column: int) -> dict[str, float]:
-    """The middle of a patch, in pixels of the canvas."""
-    edges, layout = canvas_of(explorer).bounding_box(), analysis.trace.layout
-    assert edges is not None
-    left, top, right, bottom = analysis.prepared.geometry.patch_rectangle(
-        row, column, layout.grid_height, layout.grid_width
-    )
-    width, height = analysis.prepared.image.size
-    return {"x": (left + right) / 2 / width * edges["width"], "y": (top + bottom) / 2 / height * edges["height"]}
-
-
-def status(explorer: Locator) -> Locator:
-    return explorer.locator(".vx-pane").first.locator(".vx-status")
-
-
-def canvas_of(explorer: Locator, pane: int = 0) -> Locator:
-    return explorer.locator(".vx-canvas").nth(pane)
-
-
-def pixels(canvas: Locator) -> str:
-    address: str = canvas.evaluate("canvas => canvas.toDataURL()")
-    return address
 
 
 # The numbers.
 
 
-def test_the_numbers_of_the_page_are_those_of_the_library(page: Page, served: Served) -> None:
-    for name in SHAPES:
-        expect_numbers(page.locator(f"#{name}"), served.kept[name].trace)
-
-
-def test_so_are_those_of_many_tokens(large_page: Page, large: Served) -> None:
-    expect_numbers(large_page.locator("#large"), large.kept["large"].trace)
-
-
-def expect_numbers(explorer: Locator, trace: AttentionTrace) -> None:
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_numbers_of_the_page_are_those_of_the_library(browser: Browser, apps: Apps, name: str) -> None:
+    trace = apps(name).analysis.trace
     tokens = [0, trace.layout.prefix_count, trace.layout.token_count - 1, trace.layout.token_count // 2]
-    for layer in range(LAYERS):
-        weights, wrong = trace.weights(layer).numpy(), allowed(trace, layer).numpy()
-        for token in tokens:
+    with watched(browser, apps(name).address) as page:
+        for layer in range(LAYERS):
+            expected, wrong = trace.weights(layer).numpy(), allowed(trace, layer).numpy()
             for head in range(HEADS):
-                row, column = (numbers(explorer, layer, head, token, direction) for direction in ("row", "column"))
-                assert (np.abs(row - weights[head, token]) <= wrong[head, token]).all()
-                assert (np.abs(column - weights[head, :, token]) <= wrong[head, :, token]).all()
+                rows = all_weights(page, [(layer, head, token, "row") for token in tokens])
+                columns = all_weights(page, [(layer, head, token, "column") for token in tokens])
+                for token, row, column in zip(tokens, rows, columns, strict=True):
+                    assert (np.abs(row - expected[head, token]) <= wrong[head, token]).all()
+                    assert (np.abs(column - expected[head, :, token]) <= wrong[head, :, token]).all()
             for fusion in ("mean", "max", "min"):
-                found = numbers(explorer, layer, fusion, token, "row")
-                fused = trace.fused(layer, fusion).numpy()[token]
-                assert (np.abs(found - fused) <= wrong[:, token].max(0)).all()
-    assert weights.max() > 3 / trace.layout.token_count
+                fused = trace.fused(layer, fusion).numpy()
+                for token, row in zip(
+                    tokens, all_weights(page, [(layer, fusion, each, "row") for each in tokens]), strict=True
+                ):
+                    assert (np.abs(row - fused[token]) <= wrong[:, token].max(0)).all()
+    assert expected.max() > 3 / trace.layout.token_count
 
 
-def test_the_rollout_of_the_page_is_that_of_the_library(page: Page, served: Served) -> None:
-    for name in ("cifar", "registers"):
-        explorer, analysis = page.locator(f"#{name}"), served.kept[name]
-        explorer.get_by_label("rollout").check()
-        expect(status(explorer)).to_contain_text("rollout through 3 layers. Strongest")
-        layout = analysis.trace.layout
+@pytest.mark.parametrize("name", ["cifar", "registers"])
+def test_the_rollout_of_the_page_is_that_of_the_library(browser: Browser, apps: Apps, name: str) -> None:
+    analysis = apps(name).analysis
+    with watched(browser, apps(name).address, "method=rollout") as page:
+        layout, best = analysis.trace.layout, analysis.rollout().token_map.strongest
+        expect(status(page)).to_contain_text(f"layers 0 to 2. Strongest: patch {best} with 0.")
         for query in ("cls", (2, 3)):
-            found = layout.grid(torch.tensor(numbers(explorer, 0, "mean", layout.index(query), "rollout")))
+            found = layout.grid(torch.tensor(rolled(page, layout.index(query))))
             expected = analysis.rollout(query=query).values.double()
             torch.testing.assert_close(found, expected, atol=1e-3 * float(expected.max()), rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("method", "parameters"),
+    [
+        ("attention_mass", {}),
+        ("rollout", {"discard_ratio": 0.5, "head_fusion": "max"}),
+        ("relevance", {"target": 1}),
+        ("grad_cam", {"layer": 1}),
+        ("attention_flow", {"most_patches": 16}),
+    ],
+)
+def test_a_map_of_the_server_has_the_numbers_of_the_library(
+    browser: Browser, registers: SmallApp, method: str, parameters: dict[str, Any]
+) -> None:
+    expected = registers.analysis.map(method, **parameters).token_map
+    link = "&".join([f"method={method}", *(f"p.{name}={value}" for name, value in parameters.items())])
+    with watched(browser, registers.address, link) as page:
+        expect(status(page)).to_contain_text(expected.description)
+        shown = np.array(page.evaluate(f"{EXPLORER}.map()"))
+        grid = registers.analysis.trace.layout.grid(torch.tensor(shown))
+        torch.testing.assert_close(grid.float(), expected.values.float(), atol=1e-6, rtol=1e-4)
 
 
 # The mouse.
 
 
-def test_hovering_shows_a_patch_and_asks_nobody(page: Page, served: Served) -> None:
-    explorer, analysis = page.locator("#registers"), served.kept["registers"]
-    canvas, seen = canvas_of(explorer), []
+def test_hovering_shows_a_patch_and_asks_nobody(registers_page: Page, registers: SmallApp) -> None:
+    page, analysis = registers_page, registers.analysis
+    canvas, seen = canvas_of(page), []
     sent: list[str] = []
     page.on("request", lambda request: sent.append(request.url))
     for row, column in ((0, 0), (3, 7), (5, 9)):
-        canvas.hover(position=at(explorer, analysis, row, column))
+        canvas.hover(position=at(page, analysis, row, column))
         best = analysis.attention(query=(row, column)).token_map.strongest
-        expect(status(explorer)).to_contain_text(f"patch ({row}, {column}) looks at: layer 2, mean of 2 heads.")
-        expect(status(explorer)).to_contain_text(f"patch {best} with 0.")
+        expect(status(page)).to_contain_text(
+            f"Attention from patch ({row}, {column}) to each patch, layer 2 of 0–2, mean of 2 heads."
+        )
+        expect(status(page)).to_contain_text(f"Strongest: patch {best} with 0.")
         seen.append(pixels(canvas))
     assert len(set(seen)) == 3
     # A picture's part that was cut off holds no patch.
+    edges = canvas.bounding_box()
+    assert edges is not None and analysis.prepared.geometry.box[1] > 0
     canvas.hover(position={"x": 5, "y": 5})
-    expect(status(explorer)).to_contain_text("CLS looks at")
+    expect(status(page)).to_contain_text("Attention from the CLS token")
     assert sent == []
 
 
-def test_a_click_pins_and_another_unpins(page: Page, served: Served) -> None:
-    explorer, analysis = page.locator("#cifar"), served.kept["cifar"]
-    canvas, small = canvas_of(explorer), explorer.locator(".vx-pin")
+def test_a_click_asks_and_a_click_with_shift_pins(cifar_page: Page, cifar: SmallApp) -> None:
+    page, analysis = cifar_page, cifar.analysis
+    canvas, small = canvas_of(page), page.locator(".vx-pin")
+    canvas.click(position=at(page, analysis, 6, 2))
+    settled(page)
+    assert state_of(page)["views"][0]["parameters"] == {"query": [6, 2]}
+    assert page.url.endswith("&p.query=6,2")
+    page.mouse.move(0, 0)
+    expect(status(page)).to_contain_text("Attention from patch (6, 2)")
     for row, column in ((1, 1), (6, 2)):
-        canvas.click(position=at(explorer, analysis, row, column))
+        canvas.click(position=at(page, analysis, row, column), modifiers=["Shift"])
     expect(small).to_have_text(["patch (1, 1)", "patch (6, 2)"])
-    expect(page.locator("#pinned textarea, #pinned input")).to_have_value(str(1 + 6 * 8 + 2))
     borders = small.locator("canvas").evaluate_all("all => all.map(one => getComputedStyle(one).borderColor)")
     assert len(set(borders)) == 2
+    assert len(set(small.locator("canvas").evaluate_all("all => all.map(one => one.toDataURL())"))) == 2
     small.first.click()
     expect(small).to_have_text(["patch (6, 2)"])
+    canvas.dblclick(position=at(page, analysis, 0, 7))
+    expect(small).to_have_text(["patch (6, 2)", "patch (0, 7)"])
     for column in range(7):
-        canvas.click(position=at(explorer, analysis, 3, column))
+        canvas.click(position=at(page, analysis, 3, column), modifiers=["Shift"])
     expect(small).to_have_count(6)
     page.keyboard.press("Escape")
     expect(small).to_have_count(0)
 
 
-def test_prefix_tokens_are_hovered_and_pinned_like_patches(page: Page, served: Served) -> None:
-    explorer, analysis = page.locator("#registers"), served.kept["registers"]
-    chips = explorer.locator(".vx-pane").first.locator(".vx-chip")
-    expect(chips.locator("b")).to_have_text(["CLS", *(f"register {number}" for number in range(1, 5))])
-    shares = analysis.attention(query="cls").token_map.prefix
-    expect(chips.locator("span")).to_have_text([f"{100 * share:.1f}%" for share in shares.values()])
+def test_prefix_tokens_are_hovered_and_chosen_like_patches(registers_page: Page, registers: SmallApp) -> None:
+    page, chips = registers_page, registers_page.locator(".vx-pane").first.locator(".vx-chip")
+    # More than a few stand behind one button.
+    expect(chips.locator("b")).to_have_text(["CLS", "register 1", "mean patch"])
+    page.get_by_role("button", name="3 more").click()
+    page.mouse.move(0, 0)
+    expect(chips.locator("b")).to_have_text(["CLS", *(f"register {number}" for number in range(1, 5)), "mean patch"])
+    shares = registers.analysis.attention(query="cls").token_map.prefix
+    expect(chips.locator("span")).to_have_text([*(f"{100 * share:.1f}%" for share in shares.values()), ""])
     chips.nth(2).hover()
-    expect(status(explorer)).to_contain_text("register 2 looks at")
-    chips.nth(2).click()
-    expect(explorer.locator(".vx-pin")).to_have_text(["register 2"])
+    expect(status(page)).to_contain_text("Attention from register 2")
+    chips.nth(3).click()
+    page.mouse.move(0, 0)
+    expect(status(page)).to_contain_text("Attention from register 3")
+    expect(chips.nth(3)).to_have_attribute("aria-pressed", "true")
+    chips.nth(1).click(modifiers=["Shift"])
+    expect(page.locator(".vx-pin")).to_have_text(["register 1"])
 
 
-def test_the_sheet_follows_and_a_cell_is_chosen(page: Page, served: Served) -> None:
-    explorer, analysis = page.locator("#cifar"), served.kept["cifar"]
-    sheet = explorer.locator(".vx-sheet")
+def test_the_mean_patch_is_a_map_like_that_of_the_library(registers_page: Page, registers: SmallApp) -> None:
+    page = registers_page
+    page.locator(".vx-chip", has_text="mean patch").click()
+    settled(page)
+    expected = registers.analysis.attention(query="patches").token_map
+    expect(status(page)).to_contain_text(expected.description)
+    expect(status(page)).to_contain_text(f"Strongest: patch {expected.strongest} with 0.")
+
+
+def test_the_sheet_follows_and_a_cell_is_chosen(cifar_page: Page, cifar: SmallApp) -> None:
+    page, analysis = cifar_page, cifar.analysis
+    sheet = page.locator(".vx-sheet")
     before = pixels(sheet)
-    canvas_of(explorer).hover(position=at(explorer, analysis, 4, 4))
-    page.wait_for_function("before => document.querySelector('#cifar .vx-sheet').toDataURL() !== before", arg=before)
+    canvas_of(page).hover(position=at(page, analysis, 4, 4))
+    page.wait_for_function("before => document.querySelector('.vx-sheet').toDataURL() !== before", arg=before)
     page.mouse.move(0, 0)
     edges = sheet.bounding_box()
     assert edges is not None
@@ -298,284 +240,297 @@ def test_the_sheet_follows_and_a_cell_is_chosen(page: Page, served: Served) -> N
     sheet.hover(position=place)
     row = analysis.trace.row(0, "cls")[1].double()
     entropy = float(-(row * row.log()).sum())
-    expect(explorer.locator(".vx-cell")).to_contain_text(f"of {math.log(65):.2f} nats")
-    said = re.fullmatch(r"Layer 0, head 1: entropy ([\d.]+) of .*", explorer.locator(".vx-cell").inner_text())
+    cell = page.locator(".vx-cell")
+    expect(cell).to_contain_text(f"of {math.log(65):.2f} nats")
+    said = re.fullmatch(r"Layer 0, head 1: entropy ([\d.]+) of .*", cell.inner_text())
     assert said and float(said[1]) == pytest.approx(entropy, abs=0.02)
     sheet.click(position=place)
-    expect(status(explorer)).to_contain_text("layer 0, head 1")
-    expect(explorer.locator(".vx-heads input:checked")).to_have_attribute("value", "1")
+    expect(status(page)).to_contain_text("layer 0 of 0–2, head 1")
+    expect(page.locator("[data-name=head] input:checked")).to_have_attribute("value", "1")
 
 
-def test_a_strip_shows_the_head_through_the_layers(page: Page) -> None:
-    explorer = page.locator("#cifar")
-    explorer.get_by_text("This head through the layers").click()
-    frames = explorer.locator(".vx-frame")
+def test_a_strip_shows_the_head_through_the_layers(cifar_page: Page) -> None:
+    page = cifar_page
+    page.get_by_text("This head through the layers").click()
+    frames = page.locator(".vx-frame")
     expect(frames).to_have_text([f"layer {layer}" for layer in range(LAYERS)])
     expect(frames.nth(2)).to_have_attribute("aria-pressed", "true")
     assert len(set(frames.locator("canvas").evaluate_all("all => all.map(one => one.toDataURL())"))) == LAYERS
     frames.first.click()
-    expect(status(explorer)).to_contain_text("layer 0, mean")
+    expect(status(page)).to_contain_text("layer 0 of 0–2, mean")
     expect(frames.first).to_have_attribute("aria-pressed", "true")
 
 
 # The keyboard.
 
 
-def test_everything_works_by_keyboard(page: Page) -> None:
-    explorer = page.locator("#registers")
-    canvas_of(explorer).focus()
+@pytest.mark.parametrize("focus", ["canvas", "body"])
+def test_everything_works_by_keyboard(registers_page: Page, focus: str) -> None:
+    """Where nothing has the focus, all but the arrows, with which the page scrolls."""
+    page = registers_page
+    if focus == "canvas":
+        page.locator(".vx-skip").focus()
+        page.keyboard.press("Enter")
+        expect(canvas_of(page)).to_be_focused()
+    else:
+        assert page.evaluate("document.activeElement === document.body")
+    arrows = {"ArrowRight": "patch (0, 0) to each patch, layer 2 of 0–2, mean", "ArrowDown": "patch (1, 0)"}
     for key, said in {
         "r": "register 1",
-        "ArrowRight": "patch (0, 0) looks at: layer 2, mean",
-        "ArrowDown": "patch (1, 0)",
-        "[": "layer 1",
-        "1": "layer 1, head 1",
-        "0": "layer 1, head 0",
-        "m": "layer 1, mean",
-        "]": "layer 2",
-        "c": "CLS looks at",
+        **(arrows if focus == "canvas" else {}),
+        "[": "layer 1 of 0–2",
+        "1": "layer 1 of 0–2, head 1",
+        "0": "layer 1 of 0–2, head 0",
+        "m": "layer 1 of 0–2, mean",
+        "]": "layer 2 of 0–2",
+        "c": "Attention from the CLS token",
     }.items():
         page.keyboard.press(key)
-        expect(status(explorer)).to_contain_text(said)
+        expect(status(page)).to_contain_text(said)
     page.keyboard.press("Enter")
-    expect(explorer.locator(".vx-pin")).to_have_text(["CLS"])
+    expect(page.locator(".vx-pin")).to_have_text(["CLS"])
     page.keyboard.press("g")
-    expect(explorer.get_by_label("patch grid")).not_to_be_checked()
+    expect(page.get_by_label("patch grid")).to_be_checked()
     page.keyboard.press("p")
-    expect(explorer.locator(".vx-play")).to_have_attribute("aria-pressed", "true")
-    expect(status(explorer)).to_contain_text("layer 0, mean")
-    expect(status(explorer)).to_contain_text("layer 1, mean")
+    expect(page.locator(".vx-play")).to_have_attribute("aria-pressed", "true")
+    expect(status(page)).to_contain_text("layer 0 of 0–2, mean")
+    expect(status(page)).to_contain_text("layer 1 of 0–2, mean")
     page.keyboard.press("p")
-    expect(explorer.locator(".vx-play")).to_have_text("Play")
+    expect(page.locator(".vx-play")).to_have_text("Play")
+    page.keyboard.press("Escape")
+    expect(page.locator(".vx-pin")).to_have_count(0)
 
 
-def test_every_control_changes_the_picture(page: Page) -> None:
-    explorer = page.locator("#cifar")
-    canvas, sheet = canvas_of(explorer), explorer.locator(".vx-sheet")
+def test_keys_of_a_field_are_its_own(registers_page: Page) -> None:
+    page, field = registers_page, registers_page.locator(".vx-search")
+    page.locator(".vx-models > summary").click()
+    field.focus()
+    before, said = state_of(page), status(page).inner_text()
+    for key in ("r", "1", "[", "g", "p", "Enter", "ArrowRight"):
+        field.press(key)
+    expect(field).to_have_value("r1[gp")
+    assert (state_of(page), status(page).inner_text()) == (before, said)
+    # A slider has the arrows, and the page the letters.
+    slider(page, "layer").press("ArrowLeft")
+    expect(status(page)).to_contain_text("Attention from the CLS token to each patch, layer 1 of 0–2, mean")
+    slider(page, "layer").press("r")
+    expect(status(page)).to_contain_text("Attention from register 1")
+
+
+def test_every_control_changes_the_picture(cifar_page: Page) -> None:
+    page = cifar_page
+    canvas, sheet = canvas_of(page), page.locator(".vx-sheet")
 
     def changes(picture: Locator, act: Callable[[], object]) -> None:
-        selector = f"#cifar .{picture.get_attribute('class')}"
+        selector = f".{picture.get_attribute('class')}"
         before = pixels(picture)
         act()
         page.wait_for_function(
             "([selector, before]) => document.querySelector(selector).toDataURL() !== before", arg=[selector, before]
         )
 
-    changes(canvas, lambda: explorer.locator(".vx-layer").fill("0"))
-    changes(canvas, lambda: explorer.get_by_label("is looked at by").check())
-    changes(canvas, lambda: explorer.locator(".vx-heads").get_by_label("max").check())
-    changes(canvas, lambda: explorer.get_by_label("Colours").select_option("viridis"))
-    changes(canvas, lambda: explorer.get_by_label("Opacity").fill("0.9"))
-    changes(canvas, lambda: explorer.get_by_label("smooth").check())
-    changes(canvas, lambda: explorer.get_by_label("patch grid").uncheck())
-    changes(sheet, lambda: explorer.get_by_label("one scale for all cells").check())
+    changes(canvas, lambda: slider(page, "layer").fill("0"))
+    changes(canvas, lambda: radio(page, "direction", "is attended by").check())
+    changes(canvas, lambda: radio(page, "head", "max").check())
+    changes(canvas, lambda: page.get_by_label("Colours").select_option("viridis"))
+    changes(canvas, lambda: page.get_by_label("Opacity").fill("0.9"))
+    changes(canvas, lambda: page.get_by_label("smooth").check())
+    changes(canvas, lambda: page.get_by_label("weak values clear").uncheck())
+    changes(canvas, lambda: page.get_by_label("patch grid").check())
+    changes(sheet, lambda: page.get_by_label("one scale for the sheet").check())
 
 
 # Two maps.
 
 
-def test_two_layers_side_by_side_share_hover_pins_and_scale(page: Page, served: Served) -> None:
-    explorer, analysis = page.locator("#registers"), served.kept["registers"]
-    explorer.get_by_label("View").select_option("two")
-    second = explorer.locator(".vx-pane").nth(1)
-    # The second map is the one that the controls are about now.
-    explorer.locator(".vx-layer").fill("0")
-    canvas_of(explorer).hover(position=at(explorer, analysis, 2, 3))
-    expect(status(explorer)).to_contain_text("patch (2, 3) looks at: layer 2")
-    expect(second.locator(".vx-status")).to_contain_text("patch (2, 3) looks at: layer 0")
+def test_two_layers_side_by_side_share_hover_token_and_scale(registers_page: Page, registers: SmallApp) -> None:
+    page, analysis = registers_page, registers.analysis
+    page.get_by_label("View").select_option("two")
+    settled(page)
+    # A click makes a map the one that the controls are about.
+    canvas_of(page, 1).click(position=at(page, analysis, 4, 4, pane=1))
+    expect(page.locator(".vx-active")).to_contain_text("map 2")
+    slider(page, "layer").fill("0")
+    for pane in (0, 1):
+        expect(status(page, pane)).to_contain_text("Attention from patch (4, 4)")
+    canvas_of(page).hover(position=at(page, analysis, 2, 3))
+    expect(status(page, 0)).to_contain_text("Attention from patch (2, 3) to each patch, layer 2")
+    expect(status(page, 1)).to_contain_text("Attention from patch (2, 3) to each patch, layer 0")
     maps = [analysis.attention(layer=layer, query=(2, 3)).token_map.range for layer in (2, 0)]
     low, high = min(low for low, _ in maps), max(high for _, high in maps)
-    for pane in (explorer.locator(".vx-pane").first, second):
-        assert float(pane.locator(".vx-low").inner_text()) == pytest.approx(low, rel=0.02)
-        assert float(pane.locator(".vx-high").inner_text()) == pytest.approx(high, rel=0.02)
-    canvas_of(explorer, 1).click(position=at(explorer, analysis, 4, 4))
-    expect(explorer.locator(".vx-pin")).to_have_text(["patch (4, 4)"])
+    for pane in (0, 1):
+        assert float(page.locator(".vx-low").nth(pane).inner_text()) == pytest.approx(low, rel=0.02)
+        assert float(page.locator(".vx-high").nth(pane).inner_text()) == pytest.approx(high, rel=0.02)
     # A click on the first makes it the one again.
-    canvas_of(explorer).click(position=at(explorer, analysis, 0, 0))
-    expect(explorer.locator(".vx-layer-said")).to_have_text("2 of 0–2")
-    explorer.screenshot(path=ARTEFACTS / "explorer-two.png")
-    explorer.get_by_label("View").select_option("one")
-    expect(second).not_to_be_visible()
+    canvas_of(page).click(position=at(page, analysis, 0, 0))
+    expect(page.locator("[data-name=layer] output")).to_have_text("2 of 0–2")
+    canvas_of(page).click(position=at(page, analysis, 1, 1), modifiers=["Shift"])
+    expect(page.locator(".vx-pin")).to_have_text(["patch (1, 1)"])
+    page.screenshot(path=ARTEFACTS / "explorer-two.png")
+    page.get_by_label("View").select_option("one")
+    expect(canvas_of(page, 1)).not_to_be_visible()
 
 
-def test_a_difference_has_a_sign(page: Page, served: Served) -> None:
-    explorer, analysis = page.locator("#cifar"), served.kept["cifar"]
-    explorer.get_by_label("View").select_option("difference")
-    second = explorer.locator(".vx-pane").nth(1)
-    expect(second.locator(".vx-high")).to_have_text("0")
+def test_a_difference_has_a_sign(cifar_page: Page, cifar: SmallApp) -> None:
+    page, analysis = cifar_page, cifar.analysis
+    page.get_by_label("View").select_option("difference")
+    settled(page)
+    expect(status(page, 1)).to_have_text("Map 1 minus map 2: they are equal.")
     # Nothing is neither more nor less, so that it has the colour of the middle.
-    drawn = explorer.locator(".vx").evaluate("root => root.parentElement.explorer.panes[1].shown.range")
-    assert drawn == [-1, 1]
-    explorer.locator(".vx-layer").fill("1")
-    difference = analysis.attention(layer=2).values - analysis.attention(layer=1).values
+    drawn_range = page.evaluate(f"{EXPLORER}.panes[1].shown.range")
+    assert drawn_range == [-1, 1]
+    canvas_of(page, 1).focus()
+    canvas_of(page, 1).click(position=at(page, analysis, 0, 0, pane=1))
+    slider(page, "layer").fill("1")
+    page.mouse.move(0, 0)
+    settled(page)
+    one, two = (analysis.attention(layer=layer, query=(0, 0)).values for layer in (2, 1))
+    difference = one - two
     most = float(difference.abs().max())
-    expect(second.locator(".vx-high")).not_to_have_text("0")
-    assert float(second.locator(".vx-high").inner_text()) == pytest.approx(most, rel=0.05)
-    assert float(second.locator(".vx-low").inner_text()) == pytest.approx(-most, rel=0.05)
+    low, high = page.locator(".vx-low").nth(1), page.locator(".vx-high").nth(1)
+    assert float(high.inner_text()) == pytest.approx(most, rel=0.05)
+    assert float(low.inner_text()) == pytest.approx(-most, rel=0.05)
+    row, column = np.unravel_index(int(difference.abs().argmax()), difference.shape)
+    expect(status(page, 1)).to_contain_text(f"Largest difference: patch ({row}, {column}) with ")
+    said = re.search(r"with (-?[\d.e-]+)\.", status(page, 1).inner_text())
+    assert said and float(said[1]) == pytest.approx(float(difference[row, column]), rel=0.05)
 
 
-def test_another_picture_is_linked_by_position(page: Page, served: Served) -> None:
-    """The left part of the page compares a grid of 8×8 patches with one of 14×14."""
-    explorer, analysis = page.locator("#other"), served.kept["cifar"]
-    explorer.get_by_label("View").select_option("two")
-    second = explorer.locator(".vx-pane").nth(1)
-    canvas_of(explorer).hover(position=at(explorer, analysis, 7, 0))
-    expect(status(explorer)).to_contain_text("patch (7, 0) looks at")
-    expect(second.locator(".vx-status")).to_contain_text("patch (13, 0) looks at")
-    canvas_of(explorer, 1).hover(position=at(explorer, served.kept["base"], 0, 13))
-    expect(status(explorer)).to_contain_text("patch (0, 7) looks at")
-    explorer.get_by_label("View").select_option("difference")
-    expect(second.locator(".vx-status")).to_contain_text("different tokens")
+def test_another_grid_is_linked_by_position(browser: Browser, cifar: SmallApp) -> None:
+    """Two maps of one picture, of which the second is finer."""
+    with watched(browser, cifar.address, "layout=two&second.method=attention&second.resolution=48") as page:
+        finer = vitviz.analyze(EXAMPLE, cifar.model, resolution=48)
+        assert (finer.trace.layout.grid_height, cifar.analysis.trace.layout.grid_height) == (12, 8)
+        canvas_of(page).hover(position=at(page, cifar.analysis, 7, 0))
+        expect(status(page)).to_contain_text("Attention from patch (7, 0)")
+        expect(status(page, 1)).to_contain_text("Attention from patch (11, 0)")
+        canvas_of(page, 1).hover(position=at(page, finer, 0, 11, pane=1))
+        expect(status(page)).to_contain_text("Attention from patch (0, 7)")
+        page.get_by_label("View").select_option("difference")
+        expect(status(page, 1)).to_contain_text("different tokens")
 
 
-def test_the_divider_slides_between_map_and_picture(page: Page) -> None:
-    explorer = page.locator("#cifar")
+def test_the_divider_slides_between_map_and_picture(cifar_page: Page) -> None:
+    page = cifar_page
+    # At three quarters of the width.
     column = """canvas => Array.from(
-        canvas.getContext("2d").getImageData(Math.round(canvas.width * 0.75), 0, 1, canvas.height).data)"""
-    waiting = (
-        f"([before, same]) => (({column})(document.querySelector('#cifar .vx-canvas')).join() === before) === same"
-    )
+        canvas.getContext("2d").getImageData(Math.round(canvas.width * 0.6), 0, 1, canvas.height).data)"""
+    waiting = f"([before, same]) => (({column})(document.querySelector('.vx-canvas')).join() === before) === same"
 
     def becomes(before: list[int], same: bool) -> list[int]:
         page.wait_for_function(waiting, arg=[",".join(map(str, before)), same])
-        found: list[int] = canvas_of(explorer).evaluate(column)
+        found: list[int] = canvas_of(page).evaluate(column)
         return found
 
-    covered: list[int] = canvas_of(explorer).evaluate(column)
-    explorer.get_by_label("Opacity").fill("0")
+    covered: list[int] = canvas_of(page).evaluate(column)
+    page.get_by_label("Opacity").fill("0")
     plain = becomes(covered, same=False)
-    explorer.get_by_label("Opacity").fill("0.6")
+    page.get_by_label("Opacity").fill("0.7")
     becomes(covered, same=True)
-    explorer.get_by_label("View").select_option("slide")
+    page.get_by_label("View").select_option("slide")
     becomes(plain, same=True)
-    explorer.get_by_label("Divider").fill("1")
+    page.get_by_label("Divider").fill("1")
     becomes(covered, same=True)
-
-
-# Nobody is left out.
-
-
-def test_a_touch_shows_and_pins_and_the_page_still_scrolls(browser: Browser, served: Served) -> None:
-    context = browser.new_context(has_touch=True, is_mobile=True, viewport={"width": 320, "height": 640})
-    page = context.new_page()
-    page.goto(f"{served.address}?__theme=light")
-    explorer, analysis = loaded(page, "cifar"), served.kept["cifar"]
-    canvas = canvas_of(explorer)
-    canvas.tap(position=at(explorer, analysis, 2, 5))
-    expect(explorer.locator(".vx-pin")).to_have_text(["patch (2, 5)"])
-    assert canvas.evaluate("canvas => getComputedStyle(canvas).touchAction") == "pan-y"
-    assert page.evaluate("document.documentElement.scrollWidth") <= 320
-    page.screenshot(path=ARTEFACTS / "explorer-320.png")
-    context.close()
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_no_violation(browser: Browser, served: Served, theme: str) -> None:
-    with watched(browser, served, ["registers"], f"{served.address}?__theme={theme}") as page:
-        explorer = page.locator("#registers")
-        canvas_of(explorer).click(position=at(explorer, served.kept["registers"], 2, 2))
-        expect(explorer.locator(".vx-pin")).to_have_count(1)
-        found = Axe().run(page, context="#registers", options={"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]})
-        assert found.violations_count == 0, found.generate_report()
-        explorer.screenshot(path=ARTEFACTS / f"explorer-{theme}.png")
 
 
 # What is saved and shared.
 
 
-def saved(page: Page, explorer: Locator, name: str) -> Path:
+def saved(page: Page, name: str) -> Path:
     """The file that a button gives."""
     with page.expect_download() as download:
-        explorer.get_by_role("button", name=name).click()
+        page.get_by_role("button", name=name).click()
     return Path(download.value.path())
 
 
-def test_numbers_and_pictures_are_saved(page: Page, served: Served) -> None:
-    explorer, analysis = page.locator("#registers"), served.kept["registers"]
-    canvas_of(explorer).click(position=at(explorer, analysis, 2, 3))
-    explorer.get_by_text("Save and share").click()
-    with np.load(saved(page, explorer, "Numbers, NPZ")) as numbers_of:
+def test_numbers_and_pictures_are_saved(registers_page: Page, registers: SmallApp) -> None:
+    page, analysis = registers_page, registers.analysis
+    canvas_of(page).click(position=at(page, analysis, 2, 3))
+    panel(page, "Save and share")
+    page.get_by_label("weak values clear").uncheck()
+    page.get_by_label("Opacity").fill("1")
+    settled(page)
+    with np.load(saved(page, "Numbers, NPZ")) as numbers:
         rows = analysis.trace.rows((2, 3)).numpy()
-        assert (np.abs(numbers_of["attention"] - rows) < 0.01 * rows.max()).all()
-        assert numbers_of["layers"].tolist() == [0, 1, 2]
-        np.testing.assert_allclose(numbers_of["map"], rows[2].mean(0)[5:].reshape(6, 10), atol=0.01 * rows.max())
-        np.testing.assert_allclose(numbers_of["prefix"], rows[2].mean(0)[:5], atol=0.01 * rows.max())
-    explorer.get_by_label("Opacity").fill("1")
-    with Image.open(saved(page, explorer, "Picture, PNG")) as picture:
-        assert picture.size == analysis.prepared.image.size
-        ours = analysis.attention(query=(2, 3)).overlay(Style(opacity=1))
-        difference = np.abs(np.asarray(picture.convert("RGB"), dtype=float) - np.asarray(ours, dtype=float))
-        # All but the lines of the grid, the mark and the noise that the model did not see, which came as WebP.
-        assert np.median(difference[12:36, 40:80]) <= 1
-    with Image.open(saved(page, explorer, "Sheet, PNG")) as sheet:
-        assert sheet.width >= 300
-    drawing = ElementTree.parse(saved(page, explorer, "Sheet, SVG")).getroot()
+        assert (np.abs(numbers["attention"] - rows) < 0.01 * rows.max()).all()
+        assert numbers["layers"].tolist() == [0, 1, 2]
+        np.testing.assert_allclose(numbers["map"], rows[2].mean(0)[5:].reshape(6, 10), atol=0.01 * rows.max())
+        np.testing.assert_allclose(numbers["prefix"], rows[2].mean(0)[:5], atol=0.01 * rows.max())
+        about = json.loads(numbers["about"].item())
+    assert (about["model"], about["picture"], about["method"]) == ("small", EXAMPLE.name, "attention")
+    assert about["parameters"] == {"query": [2, 3]} and "p.query=2,3" in about["link"]
+    assert about["prefix"] == list(analysis.trace.layout.prefix) and about["grid"] == [6, 10]
+    with Image.open(saved(page, "Picture, PNG")) as picture, Image.open(EXAMPLE) as given:
+        # As wide as the page shows it, or as it was given, with its legend and caption below.
+        shown = page.evaluate(f"{EXPLORER}.panes[0].facts.width")
+        size = (max(shown, given.width), round(max(shown, given.width) * given.height / given.width))
+        assert picture.width == size[0] and picture.height > size[1]
+        ours = analysis.attention(query=(2, 3)).overlay(Style(opacity=1, fade=False)).resize(size)
+        left, top, right, bottom = (
+            round(edge * size[0] / analysis.prepared.image.width) for edge in analysis.prepared.geometry.box
+        )
+        inside = np.s_[top:bottom, left:right]
+        one, other = (np.asarray(each.convert("RGB"), dtype=float)[: size[1]] for each in (picture, ours))
+        # All but the mark and the edges of the patches.
+        assert np.median(np.abs(one - other)[inside]) <= 1
+        caption = np.asarray(picture.convert("L"))[size[1] :]
+        assert caption.min() < 100 and np.median(caption) == 255
+    with Image.open(saved(page, "Sheet, PNG")) as sheet:
+        assert sheet.width >= 1600
+    drawing = ElementTree.parse(saved(page, "Sheet, SVG")).getroot()
     assert len(drawing.findall("{*}image")) == LAYERS * (HEADS + 1)
+    heads = [each.text for each in drawing.findall("{*}text")]
+    assert heads == ["0", "1", "2", "mean", "0", "1"]
 
 
-def test_the_lines_of_python_make_the_same_map(page: Page, served: Served, tmp_path: Path) -> None:
-    explorer, analysis = page.locator("#cifar"), served.kept["cifar"]
-    explorer.locator(".vx-layer").fill("1")
-    explorer.locator(".vx-heads").get_by_label("1", exact=True).check()
-    canvas_of(explorer).click(position=at(explorer, analysis, 4, 1))
-    explorer.get_by_text("Save and share").click()
-    explorer.get_by_role("button", name="Copy as Python").click()
-    lines = explorer.locator(".vx-code").inner_text()
-    calls: list[Any] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path)
-        patch.setattr(vitviz, "load", lambda *source: calls.append(source))
-        patch.setattr(vitviz, "analyze", lambda *said, **options: calls.append((said, options)) or analysis)
-        exec(lines, {})
-    assert calls == [(), (("picture.jpg", None), {"fit": "crop"})]
-    ours = analysis.attention(layer=1, head=1, query=(4, 1)).overlay(Style(grid=True), mark=(4, 1))
-    with Image.open(tmp_path / "attention.png") as made_by_them:
-        np.testing.assert_array_equal(np.asarray(made_by_them), np.asarray(ours))
-
-
-def test_a_link_restores_what_was_shown(page: Page, browser: Browser, served: Served) -> None:
-    explorer, analysis = page.locator("#cifar"), served.kept["cifar"]
-    explorer.locator(".vx-layer").fill("0")
-    explorer.get_by_label("is looked at by").check()
-    explorer.get_by_label("Colours").select_option("viridis")
-    canvas_of(explorer).click(position=at(explorer, analysis, 6, 5))
-    page.wait_for_function("location.hash.includes('token=6%2C5')")
-    with watched(browser, served, ["cifar"], page.url) as opened:
-        explorer = opened.locator("#cifar")
-        expect(status(explorer)).to_contain_text("patch (6, 5) is looked at by: layer 0, mean of 2 heads")
-        assert explorer.get_by_label("Colours").input_value() == "viridis"
+def test_a_link_restores_what_was_shown(cifar_page: Page, browser: Browser, cifar: SmallApp) -> None:
+    page = cifar_page
+    slider(page, "layer").fill("0")
+    radio(page, "direction", "is attended by").check()
+    page.get_by_label("Colours").select_option("viridis")
+    canvas_of(page).click(position=at(page, cifar.analysis, 6, 5))
+    page.mouse.move(0, 0)
+    settled(page)
+    with watched(browser, cifar.address, page.url.partition("&")[2]) as opened:
+        expect(status(opened)).to_contain_text("pays to patch (6, 5), layer 0 of 0–2, mean of 2 heads")
+        assert opened.get_by_label("Colours").input_value() == "viridis"
+        assert state_of(opened) == state_of(page) and opened.url == page.url
         # Both of two maps.
-        explorer.get_by_label("View").select_option("two")
-        explorer.locator(".vx-layer").fill("2")
-        explorer.locator(".vx-heads").get_by_label("1", exact=True).check()
-        opened.wait_for_function("location.hash.includes('second.head=1')")
-        link = opened.url
-    with watched(browser, served, ["cifar"], link) as opened:
-        explorer = opened.locator("#cifar")
-        second = explorer.locator(".vx-status").nth(1)
-        expect(status(explorer)).to_contain_text("patch (6, 5) is looked at by: layer 0, mean of 2 heads")
-        expect(second).to_contain_text("patch (6, 5) is looked at by: layer 2, head 1")
-    # What a link says that cannot be is left out.
-    link = f"{served.address}#layer=99&head=x&map=none&token=90,90&colormap=red&opacity=7&view=all"
-    with watched(browser, served, ["cifar"], link) as opened:
-        expect(status(opened.locator("#cifar"))).to_contain_text("CLS looks at: layer 2, mean of 2 heads")
+        opened.get_by_label("View").select_option("two")
+        settled(opened)
+        canvas_of(opened, 1).click(position=at(opened, cifar.analysis, 6, 5, pane=1))
+        slider(opened, "layer").fill("2")
+        radio(opened, "head", "1").check()
+        settled(opened)
+        link, state = opened.url.partition("&")[2], state_of(opened)
+    with watched(browser, cifar.address, link) as opened:
+        expect(status(opened)).to_contain_text("pays to patch (6, 5), layer 0 of 0–2, mean of 2 heads")
+        expect(status(opened, 1)).to_contain_text("pays to patch (6, 5), layer 2 of 0–2, head 1")
+        assert state_of(opened) == state
+
+
+def test_what_a_link_of_before_says_is_read_and_what_cannot_be_is_left_out(browser: Browser, cifar: SmallApp) -> None:
+    with watched(browser, cifar.address, "tab=explore#layer=1&head=0&map=attention&token=6,5&view=one") as page:
+        expect(status(page)).to_contain_text("Attention from patch (6, 5) to each patch, layer 1 of 0–2, head 0")
+    with watched(browser, cifar.address, "x=1#layer=99&head=x&map=none&token=90,90&colormap=red&opacity=7") as page:
+        expect(status(page)).to_contain_text("Attention from the CLS token to each patch, layer 2 of 0–2, mean of 2")
 
 
 @pytest.mark.parametrize("shape", [(40, 1200), (1200, 40)])
 def test_a_very_wide_or_tall_picture_fits_the_screen(browser: Browser, tmp_path: Path, shape: tuple[int, int]) -> None:
     """At twice the zoom, which is a screen of half the size."""
     picture = np.random.default_rng(0).integers(0, 255, (*shape, 3), dtype=np.uint8)
-    analysis = vitviz.analyze(picture, made(*SHAPES["cifar"]).model, fit="squash")
+    analysis = vitviz.analyze(picture, made(*SHAPES["cifar"]), fit="squash")
     file = tmp_path / "explorer.html"
     file.write_text(whole_page(analysis))
     page = browser.new_page(viewport={"width": 700, "height": 450})
     page.goto(file.as_uri())
-    canvas = canvas_of(loaded(page, "explorer", "page"))
-    edges = canvas.bounding_box()
+    loaded(page)
+    edges = canvas_of(page).bounding_box()
     assert edges is not None and edges["height"] <= 450 and edges["width"] <= 700
     assert edges["width"] / edges["height"] == pytest.approx(shape[1] / shape[0], rel=0.05)
-    canvas.hover(position={"x": edges["width"] * 0.7, "y": edges["height"] * 0.7})
-    expect(status(page.locator("#explorer"))).to_contain_text("patch (5, 5) looks at")
+    canvas_of(page).hover(position={"x": edges["width"] * 0.7, "y": edges["height"] * 0.7})
+    expect(status(page)).to_contain_text("Attention from patch (5, 5)")
     assert page.evaluate("document.documentElement.scrollWidth") <= 700
     page.close()
 
@@ -583,49 +538,71 @@ def test_a_very_wide_or_tall_picture_fits_the_screen(browser: Browser, tmp_path:
 # When things go wrong.
 
 
-def test_what_has_left_the_server_is_computed_again(page: Page, served: Served) -> None:
-    explorer = page.locator("#cifar")
-    analysis = served.kept.pop("cifar")
-    explorer.get_by_label("rollout").check()
-    expect(status(explorer)).to_contain_text("rollout through 3 layers. Strongest")
-    assert "cifar again" in served.kept
-    expect(explorer.locator(".vx")).to_have_attribute("data-state", "ready")
-    served.kept["cifar"] = analysis
+def test_what_has_left_the_server_is_computed_again(cifar_page: Page, cifar: SmallApp) -> None:
+    page = cifar_page
+    before = page.evaluate(f"{EXPLORER}.panes[0].facts.uid")
+    cifar.forget()
+    page.select_option(".vx-method", "rollout")
+    settled(page)
+    best = cifar.analysis.rollout().token_map.strongest
+    expect(status(page)).to_contain_text(f"layers 0 to 2. Strongest: patch {best}")
+    assert page.evaluate(f"{EXPLORER}.panes[0].facts.uid") != before
+    expect(page.locator(".vx")).to_have_attribute("data-state", "ready")
 
 
-def test_a_server_that_does_not_answer_is_asked_again(page: Page) -> None:
-    explorer = page.locator("#base")
+def test_a_server_that_does_not_answer_is_asked_again(cifar_page: Page, cifar: SmallApp) -> None:
+    page = cifar_page
     page.route(re.compile("component_server"), lambda route: route.fulfill(status=200, body="gone"))
-    explorer.get_by_label("rollout").check()
-    expect(status(explorer)).to_contain_text("The server does not answer")
+    page.select_option(".vx-method", "rollout")
+    expect(status(page)).to_contain_text("The server does not answer")
+    retry = page.get_by_role("button", name="Try again")
+    expect(retry).to_be_visible()
     page.unroute(re.compile("component_server"))
-    explorer.get_by_role("button", name="Try again").click()
-    expect(status(explorer)).to_contain_text("rollout through 3 layers. Strongest")
-    expect(explorer.get_by_role("button", name="Try again")).not_to_be_visible()
+    retry.click()
+    expect(status(page)).to_contain_text("layers 0 to 2. Strongest")
+    expect(retry).not_to_be_visible()
+    settled(page)
 
 
-def test_layers_are_fetched_the_nearest_first(browser: Browser, large: Served) -> None:
-    large.asked.clear()
-    with watched(browser, large, ["large"]):
+def test_layers_are_fetched_the_nearest_first(browser: Browser, apps: Apps) -> None:
+    names: list[str] = []
+
+    def note(request: Request) -> None:
+        if asked(request).get("fn_name") == "file":
+            names.append(asked(request)["data"]["name"])
+
+    browser.contexts[0].on("request", note)
+    with watched(browser, apps("large").address):
         pass
-    # Gradio makes a page that is loaded again twice.
-    asked = list(dict.fromkeys(large.asked))
+    browser.contexts[0].remove_listener("request", note)
     # Two are under way at once.
-    assert set(asked[:2]) == {"large: layer 2", "large: layer 1"} and asked[2:] == ["large: layer 0"]
+    assert set(names[:2]) == {"layer 2", "layer 1"} and names[2:] == ["layer 0"]
 
 
-def test_the_whole_page_works_from_disk(browser: Browser, served: Served, tmp_path: Any) -> None:
+def test_the_whole_page_works_from_disk(browser: Browser, registers: SmallApp, tmp_path: Path) -> None:
     file = tmp_path / "explorer.html"
-    file.write_text(whole_page(served.kept["registers"], "Noise"))
-    page = browser.new_page()
-    sent: list[str] = []
+    file.write_text(whole_page(registers.analysis, "Noise"))
+    page, sent, wrong = browser.new_page(), [], []
     page.on("request", lambda request: sent.append(request.url))
+    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
     page.goto(file.as_uri())
-    explorer = page.locator("#explorer")
-    expect(explorer.locator(".vx-canvas[data-loaded=page]")).to_be_attached()
-    weights = served.kept["registers"].trace.weights(1)
-    np.testing.assert_allclose(numbers(explorer, 1, 0, 20, "row"), weights[0, 20], atol=0.02)
-    explorer.get_by_label("rollout").check()
-    expect(status(explorer)).to_contain_text("rollout through 3 layers. Strongest")
+    loaded(page, "page")
+    expected = registers.analysis.trace.weights(1)
+    np.testing.assert_allclose(weights(page, 1, 0, 20, "row"), expected[0, 20], atol=0.02)
+    # What needs a server is not offered.
+    options = page.locator(".vx-method option").evaluate_all("all => all.map(({ value }) => value)")
+    assert options == ["attention", "rollout"]
+    for part in (".vx-source", ".vx-predictions", "[data-act=link]", "[data-panel=compare]"):
+        expect(page.locator(part).first).not_to_be_visible()
+    page.select_option(".vx-method", "rollout")
+    best = registers.analysis.rollout().token_map.strongest
+    expect(status(page)).to_contain_text(f"layers 0 to 2. Strongest: patch {best}")
+    panel(page, "Save and share")
+    page.mouse.move(0, 0)
+    with np.load(saved(page, "Numbers, NPZ")) as numbers:
+        assert numbers["map"].shape == (6, 10)
+    drawn(page)
     assert [address for address in sent if not address.startswith(("file:", "data:", "blob:"))] == []
+    assert wrong == []
     page.close()

@@ -7,8 +7,9 @@ import json
 import math
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,14 +17,32 @@ from safetensors.torch import load
 
 import vitviz
 from vitviz import Analysis, AttentionTrace, Model, QueryError, VisionTransformer
-from vitviz.ui.explorer import AttentionExplorer, file_names, map_pack, pack, whole_page
-from vitviz.ui.explorer.wire import MOST_ROLLED
-from vitviz.ui.files import keep
+from vitviz.ui.explorer.page import whole_page
+from vitviz.ui.handlers import Handlers
+from vitviz.ui.packs import MOST_ROLLED, file_names, map_pack, pack
+from vitviz.ui.pictures import Upload
+from vitviz.ui.runs import Runs
+from vitviz.ui.service import AnalysisService
 
 # Of a product of two factors, each rounded to eleven bits.
 ROUNDING = 2**-10 + 2**-22
 # Half the step between the smallest numbers of float16.
 SMALLEST = 2**-25
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a page may ask a server for.
+
+    Args:
+        functions: by name.
+        key: of the analysis.
+        analysis: that is kept.
+    """
+
+    functions: dict[str, Callable[[object], dict[str, Any]]]
+    key: str
+    analysis: Analysis
 
 
 @pytest.fixture
@@ -137,28 +156,61 @@ def test_a_map_goes_with_what_it_says_of_itself(example: Analysis) -> None:
         assert about == {"description": token_map.description, "quantity": token_map.quantity, "bound": "inf"}
 
 
+def test_a_class_map_of_a_patch_says_which_token_is_itself(example: Analysis) -> None:
+    token_map, layout = example.map("relevance", query=(2, 3)).token_map, example.trace.layout
+    content = map_pack(token_map, layout, layout.index((2, 3)))
+    length = int.from_bytes(content[:8], "little")
+    about = json.loads(content[8 : 8 + length])["__metadata__"]
+    assert about["self"] == str(layout.index((2, 3)))
+    assert about["description"].endswith("; patch (2, 3) itself, where this map begins, is left out of the colours")
+    # The value itself is what the library gives.
+    torch.testing.assert_close(layout.grid(load(content)["values"]), token_map.values.float())
+
+
 # What the page may ask for.
 
 
-@pytest.mark.parametrize("wanted", [None, [], "uid", 3, {}, {"uid": "a"}, {"uid": 1, "name": "layer 0"}])
-def test_what_is_no_question_is_refused(wanted: object) -> None:
-    explorer = AttentionExplorer(files=lambda uid, name: b"secret")
-    assert set(explorer.answer(wanted)) == {"refused"}
+@pytest.fixture
+def ask(make_model: Callable[..., Model], picture: Upload) -> Asked:
+    """A page's functions by name, and the id of an analysis."""
+    service = AnalysisService(make_model())
+    key, analysis = service.analyze(service.start, picture)
+    return Asked(Runs(Handlers(service)).answers(), key, analysis)
 
 
-def test_what_is_gone_is_said_to_be_gone(tmp_path: Path, example: Analysis) -> None:
-    kept = {"mine": example.trace}
+@pytest.mark.parametrize("name", ["file", "map", "describe", "progress", "stop"])
+@pytest.mark.parametrize("wanted", [None, [], "uid", 3, {}, {"uid": 1, "name": "layer 0"}, {"uid": ["a"], "name": "a"}])
+def test_what_is_no_question_is_refused_in_a_sentence(ask: Asked, name: str, wanted: object) -> None:
+    answer = ask.functions[name](wanted)
+    assert set(answer) == {"refused"} and answer["refused"].endswith(".")
 
-    def files(uid: str, name: str, folder: str) -> Path | None:
-        return Path(keep(pack(kept[uid], name), "pack.safetensors", folder)) if uid in kept else None
 
-    explorer = AttentionExplorer(files=files)
-    explorer.GRADIO_CACHE = str(tmp_path)
-    assert explorer.answer({"uid": "theirs", "name": "layer 0"}) == {"expired": True}
-    assert "layers 0 to 5" in explorer.answer({"uid": "mine", "name": "layer 9"})["refused"]
-    written = Path(explorer.answer({"uid": "mine", "name": "layer 0"})["path"])
-    assert written.read_bytes() == pack(example.trace, "layer 0")
+def test_what_is_gone_is_said_to_be_gone(ask: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    file = ask.functions["file"]
+    assert file({"uid": "theirs", "name": "layer 0"}) == {"expired": True}
+    assert ask.functions["map"]({"uid": "theirs", "method": "rollout"}) == {"expired": True}
+    assert "layers 0 to 2" in file({"uid": ask.key, "name": "layer 9"})["refused"]
+    written = Path(file({"uid": ask.key, "name": "layer 0"})["path"])
+    assert written.read_bytes() == pack(ask.analysis.trace, "layer 0")
     assert written.is_relative_to(tmp_path)
+    # It is written once, and again where it is gone.
+    assert Path(file({"uid": ask.key, "name": "layer 0"})["path"]) == written
+    written.unlink()
+    assert Path(file({"uid": ask.key, "name": "layer 0"})["path"]).read_bytes() == pack(ask.analysis.trace, "layer 0")
+
+
+def test_a_quick_map_is_a_file_and_another_is_said_to_be_slow(ask: Asked) -> None:
+    wanted = ask.functions["map"]
+    found = load(
+        Path(wanted({"uid": ask.key, "method": "attention_mass", "parameters": {"mass": 0.3}})["path"]).read_bytes()
+    )
+    expected = ask.analysis.map("attention_mass", mass=0.3).values
+    torch.testing.assert_close(ask.analysis.trace.layout.grid(found["values"]), expected.float())
+    for method in ("relevance", "attention_flow", "integrated_gradients"):
+        assert wanted({"uid": ask.key, "method": method, "parameters": {}}) == {"slow": True}
+    refused = wanted({"uid": ask.key, "method": "attention_mass", "parameters": {"mass": 7}})["refused"]
+    assert refused.startswith("attention_mass.mass = 7") or "mass" in refused
 
 
 # One file without a server.
@@ -180,10 +232,12 @@ def test_the_whole_page_knows_how_its_picture_was_seen(bundled: Model) -> None:
     analysis = vitviz.analyze(photo, bundled, "crop", resolution=48)
     page = whole_page(analysis, source="hf:a/b", name="rocket.jpg", fit="crop", resolution=48)
     props = json.loads(re.search(r"const PROPS = (\{.*\});", page)[1])["value"]
-    said = {key: props[key] for key in ("source", "name", "fit", "resolution")}
-    assert said == {"source": "hf:a/b", "name": "rocket.jpg", "fit": "crop", "resolution": 48}
+    facts, [model] = props["views"][0], props["models"].values()
+    assert (model["title"], facts["name"], facts["fit"], facts["resolution"]) == ("hf:a/b", "rocket.jpg", "crop", 48)
+    assert (props["state"]["views"][0]["fit"], props["state"]["views"][0]["resolution"]) == ("crop", 48)
     props = json.loads(re.search(r"const PROPS = (\{.*\});", whole_page(vitviz.analyze(photo, bundled)))[1])["value"]
-    assert (props["fit"], props["resolution"]) == ("squash", None)
+    view, facts = props["state"]["views"][0], props["views"][0]
+    assert (view["fit"], view["resolution"], facts["fit"], facts["resolution"]) == (None, None, "squash", 64)
 
 
 def test_the_whole_page_of_a_base_model_is_under_twelve_megabytes(make_model: Callable[..., Model]) -> None:

@@ -54,8 +54,7 @@ JOURNEY = """async (seed) => {
   let count = 0;
   const until = performance.now() + 30000;
   while (performance.now() < until) {
-    const slot = ["analysis 0", "analysis 1", "map 0 x", "switch"][Math.floor(4 * server.random())];
-    const key = `key ${++count}`;
+    const slot = ["analysis 0", "analysis 1", "map 0 x", "switch"][Math.floor(4 * server.random())], key = `key ${++count}`;
     if (server.random() < 0.15) { server.runs.drop(slot); delete last[slot]; }
     else {
       last[slot] = key;
@@ -66,11 +65,9 @@ JOURNEY = """async (seed) => {
     await new Promise((done) => setTimeout(done, 1500 * server.random()));
   }
   await new Promise((done) => setTimeout(done, 120000));
-  const ends = (key) => [key, "The server does not answer"];
-  const missing = Object.values(last).filter((key) => !ends(key).includes(settled[key]));
+  const missing = Object.values(last).filter((key) => settled[key] !== key && settled[key] !== "The server does not answer");
   const late = Object.keys(settled).filter((key) => settled[key] === key && server.runs.running);
-  const answered = Object.values(settled).filter((each) => each.startsWith("key")).length;
-  return { wrong, missing, late, count, answered,
+  return { wrong, missing, late, count, answered: Object.values(settled).filter((each) => each.startsWith("key")).length,
     running: Boolean(server.runs.running), last: server.shown.at(-1) };
 }"""
 
@@ -100,8 +97,7 @@ def test_a_wish_is_sent_once_and_a_new_one_stops_the_one_before(page: Page) -> N
     found = page.evaluate(
         """async () => {
           const sent = [], stopped = [], ends = [];
-          const stop = async ({ number }) => stopped.push(number);
-          const server = { progress: async () => ({ done: 0, total: 1 }), stop };
+          const server = { progress: async () => ({ done: 0, total: 1 }), stop: async ({ number }) => stopped.push(number) };
           const runs = new Runs((request) => sent.push(request), server, () => {});
           const one = runs.want("map 0", "a", { kind: "map", key: "a" });
           const again = runs.want("map 0", "a", { kind: "map", key: "a" }) === one;
@@ -138,8 +134,7 @@ def test_a_change_is_told_once_and_what_is_no_change_not_at_all(page: Page) -> N
     found = page.evaluate(
         """() => {
           const seen = [];
-          const state = { views: [{ method: "attention", parameters: { layer: 1 } }], opacity: 0.5 };
-          const store = new Store(state, (before) => seen.push(before.opacity));
+          const store = new Store({ views: [{ method: "attention", parameters: { layer: 1 } }], opacity: 0.5 }, (before) => seen.push(before.opacity));
           store.patch({ opacity: 0.5 });
           store.patch({ opacity: 0.6 });
           store.patchParameters(0, { layer: null, head: 2 });

@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from vitviz.ui.workbench import Workbench
 
 from tests.driver import ROOT
 from tests.server_client import Served, exchange, form, head, post, running_here
-from vitviz.errors.kinds import CheckpointError, ConfigError
+from vitviz.errors.kinds import ConfigError
+from vitviz.ui.explorer import Explorer
 from vitviz.ui.knobs import Knobs
-from vitviz.ui.models import LOST, LOST_MESSAGE
 from vitviz.ui.server.bodies import RequestError
 from vitviz.ui.server.headers import ResponseHeaders
 from vitviz.ui.server.hosts import (
@@ -277,7 +276,7 @@ def test_a_file_runs_nothing_and_what_is_no_picture_is_saved(served: Served) -> 
 
 def opens(served: Served, session: str, visitor: str) -> None:
     """A visitor's page asks for something, so that it is remembered."""
-    [component] = [id for id, block in served.demo.blocks.items() if hasattr(type(block), "answer")]
+    [component] = [id for id, block in served.demo.blocks.items() if isinstance(block, Explorer)]
     body = {"component_id": component, "fn_name": "file", "session_hash": session, "data": None}
     answer = post(served.port, "/gradio_api/component_server", json.dumps(body).encode(), f"X-Forwarded-For: {visitor}")
     assert answer.status == 200, answer
@@ -317,10 +316,3 @@ def test_calls_of_programs_push_out_no_page(served: Served) -> None:
     for number in range(3 * PAGES):
         _ = sessions[f"call {number}"]
     assert "page" in sessions and sum(each in sessions._owners for each in sessions.session_data) >= len(kept) - 1
-
-
-def test_what_a_page_that_is_not_remembered_is_told_is_true(bundled: Any) -> None:
-    for reason in ("away for long", "too many were open", "started again"):
-        assert reason in LOST_MESSAGE
-    with pytest.raises(CheckpointError, match="its link restores"):
-        Workbench(bundled).model(LOST)

@@ -11,22 +11,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import vitviz.ui.workbench
 from gradio.context import LocalContext
-from vitviz.ui.photo import Upload
-from vitviz.ui.sight import Sight
-from vitviz.ui.waiting import ANALYSIS, SECOND, Waiting
-from vitviz.ui.workbench import Step, Workbench
 
+import vitviz.ui.service
 from vitviz import Model, VitvizError
 from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError
-from vitviz.ui.jobs import Jobs, Stopped
+from vitviz.ui.jobs import JobCancelled
 from vitviz.ui.knobs import PREFIX, Knobs, table
-from vitviz.ui.models import START, ModelChoice, ModelPicker
+from vitviz.ui.models import START, ModelChoice, menu
+from vitviz.ui.pictures import Upload
 from vitviz.ui.server.lanes import FairOrder, Lane, Ticket, current_visitor
+from vitviz.ui.service import AnalysisService, InputSettings, Step
 
 Make = Callable[..., Model]
-ANNA: Any = SimpleNamespace(session_hash="anna")
 
 
 def in_a_thread(function: Callable[[], object]) -> threading.Thread:
@@ -130,10 +127,10 @@ def test_who_gives_up_leaves_the_place_to_the_next() -> None:
     lane, left, second = Lane(), threading.Event(), []
 
     def gives_up(before: int) -> None:
-        raise Stopped
+        raise JobCancelled
 
     with lane.turn():
-        with pytest.raises(Stopped), lane.turn(gives_up):
+        with pytest.raises(JobCancelled), lane.turn(gives_up):
             pytest.fail("it is not its turn")
         assert len(lane) == 1
         thread = in_a_thread(lambda: second.append(enter(lane, left)))
@@ -158,9 +155,9 @@ def test_an_error_in_a_turn_ends_it() -> None:
 def test_a_large_analysis_does_not_hold_up_a_small_one(
     make_model: Make, picture: Upload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench, small, large = Workbench(make_model()), Sight("squash"), Sight("squash", "64")
+    bench, small, large = AnalysisService(make_model()), InputSettings("squash"), InputSettings("squash", 64)
     limit = vitviz.cost(picture.path, bench.start, "squash", resolution=32).flops
-    monkeypatch.setattr(vitviz.ui.workbench, "LARGE_FLOPS", limit)
+    monkeypatch.setattr(vitviz.ui.service, "LARGE_FLOPS", limit)
     said: list[Step] = []
     running, release = threading.Event(), threading.Event()
 
@@ -173,7 +170,7 @@ def test_a_large_analysis_does_not_hold_up_a_small_one(
     assert running.wait(30)
     _, analysis = bench.analyze(bench.start, picture, small)
     assert analysis.trace.layout.token_count < 30
-    with pytest.raises(Stopped):
+    with pytest.raises(JobCancelled):
         bench.analyze(bench.start, picture, large, stop_at("Waiting: 1 before this one"))
     release.set()
     thread.join(30)
@@ -183,30 +180,10 @@ def test_a_large_analysis_does_not_hold_up_a_small_one(
 
 def stop_at(words: str) -> Callable[[Step], None]:
     def report(step: Step) -> None:
-        assert step.said == words
-        raise Stopped
+        assert step.text == words
+        raise JobCancelled
 
     return report
-
-
-def test_an_analysis_ends_between_two_layers(make_model: Make, picture: Upload) -> None:
-    bench = Workbench(make_model())
-    jobs, told = Jobs(), []
-    waiting = Waiting(jobs)
-
-    def progress(done: tuple[int, int], desc: str, unit: str = "steps") -> None:
-        told.append(done)
-        if done[0] == 1:
-            assert jobs.stop("anna", ANALYSIS)
-
-    with pytest.raises(Stopped), waiting.running(ANNA, ANALYSIS, progress) as report:
-        bench.analyze(bench.start, picture, Sight("squash"), report)
-    assert told == [(0, 3), (1, 3)]
-    assert len(bench.cache) == 0 and len(bench.small) == 0
-    assert waiting._stop(ANNA) == vitviz.ui.waiting.gr.skip()
-    with pytest.raises(Stopped), waiting.running(ANNA, SECOND, lambda *said, **more: None) as report:
-        assert waiting._stop(ANNA)["visible"]
-        report(Step("too late"))
 
 
 @pytest.mark.parametrize(
@@ -219,7 +196,7 @@ def test_an_analysis_ends_between_two_layers(make_model: Make, picture: Upload) 
 def test_a_machine_without_memory_says_so_and_goes_on(
     make_model: Make, picture: Upload, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    bench = Workbench(make_model())
+    bench = AnalysisService(make_model())
 
     def fails(*arguments: Any) -> None:
         raise error
@@ -227,8 +204,8 @@ def test_a_machine_without_memory_says_so_and_goes_on(
     with monkeypatch.context() as patched:
         patched.setattr(bench, "forward", fails)
         with pytest.raises(LimitError, match="not enough memory free; choose a smaller resolution"):
-            bench.analyze(bench.start, picture, Sight("squash"))
-    _, analysis = bench.analyze(bench.start, picture, Sight("squash"))
+            bench.analyze(bench.start, picture, InputSettings("squash"))
+    _, analysis = bench.analyze(bench.start, picture, InputSettings("squash"))
     with monkeypatch.context() as patched:
         patched.setattr("vitviz.analysis.analysis.Analysis._required", fails)
         with pytest.raises(LimitError, match=r"rollout at .* tokens: this machine"):
@@ -239,14 +216,14 @@ def test_a_machine_without_memory_says_so_and_goes_on(
 def test_another_error_of_torch_is_not_taken_for_it(
     make_model: Make, picture: Upload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench = Workbench(make_model())
+    bench = AnalysisService(make_model())
 
     def fails(*arguments: Any) -> None:
         raise RuntimeError("shapes cannot be multiplied")
 
     monkeypatch.setattr(bench, "forward", fails)
     with pytest.raises(RuntimeError, match="shapes"):
-        bench.analyze(bench.start, picture, Sight("squash"))
+        bench.analyze(bench.start, picture, InputSettings("squash"))
 
 
 # Knobs.
@@ -295,17 +272,17 @@ def test_the_table_of_knobs_has_them_all() -> None:
 
 @pytest.mark.parametrize(("legal", "opened"), [("start", 0), ("menu", 1), ("all", 2)])
 def test_a_server_may_open_only_some_models(make_model: Make, legal: str, opened: int) -> None:
-    bench = Workbench(make_model(), Knobs(models=legal))
+    bench = AnalysisService(make_model(), Knobs(models=legal))
     assert bench.model(START) is bench.start
     for number, choice in enumerate([ModelChoice("vitviz-cifar10"), ModelChoice("", ("/nowhere/a.pth",))]):
         with pytest.raises(VitvizError) as refused:
             bench.model(choice)
             raise CheckpointError("opened")
         assert ("this server opens only" in str(refused.value)) == (number >= opened)
-    offered = len(ModelPicker(bench.start, legal).choices())
+    offered = len(menu(bench.start, legal))
     assert (offered == 1) == (legal == "start")
 
 
 def test_what_an_analysis_may_need_is_a_knob(make_model: Make, picture: Upload) -> None:
     with pytest.raises(LimitError, match="max_bytes = 1,000"):
-        Workbench(make_model(), Knobs(analysis_bytes=1000)).analyze(make_model(), picture, Sight("squash"))
+        AnalysisService(make_model(), Knobs(analysis_bytes=1000)).analyze(make_model(), picture)

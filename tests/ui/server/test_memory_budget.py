@@ -11,17 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from vitviz.ui.photo import Upload
-from vitviz.ui.sight import Sight
-from vitviz.ui.workbench import RESERVED_BYTES, Workbench
 
 from vitviz import Analysis, Model
 from vitviz.errors.kinds import ConfigError, LimitError
-from vitviz.ui import workbench
 from vitviz.ui.knobs import Knobs
+from vitviz.ui.pictures import Upload
 from vitviz.ui.server.budget import MemoryBudget
 from vitviz.ui.server.decoding import UploadedPictures
 from vitviz.ui.server.explorer_files import PAGE, PICTURE
+from vitviz.ui.service import RESERVED_BYTES, AnalysisService, InputSettings
 
 Make = Callable[..., Model]
 
@@ -138,8 +136,8 @@ def upload(tmp_path: Path) -> Upload:
     return Upload(tmp_path / "noise.png", "noise.png")
 
 
-def bench_of(model: Model, **knobs: int) -> Workbench:
-    return Workbench(model, Knobs(**knobs))
+def bench_of(model: Model, **knobs: int) -> AnalysisService:
+    return AnalysisService(model, Knobs(**knobs))
 
 
 def test_a_server_with_too_little_memory_does_not_start(make_model: Make) -> None:
@@ -149,7 +147,7 @@ def test_a_server_with_too_little_memory_does_not_start(make_model: Make) -> Non
 
 def test_an_analysis_takes_its_share_and_is_counted_while_it_is_kept(make_model: Make, upload: Upload) -> None:
     bench = bench_of(make_model())
-    _, analysis = bench.analyze(bench.start, upload, Sight("squash"))
+    _, analysis = bench.analyze(bench.start, upload, InputSettings("squash"))
     assert bench.budget.most >= bench.budget.nbytes == bench.cache.nbytes == analysis.nbytes > 0
 
 
@@ -157,15 +155,15 @@ def test_an_analysis_beyond_the_memory_is_refused_and_leaves_nothing(make_model:
     bench = bench_of(make_model(), memory_bytes=RESERVED_BYTES + 2**29)
     bench.budget.max_bytes = 1000
     with pytest.raises(LimitError, match=r"this analysis needs [\d,]+ bytes of memory; .* at most 1,000$"):
-        bench.analyze(bench.start, upload, Sight("squash"))
+        bench.analyze(bench.start, upload, InputSettings("squash"))
     assert bench.budget.nbytes == 0 and not len(bench.small) and not len(bench.cache)
 
 
 def test_older_analyses_give_way_to_a_new_one(make_model: Make, upload: Upload) -> None:
     bench = bench_of(make_model())
-    first, _ = bench.analyze(bench.start, upload, Sight("squash"))
+    first, _ = bench.analyze(bench.start, upload, InputSettings("squash"))
     bench.budget.max_bytes = bench.budget.most + bench.cache.nbytes // 2
-    second, _ = bench.analyze(bench.start, upload, Sight("squash"))
+    second, _ = bench.analyze(bench.start, upload, InputSettings("squash"))
     assert bench.cache.get(first) is None and bench.cache.get(second) is not None
 
 
@@ -174,7 +172,7 @@ def test_a_file_of_the_explorer_is_made_once_for_all_who_ask(
     make_model: Make, upload: Upload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     bench = bench_of(make_model())
-    key, _ = bench.analyze(bench.start, upload, Sight("squash"))
+    key, _ = bench.analyze(bench.start, upload, InputSettings("squash"))
     lane = bench.explorer_files._lanes.get(name, bench.explorer_files.lane)
     opened, made, whole = list[str](), list[str](), bench.explorer_files.content
     within: list[int] = []
@@ -200,5 +198,5 @@ def test_a_file_of_the_explorer_is_made_once_for_all_who_ask(
 
 
 def test_the_whole_of_the_machine_is_not_asked_for(make_model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workbench, "memory", lambda: 8 * 2**30)
+    monkeypatch.setattr("vitviz.ui.service.memory", lambda: 8 * 2**30)
     assert bench_of(make_model()).budget.max_bytes < 0.75 * 8 * 2**30 - RESERVED_BYTES

@@ -16,6 +16,7 @@ import safehttpx
 from gradio import processing_utils
 
 from tests.server_client import SESSION, Served, exchange, form, head, post, running_here
+from vitviz.ui.explorer import Explorer
 from vitviz.ui.server import fetching
 from vitviz.ui.server.routes import JSON_BYTES, ROUTES, TOOL_BYTES, TOOL_ROUTES, Body, Route, find_route, is_local_file
 
@@ -197,7 +198,7 @@ def test_no_route_fetches_an_address(served: Served, monkeypatch: pytest.MonkeyP
     for module in (safehttpx, processing_utils):
         monkeypatch.setattr(module, "is_public_ip", lambda ip: True)
     events = [fn._id for fn in served.demo.fns.values()]
-    components = [id for id, block in served.demo.blocks.items() if hasattr(type(block), "answer")]
+    components = [id for id, block in served.demo.blocks.items() if isinstance(block, Explorer)]
     assert components
     with listening() as (port, came), httpx.Client(base_url=served.address, timeout=30) as client:
         own = f"http://127.0.0.1:{port}/cat.jpg"
@@ -225,7 +226,15 @@ def test_no_route_fetches_an_address(served: Served, monkeypatch: pytest.MonkeyP
         for index in events:
             count = len(served.demo.fns[index].inputs)
             for file in files[:2]:
-                body = {"data": [file] * count, "fn_index": index, "session_hash": SESSION}
+                request = {
+                    "page": "a" * 22,
+                    "number": index,
+                    "kind": "analyze",
+                    "state": {},
+                    "index": 0,
+                    "upload": file,
+                }
+                body = {"data": [file] * count, "fn_index": index, "session_hash": SESSION, "event_data": request}
                 client.post("/gradio_api/queue/join", json=body)
                 client.post("/gradio_api/run/predict", json=body)
         client.post("/gradio_api/upload", files={"files": (own, b"x")})

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from vitviz.ui.explorer.component import Explorer
 from vitviz.ui.explorer.page import whole_page
-from vitviz.ui.explorer.wire import file_names, map_pack, pack
+from vitviz.ui.packs import file_names, map_pack, pack
 
 __all__ = ["Explorer", "file_names", "map_pack", "pack", "whole_page"]

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
-import numpy as np
 from gradio.data_classes import GradioRootModel
 from gradio.events import EventListener
 
-from vitviz.visualization.heatmaps import COLORMAPS, colour_table
-
 HERE = Path(__file__).parent
-# The colours of what may be above or below zero, which the page knows by this name.
-DIFFERENCE = "coolwarm"
 FUNCTIONS = ("file", "map", "describe", "progress", "stop")
 
 Answer = Callable[[Any], dict[str, Any]]
@@ -106,10 +100,3 @@ def script() -> str:
     """All of the page's code, one function body: the files that ``js/order.txt`` names, one on a line."""
     names = [name.strip() for name in template("js/order.txt").splitlines() if name.strip()]
     return "\n".join(template(f"js/{name.removesuffix('.js')}.js") for name in names)
-
-
-@cache
-def colours() -> dict[str, str]:
-    """The colour tables, ``"value channel"`` bytes in base64, by name."""
-    tables = {name: colour_table(name).round().astype(np.uint8).tobytes() for name in (*COLORMAPS, DIFFERENCE)}
-    return {name: base64.b64encode(table).decode() for name, table in tables.items()}

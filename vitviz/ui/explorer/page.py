@@ -11,9 +11,9 @@ from typing import Any
 from vitviz.analysis.analysis import Analysis
 from vitviz.errors.arguments import instance
 from vitviz.ui.explorer.component import script, template
-from vitviz.ui.explorer.wire import file_names, pack
 from vitviz.ui.facts import analysis_facts, model_facts, settings
 from vitviz.ui.files import as_webp
+from vitviz.ui.packs import file_names, pack
 from vitviz.ui.state import PageState, View
 
 

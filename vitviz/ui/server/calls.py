@@ -101,7 +101,7 @@ def _check_event(blocks: gr.Blocks, value: Any, path: str) -> None:
         raise RequestError(400, f"trigger_id = {shown(trigger)}: expected a whole number, or null")
     if value.get("batched"):
         raise RequestError(400, f"batched = {shown(value['batched'])}: expected false")
-    for each in _objects(value["data"]):
+    for each in _objects([value["data"], value.get("event_data")]):
         if isinstance(each.get("path"), str) and not is_local_file(each["path"]):
             raise RequestError(400, f"path = {shown(each['path'])}: expected a file that was uploaded here")
 

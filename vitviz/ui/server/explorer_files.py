@@ -9,8 +9,8 @@ from weakref import WeakKeyDictionary
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.ui.explorer.page import whole_page
-from vitviz.ui.explorer.wire import pack
 from vitviz.ui.files import keep
+from vitviz.ui.packs import pack
 from vitviz.ui.pictures import Upload
 from vitviz.ui.server.budget import MemoryBudget
 from vitviz.ui.server.decoding import UploadedPictures

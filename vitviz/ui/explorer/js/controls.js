@@ -72,16 +72,18 @@ class Controls {
     return field;
   }
 
+  /** A label with its control, and what a slider says; the control stands first among what a label can name. */
   labelled(record, control) {
-    const label = document.createElement("label"), output = document.createElement("output");
-    label.append(`${record.title} `, output, control);
+    const label = document.createElement("label"), text = document.createElement("span");
+    text.className = "vx-value";
+    label.append(`${record.title} `, ...(control.type === "range" ? [text] : []), control);
+    control.setAttribute("aria-label", record.title);
     return label;
   }
 
   slider(record, minimum, maximum, step) {
     const input = Object.assign(document.createElement("input"), { type: "range", min: minimum, max: maximum, step });
     input.oninput = () => this.hooks.parameter(record.name, Number(input.value));
-    input.setAttribute("aria-label", record.title);
     return input;
   }
 
@@ -153,7 +155,7 @@ class Controls {
     const field = this.find("parameters").querySelector(`[data-name="${record.name}"]`);
     if (record.kind === "number" || record.kind === "layer") {
       field.querySelector("input").value = value;
-      field.querySelector("output").textContent = record.kind === "layer" ? `${value} of 0–${facts.layers - 1}` : digits(value);
+      field.querySelector(".vx-value").textContent = record.kind === "layer" ? `${value} of 0–${facts.layers - 1}` : digits(value);
     } else if (record.kind === "head" || record.kind === "choice") {
       for (const radio of field.querySelectorAll("input")) radio.checked = radio.value === JSON.stringify(value ?? null);
     } else if (record.kind === "class") this.showTarget(field, value);

@@ -25,7 +25,7 @@ function sheetAsSvg(sheet, title) {
     parts.push(`<text x="${left - 5}" y="${top + (row + 0.5) * sheet.cellHeight}" text-anchor="end" dominant-baseline="middle">${row}</text>`);
   }
   for (let column = 0; column < sheet.columnsOfCells; column++) {
-    const name = column === 0 ? sheet.wanted.fusion : column;
+    const name = column === 0 ? sheet.wanted.fusion : column - 1;
     parts.push(`<text x="${left + (column + 0.5) * sheet.cellWidth}" y="${top - 6}" text-anchor="middle">${name}</text>`);
   }
   const escaped = title.replace(/&/g, "&amp;").replace(/</g, "&lt;");

@@ -1,4 +1,4 @@
-// Files of the server: safetensors, as wire.py beside this folder describes them.
+// Files of the server: safetensors, as `vitviz/ui/packs.py` describes them.
 
 // The files of one analysis that are in memory together.
 const MAX_HELD_BYTES = 256 * 2 ** 20;

@@ -35,6 +35,7 @@ class Panels {
     this.showHeads(view, facts);
     const hasTarget = model.labels.length > 0 || model.reads_text;
     for (const name of ["compare-start", "rank"]) this.find(name).disabled = !hasTarget;
+    for (const name of ["compare-order", "compare-scale"]) this.find(name).parentElement.hidden = !this.compared;
     if (!hasTarget) this.find("compare-said").textContent = this.find("switch-said").textContent =
       "This model has no classifier: there is no score whose change could be measured.";
   }
@@ -57,6 +58,7 @@ class Panels {
     this.find("compare-order").replaceChildren(...orders);
     this.find("compare-order").value = orders.some(({ value }) => value === chosen) ? chosen : "";
     this.find("compare-said").textContent = compared.about;
+    for (const name of ["compare-order", "compare-scale"]) this.find(name).parentElement.hidden = false;
     this.drawCards();
   }
 

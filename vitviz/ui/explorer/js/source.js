@@ -139,7 +139,7 @@ class Source {
   }
 
   sayStep(step) {
-    this.find("steps").querySelector("output").textContent = `${step.toLocaleString("en")} of ${this.model.steps.at(-1).toLocaleString("en")}`;
+    this.find("steps").querySelector("span").textContent = `${step.toLocaleString("en")} of ${this.model.steps.at(-1).toLocaleString("en")}`;
   }
 
   showModel(model) {
