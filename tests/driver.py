@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
+import json
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,11 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from tests.browser import find_browser
-from vitviz import Heatmap, Style
+from vitviz import Analysis, Heatmap
 
 ROOT = Path(__file__).parents[1]
 # With it the page opens.
@@ -95,100 +93,183 @@ def new_page(browser: Browser) -> Page:
     return browser.contexts[0].new_page()
 
 
+# What the page says of itself to tests; undefined before it runs.
+EXPLORER = """(() => {
+    let part = document.querySelector("#vv-explorer .vx");
+    while (part && !part.explorer) part = part.parentElement;
+    return part?.explorer;
+})()"""
+# Nothing runs, link and controls are those of the state, and every map that is wanted is there or cannot be had.
+SETTLED = f"""() => {{
+    const explorer = {EXPLORER};
+    if (!explorer?.settled()) return false;
+    const {{ views, layout }} = explorer.store.state, isDouble = layout === "two" || layout === "difference";
+    return explorer.panes.slice(0, isDouble ? 2 : 1).every((pane, index) => {{
+        const {{ painter, packs }} = pane, {{ query }} = views[index].parameters;
+        return painter && (packs.failure || (packs.loading.size === 0 && pane.values(query)));
+    }});
+}}"""
+# What was asked for has been drawn: the page draws once a frame.
+DRAWN = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+MAP_SECONDS = 90
+
+
 @contextmanager
-def opened_page(browser: Browser, address: str, link: str = "") -> Iterator[Page]:
+def opened_page(browser: Browser, address: str, link: str = "", errors: list[str] | None = None) -> Iterator[Page]:
     """The opened app; fails the test on a console error, a page error or a request that leaves this machine.
 
     Args:
         browser, address: where it is opened, and where it runs.
-        link: what its address asks for.
+        link: what its address asks for, behind the question mark.
+        errors: receives what goes wrong, which is looked at here otherwise.
     """
-    wrong: list[str] = []
     page = new_page(browser)
+    with watched(page, address, errors):
+        page.goto(f"{address}/?__theme=light{link and f'&{link}'}")
+        settle(page)
+        yield page
+    page.close()
+
+
+@contextmanager
+def watched(page: Page, address: str, errors: list[str] | None = None) -> Iterator[None]:
+    """Fails the test on an error of a page, or a request that leaves this machine."""
+    wrong: list[str] = [] if errors is None else errors
     page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on(
         "request", lambda sent: None if sent.url.startswith((address, "data:", "blob:")) else wrong.append(sent.url)
     )
-    page.goto(f"{address}/?__theme=light{link and f'&{link}'}")
-    page.get_by_role("tab", name="Maps").click()
-    expect(canvas(page)).to_be_visible()
-    yield page
-    # What Gradio says of an error that no handler told of.
+    yield
+    # What Gradio says of an error that no handler put into a sentence.
     wrong += page.locator(".toast-body").all_inner_texts()
-    page.close()
-    assert wrong == [], wrong
+    assert errors is not None or wrong == [], wrong
 
 
-def canvas(page: Page) -> Locator:
-    return page.locator("#vv-canvas img")
+def settle(page: Page, seconds: float = MAP_SECONDS) -> None:
+    """Wait until the page shows what its state says."""
+    page.wait_for_function(SETTLED, timeout=1000 * seconds)
+    page.evaluate(DRAWN)
 
 
-def caption(page: Page) -> Locator:
-    return page.locator("#vv-caption")
+def state(page: Page) -> dict[str, Any]:
+    """The state that the page shows."""
+    found: dict[str, Any] = page.evaluate(f"{EXPLORER}.store.state")
+    return found
 
 
-def upload(page: Page, path: Path) -> None:
-    page.locator("#vv-photo input[type=file]").set_input_files(path)
+def first_view(page: Page) -> dict[str, Any]:
+    found: dict[str, Any] = state(page)["views"][0]
+    return found
 
 
-def click_at(picture: Locator, across: float, down: float) -> None:
-    """Click at a fraction of a picture's width and height, which may be narrower than its element."""
-    # A picture that is replaced while it is decoded is decoded anew.
-    width, height, natural_width, natural_height = picture.evaluate(
-        "async image => { while (!await image.decode().then(() => true, () => false));"
-        " return [image.clientWidth, image.clientHeight, image.naturalWidth, image.naturalHeight] }"
+def shown_values(page: Page, pane: int = 0) -> np.ndarray:
+    """What a canvas shows: ``"token"``, NaN for the prefix tokens of which the map says nothing."""
+    found = page.evaluate(
+        f"""(index) => {{
+            const {{ panes, store }} = {EXPLORER}, {{ query }} = store.state.views[index].parameters;
+            return Array.from(panes[index].values(query), (value) => Number.isNaN(value) ? null : value);
+        }}""",
+        pane,
     )
-    scale = min(width / natural_width, height / natural_height)
-    left, top = (width - natural_width * scale) / 2, (height - natural_height * scale) / 2
-    x, y = left + across * natural_width * scale, top + down * natural_height * scale
-    picture.click(position={"x": x, "y": y})
+    return np.array([np.nan if value is None else value for value in found])
 
 
-def shown(page: Page) -> np.ndarray:
-    """What the canvas shows, as the page fetched it."""
-    # As every browser does where the server has closed a connection that was kept open.
-    response = page.request.get(canvas(page).get_attribute("src") or "", max_retries=1)
-    assert response.ok
-    return np.asarray(Image.open(io.BytesIO(response.body())).convert("RGB"), dtype=np.float32)
+def canvas(page: Page, pane: int = 0) -> Locator:
+    return page.locator(".vx-canvas").nth(pane)
 
 
-def says(heatmap: Heatmap) -> list[str]:
-    """What the page must say about a map, computed without the app."""
-    values = heatmap.values.numpy()
-    row, column = np.unravel_index(values.argmax(), values.shape)
-    return [heatmap.description, f"Strongest: patch ({row}, {column}) with {values.max():.3g}."]
+def caption(page: Page, pane: int = 0) -> Locator:
+    return page.locator(".vx-status").nth(pane)
 
 
-def expect_map(page: Page, heatmap: Heatmap) -> None:
-    for sentence in says(heatmap):
-        expect(caption(page)).to_contain_text(sentence)
-    low, high = float(heatmap.values.min()), float(heatmap.values.max())
-    expect(page.locator("#vv-legend")).to_contain_text(f"{low:.3g}")
-    expect(page.locator("#vv-legend")).to_contain_text(f"{high:.3g}")
+def notice(page: Page) -> Locator:
+    """What the page says of what did not go as asked."""
+    return page.locator(".vx-notice span")
 
 
-def expect_picture(page: Page, heatmap: Heatmap, style: Style, mark: tuple[int, int] | None = None) -> None:
-    expected = np.asarray(heatmap.resized(900).overlay(style, mark), dtype=np.float32)
-    last = time.monotonic() + 30
-    # The page fetches a new picture a little after it has shown the new caption.
-    while not _alike(shown(page), expected):
-        assert time.monotonic() < last, "the page shows another picture"
-        page.wait_for_timeout(100)
+# What a visitor does.
 
 
-def _alike(found: np.ndarray, expected: np.ndarray) -> bool:
-    # The page gets a lossy WebP.
-    return found.shape == expected.shape and float(np.abs(found - expected).mean()) < 4
+def choose_method(page: Page, name: str) -> None:
+    page.locator(".vx-method").select_option(name)
+    settle(page)
 
 
 def set_slider(page: Page, name: str, value: float) -> None:
-    number = page.locator(f"#{name} input[type=number]")
-    number.fill(str(value))
-    number.press("Enter")
+    """Move the slider of a parameter of the map."""
+    page.locator(f'.vx-parameter[data-name="{name}"] input[type=range]').fill(str(value))
+    settle(page)
+
+
+def choose_option(page: Page, name: str, value: object) -> None:
+    """Choose one of the values that a parameter of the map offers."""
+    option = json.dumps(value).replace("\\", "\\\\").replace('"', '\\"')
+    page.locator(f'.vx-parameter[data-name="{name}"] input[value="{option}"]').check()
+    settle(page)
+
+
+def choose_example(page: Page, name: str) -> None:
+    page.locator(f'.vx-examples button[data-example="example:{name}"]').click()
+    settle(page)
+
+
+def choose_model(page: Page, name: str) -> None:
+    """Choose a model of the menu, by the id that the state has for it."""
+    page.locator(".vx-models > summary").click()
+    page.locator(f'.vx-menu button[data-model="{name}"]').click()
+    settle(page)
 
 
 def open_panel(page: Page, name: str) -> Locator:
-    """Open one of the panels below the picture."""
-    page.locator(f"#{name} > button, #{name} .label-wrap").first.click()
-    return page.locator(f"#{name}")
+    """Open one of the panels below the canvas."""
+    panel = page.locator(f'.vx-panel[data-panel="{name}"]')
+    if panel.get_attribute("open") is None:
+        panel.locator("summary").first.click()
+    settle(page)
+    return panel
+
+
+def open_settings(page: Page) -> Locator:
+    """Open the controls of how a picture is brought to the model."""
+    part = page.locator(".vx-seen")
+    if part.get_attribute("open") is None:
+        part.locator("summary").click()
+    return part
+
+
+def upload(page: Page, file: Any) -> None:
+    """Hand over a picture, and wait until it is shown, or until the page says why it is not.
+
+    Args:
+        page: which gets it.
+        file: its path, or its name, type and content as Playwright takes them.
+    """
+    with page.expect_request(lambda sent: "/queue/join" in sent.url):
+        page.locator(".vx-drop .vx-file").set_input_files(file)
+    settle(page)
+
+
+def place_of(page: Page, analysis: Analysis, row: int, column: int, pane: int = 0) -> dict[str, float]:
+    """The middle of a patch, in pixels of the canvas."""
+    edges, layout = canvas(page, pane).bounding_box(), analysis.trace.layout
+    assert edges is not None
+    left, top, right, bottom = analysis.prepared.geometry.patch_rectangle(
+        row, column, layout.grid_height, layout.grid_width
+    )
+    width, height = analysis.prepared.image.size
+    return {"x": (left + right) / 2 / width * edges["width"], "y": (top + bottom) / 2 / height * edges["height"]}
+
+
+def click_patch(page: Page, analysis: Analysis, row: int, column: int, pane: int = 0) -> None:
+    canvas(page, pane).click(position=place_of(page, analysis, row, column, pane))
+    settle(page)
+
+
+def expect_map(page: Page, heatmap: Heatmap, pane: int = 0) -> None:
+    """The caption is the library's description, and the values are the library's."""
+    expect(caption(page, pane)).to_contain_text(heatmap.description)
+    settle(page)
+    layout_values = heatmap.values.double().numpy().ravel()
+    found = shown_values(page, pane)[-layout_values.size :]
+    np.testing.assert_allclose(found, layout_values, atol=0.01 * float(np.abs(layout_values).max()), rtol=0)

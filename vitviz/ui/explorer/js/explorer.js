@@ -388,16 +388,21 @@ function showAddress() {
 
 function openLink(link) {
   opening = true;
-  runs.want("open", link, { kind: "open", link }).then((reply) => {
+  // Whatever becomes of it, the address then says what is shown.
+  const end = () => {
     opening = false;
+    latest.version = -1;
+    sync();
+  };
+  runs.want("open", link, { kind: "open", link }).then((reply) => {
     Object.assign(models, reply.models);
     reply.views.forEach((facts, index) => remember(analysisKey(reply.state.views[index]), facts));
     store.replace(reply.state);
-    sync();
+    end();
     if (reply.notes?.length) notify(reply.notes.join(" "));
     if (reply.state.panel === "compare") compare();
   }, (error) => {
-    opening = false;
+    end();
     if (!error.replaced) notify(`This link cannot be opened: ${error.message}`);
   });
 }
@@ -716,7 +721,7 @@ watch("value", () => runs.reply(props.value));
 element.explorer = {
   panes, store, runs, measured, latest,
   map: (query) => Array.from(panes[0].values(query) ?? []),
-  settled: () => !runs.running && isSettled() && latest.version === store.version,
+  settled: () => !opening && !runs.running && isSettled() && latest.version === store.version,
 };
 element.querySelector(".vx").classList.toggle("vx-offline", OFFLINE);
 for (const facts of props.value?.views ?? []) remember(analysisKey(store.state.views[0]), facts);

@@ -1,0 +1,344 @@
+"""What the library answers to what a page shows: every number and sentence of the page, computed without it."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from math import lcm
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import torch
+from PIL import Image
+from playwright.sync_api import Page
+
+import vitviz
+from tests.driver import EXPLORER, ROOT, settle
+from vitviz import METHODS, Analysis, AttentionTrace, Heatmap, Model, Style
+from vitviz.attribution.methods import ClassTarget, LayerNumber, TokenQuery
+from vitviz.ui.links import print_link, read_link
+from vitviz.ui.normalize import Seen, normalize
+from vitviz.ui.state import PageState, View
+from vitviz.weights import BUNDLED
+from vitviz.weights.text_tower import open_text_tower
+
+# Of a product of two factors, each rounded to eleven bits, and half the step between the smallest numbers of float16.
+ROUNDING, SMALLEST = 2**-10 + 2**-22, 2**-25
+# The mean difference of a channel: the page gets its picture as a lossy WebP, and browsers scale it in their own way.
+MAX_LEVELS = 5.0
+SENTENCE = re.compile(
+    r"(?P<description>.*)\. (Strongest: (?P<token>.*) with (?P<value>\S+)|(?P<inside>\d+) of (?P<count>\d+) patches)\. "
+    r"(?P<interpretation>.*)",
+    re.DOTALL,
+)
+# All that a pane shows, at one moment.
+SHOWN = f"""() => {{
+    const {{ panes, store, latest }} = {EXPLORER}, root = document.querySelector("#vv-explorer .vx");
+    const plain = (values) => values && Array.from(values, (value) => Number.isNaN(value) ? null : value);
+    const text = (name, part = root) => part.querySelector(`.vx-${{name}}`).textContent;
+    const value = (name) => root.querySelector(`.vx-${{name}}`).value;
+    const all = (selector, read, part = root) => [...part.querySelectorAll(selector)].map(read);
+    const chip = (part) => [
+        part.querySelector("b")?.textContent, part.querySelector("span")?.textContent,
+        part.getAttribute("aria-pressed"),
+    ];
+    const control = (field) => [field.dataset.name, {{
+        slider: field.querySelector("input[type=range]")?.value, radio: field.querySelector("input:checked")?.value,
+        target: field.querySelector(".vx-target")?.value, words: field.querySelector(".vx-words")?.value,
+    }}];
+    const prediction = (button) => [
+        Number(button.dataset.index), button.querySelector("output").textContent, button.getAttribute("aria-pressed"),
+    ];
+    const shown = (pane, index) => ({{
+        values: plain(pane.values(store.state.views[index].parameters.query)),
+        caption: text("status", pane.element), quantity: text("quantity", pane.element),
+        low: text("low", pane.element), high: text("high", pane.element),
+        chips: all(".vx-chip", chip, pane.element), picture: pane.find("canvas").toDataURL(),
+    }});
+    return {{
+        state: store.state, link: latest.link, search: location.search + location.hash,
+        panes: panes.filter(({{ element }}) => !element.hidden).map(shown),
+        method: value("method"), layout: value("layout"), fit: value("fit"), resolution: value("resolution"),
+        pixels: value("pixels"), colormap: value("colormap"), model: text("model-name"), seen: text("seen-as"),
+        parameters: Object.fromEntries(all(".vx-parameter", control)),
+        predictions: all(".vx-predictions button", prediction),
+        pins: all(".vx-pin span", (pin) => pin.textContent), busy: !root.querySelector(".vx-busy").hidden,
+    }};
+}}"""
+
+
+class Library:
+    """The answers for a page.
+
+    Args:
+        start: the model with which its app starts.
+        models: others by the ids of the page's state; the bundled one is there by its name.
+        pictures: files by the ids of the page's state; examples are there by theirs.
+    """
+
+    def __init__(
+        self, start: Model, models: Mapping[str, Model] | None = None, pictures: Mapping[str, Path] | None = None
+    ) -> None:
+        self.models: dict[str, Model | Callable[[], Model]] = {"": start, BUNDLED[0]: vitviz.load, **(models or {})}
+        self.pictures = dict(pictures or {})
+        self._analyses: dict[str, Analysis] = {}
+        self._heatmaps: dict[str, Heatmap] = {}
+
+    def model(self, view: View) -> Model:
+        found = self.models[view.model]
+        if not isinstance(found, Model):
+            found = self.models[view.model] = found()
+        return found if view.step is None else vitviz.open_snapshot(found, view.step)
+
+    def picture(self, view: View) -> Path:
+        kind, _, name = view.picture.partition(":")
+        return ROOT / "assets" / name if kind == "example" else self.pictures[view.picture]
+
+    def analysis(self, view: View) -> Analysis:
+        key = repr((view.model, view.step, view.picture, view.fit, view.resolution))
+        if key not in self._analyses:
+            model, picture = self.model(view), self.picture(view)
+            resolution = view.resolution
+            if resolution == "native":
+                config = model.network.config
+                step = lcm(config.patch_height, config.patch_width)
+                with Image.open(picture) as opened:
+                    resolution = max(step, min(opened.size) // step * step)
+            self._analyses[key] = vitviz.analyze(picture, model, view.fit, resolution=resolution)
+        return self._analyses[key]
+
+    def heatmap(self, view: View) -> Heatmap:
+        key = repr((view.model, view.step, view.picture, view.fit, view.resolution, view.method, view.parameters))
+        if key not in self._heatmaps:
+            given = dict(view.parameters)
+            if isinstance(given.get("target"), Mapping):
+                given["target"] = open_text_tower(self.model(view)).target(given["target"]["text"])
+            self._heatmaps[key] = self.analysis(view).map(view.method, **given)
+        return self._heatmaps[key]
+
+
+def live_error(trace: AttentionTrace, layer: int, token: int, direction: str) -> torch.Tensor:
+    """How far attention weights may be off that were computed from halves: ``"head token"``."""
+    queries, keys = trace.queries[layer].double().abs() * trace.scale, trace.keys[layer].double()
+    keys = (keys - keys.mean(1, keepdim=True)).abs()
+    one, others = (queries, keys) if direction == "row" else (keys, queries)
+    products = torch.einsum("hd,htd->ht", one[:, token], others)
+    wrong = ROUNDING * products + SMALLEST * (one[:, token].sum(-1, keepdim=True) + others.sum(-1))
+    weights = trace.weights(layer).double()
+    chosen = weights[:, token] if direction == "row" else weights[:, :, token]
+    return chosen * (wrong.exp() - 1) + 1e-6
+
+
+class Expected:
+    """What one view must look like."""
+
+    def __init__(self, library: Library, view: View) -> None:
+        self.view, self.analysis, self.heatmap = view, library.analysis(view), library.heatmap(view)
+        self.layout, self.model = self.analysis.trace.layout, self.analysis.model
+
+    @cached_property
+    def values(self) -> np.ndarray:
+        """``"token"``, NaN where the map says nothing of a prefix token."""
+        prefix = [self.heatmap.token_map.prefix.get(name, math.nan) for name in self.layout.prefix]
+        return np.concatenate([prefix, self.heatmap.values.double().numpy().ravel()])
+
+    @cached_property
+    def allowed(self) -> np.ndarray | float:
+        """How far each may be off."""
+        query = self.view.parameters.get("query")
+        if self.view.method == "attention" and query != "patches":
+            token = self.layout.index(self.layout.default_query if query is None else query)
+            error = live_error(self.analysis.trace, self.parameter("layer"), token, self.parameter("direction"))
+            head = self.parameter("head")
+            found: np.ndarray = (error[head] if isinstance(head, int) else error.amax(0)).numpy()
+            return found
+        return 1e-3 * float(np.nanmax(np.abs(self.values))) + 1e-9
+
+    def parameter(self, name: str) -> Any:
+        """A parameter of the map: what was chosen, or its default."""
+        [record] = [each for each in METHODS[self.view.method].parameters if each.name == name]
+        value = self.view.parameters.get(name)
+        if value is None and isinstance(record, LayerNumber):
+            return record.default % self.model.network.config.depth
+        return record.default if value is None else value
+
+    @property
+    def itself(self) -> int | None:
+        """The index of a patch that is left out of the colours of the class map that begins there."""
+        query = self.view.parameters.get("query")
+        return (
+            self.layout.index(query) if METHODS[self.view.method].class_specific and isinstance(query, tuple) else None
+        )
+
+    @cached_property
+    def range(self) -> tuple[float, float]:
+        """The ends of the colours."""
+        patches = self.values[self.layout.prefix_count :]
+        if self.itself is not None:
+            patches = np.delete(patches, self.itself - self.layout.prefix_count)
+        return float(patches.min()), float(patches.max())
+
+    def token_names(self) -> dict[str, int]:
+        """Every token's index by its name in captions."""
+        names = {"CLS" if name == "cls" else name: place for place, name in enumerate(self.layout.prefix)}
+        rows, columns = self.layout.grid_height, self.layout.grid_width
+        cells = ((row, column) for row in range(rows) for column in range(columns))
+        return names | {f"patch {cell}": self.layout.index(cell) for cell in cells}
+
+    # ---- what is compared ----
+
+    def check_values(self, found: list[float | None]) -> None:
+        values = np.array([math.nan if value is None else value for value in found])
+        assert values.shape == self.values.shape
+        assert (np.isnan(values) == np.isnan(self.values)).all()
+        known = ~np.isnan(values)
+        allowed = self.allowed if isinstance(self.allowed, float) else self.allowed[known]
+        assert (np.abs(values - self.values)[known] <= allowed).all(), "the canvas shows other values"
+
+    def check_caption(self, text: str) -> None:
+        said = SENTENCE.fullmatch(text)
+        assert said is not None, text
+        description = self.heatmap.description
+        assert said["description"].startswith(description), (said["description"], description)
+        rest = said["description"].removeprefix(description)
+        assert ("itself, where this map begins" in rest) == (self.itself is not None), text
+        assert rest == "" or self.itself is not None, text
+        assert said["interpretation"] == METHODS[self.view.method].interpretation
+        patches = self.values[self.layout.prefix_count :]
+        if said["inside"] is not None:
+            assert set(patches) <= {0, 1}
+            assert (int(said["inside"]), int(said["count"])) == (patches.sum(), patches.size)
+            return
+        strongest = self.range[1]
+        assert close(number_of(said["value"]), strongest), (text, strongest)
+        token = self.token_names()[said["token"]]
+        assert token != self.itself and token >= self.layout.prefix_count
+        assert close(self.values[token], strongest), (text, strongest)
+
+    def check_legend(self, low: str, high: str, ends: tuple[float, float]) -> None:
+        span = ends[1] - ends[0]
+        for text, expected in zip((low, high), ends, strict=True):
+            assert abs(number_of(text) - expected) <= 0.006 * abs(expected) + 2e-3 * span + 1e-6, (low, high, ends)
+
+    def check_chips(self, chips: list[list[str | None]]) -> None:
+        query = self.view.parameters.get("query")
+        first = self.layout.prefix[0] if self.layout.prefix else None
+        chosen = {"cls": "CLS", "patches": "mean patch"}.get(str(query), query) if query else first and "CLS"
+        for name, value, pressed in chips:
+            if name is None:
+                continue
+            if self.has_token:
+                assert (pressed == "true") == (name == chosen), (chips, query)
+            if value and value.endswith("%") and name in self.token_names():
+                expected = 100 * self.values[self.token_names()[name]]
+                assert abs(number_of(value[:-1]) - expected) <= max(0.051, 0.06 * abs(expected)), (name, value)
+
+    @property
+    def has_token(self) -> bool:
+        return any(isinstance(each, TokenQuery) for each in METHODS[self.view.method].parameters)
+
+    def check_picture(self, address: str, state: PageState, ends: tuple[float, float]) -> None:
+        with Image.open(io.BytesIO(base64.b64decode(address.partition(",")[2]))) as opened:
+            shown = opened.convert("RGB")
+        low, high = ends
+        style = Style(state.colormap, state.opacity, state.smooth, state.grid, low, high, state.fade)
+        query = self.view.parameters.get("query")
+        mark = query if isinstance(query, tuple) and self.has_token else None
+        overlay = self.heatmap.resized(max(shown.size)).overlay(style, mark).resize(shown.size)
+        found, expected = (np.asarray(each, dtype=np.float32) for each in (shown, overlay))
+        assert float(np.abs(found - expected).mean()) < MAX_LEVELS, "the canvas shows another picture"
+
+    def check_controls(self, shown: Mapping[str, Any]) -> None:
+        assert shown["method"] == self.view.method
+        own = self.model.preprocessing
+        assert shown["fit"] == (self.view.fit or own.fit)
+        resolution = self.view.resolution
+        assert shown["resolution"] in ("", "null" if resolution is None else str(resolution))
+        if isinstance(resolution, int):
+            assert int(shown["pixels"]) == resolution
+        assert f"{self.layout.grid_height}×{self.layout.grid_width} patches" in shown["seen"]
+        assert set(shown["parameters"]) == {each.name for each in METHODS[self.view.method].parameters}
+        for record in METHODS[self.view.method].parameters:
+            control, value = shown["parameters"][record.name], self.parameter(record.name)
+            if isinstance(record, ClassTarget):
+                words = value["text"] if isinstance(value, Mapping) else ""
+                label = self.model.labels[value] if isinstance(value, int) else ""
+                assert control["words"] in (None, words), control
+                assert control["target"] in (None, label, f"{label} ({value})"), control
+            elif control["slider"] is not None:
+                assert float(control["slider"]) == float(value), (record.name, control, value)
+            elif control["radio"] is not None:
+                assert json.loads(control["radio"]) == value, (record.name, control, value)
+
+    def check_predictions(self, shown: list[list[Any]]) -> None:
+        if not self.model.labels:
+            assert shown == []
+            return
+        probabilities = self.analysis.logits.softmax(-1)
+        best = probabilities.topk(min(5, len(probabilities)))
+        assert [index for index, _, _ in shown] == best.indices.tolist()
+        target = self.view.parameters.get("target")
+        for (index, text, pressed), probability in zip(shown, best.values.tolist(), strict=True):
+            assert abs(number_of(text.rstrip("%")) - 100 * probability) <= max(0.06, 6 * probability), (
+                text,
+                probability,
+            )
+            assert (pressed == "true") == (target == index), (shown, target)
+
+
+def check_page(page: Page, library: Library) -> None:
+    """Canvas, caption, controls, predictions and address of a page agree with the library."""
+    settle(page)
+    shown = page.evaluate(SHOWN)
+    state = PageState.from_json(shown["state"])
+    assert not shown["busy"] and shown["layout"] == state.layout and shown["colormap"] == state.colormap
+    panes = state.views[: len(shown["panes"])]
+    assert len(panes) == (2 if state.layout in ("two", "difference") else 1)
+    all_expected = [Expected(library, view) for view in panes]
+    first = all_expected[0]
+    shared = state.layout == "two" and first.heatmap.token_map.quantity == all_expected[1].heatmap.token_map.quantity
+    ends = [each.range for each in all_expected]
+    if shared:
+        ends = [(min(low for low, _ in ends), max(high for _, high in ends))] * 2
+    for place, (expected, pane) in enumerate(zip(all_expected, shown["panes"], strict=True)):
+        expected.check_values(pane["values"])
+        if state.layout == "difference" and place == 1:
+            continue
+        expected.check_caption(pane["caption"])
+        expected.check_legend(pane["low"], pane["high"], ends[place])
+        assert pane["quantity"] == expected.heatmap.token_map.quantity
+        expected.check_chips(pane["chips"])
+        if state.layout in ("one", "two") and not expected.view.pins and not expected.view.patches_off:
+            expected.check_picture(pane["picture"], state, ends[place])
+    if len(panes) == 1:
+        first.check_controls(shown)
+        first.check_predictions(shown["predictions"])
+    check_address(shown, state, all_expected)
+
+
+def check_address(shown: Mapping[str, Any], state: PageState, expected: list[Expected]) -> None:
+    """The address is the link of the state, and opens it again."""
+    own = {each.view.model: each.model.name for each in expected if each.view.model.startswith("own:")}
+    if not own:
+        assert shown["link"] == print_link(state, {})
+        read = read_link(shown["link"])
+        seen = [Seen(each.analysis.model, each.layout) for each in expected]
+        assert (normalize(read.state, seen)[0], read.notes) == (state, ())
+    words = [word for word in urlsplit(shown["search"]).query.split("&") if word and not word.startswith("__")]
+    assert "?" * bool(words) + "&".join(words) == shown["link"]
+
+
+def number_of(text: str) -> float:
+    return float(text.replace("−", "-").replace(",", ""))
+
+
+def close(found: float, expected: float) -> bool:
+    """Equal as far as three digits and half precision say."""
+    return abs(found - expected) <= 0.01 * abs(expected) + 1e-6

@@ -1,0 +1,250 @@
+"""Random journeys through the page: at the end of each, all that it shows is what the library answers.
+
+`python -m tests.ui.journeys --journeys 200 --seed 1 --load` goes through 200 of them while two endless loops take the
+processors. Every journey has a seed of its own, which is printed; `--journeys 1 --seed 7` goes through that one again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import random
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import torch
+from playwright.sync_api import Browser, Error, Page
+
+from tests.driver import (
+    EXPLORER,
+    canvas,
+    new_page,
+    open_settings,
+    running_app,
+    running_browser,
+    settle,
+    watched,
+)
+from tests.ui.answers import Library, check_page
+from vitviz import METHODS, Model, Preprocessing, VisionTransformer, ViTConfig, save_checkpoint
+from vitviz.ui.pictures import EXAMPLES
+from vitviz.weights import BUNDLED
+
+STEPS = 8
+# Between two steps, in seconds: some come while what the one before asked for is still being computed.
+PAUSES = (0, 0, 0.05, 0.3, 1)
+LINKS = (
+    "",
+    "example=rocket.jpg&p.layer=0&p.head=1",
+    f"model={BUNDLED[0]}&method=relevance&p.target=3&p.query=2,3",
+    f"model={BUNDLED[0]}&example=coffee.jpg&fit=native&resolution=48&method=rollout&p.start_layer=1&p.query=3,5",
+    "method=grad_cam&p.target=2&colormap=viridis&smooth=true",
+    "example=astronaut.jpg&fit=crop&p.direction=column&p.query=1,1&grid=true",
+)
+
+
+class Journey:
+    """One visitor, whose choices follow from a seed.
+
+    Args:
+        page: the opened page.
+        address: of the app.
+        seed: of the choices.
+        errors: what went wrong so far.
+    """
+
+    def __init__(self, page: Page, address: str, seed: int, errors: list[str]) -> None:
+        self.page, self.address, self.random, self.errors = page, address, random.Random(seed), errors
+        self.steps: list[str] = []
+
+    def walk(self) -> None:
+        kinds: list[Callable[[], str]] = [
+            self.picture,
+            self.model,
+            self.fit,
+            self.resolution,
+            self.method,
+            self.target,
+            self.token,
+            self.layer,
+            self.link,
+            self.back,
+        ]
+        for _ in range(STEPS):
+            self.steps.append("")
+            step = self.random.choice(kinds)
+            self.steps[-1] = step.__name__
+            self.steps[-1] = f"{step.__name__} {step()}".strip()
+            self.page.wait_for_timeout(1000 * self.random.choice(PAUSES))
+
+    def picture(self) -> str:
+        name = self.random.choice(EXAMPLES)
+        self.page.locator(f'.vx-examples button[data-example="example:{name}"]').click()
+        return name
+
+    def model(self) -> str:
+        name = self.random.choice(("", BUNDLED[0]))
+        self.page.locator(".vx-models > summary").click()
+        self.page.locator(f'.vx-menu button[data-model="{name}"]').click()
+        return name or "start"
+
+    def fit(self) -> str:
+        name = self.random.choice(("squash", "crop", "native"))
+        open_settings(self.page).locator(".vx-fit").select_option(name)
+        return name
+
+    def resolution(self) -> str:
+        pixels = self.random.choice((24, 32, 40, 48))
+        written = open_settings(self.page).locator(".vx-pixels")
+        written.fill(str(pixels))
+        written.press("Enter")
+        return str(pixels)
+
+    def method(self) -> str:
+        names = self.page.locator(".vx-method option").evaluate_all("all => all.map((option) => option.value)")
+        name = self.random.choice([name for name in names if not METHODS[name].reports])
+        self.page.locator(".vx-method").select_option(name)
+        return str(name)
+
+    def target(self) -> str:
+        place = self.random.randrange(5)
+        # Predictions of another picture may take the place of these at any moment.
+        self.page.evaluate("(place) => document.querySelectorAll('.vx-predictions button')[place]?.click()", place)
+        return str(place)
+
+    def token(self) -> str:
+        edges = canvas(self.page).bounding_box()
+        assert edges is not None
+        across, down = self.random.uniform(0.3, 0.7), self.random.uniform(0.3, 0.7)
+        canvas(self.page).click(position={"x": across * edges["width"], "y": down * edges["height"]})
+        return f"{across:.3f} {down:.3f}"
+
+    def layer(self) -> str:
+        key = self.random.choice("[]0m1")
+        self.page.keyboard.press(key)
+        return key
+
+    def link(self) -> str:
+        link = self.random.choice(LINKS)
+        self.leave(lambda: self.page.goto(f"{self.address}/?__theme=light&{link}"))
+        return link
+
+    def back(self) -> str:
+        # Not out of the app.
+        if self.page.evaluate("history.length") > 2:
+            self.leave(self.page.go_back)
+        return ""
+
+    def leave(self, go: Callable[[], object]) -> None:
+        """Go somewhere else, and wait until the page is there; of what it leaves, Gradio says that it was cut off."""
+        go()
+        self.page.wait_for_function(f"() => {EXPLORER}?.panes[0].painter")
+        self.errors[:] = [text for text in self.errors if not re.match("AbortError|Unexpected error Connection", text)]
+
+
+def travel(
+    browser: Browser, address: str, library: Library, seeds: Sequence[int], say: Callable[[str], None] = print
+) -> list[int]:
+    """Go through the journeys of these seeds; returns the seeds of those at whose end something was wrong."""
+    failed = []
+    for seed in seeds:
+        wrong: list[str] = []
+        page, started = new_page(browser), time.monotonic()
+        journey = Journey(page, address, seed, wrong)
+        try:
+            with watched(page, address, wrong):
+                page.goto(f"{address}/?__theme=light")
+                settle(page)
+                journey.walk()
+                page.mouse.move(1, 1)
+                check_page(page, library)
+                assert wrong == [], wrong
+        except (AssertionError, Error, KeyError) as error:
+            failed.append(seed)
+            say(f"seed {seed} FAILED: {type(error).__name__}: {str(error)[:1500]}")
+            say(f"  steps: {journey.steps}")
+            say(f"  address: {page.url}\n  caption: {page.locator('.vx-status').first.inner_text()}")
+            say(f"  state: {page.evaluate(f'{EXPLORER}?.store.state')}\n  console: {wrong}")
+        else:
+            say(f"seed {seed}: {time.monotonic() - started:.1f} s, {', '.join(journey.steps)}")
+        page.close()
+    return failed
+
+
+@contextmanager
+def journeys_app(folder: Path) -> Iterator[tuple[str, Library]]:
+    """An app that starts with a small model, beside which the bundled one stands in the menu, and its answers."""
+    torch.manual_seed(0)
+    config = ViTConfig(
+        image_height=24,
+        image_width=24,
+        patch_height=4,
+        patch_width=4,
+        width=32,
+        depth=3,
+        heads=4,
+        head_width=8,
+        mlp_width=64,
+        classes=5,
+    )
+    network = VisionTransformer(config).eval().requires_grad_(False)
+    for parameter in network.parameters():
+        parameter.normal_(0, 0.3)
+    preprocessing = Preprocessing(24, 24, (0.5,) * 3, (0.5,) * 3, "squash")
+    model = Model("small", network, preprocessing, tuple(f"class {index}" for index in range(5)))
+    save_checkpoint(folder / "small.safetensors", model)
+    with running_app(os.environ, "--checkpoint", str(folder / "small.safetensors")) as address:
+        import vitviz
+
+        yield address, Library(vitviz.load(folder / "small.safetensors"))
+
+
+def _loop() -> None:
+    while True:
+        pass
+
+
+@contextmanager
+def load(processes: int = 2) -> Iterator[None]:
+    """Endless loops that take the processors."""
+    loops = [multiprocessing.Process(target=_loop, daemon=True) for _ in range(processes)]
+    for each in loops:
+        each.start()
+    try:
+        yield
+    finally:
+        for each in loops:
+            each.kill()
+            each.join()
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.ui.journeys", description=__doc__)
+    parser.add_argument("--journeys", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=1, help="of the first journey; the next ones follow")
+    parser.add_argument("--load", action="store_true", help="while two endless loops take the processors")
+    options = parser.parse_args(arguments)
+    seeds = range(options.seed, options.seed + options.journeys)
+
+    def say(text: str) -> None:
+        print(text, flush=True)
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        journeys_app(Path(folder)) as (address, library),
+        running_browser() as browser,
+        load() if options.load else nullcontext(),
+    ):
+        failed = travel(browser, address, library, seeds, say)
+    say(f"{len(seeds) - len(failed)} of {len(seeds)} journeys ended as the library says; seeds of the others: {failed}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,34 @@
+"""Random journeys through the page end as the library says; `tests.ui.journeys` is a script, too."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.ui.answers import Library
+from tests.ui.journeys import journeys_app, load, travel
+
+pytestmark = [pytest.mark.browser, pytest.mark.process]
+
+SEED = int(os.environ.get("VITVIZ_SEED", "1"))
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Library]]:
+    with journeys_app(tmp_path_factory.mktemp("journeys")) as found:
+        yield found
+
+
+def test_five_journeys_end_as_the_library_says(browser: Browser, app: tuple[str, Library]) -> None:
+    assert travel(browser, *app, range(SEED, SEED + 5)) == []
+
+
+@pytest.mark.long
+def test_two_hundred_journeys_end_so_while_others_take_the_processors(
+    browser: Browser, app: tuple[str, Library]
+) -> None:
+    with load():
+        assert travel(browser, *app, range(SEED, SEED + 200)) == []

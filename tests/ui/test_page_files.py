@@ -1,0 +1,294 @@
+"""Files in and out: pictures that visitors hand over, and what they save."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import Browser, Page, expect
+
+import vitviz
+from tests.driver import (
+    ARTEFACTS,
+    EXAMPLE,
+    canvas,
+    caption,
+    choose_example,
+    choose_method,
+    click_patch,
+    expect_map,
+    first_view,
+    new_page,
+    notice,
+    open_panel,
+    place_of,
+    settle,
+    shown_values,
+    upload,
+    watched,
+)
+from tests.ui.answers import SENTENCE, Library, check_page, number_of
+from vitviz import Analysis, Model, Style
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture
+def wide(tmp_path: Path) -> Path:
+    """A picture larger than the page draws it."""
+    noise = np.random.default_rng(1).integers(0, 255, (4, 9, 3), dtype=np.uint8)
+    Image.fromarray(noise).resize((1800, 800)).save(tmp_path / "wide.png")
+    return tmp_path / "wide.png"
+
+
+def saved(page: Page, act: str) -> Path:
+    """Save something, and return the file, under the name that the page gave it."""
+    panel = open_panel(page, "save")
+    with page.expect_download() as download:
+        panel.locator(f"[data-act={act}]").click()
+    path = Path(download.value.path())
+    return path.rename(path.with_name(download.value.suggested_filename))
+
+
+# ---- pictures of visitors ----
+
+
+def test_an_upload_is_analysed_at_once(page: Page, bundled: Model, tmp_path: Path) -> None:
+    photo = tmp_path / "automobile.png"
+    rng = np.random.default_rng(0)
+    Image.fromarray(rng.integers(0, 255, (9, 16, 3), dtype=np.uint8)).resize((640, 360)).save(photo)
+    upload(page, photo)
+    assert first_view(page)["picture"].startswith("picture:") and "picture=" in page.url
+    check_page(page, Library(bundled, pictures={first_view(page)["picture"]: photo}))
+    page.screenshot(path=ARTEFACTS / "upload.png", full_page=True)
+    # The same file again is the same picture.
+    before = page.url
+    upload(page, photo)
+    assert page.url == before
+
+
+@pytest.mark.parametrize("content", [b"", b"<html>not a picture</html>", EXAMPLE.read_bytes()[:9000]])
+def test_a_bad_file_is_told_and_the_picture_before_stays(page: Page, library: Library, content: bytes) -> None:
+    choose_example(page, "rocket.jpg")
+    before, words = canvas(page).evaluate("canvas => canvas.toDataURL()"), caption(page).inner_text()
+    upload(page, {"name": "my _notes_ [1].jpg", "mimeType": "image/jpeg", "buffer": content})
+    expect(notice(page)).to_contain_text("my _notes_ [1].jpg: ")
+    expect(notice(page)).to_contain_text("Below is still what was there before.")
+    expect(page.get_by_text("Traceback")).to_have_count(0)
+    assert canvas(page).evaluate("canvas => canvas.toDataURL()") == before
+    assert caption(page).inner_text() == words and first_view(page)["picture"] == "example:rocket.jpg"
+    check_page(page, library)
+    # The message goes by itself when something else is chosen, or by its button.
+    page.locator(".vx-notice button").click()
+    expect(notice(page)).not_to_be_visible()
+
+
+def test_a_rotated_tiff_is_shown_upright(page: Page, bundled: Model, tmp_path: Path) -> None:
+    photo = tmp_path / "scan.tiff"
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.open(EXAMPLE).save(photo, exif=exif)
+    upload(page, photo)
+    assert vitviz.analyze(photo, bundled).prepared.image.size == (300, 451)
+    check_page(page, Library(bundled, pictures={first_view(page)["picture"]: photo}))
+    edges = canvas(page).bounding_box()
+    assert edges is not None and edges["width"] < edges["height"]
+
+
+# A picture that needs no file: a rectangle on blue, as PNG.
+PICTURE = """async () => {
+    const canvas = Object.assign(document.createElement("canvas"), { width: 200, height: 100 });
+    const drawing = canvas.getContext("2d");
+    drawing.fillStyle = "rgb(51 102 255)";
+    drawing.fillRect(0, 0, 200, 100);
+    drawing.fillStyle = "white";
+    drawing.fillRect(120, 40, 40, 20);
+    const png = await new Promise((resolve) => canvas.toBlob(resolve, "image/png"));
+    const data = new DataTransfer();
+    data.items.add(new File([png], "made.png", { type: "image/png" }));
+    return data;
+}"""
+
+
+@pytest.mark.parametrize("way", ["paste", "drop"])
+def test_a_picture_can_be_pasted_and_dropped(page: Page, bundled: Model, way: str) -> None:
+    picture = Image.new("RGB", (200, 100), (51, 102, 255))
+    picture.paste((255, 255, 255), (120, 40, 160, 60))
+    data = page.evaluate_handle(PICTURE)
+    with page.expect_request(lambda sent: "/queue/join" in sent.url):
+        page.evaluate(
+            """([way, data]) => {
+                const place = way === "paste" ? document.body : document.querySelector(".vx-canvas");
+                const options = { bubbles: true, cancelable: true, clipboardData: data, dataTransfer: data };
+                const Kind = way === "paste" ? ClipboardEvent : DragEvent;
+                place.dispatchEvent(new Kind(way, options));
+            }""",
+            [way, data],
+        )
+    settle(page)
+    choose_method(page, "attention")
+    expect_map(page, vitviz.analyze(picture, bundled).attention())
+
+
+def test_a_picture_can_be_taken_with_the_camera(page: Page) -> None:
+    page.locator(".vx-camera").click()
+    dialog = page.locator(".vx-shot")
+    expect(dialog).to_be_visible()
+    page.wait_for_function("() => document.querySelector('.vx-shot video').currentTime > 0")
+    dialog.get_by_role("button", name="Cancel").click()
+    expect(dialog).not_to_be_visible()
+    assert first_view(page)["picture"].startswith("example:")
+    page.locator(".vx-camera").click()
+    page.wait_for_function("() => document.querySelector('.vx-shot video').currentTime > 0")
+    with page.expect_request(lambda sent: "/queue/join" in sent.url):
+        page.locator(".vx-shoot").click()
+    settle(page)
+    assert first_view(page)["picture"].startswith("picture:")
+    assert page.evaluate("() => document.querySelector('.vx-shot video').srcObject") is None
+    expect(caption(page)).to_contain_text("Strongest: patch")
+
+
+def test_an_example_is_one_click_away(page: Page, library: Library) -> None:
+    for name in ("rocket.jpg", "coffee.jpg", "astronaut.jpg", "chelsea.jpg"):
+        choose_example(page, name)
+        assert first_view(page)["picture"] == f"example:{name}"
+        check_page(page, library)
+
+
+# ---- what is saved ----
+
+
+def test_what_is_shown_is_saved_as_large_as_the_picture(page: Page, bundled: Model, wide: Path) -> None:
+    upload(page, wide)
+    choose_method(page, "attention")
+    analysis = vitviz.analyze(wide, bundled)
+    with Image.open(saved(page, "picture")) as opened:
+        found = np.asarray(opened.convert("RGB"), dtype=np.float32)
+    style = Style("inferno", opacity=0.7, fade=True)
+    expected = np.asarray(analysis.attention().overlay(style), dtype=np.float32)
+    assert expected.shape == (800, 1800, 3) and found.shape[1:] == (1800, 3)
+    assert float(np.abs(found[:800] - expected).mean()) < 2
+    # Below stand the colours and the caption.
+    below = found[800:]
+    assert 60 < len(below) < 400 and (below == 255).all(-1).mean() > 0.5 and (below < 60).all(-1).any()
+    # Two maps lie side by side.
+    page.locator(".vx-layout").select_option("difference")
+    settle(page)
+    with Image.open(saved(page, "picture")) as both:
+        assert both.size[0] == 3600 and both.size[1] > 800
+
+
+def test_the_numbers_are_saved_with_what_they_are_of(page: Page, example: Analysis) -> None:
+    choose_method(page, "relevance")
+    page.locator(".vx-predictions button").nth(1).click()
+    settle(page)
+    click_patch(page, example, 3, 4)
+    page.mouse.move(1, 1)
+    settle(page)
+    second = example.predictions(2)[1].label
+    heatmap = example.map("relevance", target=second, query=(3, 4))
+    path = saved(page, "numbers")
+    assert path.name == "chelsea-relevance-patch-3-4.npz"
+    with np.load(path) as file:
+        np.testing.assert_allclose(file["map"], heatmap.numpy(), rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(file["prefix"], list(heatmap.token_map.prefix.values()), rtol=1e-2, atol=1e-5)
+        assert file["layers"].tolist() == list(range(6))
+        token = example.trace.layout.index((3, 4))
+        weights = np.stack([example.trace.row(layer, (3, 4)).numpy() for layer in range(6)])
+        assert file["attention"].shape == weights.shape == (6, 6, example.trace.layout.token_count), token
+        np.testing.assert_allclose(file["attention"], weights, atol=5e-3)
+        about = json.loads(file["about"].item().decode())
+    assert about["model"] == example.model.name and about["method"] == "relevance"
+    assert about["parameters"] == {"target": example.model.labels.index(second), "query": [3, 4]}
+    assert about["picture"] == "chelsea.jpg" and about["grid"] == [16, 16]
+    assert about["prefix"] == list(example.trace.layout.prefix)
+    assert about["caption"] == caption(page).inner_text() and "method=relevance" in about["link"]
+
+
+def test_the_sheet_is_saved_large_and_as_a_drawing(page: Page) -> None:
+    choose_method(page, "attention")
+    path = saved(page, "sheet")
+    with Image.open(path) as sheet:
+        assert sheet.width == 1600 and sheet.height > 800
+        colours = np.asarray(sheet.convert("RGB")).reshape(-1, 3)
+        assert len(np.unique(colours, axis=0)) > 200
+    drawing = ElementTree.parse(saved(page, "drawing")).getroot()
+    space = "{http://www.w3.org/2000/svg}"
+    assert drawing.findtext(f"{space}title") == caption(page).inner_text()
+    # A mean and six heads in six layers.
+    assert len(drawing.findall(f"{space}image")) == 6 * 7
+
+
+def test_the_whole_explorer_works_from_disk(page: Page, browser: Browser, example: Analysis) -> None:
+    choose_method(page, "attention")
+    ARTEFACTS.mkdir(exist_ok=True)
+    path = saved(page, "page").replace(ARTEFACTS / "explorer.html")
+    other = new_page(browser)
+    with watched(other, path.as_uri()):
+        other.goto(path.as_uri())
+        loaded = "() => document.querySelector('.vx')?.dataset.state === 'ready'"
+        other.wait_for_function(loaded)
+        offered = other.locator(".vx-method option").evaluate_all("all => all.map((option) => option.value)")
+        assert set(offered) == {"attention", "rollout"}
+        for name, expected in (("rollout", example.rollout()), ("attention", example.attention())):
+            other.locator(".vx-method").select_option(name)
+            expect(caption(other)).to_contain_text(expected.description)
+            found = other.evaluate("""() => {
+                let part = document.querySelector(".vx");
+                while (!part.explorer) part = part.parentElement;
+                return part.explorer.map(part.explorer.store.state.views[0].parameters.query);
+            }""")
+            values = expected.values.double().numpy().ravel()
+            np.testing.assert_allclose(found[-values.size :], values, atol=0.01 * values.max(), rtol=0)
+        canvas(other).hover(position=place_of(other, example, 4, 4))
+        expect(caption(other)).to_contain_text(example.attention(query=(4, 4)).description)
+        for part in (".vx-source", ".vx-camera", "[data-act=page]"):
+            expect(other.locator(part).first).not_to_be_visible()
+        other.screenshot(path=ARTEFACTS / "offline.png", full_page=True)
+    other.close()
+
+
+def test_the_lines_of_python_make_what_is_shown(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    choose_example(page, "rocket.jpg")
+    choose_method(page, "relevance")
+    page.locator(".vx-predictions button").nth(1).click()
+    page.locator(".vx-seen > summary").click()
+    page.locator(".vx-fit").select_option("native")
+    page.locator(".vx-resolution").select_option("96")
+    page.locator(".vx-colormap").select_option("viridis")
+    page.locator(".vx-grid").check()
+    settle(page)
+    panel = open_panel(page, "save")
+    panel.locator("[data-act=python]").click()
+    expect(panel.locator(".vx-said")).to_have_text("Copied.")
+    code = panel.locator(".vx-code").text_content() or ""
+    assert page.evaluate("navigator.clipboard.readText()") == code
+    made: dict[str, Any] = {}
+    monkeypatch.chdir(tmp_path)
+    exec(code, made)
+    values = shown_values(page)[-made["heatmap"].values.numel() :]
+    np.testing.assert_allclose(values, made["heatmap"].numpy().ravel(), rtol=1e-3, atol=1e-5)
+    said = SENTENCE.fullmatch(caption(page).inner_text())
+    assert said is not None and said["description"] == made["heatmap"].description
+    assert number_of(said["value"]) == pytest.approx(float(made["heatmap"].values.max()), rel=0.01)
+    # The picture that the lines save is the one that the page saves.
+    with Image.open(tmp_path / "relevance.png") as ours, Image.open(saved(page, "picture")) as theirs:
+        first = np.asarray(ours.convert("RGB"), dtype=np.float32)
+        second = np.asarray(theirs.convert("RGB"), dtype=np.float32)[: len(first)]
+    assert first.shape == second.shape and float(np.abs(first - second).mean()) < 6
+
+
+def test_a_file_of_another_name_is_called_so_in_what_is_saved(page: Page) -> None:
+    content = io.BytesIO()
+    Image.new("RGB", (64, 64), (200, 30, 30)).save(content, "PNG")
+    upload(page, {"name": "red & <b>.png", "mimeType": "image/png", "buffer": content.getvalue()})
+    choose_method(page, "grad_cam")
+    with np.load(saved(page, "numbers")) as file:
+        assert json.loads(file["about"].item().decode())["picture"] == "red & <b>.png"

@@ -1,0 +1,258 @@
+"""Links: the address is the page, for whoever opens it and for the way back."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import Browser, Page, expect
+
+import vitviz
+from tests.driver import (
+    EXPLORER,
+    canvas,
+    caption,
+    choose_example,
+    choose_method,
+    choose_model,
+    click_patch,
+    expect_map,
+    first_view,
+    notice,
+    open_panel,
+    open_settings,
+    opened_page,
+    running_app,
+    settle,
+    shown_values,
+    state,
+    upload,
+)
+from tests.ui.answers import Library, check_page
+from vitviz import Analysis, Model
+from vitviz.ui.links import read_link
+from vitviz.weights import BUNDLED
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture
+def wide(tmp_path: Path) -> Path:
+    """A picture larger than the page draws it."""
+    noise = np.random.default_rng(1).integers(0, 255, (4, 9, 3), dtype=np.uint8)
+    Image.fromarray(noise).resize((1800, 800)).save(tmp_path / "wide.png")
+    return tmp_path / "wide.png"
+
+
+def shown(page: Page) -> tuple[dict[str, Any], list[str], list[list[float]]]:
+    """State, captions and values."""
+    settle(page)
+    page.mouse.move(1, 1)
+    settle(page)
+    captions = [each.inner_text() for each in page.locator(".vx-status").all() if each.is_visible()]
+    values = [np.nan_to_num(shown_values(page, pane), nan=-1).tolist() for pane in range(len(captions))]
+    return state(page), captions, values
+
+
+def test_a_link_that_is_copied_and_opened_elsewhere_shows_the_same(
+    page: Page, browser: Browser, bundled: Model, wide: Path
+) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    upload(page, wide)
+    analysis = vitviz.analyze(wide, bundled)
+    choose_method(page, "relevance")
+    page.locator(".vx-predictions button").nth(1).click()
+    settle(page)
+    click_patch(page, analysis, 2, 5)
+    canvas(page).click(position={"x": 5, "y": 5}, modifiers=["Shift"])
+    page.locator(".vx-layout").select_option("two")
+    settle(page)
+    canvas(page, 1).click()
+    settle(page)
+    choose_example(page, "rocket.jpg")
+    choose_method(page, "rollout")
+    page.locator(".vx-colormap").select_option("viridis")
+    panel = open_panel(page, "save")
+    panel.locator("[data-act=link]").click()
+    expect(panel.locator(".vx-said")).to_contain_text("Whoever has this link sees your picture")
+    link = panel.locator(".vx-code").inner_text()
+    assert link == page.url == page.evaluate("navigator.clipboard.readText()")
+    before = shown(page)
+    context = browser.new_context(viewport={"width": 1400, "height": 1000})
+    other = context.new_page()
+    other.goto(link)
+    other.wait_for_function(f"() => {EXPLORER}")
+    assert shown(other) == before
+    expect(notice(other)).not_to_be_visible()
+    assert other.url == link
+    # An id that nobody gave away opens no picture.
+    name = before[0]["views"][0]["picture"].removeprefix("picture:")
+    other.goto(link.replace(name, name[::-1]))
+    expect(notice(other)).to_contain_text("no longer kept here")
+    context.close()
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        "example=rocket.jpg&fit=native&resolution=48&method=attention&p.layer=1&p.head=3&p.query=3,5",
+        "method=rollout&p.head_fusion=max&p.start_layer=1&p.query=3,5&grid=true",
+        "method=relevance&p.target=3&p.query=1,11&colormap=gray&smooth=true",
+        "method=attention&p.query=2,2&pins=1,1;cls;0,7&panel=save",
+        "method=grad_cam&heads-off=0.1;2.3&patches-off=3.5&panel=switches",
+        "method=attention&layout=two&second.method=attention_mass&second.p.mass=0.3&second.example=coffee.jpg&opacity=0.4",
+        "method=rollout&layout=difference&second.method=attention",
+        "method=attention&p.direction=column&p.query=4,4&layout=slide&divider=0.25&fade=false&shared=true",
+        "panel=guide&guide=3",
+    ],
+)
+def test_a_link_opens_what_it_says(browser: Browser, address: str, library: Library, link: str) -> None:
+    with opened_page(browser, address, link) as page:
+        expect(notice(page)).not_to_be_visible()
+        wanted = read_link(f"?{link}").state.to_json()
+        found = state(page)
+        for view, expected in zip(found["views"], wanted["views"], strict=True):
+            if view["method"] == "attention" and expected["parameters"].get("layer") == 5:
+                expected["parameters"].pop("layer")
+        assert found == wanted
+        check_page(page, library)
+
+
+def test_a_link_with_nonsense_opens_what_can_be_and_says_the_rest(
+    browser: Browser, address: str, library: Library
+) -> None:
+    link = "example=../secret&model=nothing&fit=other&method=attention&p.layer=99&p.head=a&colormap=pink&p.query=77,1"
+    with opened_page(browser, address, link) as page:
+        for word in ("secret", "nothing", "other", "99", "pink"):
+            expect(notice(page)).to_contain_text(word)
+        expect(notice(page)).not_to_contain_text("Traceback")
+        check_page(page, library)
+        assert "nothing" not in page.url and "secret" not in page.url
+
+
+@pytest.mark.parametrize(
+    ("link", "parameters"),
+    [
+        ("#layer=1&head=3&map=column&token=3,5", {"layer": 1, "head": 3, "direction": "column", "query": [3, 5]}),
+        ("?tab=maps&method=attention&p.direction=looks+at&p.layer=2", {"layer": 2}),
+    ],
+)
+def test_links_of_the_version_before_are_read(
+    browser: Browser, address: str, library: Library, link: str, parameters: dict[str, Any]
+) -> None:
+    with opened_page(browser, address) as page:
+        page.goto(f"{address}/{link}")
+        page.wait_for_function(f"() => {EXPLORER}")
+        settle(page)
+        assert (first_view(page)["method"], first_view(page)["parameters"]) == ("attention", parameters)
+        check_page(page, library)
+        assert "tab=" not in page.url and "#" not in page.url
+
+
+def test_a_link_of_the_version_before_names_a_class_by_its_label(
+    browser: Browser, address: str, library: Library
+) -> None:
+    seen = f"model={BUNDLED[0]}&example=rocket.jpg&fit=native&resolution=48"
+    with opened_page(browser, address, f"{seen}&tab=maps&method=relevance&p.target=dog&p.query=1%2C11") as page:
+        view = first_view(page)
+        label = library.model(read_link("").state.views[0]).labels.index("dog")
+        assert view["parameters"] == {"target": label, "query": [1, 11]}
+        check_page(page, library)
+
+
+def test_a_link_to_a_class_map_of_a_model_without_classes_says_so(
+    browser: Browser, make_model: Any, tmp_path: Path
+) -> None:
+    vitviz.save_checkpoint(tmp_path / "headless.safetensors", make_model(classes=0))
+    with (
+        running_app(os.environ, "--checkpoint", str(tmp_path / "headless.safetensors")) as address,
+        opened_page(browser, address, "method=relevance&p.target=3") as page,
+    ):
+        expect(notice(page)).to_contain_text("no classifier")
+        assert first_view(page)["method"] != "relevance" and "relevance" not in page.url
+        expect(page.locator(".vx-predictions-part")).not_to_be_visible()
+        check_page(page, Library(vitviz.load(tmp_path / "headless.safetensors")))
+
+
+def test_the_address_follows_every_choice_and_keeps_the_words_of_the_host(page: Page) -> None:
+    """Each alone: in the version before, some of them left the address as it was."""
+    assert page.url.endswith("?__theme=light")
+    choose_example(page, "coffee.jpg")
+    assert "example=coffee.jpg" in page.url
+    open_settings(page).locator(".vx-fit").select_option("crop")
+    settle(page)
+    assert "fit=crop" in page.url
+    page.locator(".vx-resolution").select_option("96")
+    settle(page)
+    assert "resolution=96" in page.url
+    choose_method(page, "legrad")
+    assert "method=legrad" in page.url
+    page.locator(".vx-predictions button").nth(2).click()
+    settle(page)
+    assert "p.target=" in page.url
+    page.locator(".vx-grid").check()
+    settle(page)
+    assert "grid=true" in page.url and "__theme=light" in page.url
+    assert page.url.count("?") == 1
+
+
+def test_back_and_forward_go_through_what_was_shown(page: Page, library: Library) -> None:
+    seen = [shown(page)]
+    for change in (
+        lambda: choose_example(page, "rocket.jpg"),
+        lambda: choose_method(page, "relevance"),
+        lambda: choose_model(page, ""),
+        lambda: choose_example(page, "coffee.jpg"),
+    ):
+        change()
+        if shown(page)[0] != seen[-1][0]:
+            seen.append(shown(page))
+    for place in (2, 1, 0, 1, 2, 3):
+        forward = page.url and place > 0 and shown(page)[0] == seen[place - 1][0]
+        (page.go_forward if forward else page.go_back)()
+        assert shown(page) == seen[place], place
+        check_page(page, library)
+
+
+def test_a_page_that_is_loaded_again_shows_the_same(page: Page) -> None:
+    choose_example(page, "rocket.jpg")
+    choose_method(page, "legrad")
+    before = shown(page)
+    page.reload()
+    page.wait_for_function(f"() => {EXPLORER}")
+    assert shown(page) == before
+
+
+def test_a_quick_change_while_a_map_is_computed_ends_at_the_last(page: Page, library: Library) -> None:
+    """As in the failure of the version before: a late analysis overwrote what was chosen meanwhile."""
+    page.locator('.vx-examples button[data-example="example:rocket.jpg"]').click()
+    page.locator(".vx-method").select_option("relevance")
+    page.locator('.vx-examples button[data-example="example:coffee.jpg"]').click()
+    page.locator(".vx-method").select_option("legrad")
+    page.locator('.vx-examples button[data-example="example:astronaut.jpg"]').click()
+    check_page(page, library)
+    assert (first_view(page)["picture"], first_view(page)["method"]) == ("example:astronaut.jpg", "legrad")
+
+
+def test_an_analysis_that_is_not_kept_any_more_is_asked_for_again(
+    browser: Browser, example: Analysis, library: Library
+) -> None:
+    """The server keeps one analysis at a time."""
+    least = str(example.nbytes + 2**20)
+    with (
+        running_app({**os.environ, "VITVIZ_CACHE_BYTES": least}) as address,
+        opened_page(browser, address, "method=attention") as page,
+    ):
+        with opened_page(browser, address, "example=rocket.jpg") as other:
+            check_page(other, library)
+        page.bring_to_front()
+        uid = page.evaluate(f"{EXPLORER}.panes[0].facts.uid")
+        choose_method(page, "relevance")
+        expect_map(page, example.map("relevance"))
+        check_page(page, library)
+        assert page.evaluate(f"{EXPLORER}.panes[0].facts.uid") != uid
+        expect(caption(page)).not_to_contain_text("no longer")

@@ -1,0 +1,301 @@
+"""Models on the page: the menu, a download from a hub on this machine, and checkpoints of the visitor's own."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from playwright.sync_api import Browser, Page, expect
+from safetensors.torch import save_file
+
+import vitviz
+from tests.driver import (
+    ARTEFACTS,
+    EXAMPLE,
+    choose_method,
+    choose_model,
+    click_patch,
+    first_view,
+    notice,
+    open_panel,
+    opened_page,
+    running_app,
+    set_slider,
+    settle,
+)
+from tests.hub_server import HubServer
+from tests.parity.timm_cases import TOLD
+from tests.parity.timm_cases import make as make_timm
+from tests.parity.transformers_cases import make as make_transformers
+from tests.reference_packages import transformers
+from tests.ui.answers import Library, check_page
+from vitviz import METHODS, Model, save_checkpoint
+from vitviz.weights import ZOO
+from vitviz.weights.snapshots import snapshot_path
+
+pytestmark = pytest.mark.browser
+
+DINO = ZOO["dino_vits16"]
+CLIP = ZOO["clip_vitb32_laion"]
+STEPS = (0, 20, 1000)
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small checkpoint as timm publishes DINO's: without a classifier, as wide as its ViT-S/16."""
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("published")
+    small = {"embed_dim": 384, "num_heads": 6, "depth": 2, "num_classes": 0, "mlp_ratio": 1, "img_size": 64}
+    small["dynamic_img_size"] = False
+    make_timm(folder, architecture="vit_small_patch16_224", **small)
+    weights = torch.load(folder / "pytorch_model.bin", weights_only=True)
+    (folder / "pytorch_model.bin").unlink()
+    save_file(weights, folder / "model.safetensors")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(published: Path) -> Iterator[HubServer]:
+    with HubServer() as found:
+        files = {path.name: path.read_bytes() for path in published.iterdir()}
+        found.add(DINO.repository, files, lfs=("model.safetensors",))
+        yield found
+
+
+@pytest.fixture(scope="module")
+def address(server: HubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    environment = {**os.environ, **server.environment(tmp_path_factory.mktemp("home")), "HF_HUB_OFFLINE": "0"}
+    with running_app(environment) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A classifier as transformers' ``save_pretrained`` writes it, with its preprocessing beside it."""
+    torch.manual_seed(1)
+    folder = tmp_path_factory.mktemp("own")
+    names = {0: "a | pipe", 1: "<b>bold</b>", 2: "crane", 3: "crane", 4: "plain"}
+    make_transformers(folder, "ViTForImageClassification", "ViTConfig", id2label=names)
+    transformers.ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def library(bundled: Model, published: Path) -> Library:
+    return Library(bundled, {DINO.name: vitviz.load(published)})
+
+
+def name_of(page: Page) -> str:
+    return page.locator(".vx-model-name").inner_text()
+
+
+def open_own(page: Page, *paths: Path, hub: str = "", overrides: str = "") -> None:
+    """Hand over a checkpoint, and wait until it is shown, or until the page says why it is not."""
+    for part, text in ((".vx-models", ".vx-models > summary"), (".vx-own", ".vx-own > summary")):
+        if page.locator(part).get_attribute("open") is None:
+            page.locator(text).click()
+    page.locator(".vx-own-files").set_input_files(paths)
+    page.locator(".vx-own-hub").fill(hub)
+    page.locator(".vx-own-overrides").fill(overrides)
+    with page.expect_request(lambda sent: "/queue/join" in sent.url):
+        page.locator(".vx-own-open").click()
+    settle(page)
+
+
+# ---- the menu ----
+
+
+def test_the_menu_lists_every_named_model_with_what_it_costs(page: Page) -> None:
+    assert name_of(page) == "vitviz-cifar10"
+    page.locator(".vx-models > summary").click()
+    listed = {
+        button.get_attribute("data-model"): button.inner_text() for button in page.locator(".vx-menu button").all()
+    }
+    assert list(listed) == ["", *ZOO]
+    for name, model in ZOO.items():
+        cost = f"downloads {round(model.megabytes):,} MB"
+        assert model.title in listed[name] and (cost in listed[name] or "ready" in listed[name]), listed[name]
+    families = page.locator(".vx-menu h3").all_inner_texts()
+    assert len(families) == len({"vitviz", *(model.family for model in ZOO.values())})
+    page.locator(".vx-search").fill("dino")
+    shown = [button.get_attribute("data-model") for button in page.locator(".vx-menu button:visible").all()]
+    assert DINO.name in shown and "" not in shown and all("dino" in str(name).lower() for name in shown)
+    page.locator(".vx-search").fill("")
+    expect(page.locator(".vx-menu button:visible")).to_have_count(1 + len(ZOO))
+    page.screenshot(path=ARTEFACTS / "menu.png")
+
+
+def test_a_named_model_is_downloaded_and_shown(page: Page, published: Path, library: Library) -> None:
+    choose_model(page, DINO.name)
+    check_page(page, library)
+    assert f"model={DINO.name}" in page.url and name_of(page) == DINO.title
+    expect(page.locator(".vx-predictions-part")).not_to_be_visible()
+    offered = page.locator(".vx-method option").evaluate_all("all => all.map((option) => option.value)")
+    assert not [name for name in offered if METHODS[name].class_specific] and "rollout" in offered
+    text = " ".join(open_panel(page, "model").locator("dl").inner_text().split())
+    for fact in (DINO.known_for, DINO.licence, DINO.repository, "layers 2", "prefix tokens cls"):
+        assert " ".join(fact.split()) in text, fact
+    # Its controls are those of this model.
+    choose_method(page, "attention")
+    expect(page.locator('.vx-parameter[data-name="layer"] input')).to_have_attribute("max", "1")
+    expect(page.locator('.vx-parameter[data-name="head"] input')).to_have_count(3 + 6)
+    set_slider(page, "layer", 0)
+    check_page(page, library)
+    click_patch(page, vitviz.analyze(EXAMPLE, vitviz.load(published)), 2, 2)
+    assert first_view(page)["parameters"] == {"layer": 0, "query": [2, 2]}
+    page.mouse.move(1, 1)
+    check_page(page, library)
+    page.screenshot(path=ARTEFACTS / "named.png", full_page=True)
+    # Another model has other layers: what was chosen of them does not mean the same there.
+    choose_model(page, "")
+    check_page(page, library)
+    assert "layer" not in first_view(page)["parameters"]
+
+
+def test_a_model_that_cannot_be_downloaded_leaves_the_one_before(page: Page, library: Library) -> None:
+    choose_method(page, "relevance")
+    choose_model(page, CLIP.name)
+    expect(notice(page)).to_contain_text(CLIP.repository)
+    expect(notice(page)).to_contain_text("Below is still what was there before")
+    assert first_view(page)["model"] == "" and name_of(page) == "vitviz-cifar10" and "model=" not in page.url
+    check_page(page, library)
+
+
+def test_a_class_map_of_a_model_without_classes_becomes_another_with_a_word(page: Page, library: Library) -> None:
+    choose_method(page, "relevance")
+    choose_model(page, DINO.name)
+    expect(notice(page)).to_contain_text("no classifier")
+    assert first_view(page)["method"] != "relevance"
+    check_page(page, library)
+
+
+# ---- a checkpoint of one's own ----
+
+
+def test_a_checkpoint_of_ones_own_with_its_files(page: Page, browser: Browser, own: Path, library: Library) -> None:
+    open_own(page, *sorted(own.iterdir()))
+    model = vitviz.load(own)
+    token = first_view(page)["model"]
+    assert re.fullmatch(r"own:[\w-]{22}", token)
+    mine = Library(library.model(vitviz.ui.state.View()), {token: model})
+    check_page(page, mine)
+    assert name_of(page) == "model.safetensors"
+    expect(page.locator(".vx-classes")).to_contain_text("a | pipe, <b>bold</b>, crane (2), crane (3), plain")
+    # Two classes of one name stay two, told apart by their numbers; names are text, whatever is in them.
+    predicted = page.locator(".vx-predictions")
+    for text in ("crane (2)", "crane (3)", "<b>bold</b>"):
+        expect(predicted).to_contain_text(text)
+    choose_method(page, "relevance")
+    page.locator('.vx-predictions button[data-index="3"]').click()
+    check_page(page, mine)
+    assert page.locator(".vx-target").input_value() == "crane (3)"
+    page.screenshot(path=ARTEFACTS / "own.png", full_page=True)
+    # Its link is not a key to it: elsewhere the page says what is missing, and the Python names the file.
+    assert "own=model.safetensors" in page.url and token.removeprefix("own:") not in page.url
+    panel = open_panel(page, "save")
+    panel.locator("[data-act=link]").click()
+    expect(panel.locator(".vx-said")).to_contain_text("Your own checkpoint is not part of it")
+    panel.locator("[data-act=python]").click()
+    expect(panel.locator(".vx-code")).to_contain_text('vitviz.load("model.safetensors")')
+    before = page.url
+    other = browser.contexts[0].new_page()
+    other.goto(before)
+    expect(notice(other)).to_contain_text("model.safetensors")
+    expect(notice(other)).to_contain_text("Open it under Model to see the same.")
+    settle(other)
+    assert first_view(other)["model"] == ""
+    other.close()
+    choose_model(page, "")
+    check_page(page, library)
+
+
+def test_what_a_file_leaves_open_is_asked_for_and_can_be_said(page: Page, own: Path, tmp_path: Path) -> None:
+    weights = tmp_path / "mine.safetensors"
+    weights.write_bytes((own / "model.safetensors").read_bytes())
+    open_own(page, weights)
+    expect(notice(page)).to_contain_text("its file does not say it all")
+    overrides = ", ".join(f"{fact}={value}" for fact, value in {**TOLD, "image_size": 32}.items())
+    open_own(page, weights, overrides=overrides)
+    expect(notice(page)).to_be_hidden()
+    model = vitviz.load(weights, **TOLD, image_size=32)
+    check_page(page, Library(vitviz.load(), {first_view(page)["model"]: model}))
+    assert name_of(page) == "mine.safetensors"
+
+
+def test_a_file_that_is_no_checkpoint_is_refused_in_one_sentence(page: Page, library: Library, tmp_path: Path) -> None:
+    path = tmp_path / "*evil*.pth"
+    path.write_bytes(b"<html>not weights</html>")
+    open_own(page, path)
+    expect(notice(page)).to_contain_text("a web page, not the weights")
+    expect(notice(page)).to_contain_text("Below is still what was there before")
+    assert "Traceback" not in notice(page).inner_text() and str(tmp_path) not in notice(page).inner_text()
+    check_page(page, library)
+
+
+def test_a_model_by_its_name_on_the_hub(page: Page, published: Path, bundled: Model) -> None:
+    open_own(page, hub="nobody/nothing")
+    expect(notice(page)).to_contain_text("nobody/nothing")
+    assert first_view(page)["model"] == ""
+    open_own(page, hub=DINO.repository)
+    assert first_view(page)["model"] == f"hf:{DINO.repository}" and name_of(page) == DINO.repository
+    check_page(page, Library(bundled, {f"hf:{DINO.repository}": vitviz.load(published)}))
+
+
+def test_nothing_to_open_is_said(page: Page) -> None:
+    page.locator(".vx-models > summary").click()
+    page.locator(".vx-own > summary").click()
+    page.locator(".vx-own-open").click()
+    expect(notice(page)).to_contain_text("choose its file, or write its name on the hub")
+
+
+# ---- states of a training, and pictures of another kind ----
+
+
+def test_a_slider_goes_through_training_and_asks_every_state_the_same(
+    browser: Browser, make_model: Callable[..., Model], tmp_path: Path
+) -> None:
+    folder = tmp_path / "mine" / "snapshots"
+    folder.mkdir(parents=True)
+    for step in STEPS:
+        save_checkpoint(snapshot_path(folder, step), make_model())
+    library = Library(vitviz.load(folder))
+    with running_app(os.environ, "--checkpoint", str(folder)) as address, opened_page(browser, address) as page:
+        part, slider = page.locator(".vx-steps"), page.locator(".vx-step")
+        expect(part).to_contain_text("Training step 1,000 of 1,000")
+        check_page(page, library)
+        choose_method(page, "attention")
+        set_slider(page, "layer", 0)
+        slider.focus()
+        for step in (20, 0):
+            page.keyboard.press("ArrowLeft")
+            check_page(page, library)
+            expect(part).to_contain_text(f"Training step {step} of 1,000")
+            assert first_view(page)["step"] == step and first_view(page)["parameters"] == {"layer": 0}
+        page.screenshot(path=ARTEFACTS / "snapshots.png", full_page=True)
+        assert "step=0" in page.url and "p.layer=0" in page.url
+        with opened_page(browser, address, page.url.partition("?")[2]) as other:
+            expect(other.locator(".vx-steps")).to_contain_text("Training step 0 of 1,000")
+            expect(other.locator(".vx-step")).to_have_value("0")
+            check_page(other, library)
+        # The last is what opens without a step.
+        for _ in STEPS:
+            page.keyboard.press("ArrowRight")
+        check_page(page, library)
+        assert first_view(page)["step"] is None and "step=" not in page.url
+
+
+def test_a_picture_unlike_all_that_the_model_knows_is_said_to_be_so(page: Page, bundled: Model) -> None:
+    seen = {}
+    for button in page.locator(".vx-examples button").all():
+        button.click()
+        settle(page)
+        name = first_view(page)["picture"].removeprefix("example:")
+        seen[name] = page.locator(".vx-unlike").is_visible()
+        is_unlike = vitviz.analyze(EXAMPLE.parent / name, bundled).is_out_of_distribution
+        assert seen[name] == bool(is_unlike), name
+    # The examples have some of each kind.
+    assert set(seen.values()) == {True, False}

@@ -1,0 +1,324 @@
+"""The panels below the canvas: comparing methods, switching parts off, the guide, and what the model is."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from playwright.sync_api import Browser, Locator, Page, expect
+
+import vitviz
+from tests.driver import (
+    ARTEFACTS,
+    EXAMPLE,
+    ROOT,
+    caption,
+    choose_example,
+    choose_method,
+    click_patch,
+    expect_map,
+    first_view,
+    open_panel,
+    opened_page,
+    running_app,
+    set_slider,
+    settle,
+    state,
+)
+from tests.towers import make_transformers
+from tests.ui.answers import Library, check_page
+from vitviz import METHODS, Analysis, Model
+from vitviz.evaluation.comparison import Comparison, compare
+from vitviz.metrics.faithfulness import METRICS
+from vitviz.weights.text_tower import open_text_tower
+
+pytestmark = pytest.mark.browser
+
+# The bundled model has a CLS token and no attention pooling.
+SERVING = [name for name in METHODS if name != "pooling_attention"]
+# All maps with all their scores, on a machine with much else to do.
+COMPARE_SECONDS = 120
+
+
+@pytest.fixture
+def coarsest_page(browser: Browser, address: str) -> Iterator[Page]:
+    """Of so few patches that all maps with all their scores are soon there."""
+    with opened_page(browser, address, "resolution=16") as found:
+        yield found
+
+
+def cards(page: Page) -> Locator:
+    return page.locator(".vx-compared")
+
+
+def order(page: Page) -> list[str]:
+    found: list[str] = cards(page).evaluate_all("all => all.map((card) => card.dataset.method)")
+    return found
+
+
+def start_comparison(page: Page) -> None:
+    open_panel(page, "compare")
+    page.locator(".vx-compare-start").click()
+    expect(cards(page)).to_have_count(len(SERVING), timeout=1000 * COMPARE_SECONDS)
+
+
+def expect_scores(page: Page, found: Comparison) -> None:
+    for each in found.maps:
+        card = page.locator(f'.vx-compared[data-method="{each.method}"]')
+        expect(card).to_contain_text(METHODS[each.method].title)
+        expect(card).to_contain_text(METHODS[each.method].interpretation)
+        card.locator("summary").click()
+        wins = 0
+        for metric, area in each.areas.items():
+            row = card.get_by_role("row").filter(has_text=re.compile(f"^{METRICS[metric].title}"))
+            said = re.search(r"(-?\d\.\d+), (better|worse) than (-?\d\.\d+) by chance", row.inner_text())
+            assert said is not None, row.inner_text()
+            assert float(said[1]) == pytest.approx(area, abs=2e-3)
+            assert float(said[3]) == pytest.approx(found.chance[metric], abs=2e-3)
+            assert (said[2] == "better") == found.beats_chance(each, metric)
+            wins += found.beats_chance(each, metric)
+        expect(card.locator("summary")).to_have_text(f"better than chance by {wins} of {len(METRICS)} measures")
+
+
+# ---- comparing ----
+
+
+def test_all_maps_stand_side_by_side_with_their_scores(coarsest_page: Page, coarsest_example: Analysis) -> None:
+    page, example = coarsest_page, coarsest_example
+    start_comparison(page)
+    found = compare(example)
+    assert order(page) == SERVING
+    expect_scores(page, found)
+    for metric in METRICS.values():
+        page.locator(".vx-compare-order").select_option(metric.name)
+        areas = {each.method: each.areas[metric.name] for each in found.maps}
+        ordered = [areas[name] for name in order(page)]
+        better = sorted(areas.values(), reverse=not metric.lower_is_better)
+        assert ordered == pytest.approx(better, abs=2e-3)
+    # Each has its own scale unless all are to have one.
+    drawn = "() => [...document.querySelectorAll('.vx-compared canvas')].map((canvas) => canvas.toDataURL())"
+    before = page.evaluate(drawn)
+    page.locator(".vx-compare-scale").check()
+    after = page.evaluate(drawn)
+    assert sum(one != other for one, other in zip(before, after, strict=True)) >= len(SERVING) - 1
+    open_panel(page, "compare").screenshot(path=ARTEFACTS / "compare.png")
+    # A card leads to its map.
+    page.get_by_role("button", name="Show LeGrad on the picture").click()
+    settle(page)
+    assert first_view(page)["method"] == "legrad"
+
+
+def test_what_is_compared_is_what_the_controls_say(coarsest_page: Page, coarsest_example: Analysis) -> None:
+    page, example = coarsest_page, coarsest_example
+    second = example.predictions(2)[1].label
+    choose_method(page, "rollout")
+    set_slider(page, "discard_ratio", 0.5)
+    page.locator(".vx-predictions button").nth(1).click()
+    settle(page)
+    start_comparison(page)
+    expect_scores(page, compare(example, {"rollout": {"discard_ratio": 0.5}}, second))
+    # Of another picture nothing was compared yet.
+    choose_example(page, "rocket.jpg")
+    expect(cards(page)).to_have_count(0)
+
+
+# ---- switching off ----
+
+
+def expect_changes(page: Page, analysis: Analysis, heads: set[tuple[int, int]], patches: set[tuple[int, int]]) -> None:
+    settle(page)
+    table = page.locator(".vx-changes")
+    if not heads and not patches:
+        expect(table).not_to_be_visible()
+        return
+    before = analysis.logits.softmax(-1)
+    after = analysis.switched_off(heads, patches).softmax(-1)
+    rows = table.locator("tbody tr")
+    best = {*before.topk(5).indices.tolist(), *after.topk(5).indices.tolist()}
+    expect(rows).to_have_count(len(best))
+    for index in best:
+        row = rows.filter(has=page.get_by_role("rowheader", name=analysis.model.labels[index], exact=True))
+        cells = row.locator("td").all_inner_texts()
+        for text, share in zip(cells, (before[index], after[index]), strict=False):
+            assert float(text.rstrip("%")) == pytest.approx(100 * float(share), abs=0.06, rel=0.06)
+        change = float(cells[2].split()[0].replace("−", "-")) if cells[2] != "no change" else 0
+        assert change == pytest.approx(100 * float(after[index] - before[index]), abs=0.06)
+
+
+def head(page: Page, name: str) -> Locator:
+    return page.locator(".vx-heads-off").get_by_role("button", name=name, exact=True)
+
+
+def test_patches_and_heads_are_switched_off_and_on_by_a_click(page: Page, example: Analysis) -> None:
+    open_panel(page, "switches")
+    expect_changes(page, example, set(), set())
+    page.locator(".vx-switch-patches").check()
+    spots = [(3, 4), (2, 4)]
+    for number, (row, column) in enumerate(spots):
+        click_patch(page, example, row, column)
+        expect_changes(page, example, set(), set(spots[: number + 1]))
+    # A patch that is switched off is not asked.
+    assert first_view(page)["parameters"] == {} and first_view(page)["patches_off"] == [[2, 4], [3, 4]]
+    head(page, "layer 1, head 2").click()
+    expect_changes(page, example, {(1, 2)}, set(spots))
+    expect(head(page, "layer 1, head 2")).to_have_attribute("aria-pressed", "true")
+    # The number of a layer stands for all of its heads.
+    layer = {(4, number) for number in range(6)}
+    head(page, "layer 4").click()
+    expect_changes(page, example, {(1, 2), *layer}, set(spots))
+    assert "heads-off=1.2;4.0" in page.url and "patches-off=2.4;3.4" in page.url
+    open_panel(page, "switches").screenshot(path=ARTEFACTS / "switches.png")
+    head(page, "layer 4").click()
+    expect_changes(page, example, {(1, 2)}, set(spots))
+    click_patch(page, example, *spots[0])
+    expect_changes(page, example, {(1, 2)}, {spots[1]})
+    page.locator(".vx-all-on").click()
+    expect_changes(page, example, set(), set())
+
+
+def test_what_is_switched_off_changes_no_map(page: Page, library: Library) -> None:
+    choose_method(page, "relevance")
+    before = caption(page).inner_text()
+    open_panel(page, "switches")
+    head(page, "layer 5, head 0").click()
+    settle(page)
+    assert caption(page).inner_text() == before
+    check_page(page, library)
+
+
+def test_heads_are_ranked_by_what_falls_without_them(page: Page, example: Analysis, bundled: Model) -> None:
+    open_panel(page, "switches")
+    page.locator(".vx-rank").click()
+    settle(page)
+    said = page.locator(".vx-switch-said")
+    best = example.head_effects().strongest(5)
+    expect(said).to_contain_text(f"The probability of {example.predictions(1)[0].label} with one head off at a time")
+    named = re.findall(r"layer (\d+), head (\d+) \(([+−][\d.]+) points\)", said.inner_text())
+    assert [(int(layer), int(number)) for layer, number, _ in named] == [(layer, number) for layer, number, _ in best]
+    for (_, _, text), (_, _, fall) in zip(named, best, strict=True):
+        assert float(text.replace("−", "-")) == pytest.approx(-100 * fall, abs=0.06)
+    # Another picture has another ranking, which nobody has asked for.
+    choose_example(page, "rocket.jpg")
+    expect(said).to_have_text("")
+    head(page, "layer 0, head 0").click()
+    expect_changes(page, vitviz.analyze(ROOT / "assets" / "rocket.jpg", bundled), {(0, 0)}, set())
+
+
+# ---- the guide ----
+
+
+def test_the_guide_goes_through_six_steps_of_the_own_picture(page: Page, example: Analysis) -> None:
+    guide = page.locator(".vx-guide")
+    expect(guide).not_to_be_visible()
+    opener = page.get_by_role("button", name="How to read this")
+    opener.click()
+    titles = []
+    for number in range(6):
+        expect(page.locator(".vx-guide-place")).to_have_text(f"{number + 1} of 6")
+        titles.append(guide.locator("h2").inner_text())
+        expect(page.locator(".vx-lit")).to_have_count(1)
+        settle(page)
+        assert state(page)["guide"] == number and ("panel=guide" in page.url)
+        if number == 0:
+            expect(guide).to_contain_text("256 patches, 16 rows of 16")
+        page.locator(".vx-guide-next").click()
+    assert len(set(titles)) == 6
+    expect(guide).not_to_be_visible()
+    opener.click()
+    page.locator(".vx-guide-next").click()
+    expect(page.locator(".vx-guide-place")).to_have_text("2 of 6")
+    page.keyboard.press("Escape")
+    expect(guide).not_to_be_visible()
+    settle(page)
+    assert state(page)["panel"] == "" and "guide" not in page.url
+    expect(opener).to_be_focused()
+    expect(page.locator(".vx-lit")).to_have_count(0)
+
+
+def test_the_guide_says_the_real_numbers_of_the_map(browser: Browser, address: str, example: Analysis) -> None:
+    with opened_page(browser, address, "method=attention&p.head=2&panel=guide&guide=3") as page:
+        shown = example.attention(head=2)
+        best, total = shown.token_map.strongest, float(shown.values.sum())
+        expect(page.locator(".vx-guide-text")).to_contain_text(f"patch {best} gets ")
+        said = re.search(
+            r"gets ([\d.]+)%; all patches together get ([\d.]+)%", page.locator(".vx-guide-text").inner_text()
+        )
+        assert said is not None
+        assert float(said[1]) == pytest.approx(100 * float(shown.values.max()), abs=0.06)
+        assert float(said[2]) == pytest.approx(100 * total, abs=0.06)
+
+
+# ---- about the model ----
+
+
+def test_the_model_says_what_it_is(page: Page, bundled: Model) -> None:
+    panel = open_panel(page, "model")
+    assert "panel=model" in page.url
+    text = " ".join(panel.locator("dl").inner_text().split())
+    for name, value in bundled.card.items():
+        assert " ".join(f"{name} {value}".split()) in text
+    open_panel(page, "save")
+    expect(panel.locator("dl")).not_to_be_visible()
+
+
+# ---- a model that reads texts ----
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("clip")
+    make_transformers(folder, "CLIP")
+    return folder
+
+
+def test_a_model_without_classes_is_asked_in_words(browser: Browser, clip: Path) -> None:
+    analysis = vitviz.analyze(EXAMPLE, vitviz.load(clip))
+    tower = open_text_tower(analysis.model)
+    pixels = analysis.prepared.pixels
+
+    def gained(text: str) -> float:
+        """By the picture, over a blank one."""
+        images = torch.cat([torch.zeros_like(pixels), pixels])
+        blank, whole = map(tower.target(text).score, analysis.model.network(images))
+        return float(whole - blank)
+
+    # The last is one that can be measured.
+    texts = sorted(("a cat", "a dog", "a rocket", "coffee"), key=gained)
+    library = Library(analysis.model)
+    with running_app(os.environ, "--checkpoint", str(clip)) as address, opened_page(browser, address) as page:
+        expect(page.locator(".vx-predictions-part")).not_to_be_visible()
+        page.locator(".vx-method").select_option("relevance")
+        expect(caption(page)).to_contain_text("write what")
+        words = page.locator(".vx-words")
+        for text in (texts[0], texts[-1]):
+            words.fill(text)
+            words.press("Enter")
+            settle(page)
+            expect_map(page, analysis.map("relevance", target=tower.target(text)))
+            check_page(page, library)
+        assert "words=" in page.url
+        choose_method(page, "grad_cam")
+        target = tower.target(texts[-1])
+        expect_map(page, analysis.map("grad_cam", target=target))
+        open_panel(page, "switches")
+        head(page, "layer 0, head 0").click()
+        settle(page)
+        cells = page.locator(".vx-changes tbody tr").locator("td").all_inner_texts()
+        before, after = target.score(analysis.switched_off()), target.score(analysis.switched_off({(0, 0)}))
+        assert [float(cell) for cell in cells[:2]] == pytest.approx([float(before), float(after)], abs=0.006)
+        page.locator(".vx-rank").click()
+        settle(page)
+        layer, number, fall = analysis.head_effects(target).strongest(1)[0]
+        said = page.locator(".vx-switch-said")
+        expect(said).to_contain_text(f"The score of {target.name} with one head off")
+        expect(said).to_contain_text(f"Most needed: layer {layer}, head {number} (−{fall:.2f})")
+        open_panel(page, "compare")
+        page.locator(".vx-compare-start").click()
+        expect(cards(page)).to_have_count(len(SERVING), timeout=1000 * COMPARE_SECONDS)
+        expect_scores(page, compare(analysis, target=target))
+        page.screenshot(path=ARTEFACTS / "words.png", full_page=True)

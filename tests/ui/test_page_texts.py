@@ -1,0 +1,161 @@
+"""Text is text everywhere: what a file, a class, a link or a visitor says stands on the page to the letter."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+import vitviz
+from tests.driver import (
+    ARTEFACTS,
+    EXPLORER,
+    choose_method,
+    new_page,
+    notice,
+    open_panel,
+    opened_page,
+    running_app,
+    settle,
+    upload,
+)
+from tests.ui.answers import Library, check_page
+from vitviz import Model, save_checkpoint
+
+pytestmark = pytest.mark.browser
+
+MARKUP = "a, img, b, em, strong, del, code, pre, table, h1, ol, blockquote, script, .katex, .mermaid"
+
+
+@pytest.fixture(scope="module")
+def own_address() -> Iterator[str]:
+    """An address of this machine that nobody else has, and that answers nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+def markup(address: str) -> tuple[str, ...]:
+    """What Markdown, its GitHub flavour, HTML and KaTeX would make something else of."""
+    return (
+        f"[a link](http://{address}/a)",
+        f"http://{address}/bare",
+        f"www.{address}/bare",
+        f"<http://{address}/angled>",
+        f"![an image](http://{address}/i.png)",
+        f"[r]: http://{address}/r",
+        "someone@127.0.0.1 a@b.example",
+        "<b>bold</b> <img src=x onerror=alert(1)>",
+        "&amp; &lt;b&gt; &#65; &copy; a & b",
+        "$x^2$ $$x^2$$ \\(x\\) \\[x\\] \\begin{equation}x\\end{equation}",
+        "`code` ```mermaid graph``` ~~~",
+        "*em* _em_ **strong** __strong__ ~~gone~~",
+        "# heading",
+        "1. first",
+        "- item + item",
+        "> quoted",
+        "a | b | - | -",
+        ':smile: {0} %s ${1+1} {{value}} __i18n__{"key":"a"}',
+        "back\\slash \\* --- === ***",
+    )
+
+
+def check_text(place: Locator, texts: tuple[str, ...], own: int = 0) -> None:
+    """All texts stand there to the letter, and nothing was made of them.
+
+    Args:
+        place: where they stand.
+        texts: what stands there.
+        own: how many elements of these kinds the page itself has there.
+    """
+    shown = " ".join((place.text_content() or "").split())
+    assert [text for text in texts if text not in shown] == []
+    assert place.locator(MARKUP).count() == own
+
+
+def test_the_page_shows_every_text_to_the_letter(
+    make_model: Callable[..., Model], own_address: str, browser: Browser, tmp_path: Path
+) -> None:
+    texts = markup(own_address)
+    model = make_model(classes=len(texts))
+    checkpoint = tmp_path / "model.safetensors"
+    save_checkpoint(checkpoint, replace(model, labels=texts, card={f"fact {text}": text for text in texts}))
+    name = f"&amp; $$x^2$$ www.{own_address} [a](b) `c` _d_ *e* a@b.example.png"
+    with (
+        running_app(os.environ, "--checkpoint", str(checkpoint)) as address,
+        opened_page(browser, address) as page,
+    ):
+        check_text(page.locator(".vx-classes"), texts)
+        upload(page, {"name": name, "mimeType": "image/png", "buffer": b""})
+        expect(notice(page)).to_contain_text("an empty file")
+        check_text(notice(page), (f"{name}: an empty file",))
+        predictions = page.locator(".vx-predictions")
+        shown = [int(str(button.get_attribute("data-index"))) for button in predictions.locator("button").all()]
+        assert len(shown) == 5
+        check_text(predictions, tuple(texts[index] for index in shown))
+        check_text(open_panel(page, "model").locator("dl"), (*texts, *(f"fact {text}" for text in texts)))
+        # In a caption, a control and the link.
+        choose_method(page, "relevance")
+        library = Library(vitviz.load(checkpoint))
+        for index in shown:
+            page.locator(f'.vx-predictions button[data-index="{index}"]').click()
+            check_page(page, library)
+            check_text(page.locator(".vx-status").first, (texts[index],))
+            assert page.locator(".vx-target").input_value() == texts[index]
+        page.locator(".vx-heads-off").evaluate("part => part.querySelectorAll('button')[1].click()")
+        settle(page)
+        # The table is the page's own.
+        check_text(page.locator(".vx-changes tbody"), tuple(texts[index] for index in shown))
+
+
+@pytest.mark.parametrize("place", ["model", "example", "method", "own", "p.query", "pins", "words", "layout"])
+def test_what_a_link_says_is_text(browser: Browser, address: str, place: str) -> None:
+    hostile = "%3Cimg src%3Dx onerror%3Ddocument.title%3D1%3E **b** [a](b)"
+    with opened_page(browser, address, f"{place}={hostile}") as page:
+        assert page.title() == "vitviz"
+        assert page.locator(".vx-notice span").locator(MARKUP).count() == 0
+        assert "onerror" not in page.locator(".vx").evaluate("part => part.outerHTML.replace(/&lt;.*?&gt;/g, '')")
+
+
+def test_the_name_of_a_file_is_shown_to_the_letter(page: Page) -> None:
+    name = "<img src=x onerror=document.title=1> **b**.png"
+    upload(page, {"name": name, "mimeType": "image/png", "buffer": b"no picture"})
+    expect(notice(page)).to_contain_text("png: ")
+    check_text(notice(page), (name,))
+    assert page.title() == "vitviz"
+    assert "Traceback" not in page.content()
+
+
+# ---- the layout ----
+
+
+@pytest.mark.parametrize(("width", "theme"), [(390, "light"), (768, "dark"), (1440, "dark"), (1440, "light")])
+def test_it_fits_the_screen(browser: Browser, address: str, width: int, theme: str) -> None:
+    page = new_page(browser)
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(f"{address}/?__theme={theme}")
+    page.wait_for_function(f"() => {EXPLORER}")
+    settle(page)
+    ARTEFACTS.mkdir(exist_ok=True)
+    # The picture is on the first screen.
+    edges = page.locator(".vx-canvas").first.bounding_box()
+    assert edges is not None and edges["y"] + edges["height"] / 2 < 900
+    for panel in ("", "compare", "switches", "save", "model"):
+        if panel:
+            open_panel(page, panel)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, panel
+        page.screenshot(path=ARTEFACTS / f"{theme}-{width}-{panel or 'page'}.png", full_page=True)
+    page.locator(".vx-layout").select_option("two")
+    settle(page)
+    page.locator(".vx-models > summary").click()
+    page.locator(".vx-own > summary").click()
+    page.locator(".vx-seen > summary").click()
+    page.locator(".vx-guide-open").click()
+    settle(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.screenshot(path=ARTEFACTS / f"{theme}-{width}-open.png", full_page=True)
+    page.close()

@@ -1,0 +1,220 @@
+"""Two maps, and how a picture is brought to the model: each on the same canvas, each as the library has it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import Browser, Page, expect
+
+import vitviz
+from tests.driver import (
+    ARTEFACTS,
+    ROOT,
+    canvas,
+    caption,
+    choose_example,
+    choose_method,
+    choose_model,
+    click_patch,
+    expect_map,
+    first_view,
+    notice,
+    open_settings,
+    opened_page,
+    place_of,
+    settle,
+    state,
+    upload,
+)
+from tests.ui.answers import Library, check_page
+from vitviz import Analysis, Model
+from vitviz.weights import BUNDLED
+
+pytestmark = pytest.mark.browser
+
+
+def choose_layout(page: Page, name: str) -> None:
+    page.locator(".vx-layout").select_option(name)
+    settle(page)
+
+
+# ---- two maps ----
+
+
+def test_two_maps_have_controls_of_their_own(page: Page, example: Analysis, library: Library) -> None:
+    choose_layout(page, "two")
+    check_page(page, library)
+    assert canvas(page, 1).is_visible()
+    # A click chooses the map that the controls are about, too.
+    click_patch(page, example, 4, 4, pane=1)
+    page.mouse.move(1, 1)
+    choose_method(page, "grad_cam")
+    assert [view["method"] for view in state(page)["views"]][1] == "grad_cam"
+    expect_map(page, example.map("grad_cam"), pane=1)
+    check_page(page, library)
+    # Of prefix tokens, it says nothing.
+    chips = page.locator(".vx-pane").nth(1).locator(".vx-chip span")
+    assert set(chips.all_inner_texts()) == {""}
+    page.screenshot(path=ARTEFACTS / "two.png", full_page=True)
+    choose_layout(page, "one")
+    check_page(page, library)
+    assert len(state(page)["views"]) == 1 and not canvas(page, 1).is_visible()
+    choose_layout(page, "two")
+    assert [view["method"] for view in state(page)["views"]][1] == "grad_cam"
+    check_page(page, library)
+
+
+def test_what_is_hovered_on_one_is_shown_on_both(browser: Browser, address: str, bundled: Model) -> None:
+    with opened_page(browser, address, "method=attention&layout=two&second.method=attention&second.p.layer=1") as page:
+        analysis = vitviz.analyze(ROOT / "assets" / "chelsea.jpg", bundled)
+        canvas(page, 1).hover(position=place_of(page, analysis, 4, 4, pane=1))
+        expect(caption(page, 0)).to_contain_text(analysis.attention(query=(4, 4)).description)
+        expect(caption(page, 1)).to_contain_text(analysis.attention(layer=1, query=(4, 4)).description)
+
+
+def test_another_picture_stands_beside_the_first(page: Page, bundled: Model, library: Library) -> None:
+    choose_method(page, "attention")
+    choose_layout(page, "two")
+    canvas(page, 1).click()
+    settle(page)
+    choose_example(page, "rocket.jpg")
+    assert [view["picture"] for view in state(page)["views"]] == ["example:chelsea.jpg", "example:rocket.jpg"]
+    check_page(page, library)
+    rocket = vitviz.analyze(ROOT / "assets" / "rocket.jpg", bundled)
+    canvas(page, 1).hover(position=place_of(page, rocket, 4, 4, pane=1))
+    expect(caption(page, 1)).to_contain_text(rocket.attention(query=(4, 4)).description)
+    page.mouse.move(1, 1)
+    # It stays beside another first picture.
+    canvas(page, 0).click()
+    settle(page)
+    choose_example(page, "coffee.jpg")
+    assert [view["picture"] for view in state(page)["views"]] == ["example:coffee.jpg", "example:rocket.jpg"]
+    check_page(page, library)
+
+
+def test_another_model_stands_beside_the_first(page: Page, library: Library) -> None:
+    """The menu has the bundled one by its name, too; others would have to be downloaded."""
+    choose_layout(page, "two")
+    canvas(page, 1).click()
+    settle(page)
+    buttons = page.locator(".vx-menu button").evaluate_all("all => all.map((button) => button.dataset.model)")
+    choose_model(page, BUNDLED[0] if BUNDLED[0] in buttons else "")
+    check_page(page, library)
+
+
+def test_the_difference_of_two_maps_is_said_and_drawn(page: Page, example: Analysis, library: Library) -> None:
+    choose_method(page, "attention")
+    choose_layout(page, "difference")
+    expect(caption(page, 1)).to_have_text("Map 1 minus map 2: they are equal.")
+    canvas(page, 1).click(position=place_of(page, example, 3, 3, pane=1))
+    page.keyboard.press("[")
+    page.mouse.move(1, 1)
+    settle(page)
+    first, second = (example.attention(layer=layer, query=(3, 3)).values.numpy() for layer in (5, 4))
+    difference = first - second
+    place = np.unravel_index(np.abs(difference).argmax(), difference.shape)
+    said = re.fullmatch(
+        r"Map 1 minus map 2\. Largest difference: patch \((\d+), (\d+)\) with (\S+)\.", caption(page, 1).inner_text()
+    )
+    assert said is not None, caption(page, 1).inner_text()
+    assert (int(said[1]), int(said[2])) == tuple(place)
+    assert float(said[3].replace("−", "-")) == pytest.approx(difference[place], rel=0.02)
+    # What the second map says of itself is not said under the difference.
+    expect(caption(page, 1)).not_to_contain_text("Strongest")
+    check_page(page, library)
+    page.screenshot(path=ARTEFACTS / "difference.png", full_page=True)
+
+
+def test_maps_of_different_tokens_have_no_difference(browser: Browser, address: str) -> None:
+    link = "method=attention&layout=difference&second.method=attention&second.resolution=48"
+    with opened_page(browser, address, link) as page:
+        expect(caption(page, 1)).to_contain_text("different tokens: there is no difference")
+
+
+def test_a_divider_stands_between_map_and_picture(page: Page) -> None:
+    choose_layout(page, "slide")
+    divider = page.locator(".vx-divider")
+    expect(divider).to_be_visible()
+
+    def columns() -> np.ndarray:
+        """Of how many columns of the canvas the colours differ from those without a map."""
+        found: list[int] = canvas(page).evaluate(
+            "canvas => Array.from(canvas.getContext('2d').getImageData(0, canvas.height / 2, canvas.width, 1).data)"
+        )
+        return np.array(found).reshape(-1, 4)[:, :3]
+
+    divider.fill("0")
+    settle(page)
+    plain = columns()
+    divider.fill("0.5")
+    settle(page)
+    half = np.abs(columns() - plain).sum(1) > 6
+    middle = len(half) // 2
+    assert half[:middle].mean() > 0.3 and not half[middle + 10 :].any()
+    assert state(page)["divider"] == 0.5 and state(page)["layout"] == "slide"
+
+
+# ---- fit and resolution ----
+
+
+@pytest.mark.parametrize("fit", ["crop", "native", "squash"])
+def test_a_picture_is_fitted_as_the_library_does_it(page: Page, library: Library, fit: str) -> None:
+    open_settings(page).locator(".vx-fit").select_option(fit)
+    check_page(page, library)
+    assert (first_view(page)["fit"], f"fit={fit}" in page.url) == ((None, False) if fit == "squash" else (fit, True))
+
+
+def test_a_picture_is_seen_at_any_resolution(page: Page, library: Library) -> None:
+    open_settings(page).locator(".vx-resolution").select_option("96")
+    check_page(page, library)
+    assert first_view(page)["resolution"] == 96 and "resolution=96" in page.url
+    written = page.locator(".vx-pixels")
+    written.fill("44")
+    written.press("Enter")
+    check_page(page, library)
+    assert first_view(page)["resolution"] == 44
+    # What cannot be is said, and what was there before stays.
+    written.fill("45")
+    written.press("Enter")
+    expect(notice(page)).to_contain_text("45")
+    check_page(page, library)
+    page.locator(".vx-resolution").select_option("null")
+    check_page(page, library)
+    assert first_view(page)["resolution"] is None and "resolution" not in page.url
+
+
+def test_a_picture_is_seen_at_its_own_resolution(page: Page, bundled: Model, tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 255, (42, 63, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / "small.png")
+    upload(page, tmp_path / "small.png")
+    open_settings(page).locator(".vx-resolution").select_option("native")
+    page.locator(".vx-fit").select_option("native")
+    settle(page)
+    assert first_view(page)["resolution"] == "native" and "resolution=native" in page.url
+    check_page(page, Library(bundled, pictures={first_view(page)["picture"]: tmp_path / "small.png"}))
+
+
+def test_what_takes_long_shows_how_far_it_is_and_can_be_stopped(page: Page, library: Library) -> None:
+    before, busy = caption(page).inner_text(), page.locator(".vx-busy")
+    expect(busy).not_to_be_visible()
+    written = open_settings(page).locator(".vx-pixels")
+    written.fill("448")
+    written.press("Enter")
+    expect(busy).to_contain_text("Analysing, layer by layer")
+    page.locator(".vx-stop").click()
+    expect(notice(page)).to_contain_text("Stopped. Below is still what was there before.")
+    check_page(page, library)
+    expect(caption(page)).to_have_text(before)
+    # What was asked for in between is not wanted any more once the page is back at what it shows.
+    written.fill("440")
+    written.press("Enter")
+    expect(busy).to_contain_text("Analysing, layer by layer")
+    page.locator(".vx-resolution").select_option("null")
+    expect(busy).not_to_be_visible()
+    check_page(page, library)
+    expect(caption(page)).to_have_text(before)
+    assert "resolution" not in page.url
