@@ -136,7 +136,11 @@ def model_facts(model_id: str, title: str, model: Model) -> dict[str, Any]:
 
 def _assumptions(model: Model) -> str:
     """What its checkpoint does not say and vitviz took from published ones; empty where there is nothing."""
-    return f"Assumed, since its file does not say it: {visible('; '.join(model.assumptions))}." if model.assumptions else ""
+    return (
+        f"Assumed, since its file does not say it: {visible('; '.join(model.assumptions))}."
+        if model.assumptions
+        else ""
+    )
 
 
 def _resolutions(model: Model) -> list[dict[str, Any]]:
