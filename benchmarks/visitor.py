@@ -242,6 +242,9 @@ class Visitor:
 
     def _answer(self, message: dict[str, Any]) -> None:
         answer = self._answers[message["event_id"]]
+        # Whoever asked does not wait any more.
+        if answer.cancelled():
+            return
         if message["success"]:
             answer.set_result(message["output"])
         else:

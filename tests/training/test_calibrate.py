@@ -17,6 +17,7 @@ from vitviz import Analysis, Model
 from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError
 from vitviz.training.calibrate import HIGHEST, LOWEST, calibrate, calibration_error, divide, temperature
 from vitviz.ui import build_demo
+from vitviz.ui.explorer import Explorer
 from vitviz.weights import load_checkpoint, save_checkpoint
 
 
@@ -157,9 +158,8 @@ def test_without_classes_there_is_no_evidence_to_compare_with(make_model: Callab
         replace(make_model(classes=0), ood_threshold=3.0)
 
 
-def test_the_page_says_that_a_picture_is_unlike(bundled: Model) -> None:
-    for least, summary in ((None, ""), (-1e9, ""), (1e9, "**Unlike anything this model was trained on.**")):
+def test_the_page_is_told_that_a_picture_is_unlike(bundled: Model) -> None:
+    for least, is_unlike in ((None, None), (-1e9, False), (1e9, True)):
         demo = build_demo(replace(bundled, ood_threshold=least))
-        parts = [part["props"] for part in demo.get_config_file()["components"]]
-        [hint] = [part for part in parts if part.get("elem_id") == "vv-unlike"]
-        assert hint["visible"] is bool(summary) and hint["value"].startswith(summary)
+        [value] = [block.value for block in demo.blocks.values() if isinstance(block, Explorer)]
+        assert value["views"][0]["is_out_of_distribution"] is is_unlike

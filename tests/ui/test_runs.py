@@ -478,7 +478,7 @@ def test_memory_that_others_use_is_waited_for_and_can_be_given_up(
     told = threading.Event()
 
     def stop_when_told() -> None:
-        while visit.ask("progress", page=PAGE, number=1).get("text") != handlers_module.MEMORY:
+        while visit.ask("progress", page=PAGE, number=1).get("text") != "Waiting for memory that others use":
             time.sleep(0.01)
         told.set()
         visit.ask("stop", page=PAGE, number=1)

@@ -163,11 +163,14 @@ def test_the_page_says_what_to_write_where_a_model_reads_texts(
         handlers = Handlers(AnalysisService(model))
         request = {"uid": handlers.first()["views"][0]["uid"]}
         with pytest.raises(MethodError) as refused:
-            handlers.rank(request, lambda state: None)
+            handlers.kinds["rank"](request, lambda state: None)
         assert f"{refused.value}." == sentence
     handlers = Handlers(AnalysisService(clip))
     request = {"uid": handlers.first()["views"][0]["uid"], "target": {"text": "a cat"}, "heads": [[0, 0]]}
-    switched, ranked = handlers.switch(request, lambda state: None), handlers.rank(request, lambda state: None)
+    switched, ranked = (
+        handlers.kinds["switch"](request, lambda state: None),
+        handlers.kinds["rank"](request, lambda state: None),
+    )
     assert switched["unit"] == ranked["unit"] == "score" and ranked["target_name"] == "the text “a cat”"
     [row] = switched["rows"]
     assert row["before"] == pytest.approx(ranked["whole"], abs=1e-4)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -27,6 +28,9 @@ FURTHEST = 1e30
 # Of a label, in characters; those of ImageNet list their synonyms.
 LONGEST_LABEL = 500
 LONGEST_NAME = 120
+# More than any model or picture has of anything.
+MAX_INDEX = 1_000_000
+TOKEN_NAME = re.compile(r"[a-z]{1,20}( \d{1,4})?", re.ASCII)
 FILE = "expected a file that was uploaded here; gradio_client uploads with handle_file(PATH)"
 # An upload by its address, as Gradio's tool for uploads names it.
 ADDRESS = re.compile(r"https?://[^/]+/(?:.*/)?gradio_api/file=(.+)")
@@ -151,24 +155,102 @@ def parameters_of(
     refusal = method.refusal(model.network.config, has_target=about_text)
     if refusal is not None:
         raise MethodError(f"{method.name}: {refusal}")
-    found = {}
+    found, bounds = {}, Bounds.of(model, layout)
     for parameter in method.parameters:
         value = given.get(parameter.name)
-        found[parameter.name] = (
-            parameter.default if value is None else parameter_of(parameter, value, model, layout, field)
-        )
+        found[parameter.name] = parameter.default if value is None else parameter_of(parameter, value, bounds, field)
     return found
 
 
-def parameter_of(
-    parameter: Parameter, value: object, model: Model, layout: TokenLayout, field: str = "parameters"
-) -> Any:
-    """One argument of a method; the arguments here are those of :func:`parameters_of`.
+@dataclass(frozen=True)
+class Bounds:
+    """What arguments there are for a model and the tokens of a picture.
+
+    Args:
+        layers, heads, classes: of the model.
+        layout: of the tokens; None for any.
+    """
+
+    layers: int = MAX_INDEX
+    heads: int = MAX_INDEX
+    classes: int = MAX_INDEX
+    layout: TokenLayout | None = None
+
+    @classmethod
+    def of(cls, model: Model, layout: TokenLayout) -> Bounds:
+        config = model.network.config
+        return cls(config.depth, config.heads, config.classes, layout)
+
+
+def parameter_of(parameter: Parameter, value: object, bounds: Bounds, field: str = "parameters") -> Any:
+    """One argument of a method, which is not null.
+
+    Args:
+        parameter: of the method.
+        value: JSON of any kind.
+        bounds: what there is.
+        field: what messages call the object that it stands in.
 
     Raises:
         MethodError: it is not legal.
     """
-    return _READ[type(parameter)](parameter, value, model, layout, field)
+    name = f"{field}.{parameter.name}"
+    match parameter:
+        case Choice():
+            return word(name, value, _values(parameter))
+        case Number():
+            return number(name, value, parameter.minimum, parameter.maximum, whole=parameter.whole)
+        case LayerNumber():
+            return number(name, value, -bounds.layers, bounds.layers - 1, whole=True)
+        case HeadNumber() if isinstance(value, str):
+            return word(name, value, HEAD_FUSIONS)
+        case HeadNumber():
+            return number(name, value, -bounds.heads, bounds.heads - 1, whole=True)
+        case TokenQuery():
+            return token_of(name, value, bounds.layout)
+        case ClassTarget():
+            return _target(name, value, bounds.classes)
+
+
+def token_of(name: str, value: object, layout: TokenLayout | None) -> Query:
+    """A token of a picture, or any where its layout is not known.
+
+    Raises:
+        MethodError: there is none.
+    """
+    if isinstance(value, str):
+        if layout is None and TOKEN_NAME.fullmatch(value):
+            return value
+        return word(name, value, (*(layout.prefix if layout else ("cls", "register 1")), PATCHES))
+    rows, columns, count = (layout.grid_height, layout.grid_width, layout.token_count) if layout else [MAX_INDEX] * 3
+    if isinstance(value, list | tuple):
+        if len(value) != 2:
+            raise MethodError(f"{name} = {shown(value)}: expected [row, column] of a patch")
+        row = number(f"{name}[0]", value[0], 0, rows - 1, whole=True)
+        return int(row), int(number(f"{name}[1]", value[1], 0, columns - 1, whole=True))
+    return int(number(name, value, 0, count - 1, whole=True))
+
+
+def _target(name: str, value: object, classes: int) -> int | str | TextPrompt:
+    if isinstance(value, dict):
+        text = fields(name, value, ("text",)).get("text")
+        if not isinstance(text, str) or not 0 < len(text.strip()) <= MAX_TEXT_CHARS:
+            raise MethodError(f"{name}.text = {shown(text)}: expected 1 to {MAX_TEXT_CHARS:,} characters")
+        return TextPrompt(_encodable(name, text))
+    if isinstance(value, str):
+        if not 0 < len(value) <= LONGEST_LABEL:
+            raise MethodError(f"{name} = {shown(value)}: expected a label of the model")
+        return _encodable(name, value)
+    return int(number(name, value, 0, classes - 1, whole=True))
+
+
+def _encodable(name: str, text: str) -> str:
+    """A text that UTF-8 can write: JSON may hold halves of characters."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise MethodError(f"{name} = {shown(text)}: expected whole characters") from None
+    return text
 
 
 def legal(parameter: Parameter) -> str:
@@ -195,62 +277,3 @@ def _numbers(least: float, most: float, whole: bool) -> str:
 def _values(parameter: Choice) -> list[str]:
     """The values of a choice that are not null."""
     return [value for _, value in parameter.options if value is not None]
-
-
-def _choice(parameter: Choice, said: object, model: Model, layout: TokenLayout, field: str) -> str:
-    return word(f"{field}.{parameter.name}", said, _values(parameter))
-
-
-def _number(parameter: Number, said: object, model: Model, layout: TokenLayout, field: str) -> float:
-    least, most = parameter.minimum, parameter.maximum
-    return number(f"{field}.{parameter.name}", said, least, most, whole=parameter.whole)
-
-
-def _layer(parameter: LayerNumber, said: object, model: Model, layout: TokenLayout, field: str) -> float:
-    depth = model.network.config.depth
-    return number(f"{field}.{parameter.name}", said, -depth, depth - 1, whole=True)
-
-
-def _head(parameter: HeadNumber, said: object, model: Model, layout: TokenLayout, field: str) -> float | str:
-    heads, name = model.network.config.heads, f"{field}.{parameter.name}"
-    if isinstance(said, str):
-        return word(name, said, HEAD_FUSIONS)
-    return number(name, said, -heads, heads - 1, whole=True)
-
-
-def _token(parameter: TokenQuery, said: object, model: Model, layout: TokenLayout, field: str) -> Query:
-    name = f"{field}.{parameter.name}"
-    if isinstance(said, str):
-        return word(name, said, (*layout.prefix, PATCHES))
-    if isinstance(said, list):
-        if len(said) != 2:
-            raise MethodError(f"{name} = {shown(said)}: expected [row, column] of a patch")
-        row = number(f"{name}[0]", said[0], 0, layout.grid_height - 1, whole=True)
-        return int(row), int(number(f"{name}[1]", said[1], 0, layout.grid_width - 1, whole=True))
-    return int(number(name, said, 0, layout.token_count - 1, whole=True))
-
-
-def _target(
-    parameter: ClassTarget, said: object, model: Model, layout: TokenLayout, field: str
-) -> int | str | TextPrompt:
-    name = f"{field}.{parameter.name}"
-    if isinstance(said, dict):
-        text = fields(name, said, ("text",)).get("text")
-        if not isinstance(text, str) or not 0 < len(text.strip()) <= MAX_TEXT_CHARS:
-            raise MethodError(f"{name}.text = {shown(text)}: expected 1 to {MAX_TEXT_CHARS:,} characters")
-        return TextPrompt(text)
-    if isinstance(said, str):
-        if len(said) > LONGEST_LABEL:
-            raise MethodError(f"{name} = {shown(said)}: expected a label of the model")
-        return said
-    return int(number(name, said, 0, model.network.config.classes - 1, whole=True))
-
-
-_READ: dict[type, Callable[[Any, object, Model, TokenLayout, str], Any]] = {
-    Choice: _choice,
-    Number: _number,
-    LayerNumber: _layer,
-    HeadNumber: _head,
-    TokenQuery: _token,
-    ClassTarget: _target,
-}

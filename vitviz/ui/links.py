@@ -9,11 +9,12 @@ from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
+from vitviz.attention.layout import Query
 from vitviz.attribution import METHODS
 from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
 from vitviz.errors.kinds import MethodError, VitvizError
 from vitviz.errors.messages import shown
-from vitviz.ui.state import DEFAULT_METHOD, OWN_MODEL, PageState, Token, View
+from vitviz.ui.state import DEFAULT_METHOD, OWN_MODEL, PageState, View
 
 # Before the name of a parameter, and before what is said of the second view.
 PARAMETER, SECOND = "p.", "second."
@@ -279,7 +280,7 @@ def _flag(word: str) -> bool:
     return word == "true"
 
 
-def _token(word: str) -> Token:
+def _token(word: str) -> Query:
     return _pair(word) if PAIR.fullmatch(word) else word
 
 

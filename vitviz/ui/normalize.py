@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from math import lcm
 from typing import Any
 
-from vitviz.attention.layout import TokenLayout
+from vitviz.attention.layout import Query, TokenLayout
 from vitviz.attribution import METHODS, Method
 from vitviz.attribution.methods import ClassTarget, HeadNumber, LayerNumber, Parameter, TokenQuery
 from vitviz.errors.kinds import MethodError, VitvizError
 from vitviz.errors.messages import shown
-from vitviz.ui.arguments import number, parameter_of
-from vitviz.ui.state import DEFAULT_METHOD, MAX_VIEWS, PAIRED_LAYOUTS, PageState, Token, View, parameter_names
+from vitviz.ui.arguments import Bounds, number, parameter_of, token_of
+from vitviz.ui.state import DEFAULT_METHOD, MAX_VIEWS, PAIRED_LAYOUTS, PageState, View
 from vitviz.weights import Model
 from vitviz.weights.text_tower import reads_text
 
@@ -56,7 +56,7 @@ def normalize_view(view: View, seen: Seen) -> tuple[View, list[str]]:
     if reason is not None:
         other = METHODS[DEFAULT_METHOD]
         notes.append(f"{method.title}: {reason}. Shown instead: {other.title.lower()}.")
-        given = {name: each for name, each in given.items() if name in parameter_names(other)}
+        given = {name: each for name, each in given.items() if name in [part.name for part in other.parameters]}
         method = other
     parameters = {}
     for part in method.parameters:
@@ -68,7 +68,7 @@ def normalize_view(view: View, seen: Seen) -> tuple[View, list[str]]:
                 continue
             if value != _default(part, model, layout):
                 parameters[part.name] = value
-    pins = [pin for pin in view.pins if _is_token(pin, model, layout)]
+    pins = [pin for pin in view.pins if _is_token(pin, layout)]
     depth, heads = model.network.config.depth, model.network.config.heads
     heads_off = [each for each in view.heads_off if each[0] < depth and each[1] < heads]
     patches_off = [each for each in view.patches_off if each[0] < layout.grid_height and each[1] < layout.grid_width]
@@ -81,7 +81,7 @@ def normalize_view(view: View, seen: Seen) -> tuple[View, list[str]]:
     ):
         if len(before) != len(after):
             notes.append(f"Of the {what}, {len(before) - len(after)} are left out: this model and picture lack them.")
-    pins = [canonical_token("pin", pin, model, layout) for pin in pins]
+    pins = [canonical_token("pin", pin, layout) for pin in pins]
     return (
         replace(
             view,
@@ -130,10 +130,10 @@ def canonical(parameter: Parameter, value: Any, model: Model, layout: TokenLayou
         VitvizError: the model has no such value.
     """
     if isinstance(parameter, TokenQuery):
-        return canonical_token(parameter.title, value, model, layout)
+        return canonical_token(parameter.title, value, layout)
     if isinstance(parameter, ClassTarget):
         return _canonical_target(parameter, value, model)
-    found = parameter_of(parameter, value, model, layout)
+    found = parameter_of(parameter, value, Bounds.of(model, layout))
     if isinstance(parameter, LayerNumber):
         return found % model.network.config.depth
     if isinstance(parameter, HeadNumber) and isinstance(found, int):
@@ -141,14 +141,13 @@ def canonical(parameter: Parameter, value: Any, model: Model, layout: TokenLayou
     return found
 
 
-def canonical_token(name: str, value: Any, model: Model, layout: TokenLayout) -> Token:
+def canonical_token(name: str, value: Any, layout: TokenLayout) -> Query:
     """A token by its name, or a patch by its row and column.
 
     Raises:
         VitvizError: the picture has no such token.
     """
-    plain = list(value) if isinstance(value, tuple) else value
-    found: Any = parameter_of(TokenQuery("query", name, ""), plain, model, layout)
+    found = token_of(name, value, layout)
     if isinstance(found, int):
         return layout.prefix[found] if found < layout.prefix_count else layout.cell(found)
     return found
@@ -203,9 +202,9 @@ def pools_by_attention(model: Model) -> bool:
     return model.network.config.pooling == "attention"
 
 
-def _is_token(value: Token, model: Model, layout: TokenLayout) -> bool:
+def _is_token(value: Query, layout: TokenLayout) -> bool:
     try:
-        canonical_token("pin", value, model, layout)
+        canonical_token("pin", value, layout)
     except VitvizError:
         return False
     return True

@@ -18,10 +18,10 @@ import gradio as gr
 from vitviz.errors.kinds import MethodError, VitvizError
 from vitviz.errors.messages import choices, shown
 from vitviz.ui.arguments import number
-from vitviz.ui.handlers import ExpiredError, Handlers, sentence
+from vitviz.ui.handlers import Handlers, sentence
 from vitviz.ui.jobs import JobCancelled, Jobs
 from vitviz.ui.server.lanes import current_visitor
-from vitviz.ui.service import Step
+from vitviz.ui.service import ExpiredError, Step
 from vitviz.weights import DownloadProgress
 
 PAGE = re.compile(r"[\w-]{22,64}", re.ASCII)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -17,24 +16,23 @@ from vitviz.analysis.cache import AnalysisCache, ModelCache
 from vitviz.analysis.costs import Cost, cost_of
 from vitviz.analysis.encoder import Encoder
 from vitviz.attention.precision import PRECISIONS
-from vitviz.attention.token_map import TokenMap
 from vitviz.attribution import Method
 from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError
+from vitviz.errors.messages import shown
 from vitviz.images.preprocessing import PreparedImage
 from vitviz.isolation import IsolatedTower, Worker, shared_worker
 from vitviz.models.targets import Target
 from vitviz.progress import Progress
-from vitviz.ui.files import keep
 from vitviz.ui.hosting import forward, memory
 from vitviz.ui.knobs import MODELS, PREFIX, Knobs
 from vitviz.ui.models import SERIES, START, ModelChoice, OwnModels, open_choice
 from vitviz.ui.normalize import resolution_step
-from vitviz.ui.packs import map_pack, rolls
+from vitviz.ui.packs import rolls
 from vitviz.ui.pictures import Pictures, Upload
 from vitviz.ui.server.budget import MemoryBudget
 from vitviz.ui.server.decoding import UploadedPictures
 from vitviz.ui.server.estimates import map_bytes
-from vitviz.ui.server.explorer_files import ExplorerFiles
+from vitviz.ui.server.explorer_files import ExplorerFiles, MapFiles
 from vitviz.ui.server.lanes import Lane
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.weights import BUNDLED, ZOO, DownloadProgress, Model, snapshot_of
@@ -51,8 +49,6 @@ RESERVED_BYTES, LEAST_SHARED_BYTES = 7 * 2**28, 2**28
 LARGE_FLOPS = 150e9
 # A pass back costs twice what a pass forwards does.
 GRADIENT_PASSES = 3
-# Of the packs of maps that are known of one analysis.
-MAX_PACKS = 64
 
 
 class InputSettings(NamedTuple):
@@ -101,6 +97,24 @@ class Step(NamedTuple):
     total: int = 1
 
 
+Report = Callable[[Step | DownloadProgress], None]
+"""Receives how far something is; an exception that it raises ends it."""
+
+
+class ExpiredError(Exception):
+    """An analysis is not kept any more."""
+
+
+def waiting(report: Report) -> Callable[[int], None]:
+    """Tells how many are before whoever waits for a turn."""
+    return lambda before: report(Step(f"Waiting: {before} before this one"))
+
+
+def waiting_for_memory(report: Report) -> Callable[[], None]:
+    """Tells that others have the memory."""
+    return lambda: report(Step("Waiting for memory that others use"))
+
+
 class AnalysisService:
     """The models for everybody; every visitor's analyses under their own ids.
 
@@ -125,14 +139,13 @@ class AnalysisService:
         self.towers: WeakKeyDictionary[Model, IsolatedTower] = WeakKeyDictionary()
         # Of methods that take long, each one's last map and its parameters; as long as its analysis.
         self.maps: WeakKeyDictionary[Analysis, dict[str, tuple[dict[str, Any], Heatmap]]] = WeakKeyDictionary()
-        # What each was made of, and files of its maps; as long as the analysis.
+        # What each was made of; as long as the analysis.
         self.origins: WeakKeyDictionary[Analysis, Origin] = WeakKeyDictionary()
-        self._packs: WeakKeyDictionary[Analysis, OrderedDict[str, Path]] = WeakKeyDictionary()
         # Maps that take long, and studies of many passes.
         self.long, self.studies = Lane(), Lane()
         self.own_models = OwnModels()
         self.pictures = Pictures()
-        self.explorer_files = ExplorerFiles(self.uploaded, self.budget)
+        self.explorer_files, self.map_files = ExplorerFiles(self.uploaded, self.budget), MapFiles()
         self._opening = threading.Lock()
 
     def _shared_bytes(self) -> int:
@@ -194,7 +207,7 @@ class AnalysisService:
         model: Model,
         upload: Upload,
         settings: InputSettings | None = None,
-        report: Callable[[Step], None] | None = None,
+        report: Report | None = None,
         choice: ModelChoice = START,
     ) -> tuple[str, Analysis]:
         """Run a model when it is this one's turn; returns the id under which the analysis is kept.
@@ -211,13 +224,9 @@ class AnalysisService:
             LimitError: the analysis would need too much memory.
         """
 
-        def waiting(before: int) -> None:
-            if report is not None:
-                report(Step(f"Waiting: {before} before this one"))
-
-        settings = settings or InputSettings()
-        encoder, prepared, size, is_large = self._prepared(model, upload, settings, waiting)
-        with (self.large if is_large else self.small).turn(waiting):
+        settings, report = settings or InputSettings(), report or _unheard
+        encoder, prepared, size, is_large = self._prepared(model, upload, settings, waiting(report))
+        with (self.large if is_large else self.small).turn(waiting(report)):
             key, analysis = self._analyzed(encoder, prepared, report)
         self.origins[analysis] = Origin(choice, upload, size, settings, encoder.resolution)
         return key, analysis
@@ -252,38 +261,41 @@ class AnalysisService:
             prepared = picture.prepare(encoder.preprocessing, *patch, settings.fit, CANVAS_SIDE)
             return encoder, prepared, picture.size, is_large
 
-    def _analyzed(
-        self,
-        encoder: Encoder,
-        prepared: PreparedImage,
-        report: Callable[[Step], None] | None,
-    ) -> tuple[str, Analysis]:
+    def _analyzed(self, encoder: Encoder, prepared: PreparedImage, report: Report) -> tuple[str, Analysis]:
         def running(state: Progress) -> None:
-            if report is not None:
-                report(Step("Analysing, layer by layer", state.done, state.total))
-
-        def waiting() -> None:
-            if report is not None:
-                report(Step("Waiting for memory that others use"))
+            report(Step("Analysing, layer by layer", state.done, state.total))
 
         geometry = prepared.geometry
         needed = encoder.cost_at(geometry.input_height, geometry.input_width)
-        with self.budget.share(needed.nbytes + CANVAS_BYTES, "this analysis", waiting):
+        with self.budget.share(needed.nbytes + CANVAS_BYTES, "this analysis", waiting_for_memory(report)):
             running(Progress(0, encoder.model.network.config.depth))
             [analysis] = encoder.encode([prepared], running)
             return self.cache.put(analysis), analysis
 
-    def file(self, key: str, name: str, folder: str) -> Path | None:
-        """What the explorer asks for of an analysis, written into a folder once; None where it is not in the cache.
+    def kept(self, uid: object) -> Analysis:
+        """The analysis of an id.
 
         Raises:
+            ExpiredError: it is not kept, or never was.
+            MethodError: this is no id.
+        """
+        if not isinstance(uid, str):
+            raise MethodError(f"uid = {shown(uid)}: expected the id of an analysis")
+        found = self.cache.get(uid)
+        if found is None:
+            raise ExpiredError
+        return found
+
+    def file(self, key: str, name: str, folder: str) -> Path:
+        """What the explorer asks for of an analysis, written into a folder once.
+
+        Raises:
+            ExpiredError: the analysis is not kept.
             QueryError: there is no such file.
             ImageError: the picture is not kept any more.
             LimitError: there is no room for it.
         """
-        analysis = self.cache.get(key)
-        if analysis is None:
-            return None
+        analysis = self.kept(key)
         origin = self.origins[analysis]
         about = {
             "source": self.source(origin.choice, analysis.model),
@@ -349,45 +361,6 @@ class AnalysisService:
             self.maps.setdefault(analysis, {})[method.name] = (dict(parameters), heatmap)
         return heatmap
 
-    def known_pack(self, analysis: Analysis, method: Method, parameters: Mapping[str, Any]) -> Path | None:
-        """The file of a map that was made before."""
-        made = self._packs.get(analysis)
-        path = None if made is None else made.get(_key(method, parameters))
-        if path is None or not path.exists():
-            return None
-        # Files leave by their age.
-        path.touch()
-        return path
-
-    def pack(
-        self,
-        analysis: Analysis,
-        method: Method,
-        parameters: Mapping[str, Any],
-        token_map: TokenMap,
-        folder: str,
-        kind: str = "map",
-    ) -> Path:
-        """The file of a map as the page fetches it, written into a folder.
-
-        Args:
-            analysis, method, parameters, token_map: the map.
-            folder: of Gradio's cache.
-            kind: what its values are: the map's own, or another word.
-
-        Raises:
-            LimitError: there is no room for it.
-        """
-        layout, query = analysis.trace.layout, parameters.get("query")
-        # A class map of a patch starts from that patch itself, beside which nothing else would be seen.
-        own = layout.index(query) if method.class_specific and isinstance(query, tuple) else None
-        path = Path(keep(map_pack(token_map, layout, own), "pack.safetensors", folder))
-        made = self._packs.setdefault(analysis, OrderedDict())
-        made[_key(method, parameters, kind)] = path
-        while len(made) > MAX_PACKS:
-            made.popitem(last=False)
-        return path
-
     def target(self, model: Model, wanted: int | TextPrompt | None) -> int | Target | None:
         """What a map or a measure is to be about. Safe between threads, so that no tower is opened twice.
 
@@ -405,10 +378,10 @@ class AnalysisService:
         return wanted
 
 
-def _key(method: Method, parameters: Mapping[str, Any], kind: str = "map") -> str:
-    return repr((kind, method.name, sorted(parameters.items())))
-
-
 def _size(file: str) -> int:
     path = Path(file)
     return path.stat().st_size if path.is_file() else 0
+
+
+def _unheard(state: Step | DownloadProgress) -> None:
+    """Nobody asks how far it is."""

@@ -7,34 +7,31 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from vitviz.attention.softmax import HEAD_FUSIONS
+from vitviz.attention.layout import Query
 from vitviz.attribution import METHODS, Method
-from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import shown
 from vitviz.images.preprocessing import FITS
-from vitviz.ui.arguments import LONGEST_LABEL, number, switch, word
+from vitviz.ui.arguments import MAX_INDEX, Bounds, number, parameter_of, switch, token_of, word
 from vitviz.ui.arguments import fields as object_fields
 from vitviz.ui.pictures import EXAMPLES, PICTURE_ID
 from vitviz.visualization.heatmaps import COLORMAPS
 from vitviz.weights import BUNDLED, ZOO
-from vitviz.weights.text_tower import MAX_TEXT_CHARS
+from vitviz.weights.text_tower import TextPrompt
 
 LAYOUTS = ("one", "slide", "two", "difference")
 PAIRED_LAYOUTS = ("two", "difference")
 PANELS = ("", "compare", "switches", "save", "model", "guide")
 GUIDE_STEPS = 6
 MAX_VIEWS, MAX_PINS, MAX_OFF = 2, 6, 4096
-# Larger than any index of a layer, a head, a patch or a class.
-MAX_INDEX, MAX_STEP, MAX_RESOLUTION = 999_999, 10**12 - 1, 99_999
+MAX_STEP, MAX_RESOLUTION = 10**12 - 1, 99_999
 NATIVE = "native"
 """The resolution that stands for the picture's own."""
 DEFAULT_METHOD = "attention"
 HUB_MODEL = re.compile(r"hf:\w[\w.-]{0,95}/\w[\w.-]{0,95}(@[\w./-]{1,96})?", re.ASCII)
 OWN_MODEL = re.compile(r"own:[\w-]{22}", re.ASCII)
-TOKEN_NAME = re.compile(r"[a-z]{1,20}( \d{1,4})?", re.ASCII)
 
-Token = str | int | tuple[int, int]
+ANYTHING = Bounds()
 
 
 @dataclass(frozen=True)
@@ -65,7 +62,7 @@ class View:
     resolution: int | str | None = None
     method: str = DEFAULT_METHOD
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    pins: tuple[Token, ...] = ()
+    pins: tuple[Query, ...] = ()
     heads_off: tuple[tuple[int, int], ...] = ()
     patches_off: tuple[tuple[int, int], ...] = ()
 
@@ -186,66 +183,20 @@ def is_picture(value: object) -> bool:
 
 def _checked(method: Method, value: object) -> dict[str, Any]:
     """The parameters of a method, as far as they can be checked without a model; without those that are null."""
-    given = object_fields("parameters", dict(value) if isinstance(value, Mapping) else value, parameter_names(method))
     known = {part.name: part for part in method.parameters}
-    return {name: _legal(known[name], each) for name, each in given.items() if each is not None}
+    given = object_fields("parameters", dict(value) if isinstance(value, Mapping) else value, known)
+    legal = {name: parameter_of(known[name], each, ANYTHING) for name, each in given.items() if each is not None}
+    return {name: {"text": each.text.strip()} if isinstance(each, TextPrompt) else each for name, each in legal.items()}
 
 
-def _legal(parameter: Parameter, value: object) -> Any:
-    name = f"parameters.{parameter.name}"
-    match parameter:
-        case Choice():
-            return word(name, value, [option for _, option in parameter.options if option is not None])
-        case Number():
-            return number(name, value, parameter.minimum, parameter.maximum, whole=parameter.whole)
-        case LayerNumber():
-            return int(number(name, value, -MAX_INDEX, MAX_INDEX, whole=True))
-        case HeadNumber():
-            if isinstance(value, str):
-                return word(name, value, HEAD_FUSIONS)
-            return int(number(name, value, -MAX_INDEX, MAX_INDEX, whole=True))
-        case TokenQuery():
-            return _token(name, value)
-        case ClassTarget():
-            return _target(name, value)
-
-
-def _token(name: str, value: object) -> Token:
-    if isinstance(value, str):
-        if TOKEN_NAME.fullmatch(value) is None:
-            raise MethodError(f"{name} = {shown(value)}: expected [row, column] of a patch, or the name of a token")
-        return value
-    if isinstance(value, int) and not isinstance(value, bool):
-        return int(number(name, value, 0, MAX_INDEX, whole=True))
-    return _pair(name, value)
-
-
-def _target(name: str, value: object) -> int | str | dict[str, str]:
-    if isinstance(value, Mapping):
-        text = object_fields(name, dict(value), ("text",)).get("text")
-        if not isinstance(text, str) or not 0 < len(text.strip()) <= MAX_TEXT_CHARS:
-            raise MethodError(f"{name}.text = {shown(text)}: expected 1 to {MAX_TEXT_CHARS:,} characters")
-        return {"text": _encodable(name, text.strip())}
-    if isinstance(value, str):
-        if not 0 < len(value) <= LONGEST_LABEL:
-            raise MethodError(f"{name} = {shown(value)}: expected a label of the model")
-        return _encodable(name, value)
-    return int(number(name, value, 0, MAX_INDEX, whole=True))
-
-
-def _encodable(name: str, text: str) -> str:
-    """A text that UTF-8 can write: JSON may hold halves of characters."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise MethodError(f"{name} = {shown(text)}: expected whole characters") from None
-    return text
+def _token(name: str, value: object) -> Query:
+    return token_of(name, value, None)
 
 
 def _pair(name: str, value: object) -> tuple[int, int]:
     if not isinstance(value, list | tuple) or len(value) != 2:
         raise MethodError(f"{name} = {shown(value)}: expected a list of two whole numbers")
-    first, second = (int(number(name, each, 0, MAX_INDEX, whole=True)) for each in value)
+    first, second = (int(number(name, each, 0, MAX_INDEX - 1, whole=True)) for each in value)
     return first, second
 
 
@@ -254,7 +205,3 @@ def _unique(name: str, value: object, most: int, read: Callable[[str, object], A
         found = f"{len(value):,} entries" if isinstance(value, list | tuple) else shown(value)
         raise MethodError(f"{name} = {found}: expected a list of at most {most:,}")
     return tuple(dict.fromkeys(read(name, each) for each in value))
-
-
-def parameter_names(method: Method) -> list[str]:
-    return [parameter.name for parameter in method.parameters]

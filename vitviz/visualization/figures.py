@@ -1,33 +1,24 @@
-"""Figures of many maps at once, and of what is switched on and off."""
+"""Figures of many maps at once."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
-import matplotlib
 import numpy as np
-import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image, ImageDraw
 
 from vitviz.errors.kinds import QueryError
-from vitviz.images.geometry import Geometry
 from vitviz.visualization.heatmaps import Heatmap, Style
 
 INK = "#7b7f87"
-OFF = "#495057"
-NEUTRAL = (128, 128, 128, 64)
 # Around the chosen cells.
 CHOSEN, FRAME_WIDTH = "#e8590c", 2
-SMOOTHING = 3
 # A power of two: a whole number of pixels is then the same number again after its way through inches.
 DPI = 128
-# About how wide the cells of all heads are together, in pixels.
-SWITCHES_WIDTH = 440
 
 
 @dataclass(frozen=True)
@@ -111,71 +102,6 @@ def sheet(
     if frame is not None:
         ImageDraw.Draw(picture).rectangle(frame, outline=CHOSEN, width=FRAME_WIDTH)
     return picture, layout
-
-
-def switches_sheet(
-    layers: int, heads: int, off: Collection[tuple[int, int]], drop: torch.Tensor | None = None
-) -> tuple[Image.Image, SheetLayout]:
-    """All layers (rows) and heads (columns) as cells: those that are off crossed out, the others coloured by effect.
-
-    Args:
-        layers, heads: how many there are.
-        off: layer and head of those that are off, counted from 0.
-        drop: how far a score falls without each head, ``"layer head"``: red where it falls, blue where it rises,
-            to the largest change of all; not known where it is not given.
-
-    Returns:
-        The picture, RGBA, with a transparent background, and where its cells lie.
-    """
-    cell = min(max(SWITCHES_WIDTH // max(heads, 1), 24), 56)
-    layout = SheetLayout(layers, heads, 56, 52, cell, cell, 3)
-    most = 0.0 if drop is None else float(drop.abs().max())
-    colours = matplotlib.colormaps["RdBu_r"]
-    # Drawn larger, since Pillow's lines have steps.
-    whole = layout.size[0] * SMOOTHING, layout.size[1] * SMOOTHING
-    cells = Image.new("RGBA", whole)
-    draw = ImageDraw.Draw(cells)
-    for layer in range(layers):
-        for head in range(heads):
-            left, top = (SMOOTHING * edge for edge in layout.corner(layer, head))
-            right, bottom = (edge + SMOOTHING * (cell - layout.gap) for edge in (left, top))
-            # Not to the ends of the colormap, which are nearly black.
-            shade = 0.0 if drop is None or not most else 0.45 * float(drop[layer, head]) / most
-            fill: Any = NEUTRAL if drop is None else tuple(map(int, colours(0.5 + shade, bytes=True)))
-            fill = OFF if (layer, head) in off else fill
-            draw.rectangle((left, top, right, bottom), fill, INK, SMOOTHING)
-            if (layer, head) in off:
-                for ends in ((left, top, right, bottom), (left, bottom, right, top)):
-                    draw.line(ends, "white", 2 * SMOOTHING)
-    picture = _named_cells(layout).copy()
-    picture.alpha_composite(cells.resize(layout.size, Image.Resampling.BOX))
-    return picture, layout
-
-
-def patches_picture(
-    image: Image.Image, geometry: Geometry, grid: tuple[int, int], off: Collection[tuple[int, int]]
-) -> Image.Image:
-    """An image with the borders of its patches, those that are off covered and crossed out.
-
-    Args:
-        image: RGB.
-        geometry: where the model's input lies on it.
-        grid: rows and columns of patches.
-        off: row and column of those that are off, counted from 0.
-    """
-    picture = image.copy()
-    draw = ImageDraw.Draw(picture, "RGBA")
-    stroke = max(1, round(max(picture.size) / 900))
-    for row in range(grid[0]):
-        for column in range(grid[1]):
-            left, top, right, bottom = geometry.patch_rectangle(row, column, *grid)
-            box = (left, top, right - 1, bottom - 1)
-            if (row, column) in off:
-                draw.rectangle(box, fill=OFF)
-                for ends in ((left, top, right, bottom), (left, bottom, right, top)):
-                    draw.line(ends, (255, 255, 255, 160), stroke)
-            draw.rectangle(box, outline=(255, 255, 255, 90), width=stroke)
-    return picture
 
 
 @lru_cache(maxsize=64)

@@ -11,10 +11,10 @@ from typing import Any
 import gradio as gr
 import numpy as np
 import torch
-from playwright.sync_api import Browser, Locator, Page, Request, expect
+from playwright.sync_api import Locator, Page, Request, expect
 
 import vitviz
-from tests.driver import EXAMPLE, new_page
+from tests.driver import EXAMPLE
 from vitviz import Analysis, Model, Preprocessing, VisionTransformer, ViTConfig
 from vitviz.ui import build_demo, serve
 from vitviz.ui.handlers import Handlers
@@ -78,10 +78,8 @@ class SmallApp:
     @cached_property
     def runs(self) -> Runs:
         """What answers the page."""
-        [found] = [
-            fn.fn.__self__ for fn in self.demo.fns.values() if isinstance(getattr(fn.fn, "__self__", None), Runs)
-        ]
-        assert isinstance(found, Runs)
+        owners = [getattr(fn.fn, "__self__", None) for fn in self.demo.fns.values()]
+        [found] = [owner for owner in owners if isinstance(owner, Runs)]
         return found
 
     @property
@@ -101,40 +99,6 @@ def small_app(model: Model, knobs: Knobs | None = None) -> Iterator[SmallApp]:
         yield SmallApp(address, demo, model)
     finally:
         demo.close(verbose=False)
-
-
-@contextmanager
-def watched(browser: Browser, address: str, link: str = "", theme: str = "light") -> Iterator[Page]:
-    """The page once all its files are there; fails the test on an error in it.
-
-    Args:
-        browser: where it is opened.
-        address: of the app.
-        link: what its address asks for.
-        theme: of Gradio.
-    """
-    wrong: list[str] = []
-    page = new_page(browser)
-    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.goto(f"{address}/?__theme={theme}{link and f'&{link}'}")
-    settled(page)
-    yield page
-    page.close()
-    assert wrong == [], wrong
-
-
-def settled(page: Page) -> None:
-    """Wait until the page shows what was chosen, its address says so, and it fetches nothing more."""
-    page.wait_for_function(
-        """() => {
-            const explorer = document.querySelector(".vx")?.parentElement.explorer;
-            if (!explorer?.settled()) return false;
-            const shown = explorer.panes.filter((pane) => !pane.element.hidden);
-            return shown.every(({ packs, painter }) => painter && packs.loading.size === 0);
-        }"""
-    )
-    drawn(page)
 
 
 def drawn(page: Page) -> None:
@@ -165,29 +129,6 @@ def all_weights(page: Page, questions: list[tuple[int, int | str, int, str]]) ->
 def rolled(page: Page, token: int) -> np.ndarray:
     """A token's rollout as the page has it: ``"token"``."""
     return np.array(page.evaluate(f"(token) => Array.from({EXPLORER}.panes[0].attention.rollout(token))", token))
-
-
-def state_of(page: Page) -> dict[str, Any]:
-    found: dict[str, Any] = page.evaluate(f"{EXPLORER}.store.state")
-    return found
-
-
-def canvas_of(page: Page, pane: int = 0) -> Locator:
-    return page.locator(".vx-canvas").nth(pane)
-
-
-def status(page: Page, pane: int = 0) -> Locator:
-    return page.locator(".vx-status").nth(pane)
-
-
-def at(page: Page, analysis: Analysis, row: int, column: int, pane: int = 0) -> dict[str, float]:
-    """The middle of a patch, in pixels of the canvas."""
-    edges, layout = canvas_of(page, pane).bounding_box(), analysis.trace.layout
-    assert edges is not None
-    geometry = analysis.prepared.geometry
-    left, top, right, bottom = geometry.patch_rectangle(row, column, layout.grid_height, layout.grid_width)
-    width, height = analysis.prepared.image.size
-    return {"x": (left + right) / 2 / width * edges["width"], "y": (top + bottom) / 2 / height * edges["height"]}
 
 
 def pixels(canvas: Locator) -> str:

@@ -8,43 +8,31 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from tests.driver import ARTEFACTS
-from tests.ui.explorer.page_driver import (
-    SHAPES,
-    SmallApp,
-    at,
-    canvas_of,
-    drawn,
-    made,
-    panel,
-    settled,
-    small_app,
-    state_of,
-    status,
-    watched,
-)
+from tests.driver import ARTEFACTS, DRAWN, canvas, caption, opened_page, place_of, settle, state
+from tests.ui.explorer.page_driver import SHAPES, SmallApp, drawn, made, small_app
 
 pytestmark = pytest.mark.browser
 
-PANELS = ("Compare all methods", "Switch parts off", "Save and share", "About this model")
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 TARGET, NARROWEST, LEAST = 44, 40, 24
+RATIO = 4.5
 # A map about a class has other controls than one of a token.
 METHODS = ("attention", "relevance", "rollout")
 
-# Controls that can be seen, each as the browser's accessibility tree knows it.
+# Controls that can be seen and have no name.
 UNNAMED = """() => {
-    const named = (part) => {
-        const label = part.getAttribute("aria-label") ?? "";
-        const by = (part.getAttribute("aria-labelledby") ?? "").split(" ").map((id) => document.getElementById(id)?.textContent ?? "").join("");
-        const labels = [...(part.labels ?? [])].map((each) => each.textContent).join("");
-        return [label, by, labels, part.matches("button, summary, a") ? part.textContent : ""].join("").trim();
+    const texts = (parts) => [...parts].map((part) => part?.textContent ?? "").join("");
+    const name = (part) => {
+        const by = (part.getAttribute("aria-labelledby") ?? "").split(" ").map((id) => document.getElementById(id));
+        const own = part.matches("button, summary, a") ? part.textContent : "";
+        return `${part.getAttribute("aria-label") ?? ""}${texts(by)}${texts(part.labels ?? [])}${own}`.trim();
     };
-    const parts = [...document.querySelectorAll(".vx :is(button, input, select, textarea, summary, canvas[tabindex], [role=img])")];
-    return parts.filter((part) => part.checkVisibility() && !named(part)).map((part) => part.outerHTML.slice(0, 160));
+    const kinds = "button, input, select, textarea, summary, canvas[tabindex], [role=img]";
+    const parts = [...document.querySelectorAll(`.vx :is(${kinds})`)];
+    return parts.filter((part) => part.checkVisibility() && !name(part)).map((part) => part.outerHTML.slice(0, 160));
 }"""
-# Of the texts that can be seen and are large enough to hold letters, the least contrast with what is behind them.
-CONTRAST = """() => {
+# Texts that can be seen and stand out less than WCAG 2.1 wants from what is behind them.
+CONTRAST = """(least) => {
     const scratch = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
     const channels = (colour) => {
         scratch.clearRect(0, 0, 1, 1);
@@ -55,23 +43,27 @@ CONTRAST = """() => {
     };
     const over = ([r, g, b, a], below) => [r, g, b].map((each, place) => each * a + below[place] * (1 - a));
     const chain = (part) => (part ? [...chain(part.parentElement), part] : []);
-    const behind = (part) => chain(part).reduce((below, each) => over(channels(getComputedStyle(each).backgroundColor), below), [255, 255, 255]);
+    const behind = (part) => chain(part).map((each) => channels(getComputedStyle(each).backgroundColor))
+        .reduce((below, colour) => over(colour, below), [255, 255, 255]);
+    const linear = (each) => (each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4);
     const light = (colour) => {
-        const [r, g, b] = colour.map((each) => (each / 255 <= 0.04045 ? each / 255 / 12.92 : ((each / 255 + 0.055) / 1.055) ** 2.4));
+        const [r, g, b] = colour.map((each) => linear(each / 255));
         return 0.2126 * r + 0.7152 * g + 0.0722 * b;
     };
-    return [...document.querySelectorAll(".vx *")].flatMap((part) => {
-        const text = [...part.childNodes].filter((node) => node.nodeType === Node.TEXT_NODE).map((node) => node.textContent).join("").trim();
-        if (!text || !part.checkVisibility({ visibilityProperty: true }) || part.closest(":disabled, option, .vx-skip")) return [];
+    const own = ({ childNodes }) => [...childNodes].filter(({ nodeType }) => nodeType === Node.TEXT_NODE)
+        .map(({ textContent }) => textContent).join("").trim();
+    const parts = [...document.querySelectorAll(".vx *")].filter((part) => own(part)
+        && part.checkVisibility({ visibilityProperty: true }) && !part.closest(":disabled, option, .vx-skip"));
+    return parts.flatMap((part) => {
         const opacity = chain(part).reduce((product, each) => product * Number(getComputedStyle(each).opacity), 1);
         const below = behind(part), [r, g, b, a] = channels(getComputedStyle(part).color);
-        const [one, other] = [light(over([r, g, b, a * opacity], below)), light(below)].sort((low, high) => high - low);
-        const ratio = (one + 0.05) / (other + 0.05);
-        return ratio < 4.5 ? [[Number(ratio.toFixed(2)), part.className || part.tagName, text.slice(0, 60)]] : [];
+        const pair = [light(over([r, g, b, a * opacity], below)), light(below)];
+        const ratio = (Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05);
+        return ratio < least ? [[ratio, part.className || part.tagName, own(part).slice(0, 60)]] : [];
     });
 }"""
-# What is touched, and lower or narrower than a finger: a radio or a check box with its label. Of the many heads beside one
-# another, no more is wanted than WCAG 2.2 does (2.5.8).
+# What is touched, and lower or narrower than a finger: a radio or a check box with its label. Of the many heads beside
+# one another, no more is wanted than WCAG 2.2 does (2.5.8).
 SMALL = """([high, wide, least]) => {
     const parts = [...document.querySelectorAll(".vx :is(button, select, summary, input, .vx-button)")];
     return parts.flatMap((part) => {
@@ -79,7 +71,7 @@ SMALL = """([high, wide, least]) => {
         const touched = part.matches("[type=radio], [type=checkbox]") ? part.closest("label") : part;
         const { width, height } = touched.getBoundingClientRect(), isOneOfMany = part.closest(".vx-heads-off");
         const isLarge = height >= (isOneOfMany ? least : high) - 0.5 && width >= (isOneOfMany ? least : wide) - 0.5;
-        return isLarge ? [] : [[part.className || part.tagName, touched.textContent.trim().slice(0, 30), width, height]];
+        return isLarge ? [] : [[part.className || part.tagName, touched.textContent.slice(0, 30), width, height]];
     });
 }"""
 
@@ -90,48 +82,49 @@ def app() -> Iterator[SmallApp]:
         yield found
 
 
+def choose(page: Page, theme: str) -> None:
+    """Have the page look so, which opens light."""
+    if theme == "dark":
+        page.get_by_role("button", name="Light / dark").click()
+        expect(page.locator("body.dark")).to_have_count(1)
+
+
 def open_everything(page: Page) -> None:
-    """Open what is folded."""
-    page.evaluate("document.querySelectorAll('.vx details:not(.vx-panel)').forEach((each) => { each.open = true; })")
+    """Open what is folded, all panels at once."""
+    page.evaluate("document.querySelectorAll('.vx details').forEach((each) => { each.open = true; })")
+    page.evaluate(DRAWN)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_no_violation_in_any_panel(browser: Browser, app: SmallApp, theme: str) -> None:
-    with watched(browser, app.address, "pins=2,2;cls&layout=two", theme) as page:
+def test_axe_finds_no_violation(browser: Browser, app: SmallApp, theme: str) -> None:
+    with opened_page(browser, app.address, "pins=2,2;cls&layout=two") as page:
+        choose(page, theme)
         open_everything(page)
-        for title in PANELS:
-            panel(page, title)
-            settled(page)
-            # What axe cannot see through, it calls incomplete, which is no violation.
-            found = Axe().run(page, context="#vv-explorer", options={"runOnly": RULES})
-            assert found.violations_count == 0, found.generate_report()
+        # What axe cannot see through, it calls incomplete, which is no violation.
+        found = Axe().run(page, context="#vv-explorer", options={"runOnly": RULES})
+        assert found.violations_count == 0, found.generate_report()
         page.screenshot(path=ARTEFACTS / f"explorer-{theme}.png", full_page=True)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_control_has_a_name(browser: Browser, app: SmallApp, method: str) -> None:
-    with watched(browser, app.address, f"method={method}&pins=2,2") as page:
+    with opened_page(browser, app.address, f"method={method}&pins=2,2") as page:
         open_everything(page)
-        for title in PANELS:
-            panel(page, title)
-            settled(page)
-            assert page.evaluate(UNNAMED) == []
+        assert page.evaluate(UNNAMED) == []
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("method", METHODS)
 def test_every_text_stands_out_from_what_is_behind_it(browser: Browser, app: SmallApp, theme: str, method: str) -> None:
     """4.5:1, as WCAG 2.1 wants it (1.4.3)."""
-    with watched(browser, app.address, f"method={method}&pins=2,2", theme) as page:
+    with opened_page(browser, app.address, f"method={method}&pins=2,2") as page:
+        choose(page, theme)
         open_everything(page)
-        for title in PANELS:
-            panel(page, title)
-            settled(page)
-            assert page.evaluate(CONTRAST) == []
+        assert page.evaluate(CONTRAST, RATIO) == []
 
 
 def test_the_first_key_leads_to_the_picture(browser: Browser, app: SmallApp) -> None:
-    with watched(browser, app.address) as page:
+    with opened_page(browser, app.address) as page:
         for _ in range(4):
             page.keyboard.press("Tab")
             if page.evaluate("document.activeElement.matches('.vx-skip')"):
@@ -139,8 +132,8 @@ def test_the_first_key_leads_to_the_picture(browser: Browser, app: SmallApp) -> 
         expect(page.locator(".vx-skip")).to_be_focused()
         expect(page.locator(".vx-skip")).to_be_in_viewport()
         page.keyboard.press("Enter")
-        expect(canvas_of(page)).to_be_focused()
-        outline = canvas_of(page).evaluate("canvas => getComputedStyle(canvas).outlineWidth")
+        expect(canvas(page)).to_be_focused()
+        outline = canvas(page).evaluate("canvas => getComputedStyle(canvas).outlineWidth")
         assert outline == "3px"
         for key in ("ArrowRight", "ArrowDown", "Enter"):
             page.keyboard.press(key)
@@ -156,14 +149,14 @@ def test_the_first_key_leads_to_the_picture(browser: Browser, app: SmallApp) -> 
 
 
 def test_the_tour_takes_the_focus_and_gives_it_back(browser: Browser, app: SmallApp) -> None:
-    with watched(browser, app.address) as page:
+    with opened_page(browser, app.address) as page:
         start, tour = page.locator(".vx-guide-open"), page.locator(".vx-guide")
         start.focus()
         page.keyboard.press("Enter")
         expect(tour.locator("h2")).to_be_focused()
         found = Axe().run(page, context="#vv-explorer", options={"runOnly": RULES})
         assert found.violations_count == 0, found.generate_report()
-        assert page.evaluate(CONTRAST) == [] and page.evaluate(UNNAMED) == []
+        assert page.evaluate(CONTRAST, RATIO) == [] and page.evaluate(UNNAMED) == []
         page.keyboard.press("Escape")
         expect(tour).not_to_be_visible()
         expect(start).to_be_focused()
@@ -175,15 +168,12 @@ def test_a_finger_finds_every_button(browser: Browser, app: SmallApp, method: st
     context = browser.new_context(has_touch=True, is_mobile=True, viewport={"width": 390, "height": 844})
     page = context.new_page()
     page.goto(f"{app.address}/?__theme=light&method={method}&pins=2,2")
-    settled(page)
-    edges = canvas_of(page).bounding_box()
+    settle(page)
+    edges = canvas(page).bounding_box()
     assert edges is not None and edges["y"] + edges["height"] <= 844
     open_everything(page)
-    for title in PANELS:
-        panel(page, title)
-        settled(page)
-        assert page.evaluate(SMALL, [TARGET, NARROWEST, LEAST]) == []
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert page.evaluate(SMALL, [TARGET, NARROWEST, LEAST]) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.screenshot(path=ARTEFACTS / f"explorer-390-{method}.png", full_page=True)
     context.close()
 
@@ -192,26 +182,27 @@ def test_a_tap_asks_a_long_press_pins_and_the_page_still_scrolls(browser: Browse
     context = browser.new_context(has_touch=True, is_mobile=True, viewport={"width": 320, "height": 640})
     page = context.new_page()
     page.goto(f"{app.address}/?__theme=light")
-    settled(page)
-    canvas, place = canvas_of(page), at(page, app.analysis, 2, 5)
-    canvas.tap(position=place)
-    expect(status(page)).to_contain_text("Attention from patch (2, 5)")
+    settle(page)
+    shown, place = canvas(page), place_of(page, app.analysis, 2, 5)
+    shown.tap(position=place)
+    expect(caption(page)).to_contain_text("Attention from patch (2, 5)")
     expect(page.locator(".vx-pin")).to_have_count(0)
-    assert state_of(page)["views"][0]["parameters"] == {"query": [2, 5]}
-    edges = canvas.bounding_box()
+    assert state(page)["views"][0]["parameters"] == {"query": [2, 5]}
+    edges = shown.bounding_box()
     assert edges is not None
-    other = at(page, app.analysis, 3, 1)
+    other = place_of(page, app.analysis, 3, 1)
     touch = {"x": edges["x"] + other["x"], "y": edges["y"] + other["y"], "pointerType": "touch", "bubbles": True}
-    event = "([canvas, name, more]) => canvas.dispatchEvent(new PointerEvent(name, { ...more, clientX: more.x, clientY: more.y }))"
-    held = canvas.element_handle()
+    event = """([canvas, name, touch]) =>
+        canvas.dispatchEvent(new PointerEvent(name, { ...touch, clientX: touch.x, clientY: touch.y }))"""
+    held = shown.element_handle()
     page.evaluate(event, [held, "pointerdown", touch])
     expect(page.locator(".vx-pin")).to_have_text(["patch (3, 1)"])
     page.evaluate(event, [held, "pointerup", touch])
     page.evaluate(event, [held, "click", touch])
     drawn(page)
     # The click that ends it asks for nothing.
-    assert state_of(page)["views"][0]["parameters"] == {"query": [2, 5]}
-    assert canvas.evaluate("canvas => getComputedStyle(canvas).touchAction") == "pan-y"
+    assert state(page)["views"][0]["parameters"] == {"query": [2, 5]}
+    assert shown.evaluate("canvas => getComputedStyle(canvas).touchAction") == "pan-y"
     assert page.evaluate("document.documentElement.scrollWidth") <= 320
     page.screenshot(path=ARTEFACTS / "explorer-320.png")
     context.close()

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -18,7 +19,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, Request, expect
 
 import vitviz
-from tests.driver import ARTEFACTS, EXAMPLE
+from tests.driver import ARTEFACTS, EXAMPLE, canvas, caption, opened_page, place_of, settle, state
 from tests.ui.explorer.page_driver import (
     EXPLORER,
     HEADS,
@@ -27,8 +28,6 @@ from tests.ui.explorer.page_driver import (
     SmallApp,
     all_weights,
     asked,
-    at,
-    canvas_of,
     drawn,
     loaded,
     made,
@@ -36,12 +35,8 @@ from tests.ui.explorer.page_driver import (
     pixels,
     radio,
     rolled,
-    settled,
     slider,
     small_app,
-    state_of,
-    status,
-    watched,
     weights,
 )
 from tests.ui.explorer.test_explorer_files import allowed
@@ -79,13 +74,13 @@ def registers(apps: Apps) -> SmallApp:
 
 @pytest.fixture
 def cifar_page(browser: Browser, cifar: SmallApp) -> Iterator[Page]:
-    with watched(browser, cifar.address) as found:
+    with opened_page(browser, cifar.address) as found:
         yield found
 
 
 @pytest.fixture
 def registers_page(browser: Browser, registers: SmallApp) -> Iterator[Page]:
-    with watched(browser, registers.address) as found:
+    with opened_page(browser, registers.address) as found:
         yield found
 
 
@@ -96,7 +91,7 @@ def registers_page(browser: Browser, registers: SmallApp) -> Iterator[Page]:
 def test_the_numbers_of_the_page_are_those_of_the_library(browser: Browser, apps: Apps, name: str) -> None:
     trace = apps(name).analysis.trace
     tokens = [0, trace.layout.prefix_count, trace.layout.token_count - 1, trace.layout.token_count // 2]
-    with watched(browser, apps(name).address) as page:
+    with opened_page(browser, apps(name).address) as page:
         for layer in range(LAYERS):
             expected, wrong = trace.weights(layer).numpy(), allowed(trace, layer).numpy()
             for head in range(HEADS):
@@ -117,9 +112,9 @@ def test_the_numbers_of_the_page_are_those_of_the_library(browser: Browser, apps
 @pytest.mark.parametrize("name", ["cifar", "registers"])
 def test_the_rollout_of_the_page_is_that_of_the_library(browser: Browser, apps: Apps, name: str) -> None:
     analysis = apps(name).analysis
-    with watched(browser, apps(name).address, "method=rollout") as page:
+    with opened_page(browser, apps(name).address, "method=rollout") as page:
         layout, best = analysis.trace.layout, analysis.rollout().token_map.strongest
-        expect(status(page)).to_contain_text(f"layers 0 to 2. Strongest: patch {best} with 0.")
+        expect(caption(page)).to_contain_text(f"layers 0 to 2. Strongest: patch {best} with 0.")
         for query in ("cls", (2, 3)):
             found = layout.grid(torch.tensor(rolled(page, layout.index(query))))
             expected = analysis.rollout(query=query).values.double()
@@ -141,11 +136,37 @@ def test_a_map_of_the_server_has_the_numbers_of_the_library(
 ) -> None:
     expected = registers.analysis.map(method, **parameters).token_map
     link = "&".join([f"method={method}", *(f"p.{name}={value}" for name, value in parameters.items())])
-    with watched(browser, registers.address, link) as page:
-        expect(status(page)).to_contain_text(expected.description)
+    with opened_page(browser, registers.address, link) as page:
+        expect(caption(page)).to_contain_text(expected.description)
         shown = np.array(page.evaluate(f"{EXPLORER}.map()"))
         grid = registers.analysis.trace.layout.grid(torch.tensor(shown))
         torch.testing.assert_close(grid.float(), expected.values.float(), atol=1e-6, rtol=1e-4)
+
+
+def test_a_picture_unlike_all_that_the_model_knows_is_said_to_be(browser: Browser, cifar: SmallApp) -> None:
+    with opened_page(browser, cifar.address) as page:
+        expect(page.locator(".vx-predictions button")).to_have_count(3)
+        expect(page.locator(".vx-unlike")).not_to_be_visible()
+    with small_app(replace(cifar.model, ood_threshold=1e9)) as app, opened_page(browser, app.address) as page:
+        expect(page.locator(".vx-unlike")).to_contain_text("Unlike anything this model was trained on.")
+
+
+HOSTILE = '<img src=x onerror="document.title=1"> **b** [a](b)'
+
+
+def test_what_studies_say_of_a_class_is_shown_to_the_letter(browser: Browser, cifar: SmallApp) -> None:
+    model = replace(cifar.model, name=HOSTILE, labels=tuple(f"{HOSTILE} {index}" for index in range(3)))
+    with small_app(model) as app, opened_page(browser, app.address, "method=relevance&p.target=1") as page:
+        before = page.locator("img").count()
+        expect(page.locator(".vx-model-name")).to_have_text(HOSTILE)
+        panel(page, "Compare all methods")
+        page.get_by_role("button", name="Compare", exact=True).click()
+        expect(page.locator(".vx-compared").first).to_be_visible(timeout=90_000)
+        panel(page, "Switch parts off")
+        page.get_by_role("button", name="Rank the heads").click()
+        expect(page.locator(".vx-switch-said")).to_contain_text(HOSTILE)
+        assert page.locator("img").count() == before and page.locator("[onerror]").count() == 0
+        assert page.title() == "vitviz"
 
 
 # The mouse.
@@ -153,47 +174,47 @@ def test_a_map_of_the_server_has_the_numbers_of_the_library(
 
 def test_hovering_shows_a_patch_and_asks_nobody(registers_page: Page, registers: SmallApp) -> None:
     page, analysis = registers_page, registers.analysis
-    canvas, seen = canvas_of(page), []
+    shown, seen = canvas(page), []
     sent: list[str] = []
     page.on("request", lambda request: sent.append(request.url))
     for row, column in ((0, 0), (3, 7), (5, 9)):
-        canvas.hover(position=at(page, analysis, row, column))
+        shown.hover(position=place_of(page, analysis, row, column))
         best = analysis.attention(query=(row, column)).token_map.strongest
-        expect(status(page)).to_contain_text(
+        expect(caption(page)).to_contain_text(
             f"Attention from patch ({row}, {column}) to each patch, layer 2 of 0–2, mean of 2 heads."
         )
-        expect(status(page)).to_contain_text(f"Strongest: patch {best} with 0.")
-        seen.append(pixels(canvas))
+        expect(caption(page)).to_contain_text(f"Strongest: patch {best} with 0.")
+        seen.append(pixels(shown))
     assert len(set(seen)) == 3
     # A picture's part that was cut off holds no patch.
-    edges = canvas.bounding_box()
+    edges = shown.bounding_box()
     assert edges is not None and analysis.prepared.geometry.box[1] > 0
-    canvas.hover(position={"x": 5, "y": 5})
-    expect(status(page)).to_contain_text("Attention from the CLS token")
+    shown.hover(position={"x": 5, "y": 5})
+    expect(caption(page)).to_contain_text("Attention from the CLS token")
     assert sent == []
 
 
 def test_a_click_asks_and_a_click_with_shift_pins(cifar_page: Page, cifar: SmallApp) -> None:
     page, analysis = cifar_page, cifar.analysis
-    canvas, small = canvas_of(page), page.locator(".vx-pin")
-    canvas.click(position=at(page, analysis, 6, 2))
-    settled(page)
-    assert state_of(page)["views"][0]["parameters"] == {"query": [6, 2]}
+    shown, small = canvas(page), page.locator(".vx-pin")
+    shown.click(position=place_of(page, analysis, 6, 2))
+    settle(page)
+    assert state(page)["views"][0]["parameters"] == {"query": [6, 2]}
     assert page.url.endswith("&p.query=6,2")
     page.mouse.move(0, 0)
-    expect(status(page)).to_contain_text("Attention from patch (6, 2)")
+    expect(caption(page)).to_contain_text("Attention from patch (6, 2)")
     for row, column in ((1, 1), (6, 2)):
-        canvas.click(position=at(page, analysis, row, column), modifiers=["Shift"])
+        shown.click(position=place_of(page, analysis, row, column), modifiers=["Shift"])
     expect(small).to_have_text(["patch (1, 1)", "patch (6, 2)"])
     borders = small.locator("canvas").evaluate_all("all => all.map(one => getComputedStyle(one).borderColor)")
     assert len(set(borders)) == 2
     assert len(set(small.locator("canvas").evaluate_all("all => all.map(one => one.toDataURL())"))) == 2
     small.first.click()
     expect(small).to_have_text(["patch (6, 2)"])
-    canvas.dblclick(position=at(page, analysis, 0, 7))
+    shown.dblclick(position=place_of(page, analysis, 0, 7))
     expect(small).to_have_text(["patch (6, 2)", "patch (0, 7)"])
     for column in range(7):
-        canvas.click(position=at(page, analysis, 3, column), modifiers=["Shift"])
+        shown.click(position=place_of(page, analysis, 3, column), modifiers=["Shift"])
     expect(small).to_have_count(6)
     page.keyboard.press("Escape")
     expect(small).to_have_count(0)
@@ -209,10 +230,10 @@ def test_prefix_tokens_are_hovered_and_chosen_like_patches(registers_page: Page,
     shares = registers.analysis.attention(query="cls").token_map.prefix
     expect(chips.locator("span")).to_have_text([*(f"{100 * share:.1f}%" for share in shares.values()), ""])
     chips.nth(2).hover()
-    expect(status(page)).to_contain_text("Attention from register 2")
+    expect(caption(page)).to_contain_text("Attention from register 2")
     chips.nth(3).click()
     page.mouse.move(0, 0)
-    expect(status(page)).to_contain_text("Attention from register 3")
+    expect(caption(page)).to_contain_text("Attention from register 3")
     expect(chips.nth(3)).to_have_attribute("aria-pressed", "true")
     chips.nth(1).click(modifiers=["Shift"])
     expect(page.locator(".vx-pin")).to_have_text(["register 1"])
@@ -221,17 +242,17 @@ def test_prefix_tokens_are_hovered_and_chosen_like_patches(registers_page: Page,
 def test_the_mean_patch_is_a_map_like_that_of_the_library(registers_page: Page, registers: SmallApp) -> None:
     page = registers_page
     page.locator(".vx-chip", has_text="mean patch").click()
-    settled(page)
+    settle(page)
     expected = registers.analysis.attention(query="patches").token_map
-    expect(status(page)).to_contain_text(expected.description)
-    expect(status(page)).to_contain_text(f"Strongest: patch {expected.strongest} with 0.")
+    expect(caption(page)).to_contain_text(expected.description)
+    expect(caption(page)).to_contain_text(f"Strongest: patch {expected.strongest} with 0.")
 
 
 def test_the_sheet_follows_and_a_cell_is_chosen(cifar_page: Page, cifar: SmallApp) -> None:
     page, analysis = cifar_page, cifar.analysis
     sheet = page.locator(".vx-sheet")
     before = pixels(sheet)
-    canvas_of(page).hover(position=at(page, analysis, 4, 4))
+    canvas(page).hover(position=place_of(page, analysis, 4, 4))
     page.wait_for_function("before => document.querySelector('.vx-sheet').toDataURL() !== before", arg=before)
     page.mouse.move(0, 0)
     edges = sheet.bounding_box()
@@ -245,7 +266,7 @@ def test_the_sheet_follows_and_a_cell_is_chosen(cifar_page: Page, cifar: SmallAp
     said = re.fullmatch(r"Layer 0, head 1: entropy ([\d.]+) of .*", cell.inner_text())
     assert said and float(said[1]) == pytest.approx(entropy, abs=0.02)
     sheet.click(position=place)
-    expect(status(page)).to_contain_text("layer 0 of 0–2, head 1")
+    expect(caption(page)).to_contain_text("layer 0 of 0–2, head 1")
     expect(page.locator("[data-name=head] input:checked")).to_have_attribute("value", "1")
 
 
@@ -257,7 +278,7 @@ def test_a_strip_shows_the_head_through_the_layers(cifar_page: Page) -> None:
     expect(frames.nth(2)).to_have_attribute("aria-pressed", "true")
     assert len(set(frames.locator("canvas").evaluate_all("all => all.map(one => one.toDataURL())"))) == LAYERS
     frames.first.click()
-    expect(status(page)).to_contain_text("layer 0 of 0–2, mean")
+    expect(caption(page)).to_contain_text("layer 0 of 0–2, mean")
     expect(frames.first).to_have_attribute("aria-pressed", "true")
 
 
@@ -271,7 +292,7 @@ def test_everything_works_by_keyboard(registers_page: Page, focus: str) -> None:
     if focus == "canvas":
         page.locator(".vx-skip").focus()
         page.keyboard.press("Enter")
-        expect(canvas_of(page)).to_be_focused()
+        expect(canvas(page)).to_be_focused()
     else:
         assert page.evaluate("document.activeElement === document.body")
     arrows = {"ArrowRight": "patch (0, 0) to each patch, layer 2 of 0–2, mean", "ArrowDown": "patch (1, 0)"}
@@ -286,15 +307,15 @@ def test_everything_works_by_keyboard(registers_page: Page, focus: str) -> None:
         "c": "Attention from the CLS token",
     }.items():
         page.keyboard.press(key)
-        expect(status(page)).to_contain_text(said)
+        expect(caption(page)).to_contain_text(said)
     page.keyboard.press("Enter")
     expect(page.locator(".vx-pin")).to_have_text(["CLS"])
     page.keyboard.press("g")
     expect(page.get_by_label("patch grid")).to_be_checked()
     page.keyboard.press("p")
     expect(page.locator(".vx-play")).to_have_attribute("aria-pressed", "true")
-    expect(status(page)).to_contain_text("layer 0 of 0–2, mean")
-    expect(status(page)).to_contain_text("layer 1 of 0–2, mean")
+    expect(caption(page)).to_contain_text("layer 0 of 0–2, mean")
+    expect(caption(page)).to_contain_text("layer 1 of 0–2, mean")
     page.keyboard.press("p")
     expect(page.locator(".vx-play")).to_have_text("Play")
     page.keyboard.press("Escape")
@@ -305,21 +326,21 @@ def test_keys_of_a_field_are_its_own(registers_page: Page) -> None:
     page, field = registers_page, registers_page.locator(".vx-search")
     page.locator(".vx-models > summary").click()
     field.focus()
-    before, said = state_of(page), status(page).inner_text()
+    before, said = state(page), caption(page).inner_text()
     for key in ("r", "1", "[", "g", "p", "Enter", "ArrowRight"):
         field.press(key)
     expect(field).to_have_value("r1[gp")
-    assert (state_of(page), status(page).inner_text()) == (before, said)
+    assert (state(page), caption(page).inner_text()) == (before, said)
     # A slider has the arrows, and the page the letters.
     slider(page, "layer").press("ArrowLeft")
-    expect(status(page)).to_contain_text("Attention from the CLS token to each patch, layer 1 of 0–2, mean")
+    expect(caption(page)).to_contain_text("Attention from the CLS token to each patch, layer 1 of 0–2, mean")
     slider(page, "layer").press("r")
-    expect(status(page)).to_contain_text("Attention from register 1")
+    expect(caption(page)).to_contain_text("Attention from register 1")
 
 
 def test_every_control_changes_the_picture(cifar_page: Page) -> None:
     page = cifar_page
-    canvas, sheet = canvas_of(page), page.locator(".vx-sheet")
+    shown, sheet = canvas(page), page.locator(".vx-sheet")
 
     def changes(picture: Locator, act: Callable[[], object]) -> None:
         selector = f".{picture.get_attribute('class')}"
@@ -329,14 +350,14 @@ def test_every_control_changes_the_picture(cifar_page: Page) -> None:
             "([selector, before]) => document.querySelector(selector).toDataURL() !== before", arg=[selector, before]
         )
 
-    changes(canvas, lambda: slider(page, "layer").fill("0"))
-    changes(canvas, lambda: radio(page, "direction", "is attended by").check())
-    changes(canvas, lambda: radio(page, "head", "max").check())
-    changes(canvas, lambda: page.get_by_label("Colours").select_option("viridis"))
-    changes(canvas, lambda: page.get_by_label("Opacity").fill("0.9"))
-    changes(canvas, lambda: page.get_by_label("smooth").check())
-    changes(canvas, lambda: page.get_by_label("weak values clear").uncheck())
-    changes(canvas, lambda: page.get_by_label("patch grid").check())
+    changes(shown, lambda: slider(page, "layer").fill("0"))
+    changes(shown, lambda: radio(page, "direction", "is attended by").check())
+    changes(shown, lambda: radio(page, "head", "max").check())
+    changes(shown, lambda: page.get_by_label("Colours").select_option("viridis"))
+    changes(shown, lambda: page.get_by_label("Opacity").fill("0.9"))
+    changes(shown, lambda: page.get_by_label("smooth").check())
+    changes(shown, lambda: page.get_by_label("weak values clear").uncheck())
+    changes(shown, lambda: page.get_by_label("patch grid").check())
     changes(sheet, lambda: page.get_by_label("one scale for the sheet").check())
 
 
@@ -346,44 +367,45 @@ def test_every_control_changes_the_picture(cifar_page: Page) -> None:
 def test_two_layers_side_by_side_share_hover_token_and_scale(registers_page: Page, registers: SmallApp) -> None:
     page, analysis = registers_page, registers.analysis
     page.get_by_label("View").select_option("two")
-    settled(page)
+    settle(page)
     # A click makes a map the one that the controls are about.
-    canvas_of(page, 1).click(position=at(page, analysis, 4, 4, pane=1))
+    canvas(page, 1).click(position=place_of(page, analysis, 4, 4, pane=1))
     expect(page.locator(".vx-active")).to_contain_text("map 2")
     slider(page, "layer").fill("0")
     for pane in (0, 1):
-        expect(status(page, pane)).to_contain_text("Attention from patch (4, 4)")
-    canvas_of(page).hover(position=at(page, analysis, 2, 3))
-    expect(status(page, 0)).to_contain_text("Attention from patch (2, 3) to each patch, layer 2")
-    expect(status(page, 1)).to_contain_text("Attention from patch (2, 3) to each patch, layer 0")
+        expect(caption(page, pane)).to_contain_text("Attention from patch (4, 4)")
+    canvas(page).hover(position=place_of(page, analysis, 2, 3))
+    expect(caption(page, 0)).to_contain_text("Attention from patch (2, 3) to each patch, layer 2")
+    expect(caption(page, 1)).to_contain_text("Attention from patch (2, 3) to each patch, layer 0")
     maps = [analysis.attention(layer=layer, query=(2, 3)).token_map.range for layer in (2, 0)]
     low, high = min(low for low, _ in maps), max(high for _, high in maps)
     for pane in (0, 1):
         assert float(page.locator(".vx-low").nth(pane).inner_text()) == pytest.approx(low, rel=0.02)
         assert float(page.locator(".vx-high").nth(pane).inner_text()) == pytest.approx(high, rel=0.02)
     # A click on the first makes it the one again.
-    canvas_of(page).click(position=at(page, analysis, 0, 0))
-    expect(page.locator("[data-name=layer] output")).to_have_text("2 of 0–2")
-    canvas_of(page).click(position=at(page, analysis, 1, 1), modifiers=["Shift"])
+    canvas(page).click(position=place_of(page, analysis, 0, 0))
+    expect(slider(page, "layer")).to_have_value("2")
+    expect(page.locator("[data-name=layer]")).to_contain_text("2 of 0–2")
+    canvas(page).click(position=place_of(page, analysis, 1, 1), modifiers=["Shift"])
     expect(page.locator(".vx-pin")).to_have_text(["patch (1, 1)"])
     page.screenshot(path=ARTEFACTS / "explorer-two.png")
     page.get_by_label("View").select_option("one")
-    expect(canvas_of(page, 1)).not_to_be_visible()
+    expect(canvas(page, 1)).not_to_be_visible()
 
 
 def test_a_difference_has_a_sign(cifar_page: Page, cifar: SmallApp) -> None:
     page, analysis = cifar_page, cifar.analysis
     page.get_by_label("View").select_option("difference")
-    settled(page)
-    expect(status(page, 1)).to_have_text("Map 1 minus map 2: they are equal.")
+    settle(page)
+    expect(caption(page, 1)).to_have_text("Map 1 minus map 2: they are equal.")
     # Nothing is neither more nor less, so that it has the colour of the middle.
     drawn_range = page.evaluate(f"{EXPLORER}.panes[1].shown.range")
     assert drawn_range == [-1, 1]
-    canvas_of(page, 1).focus()
-    canvas_of(page, 1).click(position=at(page, analysis, 0, 0, pane=1))
+    canvas(page, 1).focus()
+    canvas(page, 1).click(position=place_of(page, analysis, 0, 0, pane=1))
     slider(page, "layer").fill("1")
     page.mouse.move(0, 0)
-    settled(page)
+    settle(page)
     one, two = (analysis.attention(layer=layer, query=(0, 0)).values for layer in (2, 1))
     difference = one - two
     most = float(difference.abs().max())
@@ -391,23 +413,23 @@ def test_a_difference_has_a_sign(cifar_page: Page, cifar: SmallApp) -> None:
     assert float(high.inner_text()) == pytest.approx(most, rel=0.05)
     assert float(low.inner_text()) == pytest.approx(-most, rel=0.05)
     row, column = np.unravel_index(int(difference.abs().argmax()), difference.shape)
-    expect(status(page, 1)).to_contain_text(f"Largest difference: patch ({row}, {column}) with ")
-    said = re.search(r"with (-?[\d.e-]+)\.", status(page, 1).inner_text())
+    expect(caption(page, 1)).to_contain_text(f"Largest difference: patch ({row}, {column}) with ")
+    said = re.search(r"with (-?[\d.e-]+)\.", caption(page, 1).inner_text())
     assert said and float(said[1]) == pytest.approx(float(difference[row, column]), rel=0.05)
 
 
 def test_another_grid_is_linked_by_position(browser: Browser, cifar: SmallApp) -> None:
     """Two maps of one picture, of which the second is finer."""
-    with watched(browser, cifar.address, "layout=two&second.method=attention&second.resolution=48") as page:
+    with opened_page(browser, cifar.address, "layout=two&second.method=attention&second.resolution=48") as page:
         finer = vitviz.analyze(EXAMPLE, cifar.model, resolution=48)
         assert (finer.trace.layout.grid_height, cifar.analysis.trace.layout.grid_height) == (12, 8)
-        canvas_of(page).hover(position=at(page, cifar.analysis, 7, 0))
-        expect(status(page)).to_contain_text("Attention from patch (7, 0)")
-        expect(status(page, 1)).to_contain_text("Attention from patch (11, 0)")
-        canvas_of(page, 1).hover(position=at(page, finer, 0, 11, pane=1))
-        expect(status(page)).to_contain_text("Attention from patch (0, 7)")
+        canvas(page).hover(position=place_of(page, cifar.analysis, 7, 0))
+        expect(caption(page)).to_contain_text("Attention from patch (7, 0)")
+        expect(caption(page, 1)).to_contain_text("Attention from patch (11, 0)")
+        canvas(page, 1).hover(position=place_of(page, finer, 0, 11, pane=1))
+        expect(caption(page)).to_contain_text("Attention from patch (0, 7)")
         page.get_by_label("View").select_option("difference")
-        expect(status(page, 1)).to_contain_text("different tokens")
+        expect(caption(page, 1)).to_contain_text("different tokens")
 
 
 def test_the_divider_slides_between_map_and_picture(cifar_page: Page) -> None:
@@ -419,10 +441,10 @@ def test_the_divider_slides_between_map_and_picture(cifar_page: Page) -> None:
 
     def becomes(before: list[int], same: bool) -> list[int]:
         page.wait_for_function(waiting, arg=[",".join(map(str, before)), same])
-        found: list[int] = canvas_of(page).evaluate(column)
+        found: list[int] = canvas(page).evaluate(column)
         return found
 
-    covered: list[int] = canvas_of(page).evaluate(column)
+    covered: list[int] = canvas(page).evaluate(column)
     page.get_by_label("Opacity").fill("0")
     plain = becomes(covered, same=False)
     page.get_by_label("Opacity").fill("0.7")
@@ -445,11 +467,11 @@ def saved(page: Page, name: str) -> Path:
 
 def test_numbers_and_pictures_are_saved(registers_page: Page, registers: SmallApp) -> None:
     page, analysis = registers_page, registers.analysis
-    canvas_of(page).click(position=at(page, analysis, 2, 3))
+    canvas(page).click(position=place_of(page, analysis, 2, 3))
     panel(page, "Save and share")
     page.get_by_label("weak values clear").uncheck()
     page.get_by_label("Opacity").fill("1")
-    settled(page)
+    settle(page)
     with np.load(saved(page, "Numbers, NPZ")) as numbers:
         rows = analysis.trace.rows((2, 3)).numpy()
         assert (np.abs(numbers["attention"] - rows) < 0.01 * rows.max()).all()
@@ -473,8 +495,8 @@ def test_numbers_and_pictures_are_saved(registers_page: Page, registers: SmallAp
         one, other = (np.asarray(each.convert("RGB"), dtype=float)[: size[1]] for each in (picture, ours))
         # All but the mark and the edges of the patches.
         assert np.median(np.abs(one - other)[inside]) <= 1
-        caption = np.asarray(picture.convert("L"))[size[1] :]
-        assert caption.min() < 100 and np.median(caption) == 255
+        below = np.asarray(picture.convert("L"))[size[1] :]
+        assert below.min() < 100 and np.median(below) == 255
     with Image.open(saved(page, "Sheet, PNG")) as sheet:
         assert sheet.width >= 1600
     drawing = ElementTree.parse(saved(page, "Sheet, SVG")).getroot()
@@ -488,32 +510,32 @@ def test_a_link_restores_what_was_shown(cifar_page: Page, browser: Browser, cifa
     slider(page, "layer").fill("0")
     radio(page, "direction", "is attended by").check()
     page.get_by_label("Colours").select_option("viridis")
-    canvas_of(page).click(position=at(page, cifar.analysis, 6, 5))
+    canvas(page).click(position=place_of(page, cifar.analysis, 6, 5))
     page.mouse.move(0, 0)
-    settled(page)
-    with watched(browser, cifar.address, page.url.partition("&")[2]) as opened:
-        expect(status(opened)).to_contain_text("pays to patch (6, 5), layer 0 of 0–2, mean of 2 heads")
+    settle(page)
+    with opened_page(browser, cifar.address, page.url.partition("&")[2]) as opened:
+        expect(caption(opened)).to_contain_text("pays to patch (6, 5), layer 0 of 0–2, mean of 2 heads")
         assert opened.get_by_label("Colours").input_value() == "viridis"
-        assert state_of(opened) == state_of(page) and opened.url == page.url
+        assert state(opened) == state(page) and opened.url == page.url
         # Both of two maps.
         opened.get_by_label("View").select_option("two")
-        settled(opened)
-        canvas_of(opened, 1).click(position=at(opened, cifar.analysis, 6, 5, pane=1))
+        settle(opened)
+        canvas(opened, 1).click(position=place_of(opened, cifar.analysis, 6, 5, pane=1))
         slider(opened, "layer").fill("2")
         radio(opened, "head", "1").check()
-        settled(opened)
-        link, state = opened.url.partition("&")[2], state_of(opened)
-    with watched(browser, cifar.address, link) as opened:
-        expect(status(opened)).to_contain_text("pays to patch (6, 5), layer 0 of 0–2, mean of 2 heads")
-        expect(status(opened, 1)).to_contain_text("pays to patch (6, 5), layer 2 of 0–2, head 1")
-        assert state_of(opened) == state
+        settle(opened)
+        link, before = opened.url.partition("&")[2], state(opened)
+    with opened_page(browser, cifar.address, link) as opened:
+        expect(caption(opened)).to_contain_text("pays to patch (6, 5), layer 0 of 0–2, mean of 2 heads")
+        expect(caption(opened, 1)).to_contain_text("pays to patch (6, 5), layer 2 of 0–2, head 1")
+        assert state(opened) == before
 
 
 def test_what_a_link_of_before_says_is_read_and_what_cannot_be_is_left_out(browser: Browser, cifar: SmallApp) -> None:
-    with watched(browser, cifar.address, "tab=explore#layer=1&head=0&map=attention&token=6,5&view=one") as page:
-        expect(status(page)).to_contain_text("Attention from patch (6, 5) to each patch, layer 1 of 0–2, head 0")
-    with watched(browser, cifar.address, "x=1#layer=99&head=x&map=none&token=90,90&colormap=red&opacity=7") as page:
-        expect(status(page)).to_contain_text("Attention from the CLS token to each patch, layer 2 of 0–2, mean of 2")
+    with opened_page(browser, cifar.address, "tab=explore#layer=1&head=0&map=attention&token=6,5&view=one") as page:
+        expect(caption(page)).to_contain_text("Attention from patch (6, 5) to each patch, layer 1 of 0–2, head 0")
+    with opened_page(browser, cifar.address, "x=1#layer=99&head=x&map=none&token=90,90&colormap=red&opacity=7") as page:
+        expect(caption(page)).to_contain_text("Attention from the CLS token to each patch, layer 2 of 0–2, mean of 2")
 
 
 @pytest.mark.parametrize("shape", [(40, 1200), (1200, 40)])
@@ -526,11 +548,11 @@ def test_a_very_wide_or_tall_picture_fits_the_screen(browser: Browser, tmp_path:
     page = browser.new_page(viewport={"width": 700, "height": 450})
     page.goto(file.as_uri())
     loaded(page)
-    edges = canvas_of(page).bounding_box()
+    edges = canvas(page).bounding_box()
     assert edges is not None and edges["height"] <= 450 and edges["width"] <= 700
     assert edges["width"] / edges["height"] == pytest.approx(shape[1] / shape[0], rel=0.05)
-    canvas_of(page).hover(position={"x": edges["width"] * 0.7, "y": edges["height"] * 0.7})
-    expect(status(page)).to_contain_text("Attention from patch (5, 5)")
+    canvas(page).hover(position={"x": edges["width"] * 0.7, "y": edges["height"] * 0.7})
+    expect(caption(page)).to_contain_text("Attention from patch (5, 5)")
     assert page.evaluate("document.documentElement.scrollWidth") <= 700
     page.close()
 
@@ -543,9 +565,9 @@ def test_what_has_left_the_server_is_computed_again(cifar_page: Page, cifar: Sma
     before = page.evaluate(f"{EXPLORER}.panes[0].facts.uid")
     cifar.forget()
     page.select_option(".vx-method", "rollout")
-    settled(page)
+    settle(page)
     best = cifar.analysis.rollout().token_map.strongest
-    expect(status(page)).to_contain_text(f"layers 0 to 2. Strongest: patch {best}")
+    expect(caption(page)).to_contain_text(f"layers 0 to 2. Strongest: patch {best}")
     assert page.evaluate(f"{EXPLORER}.panes[0].facts.uid") != before
     expect(page.locator(".vx")).to_have_attribute("data-state", "ready")
 
@@ -554,14 +576,14 @@ def test_a_server_that_does_not_answer_is_asked_again(cifar_page: Page, cifar: S
     page = cifar_page
     page.route(re.compile("component_server"), lambda route: route.fulfill(status=200, body="gone"))
     page.select_option(".vx-method", "rollout")
-    expect(status(page)).to_contain_text("The server does not answer")
+    expect(caption(page)).to_contain_text("The server does not answer")
     retry = page.get_by_role("button", name="Try again")
     expect(retry).to_be_visible()
     page.unroute(re.compile("component_server"))
     retry.click()
-    expect(status(page)).to_contain_text("layers 0 to 2. Strongest")
+    expect(caption(page)).to_contain_text("layers 0 to 2. Strongest")
     expect(retry).not_to_be_visible()
-    settled(page)
+    settle(page)
 
 
 def test_layers_are_fetched_the_nearest_first(browser: Browser, apps: Apps) -> None:
@@ -572,7 +594,7 @@ def test_layers_are_fetched_the_nearest_first(browser: Browser, apps: Apps) -> N
             names.append(asked(request)["data"]["name"])
 
     browser.contexts[0].on("request", note)
-    with watched(browser, apps("large").address):
+    with opened_page(browser, apps("large").address):
         pass
     browser.contexts[0].remove_listener("request", note)
     # Two are under way at once.
@@ -597,7 +619,7 @@ def test_the_whole_page_works_from_disk(browser: Browser, registers: SmallApp, t
         expect(page.locator(part).first).not_to_be_visible()
     page.select_option(".vx-method", "rollout")
     best = registers.analysis.rollout().token_map.strongest
-    expect(status(page)).to_contain_text(f"layers 0 to 2. Strongest: patch {best}")
+    expect(caption(page)).to_contain_text(f"layers 0 to 2. Strongest: patch {best}")
     panel(page, "Save and share")
     page.mouse.move(0, 0)
     with np.load(saved(page, "Numbers, NPZ")) as numbers:

@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 from safetensors.torch import save
 
 import vitviz
-from tests.driver import EXAMPLE, ROOT, new_page, running_app
+from tests.driver import EXAMPLE, ROOT, canvas, caption, new_page, place_of, running_app, settle
 from tests.ui.explorer.page_driver import (
     EXPLORER,
     HEADS,
@@ -25,14 +25,10 @@ from tests.ui.explorer.page_driver import (
     SmallApp,
     all_weights,
     asked,
-    at,
-    canvas_of,
     made,
     panel,
-    settled,
     slider,
     small_app,
-    status,
 )
 from tests.ui.explorer.test_explorer_files import allowed
 from vitviz import Analysis, Model
@@ -121,15 +117,15 @@ def test_while_a_layer_is_fetched_others_are_explored_and_the_chosen_one_is_next
     page.goto(f"{app.address}/?__theme=light")
     # Two at once, the nearest to the chosen one.
     slow.holds("layer 7", "layer 6")
-    expect(status(page)).to_have_text("Token attention: being fetched …")
+    expect(caption(page)).to_have_text("Token attention: being fetched …")
     expect(page.locator(".vx-chip span").first).to_have_text("…")
     expect(page.locator(".vx-legend").first).not_to_be_visible()
     slow.let("layer 6")
     slow.holds("layer 7", "layer 5")
     slider(page, "layer").fill("6")
-    canvas_of(page).hover(position=at(page, analysis, 2, 3))
+    canvas(page).hover(position=place_of(page, analysis, 2, 3))
     best = analysis.attention(layer=6, query=(2, 3)).token_map.strongest
-    expect(status(page)).to_contain_text(
+    expect(caption(page)).to_contain_text(
         f"Attention from patch (2, 3) to each patch, layer 6 of 0–7, mean of 2 heads. Strongest: patch {best} with 0."
     )
     expect_layer(page, analysis, 6)
@@ -138,17 +134,17 @@ def test_while_a_layer_is_fetched_others_are_explored_and_the_chosen_one_is_next
     page.locator(".vx-sheet").hover(position={"x": sheet["width"] - 5, "y": sheet["height"] - 5})
     expect(page.locator(".vx-cell")).to_have_text("Layer 7 is being fetched …")
     slider(page, "layer").fill("0")
-    expect(status(page)).to_have_text("Token attention: being fetched …")
+    expect(caption(page)).to_have_text("Token attention: being fetched …")
     slow.holds("layer 7", "layer 5")
     slow.let("layer 5")
     slow.holds("layer 7", "layer 0")
     slow.let("layer 0")
     slow.holds("layer 7", "layer 1")
-    expect(status(page)).to_contain_text("Attention from the CLS token to each patch, layer 0 of 0–7")
+    expect(caption(page)).to_contain_text("Attention from the CLS token to each patch, layer 0 of 0–7")
     slow.let("layer 7")
     slow.holds("layer 1", "layer 2")
     slow.end()
-    settled(page)
+    settle(page)
     assert slow.asked == [f"layer {layer}" for layer in (7, 6, 5, 0, 1, 2, 3, 4)]
     for layer in range(LAYERS):
         expect_layer(page, analysis, layer)
@@ -209,7 +205,7 @@ def test_however_many_layers_are_visited_no_more_is_held_than_there_is_room(
         slider(page, "layer").fill(str(layer))
         # The farthest have left.
         page.wait_for_function(HELD, arg=sorted(nearest(layer, layers)))
-        expect(status(page)).to_contain_text(f"Attention from the CLS token to each patch, layer {layer} of 0–7")
+        expect(caption(page)).to_contain_text(f"Attention from the CLS token to each patch, layer {layer} of 0–7")
         expect_layer(page, app.analysis, layer)
         expected += [name for name in nearest(layer, layers) if name not in held]
         held = set(nearest(layer, layers))
@@ -284,28 +280,28 @@ def test_a_server_that_fails_from_the_start_is_asked_again(page: Page, app: Smal
     retry = page.get_by_role("button", name="Try again")
     # Neither the picture, which has come, nor the mouse hides what is wrong.
     expect(page.locator(".vx-chip b").first).to_have_text("CLS")
-    canvas_of(page).hover(position=at(page, app.analysis, 2, 3))
-    expect(status(page)).to_contain_text("The server does not answer")
+    canvas(page).hover(position=place_of(page, app.analysis, 2, 3))
+    expect(caption(page)).to_contain_text("The server does not answer")
     expect(retry).to_be_visible()
     page.unroute(re.compile("component_server"))
     retry.click()
     page.mouse.move(0, 0)
-    settled(page)
-    expect(status(page)).to_contain_text("layer 7 of 0–7, mean of 2 heads. Strongest")
+    settle(page)
+    expect(caption(page)).to_contain_text("layer 7 of 0–7, mean of 2 heads. Strongest")
     expect(retry).not_to_be_visible()
     expect_layer(page, app.analysis, 7)
 
 
 def test_the_whole_explorer_is_saved_although_the_server_had_forgotten_it(page: Page, app: SmallApp) -> None:
     page.goto(f"{app.address}/?__theme=light")
-    settled(page)
+    settle(page)
     before = page.evaluate(f"{EXPLORER}.panes[0].facts.uid")
     app.forget()
     panel(page, "Save and share")
     page.get_by_role("button", name="Whole explorer, HTML").click()
     expect(page.locator(".vx-said")).to_contain_text("the server had to compute this picture again; try once more")
     page.wait_for_function(f"(before) => {EXPLORER}.panes[0].facts?.uid !== before", arg=before)
-    settled(page)
+    settle(page)
     with page.expect_download() as download:
         page.get_by_role("button", name="Whole explorer, HTML").click()
     assert b"layer 7" in Path(download.value.path()).read_bytes()
@@ -313,19 +309,19 @@ def test_the_whole_explorer_is_saved_although_the_server_had_forgotten_it(page: 
 
 def test_both_of_two_maps_come_back_after_the_server_has_forgotten_their_analyses(page: Page, app: SmallApp) -> None:
     page.goto(f"{app.address}/?__theme=light&layout=two&second.method=attention&second.resolution=64")
-    settled(page)
+    settle(page)
     uids = page.evaluate(f"{EXPLORER}.panes.map(({{ facts }}) => facts.uid)")
     assert len(set(uids)) == 2
     app.forget()
     page.select_option(".vx-method", "rollout")
-    settled(page)
-    canvas_of(page, 1).click()
+    settle(page)
+    canvas(page, 1).click()
     page.select_option(".vx-method", "rollout")
     page.mouse.move(0, 0)
-    settled(page)
+    settle(page)
     for pane in (0, 1):
-        expect(status(page, pane)).to_contain_text("Attention rollout")
-        expect(status(page, pane)).to_contain_text("Strongest")
+        expect(caption(page, pane)).to_contain_text("Attention rollout")
+        expect(caption(page, pane)).to_contain_text("Strongest")
     again = page.evaluate(f"{EXPLORER}.panes.map(({{ facts }}) => facts.uid)")
     assert not set(again) & set(uids)
 
@@ -346,16 +342,16 @@ def test_after_a_restart_pages_work_on_with_the_same_picture(browser: Browser, b
 
     def shows(page: Page, analysis: Analysis) -> None:
         best = analysis.attention().token_map.strongest
-        expect(status(page)).to_contain_text(f"layer 5 of 0–5, mean of 6 heads. Strongest: patch {best} ")
+        expect(caption(page)).to_contain_text(f"layer 5 of 0–5, mean of 6 heads. Strongest: patch {best} ")
 
     with running_app(alone, "--port", port) as address:
         page.goto(f"{address}/?__theme=light")
         # Not the picture with which it opens.
         page.get_by_role("button", name="Example: rocket").click()
-        settled(page)
+        settle(page)
         shows(page, rocket)
         other.goto(f"{address}/?example=coffee.jpg")
-        settled(other)
+        settle(other)
         shows(other, coffee)
         # It takes a while, and is cut off.
         other.locator(".vx-seen > summary").click()
@@ -365,7 +361,7 @@ def test_after_a_restart_pages_work_on_with_the_same_picture(browser: Browser, b
     # A page behind another one is drawn once a second.
     page.bring_to_front()
     page.select_option(".vx-method", "rollout")
-    expect(status(page)).to_contain_text("The server does not answer")
+    expect(caption(page)).to_contain_text("The server does not answer")
     expect(retry).to_be_visible()
     # What needs no server is there.
     page.select_option(".vx-method", "attention")
@@ -376,22 +372,22 @@ def test_after_a_restart_pages_work_on_with_the_same_picture(browser: Browser, b
     with running_app(alone, "--port", port):
         retry.click()
         best = rocket.rollout().token_map.strongest
-        expect(status(page)).to_contain_text(f"layers 0 to 5. Strongest: patch {best}")
+        expect(caption(page)).to_contain_text(f"layers 0 to 5. Strongest: patch {best}")
         expect(page.locator(".vx")).to_have_attribute("data-state", "ready")
         expect(retry).not_to_be_visible()
         page.select_option(".vx-method", "attention")
-        canvas_of(page).hover(position=at(page, rocket, 6, 1))
+        canvas(page).hover(position=place_of(page, rocket, 6, 1))
         best = rocket.attention(query=(6, 1)).token_map.strongest
-        expect(status(page)).to_contain_text(f"Strongest: patch {best}")
-        settled(page)
+        expect(caption(page)).to_contain_text(f"Strongest: patch {best}")
+        settle(page)
         page.close()
         # What was cut off is computed after all, or the picture before is shown: never something else.
         other.bring_to_front()
-        settled(other)
+        settle(other)
         side = other.evaluate(f"{EXPLORER}.panes[0].facts.resolution")
         shows(other, vitviz.analyze(ROOT / "assets" / "coffee.jpg", bundled, resolution=side))
         other.get_by_role("button", name="Example: rocket").click()
-        settled(other)
+        settle(other)
         side = other.evaluate(f"{EXPLORER}.panes[0].facts.resolution")
         shows(other, vitviz.analyze(ROOT / "assets" / "rocket.jpg", bundled, resolution=side))
         other.close()
@@ -426,7 +422,7 @@ def test_on_a_small_screen_nothing_is_cut_off_and_the_right_patch_is_hovered(
     """A screen of 1400×1000 pixels at a zoom of 200 %, and the narrowest that WCAG 2.1 names (1.4.10)."""
     page = browser.new_page(viewport={"width": width, "height": height}, device_scale_factor=zoom)
     page.goto(f"{address}/?__theme=light&layout=two")
-    settled(page)
+    settle(page)
     page.get_by_text("This head through the layers").click()
     panel(page, "Save and share")
     expect(page.locator(".vx-canvas[data-loaded]")).to_have_count(2)
@@ -436,9 +432,9 @@ def test_on_a_small_screen_nothing_is_cut_off_and_the_right_patch_is_hovered(
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     for pane, (row, column) in enumerate(((7, 0), (0, 7))):
         # Every pixel of the screen has one of its own.
-        pixels = canvas_of(page, pane).evaluate("canvas => [canvas.width, canvas.clientWidth]")
+        pixels = canvas(page, pane).evaluate("canvas => [canvas.width, canvas.clientWidth]")
         assert pixels[0] == pytest.approx(zoom * pixels[1], abs=1)
-        canvas_of(page, pane).hover(position=at(page, example, row, column, pane))
+        canvas(page, pane).hover(position=place_of(page, example, row, column, pane))
         for each in (0, 1):
-            expect(status(page, each)).to_contain_text(f"Attention from patch ({row}, {column}) to each patch")
+            expect(caption(page, each)).to_contain_text(f"Attention from patch ({row}, {column}) to each patch")
     page.close()

@@ -15,12 +15,13 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.driver import ARTEFACTS, says
+import vitviz
+from tests.driver import ARTEFACTS, EXAMPLE
 from tests.firefox import ADVICE, VARIABLE, Firefox, find_firefox, running_firefox
-from tests.ui.explorer.test_explorer import HEADS, LAYERS, SHAPES, made
+from tests.ui.explorer.page_driver import EXPLORER, HEADS, LAYERS, SHAPES, made
 from tests.ui.explorer.test_explorer_files import allowed
 from vitviz import Analysis, Style
-from vitviz.ui.explorer import whole_page
+from vitviz.ui.explorer.page import whole_page
 
 pytestmark = pytest.mark.browser
 
@@ -41,7 +42,7 @@ def firefox() -> Iterator[Firefox]:
 @pytest.fixture(scope="module")
 def small() -> Analysis:
     """With registers, on a picture of which a part was cut off."""
-    return made(*SHAPES["registers"])
+    return vitviz.analyze(EXAMPLE, made(*SHAPES["registers"]))
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +76,9 @@ def status(explorer: str, pane: int = 1) -> str:
     return f"{explorer} .vx-pane:nth-child({pane}) .vx-status"
 
 
-def numbers(page: Firefox, explorer: str, *question: object) -> np.ndarray:
+def numbers(page: Firefox, *question: object) -> np.ndarray:
     """What the page computes for layer, head, token and direction: ``"token"``."""
-    return np.array(page.evaluate(f"document.querySelector('{explorer}').explorer.map(...{json.dumps(question)})"))
+    return np.array(page.evaluate(f"Array.from({EXPLORER}.panes[0].attention.map(...{json.dumps(question)}))"))
 
 
 def place(page: Firefox, selector: str, across: float = 0.5, down: float = 0.5) -> tuple[float, float]:
@@ -168,30 +169,32 @@ def test_the_numbers_are_those_of_the_library(page: Firefox, small: Analysis) ->
         weights, wrong = trace.weights(layer).numpy(), allowed(trace, layer).numpy()
         for token in (0, 20, trace.layout.token_count - 1):
             for head in range(HEADS):
-                row, column = (numbers(page, FILE, layer, head, token, direction) for direction in ("row", "column"))
+                row, column = (numbers(page, layer, head, token, direction) for direction in ("row", "column"))
                 assert (np.abs(row - weights[head, token]) <= wrong[head, token]).all()
                 assert (np.abs(column - weights[head, :, token]) <= wrong[head, :, token]).all()
             for fusion in ("mean", "max", "min"):
-                found = numbers(page, FILE, layer, fusion, token, "row")
+                found = numbers(page, layer, fusion, token, "row")
                 fused = trace.fused(layer, fusion).numpy()[token]
                 assert (np.abs(found - fused) <= wrong[:, token].max(0)).all()
-    page.click(*place(page, f"{FILE} .vx-rollout"))
-    expect_text(page, status(FILE), "rollout through 3 layers. Strongest")
-    rolled = trace.layout.grid(torch.tensor(numbers(page, FILE, 0, "mean", trace.layout.index((2, 3)), "rollout")))
+    set_value(page, f"{FILE} .vx-method", "rollout")
+    expect_text(page, status(FILE), "layers 0 to 2. Strongest")
+    token = trace.layout.index((2, 3))
+    row = page.evaluate(f"Array.from({EXPLORER}.panes[0].attention.rollout({token}))")
+    rolled = trace.layout.grid(torch.tensor(row, dtype=torch.float64))
     expected = small.rollout(query=(2, 3)).values.double()
     torch.testing.assert_close(rolled, expected, atol=1e-3 * float(expected.max()), rtol=0)
 
 
 def test_the_picture_goes_with_the_pointer(page: Firefox, small: Analysis) -> None:
     set_value(page, f"{FILE} .vx-opacity", "1")
-    page.click(*place(page, f"{FILE} .vx-grid"))
+    page.click(*place(page, f"{FILE} .vx-fade"))
     layout = small.trace.layout
     for row, column in ((0, 0), (3, 7)):
         page.move(*place(page, f"{FILE} .vx-canvas", *middle(small, row, column)))
         best = small.attention(query=(row, column)).token_map.strongest
-        expect_text(page, status(FILE), f"patch ({row}, {column}) looks at: layer 2, mean of 2 heads. Strongest: patch")
+        expect_text(page, status(FILE), f"Attention from patch ({row}, {column}) to each patch, layer 2 of 0–2")
         expect_text(page, status(FILE), f"Strongest: patch {best} with 0.")
-        ours = np.asarray(small.attention(query=(row, column)).overlay(Style(opacity=1)), dtype=np.float32)
+        ours = np.asarray(small.attention(query=(row, column)).overlay(Style(opacity=1, fade=False)), dtype=np.float32)
         shown = picture_of(page, f"document.querySelector('{FILE} .vx-canvas')")
         for patch in np.ndindex(layout.grid_height, layout.grid_width):
             across, down = middle(small, *patch)
@@ -201,21 +204,21 @@ def test_the_picture_goes_with_the_pointer(page: Firefox, small: Analysis) -> No
             assert np.abs(one - other).max() <= 4, patch
     # A part of the picture that was cut off holds no patch.
     page.move(*place(page, f"{FILE} .vx-canvas", 0.01, 0.01))
-    expect_text(page, status(FILE), "CLS looks at")
+    expect_text(page, status(FILE), "Attention from the CLS token")
 
 
 def test_keys_choose_token_layer_and_head(page: Firefox) -> None:
     page.evaluate(f"document.querySelector('{FILE} .vx-canvas').focus()")
     for key, said in {
         "r": "register 1",
-        "ArrowRight": "patch (0, 0) looks at: layer 2, mean",
+        "ArrowRight": "patch (0, 0) to each patch, layer 2 of 0–2, mean",
         "ArrowDown": "patch (1, 0)",
-        "[": "layer 1",
-        "1": "layer 1, head 1",
-        "0": "layer 1, head 0",
-        "m": "layer 1, mean",
-        "]": "layer 2",
-        "c": "CLS looks at",
+        "[": "layer 1 of 0–2",
+        "1": "layer 1 of 0–2, head 1",
+        "0": "layer 1 of 0–2, head 0",
+        "m": "layer 1 of 0–2, mean",
+        "]": "layer 2 of 0–2",
+        "c": "Attention from the CLS token",
     }.items():
         page.press(key)
         expect_text(page, status(FILE), said)
@@ -223,15 +226,17 @@ def test_keys_choose_token_layer_and_head(page: Firefox) -> None:
     expect_text(page, f"{FILE} .vx-pin", "CLS")
 
 
-def test_two_maps_share_pointer_pins_and_scale(page: Firefox, small: Analysis) -> None:
-    set_value(page, f"{FILE} .vx-view", "two")
-    # The second map is the one that the controls are about now.
-    page.evaluate(f"document.querySelector('{FILE} .vx-layer').focus()")
+def test_two_maps_share_pointer_token_and_scale(page: Firefox, small: Analysis) -> None:
+    set_value(page, f"{FILE} .vx-layout", "two")
+    # A click makes a map the one that the controls are about.
+    page.click(*place(page, f"{FILE} .vx-pane:nth-child(2) .vx-canvas", *middle(small, 0, 0)))
+    page.evaluate(f"document.querySelector('{FILE} [data-name=layer] input').focus()")
     page.press("ArrowLeft")
-    expect_text(page, status(FILE, 2), "layer 1, mean")
+    expect_text(page, status(FILE, 2), "Attention from patch (0, 0) to each patch, layer 1 of 0–2, mean")
     page.click(*place(page, f"{FILE} .vx-canvas", *middle(small, 2, 3)))
-    expect_text(page, status(FILE, 1), "patch (2, 3) looks at: layer 2")
-    expect_text(page, status(FILE, 2), "patch (2, 3) looks at: layer 1")
+    expect_text(page, status(FILE, 1), "Attention from patch (2, 3) to each patch, layer 2")
+    expect_text(page, status(FILE, 2), "Attention from patch (2, 3) to each patch, layer 1")
+    page.press("Enter")
     expect_text(page, f"{FILE} .vx-pins", "patch (2, 3)")
     ranges = [small.attention(layer=layer, query=(2, 3)).token_map.range for layer in (2, 1)]
     low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
@@ -255,34 +260,30 @@ def app(firefox: Firefox, request: pytest.FixtureRequest) -> str:
 def test_the_app_opens_with_an_example_and_shows_its_maps(firefox: Firefox, app: str, example: Analysis) -> None:
     firefox.open(f"{app}/?__theme=light")
     first = example.attention().token_map.strongest
-    expect_text(firefox, status(APP), f"CLS looks at: layer 5, mean of 6 heads. Strongest: patch {first}")
+    expect_text(firefox, status(APP), "Attention from the CLS token to each patch, layer 5 of 0–5, mean of 6 heads. ")
+    expect_text(firefox, status(APP), f"Strongest: patch {first} ")
     firefox.move(*place(firefox, f"{APP} .vx-canvas", *middle(example, 5, 2)))
     best = example.attention(query=(5, 2)).token_map.strongest
-    expect_text(firefox, status(APP), f"patch (5, 2) looks at: layer 5, mean of 6 heads. Strongest: patch {best}")
+    expect_text(firefox, status(APP), "Attention from patch (5, 2) to each patch, layer 5 of 0–5, mean of 6 heads. ")
+    expect_text(firefox, status(APP), f"Strongest: patch {best} ")
     trace, token = example.trace, example.trace.layout.index((5, 2))
     wrong, weights = allowed(trace, 5).numpy(), trace.weights(5).numpy()
-    owner = "document.querySelector('#vv-explorer .vx').parentElement"
     for head in range(6):
-        found = np.array(firefox.evaluate(f"{owner}.explorer.map(5, {head}, {token}, 'row')"))
+        found = numbers(firefox, 5, head, token, "row")
         assert (np.abs(found - weights[head, token]) <= wrong[head, token]).all()
-    firefox.screenshot(ARTEFACTS / "firefox-explore.png")
-    firefox.click(*place(firefox, "#vv-maps-button"))
-    for sentence in says(example.attention()):
-        expect_text(firefox, "#vv-caption", sentence)
-    images = "[...document.querySelectorAll('#vv-canvas img')]"
-    assert firefox.until(f"{images}.some((image) => image.complete && image.naturalWidth)")
-    shown = picture_of(
-        firefox,
-        """(() => {
-            const image = document.querySelector("#vv-canvas img"), canvas = document.createElement("canvas");
-            Object.assign(canvas, { width: image.naturalWidth, height: image.naturalHeight });
-            canvas.getContext("2d").drawImage(image, 0, 0);
-            return canvas;
-        })()""",
-    )
-    ours = np.asarray(example.attention().resized(900).overlay(Style(grid=True)), dtype=np.float32)
-    assert shown.shape == ours.shape and np.abs(shown - ours).mean() < 4
-    firefox.screenshot(ARTEFACTS / "firefox-maps.png")
+    # A map that the server computes, of a class that is clicked at.
+    firefox.move(1, 1)
+    firefox.click(*place(firefox, f"{APP} .vx-predictions button:nth-child(2)"))
+    index = int(firefox.evaluate(f"document.querySelector('{APP} .vx-predictions button:nth-child(2)').dataset.index"))
+    expected = example.map("relevance", target=index)
+    expect_text(firefox, status(APP), expected.description)
+    assert firefox.until(f"{EXPLORER}.settled()")
+    assert firefox.evaluate("location.search").endswith(f"&method=relevance&p.target={index}")
+    firefox.screenshot(ARTEFACTS / "firefox-app.png")
+    # Back, as before the click.
+    firefox.evaluate("history.back()")
+    expect_text(firefox, status(APP), "Attention from the CLS token")
+    assert firefox.until(f"{EXPLORER}.settled()")
     assert firefox.errors() == []
     assert [one for one in firefox.asked() if not one.startswith((app, "data:", "blob:"))] == []
     # What a server refuses would have been heard.

@@ -191,7 +191,7 @@ def test_a_file_of_the_explorer_is_made_once_for_all_who_ask(
     # In its turn: all others waited.
     assert within and within[0] >= 1 and not len(lane)
     [path] = paths
-    assert path is not None and path.stat().st_size > 100
+    assert path.stat().st_size > 100
     # One that has left the disk is made again.
     path.unlink()
     assert bench.file(key, name, str(tmp_path / "cache")) == path and path.exists()

@@ -17,6 +17,8 @@ from gradio import processing_utils
 
 from tests.server_client import SESSION, Served, exchange, form, head, post, running_here
 from vitviz.ui.explorer import Explorer
+from vitviz.ui.explorer.component import FUNCTIONS
+from vitviz.ui.runs import Runs
 from vitviz.ui.server import fetching
 from vitviz.ui.server.routes import JSON_BYTES, ROUTES, TOOL_BYTES, TOOL_ROUTES, Body, Route, find_route, is_local_file
 
@@ -220,21 +222,31 @@ def test_no_route_fetches_an_address(served: Served, monkeypatch: pytest.MonkeyP
                 ("call/analyze", {"data": [file, None, None, None]}),
                 ("call/v2/analyze", {"image": file}),
                 ("call/v2/open", {"model": file["path"]}),
-                *(("component_server", _component(each, file)) for each in components),
+                *(("component_server", _component(each, name, file)) for each in components for name in FUNCTIONS),
             ]:
                 client.post(f"/gradio_api/{target}", json=body)
+        asked = [
+            *({"kind": "analyze", "state": {}, "index": 0, "upload": file} for file in files),
+            *({"kind": "analyze", "state": {}, "index": 0, "own": {"files": [file]}} for file in files),
+            *({"kind": "analyze", "state": {}, "index": 0, "own": {"hub": each}} for each in forms),
+            *(
+                {"kind": "open", "link": f"?{word}={each}"}
+                for word in ("model", "picture", "example")
+                for each in forms
+            ),
+        ]
+        runs = next(
+            fn.fn.__self__ for fn in served.demo.fns.values() if isinstance(getattr(fn.fn, "__self__", None), Runs)
+        )
+        for number, request in enumerate(asked):
+            # Each of a page of its own, so that none is replaced by the next.
+            reply = runs.answer({"page": f"{number:022}", "number": 1, **request}, f"visitor {number}")
+            assert "failed" in reply or reply["notes"], reply
         for index in events:
             count = len(served.demo.fns[index].inputs)
             for file in files[:2]:
-                request = {
-                    "page": "a" * 22,
-                    "number": index,
-                    "kind": "analyze",
-                    "state": {},
-                    "index": 0,
-                    "upload": file,
-                }
-                body = {"data": [file] * count, "fn_index": index, "session_hash": SESSION, "event_data": request}
+                named = {"page": "a" * 22, "number": index, **asked[0], "upload": file}
+                body = {"data": [file] * count, "fn_index": index, "session_hash": SESSION, "event_data": named}
                 client.post("/gradio_api/queue/join", json=body)
                 client.post("/gradio_api/run/predict", json=body)
         client.post("/gradio_api/upload", files={"files": (own, b"x")})
@@ -243,8 +255,9 @@ def test_no_route_fetches_an_address(served: Served, monkeypatch: pytest.MonkeyP
         assert came == []
 
 
-def _component(number: int, file: Any) -> dict[str, Any]:
-    return {"data": file, "component_id": number, "fn_name": "file", "session_hash": SESSION}
+def _component(number: int, name: str, file: dict[str, Any]) -> dict[str, Any]:
+    data = {**file, "uid": file["path"], "name": file["path"], "uids": [file["path"]], "state": {}}
+    return {"data": data, "component_id": number, "fn_name": name, "session_hash": SESSION}
 
 
 def _finish(served: Served) -> None:
