@@ -136,9 +136,10 @@ class Journey:
         return link
 
     def back(self) -> str:
-        # Not out of the app.
-        if self.page.evaluate("history.length") > 2:
-            self.leave(self.page.go_back)
+        # Not out of the app: to what is of another origin, a page cannot know the way.
+        if not self.page.evaluate("navigation.canGoBack"):
+            return "no further"
+        self.leave(self.page.go_back)
         return ""
 
     def leave(self, go: Callable[[], object]) -> None:
@@ -169,7 +170,7 @@ def travel(
             failed.append(seed)
             say(f"seed {seed} FAILED: {type(error).__name__}: {str(error)[:1500]}")
             say(f"  steps: {journey.steps}")
-            say(f"  address: {page.url}\n  caption: {page.locator('.vx-status').first.inner_text()}")
+            say(f"  address: {page.url}\n  caption: {page.locator('.vx-status').all_inner_texts()}")
             say(f"  state: {page.evaluate(f'{EXPLORER}?.store.state')}\n  console: {wrong}")
         else:
             say(f"seed {seed}: {time.monotonic() - started:.1f} s, {', '.join(journey.steps)}")

@@ -40,7 +40,9 @@ def serve(demo: gr.Blocks, knobs: Knobs | None = None, *, block: bool = True, **
     """
     # The first visitor need not wait for it.
     shared_worker().start()
-    _, address, _ = demo.launch(prevent_thread_lock=True, **{**launch_options(knobs), **options})
+    # Gradio would ask for its own page once, and end where a busy machine takes more than three seconds.
+    started: dict[str, Any] = {"prevent_thread_lock": True, "_frontend": False}
+    _, address, _ = demo.launch(**{**started, **launch_options(knobs), **options})
     # Gradio has the code of an app that runs already loaded anew.
     if not address:
         return ""

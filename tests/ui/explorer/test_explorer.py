@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from playwright.sync_api import Browser, Locator, Page, Request, expect
+from playwright.sync_api import Browser, Locator, Page, Request, Route, expect
 
 import vitviz
-from tests.driver import ARTEFACTS, EXAMPLE, canvas, caption, opened_page, place_of, settle, state
+from tests.driver import ARTEFACTS, EXAMPLE, canvas, caption, new_page, opened_page, place_of, settle, state
 from tests.ui.explorer.page_driver import (
     EXPLORER,
     HEADS,
@@ -536,6 +536,31 @@ def test_what_a_link_of_before_says_is_read_and_what_cannot_be_is_left_out(brows
         expect(caption(page)).to_contain_text("Attention from patch (6, 5) to each patch, layer 1 of 0–2, head 0")
     with opened_page(browser, cifar.address, "x=1#layer=99&head=x&map=none&token=90,90&colormap=red&opacity=7") as page:
         expect(caption(page)).to_contain_text("Attention from the CLS token to each patch, layer 2 of 0–2, mean of 2")
+
+
+def test_back_leads_to_what_was_shown_before_however_soon_the_next_was_chosen(
+    browser: Browser, cifar: SmallApp
+) -> None:
+    """The server has not said yet what the address of the first map is."""
+    page = new_page(browser)
+
+    def hold(route: Route) -> None:
+        if asked(route.request).get("fn_name") != "describe":
+            route.continue_()
+
+    page.route(re.compile("component_server"), hold)
+    page.goto(f"{cifar.address}/?__theme=light")
+    loaded(page)
+    for method in ("rollout", "relevance"):
+        page.select_option(".vx-method", method)
+        expect(caption(page)).to_contain_text(cifar.analysis.map(method).description)
+    # It says so now; and the page stops waiting.
+    page.unroute(re.compile("component_server"))
+    settle(page)
+    for method in ("rollout", "attention"):
+        page.go_back()
+        expect(caption(page)).to_contain_text(cifar.analysis.map(method).description)
+    page.close()
 
 
 @pytest.mark.parametrize("shape", [(40, 1200), (1200, 40)])

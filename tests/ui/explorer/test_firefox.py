@@ -273,6 +273,7 @@ def test_the_app_opens_with_an_example_and_shows_its_maps(firefox: Firefox, app:
         assert (np.abs(found - weights[head, token]) <= wrong[head, token]).all()
     # A map that the server computes, of a class that is clicked at.
     firefox.move(1, 1)
+    assert firefox.until(f"{EXPLORER}.settled()")
     firefox.click(*place(firefox, f"{APP} .vx-predictions button:nth-child(2)"))
     index = int(firefox.evaluate(f"document.querySelector('{APP} .vx-predictions button:nth-child(2)').dataset.index"))
     expected = example.map("relevance", target=index)

@@ -185,6 +185,7 @@ function sync() {
     }
   }
   showControls();
+  showEntry();
   wantSwitched();
   describeSoon();
   ask();
@@ -372,15 +373,23 @@ function addressOf(link) {
   return `${location.pathname}${words ? `?${words}` : ""}`;
 }
 
-/** Write the address; what shows something else can be gone back from. */
-function showAddress() {
-  if (opening || !element.isConnected) return;
+/** What shows something else can be gone back from, at once: its address follows. */
+function showEntry() {
+  if (opening || OFFLINE || !element.isConnected) return;
   const { views, layout } = store.state, place = JSON.stringify([layout, ...views.map((view) => [analysisKey(view), view.method])]);
-  const isNew = history.state?.vitviz && history.state.place !== place, id = isNew || !history.state?.vitviz ? crypto.randomUUID() : history.state.vitviz;
+  const before = history.state?.vitviz ? history.state : null, isNew = before !== null && before.place !== place;
+  const id = isNew || !before ? crypto.randomUUID() : before.vitviz;
   visited.set(id, store.state);
-  const entry = { ...history.state, vitviz: id, place };
+  if (before?.place !== place) writeHistory(isNew ? "pushState" : "replaceState", { ...history.state, vitviz: id, place });
+}
+
+function showAddress() {
+  if (!opening && element.isConnected) writeHistory("replaceState", history.state, addressOf(latest.link));
+}
+
+function writeHistory(way, entry, address) {
   try {
-    history[isNew ? "pushState" : "replaceState"](entry, "", addressOf(latest.link));
+    history[way](entry, "", address);
   } catch {
     // Some browsers refuse many changes in a short time; the next one follows.
   }
