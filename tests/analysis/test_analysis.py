@@ -554,8 +554,8 @@ def test_nothing_prints_more_than_a_line_or_two(make_model: MakeModel, tmp_path:
     shown = {
         "Analysis(image ": (analysis, ("photo.png", "small", "3 layers × 4 heads", "4×6 patches", "class ")),
         "Model('small'": (model, ("3 layers × 4 heads", "1,000 classes", "24×16 pixels in patches of 4", "on cpu")),
-        "Heatmap('What the CLS token looks at": (heatmap, ("layer 1 of 0–2, head 2", "4×6 patches", "30×20 pixels")),
-        "TokenMap('What the CLS token": (heatmap.token_map, ("attention weight from 0.",)),
+        "Heatmap('Attention from the CLS token": (heatmap, ("layer 1 of 0–2, head 2", "4×6 patches", "30×20 pixels")),
+        "TokenMap('Attention from the CLS token": (heatmap.token_map, ("attention weight from 0.",)),
         "AttentionTrace(3 layers × 4 heads": (analysis.trace, ("26 tokens", "4×6 patches")),
         "PreparedImage(": (analysis.prepared, ("photo.png: 30×20 pixels", "as an input of 24×16")),
         "HeadEffects(3 layers × 4 heads": (analysis.head_effects(0), ("with all of them",)),

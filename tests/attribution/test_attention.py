@@ -137,18 +137,21 @@ def test_a_small_network_is_read_from_its_own_weights(make_network: Callable[...
 @pytest.mark.parametrize(
     ("parameters", "description"),
     [
-        ({}, "What the CLS token looks at: layer 2 of 0–2, mean of 4 heads"),
-        ({"layer": 0, "head": 0}, "What the CLS token looks at: layer 0 of 0–2, head 0"),
-        ({"layer": -2, "head": -1}, "What the CLS token looks at: layer 1 of 0–2, head 3"),
-        ({"head": "max", "query": "register 2"}, "What register 2 looks at: layer 2 of 0–2, max of 4 heads"),
-        ({"head": 1, "query": "patches"}, "What the mean patch looks at: layer 2 of 0–2, head 1"),
+        ({}, "Attention from the CLS token to each patch, layer 2 of 0–2, mean of 4 heads"),
+        ({"layer": 0, "head": 0}, "Attention from the CLS token to each patch, layer 0 of 0–2, head 0"),
+        ({"layer": -2, "head": -1}, "Attention from the CLS token to each patch, layer 1 of 0–2, head 3"),
+        (
+            {"head": "max", "query": "register 2"},
+            "Attention from register 2 to each patch, layer 2 of 0–2, max of 4 heads",
+        ),
+        ({"head": 1, "query": "patches"}, "Attention from the mean patch to each patch, layer 2 of 0–2, head 1"),
         (
             {"query": (1, 2), "direction": "column", "head": "min"},
-            "How much each patch looks at patch (1, 2): layer 2 of 0–2, min of 4 heads",
+            "Attention each patch pays to patch (1, 2), layer 2 of 0–2, min of 4 heads",
         ),
         (
             {"query": 0, "direction": "column"},
-            "How much each patch looks at the CLS token: layer 2 of 0–2, mean of 4 heads",
+            "Attention each patch pays to the CLS token, layer 2 of 0–2, mean of 4 heads",
         ),
     ],
 )

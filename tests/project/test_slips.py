@@ -42,7 +42,7 @@ TOKENS = (
 LAYERS = "this model has layers 0 to 2 (or -3 to -1 from the end)"
 HEADS = "expected a number from 0 to 3, 'mean', 'max' or 'min'"
 TARGETS = "expected a label or a number to 4"
-COLORMAPS = "expected 'turbo', 'viridis', 'inferno', 'magma', 'cividis' or 'gray'"
+COLORMAPS = "expected 'inferno', 'viridis', 'magma', 'cividis', 'gray' or 'turbo'"
 ROLLOUT = "expected 'head_fusion', 'discard_ratio', 'residual_weight', 'start_layer', 'reference' or 'query'"
 KINDS = "expected a path, bytes, a PIL image, a NumPy array or a tensor"
 NO_CHECKPOINT = "neither a checkpoint's name nor a file or folder; "
@@ -92,7 +92,7 @@ SLIPS: list[tuple[str, type[VitvizError], str]] = [
     (
         'Style(colourmap="viridis")',
         MethodError,
-        "Style has no parameter 'colourmap': expected 'colormap', 'opacity', 'smooth', 'grid', 'low' or 'high'; did "
+        "Style has no parameter 'colourmap': expected 'colormap', 'opacity', 'smooth', 'grid', 'low', 'high' or 'fade'; did "
         "you mean 'colormap'?",
     ),
     (

@@ -162,7 +162,7 @@ def test_a_map_of_one_patch_covers_what_was_seen(smooth: bool) -> None:
 def test_a_constant_map_has_one_colour_the_lowest(value: float, smooth: bool) -> None:
     heatmap = whole(torch.full((2, 3), value), noise(12, 8))
     overlay = array(heatmap.overlay(Style(opacity=1.0, smooth=smooth)))
-    np.testing.assert_allclose(overlay, np.broadcast_to(colour_table("turbo")[0], overlay.shape), atol=0.5001)
+    np.testing.assert_allclose(overlay, np.broadcast_to(colour_table(Style().colormap)[0], overlay.shape), atol=0.5001)
 
 
 def test_a_range_too_small_for_single_precision_is_not_divided_by() -> None:
@@ -444,7 +444,7 @@ def test_the_brightest_spot_lies_over_the_object(
     [
         (
             {"colormap": "jet"},
-            "colormap 'jet': expected 'turbo', 'viridis', 'inferno', 'magma', 'cividis' or 'gray'",
+            "colormap 'jet': expected 'inferno', 'viridis', 'magma', 'cividis', 'gray' or 'turbo'",
         ),
         ({"opacity": 1.1}, "opacity = 1.1: expected a number in [0, 1]"),
         ({"opacity": -0.1}, "opacity = -0.1: expected a number in [0, 1]"),
