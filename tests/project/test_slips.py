@@ -92,8 +92,8 @@ SLIPS: list[tuple[str, type[VitvizError], str]] = [
     (
         'Style(colourmap="viridis")',
         MethodError,
-        "Style has no parameter 'colourmap': expected 'colormap', 'opacity', 'smooth', 'grid', 'low', 'high' or 'fade'; "
-        "did you mean 'colormap'?",
+        "Style has no parameter 'colourmap': expected 'colormap', 'opacity', 'smooth', 'grid', 'low', 'high' "
+        "or 'fade'; did you mean 'colormap'?",
     ),
     (
         "heatmap.overlay(opacity=0.3)",
