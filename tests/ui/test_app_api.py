@@ -9,6 +9,7 @@ import math
 import re
 import shutil
 import subprocess
+import time
 from ast import literal_eval
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
@@ -514,6 +515,9 @@ def test_behind_a_proxy_health_and_calls_are_where_the_page_is(served: tuple[Any
     answer = httpx.get(f"{address}/gradio_api/call/v2/models/{event}").text
     assert answer.startswith("event: complete") and BUNDLED[0] in answer
     # Of a call without a session, nothing is kept once its answer is fetched.
+    until = time.monotonic() + 30
+    while event in app.state_holder.session_data and time.monotonic() < until:
+        time.sleep(0.05)
     assert event not in app.state_holder.session_data and event not in app.state_holder.time_last_used
 
 

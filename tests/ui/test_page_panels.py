@@ -290,7 +290,8 @@ def test_a_model_without_classes_is_asked_in_words(browser: Browser, clip: Path)
     # The last is one that can be measured.
     texts = sorted(("a cat", "a dog", "a rocket", "coffee"), key=gained)
     library = Library(analysis.model)
-    with running_app(os.environ, "--checkpoint", str(clip)) as address, opened_page(browser, address) as page:
+    app = running_app(os.environ, "--checkpoint", str(clip), with_packages=True)
+    with app as address, opened_page(browser, address) as page:
         expect(page.locator(".vx-predictions-part")).not_to_be_visible()
         page.locator(".vx-method").select_option("relevance")
         expect(caption(page)).to_contain_text("write what")

@@ -21,7 +21,7 @@ from vitviz.errors.messages import choices, did_you_mean, plain, shown
 from vitviz.ui.pictures import Upload
 from vitviz.visualization.heatmaps import COLORMAPS, Style
 from vitviz.weights import Model
-from vitviz.weights.text_tower import MAX_TEXT_CHARS, TextPrompt
+from vitviz.weights.text_tower import MAX_TEXT_CHARS, TextPrompt, reads_text
 
 # Of the ends of the colours: what single precision holds, with room for their difference.
 FURTHEST = 1e30
@@ -151,8 +151,9 @@ def parameters_of(
         MethodError: there is no such parameter, one is not legal, or the model cannot serve the method.
     """
     given = {} if said is None else fields(field, said, [parameter.name for parameter in method.parameters])
-    about_text = isinstance(given.get("target"), dict)
-    refusal = method.refusal(model.network.config, has_target=about_text)
+    # That words are missing is said where they are looked up.
+    has_target = isinstance(given.get("target"), dict) or reads_text(model)
+    refusal = method.refusal(model.network.config, has_target=has_target)
     if refusal is not None:
         raise MethodError(f"{method.name}: {refusal}")
     found, bounds = {}, Bounds.of(model, layout)

@@ -21,7 +21,7 @@ from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError
 from vitviz.errors.messages import shown
 from vitviz.images.preprocessing import PreparedImage
 from vitviz.isolation import IsolatedTower, Worker, shared_worker
-from vitviz.models.targets import Target
+from vitviz.models.targets import NO_CLASSIFIER, Target
 from vitviz.progress import Progress
 from vitviz.ui.hosting import forward, memory
 from vitviz.ui.knobs import MODELS, PREFIX, Knobs
@@ -37,7 +37,7 @@ from vitviz.ui.server.lanes import Lane
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.weights import BUNDLED, ZOO, DownloadProgress, Model, snapshot_of
 from vitviz.weights.formats.files import SUFFIXES
-from vitviz.weights.text_tower import TextPrompt
+from vitviz.weights.text_tower import TextPrompt, reads_text
 
 CANVAS_SIDE = 900
 CANVAS_BYTES = 3 * CANVAS_SIDE**2
@@ -49,6 +49,7 @@ RESERVED_BYTES, LEAST_SHARED_BYTES = 7 * 2**28, 2**28
 LARGE_FLOPS = 150e9
 # A pass back costs twice what a pass forwards does.
 GRADIENT_PASSES = 3
+NO_WORDS = "This model has no classes, but reads texts: write what the map is about"
 
 
 class InputSettings(NamedTuple):
@@ -365,7 +366,7 @@ class AnalysisService:
         """What a map or a measure is to be about. Safe between threads, so that no tower is opened twice.
 
         Raises:
-            MethodError: a model without classes was told no words.
+            MethodError: the model has no classes, and was told no words.
             CheckpointError: what reads the words cannot be opened.
         """
         if isinstance(wanted, TextPrompt):
@@ -374,7 +375,7 @@ class AnalysisService:
                     self.towers[model] = IsolatedTower(self.worker, model, self.knobs.model_bytes)
             return self.towers[model].target(wanted.text)
         if not model.labels:
-            raise MethodError("this map is about something: write what, in words")
+            raise MethodError(NO_WORDS if reads_text(model) else f"{NO_CLASSIFIER[0].upper()}{NO_CLASSIFIER[1:]}")
         return wanted
 
 

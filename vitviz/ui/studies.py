@@ -11,10 +11,9 @@ from gradio.utils import get_upload_folder
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS, Method
 from vitviz.attribution.methods import ClassTarget
-from vitviz.errors.kinds import MethodError
 from vitviz.evaluation.comparison import compare
 from vitviz.metrics.faithfulness import METRICS, RANDOM_ORDERS
-from vitviz.models.targets import NO_CLASSIFIER, Target
+from vitviz.models.targets import Target
 from vitviz.progress import Progress
 from vitviz.ui.arguments import Bounds, fields, parameter_of
 from vitviz.ui.facts import class_names
@@ -22,11 +21,9 @@ from vitviz.ui.normalize import refusal
 from vitviz.ui.server.estimates import comparison_bytes, forward_bytes
 from vitviz.ui.service import AnalysisService, Report, Step, waiting, waiting_for_memory
 from vitviz.ui.state import View
-from vitviz.weights.text_tower import TextPrompt, reads_text
+from vitviz.weights.text_tower import TextPrompt
 
 SHOWN_CLASSES = 5
-NO_CLASSES = f"{NO_CLASSIFIER[0].upper()}{NO_CLASSIFIER[1:]}"
-NO_TEXT = "This model has no classes, but reads texts: write what the map is about"
 ABOUT_COMPARISON = (
     "How faithful each map is: patches are taken out in its order, and the probability of the class is watched, beside "
     f"the mean of {RANDOM_ORDERS} random orders of the same patches. Of a text it is the score, as a share: 0 for a "
@@ -144,8 +141,6 @@ class Studies:
             target = parameter_of(
                 ClassTarget("target", "", ""), value, Bounds.of(model, analysis.trace.layout), "request"
             )
-        if not model.labels and not isinstance(target, TextPrompt):
-            raise MethodError(NO_TEXT if reads_text(model) else NO_CLASSES)
         if isinstance(target, TextPrompt):
             report(Step("Reading the text"))
         return self.service.target(model, target)

@@ -24,6 +24,8 @@ MAX_UNREAD = 32
 MAX_EVENTS = 64
 # For how long an answer waits for somebody who reads it.
 ANSWER_SECONDS = 60.0
+# How soon it is looked again whether a call has ended.
+AGAIN_SECONDS = 0.5
 
 
 class Answers:
@@ -110,11 +112,23 @@ class Answers:
         finally:
             self._readers[key] -= 1
             self._readers += Counter()
-            if key == event and not self._is_under_way(key) and self._is_empty(key):
-                # A call of its own has one answer.
-                self._forget(key)
+            if key == event:
+                self._end_call(event, visitor)
             else:
                 self._keep(key, visitor)
+
+    def _end_call(self, event: str, visitor: str) -> None:
+        """A call of its own has one answer: forget it once that is read."""
+        if self._is_under_way(event):
+            # Gradio tells the answer a moment before it lets the event go; or the reader left before the answer.
+            self._keep(event, visitor)
+            self._timers[event].cancel()
+            again = partial(self._end_call, event, visitor)
+            self._timers[event] = asyncio.get_running_loop().call_later(AGAIN_SECONDS, again)
+        elif self._is_empty(event):
+            self._forget(event)
+        else:
+            self._keep(event, visitor)
 
     def _keep(self, session: str, visitor: str) -> None:
         """Until somebody reads it, or its time is over."""

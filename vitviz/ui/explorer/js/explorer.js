@@ -334,7 +334,8 @@ function retry() {
 function showBusy(state) {
   find("busy").hidden = !state;
   if (!state) return;
-  find("busy-text").textContent = state.text || { open: "Opening the link", analysis: "Analysing", map: "Computing the map", switch: "Running the model", rank: "Ranking the heads", compare: "Comparing" }[state.slot.split(" ")[0]];
+  const texts = { open: "Opening the link", analysis: "Analysing", switch: "Running the model", rank: "Ranking the heads", compare: "Comparing" };
+  find("busy-text").textContent = state.text || METHODS[state.method]?.title || texts[state.slot.split(" ")[0]];
   if (state.done) find("busy-bar").value = state.done / state.total;
   else find("busy-bar").removeAttribute("value");
 }

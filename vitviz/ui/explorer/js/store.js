@@ -124,7 +124,7 @@ class Runs {
   start() {
     const { running } = this;
     Object.assign(running, { number: ++this.number, unknown: 0, sent: (running.sent ?? 0) + 1 });
-    this.shown({ text: "", done: 0, total: 1, slot: running.slot });
+    this.shown({ text: "", done: 0, total: 1, slot: running.slot, method: running.body.method });
     this.send({ ...running.body, page: this.page, number: running.number });
     this.poll(running.number);
   }
