@@ -267,7 +267,7 @@ class Analysis:
         *,
         report: Callable[[Progress], None] | None = None,
     ) -> HeadEffects:
-        """What becomes of a score without each head, as :func:`vitviz.metrics.ablation.head_effects`.
+        """How a score changes without each head, as :func:`vitviz.metrics.ablation.head_effects`.
 
         Args:
             target: as :meth:`faithfulness` takes it.
@@ -292,11 +292,11 @@ class Analysis:
 
     @property
     def _gradient_bytes(self) -> int:
-        """Of queries, keys, values and gradients of one class, in single precision."""
+        """Bytes of queries, keys, values and gradients for one class, in single precision."""
         return 4 * self.trace.queries.numel() * torch.float32.itemsize
 
     def _required(self, method: Method, choice: int | str | Target | None) -> Any:
-        """What a method computes from. Of the last target asked about, gradients are kept if they are small."""
+        """What a method computes from. Keeps the last target's gradients if they are small."""
         if not method.class_specific:
             return self.trace
         labels, network = self.model.labels, self.model.network

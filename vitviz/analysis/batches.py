@@ -30,7 +30,7 @@ ON_ERROR = ("raise", "skip", "keep")
 
 @dataclass(frozen=True)
 class FailedAnalysis:
-    """What stands in an image's place where it could not be analysed and ``on_error="keep"`` was asked for.
+    """The placeholder of an image that could not be analysed, with ``on_error="keep"``.
 
     Args:
         source: the file that the image is from, or its place among the images, counted from 0.
@@ -101,8 +101,8 @@ def analyze_batch(
     which file it is of, or else its place among the images, counted from 0.
 
     Args:
-        images: each as :func:`vitviz.analyze` takes it. They are taken from the iterable by whoever asks for the next
-            analysis, never by another thread.
+        images: each as :func:`vitviz.analyze` takes it. Only the thread that asks for the next analysis advances the
+            iterable.
         model, fit, resolution, value_range, column, storage, keep_bytes: as :func:`vitviz.analyze` takes them.
         batch_size: most images that are encoded together.
         on_error: what becomes of an image that cannot be analysed. ``"raise"`` ends with its error, after the analyses
@@ -116,14 +116,14 @@ def analyze_batch(
 
     Raises:
         ImageError: an image cannot be opened, and ``on_error`` is ``"raise"``.
-        ConfigError: as :func:`vitviz.analyze`, or ``batch_size``, ``on_error`` or ``workers`` is none that there is, or
-            ``images`` is a single one; at once.
+        ConfigError: as :func:`vitviz.analyze`, or ``batch_size``, ``on_error`` or ``workers`` is invalid, or ``images``
+            is a single image; raised at once.
         LimitError: one image alone needs more than ``max_bytes``, and ``on_error`` is ``"raise"``.
     """
     check_order("analyze_batch", images, model)
     batch_size, workers = whole("batch_size", batch_size, 1), whole("workers", workers, 1)
     word("on_error", on_error, ON_ERROR, ConfigError)
-    # A text has letters to go through, a row its columns, an array rows: none of them an image that was meant.
+    # Iterating over a string, a table row or an array would not give images.
     single = isinstance(images, str | bytes | os.PathLike | Image.Image | Mapping)
     single = single or (isinstance(images, np.ndarray | torch.Tensor) and images.ndim < 4)
     if single or not isinstance(images, Iterable):
@@ -148,13 +148,13 @@ class _Queue:
         self.coming: deque[Future[PreparedImage | FailedAnalysis]] = deque()
 
     def refill(self, pool: ThreadPoolExecutor) -> bool:
-        """Have as many images prepared as are wanted ahead, if there are; whether any is coming."""
+        """Submit images until enough are prepared ahead; returns whether any is pending."""
         while len(self.coming) < AHEAD * self.batch_size:
             try:
                 self.coming.append(pool.submit(self._prepare, next(self.images), next(self.places)))
             except StopIteration:
                 break
-            # What goes wrong in the iterable is told at its place too.
+            # An error of the iterable is also reported at its position.
             except Exception as error:
                 failed: Future[PreparedImage | FailedAnalysis] = Future()
                 failed.set_exception(error)
@@ -163,7 +163,7 @@ class _Queue:
         return bool(self.coming)
 
     def next_batch(self) -> list[PreparedImage] | FailedAnalysis:
-        """The images from the first on that are encoded together; what is in the first one's place where it failed."""
+        """The next images to encode together, or the error of the first one where it failed."""
         first = self.coming.popleft().result()
         if isinstance(first, FailedAnalysis):
             return first
@@ -180,7 +180,7 @@ class _Queue:
         return batch
 
     def encode(self, batch: list[PreparedImage]) -> list[Analysis | FailedAnalysis]:
-        """Their analyses; where memory does not suffice for all at once and errors do not end the run, one by one."""
+        """Their analyses; one by one if memory does not suffice for the batch and errors do not end the run."""
         try:
             return [*self.encoder.encode(batch)]
         except LimitError as error:
@@ -210,7 +210,7 @@ def _analyses(queue: _Queue, workers: int, keeps: bool) -> Generator[Analysis | 
             del batch
             while found:
                 if keeps or isinstance(found[0], Analysis):
-                    # Not held while its receiver has it.
+                    # Keep no reference while the caller uses the analysis.
                     yield found.popleft()
                 else:
                     found.popleft()

@@ -33,7 +33,7 @@ class AnalysisCache:
         return self._bytes
 
     def make_room(self, nbytes: int) -> None:
-        """Let go of so many bytes, the least used first, or of all."""
+        """Evict the least recently used until this many bytes are free, or all are evicted."""
         with self._lock:
             left = max(0, self._bytes - nbytes)
             while self._held and self._bytes > left:
@@ -50,14 +50,14 @@ class AnalysisCache:
         return key
 
     def get(self, key: str) -> Analysis | None:
-        """The analysis of an id; None if it was never given out, or has left."""
+        """The analysis of an id; None if the id is unknown or its analysis was evicted."""
         with self._lock:
             if key in self._held:
                 self._held.move_to_end(key)
             return self._held.get(key)
 
     def drop(self, model: Model) -> None:
-        """Let go of every analysis by a model, which else would keep it in memory."""
+        """Evict every analysis by a model, since each keeps the model in memory."""
         with self._lock:
             for key in [key for key, analysis in self._held.items() if analysis.model is model]:
                 self._bytes -= self._held.pop(key).nbytes
@@ -88,7 +88,7 @@ class ModelCache:
             return sum(model.nbytes for model in self._held.values())
 
     def make_room(self, nbytes: int) -> None:
-        """Let go of so many bytes, the least used first, or of all."""
+        """Evict the least recently used until this many bytes are free, or all are evicted."""
         evictions: list[Model] = []
         with self._lock:
             while self._held and sum(model.nbytes for model in evictions) < nbytes:
@@ -97,7 +97,7 @@ class ModelCache:
             self.leaving(model)
 
     def get(self, key: Hashable, open_model: Callable[[], Model]) -> Model:
-        """The model of a key, opened where it is not there; by one thread, while others wait for it.
+        """The model of a key. One thread opens a missing model while others wait for it.
 
         Where it cannot be opened, the thread that tried gets the error, and the next one tries for itself.
         """

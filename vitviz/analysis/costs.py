@@ -14,7 +14,7 @@ from vitviz.models.pooling import POOLINGS
 
 # Everything is computed in single precision at most.
 NUMBER_BYTES = 4
-# The C library of Linux does not give blocks up to this size back to the system, but keeps about two of the largest.
+# glibc does not return blocks up to this size to the system; it keeps about two of the largest.
 RETAINED_BYTES = 32 * 2**20
 
 
@@ -58,7 +58,7 @@ def cost_of(config: ViTConfig, layout: TokenLayout, batch: int = 1, storage: str
     trace = rows * (2 * config.head_width * stored + NUMBER_BYTES)
     pixels = config.channels * layout.grid_height * config.patch_height * layout.grid_width * config.patch_width
     forward = max(_embedding(config, layout, pixels), _layer(config, layout))
-    # Beside a batch in one tensor, each image keeps its own pixels.
+    # Each image keeps its own pixels beside the tensor of the batch.
     pixel_copies = batch * pixels * (1 if batch == 1 else 2)
     rollout = working_bytes(layout.token_count, config.heads, NUMBER_BYTES)
     working = NUMBER_BYTES * pixel_copies + max(NUMBER_BYTES * batch * forward, rollout)
@@ -84,7 +84,7 @@ def _layer(config: ViTConfig, layout: TokenLayout) -> int:
 
 
 def _retained(config: ViTConfig, batch: int, tokens: int) -> int:
-    """Bytes that stay taken after the tensors of a layer are freed: stream, queries, keys or values, hidden."""
+    """Bytes that stay allocated after a layer's tensors are freed: stream, queries, keys or values, hidden."""
     hidden = min(tokens, tokens_at_once(config)) * config.mlp_width * (2 if config.gated_mlp else 1)
     sizes = (tokens * config.width, tokens * config.heads * config.head_width, hidden)
     small = [NUMBER_BYTES * batch * size for size in sizes if NUMBER_BYTES * batch * size <= RETAINED_BYTES]
@@ -98,7 +98,7 @@ def _image_flops(config: ViTConfig, layout: TokenLayout) -> int:
     mlp = width * config.mlp_width * (3 if config.gated_mlp else 2)
 
     def layer(count: int) -> int:
-        """Multiplications of a layer of whose output so many tokens are computed."""
+        """Multiplications of a layer that computes this many output tokens."""
         return tokens * width * 3 * inner + count * (2 * tokens * inner + inner * width + mlp)
 
     patch = config.channels * config.patch_height * config.patch_width

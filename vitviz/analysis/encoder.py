@@ -29,7 +29,7 @@ MAX_BYTES = 4 * 2**30
 
 @dataclass(frozen=True)
 class Encoder:
-    """How images become analyses: what :func:`analyze` and :func:`vitviz.analyze_batch` share.
+    """Opens, checks and encodes images for :func:`analyze` and :func:`vitviz.analyze_batch`.
 
     Args:
         model, fit, resolution, storage, keep_bytes, max_bytes, forward, value_range, column: as :func:`analyze` takes
@@ -58,12 +58,12 @@ class Encoder:
         if self.storage is not None:
             type_of(self.storage, "storage")
         object.__setattr__(self, "value_range", checked_range(self.value_range))
-        # Said now and not at the first image.
+        # Raise now rather than at the first image.
         _ = self.preprocessing
 
     @cached_property
     def preprocessing(self) -> Preprocessing:
-        """That of the model, at the resolution asked for."""
+        """The model's preprocessing, at the chosen resolution."""
         own = self.model.preprocessing
         return own if self.resolution is None else own.at(self.resolution, *self._patch)
 
@@ -132,9 +132,9 @@ class Encoder:
         return [Analysis(self.model, *parts) for parts in zip(prepared, logits, encoding.traces, strict=True)]
 
     def _refusal(self, image: Sized, needed: Cost) -> str:
-        """Why an image is not analysed, and what would be."""
+        """The refusal of an image that is too large, with the largest resolution that would fit."""
         sizes = ((at, self.model.preprocessing.at(at, *self._patch)) for at in self.preprocessing.smaller(*self._patch))
-        # What is needed does not always grow with the resolution, so that halving the range would miss the largest.
+        # Memory does not always grow with the resolution, so a binary search could miss the largest.
         fits = next((at for at, smaller in sizes if self.cost(image, smaller).nbytes <= self.max_bytes), None)
         height, width = self.preprocessing.input_size(image, *self._patch, self.fit)
         way = "no resolution fits" if fits is None else f"resolution = {fits} is the largest that fits"
@@ -149,7 +149,7 @@ def _check_model(model: object) -> None:
 
 
 def check_order(function: str, first: object, second: object) -> None:
-    """That image and model are not swapped.
+    """Check that image and model are not swapped.
 
     Raises:
         ConfigError: they are.
@@ -187,21 +187,21 @@ def analyze(
         value_range: the values of black and white where the image is an array or a tensor, such as ``(0, 1)``; of a
             tensor in floating point it has to be given.
         column: of a row, the one with the image.
-        storage: in what precision queries and keys are kept: ``"float32"``, ``"bfloat16"`` or ``"float16"``; exactly
-            as they are where it is not given.
-        keep_bytes: fused attention matrices are kept, so that what needs them again is nearly free, where those of all
-            layers fit into so many bytes.
+        storage: precision in which queries and keys are kept: ``"float32"``, ``"bfloat16"`` or ``"float16"``; their
+            own by default.
+        keep_bytes: keep the fused attention matrices of all layers, which makes their next use nearly free, where they
+            fit into this many bytes.
         max_bytes: most that the analysis may need by :func:`cost`.
         report: receives how many of the model's layers are done; an exception that it raises ends the analysis.
-        forward: what runs the network in place of :meth:`vitviz.VisionTransformer.encode`, with its arguments, such as
-            one that brings it to another machine and its traces back.
+        forward: a function called in place of :meth:`vitviz.VisionTransformer.encode`, with its arguments, for example
+            to run the network on another machine.
 
     Raises:
         ImageError: the image cannot be opened, or the model has no positions for an input of this size.
-        ConfigError: the fit, resolution, storage, range or a number of bytes is none that there is, or the model is no
-            model.
-        LimitError: the analysis would need more than ``max_bytes``, and nothing has been computed; or the machine has
-            not the memory for it.
+        ConfigError: the fit, resolution, storage, range or a number of bytes is invalid, or ``model`` is not a
+            :class:`vitviz.Model`.
+        LimitError: the analysis would need more than ``max_bytes``, and nothing has been computed; or the machine
+            runs out of memory.
     """
     check_order("analyze", image, model)
     encoder = Encoder(model, fit, resolution, storage, keep_bytes, max_bytes, forward, value_range, column)
@@ -226,7 +226,7 @@ def cost(
 
     Raises:
         ImageError: the image cannot be opened.
-        ConfigError: the fit, resolution, storage or range is none that there is, or the model is no model.
+        ConfigError: the fit, resolution, storage or range is invalid, or ``model`` is not a :class:`vitviz.Model`.
     """
     check_order("cost", image, model)
     encoder = Encoder(model, fit, resolution, storage, value_range=value_range, column=column)

@@ -117,11 +117,11 @@ class TokenLayout:
 
     @property
     def default_query(self) -> Query:
-        """What a map starts from where nothing is asked: the CLS token, or all patches where there is none."""
+        """The query by default: the CLS token, or all patches where there is none."""
         return "cls" if "cls" in self.prefix else PATCHES
 
     def name(self, query: Query) -> str:
-        """What a caption calls it: ``"the CLS token"``, ``"register 1"``, ``"patch (2, 3)"``, ``"the mean patch"``."""
+        """The name in captions: ``"the CLS token"``, ``"register 1"``, ``"patch (2, 3)"``, ``"the mean patch"``."""
         if isinstance(query, str) and query == PATCHES:
             return "the mean patch"
         index = self.index(query)

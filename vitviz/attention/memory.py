@@ -30,7 +30,7 @@ OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "bad_alloc", "out
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory could not be had."""
+    """Whether an error is a failed allocation."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY)
@@ -56,7 +56,7 @@ class _Lease(np.ndarray):
 
 
 class BlockPool:
-    """Blocks of memory that are not used at the moment, for those who ask next. Safe between threads.
+    """Free blocks of memory, to be used again. Safe between threads.
 
     Args:
         idle_bytes: most that is held; the blocks that came back first leave.
@@ -65,17 +65,17 @@ class BlockPool:
     def __init__(self, idle_bytes: int) -> None:
         self.idle_bytes = idle_bytes
         self._idle: dict[int, np.ndarray] = {}
-        # The garbage collector may give a block back while its own thread is asking for one.
+        # Reentrant: the garbage collector may return a block while this thread requests one.
         self._lock = threading.RLock()
 
     @property
     def nbytes(self) -> int:
-        """Bytes that wait to be used again."""
+        """Bytes in free blocks."""
         with self._lock:
             return sum(block.nbytes for block in list(self._idle.values()))
 
     def take(self, nbytes: int) -> np.ndarray:
-        """At least so many bytes, with anything in them."""
+        """A block of at least this many bytes, uninitialised."""
         size = math.ceil(nbytes / BLOCK_BYTES) * BLOCK_BYTES
         with self._lock:
             known = next((known for known, block in list(self._idle.items()) if block.nbytes == size), None)
@@ -95,7 +95,7 @@ class BlockPool:
 
 
 _pool = BlockPool(IDLE_BYTES)
-# Only glibc has this function; other C libraries leave no holes, or cannot be asked.
+# Only glibc has malloc_trim; other C libraries do not need it or offer no such call.
 _trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 
 

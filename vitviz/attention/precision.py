@@ -1,4 +1,4 @@
-"""In how many bits numbers are computed and kept."""
+"""The precisions in which numbers are computed and kept."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ def type_of(precision: str, name: str = "precision") -> torch.dtype:
 
 
 def precise(tensor: torch.Tensor) -> torch.Tensor:
-    """In single precision at least."""
+    """The tensor in at least single precision."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))

@@ -70,7 +70,7 @@ def scores_in_chunks(
     start, end, _ = rows.indices(queries.shape[1])
     most = CHUNK_BYTES if keys.device.type == "cpu" else DEVICE_CHUNK_BYTES
     count = max(1, min(end - start, most // (heads * tokens * keys.itemsize)))
-    # Otherwise every product would rearrange them anew.
+    # Contiguous keys, or every product would copy them again.
     columns = keys.transpose(1, 2).contiguous()
     buffer = empty((heads, count, tokens), keys)
     for first in range(start, end, count):
@@ -165,7 +165,7 @@ def attend(
         part, sums = _attend(queries[:, :, rows], keys, values, scale)
         if context is None:
             batch, heads, _, dim = part.shape
-            # As the kernel would have left it, so that the heads of a token lie side by side.
+            # The layout that the kernel returns: the heads of a token lie side by side.
             context = part.new_empty(batch, count, heads, dim).transpose(1, 2)
         context[:, :, rows] = part
         log_sums += [] if sums is None else [sums]
@@ -178,10 +178,10 @@ def _attend(
     queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     is_supported = queries.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
-    # The kernel takes for granted that the numbers of a token lie side by side.
+    # The kernel assumes that the numbers of a token are contiguous.
     is_supported = is_supported and all(tensor.stride(-1) == 1 for tensor in (queries, keys, values))
     if is_supported and queries.dtype in (torch.float32, torch.float64) and queries.numel():
-        # What scaled_dot_product_attention calls itself, which then drops the second half of the answer.
+        # scaled_dot_product_attention calls this function, too, and drops the second result.
         kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
         context, log_sums = kernel(queries, keys, values, scale=scale)
         return context, log_sums.detach()

@@ -1,4 +1,4 @@
-"""Several of NumPy's computations at a time, which by itself takes one."""
+"""Run NumPy computations in several threads; NumPy itself uses one."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ def in_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> lis
 
 @cache
 def _helpers() -> ThreadPoolExecutor:
-    # Threads are started when they are needed, and stay.
+    # Threads start on demand and stay.
     return ThreadPoolExecutor(thread_name_prefix="vitviz")

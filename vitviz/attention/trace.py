@@ -98,7 +98,7 @@ class AttentionTrace:
         return f"AttentionTrace({self.layers} layers × {self.heads} heads, {tokens})"
 
     def __getstate__(self) -> dict[str, Any]:
-        # Matrices that are computed again when they are needed would make a file many times as large.
+        # Fused matrices can be recomputed, and would make a pickle many times as large.
         return {**self.__dict__, "_kept": {}}
 
     @property
@@ -111,12 +111,12 @@ class AttentionTrace:
 
     @property
     def dtype(self) -> torch.dtype:
-        """In what everything is computed: single precision at least."""
+        """The type of all computations: at least single precision."""
         return torch.promote_types(self.queries.dtype, torch.float32)
 
     @property
     def nbytes(self) -> int:
-        """The most bytes that it comes to hold: queries, keys, bias, logarithms of sums and kept matrices."""
+        """The most bytes that the trace may hold: queries, keys, bias, logarithms of sums and kept matrices."""
         logarithms = self.layers * self.heads * self.layout.token_count * self.dtype.itemsize
         fused_bytes = self._fusions_kept * self._fusion_bytes
         return (
@@ -154,7 +154,7 @@ class AttentionTrace:
         tokens = self.layout.select(query)
         if tokens.stop - tokens.start > 1:
             return torch.stack([self.row(layer, query) for layer in range(self.layers)])
-        # What einsum would do too, without the time to find out, which is a tenth of the whole.
+        # As einsum does, without its search for a path, which takes a tenth of the time.
         queries, keys = (
             precise(self.queries[:, :, tokens.start, None]).flatten(0, 1),
             precise(self.keys).mT.flatten(0, 1),
@@ -231,7 +231,7 @@ class AttentionTrace:
             return None
         matrices = self._kept.pop(fusion, None)
         if matrices is None:
-            # Last in the dictionary is used last; what has to go goes before its place is needed.
+            # The dictionary is ordered by use; evict before allocating.
             for oldest in list(self._kept)[: len(self._kept) + 1 - self._fusions_kept]:
                 self._kept.pop(oldest, None)
             matrices = [self._fuse(layer, fusion) for layer in range(self.layers)]
@@ -269,12 +269,12 @@ class AttentionTrace:
         return min(self.keep_bytes // self._fusion_bytes, len(HEAD_FUSIONS))
 
     def _scored(self, layer: int, rows: slice = slice(None)) -> _Scored:
-        """Of which queries and keys a layer's weights are made, and how."""
+        """The queries and keys of a layer's weights, with scale and bias."""
         queries, keys = precise(self.queries[layer]), precise(self.keys[layer])
         return queries, keys, self.scale, self._bias(layer), rows, self.known_log_sums.get(layer)
 
     def _bias(self, layer: int) -> torch.Tensor | None:
-        """Of one layer, ``"head query key"``."""
+        """The bias of one layer, ``"head query key"``."""
         if self.bias is None:
             return None
         return precise(self.bias[layer if len(self.bias) > 1 else 0]).expand(self.heads, -1, -1)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 MOST_PATCHES = 64
-# The library takes whole numbers of 32 bits as capacities; those of a node sum to this.
+# scipy takes 32-bit integers as capacities; a node's capacities sum to this.
 UNITS = 2**30
 
 
@@ -107,7 +107,7 @@ def _capacities(trace: AttentionTrace, layer: int, cells: np.ndarray) -> np.ndar
 
 def _network(capacities: list[np.ndarray]) -> csr_array:
     """All layers' matrices as one graph: node ``level · count + token``; level 0 is the input of the lowest layer."""
-    # A tenth of a second that only this method is worth.
+    # The import takes a tenth of a second, which only this method needs.
     from scipy.sparse import csr_array
 
     count = len(capacities[0])
@@ -116,7 +116,7 @@ def _network(capacities: list[np.ndarray]) -> csr_array:
     tails = np.concatenate([(level + 1) * count + query for level in range(len(capacities))])
     heads = np.concatenate([level * count + key for level in range(len(capacities))])
     units = np.rint(np.concatenate([matrix.ravel() for matrix in capacities]) * UNITS).astype(np.int32)
-    # One node more: before all tokens where the flow starts at several.
+    # One more node, before all tokens, where the flow starts at several.
     return csr_array((units, (tails, heads)), shape=(nodes + 1, nodes + 1))
 
 
@@ -134,7 +134,7 @@ def _flows(network: csr_array, layers: int, count: int, chosen: np.ndarray) -> I
         network = csr_array(network + starts)
     else:
         source = top + int(chosen[0])
-    # Before version 1.15, the library takes places of 32 bits only, and makes ones of 64.
+    # Before version 1.15, scipy accepts only 32-bit indices but creates 64-bit ones.
     places = (part.astype(np.int32) for part in (network.indices, network.indptr))
     network = csr_array((network.data, *places), shape=network.shape)
     for token in range(count):

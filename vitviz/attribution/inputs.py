@@ -1,4 +1,4 @@
-"""An image in a network and what is asked about it: where class-specific methods start."""
+"""What class-specific methods start from: an image, a network and a target."""
 
 from __future__ import annotations
 
@@ -37,5 +37,5 @@ class AttributionInput:
 
     @cached_property
     def gradients(self) -> GradientTrace:
-        """Of the score with respect to the attention of every layer; computed once."""
+        """Gradients of the score with respect to every layer's attention; computed once."""
         return trace_gradients(self.network, self.pixels, self.target)

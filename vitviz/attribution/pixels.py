@@ -94,7 +94,7 @@ def occlusion(inputs: AttributionInput, *, report: Callable[[Progress], None] | 
             return found
 
         found = Occlusion(counted).attribute(inputs.pixels, window, strides=window, perturbations_per_eval=BATCH)
-    # The same for all pixels and channels of a patch.
+    # All pixels and channels of a patch share one value.
     values = reduce(found[0], "channel (row height) (column width) -> row column", "mean", **patch)
     return _map(values, "fall of the score", f"Occlusion for {inputs.target.name}: one patch at a time")
 
@@ -105,7 +105,7 @@ def _scores(inputs: AttributionInput) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 def _counter(report: Callable[[Progress], None] | None, total: int) -> Callable[[int], None]:
-    """Takes how many more are done, and reports how many are by then."""
+    """A function that adds to the number of finished steps and reports it."""
     done = 0
 
     def count(more: int) -> None:

@@ -142,7 +142,7 @@ def _divided_by_row(tokens: torch.Tensor, chunks: Chunks, residual_weight: float
             weights = weights / sums
             product[:, rows].add_(weights, alpha=residual)
         else:
-            # A row whose every entry was discarded passes nothing on: its token stays where it is.
+            # A fully discarded row passes nothing on: its token stays where it is.
             product[:, rows] += weights * (sums == 0)
             weights = weights / sums.where(sums > 0, 1.0)
         product.addmm_(weights, chunk)
@@ -150,7 +150,7 @@ def _divided_by_row(tokens: torch.Tensor, chunks: Chunks, residual_weight: float
 
 
 def _divided_by_column(tokens: torch.Tensor, chunks: Chunks, residual_weight: float) -> torch.Tensor:
-    """The same with each column divided by the sum of the row of the same number; of all rows."""
+    """As above, but column i is divided by the sum of row i; needs all rows."""
     product, sums = torch.zeros_like(tokens), tokens.new_ones(tokens.shape[-1])
     for rows, chunk in chunks:
         sums[rows] = (1 - residual_weight) * chunk.sum(-1) + residual_weight

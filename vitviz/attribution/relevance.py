@@ -46,7 +46,7 @@ def relevance(gradients: GradientTrace, query: Query | None = None, start_layer:
     for layer in reversed(layers):
         each = tokens.new_zeros(heads, *tokens.shape)
         for rows, weights, gradient in gradients.in_chunks(layer, active_rows):
-            # Every head for itself: to make their mean first would read all of it once more.
+            # Head by head: averaging first would read all weights once more.
             each.baddbmm_(tokens[:, rows].expand(heads, -1, -1), gradient.relu_().mul_(weights))
         tokens, active_rows = tokens + each.mean(0), EVERY
     followed = layer_range(layers.start, layers.stop)

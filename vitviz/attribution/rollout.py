@@ -103,7 +103,7 @@ def _steps(trace: AttentionTrace, head_fusion: str, options: RolloutOptions) -> 
     if head_fusion == "mean" and not options.discards and options.reference is None:
         return _mixing(trace, options.residual_weight)
 
-    # Which entries are lowest takes all rows to know, and so do their sums.
+    # Finding the lowest entries, and their sums, needs all rows.
     whole, as_theirs = options.discards or options.reference is not None, options.reference == VIT_EXPLAIN
     matrices = trace.cached_fused(head_fusion)
     cuts = [None] * trace.layers if matrices is None else cuts_of_matrices(matrices, options.discard_ratio)
@@ -118,7 +118,7 @@ def _steps(trace: AttentionTrace, head_fusion: str, options: RolloutOptions) -> 
 
 
 def _mixing(trace: AttentionTrace, residual_weight: float) -> Step:
-    """Steps through matrices whose rows sum to 1 already, as those of a softmax and of the mean of several do."""
+    """Steps through matrices whose rows already sum to 1, such as softmax weights and their means."""
     share, matrices = 1 - residual_weight, trace.cached_fused("mean")
 
     def step(layer: int, tokens: torch.Tensor, active_rows: slice) -> torch.Tensor:

@@ -17,7 +17,7 @@ from vitviz.attention.softmax import CHUNK_BYTES
 from vitviz.attention.threads import in_threads
 from vitviz.attention.trace import AttentionTrace, Chunks
 
-# A matrix up to this size is held; a larger one is computed three times instead.
+# A matrix up to this size is held in memory; a larger one is computed three times.
 HELD_BYTES = 256 * 2**20
 # Up to this many entries, a copy of the matrix is sorted; beyond, only the entries near the limit.
 COPIED_ENTRIES = 2**19
@@ -56,7 +56,7 @@ class Threshold:
     def _spare_ties(self, chunk: torch.Tensor, remaining: torch.Tensor, left: int) -> int:
         """Put back what equals the value in a chunk but for the first ``left``; returns how many of them are left."""
         equal = chunk == self.value
-        # Most chunks have none, and to ask for that is cheaper than to look for their places.
+        # Most chunks have no ties, and testing for one is cheaper than locating them.
         if not equal.any():
             return left
         places = equal.flatten().nonzero().squeeze(-1)
@@ -119,18 +119,18 @@ def discarding_bytes(tokens: int, itemsize: int) -> int:
 
 
 def cuts_of_matrices(matrices: Sequence[torch.Tensor], ratio: float) -> list[Threshold | None]:
-    """For each of several matrices ``"query key"`` of one shape the cut at a ratio; None where it is of no entry."""
+    """The cut at a ratio for each of several matrices ``"query key"`` of one shape; None where nothing is discarded."""
     entries = matrices[0].numel()
     count = int(entries * ratio)
     if not count:
         return [None] * len(matrices)
-    # What is done soon is done before another thread has begun.
+    # Small matrices are done before another thread starts.
     run = in_threads if entries > COPIED_ENTRIES else map
     return list(run(partial(cut_of_matrix, count=count), matrices))
 
 
 def in_chunks(matrix: torch.Tensor) -> Iterator[tuple[slice, torch.Tensor]]:
-    """A few rows of a matrix ``"query key"`` at a time, so that what is done to them stays in the processor's cache."""
+    """A few rows of a matrix ``"query key"`` at a time, so that they stay in the processor's cache."""
     count = max(1, CHUNK_BYTES // (4 * matrix.shape[1] * matrix.itemsize))
     for start in range(0, len(matrix), count):
         yield slice(start, min(start + count, len(matrix))), matrix[start : start + count]
@@ -196,7 +196,7 @@ def _bracket(chunks: Chunks, count: int) -> tuple[float, float]:
         skipped = (skipped - len(entries)) % step
     sample = np.concatenate(parts)
     share = count / total
-    # Three standard deviations of where it would be in a random sample: it is outside once in four hundred times.
+    # Three standard deviations: the bound is missed about once in four hundred times.
     spread = 3 * math.sqrt(len(sample) * share * (1 - share)) + 1
     first, last = (int(len(sample) * share + side * spread) for side in (-1, 1))
     first, last = max(first, 0), min(last, len(sample) - 1)
@@ -214,6 +214,6 @@ def _split(chunks: Chunks, low: float, high: float) -> tuple[int, np.ndarray]:
         above = entries > low
         upto += len(entries) - int(np.count_nonzero(above))
         above &= entries < high
-        # Places first: to gather by them takes half of what NumPy takes to gather by a mask.
+        # Gathering by indices takes half the time of gathering by a mask.
         parts.append(entries[np.flatnonzero(above)])
     return upto, np.concatenate(parts)

@@ -167,7 +167,7 @@ def _run_method(
 
 
 def _in_working_folder(image: str, ending: str) -> Path:
-    """Where a command writes if nobody says where: a file of the image's name in the working folder.
+    """The default output path: a file of the image's name in the working folder.
 
     The image's own folder may be read-only, or somebody else's.
     """

@@ -1,7 +1,7 @@
-"""Arguments as callers pass them: of any type, until they are checked here and brought to the one that is expected.
+"""Checks of arguments, which may have any type until then, and their conversion to the expected one.
 
-Whatever a newcomer passes by mistake is answered by one :class:`vitviz.VitvizError`, which says what was found, what is
-expected, and which name was probably meant. Numbers of NumPy and torch count as Python's.
+A wrong argument raises one :class:`vitviz.VitvizError`, which says what was found, what is expected, and which name was
+probably meant. Numbers of NumPy and torch count as Python's.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ def choices(options: Iterable[object]) -> str:
 
 
 def nearest(name: object, legal: Iterable[object]) -> str | None:
-    """The legal name that a misspelt one is most like; None where none is.
+    """The legal name most similar to a misspelt one; None where none is similar.
 
-    Capitals, hyphens, spaces and underscores make no difference; a name with other digits is not like it.
+    Capitals, hyphens, spaces and underscores make no difference; names with different digits are not similar.
     """
     if not isinstance(name, str):
         return None
@@ -29,7 +29,7 @@ def nearest(name: object, legal: Iterable[object]) -> str | None:
 
 
 def did_you_mean(name: object, legal: Iterable[object]) -> str:
-    """How a sentence about a misspelt name ends: ``"; did you mean 'rollout'?"``; nothing where no name is like it."""
+    """The end of a sentence about a misspelt name, ``"; did you mean 'rollout'?"``; empty where no name is similar."""
     found = nearest(name, legal)
     return "" if found is None else f"; did you mean {found!r}?"
 
@@ -46,27 +46,27 @@ _SHOWN = reprlib.Repr()
 _SHOWN.maxstring = _SHOWN.maxother = 120
 # All values of one message together: short ones add up in lists of lists.
 MAX_SHOWN_CHARS = 300
-# Values of arrays up to this size stand in a message; of larger ones only the shape does.
+# A message shows the values of arrays up to this size, and only the shape of larger ones.
 SHOWN_VALUES = 4
-# An object that writes itself in so many characters stands there as it does, such as torch.float16.
+# A message shows the repr of an object, such as torch.float16, up to this length.
 SHOWN_CHARS = 40
 
 
 def shown(value: object) -> str:
-    """What a file holds as it stands in a message: a text in quotes, without control characters, shortened."""
+    """A value from a file, as a message shows it: text in quotes, without control characters, shortened."""
     text = _SHOWN.repr(value)
     return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}…"
 
 
 def described(value: object) -> str:
-    """A value of any type as it stands in a message: plain values as they are, arrays by shape, objects by type."""
+    """A value of any type, as a message shows it: plain values as they are, arrays by shape, objects by type."""
     shape, name = getattr(value, "shape", None), type(value).__name__
     if isinstance(shape, tuple) and hasattr(value, "tolist"):
         if math.prod(shape) <= SHOWN_VALUES:
             return f"{name} of {shown(value.tolist())}"
         return f"{name} of shape {tuple(shape)}"
     if value is None or isinstance(value, str | bytes | int | float | complex | tuple | list | set | dict):
-        # A list may hold whatever spreads over lines.
+        # The repr of a list's items may span several lines.
         return " ".join(shown(value).split())
     written = repr(value)
     if len(written) <= SHOWN_CHARS and "<" not in written:
@@ -80,7 +80,7 @@ def with_article(name: str) -> str:
 
 
 def plain(text: str) -> str:
-    """A text in the same way, without quotes where it needs none."""
+    """A text as :func:`shown` gives it, without quotes where it needs none."""
     quoted = shown(text)
     return text if quoted[1:-1] == text else quoted
 
@@ -92,7 +92,7 @@ _JOINERS = "\u200c\u200d"
 
 
 def legible(name: str) -> str:
-    """The name of a file as it stands in a message: in one line, whatever it holds, and never endless.
+    """A file's name, as a message shows it: always one line of bounded length.
 
     A name that breaks the line, moves the text around it (as right-to-left marks do) or has other characters that are
     not seen is written with escapes, in quotes.

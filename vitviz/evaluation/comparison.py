@@ -147,7 +147,7 @@ def compare(
 
 
 def _shares(heatmap: Heatmap) -> Heatmap:
-    """A map without negative values as shares of its sum; one that is zero everywhere stays so."""
+    """A map without negative values, divided by its sum; an all-zero map stays zero."""
     token_map = heatmap.token_map
     total = float(token_map.values.sum())
     shares = token_map.values / total if total > 0 else token_map.values

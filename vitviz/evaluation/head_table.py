@@ -128,7 +128,7 @@ def heads_picture(measures: Mapping[str, torch.Tensor]) -> Figure:
 
 
 def _table(measure: HeadMeasure, values: torch.Tensor) -> str:
-    """Of ``"layer head"``."""
+    """A measure ``"layer head"`` as a Markdown table."""
     form = "{:.1%}" if measure.unit == "share" else "{:.2f}"
     unit = "" if measure.unit == "share" else f", in {measure.unit}"
     lines = [

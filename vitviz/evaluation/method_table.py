@@ -35,7 +35,7 @@ class Interval:
 
     @classmethod
     def of(cls, values: torch.Tensor) -> Interval:
-        """Of at least two values, ``"image"``."""
+        """The interval of at least two values, ``"image"``."""
         return cls(float(values.mean()), STANDARD_DEVIATIONS_95 * float(values.std()) / len(values) ** 0.5)
 
     @property
@@ -105,7 +105,7 @@ def areas(
 
 
 def verdicts(areas: Areas, metric: str) -> dict[str, int]:
-    """Of every method: 1 where it is better than random orders on the same images, -1 where worse, 0 where unclear."""
+    """By method, 1 where it is better than random orders on the same images, -1 where worse, 0 where unclear."""
     better = -1 if METRICS[metric].lower_is_better else 1
     chance = areas[metric][RANDOM]
     return {name: better * Interval.of(area - chance).sign for name, area in areas[metric].items() if name != RANDOM}
@@ -173,10 +173,10 @@ def cascade_table(correlations_by_method: Mapping[str, torch.Tensor]) -> str:
 
 
 def _ordered(correlations: torch.Tensor) -> str:
-    """Mean and confidence of those that are no NaN, ``"image"``."""
+    """Mean and confidence of the values other than NaN, ``"image"``."""
     there = correlations[~correlations.isnan()]
     left = f" ({len(there)})" * (len(there) < len(correlations))
-    # A confidence takes two.
+    # A confidence interval needs two values.
     if len(there) < 2:
         return f"–{left}"
     interval = Interval.of(there)

@@ -48,7 +48,7 @@ def randomised(model: Model, layers: int | None = None, seed: int = 0) -> Model:
         model: of any family.
         layers: how many encoder layers are shuffled, the one nearest to the classifier first; what stands above them
             (classifier, projection, representation, pooler, final norm) always is. None shuffles everything, also
-            patch embedding, learned positions and prefix tokens; rotary periods, which nobody learns, stay.
+            patch embedding, learned positions and prefix tokens; rotary periods are not learnt and stay.
         seed: of the shuffling. With the same one the same weights come out, and what is shuffled for fewer layers is
             shuffled alike for more.
 
@@ -120,7 +120,7 @@ def cascade(
 
 
 def randomized_analysis(analysis: Analysis, seed: int = 0) -> Analysis:
-    """The same input, seen by a copy of the model whose weights are all shuffled."""
+    """The same input, encoded by a copy of the model with all weights shuffled."""
     return _encode_with(randomised(analysis.model, seed=seed), analysis)
 
 
@@ -137,7 +137,7 @@ def rank_correlation(first: torch.Tensor, second: torch.Tensor) -> float:
     """
     if first.shape != second.shape:
         raise ConfigError(f"maps of shapes {tuple(first.shape)} and {tuple(second.shape)}: expected one shape")
-    # It takes a second to import.
+    # The import takes a second.
     from scipy.stats import spearmanr
 
     one, other = (values.detach().double().cpu().flatten().numpy() for values in (first, second))
@@ -147,7 +147,7 @@ def rank_correlation(first: torch.Tensor, second: torch.Tensor) -> float:
 
 
 def _method_names(model: Model, methods: Iterable[str] | None, has_target: bool) -> list[str]:
-    """The methods asked for, or all that can serve a model."""
+    """The chosen methods, or all that a model supports."""
     config = model.network.config
     refusals = {name: method.refusal(config, has_target=has_target) for name, method in METHODS.items()}
     if methods is None:
@@ -167,16 +167,16 @@ def _analyses(analysis: Analysis, seed: int) -> Iterator[Analysis]:
 
 
 def _encode_with(model: Model, analysis: Analysis) -> Analysis:
-    """The same input, seen by another model."""
+    """The same input, encoded by another model."""
     trace = analysis.trace
     storage = next((name for name, dtype in PRECISIONS.items() if dtype == trace.queries.dtype), None)
     return Encoder(model, storage=storage, keep_bytes=trace.keep_bytes).encode([analysis.prepared])[0]
 
 
 def _randomized_models(model: Model, seed: int) -> Iterator[Model]:
-    """One copy of a model, again after each part that is shuffled: to be used before the next is asked for."""
+    """The same copy of a model after each part is shuffled; use it before advancing the iterator."""
     network = deepcopy(model.network).eval().requires_grad_(False)
-    # Its card tells an accuracy that it does not have any more.
+    # The card's accuracy no longer holds.
     copied = replace(model, name=f"{model.name}, randomised", network=network, card={})
     # On the processor, so that the same seed gives the same weights on every device.
     generator = torch.Generator().manual_seed(seed)
@@ -189,7 +189,7 @@ def _randomized_models(model: Model, seed: int) -> Iterator[Model]:
 
 
 def _parts(network: VisionTransformer) -> Iterator[list[nn.Parameter]]:
-    """What is learnt, from the top down: what stands above the layers, each layer, what stands below them."""
+    """The learnt parameters from the top down: above the layers, each layer, below the layers."""
     above = [network.classifier, network.projection, network.representation, network.pooler, network.norm]
     parts = [[weights for module in above for weights in module.parameters()]]
     parts += [list(layer.parameters()) for layer in reversed(network.encoder)]

@@ -60,7 +60,7 @@ class Geometry:
         return min(row, grid_height - 1), min(column, grid_width - 1)
 
     def to_input(self, x: float, y: float) -> tuple[float, float]:
-        """A point of the user's image in pixels of the model's input; outside of it where the model did not look."""
+        """A point of the user's image in pixels of the model's input; may lie outside the input."""
         left, top, right, bottom = self.box
         return (x - left) * self.input_width / (right - left), (y - top) * self.input_height / (bottom - top)
 

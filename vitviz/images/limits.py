@@ -34,16 +34,16 @@ MAX_SCANNED = 1_500_000_000
 MAX_RUN_LENGTH = 4_000_000
 # Pillow unpacks each colour profile of a PNG, the unused ones too, to at most so many bytes.
 UNPACKED_PROFILE = 2**20
-# A decoder that waits for more bytes begins again with all it has: it gets the file in at most so many blocks.
+# A decoder that needs more bytes starts over with all it has, so the file comes in at most this many blocks.
 MAX_BLOCKS = 16
 
-# Bytes of a pixel by its mode; four in all others.
+# Bytes of a pixel by mode; all other modes take four.
 PIXEL_BYTES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16L": 2, "I;16B": 2, "I;16N": 2}
 # JPEG: markers without a body, of frames, the first that there is, of single kinds.
 BARE = (0x00, 0xC8, *range(0xD0, 0xDA), *range(0xF0, 0xFE))
 FRAMES, PROGRESSIVE = set(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}, {0xC2, 0xC6, 0xCA, 0xCE}
 FIRST, SCAN, QUANTISATION, EXIF, INDEX, PHOTOSHOP = 0xC0, 0xDA, 0xDB, 0xE1, 0xE2, 0xED
-# Matches only the last byte of the padding before a marker: a pattern for all of it takes quadratic time.
+# Matches only the last byte of padding: matching all of it would take quadratic time.
 MARKER = re.compile(rb"(?s)\xff([^\x00\xff])")
 # How a scan begins that libjpeg accepts.
 SCAN_HEAD = re.compile(rb"\xff\xda\x00(?:\x08\x01|\x0a\x02|\x0c\x03|\x0e\x04)")
@@ -250,7 +250,7 @@ def _check_png(stream: BudgetedReader) -> None:
             return
         if kind == b"IHDR":
             pixels = math.prod(struct.unpack(">II", stream.read(8)))
-        # Pillow fills a second frame of an animation while it reads the header.
+        # Pillow allocates a second frame of an animation while it reads the header.
         if kind == b"fcTL" and 12 * pixels > MAX_MEMORY:
             raise refusal(stream.label, f"an animation of {pixels:,} pixels")
         if kind != b"IDAT":
@@ -280,7 +280,7 @@ def _beside_tiff(image: Any, stream: BudgetedReader) -> float:
     tags, pixels = image.tag_v2, image.width * image.height
     bits = tags.get(258, (1,))
     per_pixel = max(4, sum(bits) * (tags.get(277, 1) if len(bits) == 1 else 1) / 8)
-    # Turned already, the width may be the height.
+    # Width and height may be swapped already.
     strip = min(pixels, tags.get(278, image.height) * max(image.size))
     unpacked = max(strip, tags.get(322, 0) * tags.get(323, 0)) * per_pixel
     turned = 4 * pixels if tags.get(ExifTags.Base.Orientation, 1) != 1 else 0

@@ -1,4 +1,4 @@
-"""From a file, picture or array to an image as it should be looked at."""
+"""Open a file, picture or array as an upright RGB image."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP")
 FILE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".tif", ".tiff", ".bmp")
 MAX_PIXELS = 64_000_000
 MIN_SIDE, MAX_SIDE = 2, 100_000
-# Pictures are converted in strips, so that none is in memory three times.
+# Converting in strips avoids a third copy of the picture in memory.
 STRIP_PIXELS = 2**18
-# A scheme of one letter would be a drive; a pathlib.Path has lost one of the slashes.
+# A single letter is a drive, not a scheme; pathlib.Path drops one of the slashes.
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/{1,2}[^/]|data:", re.IGNORECASE)
 EXPECTED = f"expected a {', '.join(FORMATS[:-1])} or {FORMATS[-1]} file"
-# What the first bytes of a file that Pillow does not open say that it is; the first pattern that matches counts.
+# What a file is by its first bytes, where Pillow does not open it; the first match counts.
 KINDS = {
     rb"\s*$": "an empty file",
     rb"(?i)(\xef\xbb\xbf)?\s*<(!doctype html|html|head|body)": "an HTML page",
@@ -169,7 +169,7 @@ def _stream(source: object, name: str) -> BudgetedReader:
     if not os.fspath(source):
         raise ImageError(f"{name}: an empty path; {EXPECTED}")
     try:
-        # A pipe would be waited for, and a device has no end.
+        # Reading a pipe would block, and a device has no end.
         if not stat.S_ISREG(os.stat(source).st_mode) and not Path(source).is_dir():
             raise ImageError(f"{name}: a pipe, a socket or a device; {EXPECTED}")
         return BudgetedReader(io.FileIO(source), name)
@@ -193,7 +193,7 @@ def _identified(stream: BudgetedReader, name: str) -> Image.Image:
         raise
     except UnidentifiedImageError:
         stream.seek(0)
-        # However much was read before.
+        # peek may return more than was asked for.
         raise ImageError(f"{name}: {_kind(stream.peek(1024)[:1024])}; {EXPECTED}") from None
     except Image.DecompressionBombError as error:
         count = re.search(r"\d+", str(error))
@@ -230,7 +230,7 @@ def _check_size(size: tuple[int, int], name: str) -> None:
 
 
 def _finished(image: Image.Image, name: str, is_ours: bool = False) -> Image.Image:
-    """A new image: decoded, upright, RGB. One that is ours is used up."""
+    """A new image, decoded, upright and RGB. Consumes the image where ``is_ours``."""
     _check_size(image.size, name)
     try:
         upright = _upright(image, name, is_ours)
@@ -243,13 +243,13 @@ def _finished(image: Image.Image, name: str, is_ours: bool = False) -> Image.Ima
         found = f"{image.format or image.mode} image"
         reason = _reason(error)
         raise ImageError(f"{name}: a damaged or cut short {found} ({reason}); expected a whole image") from error
-    # What the metadata says of the turn and the transparent colour has been done; saying it again would do it twice.
+    # Orientation and transparency are applied by now; keeping them in the metadata would apply them twice.
     rgb.info.clear()
     return rgb
 
 
 def _upright(image: Image.Image, name: str, is_ours: bool) -> Image.Image:
-    """Decoded, turned as its EXIF orientation says; a copy, or the pixels of an image that is ours."""
+    """The image decoded and turned by its EXIF orientation: a copy, or the same pixels where ``is_ours``."""
     transparency = _transparency(image)
     image.load()
     method = UPRIGHT.get(_orientation(image, name))
@@ -322,7 +322,7 @@ def _plain(image: Image.Image) -> Image.Image:
 
 
 def _on_white(image: Image.Image) -> Image.Image:
-    # Pillow goes from premultiplied grey to RGBA by this detour only.
+    # Pillow converts premultiplied grey to RGBA only through LA.
     image = image.convert("LA").convert("RGBA") if image.mode == "La" else image.convert("RGBA")
     white = Image.new("RGB", image.size, "white")
     white.paste(image, mask=image)
@@ -335,7 +335,7 @@ def _full_range(image: Image.Image) -> float:
 
 def _check_range(image: Image.Image, name: str) -> None:
     bounds = [(values.min(), values.max()) for values in (np.asarray(strip) for _, strip in _strips(image))]
-    # NumPy's, for of several numbers Python's may hide NaN.
+    # Python's min and max may hide NaN.
     low, high = np.min(bounds), np.max(bounds)
     full = _full_range(image)
     if not (low >= 0 and high <= full):
@@ -352,7 +352,7 @@ def _from_deep_grey(image: Image.Image) -> Image.Image:
 
 
 def _reason(error: Exception) -> str:
-    """An error's own words without the path that the system puts into them."""
+    """An error's message without the path that the system adds."""
     if isinstance(error, OSError) and error.errno:
         return error.strerror or "unreadable"
     return str(error) or type(error).__name__

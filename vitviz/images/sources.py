@@ -1,4 +1,4 @@
-"""What an image may be given as, and where it comes from: a path, bytes, a picture, an array, a tensor, a row."""
+"""The kinds of image source: a path, bytes, a picture, an array, a tensor, a row of a table."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def checked_range(value_range: object) -> ValueRange | None:
 
 
 def image_of(source: ImageSource | Row, column: str) -> ImageSource:
-    """The image in a row; anything that is no row as it is.
+    """The image in a row of a table; any other source unchanged.
 
     Raises:
         ImageError: the row has no such column, or holds no image there.
@@ -64,7 +64,7 @@ def image_of(source: ImageSource | Row, column: str) -> ImageSource:
 
 
 def origin(source: ImageSource | Row, column: str, place: int | None) -> Path | int | None:
-    """The file that an image is from where it is known, else its place in a batch."""
+    """The image's file where it is known, else its position in the batch."""
     value = source.get(column) if isinstance(source, Mapping) else source
     path = value.get("path") if isinstance(value, Mapping) else value
     if isinstance(path, Image.Image):
@@ -110,7 +110,7 @@ def eight_bit(array: np.ndarray, name: str, value_range: ValueRange | None, *, i
     if value_range is None and is_tensor:
         raise ImageError(f"{name}: nothing says what black and white are; expected value_range, such as (0, 1)")
     low, high = value_range or (0.0, 1.0)
-    # Not a comparison with the bounds alone: NaN must fail it too.
+    # Written so that NaN fails, too.
     if not (array.min() >= low and array.max() <= high):
         found = f"values from {array.min():g} to {array.max():g}"
         if value_range is None:

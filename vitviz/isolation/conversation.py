@@ -45,7 +45,7 @@ def read_request(connection: socket.socket) -> Any:
     """What is asked, in the child.
 
     Raises:
-        EOFError: nobody asks any more.
+        EOFError: the connection is closed.
     """
     (length,) = LENGTH.unpack(exactly(connection, LENGTH.size))
     return pickle.loads(exactly(connection, length))
@@ -77,7 +77,7 @@ def read_answer(connection: socket.socket) -> dict[str, Any]:
         if length > MAX_ANSWER_BYTES:
             raise Ended(False, 0)
         answer = json.loads(exactly(connection, length))
-    # What is no JSON, or nested too deeply.
+    # Not JSON, or nested too deeply.
     except (EOFError, OSError, ValueError, RecursionError):
         raise Ended(False, 0) from None
     if not isinstance(answer, dict):

@@ -1,7 +1,7 @@
 """The jobs: what a child does with a stranger's file.
 
 A job is an object: it is made, and then asked by the names of its methods. What it answers is JSON and the bytes of an
-array or of a vitviz checkpoint. Nothing of that is executed or unpickled by who gets it, since a file may have taken
+array or of a vitviz checkpoint. The receiver executes and unpickles nothing of it, since a file may have taken
 over the child that read it.
 """
 
@@ -25,7 +25,7 @@ from vitviz.weights.read import read_checkpoint
 from vitviz.weights.text_tower import tower_of
 
 Answer = dict[str, Any]
-"""What JSON can say."""
+"""A JSON object."""
 
 
 class PictureJob:
@@ -39,7 +39,7 @@ class PictureJob:
         self.unopened = UnopenedImage(path, name)
 
     def pixels(self, stream: BinaryIO) -> Answer:
-        """How many its header says that it has."""
+        """The number of pixels by the header."""
         return {"pixels": math.prod(self.unopened.size)}
 
     def decode(self, stream: BinaryIO, niceness: int) -> Answer:
@@ -88,7 +88,7 @@ class CheckpointJob:
 
 
 class PublishedJob(CheckpointJob):
-    """The same of a checkpoint that stands in the hub's cache, by its name; nothing is downloaded."""
+    """A checkpoint in the hub's cache, by its name; nothing is downloaded."""
 
     def __init__(self, source: str, max_bytes: int, overrides: dict[str, Any]) -> None:
         _go_offline()
@@ -96,7 +96,7 @@ class PublishedJob(CheckpointJob):
 
 
 class SnapshotJob(CheckpointJob):
-    """The same of one state of a model in training."""
+    """One snapshot of a model in training."""
 
     def __init__(self, path: Path, name: str, max_bytes: int) -> None:
         self.model = load_checkpoint(path, name, max_bytes)
@@ -114,11 +114,11 @@ class TextJob:
         self.tower = tower_of(name, origin, config)
 
     def logit(self, stream: BinaryIO) -> Answer:
-        """What makes a logit of a cosine."""
+        """The scale and bias that turn a cosine into a logit."""
         return {"scale": self.tower.scale, "bias": self.tower.bias}
 
     def features(self, stream: BinaryIO, text: str) -> Answer:
-        """Of a text, as a list of numbers."""
+        """The features of a text, as a list of numbers."""
         return {"features": self.tower.features(text).float().tolist()}
 
 

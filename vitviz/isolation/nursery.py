@@ -33,7 +33,7 @@ from vitviz.isolation.jobs import JOBS
 from vitviz.isolation.limits import Limits
 
 SECONDS = struct.Struct("d")
-# Seconds, of which the system takes no endless number.
+# Seconds; poll accepts no infinite timeout.
 MAX_WAIT = 3600.0
 NO_MEMORY = (errno.ENOMEM, errno.EFBIG, errno.ENOSPC)
 
@@ -66,14 +66,14 @@ def main(control: int, preload: Sequence[str]) -> None:
 
 
 def _warm_up(name: str) -> None:
-    """Have all that opening such a picture, and making a model's input of it, imports and sets up."""
+    """Import and set up everything that opening and preparing such a picture needs."""
     stream = io.BytesIO()
     Image.new("RGB", (64, 48)).save(stream, name)
     Preprocessing(32, 32, (0.5,) * 3, (0.5,) * 3).prepare(open_image(stream.getvalue()), 8, 8).resized(32)
 
 
 class Nursery:
-    """Forks a child for each job, ends those that take too long or that nobody waits for, and says how they ended.
+    """Forks a child for each job, ends late and abandoned ones, and reports how each ended.
 
     Args:
         control: the socket of the process that asks. When it closes, everything ends.
@@ -89,7 +89,7 @@ class Nursery:
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
 
     def serve(self) -> None:
-        """Until nobody asks any more."""
+        """Serve until the control socket closes."""
         is_open = True
         while is_open:
             is_request, pids = self._wait()
@@ -101,7 +101,7 @@ class Nursery:
             os.kill(pid, signal.SIGKILL)
 
     def _wait(self) -> tuple[bool, set[int]]:
-        """Whether there is a request, and the children whose time is up or for which nobody waits."""
+        """Whether there is a request, and the children whose time is up or whose client is gone."""
         poll = select.poll()
         poll.register(self.control, select.POLLIN)
         poll.register(self._woken, select.POLLIN)
@@ -130,7 +130,7 @@ class Nursery:
                 child.connection.close()
 
     def _take(self) -> bool:
-        """Begin a job; False where nobody asks any more."""
+        """Begin a job; False where the control socket is closed."""
         message, files, _, _ = socket.recv_fds(self.control, SECONDS.size, 2)
         if len(message) < SECONDS.size or len(files) < 2:
             return False
@@ -149,7 +149,7 @@ def _be_child(connection: socket.socket, bytes_file: int, others: list[socket.so
     try:
         for other in others:
             other.close()
-        # What libraries have to say of a file is not for the log.
+        # Output of libraries about a stranger's file stays out of the log.
         silence = os.open(os.devnull, os.O_RDWR)
         for standard in (1, 2):
             os.dup2(silence, standard)
@@ -185,7 +185,7 @@ def _converse(connection: socket.socket, stream: BinaryIO) -> None:
 
 
 def _answer(function: Any) -> dict[str, Any]:
-    """What a function returns, or why it does not."""
+    """A function's result, or the error that it raised."""
     try:
         return {"answer": function()}
     except VitvizError as error:

@@ -30,7 +30,7 @@ from vitviz.weights.native import load_checkpoint
 from vitviz.weights.text_tower import TextTower, fetch_words
 
 GIB = 2**30
-# Seconds of a job that stays.
+# Time limit in seconds of a job without an end.
 ALWAYS = 1e9
 # The library bounds decoding to half a gigabyte; copies and what a picture becomes come on top.
 PICTURE = Limits(memory_bytes=3 * GIB // 2, cpu_seconds=30, wall_seconds=120, answer_bytes=GIB)

@@ -28,12 +28,12 @@ from vitviz.isolation.nursery import SECONDS
 ERRORS: dict[str, type[VitvizError]] = {
     error.__name__: error for error in (ImageError, CheckpointError, ConfigError, LimitError, MethodError)
 }
-# Modules are found where they are found here.
+# The child uses this process's module search path.
 BEGIN = """import json, sys
 sys.path[:] = json.loads(sys.argv[1])
 from vitviz.isolation.nursery import main
 main(int(sys.argv[2]), sys.argv[3:])"""
-# Beyond the time of a job, in which the nursery says how it ended.
+# Extra time in which the nursery reports how a job ended.
 GRACE_SECONDS = 10
 
 
@@ -52,7 +52,7 @@ class Worker:
         self._nursery: tuple[subprocess.Popen[bytes], socket.socket] | None = None
 
     def start(self) -> None:
-        """Have the nursery on its way, so that the first job need not wait for it."""
+        """Start the nursery early, so that the first job does not wait for it."""
         with self._lock:
             self._running()
 
@@ -90,7 +90,7 @@ class Worker:
             try:
                 socket.send_fds(self._running(), [message], files)
             except OSError:
-                # It ended since the last job.
+                # The nursery ended since the last job.
                 self._forget()
                 socket.send_fds(self._running(), [message], files)
 
@@ -149,7 +149,7 @@ class Conversation:
     def tell(self, request: object) -> dict[str, Any]:
         """The answer to a request of any kind."""
         try:
-            # Where the child is gone, what it left says why.
+            # The exit status tells why the child is gone.
             with suppress(BrokenPipeError, ConnectionResetError):
                 send_request(self._connection, request)
             found = read_answer(self._connection)
@@ -167,7 +167,7 @@ class Conversation:
 
     @contextmanager
     def content(self) -> Iterator[mmap.mmap]:
-        """The bytes that the job has written, which nobody can change any more."""
+        """The bytes that the job has written; they can no longer change."""
         self._seal()
         if not os.fstat(self._file).st_size:
             raise self.broken()
@@ -175,12 +175,12 @@ class Conversation:
             yield content
 
     def path(self) -> str:
-        """By which the file of these bytes can be opened once more while the job is under way."""
+        """A path that opens the file of these bytes again while the job is under way."""
         self._seal()
         return f"/proc/self/fd/{self._file}" if os.path.exists("/proc/self/fd") else f"/dev/fd/{self._file}"
 
     def _seal(self) -> None:
-        """One who is cut while it is mapped ends the process that maps it."""
+        """Seal the file: if it shrank while it is mapped, this process would end."""
         if hasattr(os, "memfd_create"):
             fcntl.fcntl(self._file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE)
 
@@ -192,11 +192,11 @@ class Conversation:
         return self.broken()
 
     def refusal(self, found: str) -> VitvizError:
-        """Of what takes too much."""
+        """The error for a job that takes too much."""
         return self._error(f"{legible(self._name)}: opening it takes {found}; expected a file that takes less")
 
     def broken(self) -> VitvizError:
-        """Of what gives no answer, or one that cannot be."""
+        """The error for a job that gives no answer, or an impossible one."""
         return self._error(f"{legible(self._name)}: the process that opened it gave no answer; expected a whole file")
 
 
@@ -213,7 +213,7 @@ def _started(control: socket.socket, preload: Sequence[str]) -> subprocess.Popen
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        # Not interrupted with the terminal: it ends when the socket closes.
+        # Ignores the terminal's interrupt; it ends when the socket closes.
         start_new_session=True,
     )
 

@@ -38,7 +38,7 @@ class HeadEffects:
 
     @property
     def drop(self) -> torch.Tensor:
-        """How far the score falls without each head, ``"layer head"``; below zero where it rises.
+        """How far the score falls without each head, ``"layer head"``; negative where it rises.
 
         Of probabilities in [-1, 1].
         """
@@ -49,7 +49,7 @@ class HeadEffects:
         return f"HeadEffects({layers} layers × {heads} heads, score {self.whole:.3g} with all of them)"
 
     def strongest(self, count: int) -> list[tuple[int, int, float]]:
-        """The heads without which it falls most: layer, head and fall."""
+        """The heads whose removal lowers the score most: layer, head and fall."""
         best = self.drop.flatten().topk(min(whole("count", count, 0, MethodError), self.drop.numel()))
         places = [divmod(index, self.drop.shape[1]) for index in best.indices.tolist()]
         return [(layer, head, fall) for (layer, head), fall in zip(places, best.values.tolist(), strict=True)]

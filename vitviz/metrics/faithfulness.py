@@ -205,7 +205,7 @@ def ends(network: VisionTransformer, pixels: torch.Tensor, target: Target) -> tu
     everywhere = torch.ones_like(pixels[0, 0], dtype=torch.bool)
     images = (zeros(pixels[0], everywhere), pixels[0])
     blank, whole = _watched(network, images, watching(target, network.config.classes)).tolist()
-    # Not the other way round: a score that is no number is refused too.
+    # Written so that a NaN score is refused, too.
     if not whole - blank > NEARLY_EQUAL * max(abs(whole), abs(blank)):
         raise MethodError(
             f"{target.name}: its score is {whole:.6g} for the whole image and {blank:.6g} for one without any patch; "
@@ -220,7 +220,7 @@ def images_needed(metrics: Iterable[str], maps: int) -> int:
 
 
 def _weakest_first(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """The patches from the lowest value up; of equal ones in random order."""
+    """The patches by ascending value; equal values in random order."""
     shuffled = torch.randperm(values.numel(), generator=generator)
     return shuffled[values.flatten().cpu()[shuffled].argsort(stable=True)]
 

@@ -1,4 +1,4 @@
-"""What stands in an image where patches are taken out of it."""
+"""What replaces the patches that are removed from an image."""
 
 from __future__ import annotations
 

@@ -31,6 +31,6 @@ IN_PLACE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 def activate(name: str, values: torch.Tensor) -> torch.Tensor:
-    """Values that are not needed again, activated: in their own place where that can be and no gradient is wanted."""
+    """Activate values that are not needed again, in place where possible and no gradient is recorded."""
     in_place = None if torch.is_grad_enabled() else IN_PLACE.get(name)
     return (in_place or ACTIVATIONS[name])(values)

@@ -91,7 +91,7 @@ class ViTConfig:
     projection_width: int = 0
 
     def __post_init__(self) -> None:
-        # A checkpoint's header comes here too: its values may be of any type.
+        # Values of a checkpoint's header may have any type.
         unsized = ("classes", "register_tokens", "representation_width", "projection_width")
         for name, minimum in {**dict.fromkeys(SIZES, 1), **dict.fromkeys(unsized, 0)}.items():
             value = getattr(self, name)

@@ -20,7 +20,7 @@ def usable_device(device: str | torch.device) -> torch.device:
         if found.type != "meta":
             torch.zeros(1, device=found)
             return found
-    # Each kind of device has an error of its own for being absent.
+    # Each kind of device raises its own error where it is missing.
     except Exception:
         pass
     kinds = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}

@@ -115,7 +115,7 @@ class Attention(nn.Module):
             on_chunk: as :func:`vitviz.attention.softmax.attend` calls it.
         """
         weights, biases = self.qkv.weight.chunk(3), (None,) * 3 if self.qkv.bias is None else self.qkv.bias.chunk(3)
-        # One after the other: blocks of one size, that of the tokens, leave no holes in the heap.
+        # One after the other: equal blocks leave no holes in the heap.
         queries, keys, values = (
             rearrange(F.linear(tokens, *part), "batch token (head dim) -> batch head token dim", head=self.heads)
             for part in zip(weights, biases, strict=True)
@@ -165,7 +165,7 @@ class EncoderLayer(nn.Module):
         if record is not None:
             record(attended)
         context = attended.context
-        # Queries, keys and values need not stay in memory while the MLP runs.
+        # Frees queries, keys and values before the MLP runs.
         del attended
         if head_mask is not None:
             context = context * rearrange(head_mask, "head -> head 1 1")

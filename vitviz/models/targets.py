@@ -87,7 +87,7 @@ def watching(chosen: int | Target, classes: int) -> Callable[[torch.Tensor], tor
     """
     if isinstance(chosen, Target):
         return lambda logits: torch.stack([chosen.score(each) for each in logits.float()])
-    # Refuses a class that there is not.
+    # Raises for an unknown class.
     class_target(chosen, classes)
     return lambda logits: logits.float().softmax(-1)[:, chosen]
 

@@ -195,13 +195,13 @@ class VisionTransformer(nn.Module):
         def record(layer: int, attended: Attended) -> None:
             queries, keys, log_sums = attended.queries, attended.keys, attended.log_sums
             if layer == 0:
-                # All at once: small pieces among the activations would keep the memory of these from being used again.
+                # Allocated at once: small pieces between the activations would fragment memory.
                 like, depth = precise(keys[:0]) if dtype is None else keys[:0].to(dtype), self.config.depth
                 records.extend(_room((depth, *keys.shape[1:]), like) for _ in keys)
             for image, (kept_queries, kept_keys, sums) in enumerate(records):
                 copy_tokens(queries[image].detach(), kept_queries[layer])
                 copy_tokens(keys[image].detach(), kept_keys[layer])
-                # Those of rounded queries and keys would be others; the last layer's may not be complete.
+                # They do not fit rounded queries and keys, and the last layer's may be incomplete.
                 if log_sums is not None and log_sums.shape[-1] == keys.shape[2] and keys.dtype == kept_keys.dtype:
                     sums[layer] = log_sums[image]
                     known[image][layer] = sums[layer]
@@ -282,13 +282,13 @@ class VisionTransformer(nn.Module):
         return list(zip(self.encoder, needed, strict=True))
 
     def angles(self, layout: TokenLayout) -> torch.Tensor | None:
-        """Of rotary positions, ``"patch pair"``; None where the model has others."""
+        """Angles of rotary positions, ``"patch pair"``; None for other kinds of positions."""
         if not self.config.rotary:
             return None
         return rotary_angles(layout.grid_height, layout.grid_width, self.periods)
 
     def computing(self) -> AbstractContextManager[object]:
-        """The context in which encoder layers run: that of their precision, or with single precision the caller's."""
+        """The autocast context of the encoder layers' precision; with single precision, the caller's."""
         # Training multiplies in less than the single precision in which the weights are kept.
         if self.precision == torch.float32:
             return nullcontext()

@@ -17,7 +17,7 @@ def views(augmentation: Augmentation, images: torch.Tensor, size: int, random: t
     area = _uniform(count, augmentation.smallest_crop, 1, random).sqrt()
     stretch = _uniform(count, -math.log(augmentation.aspect), math.log(augmentation.aspect), random).mul(0.5).exp()
     across, down = (area * stretch).clamp(max=1), (area / stretch).clamp(max=1)
-    # Where one side met the edge, the other makes up for it.
+    # A side that is clipped at the edge lengthens the other.
     across = torch.maximum(across, augmentation.smallest_crop / down).clamp(max=1)
     down = torch.maximum(down, augmentation.smallest_crop / across)
     # A crop may reach over the edge by a sixteenth of its side; what lies there is reflected.
@@ -28,7 +28,7 @@ def views(augmentation: Augmentation, images: torch.Tensor, size: int, random: t
     matrix = rearrange(
         [across * mirror, zero, shift_x, zero, down, shift_y], "(row column) image -> image row column", row=2
     )
-    # Drawn on the processor, so that every device sees the same crops.
+    # Drawn on the CPU, so that every device gets the same crops.
     places = F.affine_grid(matrix.to(images.device), [count, images.shape[1], size, size], align_corners=False)
     pixels = (across * images.shape[-1] * down * images.shape[-2]).sqrt()
     return _colours(augmentation, _sampled(images, places, pixels / size), random)

@@ -1,4 +1,4 @@
-"""How far a model's probabilities can be believed, and what is unlike all that it has learnt from."""
+"""Calibration of a model's probabilities, and its threshold for out-of-distribution images."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch import nn
 
 # Bins of equal width in which probabilities are compared with how often they are right.
 BINS = 15
-# Part of held-out images that count as unlike the training images nevertheless.
+# Share of held-out images below the out-of-distribution threshold.
 MISTAKEN = 0.1
-# A temperature fitted to fewer images says more about them than about the model.
+# With fewer images the fitted temperature is mostly noise.
 MIN_IMAGES = 200
-# Between these the temperature is looked for.
+# Bounds of the temperature.
 LOWEST, HIGHEST = 0.05, 20.0
 
 
@@ -37,7 +37,7 @@ class Calibration:
 
     @property
     def summary(self) -> str:
-        """In a line of a card."""
+        """One line for a model card."""
         error = f"expected error {self.error_after:.1%}, without it {self.error_before:.1%}"
         return f"temperature {self.temperature:.3f}, {error}"
 
@@ -75,7 +75,7 @@ def temperature(logits: torch.Tensor, targets: torch.Tensor) -> float:
     def loss(exponent: float) -> float:
         return float(F.cross_entropy(logits / torch.tensor(exponent).exp(), targets))
 
-    # It falls towards the best temperature from either side.
+    # The cross-entropy has a single minimum in the temperature.
     while high - low > 1e-4:
         left, right = low + (high - low) / 3, high - (high - low) / 3
         if loss(left) < loss(right):

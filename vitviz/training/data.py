@@ -86,12 +86,12 @@ def read_image_folder(
     # A folder is one size of input; a shape of its own for every image would not stack.
     fit = "squash" if preprocessing.fit == "native" else preprocessing.fit
 
-    # Filled image by image: a list of them beside the tensor would take the memory twice.
+    # Filled image by image: a list of images would double the memory.
     images = torch.empty(len(files), channels, height, width, dtype=torch.uint8)
 
     def read(index: int) -> None:
         path, _ = files[index]
-        # By its whole path: such a folder often has many files of one name.
+        # The whole path, since class folders often share file names.
         image, _ = preprocessing.fit_image(open_image(path, str(path)), patch_height, patch_width, fit)
         values = torch.from_numpy(np.array(image)).view(height, width, channels)
         images[index] = rearrange(values, "height width channel -> channel height width")

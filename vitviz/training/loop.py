@@ -31,7 +31,7 @@ from vitviz.weights.native import save_checkpoint
 from vitviz.weights.snapshots import FOLDER as SNAPSHOTS
 
 CHECKPOINT, LOGS = "checkpoint.safetensors", "logs"
-# Of a batch, this many tokens are computed at a time on a processor: their activations stay in its cache.
+# On a CPU, a batch is computed in pieces of this many tokens, whose activations stay in the cache.
 TOKENS_AT_ONCE = 2048
 
 
@@ -59,7 +59,7 @@ def train(
     """
     side, patch = config.image_size, config.patch_size
     plain = Preprocessing(side, side, mean=(0.5,) * 3, std=(0.5,) * 3, fit="squash")
-    # The smaller set first: what is missing in the folder is then told sooner.
+    # The smaller set first, so that a missing folder is reported sooner.
     test = read_image_folder(images, "test", plain, patch, patch)
     data = read_image_folder(images, "train", plain, patch, patch)
     if data.labels != test.labels:
@@ -87,7 +87,7 @@ def train(
             run.start_from(resume_from)
         if taken.steps:
             taken.refuse_others()
-            # Before the first snapshot, which an interrupted run would else take for another's.
+            # Before the first snapshot, so that a resumed run recognises its own.
             run.save(output / STATE)
     if run.epoch == 0:
         taken.take(run.averaged, 0)
@@ -200,7 +200,7 @@ def _epoch(
         data, preprocessing, config.augmentation, config.batch_size, sides, config.label_smoothing, seed, device, order
     )
     run.network.train()
-    # Counted here: the bar does not count where the environment switches it off.
+    # Counted here, since tqdm does not count while it is disabled.
     for step, (pixels, targets) in enumerate(batches, run.epoch * steps_per_epoch):
         factor = schedule(step, config.epochs * steps_per_epoch, config.warmup, config.cooldown)
         for optimiser in run.optimisers:

@@ -63,7 +63,7 @@ class Snapshotter:
             raise CheckpointError(f"{self.folder}: snapshots of another run; remove them, or choose another folder")
 
     def take(self, network: VisionTransformer, step: int) -> None:
-        """Keep the state after a step, if it is one of those that are wanted."""
+        """Keep the state after a step, if that step has a snapshot."""
         if step not in self.steps:
             return
         self.folder.mkdir(exist_ok=True)

@@ -68,7 +68,7 @@ class Run:
             self.epoch = int(state["epoch"])
         except CheckpointError:
             raise
-        # Every damage has an error of its own, most with paragraphs of advice on the internals of torch.
+        # torch raises many kinds of error for damaged files, most with long advice.
         except Exception as error:
             raise CheckpointError(
                 f"{path}: damaged, or not written by `vitviz train` ({type(error).__name__}); remove it to start afresh"
@@ -88,7 +88,7 @@ class Run:
             images, epoch, averaged = state["images"], int(state["epoch"]), state["averaged"]
         except FileNotFoundError:
             raise CheckpointError(f"{path}: no such file; expected the {COMPACT} of a run") from None
-        # Every damage has an error of its own, most with paragraphs of advice on the internals of torch.
+        # torch raises many kinds of error for damaged files, most with long advice.
         except Exception as error:
             raise CheckpointError(
                 f"{path}: damaged, or no {COMPACT} of `vitviz train` ({type(error).__name__})"

@@ -88,7 +88,7 @@ def sheet(
         lows, highs = zip(*(heatmap.token_map.range for row in heatmaps for heatmap in row), strict=True)
         low, high = min(lows) if style.low is None else style.low, max(highs) if style.high is None else style.high
         style = replace(style, low=low, high=high)
-    # Once, and not in every cell: for a large photo that takes seconds.
+    # Done once: in every cell it would take seconds for a large photo.
     small = first.resized(cell)
     cells = [[replace(small, token_map=heatmap.token_map).overlay(style) for heatmap in row] for row in heatmaps]
     width, height = small.image.size

@@ -18,7 +18,7 @@ from vitviz.errors.messages import choices, described, did_you_mean
 from vitviz.images.geometry import Geometry
 from vitviz.images.preprocessing import resize_longest
 
-# Rows at a time: their pixels stay in the processor's cache, and those of a large photo do not take gigabytes.
+# Rows at a time: they stay in the processor's cache and bound the memory for a large photo.
 BAND = 64
 # Perceptually uniform ones first: equal steps of the value look equal.
 COLORMAPS = ("inferno", "viridis", "magma", "cividis", "gray", "turbo")
@@ -63,7 +63,7 @@ class Style:
 
     @classmethod
     def of(cls, style: Style | str | None) -> Style:
-        """A style as it is; of a colormap's name alone, the default with it.
+        """A style unchanged, or the default style with the given colormap.
 
         Raises:
             MethodError: it is neither, or there is no such colormap.
@@ -194,7 +194,7 @@ class Heatmap:
         picture = self.overlay(style, mark)
         try:
             picture.save(path)
-        # Pillow raises the last for an ending that it does not know.
+        # Pillow raises ValueError for an unknown suffix.
         except ValueError:
             raise ImageError(f"{path}: cannot be written: expected the ending of a picture, such as .png") from None
         except OSError as error:
@@ -261,7 +261,7 @@ class Heatmap:
         draw = ImageDraw.Draw(overlay)
         left, top, right, bottom = self.geometry.patch_rectangle(*patch, rows, columns)
         stroke = max(1, round(max(overlay.size) / 300))
-        # Black around white is seen on every colour.
+        # White with a black border is visible on every colour.
         for grow, colour in ((2 * stroke, "black"), (stroke, "white")):
             box = (round(left) - grow, round(top) - grow, round(right) + grow - 1, round(bottom) + grow - 1)
             draw.rectangle(box, outline=colour, width=stroke)
@@ -279,7 +279,7 @@ def _mixed(image: Image.Image, colours: Image.Image, style: Style) -> Image.Imag
 @cache
 def colour_table(colormap: str) -> np.ndarray:
     """The colormap's 256 colours, ``"value channel"``, float32 in [0, 255]."""
-    # Not above: whoever computes maps without drawing them does not wait for matplotlib.
+    # Imported here, so that computing maps does not wait for matplotlib.
     import matplotlib
 
     table = matplotlib.colormaps[colormap](np.linspace(0, 1, 256))[:, :3] * 255

@@ -196,7 +196,7 @@ def _read_download(
     try:
         reading = read_checkpoint(folder, name, family, **overrides)
     except (CheckpointError, LimitError) as error:
-        # In the cache, a folder is called by its commit, which says nothing to anybody.
+        # A folder in the cache is named by its commit, which means nothing to a reader.
         raise type(error)(str(error).replace(folder.name, name)) from None
     return replace(reading, model=replace(reading.model, origin=Origin(folder, repository, folder.name)))
 

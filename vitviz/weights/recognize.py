@@ -45,7 +45,7 @@ PARTS = ("_vision_model", "_vision", "_image_model")
 NEAREST = 4
 # Parts of the longest prefix of an encoder's keys: each of them is tried for the heads.
 NESTED = 16
-# Of several state dicts in one file: the teacher's or averaged weights first, the student's last.
+# The order among several state dicts in one file: teacher or averaged weights first, student last.
 PREFERRED, LAST = ("teacher", "ema"), ("student",)
 
 

@@ -127,7 +127,7 @@ def tower_of(called: str, origin: Origin | None, config: ViTConfig) -> TextTower
         if isinstance(error, ModuleNotFoundError) and error.name in PACKAGES.values():
             raise ConfigError(f"a text as target needs {error.name}: pip install 'vitviz[text]'") from None
         message = str(error).strip().partition("\n")[0] or type(error).__name__
-        # In a cache, a folder's name says nothing to anybody.
+        # The name of a folder in a cache means nothing to a reader.
         message = message.replace(str(origin.folder), called)
         raise CheckpointError(f"{called}: its text tower cannot be opened ({message})") from None
     width = len(tower.features("a"))

@@ -23,7 +23,7 @@ from vitviz.weights.read import Reading
 TOLERANCE = 1e-5
 """What float32 may differ by: this part of the reference, or of 1 where the reference is smaller."""
 PHOTO = "chelsea.jpg"
-"""The bundled photograph that is prepared by both where nobody names another."""
+"""The bundled photograph, which both prepare by default."""
 SEED = 0
 NOISE_IMAGES = 2
 

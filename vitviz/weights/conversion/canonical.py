@@ -98,7 +98,7 @@ class Candidate:
 
 
 def always(candidate: Candidate) -> bool:
-    """Of families whose signature says enough."""
+    """The check of families whose signature says enough."""
     return True
 
 
@@ -127,7 +127,7 @@ class Open:
 
 
 def never(checkpoint: MatchedCheckpoint) -> Sequence[Published]:
-    """Of families of which no published checkpoint is known by its shapes."""
+    """The lookup of families without checkpoints that are known by their shapes."""
     return ()
 
 

@@ -160,7 +160,7 @@ def _arguments(checkpoint: MatchedCheckpoint) -> Arguments | None:
 def _agreed(checkpoint: MatchedCheckpoint, facts: dict[str, Any]) -> dict[str, Any]:
     """The facts of the arguments, if what stands at the top of config.json for people to read says the same.
 
-    timm builds the model without reading it; where it says something else, nobody knows which of the two is meant.
+    timm builds the model without reading it; where the two differ, it is unclear which is meant.
     """
     stated, pooling = checkpoint.config.get("global_pool"), facts["pooling"]
     if "architecture" in checkpoint.config and stated is not None and POOLINGS.get(str(stated), "none") not in pooling:

@@ -44,7 +44,7 @@ class Arguments:
 
     def get(self, name: str, default: Any = None) -> Any:
         value = self.saved.get(name)
-        # Lists as JSON has them, whichever they come from.
+        # Both come from JSON, so sequences are lists.
         return self.architecture.arguments.get(name, default) if value is None else value
 
     def refuse(self, name: str, expected: str) -> CheckpointError:

@@ -59,7 +59,7 @@ def memory_for(name: str, needed: int) -> Iterator[dict[str, torch.Tensor]]:
     try:
         yield tensors
     except Exception as error:
-        # Whoever keeps the error keeps its traceback, and with it what the functions in it had made.
+        # The error's traceback would keep the tensors of its frames alive.
         tensors.clear()
         if not is_out_of_memory(error):
             raise

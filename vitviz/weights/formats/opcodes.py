@@ -17,7 +17,7 @@ Content = Data | mmap.mmap
 Argument = Callable[[Content, int], tuple[Any, int]]
 """Reads the argument that begins at a position; returns it and the position behind it."""
 
-# No number of a checkpoint is longer, and no name; of a longer text or longer bytes nobody needs the content.
+# Checkpoints have no longer numbers and names; the content of longer texts and bytes is not needed.
 MAX_NUMBER_BYTES, MAX_NUMBER_DIGITS = 128, 400
 MAX_TEXT_BYTES = 2**20
 

@@ -32,7 +32,7 @@ class Owner(Protocol):
 
 
 class OtherKey:
-    """A key of a dict that is no text, which nobody looks up.
+    """A dict key that is not text and is never looked up.
 
     Its hash is its own: those of numbers are the file's choice, and dicts of equal hashes take quadratic time.
     """
@@ -83,7 +83,7 @@ class StackMachine:
         return self.content[self.position :]
 
     def nothing(self, argument: object) -> None:
-        """Of opcodes that only tell how the pickle is written."""
+        """Handler of opcodes that only describe how the pickle is written."""
 
     def put(self, place: int) -> None:
         # Every pickler numbers them as they come.

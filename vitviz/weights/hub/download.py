@@ -162,7 +162,7 @@ def _download(repository: str, revision: str, meter: ProgressMeter) -> Path:
     if (cached is None or cached.name != commit) and downloads[:-1] and _tokenizer_files(names):
         folder = _bring(repository, commit, downloads[:-1])
         for name in _tokenizer_files(names) if towers(folder) is not None else ():
-            # Whoever asks for a text gets the error.
+            # The error is raised when a text is used.
             with suppress(_TooLarge):
                 _bring_tokenizer_file(repository, commit, name)
     if weights.endswith(INDEX):
@@ -174,7 +174,7 @@ def _download(repository: str, revision: str, meter: ProgressMeter) -> Path:
 
 
 class _TooLarge(CheckpointError):
-    """A file of a tokenizer that nobody would expect to be one."""
+    """A tokenizer file too large to be one."""
 
 
 def _download_tokenizer(repository: str, commit: str) -> None:

@@ -24,7 +24,7 @@ WORDS = (
 """The files of a tokenizer."""
 VOCABULARIES = (("tokenizer.json",), ("vocab.json", "merges.txt"), ("spiece.model",), ("vocab.txt",))
 """The files of which each group is a whole vocabulary."""
-# Of one file: a vocabulary of many languages, as SigLIP 2 has it, takes half of it.
+# Limit of one file; SigLIP 2's multilingual vocabulary takes half of it.
 MAX_WORDS = 64 * 2**20
 
 

@@ -18,7 +18,7 @@ MAX_SIDE = 1_000_000
 class Settings(Mapping[str, Any]):
     """A JSON object, read with messages that say where it stands, what was found and what is legal.
 
-    It remembers which entries were read. An entry that nobody read may be one that changes numbers:
+    It remembers which entries were read. An unread entry may be one that changes numbers:
     :meth:`check_whole` refuses it.
 
     Args:
@@ -49,7 +49,7 @@ class Settings(Mapping[str, Any]):
 
     @property
     def was_read(self) -> bool:
-        """Whether anybody asked for an entry."""
+        """Whether an entry was read."""
         return bool(self._read or self._inner)
 
     def get(self, name: str, default: Any = None) -> Any:

@@ -34,7 +34,7 @@ class Sidecars:
     preprocessor_file: str = "preprocessor_config.json"
 
     def __post_init__(self) -> None:
-        # Whoever has plain dicts may give them.
+        # Plain dicts are accepted, too.
         places = {"config": "config.json", "preprocessor": self.preprocessor_file, "open_clip": "open_clip_config.json"}
         for name, place in places.items():
             values = getattr(self, name)
