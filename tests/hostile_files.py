@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageCms
 
-from tests.images.test_images import STORED, animated_webp, bmp, chunk, encoded, gif, jpeg, quadrants, riff
+from tests.support.image_files import STORED, animated_webp, bmp, chunk, encoded, gif, jpeg, quadrants, riff
 
 # What is to become of a file.
 

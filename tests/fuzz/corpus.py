@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from tests.hostile_files import JPEG, PICTURE, deflated_zeros, jpeg_with, png_with, segment
-from tests.images.test_images import chunk, encoded
+from tests.support.image_files import chunk, encoded
 
 PRIME = 2**61 - 1
 SCANS = encoded(PICTURE, "JPEG", progressive=True)

@@ -20,7 +20,7 @@ from safetensors.torch import save
 
 from tests.fuzz.mutations import Units
 from tests.hostile_files import FORMATS, jpeg_with, png_with, raw_profile, segment
-from tests.images.test_images import chunk
+from tests.support.image_files import chunk
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, expect
 
 import vitviz
 from tests.driver import ARTEFACTS, EXAMPLE, expect_map, opened_page, running_app, set_slider
-from tests.training.test_training import SMALL, interrupt_step, same_weights, write_folder
+from tests.support.training import SMALL, interrupt_step, same_weights, write_folder
 from tests.ui.test_models import apart
 from vitviz import CheckpointError, ConfigError, Model, save_checkpoint
 from vitviz.training import loop

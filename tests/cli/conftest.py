@@ -1,0 +1,76 @@
+"""A picture, checkpoints and images to call the command with, and a folder to call it in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.support.commands import THREADS, MakeModel, write_images
+from vitviz import METHODS, Model, save_checkpoint
+from vitviz.ui.knobs import Knobs
+
+
+@pytest.fixture
+def photo(tmp_path: Path) -> Path:
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8)
+    path = tmp_path / "my photo.png"
+    Image.fromarray(pixels).save(path)
+    return path
+
+
+@pytest.fixture
+def checkpoint(make_model: MakeModel, tmp_path: Path) -> Path:
+    path = tmp_path / "small.safetensors"
+    save_checkpoint(path, make_model(register_tokens=1))
+    return path
+
+
+@pytest.fixture
+def checkpoint_for(make_model: MakeModel, tmp_path: Path) -> Callable[[str], Path]:
+    """A small checkpoint that a method can serve."""
+
+    def make(method: str) -> Path:
+        pooling, path = METHODS[method].pooling, tmp_path / "small.safetensors"
+        save_checkpoint(path, make_model(register_tokens=1, **({"pooling": pooling[0]} if pooling else {})))
+        return path
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def working_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the command runs: an empty folder that is not that of the picture."""
+    folder = tmp_path_factory.mktemp("working")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def colours(tmp_path: Path) -> Path:
+    return write_images(tmp_path / "images", {"red": (220, 40, 30), "blue": (30, 40, 220)}, train=12, test=4)
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Model, dict[str, object]]]:
+    """The app as it was started: with which model, and where."""
+    started = []
+
+    class Demo:
+        def __init__(self, model: Model, knobs: Knobs) -> None:
+            self.model, self.knobs = model, knobs
+
+    def serve(demo: Demo, knobs: Knobs, **options: object) -> None:
+        if options["server_port"] == 7000:
+            raise OSError("Cannot find empty port in range: 7000-7000")
+        assert knobs == demo.knobs
+        started.append((demo.model, options))
+
+    monkeypatch.setattr("vitviz.ui.build_demo", Demo)
+    monkeypatch.setattr("vitviz.ui.serve", serve)
+    monkeypatch.setattr("vitviz.ui.hosting.prepare", THREADS.append)
+    THREADS.clear()
+    return started

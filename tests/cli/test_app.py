@@ -1,0 +1,48 @@
+"""`vitviz app`: where it is launched, and with what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import THREADS, TIMM, Capture, as_options, write_timm
+from vitviz import Model
+from vitviz.cli.command import main
+from vitviz.weights import BUNDLED
+
+
+def test_the_app_is_launched_where_it_is_told(launched: list[tuple[Model, dict[str, object]]], capsys: Capture) -> None:
+    assert main(["app"]) == 0
+    assert main(["app", "--host", "0.0.0.0", "--port", "7999"]) == 0
+    assert [options for _, options in launched] == [
+        {"server_name": None, "server_port": None},
+        {"server_name": "0.0.0.0", "server_port": 7999},
+    ]
+    assert [model.name for model, _ in launched] == [BUNDLED[0]] * 2
+    assert main(["app", "--port", "7000"]) == 2
+    assert capsys.readouterr().err == "vitviz: Cannot find empty port in range: 7000-7000\n"
+
+
+def test_the_environment_sets_what_the_app_may_take(
+    launched: list[tuple[Model, dict[str, object]]], monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setenv("VITVIZ_THREADS", "1")
+    monkeypatch.setenv("VITVIZ_UPLOAD_BYTES", "5 MiB")
+    assert main(["app"]) == 0
+    assert THREADS == [1] and len(launched) == 1
+    monkeypatch.setenv("VITVIZ_THREADS", "all")
+    assert main(["app"]) == 2
+    assert capsys.readouterr().err == "vitviz: VITVIZ_THREADS = 'all': expected a whole number above 0\n"
+
+
+def test_the_app_opens_with_the_checkpoint_that_it_is_told(
+    launched: list[tuple[Model, dict[str, object]]], tmp_path: Path, checkpoint: Path
+) -> None:
+    timm = write_timm(tmp_path)
+    assert main(["app", "--checkpoint", str(checkpoint)]) == 0
+    assert main(["app", "--checkpoint", str(timm), "--family", "timm", *as_options(TIMM | {"heads": 2})]) == 0
+    assert [model.name for model, _ in launched] == ["small", "timm"]
+    assert launched[1][0].network.config.heads == 2
+    assert main(["app", "--checkpoint", str(tmp_path / "gone")]) == 2
+    assert len(launched) == 2

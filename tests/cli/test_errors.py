@@ -1,0 +1,134 @@
+"""What goes wrong is one line, and leaves no file."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import Capture, write_dino, write_timm
+from vitviz.cli.command import _parser, main
+
+# What goes wrong.
+
+ERRORS: dict[str, tuple[list[str], str]] = {
+    "no image": (["attention", "gone.png"], "gone.png: no such file"),
+    "no picture": (["attention", "{checkpoint}"], "small.safetensors: not an image"),
+    "no checkpoint": (["rollout", "{photo}", "--checkpoint", "vit-b"], "'vit-b': neither a checkpoint's name nor"),
+    "no safetensors": (["rollout", "{photo}", "--checkpoint", "{photo}"], "my photo.png: it begins with"),
+    "no such layer": (["attention", "{photo}", "--layer", "99"], "layer 99: this model has layers 0 to"),
+    "no such head": (["attention", "{photo}", "--head", "-99"], "head -99: this model has heads 0 to"),
+    "no such fusion": (["attention", "{photo}", "--head", "median"], "head 'median': expected a number from 0 to"),
+    "no such token": (["attention", "{photo}", "--query", "register 9"], "token 'register 9': this model has prefix"),
+    "no such patch": (["rollout", "{photo}", "--query", "99,0"], "patch (99, 0): this model has prefix tokens"),
+    "no such index": (["rollout", "{photo}", "--query", "999"], "token 999: this model has prefix tokens"),
+    "too much discarded": (["rollout", "{photo}", "--discard-ratio", "1"], "discard_ratio = 1.0: expected a number"),
+    "no number": (["rollout", "{photo}", "--residual-weight", "nan"], "residual_weight = nan: expected a number"),
+    "too opaque": (["attention", "{photo}", "--opacity", "2"], "opacity = 2.0: expected a number in [0, 1]"),
+    "contradiction": (
+        ["rollout", "{photo}", "--reference", "vit-explain", "--start-layer", "1"],
+        "residual_weight = 0.5 and start_layer = 1: vit-explain knows only",
+    ),
+    "no such device": (["attention", "{photo}", "--device", "gpu"], "device 'gpu': this machine has none of this name"),
+    "no such resolution": (
+        ["attention", "{photo}", "--resolution", "30"],
+        "resolution = 30: expected a multiple of the patch's 4 pixels: 28 or 32",
+    ),
+    "too large": (["rollout", "{photo}", "--resolution", "3200"], "input of 3200×3200: 640,005 tokens need"),
+    "no memory allowed": (["rollout", "{photo}", "--max-bytes", "1"], "max_bytes = 1; no resolution fits"),
+    "no such folder": (["attention", "{photo}", "-o", "gone/map.png"], "gone/map.png: cannot be written"),
+    "no such format": (["attention", "{photo}", "-o", "{folder}/map.xyz"], "map.xyz: cannot be written"),
+    "output a folder": (["attention", "{photo}", "-o", "{folder}"], "cannot be written"),
+    "no folder for a page": (["explore", "{photo}", "-o", "gone/a.html"], "gone/a.html: cannot be written"),
+    "page a folder": (["explore", "{photo}", "-o", "{folder}"], "cannot be written"),
+    "no fact": (["rollout", "{photo}", "--fact", "heads"], "'heads': expected NAME=VALUE, such as heads=6"),
+    "no such fact": (["inspect", "{timm}", "--fact", "hats=3"], "hats = '3': of a checkpoint you can say heads"),
+    "no such value": (["inspect", "{timm}", "--fact", "pooling=max"], "pooling = 'max': expected"),
+    "no size": (["app", "--fact", "image_size=24x"], "image_size = '24x': expected a number"),
+    "no such family": (["inspect", "{timm}", "--family", "resnet"], "family 'resnet': expected 'dinov3'"),
+    "another family": (["attention", "{photo}", "--checkpoint", "{timm}", "--family", "clip"], "timm.safetensors: "),
+    "facts left open": (["inspect", "{timm}"], "or heads=…, norm_epsilon=… (usually 1e-06)"),
+    "facts of vitviz's own": (["inspect", "{checkpoint}", "--fact", "heads=4"], "leave out heads"),
+    "nothing to inspect": (["inspect", "{folder}/gone"], "gone': neither a checkpoint's name nor a file or folder"),
+    "nothing in it": (["inspect", "{photo}"], "my photo.png: it begins with"),
+    "no classifier": (
+        ["evaluate", "{folder}", "--checkpoint", "{dino}", "--fact", "heads=3"],
+        "dino has no classifier",
+    ),
+    "nothing to evaluate on": (["evaluate", "{folder}"], "no folder test/ or val/ or validation/ in it"),
+    "nothing to train on": (["train", "{folder}", "{folder}/run"], "no folder test/ or val/"),
+    "no training possible": (["train", "{folder}", "{folder}/run", "--heads", "5"], "expected a multiple of heads = 5"),
+    "no augmentation": (["train", "{folder}", "{folder}/run", "--mix", "3"], "mix = 3.0: expected a number in [0, 1]"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "told"), ERRORS.values(), ids=ERRORS)
+def test_an_error_is_one_line_and_leaves_no_file(
+    photo: Path, checkpoint: Path, capsys: Capture, arguments: list[str], told: str
+) -> None:
+    names = {"photo": photo, "checkpoint": checkpoint, "folder": photo.parent}
+    names |= {"timm": write_timm(photo.parent), "dino": write_dino(photo.parent)}
+    before = sorted(photo.parent.iterdir())
+    assert main([argument.format(**names) for argument in arguments]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("vitviz: ")
+    assert told in said.err
+    assert said.err.count("\n") == 1
+    assert said.err.endswith("\n")
+    assert sorted(photo.parent.iterdir()) == before
+
+
+USAGE = [
+    ([], "the following arguments are required: COMMAND"),
+    (["draw"], "invalid choice: 'draw'"),
+    (["attention"], "the following arguments are required: image"),
+    (["inspect"], "the following arguments are required: checkpoint"),
+    (["inspect", "a.pth", "--fact"], "argument --fact: expected one argument"),
+    (["attention", "a.png", "--query", "2,x"], "argument --query: '2,x': expected ROW,COLUMN, both whole numbers"),
+    (["attention", "a.png", "--query", "-1,0"], "--query"),
+    (["attention", "a.png", "--layer", "last"], "argument --layer: invalid int value: 'last'"),
+    (["attention", "a.png", "--direction", "diagonal"], "argument --direction: invalid choice: 'diagonal'"),
+    (["rollout", "a.png", "--colormap", "jet"], "argument --colormap: invalid choice: 'jet'"),
+    (["rollout", "a.png", "--fit", "pad"], "argument --fit: invalid choice: 'pad'"),
+    (["rollout", "a.png", "--resolution", "big"], "argument --resolution: invalid int value: 'big'"),
+    (["evaluate", "a", "--precision", "int8"], "argument --precision: invalid choice: 'int8'"),
+    (["inspect", "a.pth", "--device", "cpu"], "unrecognized arguments: --device cpu"),
+    (["train", "a", "b", "--preset", "imagenet"], "argument --preset: invalid choice: 'imagenet'"),
+    (["train", "a", "b", "--epochs", "many"], "argument --epochs: invalid int value: 'many'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "told"), USAGE, ids=[" ".join(arguments) for arguments, _ in USAGE])
+def test_what_is_typed_wrong_is_told_with_the_usage(capsys: Capture, arguments: list[str], told: str) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    usage, *_, error = capsys.readouterr().err.splitlines()
+    assert usage.startswith("usage: vitviz")
+    assert told in error
+
+
+@pytest.mark.parametrize("text", ["2,3", "2, 3", " 2 ,3 "])
+def test_a_patch_may_be_typed_with_spaces(text: str) -> None:
+    assert _parser().parse_args(["attention", "a.png", "--query", text]).query == (2, 3)
+
+
+def test_the_process_ends_with_the_status(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    script = Path(__file__).parents[2] / "vitviz" / "cli" / "__main__.py"
+    monkeypatch.setattr(sys, "argv", ["vitviz", "attention", "gone.png"])
+    with pytest.raises(SystemExit) as caught:
+        runpy.run_path(str(script), run_name="__main__")
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.startswith("vitviz: gone.png: no such file")
+
+
+def test_an_interrupt_is_told_without_a_traceback(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("vitviz.cli.command.read", interrupted)
+    assert main(["attention", "a.png"]) == 130
+    assert capsys.readouterr().err == "\nvitviz: interrupted\n"

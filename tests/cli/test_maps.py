@@ -1,0 +1,221 @@
+"""A command for every method: it writes the picture that the library makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from tests.support.commands import Capture, command_of, same_pixels, write_transformers
+from vitviz import METHODS, Model, Style, TokenMap, analyze, load
+from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
+from vitviz.cli.command import main
+from vitviz.training.evaluate import evaluate
+from vitviz.ui.explorer import whole_page
+from vitviz.weights import read
+
+# Maps.
+
+PICTURES: dict[str, tuple[list[str], dict[str, Any], Style, tuple[int, int] | None]] = {
+    "attention": (["attention"], {}, Style(), None),
+    "attention of a patch": (
+        ["attention", "--query", "2,3", "--layer", "-2", "--head", "1"],
+        {"query": (2, 3), "layer": -2, "head": 1},
+        Style(),
+        (2, 3),
+    ),
+    "attention to a register": (
+        ["attention", "--query", "register 1", "--direction", "column", "--head", "max", "--layer", "0"],
+        {"query": "register 1", "direction": "column", "head": "max", "layer": 0},
+        Style(),
+        None,
+    ),
+    "attention of all patches": (["attention", "--query", "patches"], {"query": "patches"}, Style(), None),
+    "attention of a token index": (["attention", "--query", "4"], {"query": 4}, Style(), None),
+    "attention of the last head": (["attention", "--head", "-1"], {"head": -1}, Style(), None),
+    "rollout": (["rollout"], {}, Style(), None),
+    "rollout with everything": (
+        ["rollout", "--head-fusion", "max", "--discard-ratio", "0.5", "--residual-weight", ".25", "--start-layer", "1"],
+        {"head_fusion": "max", "discard_ratio": 0.5, "residual_weight": 0.25, "start_layer": 1},
+        Style(),
+        None,
+    ),
+    "rollout of vit-explain": (["rollout", "--reference", "vit-explain"], {"reference": "vit-explain"}, Style(), None),
+    "coloured": (["rollout", "--colormap", "magma", "--opacity", "0.3"], {}, Style("magma", 0.3), None),
+    "smooth": (["rollout", "--smooth"], {}, Style(smooth=True), None),
+    "with a grid": (["rollout", "--grid"], {}, Style(grid=True), None),
+}
+
+
+@pytest.mark.parametrize(("arguments", "parameters", "style", "mark"), PICTURES.values(), ids=PICTURES)
+def test_a_command_writes_the_overlay_of_the_library(
+    photo: Path,
+    checkpoint: Path,
+    capsys: Capture,
+    arguments: list[str],
+    parameters: dict[str, Any],
+    style: Style,
+    mark: tuple[int, int] | None,
+) -> None:
+    output = photo.with_name("map.png")
+    assert main([*arguments, str(photo), "--checkpoint", str(checkpoint), "-o", str(output)]) == 0
+    heatmap = analyze(photo, load(checkpoint)).map(arguments[0], **parameters)
+    assert same_pixels(output, heatmap.overlay(style, mark))
+    told = capsys.readouterr()
+    assert told.out == f"{heatmap.description}\nwritten to {output}\n"
+    assert told.err == ""
+
+
+def test_the_explorer_is_one_file_that_knows_how_it_was_made(
+    photo: Path, checkpoint: Path, capsys: Capture, working_folder: Path
+) -> None:
+    options = ["--checkpoint", str(checkpoint), "--fit", "crop", "--resolution", "32"]
+    assert main(["explore", str(photo), *options]) == 0
+    analysis = analyze(photo, load(checkpoint), "crop", resolution=32)
+    sight = {"source": str(checkpoint), "name": photo.name, "fit": "crop", "resolution": 32}
+    written = working_folder / f"{photo.stem}.html"
+    assert written.read_text(encoding="utf-8") == whole_page(analysis, photo.name, **sight)
+    assert capsys.readouterr().out.endswith(f"written to {written.name}\n")
+    assert list(working_folder.iterdir()) == [written]
+    assert sorted(file.suffix for file in photo.parent.iterdir()) == [".png", ".safetensors"]
+
+
+@pytest.mark.parametrize("fit", ["crop", "squash", "native"])
+def test_the_fit_reaches_the_model(photo: Path, checkpoint: Path, fit: str) -> None:
+    Image.new("RGB", (60, 20), "red").save(photo)
+    output = photo.with_name("map.png")
+    assert main(["attention", str(photo), "--checkpoint", str(checkpoint), "-o", str(output), "--fit", fit]) == 0
+    assert same_pixels(output, analyze(photo, load(checkpoint), fit).attention().overlay())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_resolution_reaches_the_model(photo: Path, checkpoint_for: Callable[[str], Path], method: str) -> None:
+    output, checkpoint = photo.with_name("map.png"), checkpoint_for(method)
+    options = ["--checkpoint", str(checkpoint), "-o", str(output), "--resolution", "32"]
+    assert main([command_of(method), str(photo), *options]) == 0
+    larger = analyze(photo, load(checkpoint), resolution=32).map(method)
+    assert larger.values.shape == (8, 12)
+    assert same_pixels(output, larger.overlay())
+
+
+def test_device_and_precision_reach_the_reader(
+    photo: Path, launched: list[tuple[Model, dict[str, object]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = []
+
+    def spy(source: str, **options: Any) -> object:
+        given.append((options.get("device"), options.get("precision")))
+        return read(source, **options)
+
+    monkeypatch.setattr("vitviz.cli.command.read", spy)
+    for command in (["attention", str(photo)], ["app"]):
+        assert main([*command, "--device", "cpu", "--precision", "bfloat16"]) == 0
+        assert main(command) == 0
+    assert given == [("cpu", "bfloat16"), ("cpu", "float32")] * 2
+    assert launched[0][0].network.precision == torch.bfloat16
+
+
+def test_evaluate_computes_where_the_model_is(
+    colours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    path, devices = write_transformers(tmp_path), []
+
+    def spy(network: Any, preprocessing: Any, data: Any, device: torch.device) -> Any:
+        devices.append((device, network.device))
+        return evaluate(network, preprocessing, data, device)
+
+    monkeypatch.setattr("vitviz.training.evaluate.evaluate", spy)
+    assert main(["evaluate", str(colours), "--checkpoint", str(path), "--precision", "bfloat16"]) == 0
+    assert "of 8 images, cross-entropy" in capsys.readouterr().out
+    assert devices == [(torch.device("cpu"), torch.device("cpu"))]
+
+
+@pytest.mark.parametrize("method", [method.name for method in METHODS.values() if method.pooling is None])
+def test_the_bundled_checkpoint_is_the_default_and_the_output_lies_in_the_working_folder(
+    photo: Path, bundled: Model, method: str, working_folder: Path
+) -> None:
+    before = photo.read_bytes()
+    resolution = ["--resolution", "32"] if METHODS[method].reports else []
+    assert main([command_of(method), str(photo), *resolution]) == 0
+    expected = analyze(photo, bundled, resolution=32 if resolution else None).map(method).overlay()
+    assert same_pixels(working_folder / f"my photo.{method}.png", expected)
+    assert list(photo.parent.iterdir()) == [photo] and photo.read_bytes() == before
+
+
+def other_value(parameter: Parameter) -> tuple[str, object]:
+    """Another value than the default: as it is typed, and as it should arrive."""
+    match parameter:
+        case Choice():
+            value = next(value for _, value in parameter.options if value not in (None, parameter.default))
+            return str(value), value
+        case Number():
+            middle = (parameter.minimum + parameter.maximum) / 2 + parameter.step
+            middle = int(middle) if parameter.whole else middle
+            return str(middle), middle
+        case LayerNumber():
+            return "1", 1
+        case HeadNumber():
+            return "2", 2
+        case TokenQuery():
+            return "3,2", (3, 2)
+
+
+CLASS_SPECIFIC = [method.name for method in METHODS.values() if method.class_specific]
+
+
+@pytest.mark.parametrize("method", CLASS_SPECIFIC)
+@pytest.mark.parametrize("target", ["Dog", "5"])
+def test_a_map_about_a_class_takes_a_label_or_a_number(
+    photo: Path, bundled: Model, capsys: Capture, method: str, target: str
+) -> None:
+    output = photo.with_name("map.png")
+    options = ["-o", str(output), "--resolution", "32", "--target", target]
+    assert main([command_of(method), str(photo), *options]) == 0
+    assert "class dog" in capsys.readouterr().out
+    expected = analyze(photo, bundled, resolution=32).map(method, target=bundled.labels.index("dog"))
+    assert same_pixels(output, expected.overlay())
+
+
+def test_a_class_that_the_model_does_not_know_is_told_in_one_line(photo: Path, capsys: Capture) -> None:
+    assert main(["legrad", str(photo), "--target", "unicorn"]) == 2
+    assert capsys.readouterr().err.startswith("vitviz: target 'unicorn': this model has no such class")
+
+
+EVERY_PARAMETER = [
+    (method.name, parameter)
+    for method in METHODS.values()
+    for parameter in method.parameters
+    if not isinstance(parameter, ClassTarget)
+]
+
+
+@pytest.mark.parametrize(("method", "parameter"), EVERY_PARAMETER, ids=lambda part: getattr(part, "name", part))
+def test_every_parameter_has_an_option_that_reaches_the_function(
+    photo: Path,
+    checkpoint_for: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    parameter: Parameter,
+) -> None:
+    calls, checkpoint = [], checkpoint_for(method)
+
+    def compute(trace: object, **parameters: object) -> TokenMap:
+        calls.append(parameters)
+        return TokenMap(torch.zeros(4, 6), {}, "nothing", "nothing")
+
+    monkeypatch.setitem(METHODS, method, replace(METHODS[method], compute=compute))
+    typed, arrives = other_value(parameter)
+    flag = "--" + parameter.name.replace("_", "-")
+    command = [command_of(method), str(photo), "--checkpoint", str(checkpoint), "-o", str(photo.with_name("map.png"))]
+    assert main(command) == 0
+    assert main([*command, flag, typed]) == 0
+    defaults = {part.name: part.default for part in METHODS[method].parameters if not isinstance(part, ClassTarget)}
+    # What is None is left out: it is the default of every function.
+    said = [{**defaults}, {**defaults, parameter.name: arrives}]
+    assert calls == [{name: value for name, value in each.items() if value is not None} for each in said]
+    assert arrives != parameter.default

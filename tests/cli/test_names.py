@@ -1,0 +1,101 @@
+"""Models by name: listed, downloaded, or answered with near ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+
+from tests.hub_server import HubServer
+from tests.support.commands import TIMM, Capture, write_timm
+from vitviz import analyze, load
+from vitviz.cli.command import main
+from vitviz.weights import BUNDLED, ZOO, NamedModel
+
+# Names.
+
+
+def test_models_lists_every_name_under_its_family(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    there = {model.repository for number, model in enumerate(ZOO.values()) if number % 3 == 0}
+    assert there
+    monkeypatch.setattr("vitviz.cli.command.is_cached", there.__contains__)
+    assert main(["models"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    lines = shown.out.splitlines()
+    assert all(len(line) <= 100 and line == line.rstrip() for line in lines)
+    headings = [line for line in lines if line and not line.startswith(" ")]
+    assert headings == [*dict.fromkeys(model.family for model in ZOO.values()), "Bundled"]
+    heading, listed = "", {}
+    for at, line in enumerate(lines):
+        heading = line if line and not line.startswith(" ") else heading
+        entry = re.match(r"  (\S+) {2,}(.*)$", line)
+        if entry:
+            listed[entry[1]] = (heading, entry[2], lines[at + 1].strip() if at + 1 < len(lines) else "")
+    assert list(listed) == [*ZOO, BUNDLED[0]]
+    for name, model in ZOO.items():
+        heading, described, source = listed[name]
+        cost = "downloaded" if model.repository in there else f"{model.megabytes:,.0f} MB to download"
+        assert heading == model.family
+        assert described == f"{model.title}, {model.input_size} pixels, {model.licence}, {cost}"
+        assert source == f"hf:{model.repository}"
+    said = " ".join(shown.out.split())
+    for family, sentence in {(model.family, model.known_for) for model in ZOO.values()}:
+        assert sentence in said.split(family, 1)[1]
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    """A hub with the checkpoint ``small-one``."""
+    with HubServer() as server:
+        server.use(monkeypatch, tmp_path / "home")
+        (tmp_path / "made").mkdir()
+        files = {"model.safetensors": write_timm(tmp_path / "made").read_bytes()}
+        server.add("someone/small", files, lfs=("model.safetensors",))
+        entry = NamedModel("small-one", "Z", "ViT", "someone/small", 2.0, "mit", 32, "Small.", overrides=TIMM)
+        monkeypatch.setitem(ZOO, "small-one", entry)
+        yield server
+    huggingface_hub.close_session()
+
+
+def test_what_models_says_of_the_cache_is_so(
+    server: HubServer, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    assert main(["models"]) == 0
+    assert re.search(r"small-one +ViT, 32 pixels, mit, 2 MB to download", capsys.readouterr().out)
+    load("small-one")
+    assert main(["models"]) == 0
+    assert re.search(r"small-one +ViT, 32 pixels, mit, downloaded", capsys.readouterr().out)
+
+
+def test_the_bar_of_a_download_does_not_stand_in_what_is_printed(
+    server: HubServer, photo: Path, capsys: Capture
+) -> None:
+    output = photo.with_name("map.png")
+    arguments = ["attention", str(photo), "--checkpoint", "small-one", "-o", str(output)]
+    assert main(arguments) == 0
+    first = capsys.readouterr()
+    heatmap = analyze(photo, load("small-one")).attention()
+    assert first.out == f"{heatmap.description}\nwritten to {output}\n"
+    assert "someone/small: 100%" in first.err
+    assert first.err.endswith("\n"), "what comes next begins on a line of its own"
+    assert main(arguments) == 0
+    again = capsys.readouterr()
+    assert (again.out, again.err) == (first.out, ""), "nothing is downloaded twice"
+
+
+def test_a_download_that_fails_ends_with_one_line(server: HubServer, photo: Path, capsys: Capture) -> None:
+    server.fault(404, "GET model.safetensors")
+    assert main(["inspect", "small-one"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.splitlines()[-1].startswith("vitviz: someone/small: ")
+    assert "Traceback" not in said.err
+
+
+def test_an_unknown_name_is_answered_with_near_ones(capsys: Capture) -> None:
+    assert main(["inspect", "dino_vits61"]) == 2
+    assert "did you mean 'dino_vits16'" in capsys.readouterr().err

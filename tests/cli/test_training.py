@@ -1,0 +1,161 @@
+"""`vitviz train` and `vitviz evaluate`."""
+
+from __future__ import annotations
+
+import builtins
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.support.commands import Capture, same_pixels, summary, write_images
+from vitviz import analyze, load
+from vitviz.cli.command import main
+from vitviz.training import loop
+from vitviz.training.config import PRESETS, Augmentation, TrainingConfig
+from vitviz.training.data import read_image_folder
+from vitviz.training.evaluate import evaluate
+
+# Evaluation and training.
+
+
+def test_evaluate_prints_the_accuracy(checkpoint: Path, tmp_path: Path, capsys: Capture) -> None:
+    colours = {f"class {index}": (50 * index, 255 - 60 * index, 128) for index in range(5)}
+    folder = write_images(tmp_path / "images", colours, val=3)
+    assert main(["evaluate", str(folder), "--checkpoint", str(checkpoint)]) == 0
+    model = load(checkpoint)
+    expected = evaluate(
+        model.network, model.preprocessing, read_image_folder(folder, "test", model.preprocessing, 4, 4)
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[-2] for line in lines[:5]] == [f"{part:.1%}" for part in expected.per_class.values()]
+    assert [line.split("  ")[-3].strip() for line in lines[:5]] == list(model.labels)
+    ends = ["({:.1%} to {:.1%})".format(*expected.interval(label)) for label in model.labels]
+    assert [line.split("  ")[-1] for line in lines[:5]] == ends
+    assert lines[5:] == [summary(expected)]
+    assert 0 < expected.top1 < 1
+
+
+def test_evaluate_refuses_images_of_other_classes(checkpoint: Path, tmp_path: Path, capsys: Capture) -> None:
+    folder = write_images(tmp_path / "images", {"cat": (1, 2, 3)}, test=1)
+    assert main(["evaluate", str(folder), "--checkpoint", str(checkpoint)]) == 2
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert "images: classes cat; small knows class 0, class 1, class 2, class 3, class 4" in told
+
+
+TINY = ["--image-size", "8", "--patch-size", "2", "--width", "16", "--depth", "1", "--heads", "2", "--batch-size", "8"]
+TINY += ["--epochs", "3", "--muon-rate", "0.02", "--adam-rate", "0.02", "--no-flip", "--evaluate-every", "1"]
+
+
+def test_a_model_is_trained_evaluated_and_used(colours: Path, photo: Path, capsys: Capture) -> None:
+    output = photo.with_name("run")
+    assert main(["train", str(colours), str(output), *TINY]) == 0
+    trained = output / loop.CHECKPOINT
+    told = re.search(r"top-1 accuracy ([\d.]+)% of 8 test images\nwritten to (.*)\n$", capsys.readouterr().out)
+    assert told is not None
+    assert float(told[1]) > 80
+    assert told[2] == str(trained)
+
+    assert main(["evaluate", str(colours), "--checkpoint", str(trained)]) == 0
+    assert re.search(rf"top-1 accuracy {told[1]}% \(.*\) of 8 images", capsys.readouterr().out)
+
+    picture = photo.with_name("map.png")
+    assert main(["attention", str(photo), "--checkpoint", str(trained), "-o", str(picture), "--query", "3,3"]) == 0
+    model = load(trained)
+    assert model.labels == ("blue", "red")
+    assert same_pixels(picture, analyze(photo, model).attention(query=(3, 3)).overlay(mark=(3, 3)))
+
+
+def test_an_interrupted_training_says_how_it_continues(
+    colours: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["train", str(colours), str(tmp_path / "run"), *TINY]
+    average = loop.average_into
+
+    def interrupted(averaged: torch.nn.Module, network: torch.nn.Module, step: int, decay: float) -> None:
+        if step == 4:
+            raise KeyboardInterrupt
+        average(averaged, network, step, decay)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "average_into", interrupted)
+        assert main(command) == 130
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == "vitviz: interrupted; the same command continues after the last whole epoch"
+    assert torch.load(tmp_path / "run" / loop.STATE, weights_only=True)["epoch"] == 1
+
+    seen = []
+    monkeypatch.setattr(loop, "average_into", lambda *arguments: (seen.append(arguments[2]), average(*arguments)))
+    assert main(command) == 0
+    assert seen == [3, 4, 5, 6, 7, 8]
+    assert main([*command, "--seed", "1"]) == 2
+    assert "belongs to another run (seed was 0, now 1)" in capsys.readouterr().err
+
+
+def test_every_setting_of_a_run_has_an_option_that_reaches_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    given = []
+
+    class Stop(Exception):
+        pass
+
+    def train(images: Path, output: Path, config: TrainingConfig, snapshots: int, resume_from: Path | None) -> None:
+        given.append((images, output, config))
+        assert snapshots == (7 if "--snapshots" in arguments else 12)
+        assert resume_from == (Path("other/compact.pt") if "--resume-from" in arguments else None)
+        raise Stop
+
+    monkeypatch.setattr(loop, "train", train)
+    changed = TrainingConfig(
+        **{"image_size": 64, "patch_size": 8, "width": 96, "depth": 2, "heads": 3, "mlp_ratio": 2.5},
+        **{"register_tokens": 4, "epochs": 7, "batch_size": 8, "muon_rate": 0.1, "adam_rate": 0.2},
+        **{"weight_decay": 0.3, "warmup": 0.4, "label_smoothing": 0.5, "low_resolution": 0.6, "average_decay": 0.7},
+        **{"low_scale": 0.5, "smallest_scale": 0.25, "images_per_epoch": 16, "class_balance": 0.75, "cooldown": 0.5},
+        **{"evaluate_every": 3, "seed": 9},
+        augmentation=Augmentation(smallest_crop=0.8, aspect=1.5, flip=False, jitter=0.9, mix=0.25),
+    )
+    settings = {**vars(changed), **vars(changed.augmentation)}
+    del settings["augmentation"]
+    # A setting left at its default could be lost unseen.
+    assert not settings.items() & {**vars(TrainingConfig()), **vars(Augmentation())}.items()
+    options = []
+    for name, value in settings.items():
+        flag = name.replace("_", "-")
+        options += [f"--no-{flag}"] if value is False else [f"--{flag}", str(value)]
+    small = replace(PRESETS["grey"], epochs=3, augmentation=replace(PRESETS["grey"].augmentation, mix=0.25))
+    presets = [(["--preset", name], config) for name, config in PRESETS.items()]
+    presets += [
+        (["--preset", "grey", "--epochs", "3", "--mix", "0.25"], small),
+        (["--preset", "grey", *options], changed),
+        (["--snapshots", "7", "--resume-from", "other/compact.pt", *options], changed),
+    ]
+    for arguments, config in (([], TrainingConfig()), (options, changed), *presets):
+        with pytest.raises(Stop):
+            main(["train", "images", str(tmp_path), *arguments])
+        assert given.pop() == (Path("images"), tmp_path, config)
+
+
+@pytest.mark.parametrize(("command", "missing"), [("train", "tensorboard")])
+def test_a_missing_extra_is_told_with_the_line_that_installs_it(
+    command: str, missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    for name, module in list(sys.modules.items()):
+        package, _, own = name.rpartition(".")
+        if package == "vitviz.training":
+            # An import puts a module into its package too: both come back after the test.
+            monkeypatch.setattr(sys.modules[package], own, module)
+        if name.startswith(("vitviz.training.", "torch.utils.tensorboard", f"{missing}.")) or name == missing:
+            monkeypatch.delitem(sys.modules, name)
+    imported = builtins.__import__
+
+    def without(name: str, *arguments: Any, **options: Any) -> Any:
+        if name.partition(".")[0] == missing:
+            raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
+        return imported(name, *arguments, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    assert main([command, str(tmp_path), *([str(tmp_path)] if command == "train" else [])]) == 2
+    assert capsys.readouterr().err == f"vitviz: this needs {missing}: pip install 'vitviz[train]'\n"

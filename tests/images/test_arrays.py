@@ -1,0 +1,188 @@
+"""Arrays and tensors become their picture, and stay as they are."""
+
+from __future__ import annotations
+
+import gc
+import io
+import math
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tests.support.image_files import GREEN, UPRIGHT, palette_image, png, quadrants, row_image, transparent, turned
+from vitviz.errors.kinds import ImageError
+from vitviz.images.opening import open_image
+
+# Arrays.
+
+PIXELS = np.random.default_rng(1).integers(0, 256, (6, 9, 3), dtype=np.uint8)
+OPAQUE = np.concatenate([PIXELS, np.full((6, 9, 1), 255, np.uint8)], axis=2)
+
+
+@pytest.mark.parametrize(
+    ("array", "expected"),
+    [
+        (PIXELS, PIXELS),
+        (PIXELS[:, ::-1], PIXELS[:, ::-1]),
+        (PIXELS[..., 0], PIXELS[..., [0, 0, 0]]),
+        (PIXELS[..., :1], PIXELS[..., [0, 0, 0]]),
+        (OPAQUE, PIXELS),
+        (np.dstack([PIXELS, np.zeros((6, 9), np.uint8)]), np.full_like(PIXELS, 255)),
+        (PIXELS / 255, PIXELS),
+        ((PIXELS / 255).astype(np.float32), PIXELS),
+        (np.full((4, 4), 0.0686, np.float16), np.full((4, 4, 3), 17)),
+        (np.full((4, 4, 3), 0.998, np.float32), np.full((4, 4, 3), 254)),
+    ],
+)
+def test_arrays_become_their_picture(array: np.ndarray, expected: np.ndarray) -> None:
+    assert np.array_equal(open_image(array), expected)
+
+
+@pytest.mark.parametrize(
+    ("array", "phrases"),
+    [
+        (np.zeros(5), ["(5,)", "'height width channel'"]),
+        (np.zeros((2, 3, 4, 3)), ["(2, 3, 4, 3)", "'height width channel'"]),
+        (np.zeros((3, 8, 8)), ["(3, 8, 8)", "1, 3 or 4 channels"]),
+        (np.zeros((0, 8, 3), np.uint8), ["(0, 8, 3)"]),
+        (np.zeros((8, 8), np.int64), ["int64", "uint8 in [0, 255]", "floating point in [0, 1]"]),
+        (np.zeros((8, 8), bool), ["bool", "uint8 in [0, 255]"]),
+        (np.full((8, 8), 255.0), ["float64", "from 255 to 255", "[0, 1]"]),
+        (np.full((8, 8), -0.1), ["from -0.1", "[0, 1]"]),
+        (np.array([[0.0, np.nan], [0.5, 1.0]]), ["nan", "[0, 1]"]),
+        (np.zeros((1, 8), np.uint8), ["8×1 pixels", "2×2"]),
+        (np.broadcast_to(np.float64(0), (10_000, 10_000)), ["10000×10000 pixels", "64,000,000"]),
+    ],
+)
+def test_arrays_that_are_no_picture_are_refused(array: np.ndarray, phrases: list[str]) -> None:
+    with pytest.raises(ImageError) as refusal:
+        open_image(array)
+    assert all(phrase in str(refusal.value) for phrase in phrases), str(refusal.value)
+
+
+# What may not change.
+
+
+@pytest.mark.parametrize("array", [PIXELS, OPAQUE, PIXELS[..., 0], PIXELS / 255], ids=["RGB", "RGBA", "L", "float"])
+def test_the_callers_array_is_untouched(array: np.ndarray) -> None:
+    array = array.copy()
+    before = array.copy()
+    opened = open_image(array)
+    opened.paste((1, 2, 3), (0, 0, *opened.size))
+    assert np.array_equal(array, before)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        quadrants(),
+        quadrants().convert("L"),
+        row_image("RGBA", [(9, 8, 7, 6), (1, 2, 3, 0)]),
+        palette_image(1),
+        palette_image(bytes([0, 9, 255, 255])),
+        row_image("I;16", [0, 1000]),
+        row_image("F", [0.0, 0.5]),
+        Image.open(io.BytesIO(turned(UPRIGHT, 6, "PNG"))),
+        Image.open(io.BytesIO(png(4, 2, 2, 0, b"\x1b", transparent(1)))),
+    ],
+    ids=["RGB", "L", "RGBA", "P", "P alphas", "I;16", "F", "EXIF", "tRNS"],
+)
+def test_the_callers_picture_is_untouched(image: Image.Image) -> None:
+    image.load()
+    before = image.mode, image.size, image.tobytes(), dict(image.info), image.getpalette()
+    opened = open_image(image)
+    assert opened is not image
+    opened.paste((1, 2, 3), (0, 0, *opened.size))
+    opened.info["note"] = "mine"
+    assert (image.mode, image.size, image.tobytes(), dict(image.info), image.getpalette()) == before
+
+
+def test_the_file_is_closed_and_the_image_lives_on(tmp_path: Path) -> None:
+    path = tmp_path / "cat.png"
+    quadrants().save(path)
+    # What other tests left behind is not this one's.
+    gc.collect()
+    with warnings.catch_warnings(record=True) as leaked:
+        warnings.simplefilter("always")
+        opened = open_image(path)
+        gc.collect()
+    assert [str(warning.message) for warning in leaked] == []
+    path.unlink()
+    assert opened.getpixel((24, 8)) == GREEN
+
+
+# Arrays and tensors.
+
+LEVELS = np.random.default_rng(0).integers(0, 256, (6, 8, 3), dtype=np.uint8)
+CHANNELS_FIRST = torch.from_numpy(LEVELS).permute(2, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "value_range"),
+    [
+        (CHANNELS_FIRST, None),
+        (CHANNELS_FIRST[None], None),
+        (CHANNELS_FIRST / 255, (0, 1)),
+        (CHANNELS_FIRST.double() / 255, [0.0, 1.0]),
+        (CHANNELS_FIRST / 127.5 - 1, (-1, 1)),
+        (CHANNELS_FIRST.float(), (0, 255)),
+        (CHANNELS_FIRST.int(), (0, 255)),
+        ((CHANNELS_FIRST / 255).requires_grad_(), (0, 1)),
+        (LEVELS / 255, None),
+        (LEVELS / 127.5 - 1, (-1, 1)),
+        (LEVELS.astype(np.uint16) * 257, (0, 65535)),
+    ],
+)
+def test_a_tensor_or_array_with_its_range_is_the_image_that_it_was_made_of(
+    tensor: Any, value_range: tuple[float, float] | None
+) -> None:
+    assert open_image(tensor, value_range=value_range).tobytes() == LEVELS.tobytes()
+
+
+def test_tensors_of_grey_and_with_alpha_are_taken() -> None:
+    grey, alpha = CHANNELS_FIRST[:1], torch.cat([CHANNELS_FIRST, torch.full((1, 6, 8), 255, dtype=torch.uint8)])
+    expected = np.repeat(LEVELS[..., :1], 3, -1).tobytes()
+    assert open_image(grey).tobytes() == open_image(grey[0]).tobytes() == expected
+    assert open_image(alpha).tobytes() == LEVELS.tobytes()
+    half = torch.full((3, 4, 4), 0.5, dtype=torch.bfloat16)
+    assert open_image(half, value_range=(0, 1)).getpixel((0, 0)) == (128, 128, 128)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "value_range", "sentence"),
+    [
+        (
+            CHANNELS_FIRST / 255,
+            None,
+            "nothing says what black and white are; expected value_range, such as (0, 1)",
+        ),
+        (CHANNELS_FIRST / 1.0, (0, 1), "outside of value_range = (0, 1)"),
+        (CHANNELS_FIRST * math.nan, (0, 1), "values from nan to nan; outside of value_range = (0, 1)"),
+        (CHANNELS_FIRST.permute(1, 2, 0), None, "of 'height width channel', .permute(2, 0, 1) gives that"),
+        (torch.zeros(2, 3, 4, 4, dtype=torch.uint8), None, "expected 'channel height width' with 1, 3 or 4 channels"),
+        (LEVELS.astype(np.int64), None, "expected uint8 in [0, 255] or floating point in [0, 1], or value_range"),
+        (LEVELS * 1.0, None, "floating point must lie in [0, 1], or in value_range"),
+    ],
+)
+def test_a_tensor_or_array_of_another_shape_or_range_is_refused(
+    tensor: Any, value_range: tuple[float, float] | None, sentence: str
+) -> None:
+    with pytest.raises(ImageError) as caught:
+        open_image(tensor, value_range=value_range)
+    assert sentence in str(caught.value) and str(tuple(tensor.shape)) in str(caught.value)
+
+
+def test_an_error_calls_the_input_by_the_name_that_is_given(tmp_path: Path) -> None:
+    quadrants(1).crop((0, 0, 1, 2)).save(tmp_path / "narrow.png")
+    for source in (b"", np.zeros(3), Image.new("RGB", (1, 1)), "/gone/cat.png", 7):
+        with pytest.raises(ImageError, match=r"^your upload: "):
+            open_image(source, "your upload")
+    with Image.open(tmp_path / "narrow.png") as image, pytest.raises(ImageError, match=r"^narrow.png: 1×2"):
+        open_image(image)
+    with pytest.raises(ImageError, match=r"^the image: "):
+        open_image(b"")

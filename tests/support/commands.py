@@ -1,0 +1,127 @@
+"""What the tests of the command share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+from torch import nn
+
+from vitviz import Model
+from vitviz.training.evaluate import Accuracy
+
+MakeModel = Callable[..., Model]
+Capture = pytest.CaptureFixture[str]
+# In how many the process of the app was told to compute.
+THREADS: list[int | None] = []
+
+
+def same_pixels(path: Path, expected: Image.Image) -> bool:
+    with Image.open(path) as found:
+        return found.format == "PNG" and found.mode == expected.mode and found.tobytes() == expected.tobytes()
+
+
+def command_of(method: str) -> str:
+    return method.replace("_", "-")
+
+
+TIMM = {"heads": 4, "activation": "gelu", "norm_epsilon": 1e-6, "pooling": "cls"}
+DINO = {"heads": 3}
+
+
+def as_options(overrides: dict[str, Any]) -> list[str]:
+    """Facts as the command takes them."""
+    return [word for fact, value in overrides.items() for word in ("--fact", f"{fact}={value}")]
+
+
+def write_timm(folder: Path, size: tuple[int, int] = (32, 32)) -> Path:
+    """A checkpoint in timm's layout with random weights: 16 features an input for 2 classes, patches of 8."""
+    path = folder / "timm.safetensors"
+    save_file(timm_state(size), path)
+    return path
+
+
+def timm_state(size: tuple[int, int] = (32, 32), width: int = 48) -> dict[str, torch.Tensor]:
+    torch.manual_seed(0)
+    shapes: dict[str, nn.Module] = {
+        "patch_embed.proj": nn.Conv2d(3, width, 8),
+        "norm": nn.LayerNorm(width),
+        "head": nn.Linear(width, 2),
+    }
+    for layer in range(2):
+        parts = {"attn.qkv": (width, 3 * width), "attn.proj": (width, width)}
+        parts |= {"mlp.fc1": (width, 96), "mlp.fc2": (96, width)}
+        shapes |= {f"blocks.{layer}.{name}": nn.Linear(*sides) for name, sides in parts.items()}
+        shapes |= {f"blocks.{layer}.norm{number}": nn.LayerNorm(width) for number in (1, 2)}
+    state = {f"{name}.{part}": tensor for name, one in shapes.items() for part, tensor in one.state_dict().items()}
+    patches = (size[0] // 8) * (size[1] // 8)
+    state |= {"cls_token": torch.randn(1, 1, width), "pos_embed": torch.randn(1, patches + 1, width)}
+    return {name: tensor + torch.randn_like(tensor) * 0.2 for name, tensor in state.items()}
+
+
+def write_dino(folder: Path) -> Path:
+    """A checkpoint in DINO's own layout, as wide as its smallest."""
+    state = {key: tensor for key, tensor in timm_state(width=192).items() if not key.startswith("head.")}
+    path = folder / "dino.pth"
+    torch.save({"teacher": {f"backbone.{key}": tensor for key, tensor in state.items()}, "epoch": 3}, path)
+    return path
+
+
+def write_transformers(folder: Path) -> Path:
+    """A folder with a ViT in the layout of transformers and its configuration."""
+    state = timm_state()
+    names = {
+        "blocks.": "vit.encoder.layer.",
+        "norm1": "layernorm_before",
+        "norm2": "layernorm_after",
+        "attn.proj": "attention.output.dense",
+        "mlp.fc1": "intermediate.dense",
+        "mlp.fc2": "output.dense",
+        "head.": "classifier.",
+        "cls_token": "vit.embeddings.cls_token",
+        "pos_embed": "vit.embeddings.position_embeddings",
+        "patch_embed.proj": "vit.embeddings.patch_embeddings.projection",
+    }
+    renamed = {}
+    for key, tensor in state.items():
+        for name, other in names.items():
+            key = key.replace(name, other)
+        if "attn.qkv" in key:
+            for part, third in zip(("query", "key", "value"), tensor.chunk(3), strict=True):
+                renamed[key.replace("attn.qkv", f"attention.attention.{part}")] = third.clone()
+        else:
+            renamed[key.replace("norm.", "vit.layernorm.") if key.startswith("norm.") else key] = tensor
+    config = {"model_type": "vit", "hidden_size": 48, "num_attention_heads": 4, "num_hidden_layers": 2}
+    config |= {"intermediate_size": 96, "image_size": 32, "patch_size": 8, "id2label": {"0": "blue", "1": "red"}}
+    target = folder / "vit-folder"
+    target.mkdir()
+    save_file(renamed, target / "model.safetensors")
+    (target / "config.json").write_text(json.dumps(config))
+    return target
+
+
+def summary(found: Accuracy) -> str:
+    """The last line of an evaluation."""
+    low, high = found.interval()
+    return (
+        f"top-1 accuracy {found.top1:.2%} ({low:.1%} to {high:.1%}) of {found.images} images, cross-entropy "
+        f"{found.loss:.3f}, expected calibration error {found.calibration_error:.1%}"
+    )
+
+
+def write_images(root: Path, classes: dict[str, tuple[int, int, int]], **counts: int) -> Path:
+    random = np.random.default_rng(0)
+    for split, count in counts.items():
+        for label, colour in classes.items():
+            (root / split / label).mkdir(parents=True)
+            for number in range(count):
+                pixels = np.array(colour) + random.normal(0, 20, (8, 8, 3))
+                Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(root / split / label / f"{number}.png")
+    return root

@@ -1,0 +1,144 @@
+"""Image files, made by hand where Pillow does not write them."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+
+import numpy as np
+from PIL import Image
+
+from vitviz.images.opening import open_image
+
+RED, GREEN, BLUE, WHITE, BLACK = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255), (0, 0, 0)
+QUADRANTS = (RED, GREEN, BLUE, BLACK)
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP")
+
+
+# Files, made by hand where Pillow does not write them.
+
+
+def quadrants(side: int = 16) -> Image.Image:
+    """Red and green above blue and black."""
+    array = np.zeros((2 * side, 2 * side, 3), np.uint8)
+    array[:side, :side], array[:side, side:], array[side:, :side] = RED, GREEN, BLUE
+    return Image.fromarray(array)
+
+
+def encoded(image: Image.Image, format: str, **options: object) -> bytes:
+    stream = io.BytesIO()
+    image.save(stream, format, **options)
+    return stream.getvalue()
+
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def png(width: int, height: int, depth: int, colour_type: int, row: bytes, *extra: bytes) -> bytes:
+    """A PNG of equal rows."""
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, colour_type, 0, 0, 0))
+    rows = chunk(b"IDAT", zlib.compress((b"\0" + row) * min(height, 64)))
+    return b"\x89PNG\r\n\x1a\n" + header + b"".join(extra) + rows + chunk(b"IEND", b"")
+
+
+def transparent(*colour: int) -> bytes:
+    return chunk(b"tRNS", struct.pack(f">{len(colour)}H", *colour))
+
+
+def tiff(width: int, height: int, bits: int, samples: int, kind: int, data: bytes) -> bytes:
+    """An uncompressed little-endian TIFF; ``kind`` 1 is unsigned, 3 is floating point."""
+    tags = [(256, 4, 1, width), (257, 4, 1, height), (258, 3, 1, bits), (259, 3, 1, 1), (262, 3, 1, min(samples, 2))]
+    tags += [(273, 4, 1, 200), (277, 3, 1, samples), (278, 4, 1, height), (279, 4, 1, len(data)), (339, 3, 1, kind)]
+    if samples == 3:
+        tags[2] = (258, 3, 3, 180)
+    entries = b"".join(struct.pack("<HHII", *tag) for tag in tags)
+    head = b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + struct.pack("<I", 0)
+    return head.ljust(180, b"\0") + struct.pack("<3H", bits, bits, bits).ljust(20, b"\0") + data
+
+
+def riff(*chunks: tuple[bytes, bytes]) -> bytes:
+    body = b"".join(kind + struct.pack("<I", len(data)) + data + b"\0" * (len(data) % 2) for kind, data in chunks)
+    return b"RIFF" + struct.pack("<I", 4 + len(body)) + b"WEBP" + body
+
+
+def animated_webp(width: int, height: int) -> bytes:
+    """One frame of 4×4 on a canvas of any size."""
+    small = encoded(Image.new("RGB", (4, 4)), "WEBP", lossless=True)[12:]
+    canvas = b"\x02\0\0\0" + struct.pack("<I", width - 1)[:3] + struct.pack("<I", height - 1)[:3]
+    frame = bytes(6) + b"\x03\0\0" * 2 + b"\x64\0\0\0" + small
+    return riff((b"VP8X", canvas), (b"ANIM", bytes(6)), (b"ANMF", frame))
+
+
+def gif(screen: tuple[int, int], frame: tuple[int, int]) -> bytes:
+    head = b"GIF89a" + struct.pack("<HHBBB", *screen, 0, 0, 0)
+    return head + b"," + struct.pack("<HHHHB", 0, 0, *frame, 0) + b"\x02\x02\x4c\x01\x00;"
+
+
+def bmp(width: int, height: int) -> bytes:
+    return b"BM" + struct.pack("<IHHI", 54, 0, 0, 54) + struct.pack("<IiiHHIIiiII", 40, width, height, 1, 24, *[0] * 6)
+
+
+def jpeg(width: int, height: int) -> bytes:
+    """A small JPEG that claims another size."""
+    data = bytearray(encoded(Image.new("RGB", (16, 16)), "JPEG"))
+    at = data.index(b"\xff\xc0") + 5
+    data[at : at + 4] = struct.pack(">HH", height, width)
+    return bytes(data)
+
+
+def centres(image: Image.Image) -> list[tuple[int, ...]]:
+    """The colours in the middle of the quadrants."""
+    return [image.getpixel(place) for place in ((8, 8), (24, 8), (8, 24), (24, 24))]
+
+
+def distance(found: object, expected: object) -> int:
+    """The largest difference of two lists of colours, in levels of 8 bits."""
+    assert len(found) == len(expected)
+    return int(np.abs(np.subtract(found, expected, dtype=np.int64)).max())
+
+
+def row_of(data: bytes) -> list[tuple[int, ...]]:
+    opened = open_image(data)
+    return [opened.getpixel((x, 0)) for x in range(opened.width)]
+
+
+def palette_image(transparency: object = None) -> Image.Image:
+    """Index 0, 1, 2, 3: red, green, blue, black."""
+    image = Image.new("P", (4, 2))
+    image.putpalette([*RED, *GREEN, *BLUE, *BLACK])
+    image.putdata([0, 1, 2, 3] * 2)
+    if transparency is not None:
+        image.info["transparency"] = transparency
+    return image
+
+
+def row_image(mode: str, values: list[object]) -> Image.Image:
+    image = Image.new(mode, (len(values), 2))
+    for x, value in enumerate(values):
+        for y in (0, 1):
+            image.putpixel((x, y), value)
+    return image
+
+
+UPRIGHT = np.random.default_rng(0).integers(0, 256, (20, 36, 3), dtype=np.uint8)
+# The EXIF standard says which side of the picture the first row and the first column of the file are.
+STORED = {
+    1: lambda upright: upright,
+    2: lambda upright: upright[:, ::-1],
+    3: lambda upright: upright[::-1, ::-1],
+    4: lambda upright: upright[::-1],
+    5: lambda upright: upright.swapaxes(0, 1),
+    6: lambda upright: upright.swapaxes(0, 1)[::-1],
+    7: lambda upright: upright.swapaxes(0, 1)[::-1, ::-1],
+    8: lambda upright: upright.swapaxes(0, 1)[:, ::-1],
+}
+
+
+def turned(upright: np.ndarray, orientation: int, format: str, **options: object) -> bytes:
+    """A file whose rows lie as ``orientation`` says; one that does not exist is written over upright rows."""
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    stored = np.ascontiguousarray(STORED.get(orientation, STORED[1])(upright))
+    return encoded(Image.fromarray(stored), format, exif=exif, **options)

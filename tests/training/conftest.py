@@ -1,0 +1,30 @@
+"""Coloured squares and a whole run on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.support.training import SMALL, Finished, write_folder
+from vitviz.training import loop
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve training and four test images of each of three colours. Read only."""
+    return write_folder(tmp_path_factory.mktemp("images"))
+
+
+@pytest.fixture(scope="module")
+def finished(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """A whole run, never interrupted. Read only."""
+    output = tmp_path_factory.mktemp("runs") / "colours"
+    return Finished(output, *loop.train(folder, output, SMALL))
+
+
+@pytest.fixture
+def state(finished: Finished) -> dict[str, Any]:
+    return torch.load(finished.output / loop.STATE, weights_only=True)

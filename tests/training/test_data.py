@@ -1,0 +1,114 @@
+"""The images of a folder and their batches."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from einops import rearrange, repeat
+from PIL import Image
+
+from tests.support.training import PLAIN, counted, write_folder
+from vitviz import (
+    ImageError,
+    Preprocessing,
+)
+from vitviz.training.config import Augmentation
+from vitviz.training.data import read_image_folder, training_batches
+
+# The images and their batches.
+
+
+def test_a_folder_is_read_in_the_order_of_classes_and_names(folder: Path) -> None:
+    data = read_image_folder(folder, "test", PLAIN, 2, 2)
+    assert data.labels == ("blue", "green", "red")
+    assert data.targets.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    assert data.images.dtype == torch.uint8
+    for index, path in enumerate(sorted((folder / "test").rglob("*.png"))):
+        expected = rearrange(np.asarray(Image.open(path)), "height width channel -> channel height width")
+        np.testing.assert_array_equal(data.images[index], expected)
+
+
+@pytest.mark.parametrize("name", ["val", "validation"])
+def test_val_serves_as_test(folder: Path, tmp_path: Path, name: str) -> None:
+    shutil.copytree(folder / "test", tmp_path / name)
+    data = read_image_folder(tmp_path, "test", PLAIN, 2, 2)
+    assert torch.equal(data.images, read_image_folder(folder, "test", PLAIN, 2, 2).images)
+
+
+def test_hidden_files_and_other_files_are_no_images(tmp_path: Path) -> None:
+    write_folder(tmp_path, train=2)
+    (tmp_path / "train" / ".cache").mkdir()
+    (tmp_path / "train" / "notes.txt").write_text("no class")
+    for name in ("._0.png", "Thumbs.db", "notes.txt"):
+        (tmp_path / "train" / "red" / name).write_bytes(b"no image")
+    data = read_image_folder(tmp_path, "train", PLAIN, 2, 2)
+    assert data.targets.tolist() == [0, 0, 1, 1, 2, 2]
+
+
+def test_an_image_that_cannot_be_opened_is_named_with_its_folder(tmp_path: Path) -> None:
+    write_folder(tmp_path, train=2)
+    (tmp_path / "train" / "red" / "1.png").write_bytes(b"no image")
+    with pytest.raises(ImageError, match=re.escape(str(Path("train", "red", "1.png")))):
+        read_image_folder(tmp_path, "train", PLAIN, 2, 2)
+
+
+def test_one_channel_is_read_as_one_channel(folder: Path) -> None:
+    grey = Preprocessing(8, 8, (0.5,), (0.5,), "native")
+    data = read_image_folder(folder, "test", grey, 2, 2)
+    assert data.images.shape == (12, 1, 8, 8)
+    first = np.asarray(Image.open(folder / "test" / "blue" / "0.png").convert("L"))
+    np.testing.assert_array_equal(data.images[0, 0], first)
+
+
+def batches(seed: int, augmentation: Augmentation, count: int = 10) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    return list(training_batches(counted(count), PLAIN, augmentation, 4, (8,), 0.3, seed))
+
+
+def test_an_epoch_sees_an_image_at_most_once_and_whole_batches_only() -> None:
+    seen = batches(0, Augmentation(jitter=0, mix=0))
+    assert [len(pixels) for pixels, _ in seen] == [4, 4]
+    pixels, targets = (torch.cat(part) for part in zip(*seen, strict=True))
+    indices = (pixels * 25.5 - 1).mean((1, 2, 3)).round().long()
+    torch.testing.assert_close(pixels, repeat((indices + 1) / 25.5, "image -> image 3 8 8"))
+    assert len(set(indices.tolist())) == 8
+    assert indices.tolist() != sorted(indices.tolist())
+    expected = torch.full((8, 3), 0.1)
+    expected[range(8), indices % 3] = 0.8
+    torch.testing.assert_close(targets, expected)
+
+
+def test_a_set_of_whole_batches_is_seen_completely() -> None:
+    pixels = torch.cat([pixels for pixels, _ in batches(0, Augmentation(jitter=0, mix=0), count=12)])
+    assert sorted((pixels[:, 0, 0, 0] * 25.5).round().tolist()) == list(range(1, 13))
+
+
+def test_an_epoch_follows_from_its_seed() -> None:
+    torch.manual_seed(1)
+    first = batches(7, Augmentation())
+    torch.manual_seed(2)
+    second, other = batches(7, Augmentation()), batches(8, Augmentation())
+    assert all(torch.equal(a, b) and torch.equal(c, d) for (a, c), (b, d) in zip(first, second, strict=True))
+    assert not torch.equal(first[0][0], other[0][0])
+
+
+def test_pixels_are_standardised_after_the_augmentation() -> None:
+    standard = replace(PLAIN, mean=(0.5, 0.4, 0.3), std=(0.5, 0.25, 0.2))
+    arguments = (Augmentation(), 4, (8,), 0.3, 0)
+    plain, _ = next(training_batches(counted(4), PLAIN, *arguments))
+    pixels, _ = next(training_batches(counted(4), standard, *arguments))
+    mean, std = (torch.tensor(part)[:, None, None] for part in (standard.mean, standard.std))
+    torch.testing.assert_close(pixels * std + mean, plain)
+
+
+def test_a_given_order_decides_which_images_an_epoch_sees() -> None:
+    order = torch.tensor([7, 7, 2, 0, 5, 1, 9, 9, 3])
+    plain = Augmentation(jitter=0, mix=0)
+    seen = training_batches(counted(10), PLAIN, plain, 4, (8,), 0.3, 0, order=order)
+    indices = torch.cat([(pixels * 25.5 - 1).mean((1, 2, 3)).round().long() for pixels, _ in seen])
+    assert indices.tolist() == order[:8].tolist()

@@ -1,0 +1,188 @@
+"""A run that was interrupted goes on as if it had not been, or from its compact state."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.support.training import SMALL, Finished, curves, interrupt_step, same_weights, steps_of, write_folder
+from vitviz import (
+    CheckpointError,
+)
+from vitviz.training import loop
+from vitviz.training.config import Augmentation
+from vitviz.training.evaluate import Accuracy
+from vitviz.training.optimise import average_into
+
+# Interrupts and resumes.
+
+
+def interrupt_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the second epoch, before its state is written."""
+
+    def stop(*_: object) -> Accuracy:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop, "evaluate", stop)
+
+
+def interrupt_writing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With half of the third epoch's state on the disk."""
+    whole, written = torch.save, []
+
+    def save(state: dict[str, Any], path: Path) -> None:
+        whole(state, path)
+        written.append(path)
+        # Each epoch writes its state, and then the compact one.
+        if len(written) == 5:
+            path.write_bytes(path.read_bytes()[:1000])
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(torch, "save", save)
+
+
+@pytest.mark.parametrize(
+    ("interrupt", "whole_epochs"), [(interrupt_step, 4), (interrupt_evaluation, 1), (interrupt_writing, 2)]
+)
+def test_an_interrupted_run_resumes_as_if_it_had_not_been(
+    finished: Finished,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    interrupt: Callable[[pytest.MonkeyPatch], None],
+    whole_epochs: int,
+) -> None:
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        interrupt(patched)
+        loop.train(folder, tmp_path, SMALL)
+    assert torch.load(tmp_path / loop.STATE, weights_only=True)["epoch"] == whole_epochs
+    assert not (tmp_path / loop.CHECKPOINT).exists()
+
+    model, accuracy = loop.train(folder, tmp_path, SMALL)
+    assert same_weights(model.network, finished.model.network)
+    assert accuracy == finished.accuracy
+    resumed, uninterrupted = curves(tmp_path), curves(finished.output)
+    for tag in uninterrupted.Tags()["scalars"]:
+        both = [[(event.step, event.value) for event in events.Scalars(tag)] for events in (resumed, uninterrupted)]
+        assert both[0] == both[1], f"{tag} has gaps or doubles where it was resumed"
+
+
+CHANGES = {
+    "epochs": ({"epochs": 7}, "epochs was 6, now 7"),
+    "seed": ({"seed": 1}, "seed was 0, now 1"),
+    "augmentation": ({"augmentation": Augmentation(jitter=0.1, flip=False)}, "flip was True, now False"),
+    "two": ({"muon_rate": 0.01, "depth": 2}, "depth was 1, now 2; muon_rate was 0.02, now 0.01"),
+}
+
+
+@pytest.mark.parametrize(("changes", "told"), CHANGES.values(), ids=CHANGES)
+def test_another_configuration_is_not_resumed_and_the_difference_is_told(
+    finished: Finished, folder: Path, tmp_path: Path, changes: dict[str, Any], told: str
+) -> None:
+    before = shutil.copy(finished.output / loop.STATE, tmp_path / loop.STATE).read_bytes()
+    with pytest.raises(CheckpointError, match=rf"state\.pt: belongs to another run \({re.escape(told)}\)"):
+        loop.train(folder, tmp_path, replace(SMALL, **changes))
+    assert (tmp_path / loop.STATE).read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("classes", "count", "told"),
+    [
+        (("blue", "green", "yellow"), 12, r"classes was \['blue', 'green', 'red'\], now \['blue', 'green', 'yellow'\]"),
+        (("blue", "green", "red"), 13, "training images was 36, now 39"),
+    ],
+    ids=["classes", "count"],
+)
+def test_other_images_are_not_resumed(
+    finished: Finished, tmp_path: Path, classes: tuple[str, ...], count: int, told: str
+) -> None:
+    other = write_folder(tmp_path / "images", dict.fromkeys(classes, (9, 9, 9)), train=count, test=1)
+    shutil.copy(finished.output / loop.STATE, tmp_path / loop.STATE)
+    with pytest.raises(CheckpointError, match=told):
+        loop.train(other, tmp_path, SMALL)
+
+
+# Going on elsewhere, from the compact state.
+
+
+def test_the_compact_state_goes_on_at_its_epoch_with_rounded_weights(
+    finished: Finished, folder: Path, tmp_path: Path
+) -> None:
+    compact = finished.output / loop.COMPACT
+    state = torch.load(compact, weights_only=True)
+    assert state["epoch"] == 6 and {tensor.dtype for tensor in state["averaged"].values()} == {torch.bfloat16}
+    assert compact.stat().st_size < (finished.output / loop.STATE).stat().st_size / 2
+    # Of a finished run no epoch is left, so that its weights can be seen.
+    model, _ = loop.train(folder, tmp_path, SMALL, resume_from=compact)
+    kept = {key: value.bfloat16().float() for key, value in finished.model.network.state_dict().items()}
+    assert all(torch.equal(value, kept[key]) for key, value in model.network.state_dict().items())
+
+
+def test_a_compact_state_may_go_on_longer_and_with_other_settings(
+    finished: Finished, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The output folder's own state counts once there is one."""
+    longer = replace(SMALL, epochs=9, muon_rate=0.01, seed=3)
+    steps = []
+
+    def average(averaged: torch.nn.Module, network: torch.nn.Module, step: int, decay: float) -> None:
+        steps.append(step)
+        if step == 22 and steps.count(step) == 1:
+            raise KeyboardInterrupt
+        average_into(averaged, network, step, decay)
+
+    monkeypatch.setattr(loop, "average_into", average)
+    with pytest.raises(KeyboardInterrupt):
+        loop.train(folder, tmp_path, longer, resume_from=finished.output / loop.COMPACT)
+    _, accuracy = loop.train(folder, tmp_path, longer, resume_from=finished.output / loop.COMPACT)
+    assert steps == [18, 19, 20, 21, 22, 21, 22, 23, 24, 25, 26]
+    assert accuracy.top1 >= 0.9
+
+
+COMPACT_DAMAGES: dict[str, tuple[Callable[[Path], object], dict[str, Any], str]] = {
+    "missing": (lambda path: path.unlink(), {}, "no such file; expected the compact.pt of a run"),
+    "text": (lambda path: path.write_bytes(b"not a state"), {}, "damaged, or no compact.pt of `vitviz train`"),
+    "other network": (lambda path: None, {"depth": 2}, "weights of another network .*'depth': 1"),
+    "too long": (lambda path: None, {"epochs": 5}, "epoch 6 of a run that is to have 5"),
+}
+
+
+@pytest.mark.parametrize(("damage", "changes", "told"), COMPACT_DAMAGES.values(), ids=COMPACT_DAMAGES)
+def test_a_compact_state_that_does_not_fit_is_refused(
+    finished: Finished,
+    folder: Path,
+    tmp_path: Path,
+    damage: Callable[[Path], object],
+    changes: dict[str, Any],
+    told: str,
+) -> None:
+    compact = Path(shutil.copy(finished.output / loop.COMPACT, tmp_path))
+    damage(compact)
+    with pytest.raises(CheckpointError, match=told):
+        loop.train(folder, tmp_path / "run", replace(SMALL, **changes), resume_from=compact)
+
+
+def test_a_compact_state_of_other_classes_is_refused(finished: Finished, tmp_path: Path) -> None:
+    other = write_folder(tmp_path / "images", dict.fromkeys(("blue", "green", "yellow"), (9, 9, 9)), train=12, test=1)
+    with pytest.raises(CheckpointError, match=r"other images \(classes was \['blue', 'green', 'red'\]"):
+        loop.train(other, tmp_path / "run", SMALL, resume_from=finished.output / loop.COMPACT)
+
+
+def test_part_of_the_images_is_an_epoch_where_that_is_asked_for(folder: Path, tmp_path: Path) -> None:
+    """Interrupted, the run goes on with the images whose turn it is."""
+    config = replace(SMALL, images_per_epoch=24, class_balance=0.5)
+    whole, _ = loop.train(folder, tmp_path / "whole", config)
+    assert steps_of(curves(tmp_path / "whole"), "test/accuracy") == [4, 8, 12]
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt_step(patch, epoch=2)
+        with pytest.raises(KeyboardInterrupt):
+            loop.train(folder, tmp_path / "resumed", config)
+    resumed, _ = loop.train(folder, tmp_path / "resumed", config)
+    assert same_weights(whole.network, resumed.network)
