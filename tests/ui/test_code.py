@@ -142,7 +142,9 @@ def test_a_text_is_read_by_the_checkpoint_itself(tmp_path: Path, monkeypatch: py
     make_transformers(tmp_path / "clip", "CLIP")
     monkeypatch.chdir(tmp_path)
     # In this process, which can import what it is made with.
-    monkeypatch.setattr("vitviz.ui.service.IsolatedTower", lambda worker, model, most: open_text_tower(model))
+    monkeypatch.setattr(
+        "vitviz.ui.server.text_towers.IsolatedTower", lambda worker, model, most: open_text_tower(model)
+    )
     model = replace(vitviz.load(tmp_path / "clip"), name=str(tmp_path / "clip"))
     handlers = Handlers(AnalysisService(model))
     words = 'a "cat"\\'

@@ -154,7 +154,9 @@ def test_the_page_says_what_to_write_where_a_model_reads_texts(
     clip: Model, bundled: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "files"))
-    monkeypatch.setattr("vitviz.ui.service.IsolatedTower", lambda worker, model, most: open_text_tower(model))
+    monkeypatch.setattr(
+        "vitviz.ui.server.text_towers.IsolatedTower", lambda worker, model, most: open_text_tower(model)
+    )
     sentences = {
         "This model has no classes, but reads texts: write what the map is about.": clip,
         "This model has no classifier, so that no map can be about a class.": replace(clip, origin=None),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from vitviz.attribution import Method
 from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError
 from vitviz.errors.messages import shown
 from vitviz.images.preprocessing import PreparedImage
-from vitviz.isolation import IsolatedTower, Worker, shared_worker
+from vitviz.isolation import Worker, shared_worker
 from vitviz.models.targets import NO_CLASSIFIER, Target
 from vitviz.progress import Progress
 from vitviz.ui.hosting import forward, memory
@@ -34,6 +33,7 @@ from vitviz.ui.server.decoding import UploadedPictures
 from vitviz.ui.server.estimates import map_bytes
 from vitviz.ui.server.explorer_files import ExplorerFiles, MapFiles
 from vitviz.ui.server.lanes import Lane
+from vitviz.ui.server.text_towers import TextTowers
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.weights import BUNDLED, ZOO, DownloadProgress, Model, snapshot_of
 from vitviz.weights.formats.files import SUFFIXES
@@ -43,8 +43,9 @@ CANVAS_SIDE = 900
 CANVAS_BYTES = 3 * CANVAS_SIDE**2
 # Of the memory of the machine, where nobody says how much the app may take.
 MEMORY_PART = 0.75
-# The app itself and the process that opens files, half a gibibyte each, and two pictures that are being decoded.
-RESERVED_BYTES, LEAST_SHARED_BYTES = 7 * 2**28, 2**28
+# The app itself and the process that opens files, half a gibibyte each, two pictures that are being decoded, and the
+# bodies of requests.
+RESERVED_BYTES, LEAST_SHARED_BYTES = 8 * 2**28, 2**28
 # What takes more floating-point operations waits among the large: about a second of two cores.
 LARGE_FLOPS = 150e9
 # A pass back costs twice what a pass forwards does.
@@ -135,9 +136,8 @@ class AnalysisService:
         self.small, self.large = Lane(), Lane()
         self.worker = worker or shared_worker()
         self.uploaded = UploadedPictures(self.worker)
-        self.budget = MemoryBudget(self._shared_bytes(), [self.cache, self.models])
-        # Each as long as its model.
-        self.towers: WeakKeyDictionary[Model, IsolatedTower] = WeakKeyDictionary()
+        self.towers = TextTowers(self.worker, self.knobs.model_bytes)
+        self.budget = MemoryBudget(self._shared_bytes(), [self.cache, self.towers, self.models])
         # Of methods that take long, each one's last map and its parameters; as long as its analysis.
         self.maps: WeakKeyDictionary[Analysis, dict[str, tuple[dict[str, Any], Heatmap]]] = WeakKeyDictionary()
         # What each was made of; as long as the analysis.
@@ -147,7 +147,6 @@ class AnalysisService:
         self.own_models = OwnModels()
         self.pictures = Pictures()
         self.explorer_files, self.map_files = ExplorerFiles(self.uploaded, self.budget), MapFiles()
-        self._opening = threading.Lock()
 
     def _shared_bytes(self) -> int:
         """Of the memory of the app, what is not taken in any case."""
@@ -363,17 +362,14 @@ class AnalysisService:
         return heatmap
 
     def target(self, model: Model, wanted: int | TextPrompt | None) -> int | Target | None:
-        """What a map or a measure is to be about. Safe between threads, so that no tower is opened twice.
+        """What a map or a measure is to be about.
 
         Raises:
             MethodError: the model has no classes, and was told no words.
-            CheckpointError: what reads the words cannot be opened.
+            CheckpointError, LimitError: what reads the words cannot be opened.
         """
         if isinstance(wanted, TextPrompt):
-            with self._opening:
-                if model not in self.towers:
-                    self.towers[model] = IsolatedTower(self.worker, model, self.knobs.model_bytes)
-            return self.towers[model].target(wanted.text)
+            return self.towers.target(model, wanted.text, lambda needed: self.budget.share(needed, "reading texts"))
         if not model.labels:
             raise MethodError(NO_WORDS if reads_text(model) else f"{NO_CLASSIFIER[0].upper()}{NO_CLASSIFIER[1:]}")
         return wanted

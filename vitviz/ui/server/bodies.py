@@ -6,7 +6,9 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,8 @@ BODY_SECONDS = 30.0
 MIN_BYTES_PER_SECOND = 2048
 # An answer to a body that was not read can be lost if the connection is closed at once.
 LINGER_SECONDS = 2.0
+# Of all bodies that are in memory, and of one visitor's.
+MAX_HELD_BYTES, MAX_HELD_BYTES_PER_VISITOR = 2**26, 2**25
 
 
 class RequestError(Exception):
@@ -44,6 +48,38 @@ class RequestError(Exception):
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
         self.status = status
+
+
+class HeldBodies:
+    """Counts the bytes of the bodies that are in memory. For one event loop."""
+
+    def __init__(self) -> None:
+        self._held: Counter[str] = Counter()
+
+    @contextmanager
+    def of(self, visitor: str) -> Iterator[Callable[[int], None]]:
+        """While a body of a visitor is in memory.
+
+        Yields:
+            What has to be called before so many bytes more are held; it raises RequestError where there is no room.
+        """
+        mine = 0
+
+        def take(nbytes: int) -> None:
+            nonlocal mine
+            if self._held[visitor] + nbytes > MAX_HELD_BYTES_PER_VISITOR:
+                reason = f"your requests that are answered now have more than {MAX_HELD_BYTES_PER_VISITOR:,} bytes"
+                raise RequestError(429, f"{reason}: wait for them first")
+            if self._held.total() + nbytes > MAX_HELD_BYTES:
+                raise RequestError(503, "too many large requests are answered now: try again in a moment")
+            self._held[visitor] += nbytes
+            mine += nbytes
+
+        try:
+            yield take
+        finally:
+            self._held[visitor] -= mine
+            self._held += Counter()
 
 
 class DepthScanner:
@@ -149,11 +185,15 @@ class TimedBody:
         return self.error
 
 
-async def read_json(body: TimedBody, scanner: DepthScanner) -> bytes:
+async def read_json(body: TimedBody, scanner: DepthScanner, take: Callable[[int], None]) -> bytes:
     """A whole body, whose depth was counted as it came.
 
+    Args:
+        body, scanner: of the request.
+        take: holds so many bytes.
+
     Raises:
-        RequestError: it is too large, too slow or too deep.
+        RequestError: it is too large, too slow or too deep, or there is no room for it.
         ConnectionError: the client went away before.
     """
     content = bytearray()
@@ -162,6 +202,7 @@ async def read_json(body: TimedBody, scanner: DepthScanner) -> bytes:
         if message["type"] != "http.request":
             raise ConnectionError("the client went away")
         scanner.feed(message.get("body", b""))
+        take(len(message.get("body", b"")))
         content += message.get("body", b"")
     return bytes(content)
 

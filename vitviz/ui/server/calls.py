@@ -93,6 +93,10 @@ def _check_event(blocks: gr.Blocks, value: Any, path: str) -> None:
     """An event of the page, whose function Gradio would call with whatever is in it."""
     _typed(value, path, {"session_hash": str, "fn_index": int, "data": list})
     function = blocks.fns[value["fn_index"]]
+    if function.fn is None and not function.cancels:
+        raise RequestError(404, f"fn_index = {value['fn_index']}: expected an event that the server answers")
+    if path != JOIN and function.queue:
+        raise RequestError(404, f"fn_index = {value['fn_index']}: expected a POST to {JOIN} for this event")
     count, expected = len(value["data"]), len(function.inputs)
     if count != expected and not function.cancels:
         raise RequestError(400, f"data = {count:,} values: expected {expected} for this event")

@@ -19,6 +19,7 @@ from vitviz.ui.server.bodies import (
     MAX_STRUCTURE_BYTES,
     App,
     DepthScanner,
+    HeldBodies,
     Message,
     Receive,
     RequestError,
@@ -83,6 +84,7 @@ class Door:
         self._sessions, self._max_upload_bytes = sessions, max_upload_bytes
         self._headers = ResponseHeaders(rules.frames, rules.sources)
         self._answers = Answers(blocks, sessions)
+        self._bodies = HeldBodies()
         # Writing a page holds up everybody else for as long as it takes: whoever asks for many waits between them.
         self._page_turn = asyncio.Lock()
 
@@ -163,8 +165,8 @@ class Door:
         if route.body is Body.JSON and not _is_json(scope):
             raise RequestError(415, "expected JSON, with the header Content-Type: application/json")
         scanner = DepthScanner(MAX_STRUCTURE_BYTES if route.body is Body.TOOL else None)
-        content = await read_json(body, scanner)
         with ExitStack() as stack:
+            content = await read_json(body, scanner, stack.enter_context(self._bodies.of(visitor)))
             if route.body is Body.JSON:
                 call = check_json(self._blocks, path, content, await parse_json(content) if content else None)
                 content = call.content
@@ -182,7 +184,7 @@ class Door:
 
     async def _fail(self, error: Exception, route: Route | None, path: str, receive: Receive, answer: _Answer) -> None:
         status, reason = _explained(error)
-        if status >= 500:
+        if status >= 500 and not isinstance(error, RequestError):
             LOGGER.error("%s: %s", "a request" if route is None else route.pattern, place_of(error))
         if answer.is_started:
             await answer.end()

@@ -12,6 +12,8 @@ from vitviz.attribution import METHODS
 from vitviz.attribution.pixels import BATCH
 from vitviz.metrics.faithfulness import BATCH as SCORED_AT_ONCE
 from vitviz.models.config import ViTConfig
+from vitviz.weights import Model
+from vitviz.weights.formats.files import SUFFIXES
 
 # What the C library keeps of freed blocks, and small things.
 SLACK_BYTES = 64 * 2**20
@@ -19,6 +21,10 @@ SLACK_BYTES = 64 * 2**20
 HELD_WIDTHS = 24
 # Matrices of a layer's attention, all heads, at once where the gradient of the attention is taken.
 GRADIENT_MATRICES = 5
+# Of a file of weights in half precision, which become single.
+TOWER_COPIES = 2
+# What the packages that open it take once they run.
+PACKAGE_BYTES = 256 * 2**20
 # Of a page in HTML: the files, as text, and the whole.
 PAGE_COPIES = 4
 PAGE_BYTES_PER_FEATURE = 2.7
@@ -53,6 +59,14 @@ def comparison_bytes(analysis: Analysis) -> int:
     config, layout = analysis.model.network.config, analysis.trace.layout
     maps = [map_bytes(analysis, name) for name, method in METHODS.items() if method.refusal(config) is None]
     return max(*maps, forward_bytes(config, layout, SCORED_AT_ONCE))
+
+
+def tower_bytes(model: Model) -> int:
+    """What the process of a text tower takes: the weights of both towers, in single precision."""
+    if model.origin is None:
+        return PACKAGE_BYTES
+    sizes = [file.stat().st_size for file in model.origin.folder.iterdir() if file.name.endswith(SUFFIXES)]
+    return TOWER_COPIES * sum(sizes) + PACKAGE_BYTES
 
 
 def page_bytes(analysis: Analysis) -> int:

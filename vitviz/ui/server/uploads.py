@@ -12,6 +12,7 @@ from typing import Any
 from gradio import route_utils, routes
 
 from vitviz.ui.files import WRITTEN
+from vitviz.ui.server.bodies import RequestError
 
 FIELD = "files"
 # Every file of a request is open until the request ends.
@@ -29,6 +30,10 @@ _parsers: ContextVar[list[UploadParser] | None] = ContextVar("parsers", default=
 _upload: Callable[..., Any] = route_utils.upload_fn
 
 
+class FormError(_gradio.MultiPartException):
+    """A form is refused in a sentence of ours; the other messages are the parser's, which may quote the form."""
+
+
 class UploadParser(route_utils.GradioMultiPartParser):
     """Reads the files of a form, refuses everything else in it, and can delete what it wrote."""
 
@@ -42,25 +47,25 @@ class UploadParser(route_utils.GradioMultiPartParser):
         super().on_headers_finished()
         part = self._current_part
         if part.file is None or part.field_name != FIELD:
-            raise MultiPartException(f"the form has a field that is no file: expected only {FIELD!r}")
+            raise FormError(f"the form has a field that is no file: expected only {FIELD!r}")
         name = Path(part.file.filename or "").name
         # Of a name without a legal character, Gradio makes one of its own.
         if not name.strip(". "):
-            raise MultiPartException("a file has no name: expected one such as cat.jpg")
+            raise FormError("a file has no name: expected one such as cat.jpg")
 
     async def parse(self) -> Any:
         """The files.
 
         Raises:
-            MultiPartException: the form is not well made, or not complete.
+            FormError: the form is not well made, or not complete.
         """
         _, options = parse_options_header(self.headers["Content-Type"])
         boundary = options.get(b"boundary", b"")
         if re.fullmatch(rb"[ -~]{1,%d}" % MAX_BOUNDARY_CHARS, boundary) is None:
-            raise MultiPartException(f"Content-Type: expected a boundary of 1 to {MAX_BOUNDARY_CHARS} characters")
+            raise FormError(f"Content-Type: expected a boundary of 1 to {MAX_BOUNDARY_CHARS} characters")
         form = await super().parse()
         if not self.items or len(self.items) != len(self._files_to_close_on_error):
-            raise MultiPartException(f"the form ends before its last file does: expected files in {FIELD!r}")
+            raise FormError(f"the form ends before its last file does: expected files in {FIELD!r}")
         return form
 
     def delete_files(self) -> None:
@@ -102,14 +107,25 @@ async def upload(
     try:
         # Gradio would move a file that it cannot rename after the answer, when nobody hears that it failed.
         return await _upload(request, upload_dir, max_file_size, upload_id, True, upload_progress)
-    except BaseException:
+    except BaseException as error:
         for parser in started:
             parser.delete_files()
+        if isinstance(error, MultiPartException):
+            raise _refusal(error, max_file_size) from None
         raise
     finally:
         _parsers.reset(token)
         if upload_id and isinstance(upload_progress, UploadProgress):
             asyncio.get_running_loop().call_later(PROGRESS_SECONDS, upload_progress.forget, upload_id)
+
+
+def _refusal(error: Any, max_file_size: float) -> RequestError:
+    """Why a form is refused, in one sentence."""
+    if isinstance(error, FormError):
+        return RequestError(400, error.message)
+    if "File size" in error.message:
+        return RequestError(413, f"a file has more than {max_file_size:,.0f} bytes")
+    return RequestError(400, f"the form cannot be read: expected at most {MAX_FILES} files, all in {FIELD!r}")
 
 
 def tidy_uploads() -> None:

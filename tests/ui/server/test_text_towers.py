@@ -1,0 +1,135 @@
+"""Text towers are opened once, counted, and closed where others need the room."""
+
+from __future__ import annotations
+
+import gc
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+import vitviz
+import vitviz.ui.server.text_towers
+from tests.towers import make_transformers
+from vitviz import Model
+from vitviz.errors.kinds import LimitError
+from vitviz.isolation import Worker
+from vitviz.ui.knobs import Knobs
+from vitviz.ui.server.budget import MemoryBudget
+from vitviz.ui.server.estimates import tower_bytes
+from vitviz.ui.server.text_towers import TextTowers
+from vitviz.ui.service import AnalysisService
+from vitviz.weights.text_tower import TextPrompt, open_text_tower
+
+pytestmark = [pytest.mark.parity, pytest.mark.process]
+linux = pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="only Linux lists a process's children")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> list[Model]:
+    found = []
+    for number in range(2):
+        torch.manual_seed(number)
+        folder = tmp_path_factory.mktemp("tower")
+        make_transformers(folder, "CLIP")
+        found.append(vitviz.load(folder))
+    return found
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Worker]:
+    found = Worker(("tests.torchvision_names",))
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def towers(worker: Worker) -> Iterator[TextTowers]:
+    found = TextTowers(worker, 2**26)
+    yield found
+    found.make_room(2**60)
+
+
+@contextmanager
+def unbounded(nbytes: int) -> Iterator[None]:
+    yield
+
+
+def children(worker: Worker) -> set[int]:
+    """Of the process that opens files, one for each open tower."""
+    worker.start()
+    assert worker._nursery is not None
+    pid = worker._nursery[0].pid
+    return set(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+
+
+def test_a_tower_is_opened_once_however_many_ask(
+    models: list[Model], towers: TextTowers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = []
+    real = vitviz.ui.server.text_towers.IsolatedTower
+
+    def counted(*arguments: object) -> object:
+        opened.append(arguments[1])
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(vitviz.ui.server.text_towers, "IsolatedTower", counted)
+    features, expected = torch.randn(1, 24), open_text_tower(models[0]).target("cat")
+    scores: list[float] = []
+
+    def ask() -> None:
+        scores.append(float(towers.target(models[0], "cat", unbounded).score(features)))
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert opened == [models[0]]
+    assert scores == pytest.approx(4 * [float(expected.score(features))], abs=1e-5)
+
+
+@linux
+def test_the_one_used_least_lately_makes_room(models: list[Model], towers: TextTowers) -> None:
+    first, second = models
+    towers.target(first, "cat", unbounded)
+    process = children(towers.worker)
+    towers.target(second, "cat", unbounded)
+    assert towers.nbytes == tower_bytes(first) + tower_bytes(second)
+    towers.make_room(1)
+    assert towers.nbytes == tower_bytes(second)
+    until = time.monotonic() + 30
+    while process & children(towers.worker) and time.monotonic() < until:
+        gc.collect()
+        time.sleep(0.05)
+    assert not process & children(towers.worker)
+    # It is opened again for who asks.
+    towers.target(first, "dog", unbounded)
+    assert len(towers) == 2
+
+
+def test_a_tower_takes_its_share_before_it_is_opened(models: list[Model], bundled: Model, worker: Worker) -> None:
+    service = AnalysisService(bundled, Knobs(), worker)
+    service.budget = MemoryBudget(tower_bytes(models[0]) - 1, [service.towers])
+    with pytest.raises(LimitError, match="reading texts needs"):
+        service.target(models[0], TextPrompt("a cat"))
+    assert len(service.towers) == 0
+    service.budget = MemoryBudget(tower_bytes(models[0]), [service.towers])
+    for model in models:
+        service.target(model, TextPrompt("a cat"))
+        assert service.budget.nbytes == tower_bytes(model)
+    service.towers.make_room(2**60)
+
+
+@linux
+def test_a_tower_takes_less_than_its_estimate(models: list[Model], towers: TextTowers) -> None:
+    before = children(towers.worker)
+    towers.target(models[0], "cat", unbounded)
+    [child] = children(towers.worker) - before
+    private = re.findall(r"^Private_\w+:\s+(\d+) kB$", Path(f"/proc/{child}/smaps_rollup").read_text(), re.MULTILINE)
+    assert 1024 * sum(map(int, private)) < tower_bytes(models[0])
