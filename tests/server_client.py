@@ -13,6 +13,7 @@ from typing import Any
 
 import gradio as gr
 
+from tests.support.apps import close
 from vitviz.ui import build_demo, serve
 from vitviz.ui.knobs import Knobs
 
@@ -70,7 +71,7 @@ def running_here(model: Any, folder: Path, environment: Any, knobs: Knobs | None
     demo = build_demo(model, knobs)
     address = serve(demo, knobs, block=False, quiet=True)
     yield Served(address.replace("localhost", "127.0.0.1"), demo, folder)
-    demo.close(verbose=False)
+    close(demo)
 
 
 def head(method: str, target: str, *headers: str, host: str = "localhost") -> bytes:

@@ -269,9 +269,9 @@ def test_crop_to_an_oblong_input_fills_it_from_the_middle(size: tuple[int, int])
 @pytest.mark.parametrize("fit", ["crop", "squash", "native"])
 def test_a_strip_stays_bounded_whatever_the_fit(size: tuple[int, int], fit: str) -> None:
     preprocessing = Preprocessing(224, 224, (0.5,) * 3, (0.5,) * 3, fit)
-    start = time.perf_counter()
+    start = time.process_time()
     prepared = preprocessing.prepare(Image.new("RGB", size), 16, 16)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
     height, width = prepared.pixels.shape[2:]
     assert height % 16 == 0 and width % 16 == 0
     assert height * width <= 224 * 224

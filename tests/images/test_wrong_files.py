@@ -63,10 +63,10 @@ def test_a_bomb_is_refused_at_once_and_never_decoded(
     decoded = []
     for plugin in (ImageFile.ImageFile, WebPImagePlugin.WebPImageFile):
         monkeypatch.setattr(plugin, "load", lambda image: decoded.append(image))
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(ImageError, match=f"^{re.escape(name)}: {found} pixels; at most 64,000,000 are opened$"):
         open_image(tmp_path / name)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
     assert not decoded
 
 

@@ -41,6 +41,7 @@ from benchmarks import load, memory_table
 from benchmarks.load import Guest, MixedUpError, Plan, Tally
 from benchmarks.visitor import OverBoundError, Traffic, VisitError, Visitor, _explorer
 from tests.driver import EXAMPLE, click_patch, expect_map, opened_page, upload
+from tests.support.apps import close
 from vitviz import Model
 from vitviz.ui import build_demo, serve
 from vitviz.ui.explorer import pack
@@ -217,7 +218,7 @@ def served(bundled: Model, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         others: list[str] = []
         with proxy(direct, others) as address:
             yield Served(address + SUB_PATH, direct, demo, others, first)
-        demo.close()
+        close(demo)
 
 
 def kept_files() -> set[Path]:

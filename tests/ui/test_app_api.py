@@ -28,6 +28,7 @@ from PIL import Image
 
 import vitviz
 from tests.driver import EXAMPLE, ROOT
+from tests.support.apps import close
 from vitviz import METHODS, Analysis, ConfigError, Model, Style
 from vitviz.images.preprocessing import FITS
 from vitviz.ui import api, build_demo, launch, launch_options
@@ -503,7 +504,7 @@ def served(bundled: Model) -> Iterator[tuple[Any, str]]:
         **launch_options(), prevent_thread_lock=True, quiet=True, root_path="/vit", mcp_server=launch.has_tools()
     )
     yield app, address.rstrip("/")
-    demo.close(verbose=False)
+    close(demo)
 
 
 def test_behind_a_proxy_health_and_calls_are_where_the_page_is(served: tuple[Any, str]) -> None:

@@ -15,6 +15,7 @@ from playwright.sync_api import Locator, Page, Request, expect
 
 import vitviz
 from tests.driver import EXAMPLE
+from tests.support.apps import close
 from vitviz import Analysis, Model, Preprocessing, VisionTransformer, ViTConfig
 from vitviz.ui import build_demo, serve
 from vitviz.ui.handlers import Handlers
@@ -98,7 +99,7 @@ def small_app(model: Model, knobs: Knobs | None = None) -> Iterator[SmallApp]:
     try:
         yield SmallApp(address, demo, model)
     finally:
-        demo.close(verbose=False)
+        close(demo)
 
 
 def drawn(page: Page) -> None:

@@ -1,0 +1,13 @@
+"""Apps in the process of the tests."""
+
+from __future__ import annotations
+
+import gradio as gr
+
+
+def close(demo: gr.Blocks) -> None:
+    """Close an app for good: what it deletes at its end may be the files of the next one, which has the same names."""
+    thread = demo.server.thread
+    demo.close(verbose=False)
+    thread.join(60)
+    assert not thread.is_alive()
