@@ -29,10 +29,8 @@ app: $(VENV)/.app
 # In the order of tests/conftest.py, not by the number of tests in a file.
 WORKERS := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-# Gradio's stubs would be type checked in place of the modules they stand beside.
 test: $(VENV)/.test
 	$(BIN)/python -m tests.browser
-	@find vitviz -name '*.pyi' -exec rm -f {} +
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -42,7 +40,6 @@ test: $(VENV)/.test
 # Modules that are left out whole are not even imported: the packages of the parity tests take seconds.
 SLOW := browser|process|parity|hostile
 quick: $(VENV)/.test
-	@find vitviz -name '*.pyi' -exec rm -f {} +
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -57,7 +54,6 @@ test-long: $(VENV)/.test
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .gradio tests/artefacts
 	find app.py vitviz tests -name __pycache__ -prune -exec rm -rf {} +
-	find vitviz -name '*.pyi' -exec rm -f {} +
 
 # The stamps say what was installed; they are older than a changed pyproject.toml or requirements.txt.
 $(VENV)/.app: $(VENV)/pyvenv.cfg $(INSTALLS)

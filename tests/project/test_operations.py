@@ -180,9 +180,9 @@ def test_the_image_gets_what_the_package_is_made_of_and_nothing_else() -> None:
     alone = {"LICENSE", "Makefile", "README.md", "app.py", "pyproject.toml", "requirements.txt", "vitviz"}
     assert places == alone | folders
     sources = {path for path in files if path.startswith(("vitviz/", "assets/")) and "__pycache__" not in path}
-    assert {path for path in sources if not path.endswith(".pyi")} <= sent
+    assert sources <= sent
     assert "checkpoints/vitviz-cifar10.safetensors" in sent
-    assert not any("__pycache__" in path or path.endswith(".pyi") for path in sent)
+    assert not any("__pycache__" in path for path in sent)
 
 
 # Behind a proxy at a sub-path, with the bundled model.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -65,6 +66,10 @@ def test_an_interrupted_run_resumes_as_if_it_had_not_been(
     assert torch.load(tmp_path / loop.STATE, weights_only=True)["epoch"] == whole_epochs
     assert not (tmp_path / loop.CHECKPOINT).exists()
 
+    # TensorBoard reads the files of one second in the order of their names.
+    second = int(time.time())
+    while int(time.time()) == second:
+        time.sleep(0.05)
     model, accuracy = loop.train(folder, tmp_path, SMALL)
     assert same_weights(model.network, finished.model.network)
     assert accuracy == finished.accuracy

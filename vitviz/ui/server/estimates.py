@@ -63,7 +63,8 @@ def comparison_bytes(analysis: Analysis) -> int:
 
 def tower_bytes(model: Model) -> int:
     """What the process of a text tower takes: the weights of both towers, in single precision."""
-    if model.origin is None:
+    # That the folder is gone is said where the tower is opened.
+    if model.origin is None or not model.origin.folder.is_dir():
         return PACKAGE_BYTES
     sizes = [file.stat().st_size for file in model.origin.folder.iterdir() if file.name.endswith(SUFFIXES)]
     return TOWER_COPIES * sum(sizes) + PACKAGE_BYTES

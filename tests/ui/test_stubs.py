@@ -1,0 +1,32 @@
+"""Gradio is imported without the stubs that it would write."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.driver import ROOT
+
+pytestmark = pytest.mark.process
+
+COUNTED = """import ast
+real, calls = ast.get_source_segment, []
+ast.get_source_segment = lambda *given, **options: calls.append(1) or real(*given, **options)
+{first}
+import vitviz.ui
+print(len(calls))"""
+
+
+def segments(first: str) -> int:
+    """How many pieces of source are cut out for stubs while the app is imported."""
+    command = [sys.executable, "-c", COUNTED.format(first=first)]
+    return int(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
+
+
+def test_no_stub_is_written_while_the_app_is_imported() -> None:
+    assert segments("") == 0
+    # So it would be otherwise; Gradio's own are those of the package.
+    assert segments("import gradio") > 50
+    assert not list((ROOT / "vitviz").rglob("*.pyi"))
