@@ -8,7 +8,7 @@ data-efficient image transformers & distillation through attention".
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +24,7 @@ from vitviz.attention.memory import copy_tokens, empty, trim_heap
 from vitviz.attention.precision import precise, type_of
 from vitviz.attention.softmax import attention_weights
 from vitviz.attention.trace import AttentionTrace
-from vitviz.errors.kinds import ConfigError, ImageError
+from vitviz.errors.kinds import ConfigError, ImageError, MethodError
 from vitviz.models.config import ViTConfig
 from vitviz.models.layers import Attended, AttentionPooling, EncoderLayer
 from vitviz.models.pooling import POOLINGS
@@ -282,6 +282,36 @@ class VisionTransformer(nn.Module):
         if config.final_norm == "after pooling":
             pooled = self.norm(pooled)
         return self.classifier(self.projection(self.representation(pooled)))
+
+    def classify_each(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Every token as if it were all that is pooled: ``"token width"`` to logits ``"token class"``.
+
+        Raises:
+            MethodError: the model classifies several tokens side by side, of which one alone is no input.
+        """
+        config = self.config
+        if POOLINGS[config.pooling].parts > 1:
+            raise MethodError(f"this model classifies {config.pooling} side by side: no token alone can be classified")
+        if config.final_norm == "before pooling":
+            tokens = self.norm(tokens)
+        pooled = self.pooler(tokens[:, None]) if config.pooling == "attention" else tokens
+        if config.final_norm == "after pooling":
+            pooled = self.norm(pooled)
+        return self.classifier(self.projection(self.representation(pooled)))
+
+    def stream(self, pixels: torch.Tensor) -> Iterator[torch.Tensor]:
+        """The tokens before the first layer and after each one, ``"batch token width"``, all of the last layer's, too.
+
+        Raises:
+            ImageError: as :meth:`forward`.
+        """
+        tokens, layout = self.embed(pixels)
+        angles = self.angles(layout)
+        yield tokens
+        for layer in self.encoder:
+            with self.computing():
+                tokens = layer(tokens, angles, layout.token_count)
+            yield tokens
 
     def steps(self, layout: TokenLayout) -> list[tuple[EncoderLayer, int]]:
         """The encoder layers in order, each with how many of its first tokens are needed.
