@@ -81,12 +81,13 @@ class HeadNumber:
 
 @dataclass(frozen=True)
 class TokenQuery:
-    """A parameter that is a token of the model; None is what the model reads, which each method's function says."""
+    """A parameter that is a token of the model; None is the token that ``default_help`` names."""
 
     name: str
     title: str
     help: str
     default: None = None
+    default_help: str = "cls, or patches where there is none"
 
 
 @dataclass(frozen=True)

@@ -220,6 +220,15 @@ def test_similarity_is_the_cosine(make_model: MakeModel, query: Any, layer: int,
     near(found @ found[analysis.trace.layout.index((2, 3) if query is None else query)], expected)
 
 
+def test_all_patches_are_compared_with_their_mean(make_model: MakeModel) -> None:
+    analysis = analysis_of(make_model)
+    vectors = torch.nn.functional.normalize(layers_of(analysis)[-1], dim=-1)
+    expected = torch.nn.functional.cosine_similarity(vectors, vectors[1:].mean(0, keepdim=True))
+    findings = probe(analysis, "patch_similarity", query="patches")
+    near(values_of(findings, "similarity"), expected.numpy())
+    assert findings.summary.startswith("Cosine of the mean patch with every token after layer 2 of 0–2: patch ")
+
+
 # Of attention.
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from itertools import islice
 
 import torch
+import torch.nn.functional as F
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.attention.layout import Query, numbered
 from vitviz.evaluation.probes.findings import Findings, Measurement
-from vitviz.evaluation.probes.tokens import patch_or_middle, stream_of, token_features
+from vitviz.evaluation.probes.tokens import stream_of, token_features
 
 COLOURS = ("red", "green", "blue")
 NEAREST = 5
@@ -74,7 +75,7 @@ def patch_similarity(
 
     Args:
         analysis: of one image.
-        query: the token; the patch in the middle where it is not given.
+        query: the token, or ``"patches"`` for the mean of their vectors; the patch in the middle where it is not given.
         layer, features: as :func:`token_features` takes them.
 
     Returns:
@@ -84,17 +85,20 @@ def patch_similarity(
         QueryError: the model has no such layer or token.
         MethodError: there are no such features.
     """
-    layout, token = analysis.trace.layout, patch_or_middle(analysis, query)
+    layout = analysis.trace.layout
+    query = (layout.grid_height // 2, layout.grid_width // 2) if query is None else query
+    chosen, name = layout.select(query), layout.name(query)
     vectors = token_features(analysis, layer, features)
-    similarity = (vectors @ vectors[token]).clamp(-1, 1)
-    others = [other for other in similarity.argsort(descending=True).tolist() if other != token]
+    similarity = (vectors @ F.normalize(vectors[chosen].mean(0), dim=0)).clamp(-1, 1)
+    own = chosen.start if chosen.stop - chosen.start == 1 else None
+    others = [other for other in similarity.argsort(descending=True).tolist() if other != own]
     where = numbered("layer", analysis.trace.layer_index(layer), analysis.trace.layers)
     nearest = [other for other in others if other >= layout.prefix_count][:NEAREST]
     place = "after" if features == "tokens" else "among the keys of"
     closest = f": {layout.name(nearest[0])} is most like it" if nearest else ""
     return Findings(
         "patch_similarity",
-        f"Cosine of {layout.name(token)} with every token {place} {where}{closest}.",
+        f"Cosine of {name} with every token {place} {where}{closest}.",
         {"similarity": Measurement(similarity, ("token",), "cosine")},
         ("most like it", "cosine"),
         tuple((layout.name(other), f"{float(similarity[other]):.3f}") for other in nearest),

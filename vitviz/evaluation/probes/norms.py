@@ -58,15 +58,15 @@ def outlier_patches(trace: AttentionTrace) -> Findings:
     Darcet et al. 2024, "Vision Transformers Need Registers", section 2.1, whose line is drawn by hand for each model.
 
     Returns:
-        ``norm``: ``"token"``, NaN for prefix tokens; ``outlier``: ``"token"``, 1 for outliers and 0 for others.
+        ``norm``: ``"token"``, NaN for prefix tokens; ``outlier``: ``"token"``, whether each is one.
 
     Raises:
         MethodError: the trace has no norms.
     """
     layout, norms = trace.layout, norms_of_patches(trace).cpu()
     tokens, rule = find_outliers(trace), OutlierRule.of(norms)
-    is_outlier = torch.zeros(layout.token_count)
-    is_outlier[tokens] = 1
+    is_outlier = torch.zeros(layout.token_count, dtype=torch.bool)
+    is_outlier[tokens] = True
     values = torch.cat([torch.full((layout.prefix_count,), torch.nan, dtype=norms.dtype), norms])
     longest = sorted(tokens, key=lambda token: -float(values[token]))
     rows = [

@@ -120,7 +120,7 @@ PROBES = {
             "Features as Dense Visual Descriptors",
             "Which patches the model takes for the same thing, or the same place, as one patch.",
             (
-                TokenQuery("query", "Token", "what all are compared with; by default the patch in the middle"),
+                TokenQuery("query", "Token", "what all are compared with", default_help="the patch in the middle"),
                 _LAYER,
                 Choice(
                     "features",

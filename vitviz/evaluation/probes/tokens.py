@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from einops import rearrange
 
 from vitviz.analysis.analysis import Analysis
-from vitviz.attention.layout import Query
 from vitviz.attention.memory import enough_memory
 from vitviz.attention.precision import precise
 from vitviz.errors.arguments import word
@@ -58,13 +57,3 @@ def token_features(analysis: Analysis, layer: int = -1, features: str = "tokens"
     else:
         vectors = next(islice(stream_of(analysis), layer + 1, None))
     return F.normalize(precise(vectors), dim=-1).cpu()
-
-
-def patch_or_middle(analysis: Analysis, query: Query | None) -> int:
-    """A token's index; that of the patch in the middle where no token is given.
-
-    Raises:
-        QueryError: the model has no such token.
-    """
-    layout = analysis.trace.layout
-    return layout.index((layout.grid_height // 2, layout.grid_width // 2) if query is None else query)
