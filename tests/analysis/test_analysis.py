@@ -366,7 +366,7 @@ def test_an_unknown_fit_is_refused_with_the_legal_ones(make_model: MakeModel) ->
 def test_an_analysis_counts_what_it_holds(make_model: MakeModel) -> None:
     model = make_model(register_tokens=4)
     tokens, pixels = 1 + 4 + 4 * 6, 3 * 16 * 24
-    trace = 4 * 3 * 4 * tokens * (8 + 8 + 1)
+    trace = 4 * 3 * 4 * tokens * (8 + 8 + 1) + 4 * 4 * tokens
     held = trace + pixels * 4 + 3 * 30 * 20
     assert analyze(photo(), model, keep_bytes=0).nbytes == held
     # Of three layers as many fusions of the heads, and queries, keys, values and gradients of a class.

@@ -129,6 +129,6 @@ def test_an_interrupt_is_told_without_a_traceback(monkeypatch: pytest.MonkeyPatc
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("vitviz.cli.command.read", interrupted)
+    monkeypatch.setattr("vitviz.cli.checkpoints.read", interrupted)
     assert main(["attention", "a.png"]) == 130
     assert capsys.readouterr().err == "\nvitviz: interrupted\n"

@@ -123,7 +123,7 @@ def test_facts_and_family_reach_the_reader(tmp_path: Path, monkeypatch: pytest.M
         given.append((source, {name: value for name, value in options.items() if name != "report"}))
         return read(source, **options)
 
-    monkeypatch.setattr("vitviz.cli.command.read", spy)
+    monkeypatch.setattr("vitviz.cli.checkpoints.read", spy)
     typed = ["--family", "timm", *as_options(TIMM), "--fact", "image_size=24x48", "--fact", "norm_epsilon=1e-5"]
     assert main(["inspect", str(path), *typed, "--fact", "pooling=mean", "--fact", "heads=2"]) == 0
     told = {"family": "timm", **TIMM, "heads": 2, "image_size": (24, 48), "norm_epsilon": 1e-5, "pooling": "mean"}

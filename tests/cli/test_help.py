@@ -34,6 +34,7 @@ def test_there_is_a_command_for_every_method() -> None:
         "verify",
         "app",
         "explore",
+        "probe",
         "evaluate",
         "evaluate-methods",
         "check-methods",

@@ -112,7 +112,7 @@ def test_device_and_precision_reach_the_reader(
         given.append((options.get("device"), options.get("precision")))
         return read(source, **options)
 
-    monkeypatch.setattr("vitviz.cli.command.read", spy)
+    monkeypatch.setattr("vitviz.cli.checkpoints.read", spy)
     for command in (["attention", str(photo)], ["app"]):
         assert main([*command, "--device", "cpu", "--precision", "bfloat16"]) == 0
         assert main(command) == 0

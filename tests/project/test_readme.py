@@ -17,6 +17,7 @@ import pytest
 
 from vitviz import METHODS
 from vitviz.cli.command import _parser
+from vitviz.evaluation.probes import AXES, PROBES
 from vitviz.training.config import PRESETS
 from vitviz.weights import OVERRIDES
 
@@ -56,7 +57,7 @@ RUNNABLE = [
 
 
 def test_the_documents_with_code_are_those_that_are_known() -> None:
-    assert {"README.md", "docs/library.md", "docs/methods.md"} == set(RUNNABLE)
+    assert {"README.md", "docs/library.md", "docs/methods.md", "docs/probes.md"} == set(RUNNABLE)
     assert {"docs/api.md", "docs/families.md", "docs/training.md"} == set(WITH_PYTHON) - set(RUNNABLE)
 
 
@@ -152,7 +153,7 @@ def commands(document: str, program: str) -> list[list[str]]:
 def test_the_documents_with_commands_are_those_that_are_known() -> None:
     expected = {
         *("README.md", "checkpoints/README.md", "docs/api.md", "docs/command.md", "docs/families.md"),
-        *("docs/operations.md", "docs/training.md", "docs/verify.md"),
+        *("docs/operations.md", "docs/probes.md", "docs/training.md", "docs/verify.md"),
     }
     assert {document for document in DOCUMENTS if commands(document, "vitviz")} == expected
 
@@ -207,6 +208,26 @@ def test_the_table_of_methods_is_the_table_in_the_code() -> None:
     expected = "\n".join(["| method | parameters | source | how to read it |", "| --- | --- | --- | --- |", *rows])
     found = re.search(r"<!-- methods -->\n(.*?)\n<!-- /methods -->", DOCUMENTS["docs/methods.md"], re.DOTALL)
     assert found is not None and found[1] == expected
+
+
+def test_the_table_of_probes_is_the_table_in_the_code() -> None:
+    needs = {"trace": "the trace", "tokens": "one more forward pass", "model": "the weights alone"}
+    expected = [
+        [
+            f"{probe.title} (`{probe.name}`)",
+            ", ".join(f"`{part.name}`" for part in probe.parameters) or "–",
+            needs[probe.requires],
+            probe.citation,
+            probe.interpretation,
+        ]
+        for probe in PROBES.values()
+    ]
+    text = DOCUMENTS["docs/probes.md"]
+    assert [[cell.strip(" |") for cell in row] for row in table(text, "probes")] == expected
+    axes = [[cell.strip(" |") for cell in row] for row in table(text, "axes")]
+    assert axes == [[f"`{name}`", counts] for name, counts in AXES.items()]
+    section = text.split("## What each computes")[1].split("\n## ")[0]
+    assert re.findall(r"^\| ([A-Z].+?) \|", section, re.MULTILINE) == [probe.title for probe in PROBES.values()]
 
 
 def test_every_method_has_its_formula() -> None:

@@ -14,6 +14,7 @@ from vitviz.attention.memory import enough_memory
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace
 from vitviz.attribution import METHODS, AttributionInput, Method, attention_sheet
+from vitviz.attribution.exclusion import Exclude
 from vitviz.errors.arguments import named_arguments, no_parameter, whole, word
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import described
@@ -131,6 +132,7 @@ class Analysis:
         residual_weight: float | None = None,
         start_layer: int | None = None,
         reference: str | None = None,
+        exclude: Exclude = None,
         most_patches: int | None = None,
         steps: int | None = None,
         report: Callable[[Progress], None] | None = None,
@@ -153,6 +155,7 @@ class Analysis:
             mass: part of the attention that the patches hold.
             head_fusion: ``"mean"``, ``"max"`` or ``"min"``.
             discard_ratio, residual_weight, reference: as :func:`vitviz.attribution.rollout` takes them.
+            exclude: tokens that nobody attends to: ``"outliers"``, ``"sinks"``, or a list of tokens.
             most_patches: as :func:`vitviz.attribution.attention_flow` takes it.
             steps: as :func:`vitviz.attribution.integrated_gradients` takes it.
             report: receives how far a method is that takes long, and nothing by the others; an exception that it raises
@@ -175,6 +178,7 @@ class Analysis:
             "residual_weight": residual_weight,
             "start_layer": start_layer,
             "reference": reference,
+            "exclude": exclude,
             "most_patches": most_patches,
             "steps": steps,
         }
@@ -194,10 +198,15 @@ class Analysis:
 
     @named_arguments(MethodError)
     def attention(
-        self, layer: int = -1, head: int | str = "mean", query: Query | None = None, direction: str = "row"
+        self,
+        layer: int = -1,
+        head: int | str = "mean",
+        query: Query | None = None,
+        direction: str = "row",
+        exclude: Exclude = None,
     ) -> Heatmap:
         """One token's attention in one layer, as :func:`vitviz.attribution.attention`."""
-        return self.map("attention", layer=layer, head=head, query=query, direction=direction)
+        return self.map("attention", layer=layer, head=head, query=query, direction=direction, exclude=exclude)
 
     @named_arguments(MethodError)
     def rollout(
@@ -208,6 +217,7 @@ class Analysis:
         start_layer: int = 0,
         query: Query | None = None,
         reference: str | None = None,
+        exclude: Exclude = None,
     ) -> Heatmap:
         """Attention followed through the layers, as :func:`vitviz.attribution.rollout`."""
         return self.map(
@@ -218,6 +228,7 @@ class Analysis:
             start_layer=start_layer,
             query=query,
             reference=reference,
+            exclude=exclude,
         )
 
     @named_arguments(MethodError)

@@ -24,7 +24,7 @@ class Cost:
 
     Args:
         tokens: of one image.
-        trace_bytes: that are kept: queries, keys and logarithms of sums.
+        trace_bytes: that are kept: queries, keys, logarithms of sums and norms.
         working_bytes: most that are needed beside, while the model runs or a rollout is computed; on a processor.
         flops: of the forward pass, two for a multiplication and its addition.
     """
@@ -55,7 +55,8 @@ def cost_of(config: ViTConfig, layout: TokenLayout, batch: int = 1, storage: str
     batch = whole("batch", batch, 1)
     rows = config.depth * config.heads * layout.token_count
     stored = NUMBER_BYTES if storage is None else type_of(storage, "storage").itemsize
-    trace = rows * (2 * config.head_width * stored + NUMBER_BYTES)
+    norms = (config.depth + 1) * layout.token_count * NUMBER_BYTES
+    trace = rows * (2 * config.head_width * stored + NUMBER_BYTES) + norms
     pixels = config.channels * layout.grid_height * config.patch_height * layout.grid_width * config.patch_width
     forward = max(_embedding(config, layout, pixels), _layer(config, layout))
     # Each image keeps its own pixels beside the tensor of the batch.

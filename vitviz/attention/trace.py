@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,7 +22,7 @@ from vitviz.attention.softmax import (
     weights_in_chunks,
 )
 from vitviz.errors.arguments import word
-from vitviz.errors.kinds import ConfigError
+from vitviz.errors.kinds import ConfigError, MethodError
 
 Chunks = Iterable[tuple[slice, torch.Tensor]]
 _Scored = tuple[torch.Tensor, torch.Tensor, float, torch.Tensor | None, slice, torch.Tensor | None]
@@ -60,6 +61,8 @@ class AttentionTrace:
         known_log_sums: what :meth:`log_sums` gives, of the layers for which it is known; others are computed and added.
         pooled: ``"head token"``, what the learned query of an attention pooling attends to in the last layer's output,
             each row summing to 1; None where the model pools otherwise.
+        norms: ``"step token"``, length of every token before the first layer and after each one; NaN where the last
+            layer computes a token for nobody. None where they were not measured.
         keep_bytes: fused matrices are kept once computed, all layers of a head fusion if they fit into so many bytes,
             else none; the fusions used last stay.
 
@@ -75,6 +78,7 @@ class AttentionTrace:
     known_log_sums: dict[int, torch.Tensor] = field(default_factory=dict, repr=False)
     keep_bytes: int = 0
     pooled: torch.Tensor | None = None
+    norms: torch.Tensor | None = None
     _kept: dict[str, list[torch.Tensor]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -91,6 +95,9 @@ class AttentionTrace:
                 raise ConfigError(
                     f"bias of shape {tuple(self.bias.shape)}: expected {expected}; layer and head may be 1"
                 )
+        if self.norms is not None and self.norms.shape != (layers + 1, tokens):
+            expected = f"expected 'step token', {(layers + 1, tokens)}"
+            raise ConfigError(f"norms of shape {tuple(self.norms.shape)}: {expected}")
 
     def __repr__(self) -> str:
         layout = self.layout
@@ -116,7 +123,7 @@ class AttentionTrace:
 
     @property
     def nbytes(self) -> int:
-        """The most bytes that the trace may hold: queries, keys, bias, logarithms of sums and kept matrices."""
+        """The most bytes that the trace may hold: queries, keys, bias, norms, logarithms of sums, kept matrices."""
         logarithms = self.layers * self.heads * self.layout.token_count * self.dtype.itemsize
         fused_bytes = self._fusions_kept * self._fusion_bytes
         return (
@@ -124,7 +131,7 @@ class AttentionTrace:
             + self.keys.nbytes
             + logarithms
             + fused_bytes
-            + (0 if self.bias is None else self.bias.nbytes)
+            + sum(part.nbytes for part in (self.bias, self.norms) if part is not None)
         )
 
     def layer_index(self, layer: int) -> int:
@@ -252,6 +259,32 @@ class AttentionTrace:
         for chosen, weights in self.weights_in_chunks(layer, rows):
             each.baddbmm_(tokens[:, chosen].expand(self.heads, -1, -1), weights)
         return each.mean(0)
+
+    def without(self, tokens: Collection[int]) -> AttentionTrace:
+        """The same attention with some keys left out: nobody attends to them, and every row sums to 1 again.
+
+        It shares queries and keys with this trace and keeps no matrices of its own.
+
+        Args:
+            tokens: indices of those that are left out.
+
+        Raises:
+            MethodError: nothing is left that could be attended to.
+        """
+        excluded = torch.zeros(self.layout.token_count, dtype=torch.bool, device=self.keys.device)
+        excluded[list(tokens)] = True
+        if excluded.all():
+            raise MethodError(f"all {len(excluded)} tokens left out: expected at least one that is attended to")
+        mask = torch.zeros(len(excluded), dtype=self.dtype, device=self.keys.device).masked_fill(excluded, -math.inf)
+        # Without memory of its own: one row that stands for every query.
+        bias = mask.expand(1, 1, len(excluded), -1) if self.bias is None else self.bias + mask
+        pooled = self.pooled
+        if pooled is not None:
+            pooled = pooled.masked_fill(excluded, 0)
+            if not pooled.sum(-1).all():
+                raise MethodError("the pooling query attends to the tokens alone that are left out: nothing remains")
+            pooled = pooled / pooled.sum(-1, keepdim=True)
+        return replace(self, bias=bias, pooled=pooled, known_log_sums={}, keep_bytes=0)
 
     def _fuse(self, layer: int, fusion: str) -> torch.Tensor:
         count = self.layout.token_count

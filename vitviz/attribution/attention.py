@@ -8,6 +8,7 @@ from vitviz.attention.layout import Query, numbered
 from vitviz.attention.softmax import one_head
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace
+from vitviz.attribution.exclusion import Exclude, excluding
 from vitviz.errors.arguments import word
 
 DIRECTIONS = ("row", "column")
@@ -19,6 +20,7 @@ def attention(
     head: int | str = "mean",
     query: Query | None = None,
     direction: str = "row",
+    exclude: Exclude = None,
 ) -> TokenMap:
     """The attention weights of one token in one layer.
 
@@ -33,17 +35,21 @@ def attention(
             patches in a model without one.
         direction: ``"row"`` for the token's attention to every token (of one head or their mean it sums to 1 over
             patches and prefix tokens), ``"column"`` for the attention that every token pays to it.
+        exclude: tokens that nobody attends to, whose weights are set to zero before every row is divided by its sum:
+            ``"outliers"``, the patches of :func:`vitviz.attention.sinks.outlier_patches`; ``"sinks"``, those of
+            :func:`vitviz.attention.sinks.sink_patches`; or a list of tokens, each as ``query`` takes it.
 
     Returns:
         Values in [0, 1].
 
     Raises:
         QueryError: the model has no such layer, head or token.
-        MethodError: the fusion or direction is unknown.
+        MethodError: the fusion, direction or exclusion is unknown, or no patch is left.
     """
+    trace, without = excluding(trace, exclude)
     heads = _heads(trace, layer, query, direction)
     tokens, which = one_head(heads, head)
-    return _map(tokens, trace, layer, which, query, direction)
+    return _map(tokens, trace, layer, which, query, direction, without)
 
 
 def attention_sheet(trace: AttentionTrace, query: Query | None = None, direction: str = "row") -> list[list[TokenMap]]:
@@ -66,9 +72,16 @@ def _heads(trace: AttentionTrace, layer: int, query: Query | None, direction: st
 
 
 def _map(
-    tokens: torch.Tensor, trace: AttentionTrace, layer: int, which: str, query: Query | None, direction: str
+    tokens: torch.Tensor,
+    trace: AttentionTrace,
+    layer: int,
+    which: str,
+    query: Query | None,
+    direction: str,
+    without: str = "",
 ) -> TokenMap:
     name = trace.layout.name(trace.layout.default_query if query is None else query)
     verb = f"Attention from {name} to each patch" if direction == "row" else f"Attention each patch pays to {name}"
     place = f"{numbered('layer', trace.layer_index(layer), trace.layers)}, {which}"
-    return TokenMap.of_tokens(tokens, trace.layout, "attention weight", f"{verb}, {place}", (0.0, 1.0))
+    description = ", ".join(filter(None, [verb, place, without]))
+    return TokenMap.of_tokens(tokens, trace.layout, "attention weight", description, (0.0, 1.0))

@@ -11,6 +11,7 @@ from typing import Literal
 from vitviz.attention.softmax import HEAD_FUSIONS
 from vitviz.attention.token_map import TokenMap
 from vitviz.attribution.attention import DIRECTIONS, attention
+from vitviz.attribution.exclusion import EXCLUSIONS
 from vitviz.attribution.flow import attention_flow
 from vitviz.attribution.grad_cam import grad_cam
 from vitviz.attribution.gradient_rollout import gradient_rollout
@@ -80,12 +81,13 @@ class HeadNumber:
 
 @dataclass(frozen=True)
 class TokenQuery:
-    """A parameter that is a token of the model; None is what the model reads, which each method's function says."""
+    """A parameter that is a token of the model; None is the token that ``default_help`` names."""
 
     name: str
     title: str
     help: str
     default: None = None
+    default_help: str = "cls, or patches where there is none"
 
 
 @dataclass(frozen=True)
@@ -163,6 +165,13 @@ _HEAD = HeadNumber("head", "Head", "mean", "one head, or all heads fused")
 _START = LayerNumber("start_layer", "Start layer", 0, "rollout begins at this layer")
 _DISCARD = Number("discard_ratio", "Discard ratio", 0, 0.99, 0.01, 0, "share of the lowest weights that is set to zero")
 _RESIDUAL = Number("residual_weight", "Residual weight", 0, 1, 0.05, 0.5, "share of the residual connection")
+_EXCLUDE = Choice(
+    "exclude",
+    "Leave out",
+    (("nothing", None), *((name, name) for name in EXCLUSIONS)),
+    None,
+    "patches that nobody may attend to: those of outlying norm, or those that take most of the attention",
+)
 _REFERENCE = Choice(
     "reference",
     "Normalisation",
@@ -189,6 +198,7 @@ METHODS = {
                 ),
                 _LAYER,
                 _HEAD,
+                _EXCLUDE,
                 _QUERY,
             ),
             "Vaswani et al. 2017, Attention Is All You Need",
@@ -229,6 +239,7 @@ METHODS = {
                 _RESIDUAL,
                 _START,
                 _REFERENCE,
+                _EXCLUDE,
                 _QUERY,
             ),
             "Abnar & Zuidema 2020, Quantifying Attention Flow in Transformers",

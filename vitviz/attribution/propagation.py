@@ -99,16 +99,22 @@ def start_row(
 
 
 def as_map(
-    tokens: torch.Tensor, layout: TokenLayout, layers: int, options: RolloutOptions, what: str, settings: str
+    tokens: torch.Tensor,
+    layout: TokenLayout,
+    layers: int,
+    options: RolloutOptions,
+    what: str,
+    settings: str,
+    without: str = "",
 ) -> TokenMap:
-    """The row of a token, ``"token"``, as a map whose caption says ``what`` it is and how it was made.
+    """The row of a token, ``"token"``, as a map whose caption says ``what`` it is, how it was made, and without what.
 
     Raises:
         MethodError: nothing is left of the map.
     """
     made = [settings, f"residual {options.residual_weight:g}"]
     made += [f"lowest {100 * options.discard_ratio:g}% discarded"] * options.discards
-    made += [layer_range(options.start_layer, layers)]
+    made += [layer_range(options.start_layer, layers), *([without] if without else [])]
     quantity = "share of the rollout"
     if options.reference is not None:
         what, quantity = f"{what}, as {options.reference} computes it", "share relative to the highest patch"

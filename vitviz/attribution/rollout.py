@@ -12,6 +12,7 @@ from vitviz.attention.precision import precise
 from vitviz.attention.softmax import CHUNK_BYTES
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace, Chunks
+from vitviz.attribution.exclusion import Exclude, excluding
 from vitviz.attribution.pooling import POOLED
 from vitviz.attribution.propagation import (
     EVERY,
@@ -24,6 +25,8 @@ from vitviz.attribution.propagation import (
     start_row,
 )
 from vitviz.attribution.threshold import Fused, cuts_of_matrices, discarding_bytes, kept_in_chunks
+from vitviz.errors.kinds import MethodError
+from vitviz.errors.messages import described
 
 
 def rollout(
@@ -34,6 +37,7 @@ def rollout(
     start_layer: int = 0,
     query: Query | None = None,
     reference: str | None = None,
+    exclude: Exclude = None,
 ) -> TokenMap:
     """How much of every patch reaches a token of the last layer, if attention is followed through the layers.
 
@@ -52,6 +56,9 @@ def rollout(
         reference: ``"vit-explain"`` reproduces the numbers of jacobgil/vit-explain, which divides columns by row sums
             and spares the CLS-to-CLS entry when it discards, of equal entries those that torch's topk takes; its
             residual weight is 0.5 and it starts at layer 0.
+        exclude: tokens that nobody attends to, as in :func:`vitviz.attribution.attention`; in every layer and head
+            their weights are set to zero and each row is divided by its sum, before the heads are fused. Only a query
+            that is itself left out has a share in them, by its residual connection.
 
     Returns:
         Values in [0, 1] that sum to 1 over patches and prefix tokens; with ``reference="vit-explain"``, values
@@ -59,9 +66,12 @@ def rollout(
 
     Raises:
         QueryError: the model has no such layer or token.
-        MethodError: a parameter is out of range or unknown, or the reference has no such parameter.
+        MethodError: a parameter is out of range or unknown, the reference has no such parameter, or no patch is left.
     """
     options = RolloutOptions(discard_ratio, residual_weight, trace.layer_index(start_layer), reference)
+    if reference is not None and exclude is not None:
+        raise MethodError(f"exclude = {described(exclude)}: {reference} leaves no token out; expected None")
+    trace, without = excluding(trace, exclude)
     pooled = trace.pooled if query is None else None
     query = trace.layout.default_query if query is None else query
     row, active_rows = start_row(trace.layout, query, options, precise(trace.keys[:0]))
@@ -69,7 +79,7 @@ def rollout(
         row, active_rows = pooled.mean(0, keepdim=True).to(row), EVERY
     tokens = propagate(row, active_rows, trace.layers, _steps(trace, head_fusion, options), options)[0]
     what = f"Attention rollout for {trace.layout.name(query) if pooled is None else POOLED}"
-    return as_map(tokens, trace.layout, trace.layers, options, what, f"{head_fusion} of {trace.heads} heads")
+    return as_map(tokens, trace.layout, trace.layers, options, what, f"{head_fusion} of {trace.heads} heads", without)
 
 
 def rollout_matrix(
@@ -78,12 +88,14 @@ def rollout_matrix(
     discard_ratio: float = 0.0,
     residual_weight: float = 0.5,
     start_layer: int = 0,
+    exclude: Exclude = None,
 ) -> torch.Tensor:
     """The rollout of every token at once: ``"query key"``, each row summing to 1.
 
     Parameters and errors as in :func:`rollout`; memory grows with the square of the number of tokens.
     """
     options = RolloutOptions(discard_ratio, residual_weight, trace.layer_index(start_layer))
+    trace, _ = excluding(trace, exclude)
     start = torch.eye(trace.layout.token_count, dtype=trace.dtype, device=trace.keys.device)
     return propagate(start, slice(None), trace.layers, _steps(trace, head_fusion, options), options)
 

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from vitviz.analysis.encoder import analyze
+from vitviz.attention.layout import Query
 from vitviz.attribution import METHODS
+from vitviz.cli.checkpoints import load_with_bar, read_with_bar
 from vitviz.cli.options import (
     add_checkpoint,
     add_image,
@@ -23,11 +25,12 @@ from vitviz.cli.options import (
     add_verification,
     training_config,
 )
+from vitviz.cli.probing import add_probe, run_probes
 from vitviz.errors.kinds import ConfigError, DataError, MethodError, VitvizError
 from vitviz.errors.messages import listed, several
 from vitviz.progress import Progress
 from vitviz.visualization.heatmaps import Style
-from vitviz.weights import BUNDLED, ZOO, DownloadProgress, Model, Reading, is_cached, parse_overrides, read, resources
+from vitviz.weights import BUNDLED, ZOO, Model, is_cached, read, resources
 from vitviz.weights.text_tower import open_text_tower
 from vitviz.weights.verify import PHOTO, verify
 
@@ -74,6 +77,10 @@ def _parser() -> argparse.ArgumentParser:
         "-o", "--output", type=Path, default=None, help="HTML to write (default: IMAGE.html in the working folder)"
     )
     explored.set_defaults(run=_run_explore)
+
+    probed = commands.add_parser("probe", help="look into a model: its tokens, attention and weights, for an image")
+    add_probe(probed)
+    probed.set_defaults(run=_run_probe)
 
     listed = commands.add_parser("models", help="list the checkpoints that have a name")
     listed.set_defaults(run=_run_models)
@@ -147,7 +154,7 @@ def _run_method(
     from tqdm import tqdm
 
     style = Style(colormap, opacity, smooth, grid)
-    model = _load(checkpoint, family, overrides, device, precision)
+    model = load_with_bar(checkpoint, family, overrides, device, precision)
     if text is not None:
         if parameters["target"] is not None:
             raise MethodError(f"target {parameters['target']!r} and text {text!r}: expected one of them")
@@ -177,7 +184,7 @@ def _in_working_folder(image: str, ending: str) -> Path:
 def _run_explore(
     image: str, output: Path | None, fit: str | None, resolution: int | None, max_bytes: int, **opened: Any
 ) -> None:
-    analysis = analyze(image, _load(**opened), fit, resolution=resolution, max_bytes=max_bytes)
+    analysis = analyze(image, load_with_bar(**opened), fit, resolution=resolution, max_bytes=max_bytes)
     from vitviz.ui.explorer import whole_page
 
     name, source = Path(image).name, opened["checkpoint"]
@@ -191,6 +198,23 @@ def _run_explore(
         partial.unlink(missing_ok=True)
         raise ConfigError(f"{output}: cannot be written ({error.strerror})") from None
     print(f"All layers and heads, {len(page) / 1e6:.1f} MB\nwritten to {output}")
+
+
+def _run_probe(
+    image: str,
+    names: list[str] | None,
+    output: Path | None,
+    pictures: Path | None,
+    fit: str | None,
+    resolution: int | None,
+    max_bytes: int,
+    query: Query | None,
+    layer: int,
+    features: str,
+    **opened: Any,
+) -> None:
+    analysis = analyze(image, load_with_bar(**opened), fit, resolution=resolution, max_bytes=max_bytes)
+    run_probes(analysis, names, output, pictures, query=query, layer=layer, features=features)
 
 
 def _run_models() -> None:
@@ -212,7 +236,7 @@ def _run_models() -> None:
 
 
 def _run_inspect(checkpoint: str, family: str | None, overrides: list[str]) -> None:
-    reading = _read(checkpoint, family, overrides)
+    reading = read_with_bar(checkpoint, family, overrides)
     # Hundreds of keys may be ignored, for few reasons.
     needless: dict[str, list[str]] = {}
     for key, reason in reading.ignored.items():
@@ -233,7 +257,7 @@ def _run_inspect(checkpoint: str, family: str | None, overrides: list[str]) -> N
 def _run_verify(
     checkpoint: str, family: str | None, overrides: list[str], image: Path | None, sizes: list[tuple[int, int]]
 ) -> int:
-    found = verify(_read(checkpoint, family, overrides), image or resources("assets") / PHOTO, sizes)
+    found = verify(read_with_bar(checkpoint, family, overrides), image or resources("assets") / PHOTO, sizes)
     print(f"{found.name} beside {found.reference}\n")
     _print_table(found.rows)
     for missing in found.without:
@@ -253,31 +277,8 @@ def _print_table(rows: Sequence[tuple[str, str, str]]) -> None:
             print(f"{fact:<{first}}  {value:<{second}}  {source}".rstrip())
 
 
-def _read(checkpoint: str, family: str | None, overrides: list[str], **computing: Any) -> Reading:
-    """A checkpoint, with a bar on the terminal while it is downloaded."""
-    from tqdm import tqdm
-
-    bar: Any = None
-
-    def show(progress: DownloadProgress) -> None:
-        nonlocal bar
-        if bar is None:
-            bar = tqdm(total=progress.total, desc=progress.repository, unit="B", unit_scale=True, initial=progress.done)
-        bar.update(progress.done - bar.n)
-
-    try:
-        return read(checkpoint, family=family, report=show, **computing, **parse_overrides(overrides))
-    finally:
-        if bar is not None:
-            bar.close()
-
-
-def _load(checkpoint: str, family: str | None, overrides: list[str], device: str, precision: str) -> Model:
-    return _read(checkpoint, family, overrides, device=device, precision=precision).model
-
-
 def _run_app(host: str | None, port: int | None, **opened: Any) -> None:
-    model = _load(**opened)
+    model = load_with_bar(**opened)
     # Importing the app takes seconds: a wrong path or option is refused before.
     from vitviz.ui import build_demo, serve
     from vitviz.ui.hosting import prepare
@@ -294,7 +295,7 @@ def _run_evaluate(
     with _extra("train"):
         from vitviz.training.data import read_image_folder
         from vitviz.training.evaluate import evaluate
-    model = _load(checkpoint, family, overrides, device, precision)
+    model = load_with_bar(checkpoint, family, overrides, device, precision)
     config = model.network.config
     if not model.labels:
         raise ConfigError(f"{model.name} has no classifier, so it has no accuracy")
@@ -318,7 +319,7 @@ def _interval(ends: tuple[float, float]) -> str:
 def _run_evaluate_methods(images: Path, count: int, resolution: int | None, output: Path | None, **opened: Any) -> None:
     from vitviz.evaluation.method_table import areas, find_images, methods_for, record, table
 
-    model = _load(**opened)
+    model = load_with_bar(**opened)
     methods_for(model)
     paths = find_images(images, count)
     found = _with_bar(areas, model, paths, resolution)
@@ -331,7 +332,7 @@ def _run_check_methods(images: Path, count: int, resolution: int | None, output:
     from vitviz.evaluation.method_table import cascade_table, cascades, find_images, record
     from vitviz.evaluation.randomization import READING, steps
 
-    model = _load(**opened)
+    model = load_with_bar(**opened)
     paths = find_images(images, count)
     found = _with_bar(cascades, model, paths, resolution)
     if output is not None:
@@ -346,7 +347,7 @@ def _run_describe_heads(
     from vitviz.evaluation.head_table import head_tables, heads_picture, measure_heads_over
     from vitviz.evaluation.method_table import find_images, record
 
-    model = _load(**opened)
+    model = load_with_bar(**opened)
     paths = find_images(images, count)
     found = _with_bar(measure_heads_over, model, paths, resolution)
     if output is not None:

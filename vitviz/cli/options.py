@@ -73,14 +73,18 @@ def add_method(parser: argparse.ArgumentParser, method: Method) -> None:
     """The options of a method and of the picture that is made of its map."""
     parser.add_argument("-o", "--output", type=Path, default=None, help=WRITTEN)
     for parameter in method.parameters:
-        flag = "--" + parameter.name.replace("_", "-")
-        parser.add_argument(flag, dest=parameter.name, default=parameter.default, **_argument(parameter))
+        add_parameter(parser, parameter)
     if method.class_specific:
         parser.add_argument("--text", default=None, help="what the map is about, for CLIP-type models, in words")
     parser.add_argument("--colormap", choices=COLORMAPS, default=Style.colormap, help="default: %(default)s")
     parser.add_argument("--opacity", type=float, default=Style.opacity, help="of the colours (default: %(default)s)")
     parser.add_argument("--smooth", action="store_true", help="interpolate between patches")
     parser.add_argument("--grid", action="store_true", help="draw the patch grid")
+
+
+def add_parameter(parser: argparse.ArgumentParser, parameter: Parameter) -> None:
+    """The option of a parameter."""
+    parser.add_argument(_flag(parameter.name), dest=parameter.name, default=parameter.default, **_argument(parameter))
 
 
 def _add_resolution(parser: argparse.ArgumentParser) -> None:
@@ -181,7 +185,7 @@ def _argument(parameter: Parameter) -> dict[str, Any]:
             tokens = "cls, patches (their mean), 'register 1', ROW,COLUMN, or a token's number"
             return {
                 "type": _query,
-                "help": f"{parameter.help}: {tokens} (default: cls, or patches where there is none)",
+                "help": f"{parameter.help}: {tokens} (default: {parameter.default_help})",
             }
         case ClassTarget():
             return {"type": _target, "help": f"{parameter.help}: a label or a number (default: the most probable)"}

@@ -60,7 +60,6 @@ def measure_heads(trace: AttentionTrace) -> dict[str, torch.Tensor]:
     layout = trace.layout
     first, count = len(layout.prefix), layout.patch_count
     cells = torch.cartesian_prod(torch.arange(layout.grid_height), torch.arange(layout.grid_width)).to(torch.float64)
-    between = torch.cdist(cells, cells)
     measures = {name: torch.zeros(trace.layers, trace.heads, dtype=torch.float64) for name in MEASURES}
     for layer in range(trace.layers):
         far, looking = (torch.zeros(trace.heads, dtype=torch.float64) for _ in range(2))
@@ -68,7 +67,7 @@ def measure_heads(trace: AttentionTrace) -> dict[str, torch.Tensor]:
             chunk = weights.to("cpu", torch.float64)
             patches = chunk[..., first:]
             share = patches.sum(-1)
-            distances = between[rows.start - first : rows.stop - first]
+            distances = torch.cdist(cells[rows.start - first : rows.stop - first], cells)
             mean_distances = torch.einsum("hqk,qk->hq", patches, distances) / share
             far += mean_distances.nan_to_num(0).sum(-1)
             looking += (share > 0).sum(-1)

@@ -7,7 +7,8 @@ data-efficient image transformers & distillation through attention".
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +24,7 @@ from vitviz.attention.memory import copy_tokens, empty, trim_heap
 from vitviz.attention.precision import precise, type_of
 from vitviz.attention.softmax import attention_weights
 from vitviz.attention.trace import AttentionTrace
-from vitviz.errors.kinds import ConfigError, ImageError
+from vitviz.errors.kinds import ConfigError, ImageError, MethodError
 from vitviz.models.config import ViTConfig
 from vitviz.models.layers import Attended, AttentionPooling, EncoderLayer
 from vitviz.models.pooling import POOLINGS
@@ -187,6 +188,7 @@ class VisionTransformer(nn.Module):
         dtype = None if storage is None else type_of(storage, "storage")
         records: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
         known: list[dict[int, torch.Tensor]] = [{} for _ in pixels]
+        norms: list[torch.Tensor] = []
 
         def tell(done: int) -> None:
             if report is not None:
@@ -207,7 +209,13 @@ class VisionTransformer(nn.Module):
                     known[image][layer] = sums[layer]
             tell(layer + 1)
 
-        tokens, layout = self._run(pixels, record, on_chunk=tell)
+        def measure(tokens: torch.Tensor) -> None:
+            found = torch.linalg.vector_norm(precise(tokens.detach()), dim=-1)
+            # The last layer may compute the first tokens only.
+            norms.append(F.pad(found, (0, norms[0].shape[1] - found.shape[1] if norms else 0), value=math.nan))
+
+        tokens, layout = self._run(pixels, record, on_chunk=tell, on_tokens=measure)
+        norms_by_image = torch.stack(norms, 1)
         pooling_attention: list[Attended] = []
         logits = self.classify(tokens, layout, pooling_attention.append)
         looked_at = [F.pad(self.pooler.weights(each).detach(), (layout.prefix_count, 0)) for each in pooling_attention]
@@ -222,6 +230,8 @@ class VisionTransformer(nn.Module):
                 known_log_sums=sums,
                 keep_bytes=keep_bytes,
                 pooled=looked_at[0][image] if looked_at else None,
+                # A copy: a pickle of one image's part would hold the whole batch's.
+                norms=norms_by_image[image].clone(),
             )
             for image, ((queries, keys, _), sums) in enumerate(zip(records, known, strict=True))
         ]
@@ -273,6 +283,36 @@ class VisionTransformer(nn.Module):
             pooled = self.norm(pooled)
         return self.classifier(self.projection(self.representation(pooled)))
 
+    def classify_each(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Every token as if it were all that is pooled: ``"token width"`` to logits ``"token class"``.
+
+        Raises:
+            MethodError: the model classifies several tokens side by side, of which one alone is no input.
+        """
+        config = self.config
+        if POOLINGS[config.pooling].parts > 1:
+            raise MethodError(f"this model classifies {config.pooling} side by side: no token alone can be classified")
+        if config.final_norm == "before pooling":
+            tokens = self.norm(tokens)
+        pooled = self.pooler(tokens[:, None]) if config.pooling == "attention" else tokens
+        if config.final_norm == "after pooling":
+            pooled = self.norm(pooled)
+        return self.classifier(self.projection(self.representation(pooled)))
+
+    def stream(self, pixels: torch.Tensor) -> Iterator[torch.Tensor]:
+        """The tokens before the first layer and after each one, ``"batch token width"``, all of the last layer's, too.
+
+        Raises:
+            ImageError: as :meth:`forward`.
+        """
+        tokens, layout = self.embed(pixels)
+        angles = self.angles(layout)
+        yield tokens
+        for layer in self.encoder:
+            with self.computing():
+                tokens = layer(tokens, angles, layout.token_count)
+            yield tokens
+
     def steps(self, layout: TokenLayout) -> list[tuple[EncoderLayer, int]]:
         """The encoder layers in order, each with how many of its first tokens are needed.
 
@@ -300,18 +340,24 @@ class VisionTransformer(nn.Module):
         record: Callable[[int, Attended], None],
         head_mask: torch.Tensor | None = None,
         on_chunk: Callable[[int], None] | None = None,
+        on_tokens: Callable[[torch.Tensor], None] | None = None,
     ) -> tuple[torch.Tensor, TokenLayout]:
         """The last layer's output and the layout.
 
-        ``record`` receives each layer's attention; ``on_chunk`` is called now and then in a layer that takes long.
+        ``record`` receives each layer's attention, ``on_tokens`` the tokens before the first layer and after each one;
+        ``on_chunk`` is called now and then in a layer that takes long.
         """
         tokens, layout = self.embed(pixels)
+        if on_tokens is not None:
+            on_tokens(tokens)
         angles = self.angles(layout)
         for number, (layer, count) in enumerate(self.steps(layout)):
             mask = None if head_mask is None else head_mask[number]
             with self.computing():
                 pause = None if on_chunk is None else partial(on_chunk, number)
                 tokens = layer(tokens, angles, count, mask, partial(record, number), pause)
+            if on_tokens is not None:
+                on_tokens(tokens)
             trim_heap(tokens[:1], number, self.config.depth)
         return tokens, layout
 

@@ -173,4 +173,4 @@ class Controls {
   }
 }
 
-const shownParameters = (method) => METHODS[method].parameters.filter(({ kind }) => !OFFLINE || METHODS[method].live || kind === "token");
+const shownParameters = (method) => METHODS[method].parameters.filter(({ name, kind }) => !OFFLINE || isLive(method, [name]) || kind === "token");

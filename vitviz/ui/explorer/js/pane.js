@@ -4,6 +4,9 @@
 const REST = 150;
 // More prefix tokens than these stand behind one button.
 const MAX_CHIPS = 3;
+// What the page computes raw attention from; with any other parameter the server does.
+const LIVE_PARAMETERS = ["direction", "layer", "head", "query"];
+const isLive = (method, names) => METHODS[method].live && names.every((name) => LIVE_PARAMETERS.includes(name));
 
 class Pane {
   /**
@@ -90,10 +93,6 @@ class Pane {
     return tokenOf(this.view.parameters.query, this.facts, this.model);
   }
 
-  get isLive() {
-    return this.view.method === "attention";
-  }
-
   /** Whether another token can be asked about. */
   get hasToken() {
     return hasParameter(this.view.method, "query");
@@ -115,7 +114,7 @@ class Pane {
   /** The file that a query's map is in; null where it is computed here. */
   fileOf(query) {
     const { method, parameters } = this.view, token = tokenOf(query, this.facts, this.model);
-    if (method === "attention" && token !== null) return null;
+    if (isLive(method, Object.keys(parameters)) && token !== null) return null;
     const others = Object.keys(parameters).filter((name) => name !== "query");
     if (method === "rollout" && this.facts.rolls && token !== null && !others.length) return "rollout";
     const asked = { ...parameters };

@@ -1,0 +1,259 @@
+"""Maps without some tokens equal slow sums over masked and renormalised attention, and their captions say so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.support.comparison import closeness
+from tests.support.traces import trace_of, weights_of
+from vitviz import AttentionTrace, Model, TokenLayout, VisionTransformer, analyze
+from vitviz.attention import softmax
+from vitviz.attribution import attention, rollout, rollout_matrix
+from vitviz.errors.kinds import MethodError, QueryError, VitvizError
+
+close = closeness(tolerance=1e-12)
+ASSETS = Path(__file__).parents[2] / "assets"
+LAYOUTS = {
+    "CLS": TokenLayout(("cls",), 3, 3),
+    "three prefix tokens": TokenLayout(("cls", "register 1", "register 2"), 2, 4),
+    "no CLS": TokenLayout((), 2, 5),
+}
+every_layout = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+FUSIONS = ("mean", "max", "min")
+
+
+def random_trace(layout: TokenLayout, layers: int = 4, heads: int = 3) -> AttentionTrace:
+    count = layout.token_count
+    scores = torch.randn(layers, heads, count, count, dtype=torch.float64)
+    return trace_of((2 * scores).softmax(-1), layout)
+
+
+def masked(attention: np.ndarray, excluded: list[int]) -> np.ndarray:
+    """``"layer head query key"`` with the columns of some keys set to zero and every row divided by its sum."""
+    result = np.zeros_like(attention)
+    for place in np.ndindex(attention.shape[:3]):
+        row = [0.0 if key in excluded else float(weight) for key, weight in enumerate(attention[place])]
+        result[place] = [weight / sum(row) for weight in row]
+    return result
+
+
+def slow_rollout(attention: np.ndarray, fusion: str, ratio: float, residual: float, start: int) -> np.ndarray:
+    """``Â_last … Â_start`` in NumPy, with ``Â = rownorm((1 - α) · discard(fuse(A)) + α · I)``."""
+    tokens = attention.shape[-1]
+    matrix = np.eye(tokens)
+    for layer in range(start, len(attention)):
+        fused = {"mean": np.mean, "max": np.max, "min": np.min}[fusion](attention[layer], axis=0)
+        lowest = np.argsort(fused.ravel(), kind="stable")[: int(tokens * tokens * ratio)]
+        fused.ravel()[lowest] = 0
+        step = (1 - residual) * fused + residual * np.eye(tokens)
+        sums = step.sum(1, keepdims=True)
+        # A row of which nothing is left passes its token on unchanged.
+        step = np.where(sums > 0, step / np.where(sums > 0, sums, 1), np.eye(tokens))
+        matrix = step @ matrix
+    return matrix
+
+
+@every_layout
+@pytest.mark.parametrize("fusion", FUSIONS)
+@pytest.mark.parametrize("ratio", [0.0, 0.4])
+def test_a_rollout_without_tokens_follows_its_formula(layout: TokenLayout, fusion: str, ratio: float) -> None:
+    trace = random_trace(layout)
+    excluded = [layout.index((1, 0)), layout.index((0, 2))]
+    attention_without = masked(weights_of(trace).numpy(), excluded)
+    for residual, start in [(0.5, 0), (0.0, 0), (0.3, 2)]:
+        expected = torch.from_numpy(slow_rollout(attention_without, fusion, ratio, residual, start))
+        parameters: dict[str, Any] = {"residual_weight": residual, "start_layer": start, "exclude": [(1, 0), (0, 2)]}
+        close(rollout_matrix(trace, fusion, ratio, **parameters), expected)
+        for query in range(layout.token_count):
+            found = rollout(trace, fusion, ratio, query=query, **parameters)
+            close(found.values, layout.grid(expected[query]))
+            assert float(found.values.sum()) + sum(found.prefix.values()) == pytest.approx(1)
+            if query not in excluded:
+                assert found.values[1, 0] == found.values[0, 2] == 0
+
+
+@every_layout
+def test_attention_without_tokens_is_masked_and_renormalised(layout: TokenLayout) -> None:
+    trace = random_trace(layout)
+    expected = torch.from_numpy(masked(weights_of(trace).numpy(), [layout.token_count - 1]))
+    exclude = [layout.token_count - 1]
+    for layer, query in product(range(4), range(layout.token_count)):
+        for head in range(3):
+            found = attention(trace, layer, head, query, exclude=exclude)
+            close(found.values, layout.grid(expected[layer, head, query]))
+            assert float(found.values.sum()) + sum(found.prefix.values()) == pytest.approx(1)
+            found = attention(trace, layer, head, query, "column", exclude=exclude)
+            close(found.values, layout.grid(expected[layer, head, :, query]))
+    mean = expected[2].mean(0)[layout.prefix_count :].mean(0)
+    close(attention(trace, 2, "mean", "patches", exclude=exclude).values, layout.grid(mean))
+
+
+@pytest.mark.parametrize("chunk", [1, 10**9])
+@pytest.mark.parametrize("keep_bytes", [0, 10**6])
+def test_a_trace_without_tokens_has_their_weights_at_zero_in_every_form(
+    monkeypatch: pytest.MonkeyPatch, chunk: int, keep_bytes: int
+) -> None:
+    monkeypatch.setattr(softmax, "CHUNK_BYTES", chunk)
+    layout = LAYOUTS["CLS"]
+    plain = replace(random_trace(layout), keep_bytes=keep_bytes)
+    bias = torch.randn(4, 1, 10, 10, dtype=torch.float64)
+    for trace in (plain, replace(plain, bias=bias)):
+        # What the whole trace knows by now must not be taken for what is left.
+        trace.log_sums(1), trace.cached_fused("max")
+        expected = torch.from_numpy(masked(weights_of(trace).numpy(), [0, 4]))
+        left = trace.without([0, 4])
+        close(left.rows((2, 2)), expected[:, :, 9])
+        close(left.columns("cls"), torch.zeros(4, 3, 10, dtype=torch.float64))
+        close(left.columns((1, 2)), expected[..., 6])
+        for layer in range(4):
+            close(left.weights(layer), expected[layer])
+            close(left.fused(layer, "min"), expected[layer].amin(0))
+            close(left.fused(layer, "max"), expected[layer].amax(0))
+            start = torch.rand(1, 10, dtype=torch.float64)
+            close(left.propagate_layer(layer, start), start @ expected[layer].mean(0))
+        assert left.keep_bytes == 0 and left.queries is trace.queries
+        close(trace.weights(1), weights_of(trace)[1])
+
+
+def test_a_weight_that_was_all_but_everything_leaves_exact_rows() -> None:
+    """The rest of a row is renormalised from its scores, not from what is left when 1 is subtracted."""
+    layout = TokenLayout(("cls",), 2, 2)
+    scores = torch.randn(2, 1, 5, 5)
+    expected = scores[..., [0, 1, 3, 4]].double().softmax(-1)
+    scores[..., 2] = 60
+    trace = AttentionTrace(scores, torch.eye(5).expand(2, 1, 5, 5), 1.0, layout)
+    for layer in range(2):
+        found = trace.without([2]).weights(layer)
+        close(found[..., [0, 1, 3, 4]].double(), expected[layer], 1e-6)
+        assert not found[..., 2].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precision_is_computed_in_single(dtype: torch.dtype) -> None:
+    queries, keys = 2 * torch.randn(2, 4, 3, 10, 6)
+    trace = AttentionTrace(queries.to(dtype), keys.to(dtype), 0.4, LAYOUTS["CLS"])
+    expected = torch.from_numpy(masked(weights_of(trace).numpy(), [5]))
+    found = rollout_matrix(trace, exclude=[5])
+    assert found.dtype == torch.float32
+    close(found.double(), torch.from_numpy(slow_rollout(expected.numpy(), "mean", 0, 0.5, 0)), 1e-5)
+
+
+def test_what_a_pooling_query_attends_to_is_renormalised(make_network: Callable[..., VisionTransformer]) -> None:
+    network = make_network(cls_token=False, pooling="attention")
+    with torch.no_grad():
+        trace = network.encode(torch.randn(1, 3, 16, 24)).traces[0]
+    assert trace.pooled is not None
+    pooled = trace.pooled.double().clone()
+    pooled[:, 3] = 0
+    pooled /= pooled.sum(-1, keepdim=True)
+    matrix = slow_rollout(masked(weights_of(trace).numpy(), [3]), "mean", 0, 0.5, 0)
+    found = rollout(trace, exclude=[3])
+    close(found.values.double(), trace.layout.grid(pooled.mean(0) @ torch.from_numpy(matrix)), 1e-5)
+    with pytest.raises(MethodError, match=r"^the pooling query attends to the tokens alone that are left out"):
+        replace(trace, pooled=torch.eye(24)[None, 3]).without([3])
+
+
+def norms_with(layout: TokenLayout, *outliers: int) -> torch.Tensor:
+    norms = torch.ones(5, layout.token_count)
+    norms[:, list(outliers)] = 9
+    return norms
+
+
+CAPTION = "Attention rollout for the CLS token: mean of 3 heads, residual 0.5, layers 0 to 3"
+
+
+@pytest.mark.parametrize(
+    ("outliers", "said"),
+    [
+        ([], "without outlier patches, of which there are none"),
+        ([4], "without 1 outlier patch: (1, 0)"),
+        ([4, 6], "without 2 outlier patches: (1, 0), (1, 2)"),
+        ([1, 2, 4, 6], "without 4 outlier patches: (0, 0), (0, 1), (1, 0), (1, 2)"),
+    ],
+)
+def test_outliers_are_left_out_and_the_caption_names_them(outliers: list[int], said: str) -> None:
+    layout = LAYOUTS["CLS"]
+    # The norm of a prefix token is nobody's outlier.
+    trace = replace(random_trace(layout), norms=norms_with(layout, 0, *outliers))
+    found = rollout(trace, exclude="outliers")
+    assert found.description == f"{CAPTION}, {said}"
+    close(found.values, rollout(trace, exclude=outliers or None).values)
+    place = "Attention from the CLS token to each patch, layer 1 of 0–3, head 2"
+    assert attention(trace, 1, 2, exclude="outliers").description == f"{place}, {said}"
+
+
+def test_sinks_are_left_out_and_the_caption_names_them() -> None:
+    layout = TokenLayout(("cls",), 5, 5)
+    weights = torch.rand(4, 3, 26, 26, dtype=torch.float64)
+    weights[0, ..., [7, 11]] = 30
+    trace = trace_of(weights / weights.sum(-1, keepdim=True), layout)
+    found = rollout(trace, exclude="sinks")
+    assert found.description == f"{CAPTION}, without 2 sink patches: (1, 1), (2, 0)"
+    close(found.values, rollout(trace, exclude=[7, 11]).values)
+    assert found.range[1] < rollout(trace).range[1] / 3
+
+
+@pytest.mark.parametrize(
+    ("exclude", "said"),
+    [
+        (["cls", (1, 0)], "without the CLS token, patch (1, 0)"),
+        ([4, [1, 0], np.array([2, 2])], "without patch (1, 0), patch (2, 2)"),
+        (range(1, 8), "without patch (0, 0), patch (0, 1), patch (0, 2), patch (1, 0) and 3 more"),
+    ],
+)
+def test_tokens_by_hand_are_named_too(exclude: Any, said: str) -> None:
+    found = rollout(random_trace(LAYOUTS["CLS"]), exclude=exclude)
+    assert found.description == f"{CAPTION}, {said}"
+
+
+EXPECTED = "expected 'outliers' or 'sinks', or a list of tokens such as \\[\\(0, 3\\), 'cls'\\]"
+
+
+@pytest.mark.parametrize(
+    ("exclude", "error", "message"),
+    [
+        ("outlier", MethodError, f"exclude = 'outlier': {EXPECTED}; did you mean 'outliers'\\?"),
+        ("cls", MethodError, f"exclude = 'cls': {EXPECTED}"),
+        (3, MethodError, f"exclude = 3: {EXPECTED}"),
+        ((1, 0), MethodError, rf"exclude = \(1, 0\): {EXPECTED}"),
+        ([], MethodError, "exclude = an empty list: expected at least one token, or None for no exclusion"),
+        ([(3, 0)], QueryError, r"patch \(3, 0\): this model has prefix tokens 'cls', .*"),
+        (["cls", "patches"], QueryError, "token 'patches': .*"),
+        (range(1, 10), MethodError, r"exclude = .*: all 9 patches left out; none would show"),
+        ("outliers", MethodError, "norms: this trace has no token norms; vitviz.analyze measures them"),
+    ],
+)
+@pytest.mark.parametrize("method", [attention, rollout, rollout_matrix])
+def test_what_cannot_be_left_out_is_refused(method: Any, exclude: Any, error: type[VitvizError], message: str) -> None:
+    with pytest.raises(error, match=f"^{message}$"):
+        method(random_trace(LAYOUTS["CLS"]), exclude=exclude)
+
+
+def test_a_reference_leaves_nothing_out() -> None:
+    with pytest.raises(MethodError, match=r"^exclude = 'sinks': vit-explain leaves no token out; expected None$"):
+        rollout(random_trace(LAYOUTS["CLS"]), reference="vit-explain", exclude="sinks")
+
+
+def test_all_tokens_cannot_be_left_out_of_a_trace() -> None:
+    with pytest.raises(MethodError, match=r"^all 10 tokens left out: expected at least one that is attended to$"):
+        random_trace(LAYOUTS["CLS"]).without(range(10))
+
+
+def test_an_analysis_leaves_tokens_out(bundled: Model) -> None:
+    analysis = analyze(ASSETS / "chelsea.jpg", bundled)
+    plain = analysis.rollout()
+    strongest = plain.token_map.strongest
+    found = analysis.rollout(exclude=[strongest])
+    assert found.values[strongest] == 0 < plain.values[strongest]
+    assert analysis.map("rollout", exclude=[strongest]).description == found.description
+    assert analysis.attention(exclude=[strongest]).values[strongest] == 0
+    # The registers take what would otherwise make outliers (Darcet et al. 2024).
+    assert analysis.rollout(exclude="outliers").description.endswith("without outlier patches, of which there are none")

@@ -1,0 +1,68 @@
+"""Leaving tokens out of attention: what a map shows without outlier patches or attention sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from vitviz.attention.layout import Query
+from vitviz.attention.sinks import outlier_patches, sink_patches
+from vitviz.attention.trace import AttentionTrace
+from vitviz.errors.arguments import pair_or_none
+from vitviz.errors.kinds import MethodError
+from vitviz.errors.messages import choices, described, did_you_mean, several
+
+Exclude = str | Iterable[Query] | None
+"""A name in :data:`EXCLUSIONS`, the tokens by hand, or None for no exclusion."""
+
+EXCLUSIONS: dict[str, tuple[str, Callable[[AttentionTrace], list[int]]]] = {
+    "outliers": ("outlier patches", outlier_patches),
+    "sinks": ("sink patches", sink_patches),
+}
+"""What can be left out by name: how a caption calls it, and the rule that finds it in a trace."""
+MAX_NAMED_TOKENS = 4
+
+
+def excluding(trace: AttentionTrace, exclude: Exclude) -> tuple[AttentionTrace, str]:
+    """The trace without some keys, and how a caption says so.
+
+    Args:
+        trace: of one image.
+        exclude: as :func:`vitviz.attribution.attention` takes it.
+
+    Returns:
+        :meth:`vitviz.AttentionTrace.without` these tokens, and a phrase such as ``"without 1 outlier patch: (0, 3)"``.
+
+    Raises:
+        MethodError: there is no such rule, the trace lacks what it needs, or no patch would be left.
+        QueryError: the model has no such token.
+    """
+    layout = trace.layout
+    if exclude is None:
+        return trace, ""
+    if isinstance(exclude, str) and exclude in EXCLUSIONS:
+        plural, rule = EXCLUSIONS[exclude]
+        tokens = rule(trace)
+        if not tokens:
+            return trace, f"without {plural}, of which there are none"
+        kind = plural if len(tokens) > 1 else plural.removesuffix("es")
+        places = several([str(layout.cell(token)) for token in tokens], MAX_NAMED_TOKENS)
+        description = f"without {len(tokens)} {kind}: {places}"
+    else:
+        tokens = _tokens_by_hand(trace, exclude)
+        names = several([layout.name(token) for token in tokens], MAX_NAMED_TOKENS)
+        description = f"without {names}"
+    if len(set(tokens) - set(range(layout.prefix_count))) == layout.patch_count:
+        raise MethodError(f"exclude = {described(exclude)}: all {layout.patch_count} patches left out; none would show")
+    return trace.without(tokens), description
+
+
+def _tokens_by_hand(trace: AttentionTrace, exclude: object) -> list[int]:
+    # A pair could be one patch or two tokens.
+    is_pair = isinstance(exclude, tuple) and pair_or_none(exclude) is not None
+    if isinstance(exclude, str) or is_pair or not isinstance(exclude, Iterable):
+        expected = f"expected {choices(EXCLUSIONS)}, or a list of tokens such as [(0, 3), 'cls']"
+        raise MethodError(f"exclude = {described(exclude)}: {expected}{did_you_mean(exclude, EXCLUSIONS)}")
+    tokens = sorted({trace.layout.index(query) for query in exclude})
+    if not tokens:
+        raise MethodError("exclude = an empty list: expected at least one token, or None for no exclusion")
+    return tokens

@@ -1,0 +1,122 @@
+"""The command ``vitviz probe``: tables to read, and on request pictures and numbers."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import textwrap
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vitviz.analysis.analysis import Analysis
+from vitviz.cli.options import add_image, add_parameter
+from vitviz.errors.kinds import ConfigError
+from vitviz.evaluation.probes import PROBES, Findings, Probe, probe
+from vitviz.evaluation.probes.pictures import pictures
+
+LINE_CHARS = 100
+
+
+def add_probe(parser: argparse.ArgumentParser) -> None:
+    """The options of ``vitviz probe``: an image, which probes, their parameters, and what to write."""
+    add_image(parser)
+    parser.add_argument(
+        "--probe",
+        dest="names",
+        action="append",
+        choices=PROBES,
+        default=None,
+        help="one of the probes, by name; may be repeated (default: all that the model can have)",
+    )
+    parameters = {each.name: each for record in PROBES.values() for each in record.parameters}
+    for parameter in parameters.values():
+        add_parameter(parser, parameter)
+    numbers = "NPZ file to write, with every measurement"
+    parser.add_argument("-o", "--output", type=Path, default=None, help=numbers)
+    folder = "folder to write pictures into, one for each measurement that has one"
+    parser.add_argument("--pictures", type=Path, default=None, metavar="FOLDER", help=folder)
+    lines = [f"  {record.name:<20} {record.interpretation}" for record in PROBES.values()]
+    parser.epilog = "probes:\n" + "\n".join(lines)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+
+
+def run_probes(
+    analysis: Analysis, names: Sequence[str] | None, output: Path | None, folder: Path | None, **parameters: Any
+) -> None:
+    """Print what probes find, and write it where that is asked for.
+
+    Args:
+        analysis: of one image.
+        names: of the probes; all that the model can have where none is given.
+        output: of the numbers.
+        folder: of the pictures.
+        parameters: of all probes; each takes its own.
+
+    Raises:
+        MethodError: the model cannot have a probe that is asked for by name.
+        QueryError: it has no such layer or token.
+        ConfigError: a file cannot be written.
+    """
+    config = analysis.model.network.config
+    found = []
+    for name in dict.fromkeys(names or PROBES):
+        record = PROBES[name]
+        refusal = record.refusal(config)
+        if names is None and refusal is not None:
+            print(f"{record.title}: {refusal}.\n")
+            continue
+        own = {each.name: parameters[each.name] for each in record.parameters}
+        found.append(probe(analysis, name, **own))
+        _print_findings(record, found[-1])
+    if output is not None:
+        _write_numbers(found, output)
+    if folder is not None:
+        _write_pictures(found, analysis, folder)
+
+
+def _print_findings(record: Probe, findings: Findings) -> None:
+    print(f"{record.title} ({record.name})")
+    print(textwrap.fill(record.interpretation, LINE_CHARS))
+    print(textwrap.fill(findings.summary, LINE_CHARS))
+    if findings.rows:
+        print()
+        print(_table((findings.heading, *findings.rows)))
+    print()
+
+
+def _table(rows: Iterable[Sequence[str]]) -> str:
+    """Columns side by side, each as wide as its widest cell."""
+    rows = list(rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(f"  {line}".rstrip() for line in lines)
+
+
+def _write_numbers(found: Sequence[Findings], output: Path) -> None:
+    arrays: dict[str, Any] = {name: array for findings in found for name, array in findings.arrays().items()}
+    partial = output.with_name(output.name + ".partial")
+    try:
+        with partial.open("wb") as file:
+            np.savez_compressed(file, **arrays)
+        os.replace(partial, output)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise ConfigError(f"{output}: cannot be written ({error.strerror})") from None
+    print(f"{len(arrays)} measurements written to {output}")
+
+
+def _write_pictures(found: Sequence[Findings], analysis: Analysis, folder: Path) -> None:
+    count = 0
+    for findings in found:
+        for name, figure in pictures(findings, analysis.trace.layout).items():
+            path = folder / f"{findings.probe}.{name}.png"
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                figure.savefig(path, dpi=150)
+            except OSError as error:
+                raise ConfigError(f"{path}: cannot be written ({error.strerror})") from None
+            count += 1
+    print(f"{count} pictures written to {folder}")

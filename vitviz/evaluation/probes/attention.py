@@ -1,0 +1,152 @@
+"""Where attention goes: to sinks, to prefix tokens, how far, how widely, and how alike the heads of a layer are."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from vitviz.attention.sinks import SINK_RATIO, received_attention, sink_patches
+from vitviz.attention.trace import AttentionTrace
+from vitviz.evaluation.head_table import MEASURES, measure_heads
+from vitviz.evaluation.probes.findings import Findings, Measurement
+
+NO_PREFIX = "this model has no prefix tokens, so that no attention goes to them"
+ONE_HEAD = "this model has one head in a layer, which has no other to be compared with"
+
+
+def sink_tokens(trace: AttentionTrace) -> Findings:
+    """The attention that every token receives, in multiples of an even share.
+
+    Xiao et al. 2024, "Efficient Streaming Language Models with Attention Sinks"; the mean over all tokens that look as
+    in Gu et al. 2025, "When Attention Sink Emerges in Language Models", section 3.
+
+    Returns:
+        ``received``: ``"layer head token"``; 1 is an even share, and the mean over tokens is 1.
+    """
+    layout = trace.layout
+    received = received_attention(trace) * layout.token_count
+    rows = []
+    for layer, shares in enumerate(received.mean(1)):
+        token = int(shares.argmax())
+        patch = layout.prefix_count + int(shares[layout.prefix_count :].argmax())
+        head = int(received[layer, :, token].argmax())
+        places = (layout.name(token), f"{float(shares[token]):.1f}", str(head))
+        rows.append((str(layer), *places, layout.name(patch), f"{float(shares[patch]):.1f}"))
+    sinks = [layout.name(token) for token in sink_patches(trace)]
+    some = ", ".join(sinks[:8]) + ", …" * (len(sinks) > 8)
+    rule = f"more than {SINK_RATIO:g} even shares of the attention in some layer"
+    verb = "receives" if len(sinks) < 2 else "receive"
+    return Findings(
+        "sink_tokens",
+        f"{some[:1].upper()}{some[1:]} {verb} {rule}." if sinks else f"No patch receives {rule}.",
+        {"received": Measurement(received.float(), ("layer", "head", "token"), "even shares of the attention")},
+        ("layer", "most attended token", "even shares", "most by head", "most attended patch", "even shares"),
+        tuple(rows),
+    )
+
+
+def prefix_mass(trace: AttentionTrace) -> Findings:
+    """The share of the patches' attention that goes to each prefix token.
+
+    Darcet et al. 2024, "Vision Transformers Need Registers", section 3: registers take over what outlier patches did.
+
+    Returns:
+        ``mass``: ``"layer head prefix"``, in [0, 1].
+    """
+    layout = trace.layout
+    mass = received_attention(trace, layout.prefix_count)[..., : layout.prefix_count]
+    rows = [
+        (str(layer), *(f"{float(value):.1%}" for value in values.mean(0)), f"{float(values.sum(-1).mean()):.1%}")
+        for layer, values in enumerate(mass)
+    ]
+    layer, head = divmod(int(mass.sum(-1).argmax()), trace.heads)
+    most = f"{float(mass[layer, head].sum()):.0%}"
+    return Findings(
+        "prefix_mass",
+        f"Head {head} of layer {layer} sends most of it, {most} of the patches' attention, to prefix tokens.",
+        {"mass": Measurement(mass.float(), ("layer", "head", "prefix"), "share", {"prefix": layout.prefix})},
+        ("layer", *layout.prefix, "all of them"),
+        tuple(rows),
+    )
+
+
+def attention_distance(trace: AttentionTrace) -> Findings:
+    """How far every head looks: the mean distance from a patch to those that it attends to, in patches.
+
+    Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words", figure 7.
+
+    Returns:
+        ``distance``: ``"layer head"``, from 0 to the diagonal of the grid; NaN for a head that looks at no patch.
+    """
+    return _of_heads("attention_distance", "distance", measure_heads(trace)["distance"], "look farthest")
+
+
+def attention_entropy(trace: AttentionTrace) -> Findings:
+    """How widely every head spreads its attention: the mean entropy of the patches' rows, in nats.
+
+    Clark et al. 2019, "What Does BERT Look At?", section 3.2.
+
+    Returns:
+        ``entropy``: ``"layer head"``, from 0 (one token) to the logarithm of the number of tokens (all alike).
+    """
+    return _of_heads("attention_entropy", "entropy", measure_heads(trace)["entropy"], "look most widely")
+
+
+def head_similarity(trace: AttentionTrace) -> Findings:
+    """How far apart the attention of any two heads of a layer is: the mean Jensen-Shannon divergence of their rows.
+
+    Clark et al. 2019, "What Does BERT Look At?", section 6. In units of its bound, the logarithm of 2.
+
+    Returns:
+        ``divergence``: ``"layer head other head"``, from 0 for heads that look alike to 1 for heads that have no token
+        in common.
+    """
+    heads = trace.heads
+    divergence = torch.zeros(trace.layers, heads, heads, dtype=torch.float64)
+    for layer in range(trace.layers):
+        for _, weights in trace.weights_in_chunks(layer):
+            entropy = torch.special.entr(weights).sum((-1, -2)).double()
+            for head in range(heads - 1):
+                between = torch.special.entr((weights[head] + weights[head + 1 :]) / 2).sum((-1, -2)).double()
+                apart = (between - (entropy[head] + entropy[head + 1 :]) / 2).cpu()
+                divergence[layer, head, head + 1 :] += apart
+                divergence[layer, head + 1 :, head] += apart
+    # Rounding may leave the least bit below zero.
+    divergence = (divergence / (trace.layout.token_count * math.log(2))).clamp(0, 1)
+    rows, pairs = [], torch.triu_indices(heads, heads, 1)
+    for layer, values in enumerate(divergence):
+        apart = values[pairs[0], pairs[1]]
+        alike, unlike = (
+            f"{int(pairs[0, place])} and {int(pairs[1, place])}" for place in (apart.argmin(), apart.argmax())
+        )
+        numbers = (f"{float(apart.min()):.2f}", f"{float(apart.mean()):.2f}", f"{float(apart.max()):.2f}")
+        rows.append((str(layer), alike, numbers[0], numbers[1], unlike, numbers[2]))
+    means = divergence.sum((-1, -2)) / (heads * (heads - 1))
+    layer = int(means.argmin())
+    return Findings(
+        "head_similarity",
+        f"The heads of layer {layer} are most alike, {float(means[layer]):.2f} apart in the mean.",
+        {"divergence": Measurement(divergence.float(), ("layer", "head", "other head"), "Jensen-Shannon divergence")},
+        ("layer", "most alike", "apart", "mean apart", "least alike", "apart"),
+        tuple(rows),
+    )
+
+
+def _of_heads(probe: str, measure: str, values: torch.Tensor, verb: str) -> Findings:
+    """A measure ``"layer head"`` of :func:`vitviz.evaluation.head_table.measure_heads`."""
+    unit = MEASURES[measure].unit
+    rows = []
+    for layer, heads in enumerate(values):
+        known = heads[~heads.isnan()]
+        numbers = [f"{float(number):.2f}" for number in (known.min(), known.mean(), known.max())] if len(known) else []
+        rows.append((str(layer), *(numbers or ["–"] * 3)))
+    means = values.nanmean(1).nan_to_num(0)
+    layer = int(means.argmax())
+    return Findings(
+        probe,
+        f"The heads of layer {layer} {verb}, {float(means[layer]):.2f} {unit} in the mean.",
+        {measure: Measurement(values.float(), ("layer", "head"), unit)},
+        ("layer", "lowest head", f"mean, in {unit}", "highest head"),
+        tuple(rows),
+    )

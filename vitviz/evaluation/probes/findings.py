@@ -1,0 +1,92 @@
+"""What a probe finds: numbers with named axes, a sentence, and a table to read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from vitviz.errors.kinds import ConfigError
+
+AXES: Mapping[str, str] = {
+    "step": "before the first layer and after each one: one more than there are layers",
+    "layer": "encoder layers, nearest to the image first",
+    "head": "heads of a layer",
+    "other head": "heads of the same layer, each beside the first axis's",
+    "token": "prefix tokens, then patches row by row, as TokenLayout orders them",
+    "prefix": "prefix tokens",
+    "class": "classes of the model",
+    "feature": "features of a token",
+    "component": "principal components, the one with the largest variance first",
+    "channel": "red, green, blue",
+    "row": "from top to bottom",
+    "column": "from left to right",
+    "other row": "from top to bottom, of the second position",
+    "other column": "from left to right, of the second position",
+}
+"""The axes that a measurement may have, and what they count."""
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """Numbers with named axes.
+
+    Args:
+        values: on the processor; NaN where there is no number.
+        axes: a name in :data:`AXES` for each dimension.
+        quantity: what a value is, such as ``"norm"``.
+        names: of the places along an axis, where they have names, such as the labels of classes.
+
+    Raises:
+        ConfigError: the axes do not fit the values.
+    """
+
+    values: torch.Tensor
+    axes: tuple[str, ...]
+    quantity: str
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if len(self.axes) != self.values.ndim or len(set(self.axes)) != len(self.axes) or set(self.axes) - set(AXES):
+            raise ConfigError(f"values of shape {tuple(self.values.shape)} with axes {self.axes}: expected one of each")
+        for axis, names in self.names.items():
+            if axis not in self.axes or len(names) != self.values.shape[self.axes.index(axis)]:
+                raise ConfigError(f"{len(names)} names along {axis!r}: expected one for each of its places")
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """What a probe found in one image, or in a model.
+
+    Args:
+        probe: its name in :data:`vitviz.evaluation.probes.PROBES`.
+        summary: what was found, in one sentence.
+        measurements: by name; what pictures, files and pages are made of.
+        heading: of the table's columns.
+        rows: of the table.
+
+    Raises:
+        ConfigError: a row has another number of cells than the heading.
+    """
+
+    probe: str
+    summary: str
+    measurements: Mapping[str, Measurement]
+    heading: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.heading):
+                raise ConfigError(f"row {row}: expected {len(self.heading)} cells, {self.heading}")
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The measurements as NumPy has them, by the names of probe and measurement."""
+        return {f"{self.probe}.{name}": each.values.numpy() for name, each in self.measurements.items()}
+
+
+def step_name(step: int) -> str:
+    """A step in a table: ``"input"`` before the first layer, then ``"layer 0"`` and so on."""
+    return "input" if step == 0 else f"layer {step - 1}"

@@ -1,0 +1,131 @@
+"""How long tokens are, which patches are outliers, and which features of which token are massive."""
+
+from __future__ import annotations
+
+import torch
+
+from vitviz.analysis.analysis import Analysis
+from vitviz.attention.precision import precise
+from vitviz.attention.sinks import NO_NORMS, OutlierRule, norms_of_patches
+from vitviz.attention.sinks import outlier_patches as find_outliers
+from vitviz.attention.trace import AttentionTrace
+from vitviz.errors.kinds import MethodError
+from vitviz.evaluation.probes.findings import Findings, Measurement, step_name
+from vitviz.evaluation.probes.tokens import stream_of
+
+# What Sun et al. call massive: both at once.
+MASSIVE_VALUE = 100.0
+MASSIVE_RATIO = 1000.0
+
+
+def token_norms(trace: AttentionTrace) -> Findings:
+    """The length of every token before the first layer and after each one, measured while the image was analysed.
+
+    Darcet et al. 2024, "Vision Transformers Need Registers", figure 4.
+
+    Returns:
+        ``norms``: ``"step token"``; NaN for what the last layer computes for nobody.
+
+    Raises:
+        MethodError: the trace has no norms.
+    """
+    if trace.norms is None:
+        raise MethodError(f"token_norms: {NO_NORMS}")
+    norms, layout = trace.norms.cpu(), trace.layout
+    rows = []
+    for step, values in enumerate(norms):
+        patches = values[layout.prefix_count :]
+        known = patches[~patches.isnan()]
+        # Quantiles of nothing do not exist.
+        found = torch.quantile(known, torch.tensor([0, 0.5, 1], dtype=known.dtype)).tolist() if len(known) else []
+        prefix = ["–" if value.isnan() else f"{float(value):.1f}" for value in values[: layout.prefix_count]]
+        rows.append((step_name(step), *prefix, *([f"{value:.1f}" for value in found] or ["–"] * 3)))
+    highest = norms.nan_to_num(0).flatten().argmax()
+    step, token = divmod(int(highest), layout.token_count)
+    where = "before the first layer" if step == 0 else f"after layer {step - 1}"
+    return Findings(
+        "token_norms",
+        f"The longest token is {layout.name(token)} {where}, with norm {float(norms[step, token]):.1f}.",
+        {"norms": Measurement(norms, ("step", "token"), "norm")},
+        ("after", *layout.prefix, "lowest patch", "median patch", "highest patch"),
+        tuple(rows),
+    )
+
+
+def outlier_patches(trace: AttentionTrace) -> Findings:
+    """The patches whose norm is an outlier where they enter the last layer, by :class:`OutlierRule`.
+
+    Darcet et al. 2024, "Vision Transformers Need Registers", section 2.1, whose line is drawn by hand for each model.
+
+    Returns:
+        ``norm``: ``"token"``, NaN for prefix tokens; ``outlier``: ``"token"``, whether each is one.
+
+    Raises:
+        MethodError: the trace has no norms.
+    """
+    layout, norms = trace.layout, norms_of_patches(trace).cpu()
+    tokens, rule = find_outliers(trace), OutlierRule.of(norms)
+    is_outlier = torch.zeros(layout.token_count, dtype=torch.bool)
+    is_outlier[tokens] = True
+    values = torch.cat([torch.full((layout.prefix_count,), torch.nan, dtype=norms.dtype), norms])
+    longest = sorted(tokens, key=lambda token: -float(values[token]))
+    rows = [
+        (layout.name(token), f"{float(values[token]):.1f}", f"{float(values[token]) / rule.median:.1f}")
+        for token in longest
+    ]
+    found = f"{len(tokens)} of {layout.patch_count} patches" if tokens else "No patch"
+    verb = "is an outlier" if len(tokens) < 2 else "are outliers"
+    bounds = f"threshold {rule.threshold:.1f}, median {rule.median:.1f}, longest {float(norms.max()):.1f}"
+    return Findings(
+        "outlier_patches",
+        f"{found} {verb} where the tokens enter the last layer: {bounds}.",
+        {
+            "norm": Measurement(values, ("token",), "norm"),
+            "outlier": Measurement(is_outlier, ("token",), "outlier or not"),
+        },
+        ("patch", "norm", "times the median"),
+        tuple(rows),
+    )
+
+
+def massive_activations(analysis: Analysis) -> Findings:
+    """The features of tokens that are far larger than all others, and which tokens have them.
+
+    Sun et al. 2024, "Massive Activations in Large Language Models", section 2: magnitude above 100 and about 1,000
+    times the median magnitude of all features; section 5 for Vision Transformers.
+
+    Returns:
+        ``largest``: ``"step feature"``, the largest magnitude that any token has of each; ``token``: of the same
+        shape, the index of that token; ``median``: ``"step"``, of all magnitudes.
+    """
+    layout = analysis.trace.layout
+    largest, tokens, medians = [], [], []
+    for stream in stream_of(analysis):
+        sizes = precise(stream).abs()
+        highest, who = sizes.max(0)
+        largest.append(highest.cpu())
+        tokens.append(who.cpu())
+        medians.append(sizes.flatten().median().cpu())
+    values, owners, median = torch.stack(largest), torch.stack(tokens), torch.stack(medians)
+    massive = (values > MASSIVE_VALUE) & (values > MASSIVE_RATIO * median[:, None])
+    rows = []
+    for step, (sizes, who) in enumerate(zip(values, owners, strict=True)):
+        feature = int(sizes.argmax())
+        ratio = float(sizes[feature] / median[step]) if median[step] > 0 else torch.inf
+        name = layout.name(int(who[feature]))
+        row = (str(feature), name, f"{float(sizes[feature]):.1f}", f"{ratio:,.0f}", str(int(massive[step].sum())))
+        rows.append((step_name(step), *row))
+    features = sorted({feature for _, feature in massive.nonzero().tolist()})
+    listing = ", ".join(map(str, features[:8])) + ", …" * (len(features) > 8)
+    summary = f"Massive in some layer: {'features' if len(features) > 1 else 'feature'} {listing}."
+    return Findings(
+        "massive_activations",
+        summary if features else "No feature of any token is massive.",
+        {
+            "largest": Measurement(values, ("step", "feature"), "largest magnitude"),
+            "token": Measurement(owners, ("step", "feature"), "index of the token"),
+            "median": Measurement(median, ("step",), "median magnitude"),
+        },
+        ("after", "largest feature", "of", "magnitude", "times the median", "massive features"),
+        tuple(rows),
+    )

@@ -1,0 +1,178 @@
+"""Findings as figures: how a measurement is drawn follows from its axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LogNorm, Normalize
+from matplotlib.figure import Figure
+
+from vitviz.attention.layout import TokenLayout
+from vitviz.evaluation.probes.findings import Findings, Measurement, step_name
+
+COLUMNS, CELL_INCHES = 7, 1.5
+# Lines that can be told apart.
+MAX_LINES = 6
+# Of each side of the grid, in a sheet of one map for each position.
+MAX_POSITIONS = 9
+# Of a logarithmic scale's highest value.
+LOWEST_PART = 1e-3
+
+
+def pictures(findings: Findings, layout: TokenLayout) -> dict[str, Figure]:
+    """A figure for every measurement that has one, by its name.
+
+    Args:
+        findings: of a probe.
+        layout: of the tokens of the image.
+    """
+    figures = {}
+    for name, measurement in findings.measurements.items():
+        draw = DRAWINGS.get(measurement.axes)
+        # What counts tokens or classes is no quantity that colours could show.
+        if draw is not None and measurement.values.dtype != torch.int64:
+            figures[name] = draw(measurement, layout)
+            FigureCanvasAgg(figures[name])
+    return figures
+
+
+def _sheet(count: int, ratio: float = 1.0) -> tuple[Figure, list[Axes]]:
+    """A figure with so many cells, each ``ratio`` times as high as wide, without ticks."""
+    columns = min(COLUMNS, count)
+    rows = math.ceil(count / columns)
+    size = (CELL_INCHES * columns + 0.8, (CELL_INCHES * ratio + 0.3) * rows)
+    figure = Figure(figsize=size, layout="constrained")
+    cells = list(np.atleast_1d(figure.subplots(rows, columns)).flat)
+    for cell in cells:
+        cell.set_axis_off()
+    return figure, cells[:count]
+
+
+def _maps(grids: torch.Tensor, titles: list[str], quantity: str, is_logarithmic: bool = False) -> Figure:
+    """Maps ``"map row column"`` on one scale, whose ends are those of all; of what is true or false, 0 and 1."""
+    known = grids[~grids.isnan()].float()
+    ends = (0.0, 1.0) if grids.dtype == torch.bool else (float(known.min()), float(known.max()))
+    norm: Normalize = Normalize(*ends)
+    if is_logarithmic and ends[1] > 0:
+        # What was rounded to zero has no logarithm.
+        norm = LogNorm(max(ends[0], LOWEST_PART * ends[1]), ends[1], clip=True)
+    figure, cells = _sheet(len(grids), grids.shape[1] / grids.shape[2])
+    for cell, grid, title in zip(cells, grids, titles, strict=True):
+        cell.set_title(title, fontsize=8)
+        cell.imshow(grid.float().numpy(), norm=norm, cmap="inferno")
+    figure.colorbar(cells[0].images[0], ax=cells, shrink=0.8)
+    figure.suptitle(quantity, fontsize=9)
+    return figure
+
+
+def _token_map(measurement: Measurement, layout: TokenLayout) -> Figure:
+    return _maps(layout.grid(measurement.values)[None], [""], measurement.quantity)
+
+
+def _maps_by_step(measurement: Measurement, layout: TokenLayout) -> Figure:
+    grids = layout.grid(measurement.values)
+    # After the last layer, a model that classifies its CLS token has no patches.
+    known = [step for step, grid in enumerate(grids) if not grid.isnan().all()]
+    is_logarithmic = measurement.quantity == "norm"
+    return _maps(grids[known], [step_name(step) for step in known], measurement.quantity, is_logarithmic)
+
+
+def _maps_by_layer(measurement: Measurement, layout: TokenLayout) -> Figure:
+    grids = layout.grid(measurement.values.mean(1))
+    titles = [f"layer {layer}" for layer in range(len(grids))]
+    return _maps(grids, titles, f"{measurement.quantity}, mean of heads", is_logarithmic=True)
+
+
+def _heads(measurement: Measurement, layout: TokenLayout) -> Figure:
+    values = measurement.values.sum(-1) if measurement.values.ndim == 3 else measurement.values
+    figure = Figure(figsize=(0.45 * values.shape[1] + 2.2, 0.35 * values.shape[0] + 1), layout="constrained")
+    axes = figure.subplots()
+    shown = axes.imshow(values.numpy(), cmap="viridis", aspect="auto")
+    axes.set(xlabel="head", ylabel="layer", xticks=range(values.shape[1]), yticks=range(values.shape[0]))
+    figure.colorbar(shown, ax=axes)
+    figure.suptitle(measurement.quantity, fontsize=9)
+    return figure
+
+
+def _heads_beside_heads(measurement: Measurement, layout: TokenLayout) -> Figure:
+    titles = [f"layer {layer}" for layer in range(len(measurement.values))]
+    return _maps(measurement.values, titles, measurement.quantity)
+
+
+def _lines(measurement: Measurement, layout: TokenLayout) -> Figure:
+    """Of every step, those places of the other axis that are highest in some step, the highest first."""
+    axis = measurement.axes[1]
+    chosen = measurement.values.amax(0).topk(min(MAX_LINES, measurement.values.shape[1])).indices.tolist()
+    names = measurement.names.get(axis)
+    figure = Figure(figsize=(7, 3.2), layout="constrained")
+    axes = figure.subplots()
+    for place in chosen:
+        label = f"{axis} {place}" if names is None else names[place].partition(",")[0]
+        axes.plot(measurement.values[:, place].numpy(), marker="o", markersize=3, label=label)
+    axes.set(ylabel=measurement.quantity, ylim=(0, None))
+    steps = range(len(measurement.values))
+    axes.set_xticks(steps, ["input", *(str(step - 1) for step in steps[1:])])
+    axes.set_xlabel("after layer")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(fontsize=8, frameon=False)
+    return figure
+
+
+def _colours(measurement: Measurement, layout: TokenLayout) -> Figure:
+    height, width, _ = measurement.values.shape
+    figure = Figure(figsize=(4, 4 * height / width))
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_axis_off()
+    axes.imshow(measurement.values.numpy(), aspect="auto")
+    return figure
+
+
+def _filters(measurement: Measurement, layout: TokenLayout) -> Figure:
+    values = measurement.values
+    figure, cells = _sheet(len(values), values.shape[2] / values.shape[3])
+    for number, (cell, pattern) in enumerate(zip(cells, values, strict=True)):
+        highest = float(pattern.abs().max())
+        # Zero is the same grey in each; other than three channels have no colours of their own.
+        shown = (pattern / highest + 1) / 2 if highest > 0 else torch.full_like(pattern, 0.5)
+        is_coloured = len(pattern) == 3
+        image = shown.permute(1, 2, 0) if is_coloured else shown.mean(0)
+        cell.imshow(image.numpy(), cmap="gray", vmin=0, vmax=1)
+        cell.set_title(str(number), fontsize=8)
+    return figure
+
+
+def _positions(measurement: Measurement, layout: TokenLayout) -> Figure:
+    """A map of the whole grid for each position; of a large grid, for some at equal distances."""
+    values = measurement.values
+    rows, columns = (np.unique(np.linspace(0, side - 1, min(side, MAX_POSITIONS)).round()) for side in values.shape[:2])
+    figure = Figure(figsize=(0.8 * len(columns) + 1.2, 0.8 * len(rows) + 0.4), layout="constrained")
+    cells = np.asarray(figure.subplots(len(rows), len(columns), squeeze=False))
+    low = float(values.min())
+    for (row, column), cell in np.ndenumerate(cells):
+        cell.set_axis_off()
+        grid = values[int(rows[row]), int(columns[column])]
+        cell.imshow(grid.numpy(), vmin=low, vmax=1, cmap="inferno")
+    figure.colorbar(cells[0, 0].images[0], ax=cells.ravel().tolist(), shrink=0.8)
+    figure.suptitle(measurement.quantity, fontsize=9)
+    return figure
+
+
+DRAWINGS: Mapping[tuple[str, ...], Callable[[Measurement, TokenLayout], Figure]] = {
+    ("token",): _token_map,
+    ("step", "token"): _maps_by_step,
+    ("layer", "head", "token"): _maps_by_layer,
+    ("layer", "head"): _heads,
+    ("layer", "head", "prefix"): _heads,
+    ("layer", "head", "other head"): _heads_beside_heads,
+    ("step", "class"): _lines,
+    ("step", "feature"): _lines,
+    ("row", "column", "channel"): _colours,
+    ("component", "channel", "row", "column"): _filters,
+    ("row", "column", "other row", "other column"): _positions,
+}
+"""How measurements are drawn, by their axes."""

@@ -1,0 +1,221 @@
+"""The table of probes, from which the command and documentation follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from vitviz.analysis.analysis import Analysis
+from vitviz.attribution.methods import Choice, LayerNumber, Parameter, TokenQuery
+from vitviz.errors.arguments import instance, no_parameter, word
+from vitviz.errors.kinds import MethodError
+from vitviz.evaluation.probes.attention import (
+    NO_PREFIX,
+    ONE_HEAD,
+    attention_distance,
+    attention_entropy,
+    head_similarity,
+    prefix_mass,
+    sink_tokens,
+)
+from vitviz.evaluation.probes.features import patch_components, patch_similarity
+from vitviz.evaluation.probes.findings import Findings
+from vitviz.evaluation.probes.lens import NO_LENS, logit_lens
+from vitviz.evaluation.probes.norms import massive_activations, outlier_patches, token_norms
+from vitviz.evaluation.probes.tokens import FEATURES
+from vitviz.evaluation.probes.weights import NO_POSITIONS, patch_filters, position_similarity
+from vitviz.models.config import ViTConfig
+
+Requirement = Literal["trace", "tokens", "model"]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One way to look into a model.
+
+    Args:
+        name: of its function, and of the command's option.
+        title: what a heading calls it.
+        requires: what it computes from: an :class:`vitviz.AttentionTrace`; the tokens of a :class:`vitviz.Analysis`,
+            for which the model runs once more; or a :class:`vitviz.Model` alone.
+        compute: what it requires and the parameters, to findings.
+        citation: where it comes from.
+        interpretation: one line on how to read it.
+        parameters: in the order in which controls stand.
+        lacks: why a model of a configuration cannot have it; None, or nothing, where it can.
+    """
+
+    name: str
+    title: str
+    requires: Requirement
+    compute: Callable[..., Findings]
+    citation: str
+    interpretation: str
+    parameters: tuple[Parameter, ...] = ()
+    lacks: Callable[[ViTConfig], str | None] = lambda config: None
+
+    def refusal(self, config: ViTConfig) -> str | None:
+        """Why a model of this configuration cannot have it; None where it can."""
+        return self.lacks(config)
+
+
+_LAYER = LayerNumber("layer", "Layer", -1, "encoder layer, 0 is nearest to the image")
+_DARCET = "Darcet et al. 2024, Vision Transformers Need Registers"
+_DOSOVITSKIY = "Dosovitskiy et al. 2021, An Image is Worth 16x16 Words"
+_CLARK = "Clark et al. 2019, What Does BERT Look At?"
+
+PROBES = {
+    probe.name: probe
+    for probe in (
+        Probe(
+            "token_norms",
+            "Token norms",
+            "trace",
+            token_norms,
+            _DARCET,
+            "How long each token is after every layer; a few patches far above all others are the model's own storage.",
+        ),
+        Probe(
+            "outlier_patches",
+            "Outlier patches",
+            "trace",
+            outlier_patches,
+            _DARCET,
+            "Patches of outlying norm where they enter the last layer: they say little of their place in the picture.",
+        ),
+        Probe(
+            "sink_tokens",
+            "Attention sinks",
+            "trace",
+            sink_tokens,
+            "Xiao et al. 2024, Efficient Streaming Language Models with Attention Sinks; Gu et al. 2025, When "
+            "Attention Sink Emerges in Language Models",
+            "How much attention each token receives; what takes many even shares outshines the rest of a map.",
+        ),
+        Probe(
+            "logit_lens",
+            "Logit lens",
+            "tokens",
+            logit_lens,
+            "Vilas et al. 2023, Analyzing Vision Transformers for Image Classification in Class Embedding Space",
+            "What the classifier reads in every layer's tokens; lower layers were never trained to be read by it.",
+            lacks=lambda config: None if config.classes else NO_LENS,
+        ),
+        Probe(
+            "patch_components",
+            "Principal components of patches",
+            "tokens",
+            patch_components,
+            "Oquab et al. 2024, DINOv2: Learning Robust Visual Features without Supervision",
+            "Patches of one colour have like tokens; the colour itself means nothing.",
+            (_LAYER,),
+        ),
+        Probe(
+            "patch_similarity",
+            "Patch similarity",
+            "tokens",
+            patch_similarity,
+            "Caron et al. 2021, Emerging Properties in Self-Supervised Vision Transformers; Amir et al. 2021, Deep ViT "
+            "Features as Dense Visual Descriptors",
+            "Which patches the model takes for the same thing, or the same place, as one patch.",
+            (
+                TokenQuery("query", "Token", "what all are compared with", default_help="the patch in the middle"),
+                _LAYER,
+                Choice(
+                    "features",
+                    "Features",
+                    tuple((name, name) for name in FEATURES),
+                    FEATURES[0],
+                    "what is compared: the output of the layer, or the keys of its attention",
+                ),
+            ),
+        ),
+        Probe(
+            "massive_activations",
+            "Massive activations",
+            "tokens",
+            massive_activations,
+            "Sun et al. 2024, Massive Activations in Large Language Models",
+            "Single features far above all others, the same for every image; they act as biases of attention.",
+        ),
+        Probe(
+            "prefix_mass",
+            "Attention to prefix tokens",
+            "trace",
+            prefix_mass,
+            _DARCET,
+            "How much of the patches' attention goes to the CLS token and the registers, and so to no patch.",
+            lacks=lambda config: None if config.prefix else NO_PREFIX,
+        ),
+        Probe(
+            "attention_distance",
+            "Mean attention distance",
+            "trace",
+            attention_distance,
+            _DOSOVITSKIY,
+            "How far every head looks; low layers of trained models have near-sighted and far-sighted heads.",
+        ),
+        Probe(
+            "attention_entropy",
+            "Attention entropy",
+            "trace",
+            attention_entropy,
+            _CLARK,
+            "How widely every head looks: 0 where each patch attends to one token alone.",
+        ),
+        Probe(
+            "head_similarity",
+            "Similarity of heads",
+            "trace",
+            head_similarity,
+            _CLARK,
+            "How far apart what two heads of a layer attend to is: 0 for the same, 1 for nothing in common.",
+            lacks=lambda config: None if config.heads > 1 else ONE_HEAD,
+        ),
+        Probe(
+            "position_similarity",
+            "Similarity of positions",
+            "model",
+            position_similarity,
+            _DOSOVITSKIY,
+            "How alike the embeddings of two places are: near ones should be, and those of one row or column.",
+            lacks=lambda config: NO_POSITIONS if config.rotary else None,
+        ),
+        Probe(
+            "patch_filters",
+            "Filters of the patch embedding",
+            "model",
+            patch_filters,
+            _DOSOVITSKIY,
+            "The patterns by which patches become tokens; smooth ones were trained on much data.",
+        ),
+    )
+}
+
+
+def probe(analysis: Analysis, name: str, **parameters: Any) -> Findings:
+    """What a probe finds in an analysis, by name, with its parameters.
+
+    Args:
+        analysis: of one image.
+        name: in :data:`PROBES`.
+        parameters: of the probe; None, or nothing, is its default.
+
+    Raises:
+        MethodError: there is no such probe, it has no such parameter, or the model cannot have it.
+        QueryError: the model has no such layer or token.
+        LimitError: the machine has not the memory for it.
+    """
+    instance("analysis", analysis, Analysis, "vitviz.analyze(image, model)")
+    record = PROBES[word("probe", name, PROBES)]
+    legal = [parameter.name for parameter in record.parameters]
+    for given in parameters:
+        if given not in legal:
+            expected = no_parameter(name, given, legal) if legal else f"{name} has no parameter {given!r}: it has none"
+            raise MethodError(expected)
+    refusal = record.refusal(analysis.model.network.config)
+    if refusal is not None:
+        raise MethodError(f"{name}: {refusal}")
+    required = {"trace": analysis.trace, "tokens": analysis, "model": analysis.model}[record.requires]
+    return record.compute(required, **{key: value for key, value in parameters.items() if value is not None})
