@@ -77,7 +77,7 @@ class Painter {
     const times = smooth ? SMOOTH_STEPS : 1, rows = this.facts.rows * times, columns = this.facts.columns * times;
     if (this.map.width !== columns || this.map.height !== rows) Object.assign(this.map, { width: columns, height: rows });
     const context = this.map.getContext("2d"), image = context.createImageData(columns, rows);
-    const shown = smooth ? interpolated(places, this.facts.rows, this.facts.columns, times) : values;
+    const shown = smooth ? interpolated(places, this.facts.rows, this.facts.columns, times) : places;
     paint(shown, rows, columns, colours, new Uint32Array(image.data.buffer), columns, 0);
     context.putImageData(image, 0, 0);
   }

@@ -32,7 +32,7 @@ const controls = new Controls(element, Object.keys(colours), { method: chooseMet
 const panels = new Panels(element, {
   opened: (name, isOpen) => store.patch({ panel: isOpen ? name : "" }), compare, rank, allOn: () => store.patchView(active, { heads_off: [], patches_off: [] }),
   heads: (heads_off) => store.patchView(active, { heads_off }), switching: () => ask(), cardOpened: chooseMethod,
-  look: () => ({ table: colours[store.state.colormap], fitted }),
+  look: () => ({ table: colours[store.state.colormap], fittedScale }),
 });
 const guide = new Guide(element, { step: (step) => store.patch(step === null ? { panel: "", guide: 0 } : { panel: "guide", guide: step }) });
 // What is at a place of one picture, or of one grid of patches, means nothing on another.
@@ -71,9 +71,9 @@ function show() {
   });
   // Two maps of the same quantity side by side have one scale.
   const all = maps.map(({ scaled }) => scaled), isShared = store.state.layout === "two" && all.every(Boolean) && quantityOf(maps[0]) === quantityOf(maps[1]);
-  const common = isShared ? fitted(all, { signed: maps.some(({ signed }) => signed) }) : null;
+  const common = isShared ? fittedScale(all, { signed: maps.some(({ signed }) => signed) }) : null;
   for (const map of maps) {
-    map.scale = common ?? (map.scaled && fitted([map.scaled], { signed: map.signed }));
+    map.scale = common ?? (map.scaled && fittedScale([map.scaled], { signed: map.signed }));
     showMap(map);
   }
   if (store.state.layout === "difference") showDifference(...maps);
@@ -86,7 +86,7 @@ function show() {
   showPins(find("pins"), map.pane.hasToken ? map.pane.view.pins : [], (canvas, query) => drawPin(canvas, map.pane, query), unpin);
   const token = tokenOf(map.query, map.pane.facts, map.pane.model) ?? map.pane.facts.start;
   showSheet(map.pane, token);
-  showStrip(find("strip"), map.pane, token, colours[store.state.colormap], { ...lookOf(), grid: false }, fitted, (layer) => showLayer(layer));
+  showStrip(find("strip"), map.pane, token, colours[store.state.colormap], { ...lookOf(), grid: false }, fittedScale, (layer) => showLayer(layer));
   guide.show(store.state.panel === "guide" ? store.state.guide : null, guideFacts(map));
 }
 
@@ -97,8 +97,8 @@ function lookOf() {
   return { opacity, fade, smooth, grid, part: layout === "slide" ? divider : undefined };
 }
 
-/** The scale of the page, fitted to maps. */
-function fitted(maps, options) {
+/** The scale of the page, fittedScale to maps. */
+function fittedScale(maps, options) {
   return fitScale(store.state.scale, maps, { percentiles: store.state.percentiles, ...options });
 }
 
@@ -122,7 +122,7 @@ function showDifference(first, second) {
   if (!alike) return pane.say("These two have different tokens: there is no difference patch by patch.");
   if (!first.values || !second.values) return;
   const values = first.values.map((value, token) => value - second.values[token]);
-  const patches = values.subarray(prefix.length), scale = fitted([patches], { signed: true });
+  const patches = values.subarray(prefix.length), scale = fittedScale([patches], { signed: true });
   // Two equal maps have the colour of zero, which is in the middle.
   pane.show(second.query, values, scale, differenceColours, lookOf(), pane.marks);
   pane.showLegend(scale, patches, differenceColours, "map 1 minus map 2");
@@ -133,7 +133,7 @@ function showDifference(first, second) {
 
 function drawPin(canvas, pane, query) {
   const values = pane.values(query), scaled = pane.scaled(query, values);
-  pane.painter.draw(canvas, values?.subarray(pane.attention.prefix), scaled && fitted([scaled], { signed: pane.signed(query) }), colours[store.state.colormap], { ...lookOf(), part: undefined, grid: false });
+  pane.painter.draw(canvas, values?.subarray(pane.attention.prefix), scaled && fittedScale([scaled], { signed: pane.signed(query) }), colours[store.state.colormap], { ...lookOf(), part: undefined, grid: false });
   if (Array.isArray(query)) pane.painter.mark(canvas, query, "white", 1.5);
 }
 
@@ -142,7 +142,7 @@ function showSheet(pane, token) {
   if (sheet?.attention !== attention) sheet = new Sheet(find("sheet"), attention);
   const head = valueOf(view, "head", facts);
   sheet.show({
-    token, layer: valueOf(view, "layer", facts), head, shared: store.state.shared_scale, scale: store.state.scale, percentiles: store.state.percentiles, colours: colours[store.state.colormap],
+    token, layer: valueOf(view, "layer", facts), head, shared: store.state.shared_scale, fittedScale, colours: colours[store.state.colormap],
     direction: valueOf(view, "direction", facts) ?? "row", fusion: typeof head === "string" ? head : sheet.wanted?.fusion ?? "mean",
     loaded: [...pane.packs.held.keys()].filter((name) => name.startsWith("layer")).join(), ratio: (bottom - top) / (right - left),
     ink: getComputedStyle(pane.find("status")).color,

@@ -87,9 +87,9 @@ class Panels {
     const { self, signed: isSigned } = packs[method].about, others = values.slice();
     if (self !== undefined) others[Number(self)] = pane.attention.range(values)[0];
     const isShared = this.find("compare-scale").checked;
-    const { table, fitted } = this.hooks.look(), sharesOf = (name) => shares(packs[name].values.subarray(prefix));
-    const scale = isShared ? fitted(this.compared.maps.map((each) => sharesOf(each.method)), { low: 0 })
-      : fitted([patches.filter((_, patch) => patch + prefix !== Number(self ?? -1))], { signed: isSigned === "true" });
+    const { table, fittedScale } = this.hooks.look(), sharesOf = (name) => shares(packs[name].values.subarray(prefix));
+    const scale = isShared ? fittedScale(this.compared.maps.map((each) => sharesOf(each.method)), { low: 0 })
+      : fittedScale([patches.filter((_, patch) => patch + prefix !== Number(self ?? -1))], { signed: isSigned === "true" });
     Object.assign(canvas, { width: 320, height: Math.round(320 * pane.painter.ratio) });
     pane.painter.paint(canvas, isShared ? sharesOf(method) : patches, scale, table, { opacity: 0.7, smooth: false, grid: false });
     const card = document.createElement("figure"), caption = document.createElement("figcaption"), details = document.createElement("details");

@@ -47,17 +47,17 @@ class Sheet {
   }
 
   draw() {
-    const { layers, rows, columns } = this.attention.facts, { colours, shared, scale, percentiles, ratio } = this.wanted;
+    const { layers, rows, columns } = this.attention.facts, { colours, shared, fittedScale, ratio } = this.wanted;
     const context = this.raw.getContext("2d"), image = context.createImageData(this.raw.width, this.raw.height);
     const pixels = new Uint32Array(image.data.buffer);
     const valuesOf = (place) => this.values.subarray(place * this.patches, (place + 1) * this.patches);
     const known = [...this.filled.keys()].filter((place) => this.filled[place]).map(valuesOf);
-    const common = shared && known.length ? fitScale(scale, known, { percentiles }) : null;
+    const common = shared && known.length ? fittedScale(known) : null;
     this.filled.forEach((isFilled, place) => {
       if (!isFilled) return;
       const layer = Math.floor(place / this.columnsOfCells), column = place % this.columnsOfCells;
       const start = layer * rows * this.raw.width + column * columns;
-      const values = valuesOf(place), own = common ?? fitScale(scale, [values], { percentiles });
+      const values = valuesOf(place), own = common ?? fittedScale([values]);
       paint(own.places(values), rows, columns, colours, pixels, this.raw.width, start);
     });
     context.putImageData(image, 0, 0);

@@ -4,8 +4,8 @@
 const STRIP_AFTER = 40;
 let striping = 0;
 
-/** One token in every layer with the chosen head, in a row of pictures; `fitted` makes a scale of several maps. */
-function showStrip(part, pane, token, table, look, fitted, choose) {
+/** One token in every layer with the chosen head, in a row of pictures; `fittedScale` makes a scale of several maps. */
+function showStrip(part, pane, token, table, look, fittedScale, choose) {
   clearTimeout(striping);
   if (!part.open || token === null) return;
   striping = setTimeout(() => {
@@ -16,7 +16,7 @@ function showStrip(part, pane, token, table, look, fitted, choose) {
     const direction = valueOf(view, "direction", facts) ?? "row", head = valueOf(view, "head", facts) ?? "mean";
     [...frames.children].forEach((box, layer) => {
       const patches = attention.map(layer, head, token, direction)?.subarray(attention.prefix);
-      painter.draw(box.firstElementChild, patches, patches && fitted([patches]), table, look);
+      painter.draw(box.firstElementChild, patches, patches && fittedScale([patches]), table, look);
       box.setAttribute("aria-pressed", layer === valueOf(view, "layer", facts));
     });
   }, STRIP_AFTER);
