@@ -26,6 +26,10 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "no such index": (["rollout", "{photo}", "--query", "999"], "token 999: this model has prefix tokens"),
     "too much discarded": (["rollout", "{photo}", "--discard-ratio", "1"], "discard_ratio = 1.0: expected a number"),
     "no number": (["rollout", "{photo}", "--residual-weight", "nan"], "residual_weight = nan: expected a number"),
+    "percentiles out of order": (
+        ["attention", "{photo}", "--percentiles", "98", "2"],
+        "percentiles = (98.0, 2.0): expected two numbers from 0 to 100, the lower one first",
+    ),
     "too opaque": (["attention", "{photo}", "--opacity", "2"], "opacity = 2.0: expected a number in [0, 1]"),
     "contradiction": (
         ["rollout", "{photo}", "--reference", "vit-explain", "--start-layer", "1"],
@@ -91,6 +95,7 @@ USAGE = [
     (["attention", "a.png", "--query", "-1,0"], "--query"),
     (["attention", "a.png", "--layer", "last"], "argument --layer: invalid int value: 'last'"),
     (["attention", "a.png", "--direction", "diagonal"], "argument --direction: invalid choice: 'diagonal'"),
+    (["rollout", "a.png", "--scale", "cubic"], "argument --scale: invalid choice: 'cubic'"),
     (["rollout", "a.png", "--colormap", "jet"], "argument --colormap: invalid choice: 'jet'"),
     (["rollout", "a.png", "--fit", "pad"], "argument --fit: invalid choice: 'pad'"),
     (["rollout", "a.png", "--resolution", "big"], "argument --resolution: invalid int value: 'big'"),

@@ -48,6 +48,13 @@ PICTURES: dict[str, tuple[list[str], dict[str, Any], Style, tuple[int, int] | No
     "rollout of vit-explain": (["rollout", "--reference", "vit-explain"], {"reference": "vit-explain"}, Style(), None),
     "coloured": (["rollout", "--colormap", "magma", "--opacity", "0.3"], {}, Style("magma", 0.3), None),
     "smooth": (["rollout", "--smooth"], {}, Style(smooth=True), None),
+    "on a chosen scale": (["rollout", "--scale", "rank"], {}, Style(scale="rank"), None),
+    "between percentiles": (
+        ["rollout", "--scale", "robust", "--percentiles", "5", "90"],
+        {},
+        Style(scale="robust", percentiles=(5, 90)),
+        None,
+    ),
     "with a grid": (["rollout", "--grid"], {}, Style(grid=True), None),
 }
 
@@ -67,7 +74,7 @@ def test_a_command_writes_the_overlay_of_the_library(
     heatmap = analyze(photo, load(checkpoint)).map(arguments[0], **parameters)
     assert same_pixels(output, heatmap.overlay(style, mark))
     told = capsys.readouterr()
-    assert told.out == f"{heatmap.description}\nwritten to {output}\n"
+    assert told.out == f"{heatmap.caption(style)}\nwritten to {output}\n"
     assert told.err == ""
 
 

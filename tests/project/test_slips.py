@@ -92,8 +92,8 @@ SLIPS: list[tuple[str, type[VitvizError], str]] = [
     (
         'Style(colourmap="viridis")',
         MethodError,
-        "Style has no parameter 'colourmap': expected 'colormap', 'opacity', 'smooth', 'grid', 'low', 'high' "
-        "or 'fade'; did you mean 'colormap'?",
+        "Style has no parameter 'colourmap': expected 'colormap', 'opacity', 'smooth', 'grid', 'low', 'high', "
+        "'fade', 'scale' or 'percentiles'; did you mean 'colormap'?",
     ),
     (
         "heatmap.overlay(opacity=0.3)",
@@ -192,6 +192,16 @@ SLIPS: list[tuple[str, type[VitvizError], str]] = [
     ('heatmap.overlay(mark="cls")', QueryError, "mark 'cls': this map has patches (0, 0) to (3, 5)"),
     ("Style(opacity=60)", MethodError, "opacity = 60: expected a number in [0, 1]"),
     ('Style(smooth="yes")', MethodError, "smooth = 'yes': expected True or False"),
+    (
+        'Style(scale="ranks")',
+        MethodError,
+        "scale 'ranks': expected 'linear', 'robust', 'log', 'rank' or 'zero'; did you mean 'rank'?",
+    ),
+    (
+        "Style(percentiles=(98, 2))",
+        MethodError,
+        "percentiles = (98, 2): expected two numbers from 0 to 100, the lower one first",
+    ),
     ("Style(low=2, high=1)", MethodError, "low = 2 and high = 1: expected finite numbers, low at most high"),
     (
         'Style(low="0")',

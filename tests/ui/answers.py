@@ -26,6 +26,7 @@ from vitviz.attribution.methods import ClassTarget, LayerNumber, TokenQuery
 from vitviz.ui.links import print_link, read_link
 from vitviz.ui.normalize import Seen, normalize
 from vitviz.ui.state import PageState, View
+from vitviz.visualization.scales import FittedScale, fit
 from vitviz.weights import BUNDLED
 from vitviz.weights.text_tower import open_text_tower
 
@@ -59,14 +60,16 @@ SHOWN = f"""() => {{
     const shown = (pane, index) => ({{
         values: plain(pane.values(store.state.views[index].parameters.query)),
         caption: text("status", pane.element), quantity: text("quantity", pane.element),
-        low: text("low", pane.element), high: text("high", pane.element),
+        low: text("low", pane.element), high: text("high", pane.element), scale: text("scale-name", pane.element),
+        clipped: ["below", "above"].map((end) => !pane.find(end).hidden),
         chips: all(".vx-chip", chip, pane.element), picture: pane.find("canvas").toDataURL(),
     }});
     return {{
         state: store.state, link: latest.link, search: location.search + location.hash,
         panes: panes.filter(({{ element }}) => !element.hidden).map(shown),
         method: value("method"), layout: value("layout"), fit: value("fit"), resolution: value("resolution"),
-        pixels: value("pixels"), colormap: value("colormap"), model: text("model-name"), seen: text("seen-as"),
+        pixels: value("pixels"), colormap: value("colormap"), scale: value("scale"),
+        automatic: root.querySelector(".vx-scale").options[0].text, model: text("model-name"), seen: text("seen-as"),
         parameters: Object.fromEntries(all(".vx-parameter", control)),
         predictions: all(".vx-predictions button", prediction),
         pins: all(".vx-pin span", (pin) => pin.textContent), busy: !root.querySelector(".vx-busy").hidden,
@@ -178,12 +181,13 @@ class Expected:
         )
 
     @cached_property
-    def range(self) -> tuple[float, float]:
-        """The ends of the colours."""
-        patches = self.values[self.layout.prefix_count :]
-        if self.itself is not None:
-            patches = np.delete(patches, self.itself - self.layout.prefix_count)
-        return float(patches.min()), float(patches.max())
+    def highest(self) -> float:
+        return float(self.scaled(self.values).max())
+
+    def scaled(self, values: np.ndarray) -> np.ndarray:
+        """What the colours of values "token" are fitted to."""
+        patches = values[self.layout.prefix_count :]
+        return patches if self.itself is None else np.delete(patches, self.itself - self.layout.prefix_count)
 
     def token_names(self) -> dict[str, int]:
         """Every token's index by its name in captions."""
@@ -194,15 +198,20 @@ class Expected:
 
     # ---- what is compared ----
 
-    def check_values(self, found: list[float | None]) -> None:
+    def check_values(self, found: list[float | None]) -> np.ndarray:
+        """The values of a page, which are those of the library."""
         values = np.array([math.nan if value is None else value for value in found])
         assert values.shape == self.values.shape
         assert (np.isnan(values) == np.isnan(self.values)).all()
         known = ~np.isnan(values)
         allowed = self.allowed if isinstance(self.allowed, float) else self.allowed[known]
         assert (np.abs(values - self.values)[known] <= allowed).all(), "the canvas shows other values"
+        return values
 
-    def check_caption(self, text: str) -> None:
+    def check_caption(self, text: str, scale: FittedScale, values: np.ndarray) -> None:
+        about = scale.caption(self.scaled(values))
+        assert text.endswith(f" {about}" if about else ""), (text, about)
+        text = text.removesuffix(f" {about}")
         said = SENTENCE.fullmatch(text)
         assert said is not None, text
         description = self.heatmap.description
@@ -216,16 +225,18 @@ class Expected:
             assert set(patches) <= {0, 1}
             assert (int(said["inside"]), int(said["count"])) == (patches.sum(), patches.size)
             return
-        strongest = self.range[1]
+        strongest = self.highest
         assert close(number_of(said["value"]), strongest), (text, strongest)
         token = self.token_names()[said["token"]]
         assert token != self.itself and token >= self.layout.prefix_count
         assert close(self.values[token], strongest), (text, strongest)
 
-    def check_legend(self, low: str, high: str, ends: tuple[float, float]) -> None:
-        span = ends[1] - ends[0]
-        for text, expected in zip((low, high), ends, strict=True):
-            assert abs(number_of(text) - expected) <= 0.006 * abs(expected) + 2e-3 * span + 1e-6, (low, high, ends)
+    def check_legend(self, pane: Mapping[str, Any], scale: FittedScale, values: np.ndarray) -> None:
+        span = scale.ends[1] - scale.ends[0]
+        for text, expected in zip((pane["low"], pane["high"]), scale.ends, strict=True):
+            assert abs(number_of(text) - expected) <= 0.006 * abs(expected) + 2e-3 * span + 1e-6, (pane, scale)
+        assert pane["scale"] == ("" if scale.scale.name == "linear" else f"{scale.scale.title.lower()} scale")
+        assert pane["clipped"] == [count > 0 for count in scale.beyond(self.scaled(values))], (pane, scale)
 
     def check_chips(self, chips: list[list[str | None]]) -> None:
         query = self.view.parameters.get("query")
@@ -244,11 +255,10 @@ class Expected:
     def has_token(self) -> bool:
         return any(isinstance(each, TokenQuery) for each in METHODS[self.view.method].parameters)
 
-    def check_picture(self, address: str, state: PageState, ends: tuple[float, float]) -> None:
+    def check_picture(self, address: str, state: PageState, scale: FittedScale) -> None:
         with Image.open(io.BytesIO(base64.b64decode(address.partition(",")[2]))) as opened:
             shown = opened.convert("RGB")
-        low, high = ends
-        style = Style(state.colormap, state.opacity, state.smooth, state.grid, low, high, state.fade)
+        style = Style(state.colormap, state.opacity, state.smooth, state.grid, fade=state.fade, scale=scale)
         query = self.view.parameters.get("query")
         mark = query if isinstance(query, tuple) and self.has_token else None
         overlay = self.heatmap.resized(max(shown.size)).overlay(style, mark).resize(shown.size)
@@ -304,23 +314,32 @@ def check_page(page: Page, library: Library) -> None:
     all_expected = [Expected(library, view) for view in panes]
     first = all_expected[0]
     shared = state.layout == "two" and first.heatmap.token_map.quantity == all_expected[1].heatmap.token_map.quantity
-    ends = [each.range for each in all_expected]
-    if shared:
-        ends = [(min(low for low, _ in ends), max(high for _, high in ends))] * 2
-    for place, (expected, pane) in enumerate(zip(all_expected, shown["panes"], strict=True)):
-        expected.check_values(pane["values"])
+    pairs = list(zip(all_expected, shown["panes"], strict=True))
+    values = [expected.check_values(pane["values"]) for expected, pane in pairs]
+    scaled = [expected.scaled(found) for expected, found in zip(all_expected, values, strict=True)]
+    # Of the page's own values: rounded to eleven bits, they may lie on the other side of a border.
+    fitted = [fit(state.scale, scaled if shared else [each], percentiles=state.percentiles) for each in scaled]
+    for place, (expected, pane) in enumerate(pairs):
         if state.layout == "difference" and place == 1:
             continue
-        expected.check_caption(pane["caption"])
-        expected.check_legend(pane["low"], pane["high"], ends[place])
+        expected.check_caption(pane["caption"], fitted[place], values[place])
+        expected.check_legend(pane, fitted[place], values[place])
         assert pane["quantity"] == expected.heatmap.token_map.quantity
         expected.check_chips(pane["chips"])
         if state.layout in ("one", "two") and not expected.view.pins and not expected.view.patches_off:
-            expected.check_picture(pane["picture"], state, ends[place])
+            expected.check_picture(pane["picture"], state, fitted[place])
+    check_scale(shown, state, fitted[0])
     if len(panes) == 1:
         first.check_controls(shown)
         first.check_predictions(shown["predictions"])
     check_address(shown, state, all_expected)
+
+
+def check_scale(shown: Mapping[str, Any], state: PageState, first: FittedScale) -> None:
+    """The control of the scale says which one is chosen and, of one map, which one that is."""
+    assert shown["scale"] == (state.scale or "")
+    if state.scale is None and len(shown["panes"]) == 1:
+        assert shown["automatic"] == f"Automatic ({first.scale.title.lower()})"
 
 
 def check_address(shown: Mapping[str, Any], state: PageState, expected: list[Expected]) -> None:

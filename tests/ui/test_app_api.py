@@ -96,7 +96,12 @@ def test_exactly_the_documented_endpoints_are_shown_each_part_with_its_type_and_
     assert all(fit in said["fit"] for fit in FITS) and all(name in said["colormap"] for name in COLORMAPS)
     default = {part["parameter_name"]: part["parameter_default"] for part in overlay}
     assert (
-        Style(**{name: default[name] for name in ("colormap", "opacity", "smooth", "grid", "fade", "low", "high")})
+        Style(
+            **{
+                name: default[name]
+                for name in ("colormap", "opacity", "smooth", "grid", "fade", "low", "high", "scale")
+            }
+        )
         == Style()
     )
 
@@ -197,6 +202,8 @@ def test_every_map_is_that_of_the_library(client: Client, coarse_example: Analys
     [
         ("attention", None, Style()),
         ("attention", {"layer": 2, "query": [2, 5]}, Style("magma", 0.8, True, True, 0, 0.03)),
+        ("rollout", {"head_fusion": "max"}, Style(scale="log")),
+        ("rollout", None, Style(scale="robust", percentiles=(5, 90))),
     ],
 )
 def test_an_overlay_is_that_of_the_library(
@@ -204,7 +211,7 @@ def test_an_overlay_is_that_of_the_library(
 ) -> None:
     path = client.predict(id=found["id"], method=method, parameters=said, **vars(style), api_name="/overlay")
     heatmap = in_python(example, method, said or {}).resized(CANVAS_SIDE)
-    expected = heatmap.overlay(style, tuple(said["query"]) if said else None)
+    expected = heatmap.overlay(style, tuple(said["query"]) if said and "query" in said else None)
     assert path.endswith(f"{method}.png")
     assert np.array_equal(np.asarray(Image.open(path)), np.asarray(expected))
 
@@ -279,6 +286,9 @@ BAD_STYLES: list[tuple[dict[str, Any], str]] = [
     ({"method": "heat"}, "method = 'heat': expected 'attention', "),
     ({"parameters": {"layer": 6}}, "parameters.layer = 6"),
     ({"colormap": "jet"}, "colormap = 'jet': expected 'inferno', "),
+    ({"scale": "ranks"}, "scale = 'ranks': expected 'linear', 'robust', 'log', 'rank' or 'zero'; did you mean 'rank'?"),
+    ({"percentiles": [98, 2]}, "percentiles = [98, 2]: expected two numbers from 0 to 100, the lower one first"),
+    ({"percentiles": "2"}, "percentiles = '2': expected two numbers"),
     ({"opacity": 1.01}, "opacity = 1.01: expected a number from 0 to 1"),
     ({"opacity": None}, "opacity = None: expected a number from 0 to 1"),
     ({"smooth": 1}, "smooth = 1: expected true or false"),

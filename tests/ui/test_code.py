@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
@@ -103,6 +104,21 @@ def test_the_lines_of_an_example_run_anywhere(bundled: Model, tmp_path: Path, mo
     expected = vitviz.analyze(vitviz.weights.resources("assets") / "chelsea.jpg", bundled, "crop", resolution=32)
     np.testing.assert_array_equal(made["heatmap"].values, expected.attention(0, query=(3, 4)).values)
     assert 'fit="crop", resolution=32' in python and 'Style("magma", opacity=0.25' in python and "mark=(3, 4)" in python
+
+
+def test_the_lines_draw_on_the_scale_of_the_page(
+    bundled: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    handlers = Handlers(AnalysisService(bundled))
+    opened = handlers.open({"link": "?resolution=32&scale=robust&percentiles=5,90"}, ignore)
+    python = described(handlers, opened["state"], opened["views"][0]["uid"])["python"]
+    style = vitviz.Style("inferno", 0.7, fade=True, scale="robust", percentiles=(5, 90))
+    expected = run(python)["heatmap"].overlay(style)
+    with Image.open("attention.png") as written:
+        assert np.array_equal(np.asarray(written), np.asarray(expected))
+    assert 'scale="robust", percentiles=(5.0, 90.0)' in python
 
 
 def test_two_maps_are_made_one_after_the_other(bundled: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from vitviz.ui.normalize import Seen, normalize
 from vitviz.ui.pictures import EXAMPLES
 from vitviz.ui.state import LAYOUTS, MAX_PINS, PANELS, PageState, View, is_model, is_picture, plain_json
 from vitviz.visualization.heatmaps import COLORMAPS
+from vitviz.visualization.scales import SCALES
 from vitviz.weights.model import Snapshots
 
 Make = Callable[..., Model]
@@ -282,6 +283,8 @@ def states(draw: Any, seen: Seen) -> PageState:
         fade=draw(st.booleans()),
         smooth=draw(st.booleans()),
         grid=draw(st.booleans()),
+        scale=draw(st.sampled_from([None, *SCALES])),
+        percentiles=draw(st.tuples(st.floats(0, 49), st.floats(50, 100))),
         shared_scale=draw(st.booleans()),
         panel=draw(st.sampled_from(PANELS)),
         guide=draw(st.integers(0, 5)),
@@ -341,15 +344,34 @@ def test_an_empty_link_is_the_page_as_it_opens() -> None:
     assert read_link("").state == PageState() and print_link(PageState(), {}) == ""
 
 
+LOOK: dict[str, Any] = {"scale": "robust", "percentiles": (5, 97.5)}
+
+
+@pytest.mark.parametrize(
+    ("link", "note"),
+    [
+        ("?scale=logarithm", "scale = 'logarithm': expected 'linear', 'robust', 'log', 'rank' or 'zero'"),
+        ("?percentiles=98,2", "percentiles = (98.0, 2.0): expected two numbers from 0 to 100, the lower one first"),
+        ("?percentiles=5", "percentiles = (5.0,): expected two numbers"),
+        ("?percentiles=low,high", "percentiles = 'low,high' (expected a number)"),
+    ],
+)
+def test_a_scale_that_there_is_not_is_left_out_of_a_link(link: str, note: str) -> None:
+    read = read_link(link)
+    assert read.state == PageState() and len(read.notes) == 1
+    assert read.notes[0].startswith(f"Left out of this link: {note}")
+
+
 def test_a_link_says_what_differs_and_nothing_else() -> None:
     first = View("dino_vits16", None, "example:rocket.jpg", "crop", 96, "relevance", {"target": 3, "query": (3, 5)})
     first = replace(first, pins=((3, 5), "cls"), heads_off=((0, 1), (2, 3)), patches_off=((3, 5),))
     second = View("", None, "example:rocket.jpg", None, None, "rollout", {"discard_ratio": 0.1})
-    link = print_link(PageState((first, second), "difference", grid=True, opacity=0.25, shared_scale=True), {})
+    link = print_link(PageState((first, second), "difference", grid=True, opacity=0.25, shared_scale=True, **LOOK), {})
     assert link == (
         "?model=dino_vits16&example=rocket.jpg&fit=crop&resolution=96&method=relevance&p.target=3&p.query=3,5"
         "&pins=3,5;cls&heads-off=0.1;2.3&patches-off=3.5&second.method=rollout&second.model=start&second.fit=own"
-        "&second.resolution=trained&second.p.discard_ratio=0.1&layout=difference&opacity=0.25&grid=true&shared=true"
+        "&second.resolution=trained&second.p.discard_ratio=0.1&layout=difference&opacity=0.25&grid=true"
+        "&scale=robust&percentiles=5,97.5&shared=true"
     )
 
 

@@ -148,12 +148,15 @@ def _run_method(
     opacity: float,
     smooth: bool,
     grid: bool,
+    scale: str | None,
+    percentiles: Sequence[float],
     text: str | None = None,
     **parameters: Any,
 ) -> None:
     from tqdm import tqdm
 
-    style = Style(colormap, opacity, smooth, grid)
+    low, high = percentiles
+    style = Style(colormap, opacity, smooth, grid, scale=scale, percentiles=(low, high))
     model = load_with_bar(checkpoint, family, overrides, device, precision)
     if text is not None:
         if parameters["target"] is not None:
@@ -170,7 +173,7 @@ def _run_method(
     output = output or _in_working_folder(image, f".{method}.png")
     query = parameters.get("query")
     heatmap.save(output, style, mark=query if isinstance(query, tuple) else None)
-    print(f"{heatmap.description}\nwritten to {output}")
+    print(f"{heatmap.caption(style)}\nwritten to {output}")
 
 
 def _in_working_folder(image: str, ending: str) -> Path:

@@ -16,6 +16,7 @@ from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNum
 from vitviz.images.preprocessing import FITS
 from vitviz.training.config import PRESETS, Augmentation, TrainingConfig
 from vitviz.visualization.heatmaps import COLORMAPS, Style
+from vitviz.visualization.scales import PERCENTILES, SCALES
 from vitviz.weights import BUNDLED, FAMILIES, OVERRIDES
 from vitviz.weights.metadata.settings import MAX_SIDE
 
@@ -80,6 +81,12 @@ def add_method(parser: argparse.ArgumentParser, method: Method) -> None:
     parser.add_argument("--opacity", type=float, default=Style.opacity, help="of the colours (default: %(default)s)")
     parser.add_argument("--smooth", action="store_true", help="interpolate between patches")
     parser.add_argument("--grid", action="store_true", help="draw the patch grid")
+    chosen = "from values to colours (default: chosen from the values of the map)"
+    parser.add_argument("--scale", choices=SCALES, default=None, help=chosen)
+    between = "between which a robust scale lies (default: {:g} {:g})".format(*PERCENTILES)
+    parser.add_argument(
+        "--percentiles", type=float, nargs=2, default=PERCENTILES, metavar=("LOW", "HIGH"), help=between
+    )
 
 
 def add_parameter(parser: argparse.ArgumentParser, parameter: Parameter) -> None:

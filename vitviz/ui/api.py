@@ -37,6 +37,7 @@ from vitviz.ui.records import (
     ModelRecords,
     OpenedRecord,
     Parameters,
+    Percentiles,
     analysis_record,
     map_record,
     method_record,
@@ -182,6 +183,8 @@ class Api:
         fade: bool = Style.fade,
         low: float | None = Style.low,
         high: float | None = Style.high,
+        scale: str | None = None,
+        percentiles: Percentiles | None = None,
     ) -> FileData:
         """A map in colours over the picture, as a PNG file whose longer side is 900 pixels.
 
@@ -196,6 +199,8 @@ class Api:
             fade: whether weak values leave the picture clear
             low: value at the lower end of the colours; the lowest of the map where it is null
             high: value at the upper end of the colours; the highest of the map where it is null
+            scale: linear, robust, log, rank or zero; chosen from the values of the map where it is null
+            percentiles: two numbers from 0 to 100, between which a robust scale lies; 2 and 98 where it is null
 
         Returns:
             the PNG file
@@ -209,6 +214,8 @@ class Api:
             "fade": fade,
             "low": low,
             "high": high,
+            "scale": scale,
+            "percentiles": percentiles,
         }
         style = style_of(look)
         said = parameters_of(record, parameters, analysis.model, analysis.trace.layout)

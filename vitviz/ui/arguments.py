@@ -20,6 +20,7 @@ from vitviz.errors.kinds import ImageError, MethodError
 from vitviz.errors.messages import choices, did_you_mean, plain, shown
 from vitviz.ui.pictures import Upload
 from vitviz.visualization.heatmaps import COLORMAPS, Style
+from vitviz.visualization.scales import PERCENTILES, SCALES, percentile_pair
 from vitviz.weights import Model
 from vitviz.weights.text_tower import MAX_TEXT_CHARS, TextPrompt, reads_text
 
@@ -124,7 +125,18 @@ def style_of(said: Mapping[str, object]) -> Style:
         fade=switch("fade", said["fade"]),
         low=low,
         high=high,
+        scale=scale_of("scale", said["scale"]),
+        percentiles=PERCENTILES if said["percentiles"] is None else percentile_pair("percentiles", said["percentiles"]),
     )
+
+
+def scale_of(field: str, value: object) -> str | None:
+    """The name of a scale; None for the one that the values of the map ask for.
+
+    Raises:
+        MethodError: there is none of this name.
+    """
+    return None if value is None else word(field, value, SCALES)
 
 
 def method_of(said: object, field: str = "method") -> Method:

@@ -14,6 +14,7 @@ from vitviz.attribution.methods import ClassTarget, LayerNumber, Parameter
 from vitviz.ui.pictures import example_of
 from vitviz.ui.service import Origin
 from vitviz.ui.state import PageState, View
+from vitviz.visualization.scales import PERCENTILES
 from vitviz.weights import Model
 
 
@@ -86,13 +87,19 @@ def _map(view: View, made: Made, state: PageState, index: int) -> list[str]:
     arguments = ", ".join([_text(method.name), *(f"{name}={argument}" for name, argument in written.items())])
     query = view.parameters.get("query")
     mark = f", mark={query}" if isinstance(query, tuple) else ""
-    look = f"opacity={state.opacity}, smooth={state.smooth}, grid={state.grid}, fade={state.fade}"
+    look = f"opacity={state.opacity}, smooth={state.smooth}, grid={state.grid}, fade={state.fade}{_scale(state)}"
     name = method.name if index == 0 else f"{method.name}-{index + 1}"
     return [
         *([] if text is None else [f"text = open_text_tower(model).target({_text(text)})"]),
         f"heatmap = analysis.map({arguments})",
         f'heatmap.overlay(Style({_text(state.colormap)}, {look}){mark}).save("{name}.png")',
     ]
+
+
+def _scale(state: PageState) -> str:
+    """The arguments of a style for the scale, where it is not chosen from the values."""
+    name = "" if state.scale is None else f", scale={_text(state.scale)}"
+    return name + ("" if state.percentiles == PERCENTILES else f", percentiles={state.percentiles}")
 
 
 def _text_of(view: View) -> str | None:

@@ -23,6 +23,7 @@ from vitviz.ui.pictures import EXAMPLES
 from vitviz.ui.records import KINDS, MOST_PREDICTIONS
 from vitviz.ui.state import DEFAULT_METHOD, NATIVE, View
 from vitviz.visualization.heatmaps import COLORMAPS, colour_table
+from vitviz.visualization.scales import AUTOMATIC, SCALES
 from vitviz.weights import OVERRIDES, Model, describe, resources
 from vitviz.weights.text_tower import MAX_TEXT_CHARS, reads_text
 
@@ -48,6 +49,7 @@ def settings() -> dict[str, Any]:
     return {
         "colours": colours(),
         "methods": [method_facts(method) for method in METHODS.values()],
+        "scales": scales(),
         "fits": list(FITS),
         "overrides": list(OVERRIDES),
         "max_text_chars": MAX_TEXT_CHARS,
@@ -55,6 +57,16 @@ def settings() -> dict[str, Any]:
         "examples": [],
         "max_upload_bytes": 0,
     }
+
+
+def scales() -> list[dict[str, Any]]:
+    """The scales, the one first that is chosen from the values of a map."""
+    automatic = {"name": None, "title": "Automatic", "help": AUTOMATIC, "caption": ""}
+    named = [
+        {"name": scale.name, "title": scale.title, "help": scale.help, "caption": scale.caption}
+        for scale in SCALES.values()
+    ]
+    return [automatic, *named]
 
 
 def method_facts(method: Method) -> dict[str, Any]:

@@ -21,7 +21,20 @@ PARAMETER, SECOND = "p.", "second."
 MAX_CHARS, MAX_WORDS = 2**16, 200
 # The words for what a view has by itself, where the first view has another.
 START, OWN_FIT, TRAINED, LAST = "start", "own", "trained", "last"
-LOOKS = ("layout", "divider", "colormap", "opacity", "fade", "smooth", "grid", "shared", "panel", "guide")
+LOOKS = (
+    "layout",
+    "divider",
+    "colormap",
+    "opacity",
+    "fade",
+    "smooth",
+    "grid",
+    "scale",
+    "percentiles",
+    "shared",
+    "panel",
+    "guide",
+)
 FIELD = {"shared": "shared_scale"}
 WHOLE = re.compile(r"-?\d{1,12}", re.ASCII)
 DECIMAL = re.compile(r"\d{1,6}(\.\d{1,20})?(e-?\d{1,3})?", re.ASCII)
@@ -113,7 +126,7 @@ def _word(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
-        return ",".join(map(str, value))
+        return ",".join(map(_word, value))
     # The shortest number that is read back as the same.
     return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
@@ -230,7 +243,7 @@ class _Reader:
         """A state with one word of its look."""
         field = FIELD.get(name, name)
         kinds = {part.name: getattr(PageState(), part.name) for part in fields(PageState)}
-        read = {bool: _flag, float: _decimal, int: _whole}.get(type(kinds[field]), str)
+        read = {bool: _flag, float: _decimal, int: _whole, tuple: _decimals}.get(type(kinds[field]), str)
         try:
             changed: dict[str, Any] = {field: read(word)}
             return replace(state, **changed)
@@ -272,6 +285,10 @@ def _decimal(word: str) -> float:
     if DECIMAL.fullmatch(word) is None:
         raise MethodError("expected a number")
     return float(word)
+
+
+def _decimals(word: str) -> tuple[float, ...]:
+    return tuple(map(_decimal, word.split(",")))
 
 
 def _flag(word: str) -> bool:

@@ -221,6 +221,10 @@ class Parameters(GradioRootModel):
     root: dict[str, Any]
 
 
+class Percentiles(GradioRootModel):
+    root: list[float]
+
+
 def model_record(name: str) -> ModelRecord:
     """A model of the menu."""
     named = ZOO.get(name)

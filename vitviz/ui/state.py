@@ -12,10 +12,11 @@ from vitviz.attribution import METHODS, Method
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import shown
 from vitviz.images.preprocessing import FITS
-from vitviz.ui.arguments import MAX_INDEX, Bounds, number, parameter_of, switch, token_of, word
+from vitviz.ui.arguments import MAX_INDEX, Bounds, number, parameter_of, scale_of, switch, token_of, word
 from vitviz.ui.arguments import fields as object_fields
 from vitviz.ui.pictures import EXAMPLES, PICTURE_ID
 from vitviz.visualization.heatmaps import COLORMAPS
+from vitviz.visualization.scales import PERCENTILES, percentile_pair
 from vitviz.weights import BUNDLED, ZOO
 from vitviz.weights.text_tower import TextPrompt
 
@@ -98,7 +99,10 @@ class PageState:
         fade: whether weak values leave the picture clear.
         smooth: whether colours change between the centres of patches.
         grid: whether the borders of the patches are drawn.
-        shared_scale: whether all cells of the sheet have one range of values.
+        scale: from values to colours, a name in :data:`vitviz.visualization.SCALES`; None for the one that the values
+            of each map ask for.
+        percentiles: between which a robust scale lies.
+        shared_scale: whether all cells of the sheet have one scale.
         panel: which panel is open, a name in :data:`PANELS`.
         guide: step of the tour that is shown.
 
@@ -114,6 +118,8 @@ class PageState:
     fade: bool = True
     smooth: bool = False
     grid: bool = False
+    scale: str | None = None
+    percentiles: tuple[float, float] = PERCENTILES
     shared_scale: bool = False
     panel: str = ""
     guide: int = 0
@@ -127,6 +133,8 @@ class PageState:
             object.__setattr__(self, name, number(name, getattr(self, name), 0, 1))
         for name in ("fade", "smooth", "grid", "shared_scale"):
             switch(name, getattr(self, name))
+        scale_of("scale", self.scale)
+        object.__setattr__(self, "percentiles", percentile_pair("percentiles", self.percentiles))
         object.__setattr__(self, "guide", int(number("guide", self.guide, 0, GUIDE_STEPS - 1, whole=True)))
 
     @classmethod

@@ -4,5 +4,6 @@
 """
 
 from vitviz.visualization.heatmaps import Heatmap, Style
+from vitviz.visualization.scales import SCALES, FittedScale, fit
 
-__all__ = ["Heatmap", "Style"]
+__all__ = ["SCALES", "FittedScale", "Heatmap", "Style", "fit"]

@@ -13,6 +13,7 @@ from PIL import Image, ImageDraw
 
 from vitviz.errors.kinds import QueryError
 from vitviz.visualization.heatmaps import Heatmap, Style
+from vitviz.visualization.scales import FittedScale, fit
 
 INK = "#7b7f87"
 # Around the chosen cells.
@@ -67,7 +68,7 @@ def sheet(
     Args:
         heatmaps: one row per layer, one heatmap per head, all on one image.
         style: of every cell.
-        shared_scale: one range of values for all cells instead of each cell's own, where the style gives none.
+        shared_scale: the style's scale fitted to all cells together instead of to each cell.
         selected: a layer and head to be framed; the whole layer where the head is None.
         cell: longest side of a cell in pixels.
 
@@ -84,10 +85,8 @@ def sheet(
     if any(each.image is not first.image or each.geometry != first.geometry for row in heatmaps for each in row):
         raise QueryError("sheet of maps on several images: expected maps on one")
     style = style or Style()
-    if shared_scale:
-        lows, highs = zip(*(heatmap.token_map.range for row in heatmaps for heatmap in row), strict=True)
-        low, high = min(lows) if style.low is None else style.low, max(highs) if style.high is None else style.high
-        style = replace(style, low=low, high=high)
+    if shared_scale and not isinstance(style.scale, FittedScale):
+        style = _with_shared_scale(style, [heatmap for row in heatmaps for heatmap in row])
     # Done once: in every cell it would take seconds for a large photo.
     small = first.resized(cell)
     cells = [[replace(small, token_map=heatmap.token_map).overlay(style) for heatmap in row] for row in heatmaps]
@@ -102,6 +101,20 @@ def sheet(
     if frame is not None:
         ImageDraw.Draw(picture).rectangle(frame, outline=CHOSEN, width=FRAME_WIDTH)
     return picture, layout
+
+
+def _with_shared_scale(style: Style, heatmaps: Sequence[Heatmap]) -> Style:
+    """A style with its scale fitted to several maps together."""
+    assert not isinstance(style.scale, FittedScale)
+    signed = any(heatmap.token_map.signed for heatmap in heatmaps)
+    values = [heatmap.values for heatmap in heatmaps]
+    ends = {"low": style.low, "high": style.high}
+    return replace(
+        style,
+        scale=fit(style.scale, values, percentiles=style.percentiles, signed=signed, **ends),
+        low=None,
+        high=None,
+    )
 
 
 @lru_cache(maxsize=64)

@@ -17,6 +17,7 @@ from vitviz.errors.kinds import ImageError, MethodError, QueryError
 from vitviz.errors.messages import choices, described, did_you_mean
 from vitviz.images.geometry import Geometry
 from vitviz.images.preprocessing import resize_longest
+from vitviz.visualization.scales import PERCENTILES, SCALES, FittedScale, fit, percentile_pair
 
 # Rows at a time: they stay in the processor's cache and bound the memory for a large photo.
 BAND = 64
@@ -33,13 +34,18 @@ class Style:
     Args:
         colormap: one of :data:`COLORMAPS`.
         opacity: of the colours over the image, in [0, 1].
-        fade: let weak values leave the image clear: the opacity grows with the square root of the place on the scale.
+        fade: let weak values leave the image clear: the opacity grows with the square root of the place on the scale,
+            of a signed map with that of its distance from zero.
         smooth: interpolate between patch centres instead of drawing each patch in one colour.
         grid: draw the borders of the patches.
-        low, high: values at the two ends of the colormap; those of the map's own range where they are not given.
+        low, high: values at the two ends of the colormap; those of the scale where they are not given.
+        scale: from values to colours, a name in :data:`vitviz.visualization.SCALES`; None for the one that the values
+            of the map ask for, see :func:`vitviz.visualization.scales.choose`, which is linear where an end is given.
+            A scale that was fitted to other maps gives all of them one scale.
+        percentiles: between which a robust scale lies, the lower one first.
 
     Raises:
-        MethodError: the colormap is unknown, or a number is out of range.
+        MethodError: the colormap or the scale is unknown, or a number is out of range.
     """
 
     colormap: str = "inferno"
@@ -49,6 +55,8 @@ class Style:
     low: float | None = None
     high: float | None = None
     fade: bool = False
+    scale: str | FittedScale | None = None
+    percentiles: tuple[float, float] = PERCENTILES
 
     def __post_init__(self) -> None:
         word("colormap", self.colormap, COLORMAPS)
@@ -60,6 +68,12 @@ class Style:
         if None in ends or ends != sorted(end for end in ends if end is not None):
             found = f"low = {described(self.low)} and high = {described(self.high)}"
             raise MethodError(f"{found}: expected finite numbers, low at most high")
+        if isinstance(self.scale, FittedScale):
+            if ends:
+                raise MethodError("low and high: a fitted scale has ends of its own; expected the name of a scale")
+        elif self.scale is not None:
+            word("scale", self.scale, SCALES)
+        object.__setattr__(self, "percentiles", percentile_pair("percentiles", self.percentiles))
 
     @classmethod
     def of(cls, style: Style | str | None) -> Style:
@@ -107,6 +121,27 @@ class Heatmap:
     def description(self) -> str:
         """How the map was made, fit for a caption."""
         return self.token_map.description
+
+    def scale(self, style: Style | str | None = None) -> FittedScale:
+        """The scale that a style draws this map on, with its ends.
+
+        Raises:
+            MethodError: the style is none.
+        """
+        style, token_map = Style.of(style), self.token_map
+        if isinstance(style.scale, FittedScale):
+            return style.scale
+        ends = {"low": style.low, "high": style.high}
+        return fit(style.scale, [self.values], percentiles=style.percentiles, signed=token_map.signed, **ends)
+
+    def caption(self, style: Style | str | None = None) -> str:
+        """The description, and what the colours leave out or bend where they do not follow the values evenly.
+
+        Raises:
+            MethodError: the style is none.
+        """
+        about = self.scale(style).caption(self.values)
+        return f"{self.description}. {about}" if about else self.description
 
     def resized(self, longest_side: int) -> Heatmap:
         """The same on an image of another size, for the screen.
@@ -158,13 +193,14 @@ class Heatmap:
         """
         style = Style.of(style)
         palette = colour_table(style.colormap).round().astype(np.uint8).tobytes()
-        steps, overlay = self._steps(style), Image.new("RGB", self.image.size, None)
+        scale = self.scale(style)
+        steps, overlay = self._steps(scale, style.smooth), Image.new("RGB", self.image.size, None)
         for start in range(0, overlay.height, BAND):
             box = (0, start, overlay.width, min(start + BAND, overlay.height))
             # Pillow looks up and mixes bytes; NumPy would do it in wider numbers and take longer.
             colours = Image.fromarray(steps[start : start + BAND])
             colours.putpalette(palette)
-            overlay.paste(_mixed(self.image.crop(box), colours, style), box)
+            overlay.paste(_mixed(self.image.crop(box), colours, style, scale.signed), box)
         self._dim_unseen(overlay)
         if style.grid:
             self._draw_grid(overlay)
@@ -200,12 +236,12 @@ class Heatmap:
         except OSError as error:
             raise ImageError(f"{path}: cannot be written ({error.strerror or error})") from None
 
-    def _steps(self, style: Style) -> np.ndarray:
+    def _steps(self, scale: FittedScale, smooth: bool) -> np.ndarray:
         """The place of every pixel's colour in the colour table: ``"height width"``, uint8."""
-        rows, columns = (np.nan_to_num(weights) for weights in self._sampling(style.smooth))
+        rows, columns = (np.nan_to_num(weights) for weights in self._sampling(smooth))
         # 256 equal steps, as matplotlib divides them.
-        patches = 256 * self._scaled(style)
-        if not style.smooth:
+        patches = 256 * scale.place(self.values)
+        if not smooth:
             return patches.clip(0, 255).astype(np.uint8).take(columns.argmax(1), 1).take(rows.argmax(1), 0)
         across, steps = patches.astype(np.float32) @ columns.T, np.empty((len(rows), len(columns)), np.uint8)
         for start in range(0, len(rows), BAND):
@@ -213,14 +249,6 @@ class Heatmap:
             near = band.any(0)
             steps[start : start + BAND] = (band[:, near] @ across[near]).clip(0, 255)
         return steps
-
-    def _scaled(self, style: Style) -> np.ndarray:
-        """The map's values on a scale from 0 to 1 between the ends of the colours, which they may leave."""
-        low, high = self.token_map.range
-        low, high = low if style.low is None else style.low, high if style.high is None else style.high
-        above = self.values.detach().cpu().double().numpy() - min(low, high)
-        # Ends without a range between them say only which values lie above, in numbers that single precision holds.
-        return above / max(high - low, 1e-30 * np.abs(above).max(), np.finfo(np.float32).tiny)
 
     def _sampling(self, smooth: bool) -> tuple[np.ndarray, np.ndarray]:
         """Weights of the map's rows and of its columns: ``"pixel patch"``, NaN where the model did not look."""
@@ -267,11 +295,12 @@ class Heatmap:
             draw.rectangle(box, outline=colour, width=stroke)
 
 
-def _mixed(image: Image.Image, colours: Image.Image, style: Style) -> Image.Image:
+def _mixed(image: Image.Image, colours: Image.Image, style: Style, signed: bool) -> Image.Image:
     """Colours over an image; ``colours`` holds places in the colour table, with its palette."""
     if not style.fade:
         return Image.blend(image, colours.convert("RGB"), style.opacity)
-    levels = [round(255 * style.opacity * (step / 255) ** 0.5) for step in range(256)]
+    strengths = (abs(step - 127.5) / 127.5 if signed else step / 255 for step in range(256))
+    levels = [round(255 * style.opacity * strength**0.5) for strength in strengths]
     mask = Image.frombytes("L", colours.size, colours.tobytes()).point(levels)
     return Image.composite(colours.convert("RGB"), image, mask)
 

@@ -35,16 +35,17 @@ class Painter {
 
   /**
    * A map over the picture; the picture alone where there is no map.
-   * @param values "patch"; the other two are the ends of the colours
+   * @param values "patch"
+   * @param scale a FittedScale
    * @param look opacity, fade, smooth, grid, the part of the width that the map covers, and the scale of lines and numbers
    */
-  draw(canvas, values, range, colours, look) {
+  draw(canvas, values, scale, colours, look) {
     fitted(canvas, this.ratio);
-    this.paint(canvas, values, range, colours, look);
+    this.paint(canvas, values, scale, colours, look);
   }
 
   /** The same on a canvas as large as it is. */
-  paint(canvas, values, [low, high], colours, look) {
+  paint(canvas, values, scale, colours, look) {
     const context = canvas.getContext("2d"), { width, height } = canvas;
     const [left, top, right, bottom] = this.box(width, height);
     context.globalAlpha = 1;
@@ -52,7 +53,7 @@ class Painter {
     context.drawImage(this.picture, 0, 0, width, height);
     this.dimUnseen(context, width, height, [left, top, right, bottom]);
     if (values) {
-      this.colour(values, low, high, look.fade ? faded(colours, look.signed) : colours, look.smooth);
+      this.colour(scale.places(values), look.fade ? faded(colours, scale.signed) : colours, look.smooth);
       context.save();
       context.beginPath();
       context.rect(0, 0, width * (look.part ?? 1), height);
@@ -72,12 +73,12 @@ class Painter {
     return [left * across, top * down, right * across, bottom * down];
   }
 
-  colour(values, low, high, colours, smooth) {
+  colour(places, colours, smooth) {
     const times = smooth ? SMOOTH_STEPS : 1, rows = this.facts.rows * times, columns = this.facts.columns * times;
     if (this.map.width !== columns || this.map.height !== rows) Object.assign(this.map, { width: columns, height: rows });
     const context = this.map.getContext("2d"), image = context.createImageData(columns, rows);
-    const shown = smooth ? interpolated(values, this.facts.rows, this.facts.columns, times) : values;
-    paint(shown, rows, columns, low, high, colours, new Uint32Array(image.data.buffer), columns, 0);
+    const shown = smooth ? interpolated(places, this.facts.rows, this.facts.columns, times) : places;
+    paint(shown, rows, columns, colours, new Uint32Array(image.data.buffer), columns, 0);
     context.putImageData(image, 0, 0);
   }
 

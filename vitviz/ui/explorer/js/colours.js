@@ -24,14 +24,13 @@ function gradient(colours) {
   return `linear-gradient(to right, ${stops.join(", ")})`;
 }
 
-/** Values "row column" into pixels of a wider picture, from a place on; `low` and `high` are the ends of the colours. */
-function paint(values, rows, columns, low, high, colours, pixels, stride, place) {
-  // 256 equal steps, as the server and matplotlib divide them.
-  const scale = 256 / Math.max(high - low, 1e-30);
+/** Places on a scale "row column" into pixels of a wider picture, from its pixel `start` on. */
+function paint(places, rows, columns, colours, pixels, stride, start) {
   for (let row = 0, index = 0; row < rows; row++) {
     for (let column = 0; column < columns; column++, index++) {
-      const step = (values[index] - low) * scale;
-      pixels[place + row * stride + column] = colours[step > 255 ? 255 : step > 0 ? step | 0 : 0];
+      // 256 equal steps, as the server and matplotlib divide them.
+      const step = 256 * places[index];
+      pixels[start + row * stride + column] = colours[step > 255 ? 255 : step > 0 ? step | 0 : 0];
     }
   }
 }

@@ -16,10 +16,36 @@ class Controls {
     this.find("colormap").replaceChildren(...names.map((name) => new Option(name)));
     this.find("method").onchange = () => hooks.method(this.find("method").value);
     this.find("layout").onchange = () => hooks.look("layout", this.find("layout").value);
+    this.find("scale").replaceChildren(...SETTINGS.scales.map(({ name, title, help }) => Object.assign(new Option(title, name ?? ""), { title: help })));
+    this.find("scale").onchange = () => hooks.look("scale", this.find("scale").value || null);
+    for (const input of this.percentileInputs) input.onchange = () => this.choosePercentiles();
     for (const [name, type] of Object.entries(LOOK)) {
       const control = this.find(name);
       control[type === Number ? "oninput" : "onchange"] = () => hooks.look(name, type === Boolean ? control.checked : type(control.value));
     }
+  }
+
+  get percentileInputs() {
+    return ["low", "high"].map((end) => this.find(`percentile-${end}`));
+  }
+
+  choosePercentiles() {
+    const pair = this.percentileInputs.map((input) => (input.value === "" ? NaN : Number(input.value))), [low, high] = pair;
+    if (low >= 0 && low < high && high <= 100) return this.hooks.look("percentiles", pair);
+    const found = this.percentileInputs.map((input) => input.value || "nothing").join(" to ");
+    this.hooks.failed(`Percentiles ${found}: expected two numbers from 0 to 100, the lower one first.`);
+    this.percentileInputs.forEach((input, index) => { input.value = this.percentiles[index]; });
+  }
+
+  /** Say which scale is chosen, and which one that is for the map that is shown. */
+  showScale({ scale, percentiles }, fitted) {
+    const select = this.find("scale"), name = scale ?? "", automatic = select.options[0];
+    const title = scale === null && fitted ? `Automatic (${SCALES[fitted.name].title.toLowerCase()})` : "Automatic";
+    if (automatic.textContent !== title) automatic.textContent = title;
+    Object.assign(select, { value: name, title: SCALES[name].help });
+    this.find("percentiles").hidden = (scale ?? fitted?.name) !== "robust";
+    this.percentiles = percentiles;
+    this.percentileInputs.forEach((input, index) => { if (document.activeElement !== input) input.value = percentiles[index]; });
   }
 
   /** Say what is chosen; the controls of a method are made anew for another method or model. */

@@ -32,6 +32,7 @@ const controls = new Controls(element, Object.keys(colours), { method: chooseMet
 const panels = new Panels(element, {
   opened: (name, isOpen) => store.patch({ panel: isOpen ? name : "" }), compare, rank, allOn: () => store.patchView(active, { heads_off: [], patches_off: [] }),
   heads: (heads_off) => store.patchView(active, { heads_off }), switching: () => ask(), cardOpened: chooseMethod,
+  look: () => ({ table: colours[store.state.colormap], fittedScale }),
 });
 const guide = new Guide(element, { step: (step) => store.patch(step === null ? { panel: "", guide: 0 } : { panel: "guide", guide: step }) });
 // What is at a place of one picture, or of one grid of patches, means nothing on another.
@@ -66,22 +67,26 @@ function show() {
     pane.rest(hovered ? query : null);
     const values = pane.values(query) ?? (hovered ? pane.values(pane.view.parameters.query) : null);
     const said = pane.values(query) ? query : pane.view.parameters.query;
-    return { pane, query: values ? said : query, values, range: pane.range(said, values) };
+    return { pane, query: values ? said : query, values, scaled: pane.scaled(said, values), signed: pane.signed(said) };
   });
   // Two maps of the same quantity side by side have one scale.
-  const ranges = maps.map(({ range }) => range), ends = maps.length > 1 && ranges.every(Boolean) && quantityOf(maps[0]) === quantityOf(maps[1])
-    ? [Math.min(...ranges.map(([low]) => low)), Math.max(...ranges.map(([, high]) => high))] : null;
-  maps.forEach((map) => showMap(map, store.state.layout === "two" && ends ? ends : map.range));
+  const all = maps.map(({ scaled }) => scaled), isShared = store.state.layout === "two" && all.every(Boolean) && quantityOf(maps[0]) === quantityOf(maps[1]);
+  const common = isShared ? fittedScale(all, { signed: maps.some(({ signed }) => signed) }) : null;
+  for (const map of maps) {
+    map.scale = common ?? (map.scaled && fittedScale([map.scaled], { signed: map.signed }));
+    showMap(map);
+  }
   if (store.state.layout === "difference") showDifference(...maps);
   const failure = shown.map(({ packs }) => packs.failure).find(Boolean);
   setState(failure ? "failed" : "ready");
   if (moved) measured.hovers.push(performance.now() - moved);
   moved = 0;
   const map = maps.find(({ pane }) => pane.index === active) ?? maps[0];
+  controls.showScale(store.state, map.scale);
   showPins(find("pins"), map.pane.hasToken ? map.pane.view.pins : [], (canvas, query) => drawPin(canvas, map.pane, query), unpin);
   const token = tokenOf(map.query, map.pane.facts, map.pane.model) ?? map.pane.facts.start;
   showSheet(map.pane, token);
-  showStrip(find("strip"), map.pane, token, colours[store.state.colormap], { ...lookOf(), grid: false }, (layer) => showLayer(layer));
+  showStrip(find("strip"), map.pane, token, colours[store.state.colormap], { ...lookOf(), grid: false }, fittedScale, (layer) => showLayer(layer));
   guide.show(store.state.panel === "guide" ? store.state.guide : null, guideFacts(map));
 }
 
@@ -92,15 +97,21 @@ function lookOf() {
   return { opacity, fade, smooth, grid, part: layout === "slide" ? divider : undefined };
 }
 
-function showMap({ pane, query, values, range }, ends) {
+/** The scale of the page, fittedScale to maps. */
+function fittedScale(maps, options) {
+  return fitScale(store.state.scale, maps, { percentiles: store.state.percentiles, ...options });
+}
+
+function showMap({ pane, query, values, scaled, scale }) {
   const table = colours[store.state.colormap], canvas = pane.find("canvas");
-  pane.show(query, values, ends, table, lookOf(), pane.marks);
+  pane.show(query, values, scale, table, lookOf(), pane.marks);
   for (const place of pane.view.patches_off) pane.painter.cross(canvas, place);
   pane.showChips(query, values);
   const under = hovered && !pane.hasToken && hovered.pane === pane && values ? tokenOf(hovered.query, pane.facts, pane.model) : null;
   const value = under === null ? "" : `, ${nameOf(hovered.query)}: ${digits(values[under])}`;
-  pane.showLegend(ends, table, `${quantityOf({ pane, query })}${value}`);
-  pane.say(!values && pane.packs.failure ? reason(pane.packs.failure) : pane.sentence(query, values));
+  pane.showLegend(scale, scaled, table, `${quantityOf({ pane, query })}${value}`);
+  const about = scale?.caption(scaled, SCALES[scale.name]);
+  pane.say(!values && pane.packs.failure ? reason(pane.packs.failure) : [pane.sentence(query, values), about].filter(Boolean).join(" "));
   pane.element.classList.toggle("vx-chosen-pane", isDouble() && pane.index === active);
 }
 
@@ -111,17 +122,18 @@ function showDifference(first, second) {
   if (!alike) return pane.say("These two have different tokens: there is no difference patch by patch.");
   if (!first.values || !second.values) return;
   const values = first.values.map((value, token) => value - second.values[token]);
-  const most = Math.max(...pane.attention.range(values).map(Math.abs)), ends = [-most, most];
+  const patches = values.subarray(prefix.length), scale = fittedScale([patches], { signed: true });
   // Two equal maps have the colour of zero, which is in the middle.
-  pane.show(second.query, values, most ? ends : [-1, 1], differenceColours, { ...lookOf(), signed: true }, pane.marks);
-  pane.showLegend(ends, differenceColours, "map 1 minus map 2");
-  const best = pane.attention.strongest(values.map(Math.abs));
-  pane.say(most ? `Map 1 minus map 2. Largest difference: ${nameOf(queryOf(best, pane.facts))} with ${digits(values[best])}.` : "Map 1 minus map 2: they are equal.");
+  pane.show(second.query, values, scale, differenceColours, lookOf(), pane.marks);
+  pane.showLegend(scale, patches, differenceColours, "map 1 minus map 2");
+  if (pane.index === active) controls.showScale(store.state, scale);
+  const best = pane.attention.strongest(values.map(Math.abs)), about = scale.caption(patches, SCALES[scale.name]);
+  pane.say(patches.some((value) => value !== 0) ? `Map 1 minus map 2. Largest difference: ${nameOf(queryOf(best, pane.facts))} with ${digits(values[best])}.${about && ` ${about}`}` : "Map 1 minus map 2: they are equal.");
 }
 
 function drawPin(canvas, pane, query) {
-  const values = pane.values(query), range = pane.range(query, values) ?? [0, 1];
-  pane.painter.draw(canvas, values?.subarray(pane.attention.prefix), range, colours[store.state.colormap], { ...lookOf(), part: undefined, grid: false });
+  const values = pane.values(query), scaled = pane.scaled(query, values);
+  pane.painter.draw(canvas, values?.subarray(pane.attention.prefix), scaled && fittedScale([scaled], { signed: pane.signed(query) }), colours[store.state.colormap], { ...lookOf(), part: undefined, grid: false });
   if (Array.isArray(query)) pane.painter.mark(canvas, query, "white", 1.5);
 }
 
@@ -130,7 +142,7 @@ function showSheet(pane, token) {
   if (sheet?.attention !== attention) sheet = new Sheet(find("sheet"), attention);
   const head = valueOf(view, "head", facts);
   sheet.show({
-    token, layer: valueOf(view, "layer", facts), head, shared: store.state.shared_scale, colours: colours[store.state.colormap],
+    token, layer: valueOf(view, "layer", facts), head, shared: store.state.shared_scale, fittedScale, colours: colours[store.state.colormap],
     direction: valueOf(view, "direction", facts) ?? "row", fusion: typeof head === "string" ? head : sheet.wanted?.fusion ?? "mean",
     loaded: [...pane.packs.held.keys()].filter((name) => name.startsWith("layer")).join(), ratio: (bottom - top) / (right - left),
     ink: getComputedStyle(pane.find("status")).color,
@@ -599,7 +611,7 @@ function compare() {
   inPanel("compare", JSON.stringify([uid, parameters, target]), { kind: "compare", uid, parameters, target }, async (reply) => {
     const packs = {};
     for (const { method, path } of reply.maps) packs[method] = readPack(await fetchPath(path));
-    if (pane.facts?.uid === uid) panels.showCompared(reply, packs, pane, colours[store.state.colormap]);
+    if (pane.facts?.uid === uid) panels.showCompared(reply, packs, pane);
   }, say);
 }
 

@@ -11,8 +11,8 @@ function save(content, name, type) {
 function sheetAsSvg(sheet, title) {
   const { layers, rows, columns } = sheet.attention.facts, { left, top } = SHEET_MARGIN;
   const width = left + sheet.columnsOfCells * sheet.cellWidth, height = top + layers * sheet.cellHeight;
-  const parts = sheet.ranges.flatMap((range, place) => {
-    if (!range) return [];
+  const parts = sheet.filled.flatMap((isFilled, place) => {
+    if (!isFilled) return [];
     const row = Math.floor(place / sheet.columnsOfCells), column = place % sheet.columnsOfCells;
     const cell = document.createElement("canvas");
     Object.assign(cell, { width: columns, height: rows });

@@ -9,7 +9,7 @@ const STEPS = [
   ["One token asks, the others answer", ({ facts, name, query, best, score }) => `In each head a token has a query, and every token a key. Their product is a score: ` +
     `${name} asks here, and ${best} answers with the highest score of the patches${score === null ? "" : `, ${score.toFixed(2)} (the logarithm of its weight)`}. Move over the picture, and another patch asks.`, "canvas"],
   ["Softmax makes weights: the map", ({ best, weight, sum }) => `The scores become weights that sum to 1 over all tokens. ` +
-    `${best} gets ${weight}; all patches together get ${sum}. The map shows these weights, from the lowest to the highest of this picture: the colours below say which.`, "legend"],
+    `${best} gets ${weight}; all patches together get ${sum}. The map shows these weights in colours, and the legend below the picture which colour stands for which.`, "legend"],
   ["Heads and layers differ", ({ facts }) => `This model has ${facts.layers} layers of ${facts.heads} heads. The sheet has the same token in all of them: ` +
     `one head may follow edges, another look at its neighbours. Click a cell to see it large.`, "sheet-part"],
   ["Through all layers, and what it does not say", () => `Attention of one layer mixes what the layers before have mixed. Attention rollout multiplies them: where information may have come from. ` +

@@ -151,9 +151,15 @@ class Pane {
     return others;
   }
 
-  /** The ends of the colours. */
-  range(query, values) {
-    return values && this.attention.range(this.compared(query, values));
+  /** The values of the patches that a scale is fitted to: all but the asking patch's own identity. */
+  scaled(query, values) {
+    const patches = values?.subarray(this.attention.prefix), { self } = this.about(query);
+    return patches && self !== undefined ? patches.filter((_, patch) => patch !== Number(self) - this.attention.prefix) : patches;
+  }
+
+  /** Whether zero lies in the middle of the colours. */
+  signed(query) {
+    return this.about(query).signed === "true";
   }
 
   strongest(query, values) {
@@ -174,11 +180,11 @@ class Pane {
     }, REST);
   }
 
-  /** Draw a map, or one that was made of several: `range` has the ends of its colours. */
-  show(query, values, range, table, look, marks) {
+  /** Draw a map, or one that was made of several, on a scale. */
+  show(query, values, scale, table, look, marks) {
     const canvas = this.find("canvas"), patches = values?.subarray(this.attention.prefix);
     const chosen = this.hasToken ? [{ token: tokenOf(query, this.facts, this.model), colour: "white" }] : [];
-    this.shown = { patches, range: range ?? [0, 1], table, look, marks: [...marks, ...chosen] };
+    this.shown = { patches, scale, table, look, marks: [...marks, ...chosen] };
     fitted(canvas, this.painter.ratio);
     this.drawOn(canvas, this.painter, look);
     canvas.dataset.loaded = values ? this.facts.uid : "";
@@ -186,8 +192,8 @@ class Pane {
 
   /** What is shown on a canvas of any size, by a painter of the same picture. */
   drawOn(canvas, painter, look) {
-    const { patches, range, table, marks } = this.shown;
-    painter.paint(canvas, patches, range, table, look);
+    const { patches, scale, table, marks } = this.shown;
+    painter.paint(canvas, patches, scale, table, look);
     for (const { token, colour } of marks) {
       if (token === null || token < this.attention.prefix) continue;
       painter.mark(canvas, this.attention.cell(token), colour, Math.max(1, canvas.width / 300));
@@ -250,12 +256,26 @@ class Pane {
     return chip;
   }
 
-  showLegend(range, table, quantity) {
-    this.find("legend").hidden = !range;
-    if (!range) return;
-    [this.find("low").textContent, this.find("high").textContent] = range.map(digits);
+  /** @param values that the scale is about: an end that some of them lie beyond is marked */
+  showLegend(scale, values, table, quantity) {
+    this.find("legend").hidden = !scale;
+    if (!scale) return;
+    const [below, above] = scale.beyond(values), { title } = SCALES[scale.name];
+    [this.find("low").textContent, this.find("high").textContent] = scale.ends.map(digits);
+    for (const [name, count, side] of [["below", below, "below"], ["above", above, "above"]]) {
+      this.find(name).hidden = count === 0;
+      this.find(name).title = `${count} of ${values.length} patches ${count === 1 ? "lies" : "lie"} ${side} the scale`;
+    }
     this.find("ramp").style.background = gradient(table);
     this.find("quantity").textContent = quantity;
+    this.find("scale-name").textContent = scale.name === "linear" ? "" : `${title.toLowerCase()} scale`;
+  }
+
+  /** The legend in words: its lower end, its upper end, and what lies between them. */
+  legendTexts() {
+    const [low, high, quantity, scale] = ["low", "high", "quantity", "scale-name"].map((name) => this.find(name).textContent);
+    const [below, above] = ["below", "above"].map((name) => !this.find(name).hidden);
+    return [below ? `◄ ${low}` : low, above ? `${high} ►` : high, [quantity, scale].filter(Boolean).join(", ")];
   }
 
   say(text) {

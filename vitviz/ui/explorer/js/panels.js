@@ -8,9 +8,16 @@ const UNITS = {
 /** A change with its sign; a real minus is as wide as the plus. */
 const signed = (text) => (text.startsWith("-") ? `−${text.slice(1)}` : `+${text}`);
 
+/** Values as parts of the sum of those above zero. */
+function shares(values) {
+  const sum = values.reduce((total, value) => total + Math.max(value, 0), 0) || 1;
+  return values.map((value) => value / sum);
+}
+
 class Panels {
   /**
-   * @param hooks opened(name, isOpen), compare(), rank(), heads(list), allOn(), failed(text), cardOpened(method)
+   * @param hooks opened(name, isOpen), compare(), rank(), heads(list), allOn(), failed(text), cardOpened(method),
+   *   look() the colours of maps and what fits their scale
    */
   constructor(root, hooks) {
     Object.assign(this, { root, hooks, compared: null, ranked: null, painted: "" });
@@ -31,7 +38,11 @@ class Panels {
   show(state, index, facts, model) {
     for (const panel of this.root.querySelectorAll(".vx-panel")) panel.open = panel.dataset.panel === state.panel;
     if (!facts) return;
-    const view = state.views[index];
+    const view = state.views[index], look = JSON.stringify([state.colormap, state.scale, state.percentiles]);
+    if (this.painted !== look) {
+      this.painted = look;
+      this.drawCards();
+    }
     this.showHeads(view, facts);
     const hasTarget = model.labels.length > 0 || model.reads_text;
     for (const name of ["compare-start", "rank"]) this.find(name).disabled = !hasTarget;
@@ -51,8 +62,8 @@ class Panels {
   }
 
   /** @param compared the reply of `run`; `packs` its maps by method; `painter` and `attention` of the analysis */
-  async showCompared(compared, packs, pane, table) {
-    this.compared = { ...compared, packs, pane, table };
+  async showCompared(compared, packs, pane) {
+    this.compared = { ...compared, packs, pane };
     const orders = [new Option("as listed", ""), ...compared.metrics.map(({ name, title }) => new Option(`best by ${title}`, name))];
     const chosen = this.find("compare-order").value;
     this.find("compare-order").replaceChildren(...orders);
@@ -71,14 +82,16 @@ class Panels {
   }
 
   card({ method, areas, beats, correlation }) {
-    const { packs, pane, table, metrics, chance } = this.compared, { title, interpretation } = METHODS[method];
+    const { packs, pane, metrics, chance } = this.compared, { title, interpretation } = METHODS[method];
     const values = packs[method].values, { prefix } = pane.attention, patches = values.subarray(prefix), canvas = document.createElement("canvas");
-    const { self } = packs[method].about, others = values.slice();
+    const { self, signed: isSigned } = packs[method].about, others = values.slice();
     if (self !== undefined) others[Number(self)] = pane.attention.range(values)[0];
-    const own = pane.attention.range(others), sum = patches.reduce((total, value) => total + Math.max(value, 0), 0) || 1;
     const isShared = this.find("compare-scale").checked;
+    const { table, fittedScale } = this.hooks.look(), sharesOf = (name) => shares(packs[name].values.subarray(prefix));
+    const scale = isShared ? fittedScale(this.compared.maps.map((each) => sharesOf(each.method)), { low: 0 })
+      : fittedScale([patches.filter((_, patch) => patch + prefix !== Number(self ?? -1))], { signed: isSigned === "true" });
     Object.assign(canvas, { width: 320, height: Math.round(320 * pane.painter.ratio) });
-    pane.painter.paint(canvas, patches, isShared ? [0, this.compared.highest * sum] : own, table, { opacity: 0.7, smooth: false, grid: false });
+    pane.painter.paint(canvas, isShared ? sharesOf(method) : patches, scale, table, { opacity: 0.7, smooth: false, grid: false });
     const card = document.createElement("figure"), caption = document.createElement("figcaption"), details = document.createElement("details");
     const name = Object.assign(document.createElement("b"), { textContent: title }), about = Object.assign(document.createElement("p"), { textContent: interpretation });
     const wins = Object.values(beats).filter(Boolean).length, summary = Object.assign(document.createElement("summary"), { className: "vx-bar" });

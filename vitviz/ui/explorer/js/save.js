@@ -62,7 +62,7 @@ function withCaption(picture) {
   Object.assign(context, { fillStyle: "black", font: measure.font, textBaseline: "middle" });
   legends.forEach((pane, index) => {
     const part = picture.width / legends.length, left = index * part + size, middle = picture.height + 1.2 * size;
-    const [low, high, quantity] = ["low", "high", "quantity"].map((name) => pane.find(name).textContent);
+    const [low, high, quantity] = pane.legendTexts();
     const start = left + measure.measureText(low).width + 0.5 * size, width = Math.min(256, part / 3);
     for (let step = 0; step < width; step++) {
       const pixel = pane.shown.table[Math.floor(256 * step / width)];

@@ -15,7 +15,7 @@ class Sheet {
     this.columnsOfCells = heads + 1;
     this.patches = rows * columns;
     this.values = new Float32Array(layers * this.columnsOfCells * this.patches);
-    this.ranges = new Array(layers * this.columnsOfCells).fill(null);
+    this.filled = new Array(layers * this.columnsOfCells).fill(false);
     this.raw = document.createElement("canvas");
     Object.assign(this.raw, { width: this.columnsOfCells * columns, height: layers * rows });
   }
@@ -41,22 +41,24 @@ class Sheet {
     for (let column = 0; column < this.columnsOfCells; column++) {
       const place = layer * this.columnsOfCells + column, head = column === 0 ? fusion : column - 1;
       const weights = this.attention.map(layer, head, token, direction);
-      this.ranges[place] = weights && this.attention.range(weights);
+      this.filled[place] = Boolean(weights);
       if (weights) this.values.set(weights.subarray(prefix), place * this.patches);
     }
   }
 
   draw() {
-    const { layers, rows, columns } = this.attention.facts, { colours, shared, ratio } = this.wanted;
+    const { layers, rows, columns } = this.attention.facts, { colours, shared, fittedScale, ratio } = this.wanted;
     const context = this.raw.getContext("2d"), image = context.createImageData(this.raw.width, this.raw.height);
-    const pixels = new Uint32Array(image.data.buffer), known = this.ranges.filter(Boolean);
-    const all = [Math.min(...known.map(([low]) => low)), Math.max(...known.map(([, high]) => high))];
-    this.ranges.forEach((range, place) => {
-      if (!range) return;
+    const pixels = new Uint32Array(image.data.buffer);
+    const valuesOf = (place) => this.values.subarray(place * this.patches, (place + 1) * this.patches);
+    const known = [...this.filled.keys()].filter((place) => this.filled[place]).map(valuesOf);
+    const common = shared && known.length ? fittedScale(known) : null;
+    this.filled.forEach((isFilled, place) => {
+      if (!isFilled) return;
       const layer = Math.floor(place / this.columnsOfCells), column = place % this.columnsOfCells;
       const start = layer * rows * this.raw.width + column * columns;
-      const values = this.values.subarray(place * this.patches, (place + 1) * this.patches);
-      paint(values, rows, columns, ...(shared ? all : range), colours, pixels, this.raw.width, start);
+      const values = valuesOf(place), own = common ?? fittedScale([values]);
+      paint(own.places(values), rows, columns, colours, pixels, this.raw.width, start);
     });
     context.putImageData(image, 0, 0);
     const scale = Math.min(2, window.devicePixelRatio || 1), shown = this.canvas.clientWidth;
@@ -90,10 +92,10 @@ class Sheet {
     const width = cellWidth - SHEET_GAP, height = cellHeight - SHEET_GAP;
     context.setTransform(scale, 0, 0, scale, 0, 0);
     context.imageSmoothingEnabled = false;
-    this.ranges.forEach((range, place) => {
+    this.filled.forEach((isFilled, place) => {
       const row = Math.floor(place / this.columnsOfCells), column = place % this.columnsOfCells;
       const x = left + column * cellWidth, y = top + row * cellHeight;
-      if (range) context.drawImage(this.raw, column * columns, row * rows, columns, rows, x, y, width, height);
+      if (isFilled) context.drawImage(this.raw, column * columns, row * rows, columns, rows, x, y, width, height);
       else Object.assign(context, { fillStyle: "rgba(128, 128, 128, 0.3)" }).fillRect(x, y, width, height);
     });
     Object.assign(context, { fillStyle: ink, font: "11px system-ui, sans-serif", textBaseline: "middle", textAlign: "right" });

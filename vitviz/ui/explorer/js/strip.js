@@ -4,8 +4,8 @@
 const STRIP_AFTER = 40;
 let striping = 0;
 
-/** One token in every layer with the chosen head, in a row of pictures. */
-function showStrip(part, pane, token, table, look, choose) {
+/** One token in every layer with the chosen head, in a row of pictures; `fittedScale` makes a scale of several maps. */
+function showStrip(part, pane, token, table, look, fittedScale, choose) {
   clearTimeout(striping);
   if (!part.open || token === null) return;
   striping = setTimeout(() => {
@@ -15,8 +15,8 @@ function showStrip(part, pane, token, table, look, choose) {
     while (frames.children.length < facts.layers) frames.append(stripFrame(frames.children.length, choose));
     const direction = valueOf(view, "direction", facts) ?? "row", head = valueOf(view, "head", facts) ?? "mean";
     [...frames.children].forEach((box, layer) => {
-      const values = attention.map(layer, head, token, direction);
-      painter.draw(box.firstElementChild, values?.subarray(attention.prefix), values ? attention.range(values) : [0, 1], table, look);
+      const patches = attention.map(layer, head, token, direction)?.subarray(attention.prefix);
+      painter.draw(box.firstElementChild, patches, patches && fittedScale([patches]), table, look);
       box.setAttribute("aria-pressed", layer === valueOf(view, "layer", facts));
     });
   }, STRIP_AFTER);

@@ -1,0 +1,376 @@
+"""Scales: where values lie between the ends of the colours, which scale a map gets by itself, and what is said of it.
+
+``vit_s14_maps.npz`` has maps of a published network, see ``tests/data/README.md``.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from vitviz import Geometry, Heatmap, MethodError, Style, TokenMap
+from vitviz.visualization import SCALES, FittedScale, fit
+from vitviz.visualization.figures import sheet
+from vitviz.visualization.scales import AUTOMATIC, LOG_FLOOR
+
+REAL = dict(np.load(Path(__file__).parents[1] / "data" / "vit_s14_maps.npz"))
+every_scale = pytest.mark.parametrize("name", SCALES)
+some_values = st.lists(st.floats(0, 1, width=32).map(lambda value: float(value)), min_size=1, max_size=60)
+
+
+def heatmap(values: Any, signed: bool = False) -> Heatmap:
+    values = torch.as_tensor(values, dtype=torch.float64)
+    height, width = 4 * values.shape[0], 4 * values.shape[1]
+    box = (0.0, 0.0, float(width), float(height))
+    token_map = TokenMap(values, {}, "weight", "a map", signed=signed)
+    return Heatmap(token_map, Image.new("RGB", (width, height)), Geometry(width, height, box, height, width))
+
+
+def median_place(values: np.ndarray, name: str | None = None) -> float:
+    return float(np.median(fit(name, [values]).place(values).clip(0, 1)))
+
+
+# Where values lie.
+
+
+def slow_places(name: str, values: Sequence[float], percentiles: tuple[float, float]) -> list[float]:
+    """The places of values by another way, one after the other."""
+    ordered = sorted(values)
+    low, high = ordered[0], ordered[-1]
+    if name == "robust":
+        last = len(ordered) - 1
+        low = next(each for at, each in enumerate(ordered) if 100 * at >= percentiles[0] * last)
+        high = max(each for at, each in enumerate(ordered) if 100 * at <= percentiles[1] * last)
+        # Of two patches, both lie outside.
+        low = min(low, high)
+    if name == "zero":
+        low = 0.0
+    if name == "log":
+        positive = [each for each in ordered if each > 0]
+        if not positive:
+            return [0.0] * len(values)
+        low = max(positive[0] / (2 if len(positive) < len(ordered) else 1), LOG_FLOOR * high)
+        if low == high:
+            return [0.0] * len(values)
+        return [math.log(max(each, low) / low) / math.log(high / low) for each in values]
+    if name == "rank":
+        most = bisect.bisect_left(ordered, high)
+        return [sum(other < each for other in values) / max(1, most) for each in values]
+    if high == low:
+        return [1.0 if each > high else 0.0 for each in values]
+    return [min(1.0, max(0.0, (each - low) / (high - low))) for each in values]
+
+
+@every_scale
+@settings(max_examples=25, deadline=None)
+@given(values=some_values, percentiles=st.sampled_from([(2.0, 98.0), (0.0, 100.0), (25.0, 75.0)]))
+def test_places_are_those_of_a_second_implementation(
+    name: str, values: list[float], percentiles: tuple[float, float]
+) -> None:
+    # What single precision holds, as the scale does.
+    values = [each if each > 1e-30 else 0.0 for each in values]
+    found = fit(name, [values], percentiles=percentiles).place(values)
+    np.testing.assert_allclose(found.clip(0, 1), slow_places(name, values, percentiles), atol=1e-9)
+
+
+@every_scale
+@pytest.mark.parametrize("key", REAL)
+def test_a_higher_value_is_nowhere_lower_and_the_ends_are_the_ends(name: str, key: str) -> None:
+    values = np.sort(REAL[key].ravel())
+    places = fit(name, [values]).place(values)
+    assert (np.diff(places) >= 0).all() and places[-1] == 1
+    assert places[0] == pytest.approx(values[0] / values[-1] if name == "zero" else 0)
+
+
+@every_scale
+@pytest.mark.parametrize("factor", [1e-6, 0.1, 1e4])
+def test_places_do_not_depend_on_the_unit(name: str, factor: float) -> None:
+    values = REAL["rollout_max_coffee"].astype(np.float64)
+    there, here = fit(name, [values * factor]), fit(name, [values])
+    np.testing.assert_allclose(there.place(values * factor), here.place(values), atol=1e-9)
+    assert fit(None, [values * factor]).scale == fit(None, [values]).scale
+
+
+@pytest.mark.parametrize("percentiles", [(2, 98), (1, 99), (5, 95), (0, 100), (10, 50.5)])
+def test_a_robust_scale_lies_between_numpys_percentiles(percentiles: tuple[float, float]) -> None:
+    values = REAL["rollout_mean_coffee"]
+    low, high = fit("robust", [values], percentiles=percentiles).ends
+    assert low == np.percentile(values, percentiles[0], method="higher")
+    assert high == np.percentile(values, percentiles[1], method="lower")
+
+
+def test_of_few_patches_a_robust_scale_leaves_the_extreme_ones_out() -> None:
+    assert fit("robust", [[9.0, 1.0, 2.0, 3.0, 0.0]]).ends == (1, 3)
+
+
+def test_equal_ratios_are_equal_steps_of_a_logarithm() -> None:
+    np.testing.assert_allclose(fit("log", [[1, 10, 100, 1000]]).place([1, 10, 100, 1000]), [0, 1 / 3, 2 / 3, 1])
+
+
+def test_a_logarithm_ends_four_powers_of_ten_below_the_highest_value() -> None:
+    scale = fit("log", [[1e-9, 0.5, 1.0]])
+    assert scale.ends == (1e-4, 1) and scale.beyond([1e-9, 0.5, 1.0]) == (1, 0)
+
+
+def test_on_a_logarithm_zero_is_darker_than_the_lowest_value_above_it() -> None:
+    places = fit("log", [[0.0, 0.3, 0.3]]).place([0.0, 0.3])
+    assert places.tolist() == [0, 1]
+
+
+def test_equal_values_have_equal_ranks() -> None:
+    assert fit("rank", [[0, 0, 0, 5, 5, 7]]).place([0, 5, 7]).tolist() == [0, 0.6, 1]
+
+
+@every_scale
+@pytest.mark.parametrize("value", [0.0, 0.25, -1.0])
+def test_a_constant_map_has_one_colour(name: str, value: float) -> None:
+    places = fit(name, [[value] * 4]).place([value] * 4).clip(0, 1)
+    assert set(places) == {1.0 if name == "zero" and value > 0 else 0.0}
+
+
+# Ends that a style gives.
+
+
+@pytest.mark.parametrize("ends", [{"low": 0.002}, {"high": 0.005}, {"low": 0.002, "high": 0.005}])
+def test_given_ends_are_those_of_every_scale(ends: dict[str, float]) -> None:
+    values = REAL["rollout_mean_coffee"]
+    for name in SCALES:
+        scale, own = fit(name, [values], **ends), fit(name, [values])
+        assert scale.ends == (min(ends.get("low", own.low), ends.get("high", own.high)), ends.get("high", own.high))
+        places = scale.place([scale.low - 1e-4, scale.low, scale.high + 1e-4]).clip(0, 1)
+        assert places[0] == places[1] == 0 and places[2] == 1
+
+
+def test_with_a_given_end_the_scale_is_linear_unless_it_is_chosen() -> None:
+    values = REAL["rollout_max_coffee"]
+    assert fit(None, [values]).scale is SCALES["log"]
+    assert fit(None, [values], high=0.1).scale is fit(None, [values], low=0).scale is SCALES["linear"]
+    assert fit("log", [values], low=1e-3).ends[0] == 1e-3
+
+
+# The scale that is chosen.
+
+
+@pytest.mark.parametrize("key", [key for key in REAL if key.startswith("rollout")])
+def test_half_of_a_trained_networks_rollout_can_be_told_from_black_and_from_white(key: str) -> None:
+    assert 0.1 <= median_place(REAL[key]) <= 0.6
+    # And could not be before.
+    assert median_place(REAL[key], "linear") < 0.03
+
+
+@pytest.mark.parametrize("key", [key for key in REAL if key.startswith("cls")])
+def test_a_map_that_is_readable_stays_linear(key: str) -> None:
+    scale = fit(None, [REAL[key]])
+    assert scale.scale is SCALES["linear"] and scale.automatic
+
+
+def background(spread: float, seed: int = 0) -> np.ndarray:
+    return 0.002 * np.exp(spread * np.random.default_rng(seed).standard_normal((16, 16)))
+
+
+@pytest.mark.parametrize("patches", [1, 2, 4, 9, 25])
+@pytest.mark.parametrize("spread", [0, 0.1, 0.2])
+@pytest.mark.parametrize("seed", range(3))
+def test_an_object_on_a_plain_background_is_not_blown_up_into_noise(patches: int, spread: float, seed: int) -> None:
+    values = background(spread, seed).ravel()
+    values[100 : 100 + patches] = 0.1
+    scale = fit(None, [values])
+    assert scale.scale is SCALES["linear"]
+    assert np.delete(scale.place(values), slice(100, 100 + patches)).max() < 0.1
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param(np.zeros(256), id="nothing"),
+        pytest.param(np.eye(256)[3], id="one patch and nothing else"),
+        pytest.param((np.arange(256) % 3 == 0) * 1.0, id="in or out"),
+        pytest.param(np.linspace(0, 1, 256), id="a ramp"),
+        pytest.param(np.append(np.linspace(0.2, 1, 255), 4), id="a peak beside which the others are seen"),
+        pytest.param(np.full(1, 0.5), id="one patch"),
+    ],
+)
+def test_other_maps_that_a_linear_scale_shows_keep_it(values: np.ndarray) -> None:
+    assert fit(None, [values]).scale is SCALES["linear"]
+
+
+def test_a_sink_over_moderate_differences_makes_the_scale_robust_and_over_large_ones_logarithmic() -> None:
+    moderate, large = np.linspace(1, 5, 255), np.geomspace(1e-3, 1, 255)
+    assert fit(None, [np.append(moderate, 200)]).scale is SCALES["robust"]
+    assert fit(None, [np.append(large, 200)]).scale is SCALES["log"]
+
+
+def test_the_rule_in_words_has_the_numbers_of_the_rule() -> None:
+    from vitviz.visualization import scales
+
+    assert f"more than {scales.PEAK_RATIO:g} times the {scales.PEAK_PERCENTILE:g}th percentile" in AUTOMATIC
+    assert scales.READABLE_MEDIAN == 0.1 and "the lowest tenth" in AUTOMATIC
+    assert f"between {scales.READABLE_MEDIAN:.0%}".rstrip("%") in AUTOMATIC
+    assert f"and {100 * scales.BRIGHT_MEDIAN:g} %" in AUTOMATIC
+    few, most = scales.PLAIN_PERCENTILES
+    assert f"the {most:g}th percentile is more than {scales.PLAIN_RATIO:g} times the {few:g}nd" in AUTOMATIC
+
+
+# Signed maps.
+
+
+@every_scale
+def test_a_signed_map_is_symmetric_about_zero(name: str) -> None:
+    values = np.concatenate([-REAL["rollout_mean_coffee"].ravel()[:100], REAL["rollout_mean_chelsea"].ravel()])
+    scale = fit(name, [values], signed=True)
+    low, high = scale.ends
+    assert low == -high
+    np.testing.assert_allclose(scale.place(-values), 1 - scale.place(values), atol=1e-12)
+    assert scale.place([0.0]).tolist() == [0.5]
+    assert scale.place([low, high]).tolist() == [0, 1]
+    assert fit(name, [[0.0, 0.0]], signed=True).place([0.0]).tolist() == [0.5]
+
+
+def test_of_a_signed_map_the_further_given_end_is_both() -> None:
+    assert fit("linear", [[-1.0, 2.0]], signed=True, low=-3, high=1).ends == (-3, 3)
+
+
+def test_zero_of_a_signed_map_leaves_the_image_clear_where_weak_values_do() -> None:
+    signed = heatmap([[-1.0, 0.0, 1.0]], signed=True)
+    overlay = np.asarray(signed.overlay(Style("gray", 1.0, fade=True, scale="linear")))[1, 2::4, 0]
+    # Black over black, the image's own black, and white.
+    assert overlay.tolist() == [0, pytest.approx(0, abs=20), 255]
+    assert np.asarray(signed.overlay(Style("gray", 1.0)))[1, 2::4, 0].tolist() == [0, 128, 255]
+
+
+# One scale for several maps.
+
+
+@every_scale
+def test_maps_on_one_scale_have_equal_colours_for_equal_values(name: str) -> None:
+    first, second = REAL["rollout_mean_coffee"], 3 * REAL["rollout_mean_chelsea"]
+    scale = fit(name, [first, second])
+    together = scale.place(np.concatenate([first, second]))
+    np.testing.assert_array_equal(together, np.concatenate([scale.place(first), scale.place(second)]))
+    np.testing.assert_array_equal(together, fit(name, [np.concatenate([first, second])]).place([*first, *second]))
+    assert together.max() == 1
+
+
+@every_scale
+def test_a_sheet_has_one_scale_or_one_for_each_cell(name: str) -> None:
+    maps = [heatmap(REAL["rollout_mean_coffee"]), heatmap(REAL["rollout_mean_chelsea"] / 4)]
+    row = [replace(each, image=maps[0].image, geometry=maps[0].geometry) for each in maps]
+    style = Style("gray", 1.0, scale=name)
+    for shared in (False, True):
+        picture, layout = sheet([row], style, shared_scale=shared, cell=64)
+        for column, each in enumerate(row):
+            scale = fit(name, [part.values for part in row] if shared else [each.values])
+            left, top = layout.corner(0, column)
+            # A cell is as large as the picture, four pixels for each patch.
+            found = np.asarray(picture)[top + 1 : top + 64 : 4, left + 1 : left + 64 : 4, 0]
+            expected = (256 * scale.place(each.values)).clip(0, 255).astype(int)
+            np.testing.assert_allclose(found, expected, atol=1)
+
+
+def test_a_style_takes_a_scale_that_was_fitted_to_other_maps() -> None:
+    one, other = heatmap([[0.0, 1.0]]), heatmap([[0.0, 4.0]])
+    style = Style("gray", 1.0, scale=fit("linear", [one.values, other.values]))
+    assert np.asarray(one.overlay(style))[0, :, 0].max() == 64
+    assert one.scale(style) is style.scale
+
+
+# Pictures.
+
+
+@every_scale
+def test_the_colours_of_a_picture_are_the_places(name: str) -> None:
+    drawn = heatmap(REAL["rollout_max_coffee"])
+    before = drawn.values.clone()
+    overlay = np.asarray(drawn.overlay(Style("gray", 1.0, scale=name, percentiles=(5, 90))))[..., 0]
+    places = fit(name, [drawn.values], percentiles=(5, 90)).place(drawn.values)
+    np.testing.assert_allclose(overlay[2::4, 2::4], (256 * places).clip(0, 255).astype(int), atol=1)
+    assert torch.equal(drawn.values, before)
+
+
+def test_a_smooth_picture_of_a_robust_scale_does_not_spread_what_it_clips() -> None:
+    values = np.tile([1.0, 2.0], (16, 8))
+    values[8, 8] = 1000
+    smooth = np.asarray(heatmap(values).overlay(Style("gray", 1.0, smooth=True, scale="robust")))[..., 0]
+    # Two patches away nothing of it is left.
+    assert smooth[34, 42] == smooth[2, 42]
+
+
+# What is said.
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "ends", "expected"),
+    [
+        ("linear", [1, 2, 3], {}, ""),
+        ("linear", [1, 2, 3], {"high": 2.5}, "Linear scale; 1 of 3 patches lies above it."),
+        ("linear", [1, 2, 3, 4], {"low": 2.5}, "Linear scale; 2 of 4 patches lie below it."),
+        ("robust", range(100), {}, "Scale from percentile 2 to 98; 2 of 100 patches lie above it and 2 below."),
+        ("log", [1, 10, 100], {}, "Logarithmic scale."),
+        ("log", [0, 0, 100], {}, "Logarithmic scale; 2 of 3 patches lie below it."),
+        ("rank", [1, 2, 3], {}, "Scale by rank."),
+        ("zero", [-1, 2, 3], {}, "Scale from zero; 1 of 3 patches lies below it."),
+    ],
+)
+def test_a_caption_names_the_scale_and_counts_what_lies_beyond(
+    name: str, values: Sequence[float], ends: dict[str, float], expected: str
+) -> None:
+    assert fit(name, [values], **ends).caption(values) == expected
+    drawn = heatmap([[float(each) for each in values]])
+    about = f"a map. {expected}" if expected else "a map"
+    assert drawn.caption(Style(scale=name, **ends)) == about
+    assert drawn.description == "a map"
+
+
+def test_percentiles_are_named_as_they_are_given() -> None:
+    assert fit("robust", [[1, 1]], percentiles=(0.5, 99.9)).caption([1, 1]) == "Scale from percentile 0.5 to 99.9."
+
+
+# What is no scale.
+
+PERCENTILES = "expected two numbers from 0 to 100, the lower one first"
+
+
+@pytest.mark.parametrize(
+    ("style", "message"),
+    [
+        (
+            {"scale": "logarithm"},
+            "scale 'logarithm': expected 'linear', 'robust', 'log', 'rank' or 'zero'",
+        ),
+        ({"scale": "Linear"}, "; did you mean 'linear'?"),
+        ({"scale": 3}, "scale 3: expected 'linear'"),
+        ({"percentiles": (98, 2)}, f"percentiles = (98, 2): {PERCENTILES}"),
+        ({"percentiles": (50, 50)}, PERCENTILES),
+        ({"percentiles": (-1, 50)}, PERCENTILES),
+        ({"percentiles": (2, 100.1)}, PERCENTILES),
+        ({"percentiles": (2,)}, PERCENTILES),
+        ({"percentiles": "28"}, PERCENTILES),
+        ({"percentiles": (2, math.nan)}, PERCENTILES),
+        ({"scale": fit("linear", [[0, 1]]), "low": 0}, "a fitted scale has ends of its own"),
+    ],
+)
+def test_what_is_no_scale_is_refused_in_one_sentence(style: dict[str, Any], message: str) -> None:
+    with pytest.raises(MethodError) as caught:
+        Style(**style)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_scale_of_no_maps_is_refused() -> None:
+    with pytest.raises(MethodError, match="expected the values of at least one map"):
+        fit("linear", [])
+
+
+def test_percentiles_are_two_numbers_of_python() -> None:
+    assert Style(percentiles=[np.float32(5), 95]).percentiles == (5.0, 95.0)  # type: ignore[arg-type]
+    assert isinstance(fit(None, [[1.0]]), FittedScale)
