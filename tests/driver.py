@@ -112,6 +112,7 @@ SETTLED = f"""() => {{
 # What was asked for has been drawn: the page draws once a frame.
 DRAWN = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 MAP_SECONDS = 90
+TOKENS = "method=attention"
 
 
 @contextmanager
@@ -120,12 +121,12 @@ def opened_page(browser: Browser, address: str, link: str = "", errors: list[str
 
     Args:
         browser, address: where it is opened, and where it runs.
-        link: what its address asks for, behind the question mark.
+        link: what its address asks for, behind the question mark; token attention where it names no map.
         errors: receives what goes wrong, which is looked at here otherwise.
     """
     page = new_page(browser)
     with watched(page, address, errors):
-        page.goto(f"{address}/?__theme=light{link and f'&{link}'}")
+        page.goto(f"{address}/?__theme=light&{link if 'method=' in link else f'{TOKENS}&{link}'}")
         settle(page)
         yield page
     page.close()

@@ -112,7 +112,7 @@ def test_the_lines_draw_on_the_scale_of_the_page(
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     handlers = Handlers(AnalysisService(bundled))
-    opened = handlers.open({"link": "?resolution=32&scale=robust&percentiles=5,90"}, ignore)
+    opened = handlers.open({"link": "?method=attention&resolution=32&scale=robust&percentiles=5,90"}, ignore)
     python = described(handlers, opened["state"], opened["views"][0]["uid"])["python"]
     style = vitviz.Style("inferno", 0.7, fade=True, scale="robust", percentiles=(5, 90))
     expected = run(python)["heatmap"].overlay(style)
@@ -125,7 +125,7 @@ def test_two_maps_are_made_one_after_the_other(bundled: Model, tmp_path: Path, m
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     handlers = Handlers(AnalysisService(bundled))
-    link = "?resolution=16&second.method=rollout&second.example=rocket.jpg&layout=two"
+    link = "?method=attention&resolution=16&second.method=rollout&second.example=rocket.jpg&layout=two"
     opened = handlers.open({"link": link}, ignore)
     uids = [each["uid"] for each in opened["views"]]
     made = run(described(handlers, opened["state"], *uids)["python"])

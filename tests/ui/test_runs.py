@@ -31,11 +31,11 @@ from vitviz.ui.links import SOMEBODYS_OWN
 from vitviz.ui.pictures import GONE, Upload
 from vitviz.ui.runs import MAX_KEPT_PER_VISITOR, UNEXPECTED, Runs
 from vitviz.ui.service import AnalysisService, Step
-from vitviz.ui.state import PageState
+from vitviz.ui.state import PageState, View
 
 Make = Callable[..., Model]
 PAGE, OTHER = "a" * 22, "b" * 22
-STATE: Any = PageState().to_json()
+STATE: Any = PageState((View(),)).to_json()
 
 
 class Visit:
@@ -168,7 +168,7 @@ def test_a_checkpoint_of_ones_own_is_opened_for_one_view(visit: Visit, make_mode
     assert facts["title"] == "mine.safetensors" and facts["labels"] == [] and "relevance" in facts["refusals"]
     assert reply["facts"]["prefix"] == ["cls", "register 1", "register 2"] and reply["facts"]["predictions"] == []
     link = visit.ask("describe", state=reply["state"], uids=["", ""])["link"]
-    assert link == "?second.method=attention&second.own=mine.safetensors&layout=two"
+    assert link == "?method=attention&second.method=attention&second.own=mine.safetensors&layout=two"
     assert visit.run("analyze", state=reply["state"], index=1)["facts"]["layers"] == 3
 
 
@@ -270,7 +270,7 @@ def test_without_classes_nothing_can_be_measured(make_model: Make, tmp_path: Pat
 def test_a_state_is_told_as_link_and_python(visit: Visit, uid: str) -> None:
     state = {**STATE, "views": [{**STATE["views"][0], "parameters": {"layer": 9, "head": -1}}]}
     answer = visit.ask("describe", state=state, uids=[uid])
-    assert answer["state"]["views"][0]["parameters"] == {"head": 3} and answer["link"] == "?p.head=3"
+    assert answer["state"]["views"][0]["parameters"] == {"head": 3} and answer["link"] == "?method=attention&p.head=3"
     assert answer["notes"] == ["parameters.layer = 9: expected a whole number from -3 to 2. The default is shown."]
     assert 'analysis.map("attention", head=3)' in answer["python"]
     # Of an analysis that is gone, nothing is known that could be changed.

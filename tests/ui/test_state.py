@@ -377,7 +377,7 @@ def test_a_link_says_what_differs_and_nothing_else() -> None:
 
 def test_a_link_of_somebodys_own_checkpoint_says_so() -> None:
     own = f"own:{'a' * 22}"
-    link = print_link(PageState((View(own),)), {own: "mine & yours.safetensors"})
+    link = print_link(PageState((View(own, method="rollout"),)), {own: "mine & yours.safetensors"})
     assert link == "?own=mine+%26+yours.safetensors" and "a" * 22 not in link
     read = read_link(link)
     assert read.state == PageState() and read.notes == (SOMEBODYS_OWN.format("mine & yours.safetensors"),)
@@ -385,10 +385,10 @@ def test_a_link_of_somebodys_own_checkpoint_says_so() -> None:
 
 OLD_LINKS = {
     "?model=dino_vits16&example=rocket.jpg&fit=crop&resolution=96": View(
-        "dino_vits16", None, "example:rocket.jpg", "crop", 96
+        "dino_vits16", None, "example:rocket.jpg", "crop", 96, "rollout"
     ),
-    "?resolution=the+picture%27s+own&step=20": View(step=20, resolution="native"),
-    "?resolution=as+trained": View(),
+    "?resolution=the+picture%27s+own&step=20": View(step=20, resolution="native", method="rollout"),
+    "?resolution=as+trained": View(method="rollout"),
     "?tab=maps&method=relevance&p.target=cat&p.query=3%2C5#layer=2&head=0&map=row&token=cls": View(
         method="relevance", parameters={"target": "cat", "query": (3, 5)}
     ),

@@ -21,7 +21,7 @@ from vitviz.ui.normalize import pools_by_attention, refusal, resolution_step
 from vitviz.ui.packs import rolls
 from vitviz.ui.pictures import EXAMPLES
 from vitviz.ui.records import KINDS, MOST_PREDICTIONS
-from vitviz.ui.state import DEFAULT_METHOD, NATIVE, View
+from vitviz.ui.state import NATIVE, TOKEN_METHOD, View
 from vitviz.visualization.heatmaps import COLORMAPS, colour_table
 from vitviz.visualization.scales import AUTOMATIC, SCALES
 from vitviz.weights import OVERRIDES, Model, describe, resources
@@ -81,7 +81,7 @@ def method_facts(method: Method) -> dict[str, Any]:
         "interpretation": method.interpretation,
         "citation": method.citation,
         # The page computes it from queries and keys.
-        "live": method.name == DEFAULT_METHOD,
+        "live": method.name == TOKEN_METHOD,
         "parameters": [_parameter_facts(parameter) for parameter in method.parameters],
     }
 

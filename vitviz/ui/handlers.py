@@ -22,7 +22,7 @@ from vitviz.ui.models import ModelChoice, OwnModel, menu
 from vitviz.ui.normalize import Seen, normalize, normalize_input
 from vitviz.ui.pictures import Upload
 from vitviz.ui.service import AnalysisService, InputSettings, Report, Step, waiting, waiting_for_memory
-from vitviz.ui.state import PageState, View
+from vitviz.ui.state import FIRST_VIEW, PageState, View
 from vitviz.ui.studies import Studies
 from vitviz.weights import ZOO, Model, parse_overrides
 from vitviz.weights.formats.files import SUFFIXES
@@ -150,7 +150,7 @@ class Handlers:
 
     def first(self) -> dict[str, Any]:
         """The reply with which a page opens."""
-        view = View()
+        view = FIRST_VIEW
         upload = self.service.pictures.upload(view.picture)
         key, analysis = self.service.analyze(self.service.start, upload)
         state, _ = normalize(PageState(), [Seen(analysis.model, analysis.trace.layout)])

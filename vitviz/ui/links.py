@@ -14,7 +14,7 @@ from vitviz.attribution import METHODS
 from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
 from vitviz.errors.kinds import MethodError, VitvizError
 from vitviz.errors.messages import shown
-from vitviz.ui.state import DEFAULT_METHOD, OWN_MODEL, PageState, View
+from vitviz.ui.state import FIRST_VIEW, OWN_MODEL, TOKEN_METHOD, PageState, View
 
 # Before the name of a parameter, and before what is said of the second view.
 PARAMETER, SECOND = "p.", "second."
@@ -43,8 +43,8 @@ SOMEBODYS_OWN = "This link shows a checkpoint of somebody's own ({}). Open it un
 # How links of vitviz 0.1 say the same; they had the maps behind "#", or behind "?" with tab=maps.
 OLD_RESOLUTIONS = {"as trained": None, "the picture's own": "native"}
 OLD_MAPS = {
-    "row": (DEFAULT_METHOD, {}),
-    "column": (DEFAULT_METHOD, {"direction": "column"}),
+    "row": (TOKEN_METHOD, {}),
+    "column": (TOKEN_METHOD, {"direction": "column"}),
     "rollout": ("rollout", {}),
 }
 OLD_VALUES = {
@@ -77,7 +77,7 @@ def print_link(state: PageState, own_names: Mapping[str, str]) -> str:
         state: legal for its models.
         own_names: what the files of visitors' own checkpoints are called, by the models' ids.
     """
-    words = _view_words(state.views[0], View(), "", own_names)
+    words = _view_words(state.views[0], FIRST_VIEW, "", own_names)
     if len(state.views) > 1:
         first = state.views[0]
         alike = View(model=first.model, step=first.step, picture=first.picture, fit=first.fit)
@@ -107,7 +107,7 @@ def _view_words(view: View, plain: View, before: str, own_names: Mapping[str, st
         words["fit"] = view.fit or OWN_FIT
     if view.resolution != plain.resolution:
         words["resolution"] = TRAINED if view.resolution is None else str(view.resolution)
-    if view.method != plain.method:
+    if view.method != plain.method or view.parameters:
         words["method"] = view.method
     for name, value in view.parameters.items():
         if isinstance(value, Mapping):
@@ -145,7 +145,7 @@ def read_link(link: str) -> Link:
     if "map" in old and words.get("tab") != "maps":
         words |= _of_today(old)
     reader = _Reader()
-    views = [reader.view(words, "", View())]
+    views = [reader.view(words, "", FIRST_VIEW)]
     if any(name.startswith(SECOND) for name in words) or words.get("layout") in ("two", "difference"):
         first = views[0]
         alike = View(model=first.model, step=first.step, picture=first.picture, fit=first.fit)
@@ -199,7 +199,9 @@ class _Reader:
         for name, read in _INPUT.items():
             if name in own:
                 view = self._with(view, name, own[name], read)
-        method = own.get("method", DEFAULT_METHOD)
+        # Links of vitviz 0.1 have a layer, a head or a token without the name of the map.
+        has_parameters = any(name.startswith(PARAMETER) for name in own)
+        method = own.get("method", TOKEN_METHOD if has_parameters else plain.method)
         if method not in METHODS:
             self.notes.append(f"Link: there is no map {shown(method)}.")
             return view

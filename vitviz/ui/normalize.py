@@ -14,7 +14,7 @@ from vitviz.attribution.methods import ClassTarget, HeadNumber, LayerNumber, Par
 from vitviz.errors.kinds import MethodError, VitvizError
 from vitviz.errors.messages import shown
 from vitviz.ui.arguments import Bounds, number, parameter_of, token_of
-from vitviz.ui.state import DEFAULT_METHOD, MAX_VIEWS, PAIRED_LAYOUTS, PageState, View
+from vitviz.ui.state import MAX_VIEWS, PAIRED_LAYOUTS, TOKEN_METHOD, PageState, View
 from vitviz.weights import Model
 from vitviz.weights.text_tower import reads_text
 
@@ -54,7 +54,7 @@ def normalize_view(view: View, seen: Seen) -> tuple[View, list[str]]:
     reason = refusal(method, model)
     given = dict(view.parameters)
     if reason is not None:
-        other = METHODS[DEFAULT_METHOD]
+        other = METHODS[TOKEN_METHOD]
         notes.append(f"{method.title}: {reason}. Shown instead: {other.title.lower()}.")
         given = {name: each for name, each in given.items() if name in [part.name for part in other.parameters]}
         method = other

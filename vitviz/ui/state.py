@@ -28,7 +28,7 @@ MAX_VIEWS, MAX_PINS, MAX_OFF = 2, 6, 4096
 MAX_STEP, MAX_RESOLUTION = 10**12 - 1, 99_999
 NATIVE = "native"
 """The resolution that stands for the picture's own."""
-DEFAULT_METHOD = "attention"
+TOKEN_METHOD = "attention"
 HUB_MODEL = re.compile(r"hf:\w[\w.-]{0,95}/\w[\w.-]{0,95}(@[\w./-]{1,96})?", re.ASCII)
 OWN_MODEL = re.compile(r"own:[\w-]{22}", re.ASCII)
 
@@ -61,7 +61,7 @@ class View:
     picture: str = f"example:{EXAMPLES[0]}"
     fit: str | None = None
     resolution: int | str | None = None
-    method: str = DEFAULT_METHOD
+    method: str = TOKEN_METHOD
     parameters: Mapping[str, Any] = field(default_factory=dict)
     pins: tuple[Query, ...] = ()
     heads_off: tuple[tuple[int, int], ...] = ()
@@ -110,7 +110,7 @@ class PageState:
         MethodError: one of them is not legal.
     """
 
-    views: tuple[View, ...] = field(default_factory=lambda: (View(),))
+    views: tuple[View, ...] = field(default_factory=lambda: (FIRST_VIEW,))
     layout: str = "one"
     divider: float = 0.5
     colormap: str = "inferno"
@@ -213,3 +213,7 @@ def _unique(name: str, value: object, most: int, read: Callable[[str, object], A
         found = f"{len(value):,} entries" if isinstance(value, list | tuple) else shown(value)
         raise MethodError(f"{name} = {found}: expected a list of at most {most:,}")
     return tuple(dict.fromkeys(read(name, each) for each in value))
+
+
+# With it the page opens.
+FIRST_VIEW = View(method="rollout")

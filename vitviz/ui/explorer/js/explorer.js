@@ -34,7 +34,7 @@ const panels = new Panels(element, {
   heads: (heads_off) => store.patchView(active, { heads_off }), switching: () => ask(), cardOpened: chooseMethod,
   look: () => ({ table: colours[store.state.colormap], fittedScale }),
 });
-const guide = new Guide(element, { step: (step) => store.patch(step === null ? { panel: "", guide: 0 } : { panel: "guide", guide: step }) });
+const guide = new Guide(element, { step: goToStep });
 // What is at a place of one picture, or of one grid of patches, means nothing on another.
 const nothingPlaced = { pins: [], patches_off: [] };
 // `hovered` is a pane's query; the other pane shows the one that is linked to it.
@@ -168,6 +168,13 @@ function guideFacts({ pane, query, values }) {
   const sum = values.subarray(attention.prefix).reduce((total, value) => total + value, 0);
   const name = nameOf(query ?? queryOf(tokenOf(query, facts, pane.model) ?? facts.start, facts));
   return { facts, name, best: nameOf(queryOf(best, facts)), weight: share(values[best]), sum: share(sum), score: row && values[best] > 0 ? Math.log(values[best]) : null };
+}
+
+/** A step of the guide, with the map that it is about; null closes the guide. */
+function goToStep(step) {
+  const method = step === null ? null : STEPS[step][3];
+  if (method && store.state.views[active].method !== method) chooseMethod(method);
+  store.patch(step === null ? { panel: "", guide: 0 } : { panel: "guide", guide: step });
 }
 
 /** "empty", "loading", "ready" or "failed", for the style sheet and for tests. */
