@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import bisect
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -220,6 +221,15 @@ def test_the_rule_in_words_has_the_numbers_of_the_rule() -> None:
     assert f"and {100 * scales.BRIGHT_MEDIAN:g} %" in AUTOMATIC
     few, most = scales.PLAIN_PERCENTILES
     assert f"the {most:g}th percentile is more than {scales.PLAIN_RATIO:g} times the {few:g}nd" in AUTOMATIC
+
+
+def test_the_documentation_has_the_rule_and_every_scale() -> None:
+    documents = Path(__file__).parents[2] / "docs"
+    found = re.search(r"<!-- scales -->\n(.*?)\n<!-- /scales -->", (documents / "methods.md").read_text(), re.DOTALL)
+    rows = [f"| {scale.title} (`{scale.name}`) | {scale.help} |" for scale in SCALES.values()]
+    expected = ["| scale | what it does |", "| --- | --- |", f"| Automatic | {AUTOMATIC} |", *rows]
+    assert found is not None and found[1].splitlines() == expected
+    assert all(f"`{name}`" in (documents / "api.md").read_text() for name in SCALES)
 
 
 # Signed maps.
