@@ -101,7 +101,7 @@ def patches(answer: Mapping[str, Any], analysis: Analysis) -> np.ndarray[Any, An
 
 def test_the_page_opens_with_the_first_example(first: dict[str, Any], analysis: Analysis) -> None:
     [facts] = first["views"]
-    assert first["number"] == 0 and first["state"] == STATE
+    assert first["number"] == 0 and first["state"] == PageState().to_json()
     assert facts["picture_id"] == "example:chelsea.jpg" and facts["model"] == ""
     assert (facts["rows"], facts["columns"], facts["prefix"]) == (4, 6, ["cls"])
     assert facts["pixels"] == [451, 300] and facts["width"] == 900 and facts["resolution"] == 16
@@ -136,7 +136,7 @@ def test_what_a_link_asks_for_and_cannot_be_is_said_and_replaced(visit: Visit, s
         "parameters.start_layer = 9: expected a whole number from -3 to 2. The default is shown.",
     ]
     own = visit.run("open", link="?own=mine.pth")
-    assert own["state"] == STATE and own["notes"] == [SOMEBODYS_OWN.format("mine.pth")]
+    assert own["state"] == PageState().to_json() and own["notes"] == [SOMEBODYS_OWN.format("mine.pth")]
 
 
 def test_another_picture_is_analysed_and_has_a_link(visit: Visit, picture: Upload, service: AnalysisService) -> None:
@@ -148,7 +148,7 @@ def test_another_picture_is_analysed_and_has_a_link(visit: Visit, picture: Uploa
     assert reply["facts"]["name"] == "my noise.png" and reply["facts"]["pixels"] == [40, 24]
     assert reply["notes"] == ["Of the pins, 1 are left out: this model and picture lack them."]
     answer = visit.ask("describe", state=reply["state"], uids=[reply["facts"]["uid"]])
-    assert answer["link"] == f"?picture={name.partition(':')[2]}&pins=3,5"
+    assert answer["link"] == f"?picture={name.partition(':')[2]}&method=attention&pins=3,5"
     again = visit.run("open", link=answer["link"])
     assert again["state"] == reply["state"] and again["views"][0]["pixels"] == [40, 24]
     expected = vitviz.analyze(picture.path, service.start).rollout().values.flatten()
