@@ -126,7 +126,7 @@ def opened_page(browser: Browser, address: str, link: str = "", errors: list[str
     """
     page = new_page(browser)
     with watched(page, address, errors):
-        page.goto(f"{address}/?__theme=light&{link if 'method=' in link else f'{TOKENS}&{link}'}")
+        page.goto(f"{address}/?__theme=light&{link if re.search(r'(^|&)method=', link) else f'{TOKENS}&{link}'}")
         settle(page)
         yield page
     page.close()

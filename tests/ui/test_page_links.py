@@ -22,6 +22,7 @@ from tests.driver import (
     click_patch,
     expect_map,
     first_view,
+    new_page,
     notice,
     open_panel,
     open_settings,
@@ -107,7 +108,7 @@ def test_a_link_that_is_copied_and_opened_elsewhere_shows_the_same(
         "method=attention&layout=two&second.method=attention_mass&second.p.mass=0.3&second.example=coffee.jpg&opacity=0.4",
         "method=rollout&layout=difference&second.method=attention",
         "method=attention&p.direction=column&p.query=4,4&layout=slide&divider=0.25&fade=false&shared=true",
-        "panel=guide&guide=3",
+        "method=attention&panel=guide&guide=3",
     ],
 )
 def test_a_link_opens_what_it_says(browser: Browser, address: str, library: Library, link: str) -> None:
@@ -178,9 +179,24 @@ def test_a_link_to_a_class_map_of_a_model_without_classes_says_so(
         check_page(page, Library(vitviz.load(tmp_path / "headless.safetensors")))
 
 
+def test_the_page_opens_with_rollout_which_its_address_need_not_say(
+    browser: Browser, address: str, example: Analysis, library: Library
+) -> None:
+    page = new_page(browser)
+    page.goto(f"{address}/?__theme=light")
+    settle(page)
+    expect_map(page, example.rollout())
+    check_page(page, library)
+    assert page.url.endswith("?__theme=light")
+    choose_method(page, "attention")
+    assert page.url.endswith("?__theme=light&method=attention")
+    choose_method(page, "rollout")
+    assert page.url.endswith("?__theme=light")
+    page.close()
+
+
 def test_the_address_follows_every_choice_and_keeps_the_words_of_the_host(page: Page) -> None:
     """Each alone: in the version before, some of them left the address as it was."""
-    assert page.url.endswith("?__theme=light")
     choose_example(page, "coffee.jpg")
     assert "example=coffee.jpg" in page.url
     open_settings(page).locator(".vx-fit").select_option("crop")

@@ -225,6 +225,9 @@ def test_the_guide_goes_through_six_steps_of_the_own_picture(page: Page, example
         assert state(page)["guide"] == number and ("panel=guide" in page.url)
         if number == 0:
             expect(guide).to_contain_text("256 patches, 16 rows of 16")
+            choose_method(page, "relevance")
+        # The steps about one layer show one, and the last one rollout.
+        assert first_view(page)["method"] == (["relevance"] * 2 + ["attention"] * 3 + ["rollout"])[number]
         page.locator(".vx-guide-next").click()
     assert len(set(titles)) == 6
     expect(guide).not_to_be_visible()

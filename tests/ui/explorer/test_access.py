@@ -181,7 +181,7 @@ def test_a_finger_finds_every_button(browser: Browser, app: SmallApp, method: st
 def test_a_tap_asks_a_long_press_pins_and_the_page_still_scrolls(browser: Browser, app: SmallApp) -> None:
     context = browser.new_context(has_touch=True, is_mobile=True, viewport={"width": 320, "height": 640})
     page = context.new_page()
-    page.goto(f"{app.address}/?__theme=light")
+    page.goto(f"{app.address}/?__theme=light&method=attention")
     settle(page)
     shown, place = canvas(page), place_of(page, app.analysis, 2, 5)
     shown.tap(position=place)

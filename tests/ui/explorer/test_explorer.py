@@ -551,7 +551,7 @@ def test_back_leads_to_what_was_shown_before_however_soon_the_next_was_chosen(
             route.continue_()
 
     page.route(re.compile("component_server"), hold)
-    page.goto(f"{cifar.address}/?__theme=light")
+    page.goto(f"{cifar.address}/?__theme=light&method=attention")
     loaded(page)
     for method in ("rollout", "relevance"):
         page.select_option(".vx-method", method)
@@ -591,10 +591,10 @@ def test_what_has_left_the_server_is_computed_again(cifar_page: Page, cifar: Sma
     page = cifar_page
     before = page.evaluate(f"{EXPLORER}.panes[0].facts.uid")
     cifar.forget()
-    page.select_option(".vx-method", "rollout")
+    page.select_option(".vx-method", "gradient_rollout")
     settle(page)
-    best = cifar.analysis.rollout().token_map.strongest
-    expect(caption(page)).to_contain_text(f"layers 0 to 2. Strongest: patch {best}")
+    best = cifar.analysis.map("gradient_rollout").token_map.strongest
+    expect(caption(page)).to_contain_text(f"Strongest: patch {best}")
     assert page.evaluate(f"{EXPLORER}.panes[0].facts.uid") != before
     expect(page.locator(".vx")).to_have_attribute("data-state", "ready")
 

@@ -114,7 +114,7 @@ def expect_layer(page: Page, analysis: Analysis, layer: int) -> None:
 
 def test_while_a_layer_is_fetched_others_are_explored_and_the_chosen_one_is_next(page: Page, app: SmallApp) -> None:
     slow, analysis = Slow(page), app.analysis
-    page.goto(f"{app.address}/?__theme=light")
+    page.goto(f"{app.address}/?__theme=light&method=attention")
     # Two at once, the nearest to the chosen one.
     slow.holds("layer 7", "layer 6")
     expect(caption(page)).to_have_text("Token attention: being fetched …")
@@ -176,7 +176,7 @@ HELD = f"""names => {{
 def open_with_room(page: Page, app: SmallApp, room: float) -> None:
     """Open the page with memory for so many layers, before any of them has come."""
     slow = Slow(page)
-    page.goto(f"{app.address}/?__theme=light")
+    page.goto(f"{app.address}/?__theme=light&method=attention")
     slow.holds("layer 7", "layer 6")
     page.evaluate(f"(most) => ({WATCH})([{EXPLORER}, most])", room * layer_bytes(app.analysis))
     slow.end()
@@ -276,7 +276,7 @@ def test_the_sheet_shows_a_layer_that_came_in_place_of_another(page: Page, app: 
 
 def test_a_server_that_fails_from_the_start_is_asked_again(page: Page, app: SmallApp) -> None:
     page.route(re.compile("component_server"), lambda route: route.fulfill(status=200, body="gone"))
-    page.goto(f"{app.address}/?__theme=light")
+    page.goto(f"{app.address}/?__theme=light&method=attention")
     retry = page.get_by_role("button", name="Try again")
     # Neither the picture, which has come, nor the mouse hides what is wrong.
     expect(page.locator(".vx-chip b").first).to_have_text("CLS")
@@ -293,7 +293,7 @@ def test_a_server_that_fails_from_the_start_is_asked_again(page: Page, app: Smal
 
 
 def test_the_whole_explorer_is_saved_although_the_server_had_forgotten_it(page: Page, app: SmallApp) -> None:
-    page.goto(f"{app.address}/?__theme=light")
+    page.goto(f"{app.address}/?__theme=light&method=attention")
     settle(page)
     before = page.evaluate(f"{EXPLORER}.panes[0].facts.uid")
     app.forget()
@@ -308,7 +308,7 @@ def test_the_whole_explorer_is_saved_although_the_server_had_forgotten_it(page: 
 
 
 def test_both_of_two_maps_come_back_after_the_server_has_forgotten_their_analyses(page: Page, app: SmallApp) -> None:
-    page.goto(f"{app.address}/?__theme=light&layout=two&second.method=attention&second.resolution=64")
+    page.goto(f"{app.address}/?__theme=light&method=attention&layout=two&second.method=attention&second.resolution=64")
     settle(page)
     uids = page.evaluate(f"{EXPLORER}.panes.map(({{ facts }}) => facts.uid)")
     assert len(set(uids)) == 2
@@ -345,12 +345,12 @@ def test_after_a_restart_pages_work_on_with_the_same_picture(browser: Browser, b
         expect(caption(page)).to_contain_text(f"layer 5 of 0–5, mean of 6 heads. Strongest: patch {best} ")
 
     with running_app(alone, "--port", port) as address:
-        page.goto(f"{address}/?__theme=light")
+        page.goto(f"{address}/?__theme=light&method=attention")
         # Not the picture with which it opens.
         page.get_by_role("button", name="Example: rocket").click()
         settle(page)
         shows(page, rocket)
-        other.goto(f"{address}/?example=coffee.jpg")
+        other.goto(f"{address}/?example=coffee.jpg&method=attention")
         settle(other)
         shows(other, coffee)
         # It takes a while, and is cut off.
@@ -421,7 +421,7 @@ def test_on_a_small_screen_nothing_is_cut_off_and_the_right_patch_is_hovered(
 ) -> None:
     """A screen of 1400×1000 pixels at a zoom of 200 %, and the narrowest that WCAG 2.1 names (1.4.10)."""
     page = browser.new_page(viewport={"width": width, "height": height}, device_scale_factor=zoom)
-    page.goto(f"{address}/?__theme=light&layout=two")
+    page.goto(f"{address}/?__theme=light&method=attention&layout=two")
     settle(page)
     page.get_by_text("This head through the layers").click()
     panel(page, "Save and share")

@@ -19,7 +19,7 @@ const models = { ...props.value?.models };
 const known = new Map(), uploads = new Map();
 const visited = new Map();
 const latest = { link: "", python: "", version: -1 };
-const hooks = { hover, choose: chooseToken, pin, changed: paneChanged, fetchFile, wanted };
+const hooks = { hover, choose: chooseToken, pin, changed: paneChanged, fetchFile, wanted, isOpening: () => opening };
 const panes = [...element.querySelectorAll(".vx-pane")].map((part, index) => new Pane(part, index, hooks));
 const store = new Store(props.value?.state ?? SETTINGS.state, sync);
 const runs = new Runs((request) => trigger("run", request), server, showBusy);
@@ -422,6 +422,7 @@ function openLink(link) {
     opening = false;
     latest.version = -1;
     sync();
+    for (const pane of panes) pane.want();
   };
   runs.want("open", link, { kind: "open", link }).then((reply) => {
     Object.assign(models, reply.models);

@@ -12,7 +12,7 @@ class Pane {
   /**
    * @param element of class vx-pane
    * @param hooks hover(pane, token, event), choose(pane, query), pin(pane, token), changed(pane, error),
-   *   fetchFile(pane, facts, name), wanted(pane, names)
+   *   fetchFile(pane, facts, name), wanted(pane, names), isOpening() of a link, before which nothing is asked for
    */
   constructor(element, index, hooks) {
     Object.assign(this, { element, index, hooks, facts: null, model: null, packs: null, attention: null, painter: null });
@@ -100,7 +100,7 @@ class Pane {
 
   /** Ask for the files that are needed, the nearest layers first. */
   want() {
-    if (!this.packs) return;
+    if (!this.packs || this.hooks.isOpening()) return;
     const layer = valueOf(this.view, "layer", this.facts) ?? this.facts.layers - 1;
     const distance = (number) => Math.abs(number - layer);
     const near = [...Array(this.facts.layers).keys()].sort((one, other) => distance(one) - distance(other));
