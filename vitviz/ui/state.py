@@ -216,4 +216,4 @@ def _unique(name: str, value: object, most: int, read: Callable[[str, object], A
 
 
 # With it the page opens.
-FIRST_VIEW = View(method="rollout")
+FIRST_VIEW: View = View(method="rollout")
