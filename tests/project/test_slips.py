@@ -72,7 +72,7 @@ SLIPS: list[tuple[str, type[VitvizError], str]] = [
     (
         "analysis.switched_off(head=[(0, 1)])",
         MethodError,
-        "switched_off has no parameter 'head': expected 'heads' or 'patches'; did you mean 'heads'?",
+        "switched_off has no parameter 'head': expected 'heads', 'patches' or 'target'; did you mean 'heads'?",
     ),
     (
         'analysis.map("relevance", target="kat")',

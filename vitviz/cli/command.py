@@ -23,12 +23,12 @@ from vitviz.cli.options import (
     add_verification,
     training_config,
 )
-from vitviz.errors.kinds import ConfigError, DataError, MethodError, VitvizError
+from vitviz.cli.targets import TargetOptions
+from vitviz.errors.kinds import ConfigError, DataError, VitvizError
 from vitviz.errors.messages import listed, several
 from vitviz.progress import Progress
 from vitviz.visualization.heatmaps import Style
 from vitviz.weights import BUNDLED, ZOO, DownloadProgress, Model, Reading, is_cached, parse_overrides, read, resources
-from vitviz.weights.text_tower import open_text_tower
 from vitviz.weights.verify import PHOTO, verify
 
 LINE_CHARS = 100
@@ -141,18 +141,17 @@ def _run_method(
     opacity: float,
     smooth: bool,
     grid: bool,
-    text: str | None = None,
     **parameters: Any,
 ) -> None:
     from tqdm import tqdm
 
     style = Style(colormap, opacity, smooth, grid)
+    about = TargetOptions.of(parameters) if METHODS[method].class_specific else None
     model = _load(checkpoint, family, overrides, device, precision)
-    if text is not None:
-        if parameters["target"] is not None:
-            raise MethodError(f"target {parameters['target']!r} and text {text!r}: expected one of them")
-        parameters["target"] = open_text_tower(model).target(text)
-    analysis = analyze(image, model, fit, resolution=resolution, max_bytes=max_bytes)
+    settings: dict[str, Any] = {"fit": fit, "resolution": resolution, "max_bytes": max_bytes}
+    analysis = analyze(image, model, **settings)
+    if about is not None:
+        parameters["target"] = about.choice(analysis, **settings)
     with tqdm(desc=METHODS[method].title, disable=not METHODS[method].reports) as bar:
 
         def report(state: Progress) -> None:

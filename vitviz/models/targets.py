@@ -144,7 +144,7 @@ TargetChoice = int | str | Target | ClassDifference | None
 or any other target."""
 
 
-def contrast(first: int | str, second: int | str) -> ClassDifference:
+def contrast(first: int | str | None, second: int | str) -> ClassDifference:
     """One class against another: what speaks for the first and not as much for the second, ``y_first - y_second``.
 
     ``y`` are the logits, whose difference is the logarithm of the ratio of the two probabilities. The map of a class
@@ -152,7 +152,8 @@ def contrast(first: int | str, second: int | str) -> ClassDifference:
     ask the same question, "why P, rather than Q".
 
     Args:
-        first, second: by label or number.
+        first: by label or number; None for the most probable class.
+        second: by label or number.
 
     Returns:
         A target for any model that has both classes, for every function that takes one.
