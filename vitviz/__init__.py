@@ -17,6 +17,7 @@ from vitviz.analysis.analysis import Analysis, Prediction
 from vitviz.analysis.batches import FailedAnalysis, analyze_batch
 from vitviz.analysis.costs import Cost
 from vitviz.analysis.encoder import analyze, cost
+from vitviz.analysis.likeness import likeness
 from vitviz.attention.layout import TokenLayout
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace
@@ -35,6 +36,7 @@ from vitviz.images.geometry import Geometry
 from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.config import ViTConfig
+from vitviz.models.targets import Target, contrast, margin
 from vitviz.models.vit import VisionTransformer
 from vitviz.visualization.heatmaps import Heatmap, Style
 from vitviz.weights import Model, load, open_snapshot, save_checkpoint
@@ -64,6 +66,7 @@ __all__ = [
     "Preprocessing",
     "QueryError",
     "Style",
+    "Target",
     "TokenLayout",
     "TokenMap",
     "ViTConfig",
@@ -71,8 +74,11 @@ __all__ = [
     "VitvizError",
     "analyze",
     "analyze_batch",
+    "contrast",
     "cost",
+    "likeness",
     "load",
+    "margin",
     "open_image",
     "open_snapshot",
     "save_checkpoint",

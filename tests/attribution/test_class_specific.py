@@ -16,6 +16,7 @@ import vitviz
 from tests.parity.grad_cam_cases import CLASSES, LAYERS, VARIANTS, make_model, make_pixels
 from tests.parity.timm_cases import TOLD
 from tests.support.comparison import closeness
+from tests.support.materialised import layer_by_layer, sharp
 from tests.support.networks import NETWORKS, every_network
 from vitviz import TokenLayout, TokenMap, VisionTransformer
 from vitviz.attention import softmax
@@ -44,33 +45,6 @@ each_network = every_network(
     "one layer",
     "rotary, QK-norm, gated MLP",
 )
-
-
-def sharp(make_network: Make, changes: dict[str, Any], target: int = 1) -> AttributionInput:
-    """A network whose attention and gradients are far from uniform, and an image, in double precision."""
-    network = make_network(**changes).double().requires_grad_(False)
-    for layer in network.encoder:
-        layer.attention.qkv.weight.mul_(4)
-    config = network.config
-    pixels = torch.randn(1, 3, config.image_height, config.image_width, dtype=torch.float64)
-    return AttributionInput(network, pixels, class_target(target, config.classes))
-
-
-def layer_by_layer(
-    subject: AttributionInput,
-) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor], TokenLayout]:
-    """Every layer's normed input, attention weights and output, materialised and part of one graph."""
-    network = subject.network
-    tokens, layout = network.embed(subject.pixels)
-    tokens = tokens.detach().requires_grad_()
-    normed, weights, outputs = [], [], []
-    for layer in network.encoder:
-        normed.append(layer.attention_norm(tokens))
-        attended = layer.attention(normed[-1], network.angles(layout), layout.token_count)
-        weights.append((attended.queries @ attended.keys.mT * network.scale).softmax(-1))
-        tokens = layer.residual_mlp(tokens, weights[-1] @ attended.values)
-        outputs.append(tokens)
-    return normed, weights, outputs, layout
 
 
 # The reference implementations.

@@ -12,9 +12,10 @@ import torch
 from PIL import Image
 
 from tests.support.commands import Capture, command_of, same_pixels, write_transformers
-from vitviz import METHODS, Model, Style, TokenMap, analyze, load
+from vitviz import METHODS, Analysis, Model, Style, TokenMap, analyze, contrast, likeness, load, margin, save_checkpoint
 from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
 from vitviz.cli.command import main
+from vitviz.models.targets import TargetChoice
 from vitviz.training.evaluate import evaluate
 from vitviz.ui.explorer import whole_page
 from vitviz.weights import read
@@ -226,3 +227,68 @@ def test_every_parameter_has_an_option_that_reaches_the_function(
     said = [{**defaults}, {**defaults, parameter.name: arrives}]
     assert calls == [{name: value for name, value in each.items() if value is not None} for each in said]
     assert arrives != parameter.default
+
+
+# What a map is about.
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    path = tmp_path / "other.png"
+    Image.effect_noise((24, 16), 90).convert("RGB").rotate(180).save(path)
+    return path
+
+
+TARGETS: dict[str, tuple[list[str], Callable[[Analysis, Analysis], TargetChoice]]] = {
+    "against a class": (["--target", "class 1", "--against", "3"], lambda own, other: contrast(1, 3)),
+    "most probable against a class": (["--against", "class 3"], lambda own, other: contrast(None, 3)),
+    "margin": (["--margin"], lambda own, other: margin()),
+    "margin of a class": (["--margin", "--target", "2"], lambda own, other: margin(2)),
+    "like a picture": (["--like", "OTHER"], lambda own, other: likeness(other)),
+    "like a patch of a picture": (
+        ["--like", "OTHER", "--like-patch", "1, 4"],
+        lambda own, other: likeness(other, (1, 4)),
+    ),
+    "like a patch": (["--like-patch", "1,4"], lambda own, other: likeness(own, (1, 4))),
+}
+
+
+@pytest.mark.parametrize(("arguments", "target"), TARGETS.values(), ids=TARGETS)
+def test_a_map_is_about_what_is_typed(
+    photo: Path, other: Path, checkpoint: Path, capsys: Capture, arguments: list[str], target: Any, tmp_path: Path
+) -> None:
+    written = tmp_path / "map.png"
+    typed = [str(other) if each == "OTHER" else each for each in arguments]
+    assert main(["relevance", str(photo), "--checkpoint", str(checkpoint), *typed, "-o", str(written)]) == 0
+    own, another = (analyze(path, load(checkpoint)) for path in (photo, other))
+    heatmap = own.map("relevance", target=target(own, another))
+    assert same_pixels(written, heatmap.overlay(Style()))
+    assert capsys.readouterr().out == f"{heatmap.description}\nwritten to {written}\n"
+
+
+def test_likeness_needs_no_classifier(
+    photo: Path, other: Path, make_model: Callable[..., Model], capsys: Capture, tmp_path: Path
+) -> None:
+    save_checkpoint(tmp_path / "features.safetensors", make_model(classes=0))
+    arguments = ["grad-cam", str(photo), "--checkpoint", str(tmp_path / "features.safetensors"), "--layer", "0"]
+    assert main([*arguments, "--like", str(other), "--resolution", "32"]) == 0
+    assert "Grad-CAM for likeness to other.png" in capsys.readouterr().out
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.startswith("vitviz: grad_cam: this model has no classifier")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        (["--target", "dog", "--text", "a dog"], "--target --text"),
+        (["--text", "a dog", "--like", "other.png"], "--text --like"),
+        (["--against", "dog", "--like-patch", "0,0"], "--against --like-patch"),
+        (["--against", "0", "--margin"], "--against --margin"),
+        (["--target", "0", "--margin", "--like", "other.png"], "--target --margin --like"),
+    ],
+)
+def test_what_a_map_is_about_is_said_once(capsys: Capture, photo: Path, arguments: list[str], found: str) -> None:
+    assert main(["relevance", str(photo), *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"vitviz: {found}: what the map is about, said twice; expected options of one kind")
+    assert error.count("\n") == 1

@@ -72,7 +72,7 @@ SLIPS: list[tuple[str, type[VitvizError], str]] = [
     (
         "analysis.switched_off(head=[(0, 1)])",
         MethodError,
-        "switched_off has no parameter 'head': expected 'heads' or 'patches'; did you mean 'heads'?",
+        "switched_off has no parameter 'head': expected 'heads', 'patches' or 'target'; did you mean 'heads'?",
     ),
     (
         'analysis.map("relevance", target="kat")',
@@ -137,17 +137,17 @@ SLIPS: list[tuple[str, type[VitvizError], str]] = [
         "on_error 'ignore': expected 'raise', 'skip' or 'keep'",
     ),
     # Something of another kind than is expected.
-    ("analysis.map('relevance', target=3.0)", MethodError, f"target 3.0: {TARGETS}, or a vitviz.models.targets.Target"),
+    ("analysis.map('relevance', target=3.0)", MethodError, f"target 3.0: {TARGETS}, or a vitviz.Target"),
     (
         "analysis.map('relevance', target=torch.tensor([1, 2]))",
         MethodError,
-        f"target Tensor of [1, 2]: {TARGETS}, or a vitviz.models.targets.Target",
+        f"target Tensor of [1, 2]: {TARGETS}, or a vitviz.Target",
     ),
     ("analysis.map('relevance', target=5)", MethodError, "target 5: this model has classes 0 to 4"),
     (
         "analysis.map('relevance', target=True)",
         MethodError,
-        f"target True: {TARGETS}, or a vitviz.models.targets.Target",
+        f"target True: {TARGETS}, or a vitviz.Target",
     ),
     ("analysis.attention(query=(3.0, 2.0))", QueryError, f"patch (3.0, 2.0): {TOKENS}"),
     ("analysis.attention(query=[(0, 1), (0, 2)])", QueryError, f"patch [(0, 1), (0, 2)]: {TOKENS}"),

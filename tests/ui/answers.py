@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from math import lcm
 from pathlib import Path
@@ -21,8 +22,9 @@ from playwright.sync_api import Page
 
 import vitviz
 from tests.driver import EXPLORER, ROOT, settle
-from vitviz import METHODS, Analysis, AttentionTrace, Heatmap, Model, Style
+from vitviz import METHODS, Analysis, AttentionTrace, Heatmap, Model, Style, contrast, likeness, margin
 from vitviz.attribution.methods import ClassTarget, LayerNumber, TokenQuery
+from vitviz.models.targets import TargetChoice
 from vitviz.ui.links import print_link, read_link
 from vitviz.ui.normalize import Seen, normalize
 from vitviz.ui.state import PageState, View
@@ -53,6 +55,8 @@ SHOWN = f"""() => {{
     const control = (field) => [field.dataset.name, {{
         slider: field.querySelector("input[type=range]")?.value, radio: field.querySelector("input:checked")?.value,
         target: field.querySelector(".vx-target")?.value, words: field.querySelector(".vx-words")?.value,
+        against: field.querySelector(".vx-against")?.value, patch: field.querySelector(".vx-like-patch")?.value,
+        like: field.querySelector(".vx-like [aria-pressed=true]")?.dataset.like,
     }}];
     const prediction = (button) => [
         Number(button.dataset.index), button.querySelector("output").textContent, button.getAttribute("aria-pressed"),
@@ -122,9 +126,19 @@ class Library:
         if key not in self._heatmaps:
             given = dict(view.parameters)
             if isinstance(given.get("target"), Mapping):
-                given["target"] = open_text_tower(self.model(view)).target(given["target"]["text"])
+                given["target"] = self.target(view, given["target"])
             self._heatmaps[key] = self.analysis(view).map(view.method, **given)
         return self._heatmaps[key]
+
+    def target(self, view: View, target: Mapping[str, Any]) -> TargetChoice:
+        """What a target of several parts is in the library."""
+        if "text" in target:
+            return open_text_tower(self.model(view)).target(target["text"])
+        if "like" in target:
+            return likeness(self.analysis(replace(view, picture=target["like"])), target.get("patch"))
+        if "patch" in target:
+            return likeness(self.analysis(view), target["patch"], name="this picture")
+        return margin(target.get("class")) if "margin" in target else contrast(target.get("class"), target["against"])
 
 
 def live_error(trace: AttentionTrace, layer: int, token: int, direction: str) -> torch.Tensor:
@@ -239,8 +253,10 @@ class Expected:
         assert pane["clipped"] == [count > 0 for count in scale.beyond(self.scaled(values))], (pane, scale)
 
     def check_chips(self, chips: list[list[str | None]]) -> None:
-        query = self.view.parameters.get("query")
+        query, target = (self.view.parameters.get(name) for name in ("query", "target"))
         first = self.layout.prefix[0] if self.layout.prefix else None
+        if query is None and isinstance(target, Mapping) and "patch" in target:
+            query = "patches"
         chosen = {"cls": "CLS", "patches": "mean patch"}.get(str(query), query) if query else first and "CLS"
         for name, value, pressed in chips:
             if name is None:
@@ -278,14 +294,22 @@ class Expected:
         for record in METHODS[self.view.method].parameters:
             control, value = shown["parameters"][record.name], self.parameter(record.name)
             if isinstance(record, ClassTarget):
-                words = value["text"] if isinstance(value, Mapping) else ""
-                label = self.model.labels[value] if isinstance(value, int) else ""
-                assert control["words"] in (None, words), control
-                assert control["target"] in (None, label, f"{label} ({value})"), control
+                self.check_target(control, value if isinstance(value, Mapping) else {"class": value})
             elif control["slider"] is not None:
                 assert float(control["slider"]) == float(value), (record.name, control, value)
             elif control["radio"] is not None:
                 assert json.loads(control["radio"]) == value, (record.name, control, value)
+
+    def check_target(self, control: Mapping[str, Any], target: Mapping[str, Any]) -> None:
+        def label(index: int | None) -> tuple[str, ...]:
+            return ("",) if index is None else (self.model.labels[index], f"{self.model.labels[index]} ({index})")
+
+        assert control["words"] in (None, target.get("text", "")), control
+        assert control["target"] in (None, *label(target.get("class"))), control
+        best = ("the best of the others",) if "margin" in target else label(target.get("against"))
+        assert control["against"] in (None, *best), control
+        assert control["patch"] == ", ".join(map(str, target.get("patch", ()))), control
+        assert control["like"] == target.get("like"), control
 
     def check_predictions(self, shown: list[list[Any]]) -> None:
         if not self.model.labels:

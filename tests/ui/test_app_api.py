@@ -197,6 +197,22 @@ def test_every_map_is_that_of_the_library(client: Client, coarse_example: Analys
         np.testing.assert_allclose(answer["range"], expected.range, rtol=1e-5, atol=2e-6 * scale)
 
 
+def test_a_map_can_be_about_likeness_to_an_upload(client: Client, bundled: Model) -> None:
+    key = client.predict(handle_file(EXAMPLE), resolution=64, api_name="/analyze")["id"]
+    other = ROOT / "assets" / "coffee.jpg"
+    own, liked = (vitviz.analyze(path, bundled, resolution=64) for path in (EXAMPLE, other))
+    asked = [
+        {"method": "relevance", "parameters": {"target": {"like": handle_file(other)}}},
+        {"method": "relevance", "parameters": {"target": {"like": handle_file(other), "patch": [2, 3]}}},
+        {"method": "legrad", "parameters": {"target": {"class": "cat", "against": "dog"}}},
+    ]
+    targets = [vitviz.likeness(liked), vitviz.likeness(liked, (2, 3)), vitviz.contrast("cat", "dog")]
+    for found, request, target in zip(client.predict(key, asked, api_name="/maps"), asked, targets, strict=True):
+        expected = own.map(request["method"], target=target)
+        np.testing.assert_allclose(found["values"], expected.values, rtol=1e-3, atol=1e-6)
+        assert found["description"] == expected.description
+
+
 @pytest.mark.parametrize(
     ("method", "said", "style"),
     [
@@ -280,6 +296,21 @@ BAD_PARAMETERS: list[tuple[str, Any, str]] = [
     ("relevance", {"target": 10}, "target = 10: expected a whole number from 0 to 9"),
     ("relevance", {"target": "x" * 2**19}, "expected a label of the model"),
     ("relevance", {"target": {"text": 5}}, "target.text = 5: expected 1 to 1,000 characters"),
+    ("relevance", {"target": {}}, "target: an empty object; expected"),
+    ("relevance", {"target": {"class": 3}}, "target: an object with 'class'; expected"),
+    ("relevance", {"target": {"text": "a cat", "against": 3}}, "target: an object with 'text' or 'against'; expected"),
+    (
+        "relevance",
+        {"target": {"class": 3, "against": 3}},
+        "target: class and against are the same; expected two classes",
+    ),
+    ("relevance", {"target": {"class": 3, "against": 4, "margin": True}}, "expected either against, another class, or"),
+    ("relevance", {"target": {"margin": 1}}, "target.margin = 1: expected true or false"),
+    ("relevance", {"target": {"like": "/etc/passwd"}}, "target.like = '/etc/passwd': expected example:NAME"),
+    ("relevance", {"target": {"like": {"path": "/etc/passwd"}}}, "= '/etc/passwd': not uploaded here"),
+    ("relevance", {"target": {"like": "example:rocket.jpg", "patch": [16, 0]}}, "patch (16, 0): this model has"),
+    ("relevance", {"target": {"patch": 3}}, "target.patch = 3: expected [row, column] of a patch"),
+    ("relevance", {"target": {"patch": [99, 0]}}, "target.patch[0] = 99: expected a whole number from 0 to"),
     ("relevance", {"target": {"text": "a cat"}}, "gives classes, not the features that a text"),
 ]
 BAD_STYLES: list[tuple[dict[str, Any], str]] = [
@@ -465,7 +496,7 @@ def test_the_model_of_the_start_is_asked_by_its_name(make_model: Make, upload: A
     assert (answer["grid"], answer["prefix"]) == ((4, 6), ["register 1", "register 2"])
     drawn = endpoints.maps(answer["id"], [{"method": "attention", "parameters": {"query": "register 2"}}])
     assert "register 2" in drawn[0]["description"]
-    with pytest.raises(AppError, match="relevance: this model has no classifier"):
+    with pytest.raises(AppError, match=r"parameters\.target = 1: this model has no classifier"):
         endpoints.maps(answer["id"], [{"method": "relevance", "parameters": {"target": 1}}])
 
 

@@ -68,7 +68,9 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "attention_flow": {"most_patches": 6},
     "relevance": {"target": 3, "query": [3, 5]},
     "gradient_rollout": {"target": {"text": "no text is read here"}, "discard_ratio": 0.2},
-    "grad_cam": {"target": 2, "layer": 1},
+    "grad_cam": {"target": {"class": 0, "against": 2}, "layer": 1},
+    "legrad": {"target": {"like": "example:rocket.jpg", "patch": [1, 2]}},
+    "occlusion": {"target": {"margin": True}},
     "integrated_gradients": {"steps": 4},
 }
 

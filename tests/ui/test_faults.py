@@ -19,11 +19,12 @@ from vitviz import Model, load, save_checkpoint
 from vitviz.errors.kinds import CheckpointError, ImageError, LimitError
 from vitviz.ui.files import keep
 from vitviz.ui.handlers import Handlers
+from vitviz.ui.inputs import InputSettings
 from vitviz.ui.jobs import JobCancelled, Jobs
 from vitviz.ui.models import ModelChoice
 from vitviz.ui.pictures import Upload
 from vitviz.ui.runs import Runs
-from vitviz.ui.service import AnalysisService, InputSettings, Step
+from vitviz.ui.service import AnalysisService, Step
 from vitviz.weights.text_tower import TextPrompt
 
 pytestmark = pytest.mark.parity

@@ -36,6 +36,7 @@ from tests.driver import (
 from tests.ui.answers import Library, check_page
 from vitviz import Analysis, Model
 from vitviz.ui.links import read_link
+from vitviz.ui.service import NO_TARGET
 from vitviz.weights import BUNDLED
 
 pytestmark = pytest.mark.browser
@@ -173,9 +174,12 @@ def test_a_link_to_a_class_map_of_a_model_without_classes_says_so(
         running_app(os.environ, "--checkpoint", str(tmp_path / "headless.safetensors")) as address,
         opened_page(browser, address, "method=relevance&p.target=3") as page,
     ):
-        expect(notice(page)).to_contain_text("no classifier")
-        assert first_view(page)["method"] != "relevance" and "relevance" not in page.url
+        expect(notice(page)).to_contain_text("has no class 3.")
+        expect(caption(page)).to_have_text(f"{NO_TARGET}.")
+        assert (first_view(page)["method"], first_view(page)["parameters"]) == ("relevance", {})
         expect(page.locator(".vx-predictions-part")).not_to_be_visible()
+        # It can be about likeness instead.
+        page.locator('.vx-like button[data-like="example:rocket.jpg"]').click()
         check_page(page, Library(vitviz.load(tmp_path / "headless.safetensors")))
 
 

@@ -16,6 +16,7 @@ import vitviz
 from tests.driver import (
     ARTEFACTS,
     EXAMPLE,
+    caption,
     choose_method,
     choose_model,
     click_patch,
@@ -34,6 +35,7 @@ from tests.parity.transformers_cases import make as make_transformers
 from tests.reference_packages import transformers
 from tests.ui.answers import Library, check_page
 from vitviz import METHODS, Model, save_checkpoint
+from vitviz.ui.service import NO_TARGET
 from vitviz.weights import ZOO
 from vitviz.weights.snapshots import snapshot_path
 
@@ -165,11 +167,16 @@ def test_a_model_that_cannot_be_downloaded_leaves_the_one_before(page: Page, lib
     check_page(page, library)
 
 
-def test_a_class_map_of_a_model_without_classes_becomes_another_with_a_word(page: Page, library: Library) -> None:
+def test_a_class_map_of_a_model_without_classes_offers_likeness(page: Page, library: Library) -> None:
     choose_method(page, "relevance")
     choose_model(page, DINO.name)
-    expect(notice(page)).to_contain_text("no classifier")
-    assert first_view(page)["method"] != "relevance"
+    expect(caption(page)).to_have_text(f"{NO_TARGET}.")
+    assert first_view(page)["method"] == "relevance"
+    page.locator('.vx-like button[data-like="example:coffee.jpg"]').click()
+    check_page(page, library)
+    # What is of no class stays with another model.
+    choose_model(page, "")
+    assert first_view(page)["parameters"] == {"target": {"like": "example:coffee.jpg"}}
     check_page(page, library)
 
 

@@ -19,11 +19,12 @@ from vitviz.ui import build_demo
 from vitviz.ui.explorer import whole_page
 from vitviz.ui.facts import model_facts
 from vitviz.ui.handlers import Handlers
+from vitviz.ui.inputs import InputSettings
 from vitviz.ui.knobs import Knobs
 from vitviz.ui.pictures import Upload
 from vitviz.ui.runs import Runs
 from vitviz.ui.server.explorer_files import PAGE, PICTURE
-from vitviz.ui.service import AnalysisService, InputSettings
+from vitviz.ui.service import AnalysisService
 
 Make = Callable[..., Model]
 HOSTILE = '<img src=x onerror="alert(1)">'

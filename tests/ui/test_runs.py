@@ -20,7 +20,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 import vitviz
-from vitviz import METHODS, Analysis, Model
+from vitviz import METHODS, Analysis, Model, likeness
 from vitviz.errors.kinds import MethodError
 from vitviz.evaluation.comparison import compare
 from vitviz.metrics.faithfulness import METRICS
@@ -30,7 +30,8 @@ from vitviz.ui.knobs import Knobs
 from vitviz.ui.links import SOMEBODYS_OWN
 from vitviz.ui.pictures import GONE, Upload
 from vitviz.ui.runs import MAX_KEPT_PER_VISITOR, UNEXPECTED, Runs
-from vitviz.ui.service import AnalysisService, Step
+from vitviz.ui.server.estimates import forward_bytes
+from vitviz.ui.service import NO_TARGET, AnalysisService, Step
 from vitviz.ui.state import PageState, View
 
 Make = Callable[..., Model]
@@ -165,7 +166,7 @@ def test_a_checkpoint_of_ones_own_is_opened_for_one_view(visit: Visit, make_mode
     first, second = reply["state"]["views"]
     assert first["model"] == "" and second["model"].startswith("own:") and reply["facts"]["model"] == second["model"]
     facts = reply["models"][second["model"]]
-    assert facts["title"] == "mine.safetensors" and facts["labels"] == [] and "relevance" in facts["refusals"]
+    assert facts["title"] == "mine.safetensors" and facts["labels"] == [] and "relevance" not in facts["refusals"]
     assert reply["facts"]["prefix"] == ["cls", "register 1", "register 2"] and reply["facts"]["predictions"] == []
     link = visit.ask("describe", state=reply["state"], uids=["", ""])["link"]
     assert link == "?method=attention&second.method=attention&second.own=mine.safetensors&layout=two"
@@ -260,11 +261,89 @@ def test_parts_are_switched_off(visit: Visit, analysis: Analysis, uid: str) -> N
     assert visit.run("switch", uid=uid, patches=everything)["failed"].startswith("all 24 patches are off")
 
 
+def test_maps_and_measures_can_be_about_likeness(
+    make_model: Make, picture: Upload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a model without classes: an example, an upload that was not analysed, and a patch of the picture itself."""
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(picture.path.parent))
+    service = AnalysisService(make_model(classes=0))
+    visit = Visit(Runs(Handlers(service)))
+    [facts] = visit.runs.handlers.first()["views"]
+    uid, analysis = facts["uid"], service.kept(facts["uid"])
+    named = visit.ask("picture", upload={"path": str(picture.path), "orig_name": "my noise.png"})
+    assert named["id"].startswith("picture:") and named["name"] == "my noise.png"
+    rocket = vitviz.analyze(vitviz.weights.resources("assets") / "rocket.jpg", service.start)
+    noise = vitviz.analyze(picture.path, service.start)
+    for target, expected, name in (
+        ({"like": "example:rocket.jpg"}, likeness(rocket), "likeness to rocket.jpg"),
+        ({"like": named["id"], "patch": [3, 5]}, likeness(noise, (3, 5)), "likeness to patch (3, 5) of my noise.png"),
+        ({"patch": [0, 1]}, likeness(analysis, (0, 1)), "likeness to patch (0, 1) of this picture"),
+    ):
+        reply = visit.run("map", uid=uid, method="relevance", parameters={"target": target})
+        found = analysis.map("relevance", target=expected).values.flatten()
+        np.testing.assert_allclose(patches(reply, analysis), found, rtol=1e-3, atol=1e-6)
+        ranked = visit.run("rank", uid=uid, target=target)
+        assert (ranked["unit"], ranked["target_name"]) == ("score", name)
+        np.testing.assert_allclose(ranked["drops"], analysis.head_effects(expected).drop, atol=1e-5)
+        [row] = visit.run("switch", uid=uid, target=target, heads=[[1, 2]])["rows"]
+        assert row["name"] == name
+        assert row["before"] - row["after"] == pytest.approx(ranked["drops"][1][2], abs=1e-5)
+    assert (
+        "this model has"
+        in visit.run(
+            "map", uid=uid, method="legrad", parameters={"target": {"like": "example:rocket.jpg", "patch": [99, 0]}}
+        )["failed"]
+    )
+    gone = visit.run("map", uid=uid, method="legrad", parameters={"target": {"like": f"picture:{'x' * 22}"}})
+    assert gone["failed"] == GONE
+    itself = visit.run("map", uid=uid, method="relevance", parameters={"target": {"like": "example:chelsea.jpg"}})
+    assert itself["failed"].startswith("likeness to chelsea.jpg is 1 already")
+
+
+def test_the_other_picture_is_run_once(make_model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = AnalysisService(make_model(classes=0))
+    visit = Visit(Runs(Handlers(service)))
+    uid = visit.runs.handlers.first()["views"][0]["uid"]
+    opened: list[Upload] = []
+    prepared = service._prepared
+    monkeypatch.setattr(service, "_prepared", lambda *args: opened.append(args[1]) or prepared(*args))
+    target = {"like": "example:rocket.jpg"}
+    for method in ("relevance", "legrad", "grad_cam"):
+        assert "path" in visit.run("map", uid=uid, method=method, parameters={"target": target})
+    assert [upload.name for upload in opened] == ["rocket.jpg"]
+    assert all(len(lane) == 0 for lane in (service.small, service.large, service.long, service.studies))
+
+
+def test_likeness_takes_its_share_of_memory(make_model: Make) -> None:
+    service = AnalysisService(make_model(classes=0))
+    visit = Visit(Runs(Handlers(service)))
+    [facts] = visit.runs.handlers.first()["views"]
+    layout = service.kept(facts["uid"]).trace.layout
+    service.budget.max_bytes = forward_bytes(service.start.network.config, layout, 1) - 1
+    asked = {"uid": facts["uid"], "target": {"like": "example:rocket.jpg"}}
+    assert "this likeness needs" in visit.run("rank", **asked)["failed"]
+
+
+def test_classes_are_compared(visit: Visit, uid: str, analysis: Analysis) -> None:
+    for target, expected, name in (
+        ({"class": 3, "against": "class 1"}, vitviz.contrast(3, 1), "class class 3 against class class 1"),
+        ({"margin": True, "class": 2}, vitviz.margin(2), "class class 2 against the best of the others"),
+    ):
+        reply = visit.run("map", uid=uid, method="legrad", parameters={"target": target})
+        found = analysis.map("legrad", target=expected).values.flatten()
+        np.testing.assert_allclose(patches(reply, analysis), found, rtol=1e-4, atol=1e-7)
+        assert visit.run("rank", uid=uid, target=target)["target_name"] == name
+    both = visit.run("rank", uid=uid, target={"class": 1, "against": "class 1"})
+    assert both["failed"] == "contrast of class class 1 with itself: expected two classes."
+    mixed = visit.run("rank", uid=uid, target={"class": 1, "like": "example:rocket.jpg"})
+    assert mixed["failed"].startswith("request.target: an object with 'class' or 'like'; expected {")
+
+
 @pytest.mark.parametrize("kind", ["compare", "rank", "switch"])
 def test_without_classes_nothing_can_be_measured(make_model: Make, tmp_path: Path, kind: str) -> None:
     visit = Visit(Runs(Handlers(AnalysisService(make_model(classes=0)))))
     uid = visit.runs.handlers.first()["views"][0]["uid"]
-    assert visit.run(kind, uid=uid)["failed"] == "This model has no classifier, so that no map can be about a class."
+    assert visit.run(kind, uid=uid)["failed"] == f"{NO_TARGET}."
 
 
 def test_a_state_is_told_as_link_and_python(visit: Visit, uid: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -193,9 +194,65 @@ def test_a_class_map_of_a_model_without_classes_is_never_another_map_without_a_w
     model = make_model(classes=0)
     seen = Seen(model, model.network.config.layout(16, 24))
     state, notes = normalize(read_link("?method=relevance&p.target=cat&p.query=3,5").state, [seen])
-    assert state.views[0] == View(parameters={"query": (3, 5)})
-    refusal = "this model has no classifier, so that no map can be about a class"
-    assert notes == [f"Relevance (TransMM): {refusal}. Shown instead: token attention."]
+    # It can still be about likeness.
+    assert state.views[0] == View(method="relevance", parameters={"query": (3, 5)})
+    assert notes == ["small has no class 'cat'."]
+    state, notes = normalize(read_link("?method=pooling_attention&p.query=3,5").state, [seen])
+    assert state.views[0] == View()
+    assert notes[0].endswith("Shown instead: token attention.")
+
+
+PICTURE_TARGETS: list[tuple[dict[str, Any], str]] = [
+    ({"like": "example:rocket.jpg"}, "like=example:rocket.jpg"),
+    ({"like": f"picture:{'x' * 22}", "patch": (9, 9)}, f"like=picture:{'x' * 22}&like-patch=9,9"),
+    ({"patch": (3, 5)}, "like-patch=3,5"),
+]
+CLASS_TARGETS: list[tuple[dict[str, Any], str]] = [
+    ({"class": 1, "against": 3}, "p.target=1&against=3"),
+    ({"against": 3}, "against=3"),
+    ({"margin": True}, "margin=true"),
+    ({"class": 2, "margin": True}, "p.target=2&margin=true"),
+]
+
+
+@pytest.mark.parametrize("classes", [5, 0])
+@pytest.mark.parametrize(("target", "words"), PICTURE_TARGETS + CLASS_TARGETS)
+def test_a_target_of_several_parts_is_a_state_and_a_link(
+    make_model: Make, target: dict[str, Any], words: str, classes: int
+) -> None:
+    model = make_model(classes=classes)
+    seen = Seen(model, model.network.config.layout(16, 24))
+    state = PageState((View(method="relevance", parameters={"target": target}),))
+    found, notes = normalize(state, [seen])
+    if not classes and "like" not in target and "patch" not in target:
+        assert (found.views[0].parameters, len(notes)) == ({}, 1)
+        return
+    assert (found, notes) == (state, [])
+    assert PageState.from_json(json.loads(json.dumps(state.to_json()))) == state
+    assert print_link(state, {}) == f"?method=relevance&{words}"
+    read = read_link(print_link(state, {}))
+    assert (read.state, read.notes) == (state, ())
+
+
+def test_the_classes_of_a_target_are_found_by_their_labels(make_model: Make) -> None:
+    model = make_model()
+    seen = Seen(model, model.network.config.layout(16, 24))
+    read = read_link("?method=grad_cam&p.target=class+1&against=class+4").state
+    assert normalize(read, [seen])[0].views[0].parameters == {"target": {"class": 1, "against": 4}}
+    for words, note in (
+        ("p.target=class+1&against=1", "class and against are the same; expected two classes"),
+        ("against=9", "Class = 9: expected a whole number from 0 to 4"),
+        ("like-patch=4,0", "patch"),
+    ):
+        state, notes = normalize(read_link(f"?method=grad_cam&{words}").state, [seen])
+        assert state.views[0].parameters == {} and len(notes) == 1 and note in notes[0]
+
+
+def test_what_contradicts_itself_in_a_link_is_left_out_and_said() -> None:
+    for words in ("like=nothing", "like=example:rocket.jpg&like-patch=3", "margin=maybe", "against=1&margin=true"):
+        read = read_link(f"?method=relevance&{words}")
+        assert read.state.views[0] == View(method="relevance") and read.notes
+        assert all(note.startswith("Left out of this link: ") for note in read.notes)
 
 
 def test_defaults_of_a_model_are_left_out_and_last_layers_are_counted_from_0(make_model: Make) -> None:
@@ -210,6 +267,19 @@ def test_defaults_of_a_model_are_left_out_and_last_layers_are_counted_from_0(mak
     assert normalize(PageState((View(parameters={"query": PATCHES}),)), [seen])[0].views[0].parameters == {
         "query": PATCHES
     }
+
+
+def test_likeness_to_a_patch_is_seen_by_all_patches_unless_another_token_is_chosen(make_model: Make) -> None:
+    model = make_model()
+    seen = Seen(model, model.network.config.layout(16, 24))
+    for target, default, other in (
+        ({"patch": (0, 1)}, PATCHES, "cls"),
+        ({"like": "example:rocket.jpg"}, "cls", PATCHES),
+    ):
+        for query, kept in ((default, {}), (other, {"query": other})):
+            view = View(method="relevance", parameters={"target": target, "query": query})
+            found = normalize(PageState((view,)), [seen])[0].views[0].parameters
+            assert found == {"target": target, **kept}
 
 
 def test_what_is_not_known_yet_stays(make_model: Make) -> None:
@@ -237,8 +307,18 @@ def parameters(part: Parameter, seen: Seen) -> st.SearchStrategy[Any]:
         case TokenQuery():
             return tokens(layout)
         case ClassTarget():
-            classes = st.integers(0, max(0, config.classes - 1))
-            return classes if config.classes else st.fixed_dictionaries({"text": st.text(min_size=1, max_size=9)})
+            likeness = st.fixed_dictionaries({"like": st.sampled_from([f"example:{name}" for name in EXAMPLES])})
+            own_patch = st.fixed_dictionaries({"patch": places(layout)})
+            if not config.classes:
+                return likeness | own_patch | st.fixed_dictionaries({"text": st.text(min_size=1, max_size=9)})
+            classes = st.integers(0, config.classes - 2)
+            against = st.fixed_dictionaries({"against": st.just(config.classes - 1)}, optional={"class": classes})
+            margin = st.fixed_dictionaries({"margin": st.just(True)}, optional={"class": classes})
+            return classes | against | margin | likeness | own_patch
+
+
+def places(layout: TokenLayout) -> st.SearchStrategy[tuple[int, int]]:
+    return st.tuples(st.integers(0, layout.grid_height - 1), st.integers(0, layout.grid_width - 1))
 
 
 def tokens(layout: TokenLayout) -> st.SearchStrategy[Any]:
@@ -464,9 +544,8 @@ def test_every_method_says_all_that_its_controls_need(seen: Seen) -> None:
     assert groups == {"attention_mass": "token", "rollout": "layers", "attention_flow": "layers"}
     facts = model_facts("", "mine", seen.model)
     assert facts["labels"] == list(seen.model.labels) and facts["layers"] == 3 and facts["patch"] == [4, 4]
-    assert ("relevance" in facts["refusals"]) == (
-        not seen.model.labels and not vitviz.ui.normalize.reads_text(seen.model)
-    )
+    # Every model can be asked about likeness.
+    assert set(facts["refusals"]) <= {"pooling_attention"}
     assert facts["steps"] == (list(STEPS) if seen.model.snapshots else None)
 
 

@@ -21,7 +21,7 @@ from vitviz.errors.messages import described
 from vitviz.images.preprocessing import PreparedImage
 from vitviz.metrics.ablation import HeadEffects, head_effects, switched_off
 from vitviz.metrics.faithfulness import METRICS, Curve, faithfulness
-from vitviz.models.targets import Target, as_target, chosen_target
+from vitviz.models.targets import Target, TargetChoice, as_target, chosen_target, watched_score
 from vitviz.progress import Progress
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.weights import Model
@@ -121,7 +121,7 @@ class Analysis:
         self,
         method: str,
         *,
-        target: int | str | Target | None = None,
+        target: TargetChoice = None,
         query: Query | None = None,
         layer: int | None = None,
         head: int | str | None = None,
@@ -144,8 +144,9 @@ class Analysis:
 
         Args:
             method: its name.
-            target: what the map is about: a class by label or number, the most probable one where it is not given, or
-                any :class:`vitviz.models.targets.Target`, such as a text's.
+            target: what the map is about: a class by label or number, the most probable one where it is not given,
+                :func:`vitviz.contrast` or :func:`vitviz.margin` of classes, or any :class:`vitviz.Target`, such as
+                :func:`vitviz.likeness` to another picture.
             query: the token whose map it is: ``"cls"``, ``"register 1"``, a patch's ``(row, column)``, ``"patches"``
                 for the mean of all patches, or a token index.
             layer, start_layer: counted from 0, or from the end as ``-1``; the one that is shown, the lowest that is
@@ -242,7 +243,7 @@ class Analysis:
     def faithfulness(
         self,
         maps: Mapping[str, Heatmap],
-        target: int | str | Target | None = None,
+        target: TargetChoice = None,
         *,
         metrics: Iterable[str] = tuple(METRICS),
         seed: int = 0,
@@ -253,7 +254,7 @@ class Analysis:
         Args:
             maps: of this analysis, by any name.
             target: a class by label or number, the most probable one where it is not given, whose probability is
-                watched; or any :class:`vitviz.models.targets.Target`, whose score is.
+                watched; or what else :meth:`map` takes, whose score is.
             metrics, seed, report: as :func:`vitviz.metrics.faithfulness.faithfulness` takes them.
 
         Returns:
@@ -274,7 +275,7 @@ class Analysis:
     @named_arguments(MethodError)
     def head_effects(
         self,
-        target: int | str | Target | None = None,
+        target: TargetChoice = None,
         *,
         report: Callable[[Progress], None] | None = None,
     ) -> HeadEffects:
@@ -292,10 +293,31 @@ class Analysis:
 
     @named_arguments(MethodError)
     def switched_off(
-        self, heads: Iterable[tuple[int, int]] = (), patches: Iterable[tuple[int, int]] = ()
+        self,
+        heads: Iterable[tuple[int, int]] = (),
+        patches: Iterable[tuple[int, int]] = (),
+        *,
+        target: TargetChoice = None,
     ) -> torch.Tensor:
-        """The logits without some heads and patches, ``"class"``, as :func:`vitviz.metrics.ablation.switched_off`."""
-        return switched_off(self.model.network, self.prepared.pixels, heads, patches)
+        """What the model says without some heads and patches, as :func:`vitviz.metrics.ablation.switched_off`.
+
+        Args:
+            heads, patches: as that takes them.
+            target: as :meth:`faithfulness` takes it, but for None.
+
+        Returns:
+            The logits ``"class"`` (the pooled features where there is no classifier), or of a target one number: the
+            probability of a class, the score of any other.
+
+        Raises:
+            MethodError: the model has no such class.
+            QueryError: it has no such head or patch, or no patch is left.
+        """
+        network, pixels = self.model.network, self.prepared.pixels
+        if target is None:
+            return switched_off(network, pixels, heads, patches)
+        watched = watched_score(chosen_target(target, self.logits, self.model.labels), network.config.classes)
+        return watched.scores(switched_off(network, pixels, heads, patches, watched.reads)[None])[0]
 
     @property
     def _keeps_gradients(self) -> bool:
@@ -306,7 +328,7 @@ class Analysis:
         """Bytes of queries, keys, values and gradients for one class, in single precision."""
         return 4 * self.trace.queries.numel() * torch.float32.itemsize
 
-    def _required(self, method: Method, choice: int | str | Target | None) -> Any:
+    def _required(self, method: Method, choice: TargetChoice) -> Any:
         """What a method computes from. Keeps the last target's gradients if they are small."""
         if not method.class_specific:
             return self.trace

@@ -32,12 +32,13 @@ def grad_cam(inputs: AttributionInput, layer: int = -1) -> TokenMap:
 
     Raises:
         QueryError: the model has no such layer.
+        MethodError: the score is as high as it can be.
     """
     network, layer = inputs.network, inputs.layer_index(layer)
     with torch.inference_mode(False):
         with torch.no_grad():
             tokens, layout = network.embed(inputs.pixels.clone())
-            angles, steps = network.angles(layout), network.steps(layout)
+            angles, steps = network.angles(layout), network.steps(layout, inputs.target.reads)
             for below, count in steps[:layer]:
                 with network.computing():
                     tokens = below(tokens, angles, count)
@@ -48,7 +49,7 @@ def grad_cam(inputs: AttributionInput, layer: int = -1) -> TokenMap:
             for layer_above, count in above:
                 stream = layer_above(stream, angles, count)
         with torch.enable_grad():
-            score = inputs.target.score(network.classify(stream, layout)[0])
+            score = inputs.target.rising_score(network.read(stream, layout, inputs.target.reads)[0])
             gradient = torch.autograd.grad(score, normed)[0]
     weights = precise(gradient[0, layout.select(PATCHES)]).mean(0)
     strength = (precise(normed[0].detach()) @ weights).relu()

@@ -65,7 +65,7 @@ def gradient_rollout(
         return kept_in_chunks(fused, options.discard_ratio, as_topk=options.reference == VIT_EXPLAIN)
 
     pooled = gradients.pooled if query is None else None
-    query = layout.default_query if query is None else query
+    query = gradients.default_query if query is None else query
     row, active_rows = start_row(layout, query, options, precise(gradients.keys[0][:0]))
     query_name = layout.name(query)
     if pooled is not None:

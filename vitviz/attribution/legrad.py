@@ -15,7 +15,6 @@ from vitviz.attention.precision import precise
 from vitviz.attention.softmax import scores_in_chunks
 from vitviz.attention.token_map import TokenMap
 from vitviz.attribution.inputs import AttributionInput
-from vitviz.models.pooling import POOLINGS
 
 
 def legrad(inputs: AttributionInput, start_layer: int = 0) -> TokenMap:
@@ -35,19 +34,20 @@ def legrad(inputs: AttributionInput, start_layer: int = 0) -> TokenMap:
     Raises:
         QueryError: the model has no such layer.
     """
-    network, start_layer = inputs.network, inputs.layer_index(start_layer)
+    network, target, start_layer = inputs.network, inputs.target, inputs.layer_index(start_layer)
     depth = network.config.depth
     with torch.inference_mode(False), torch.no_grad():
         tokens, layout = network.embed(inputs.pixels.clone())
-        angles, pooled = network.angles(layout), POOLINGS[network.config.pooling].reads(layout)
+        angles, count_read = network.angles(layout), network.tokens_read(layout, target.reads)
         total = precise(tokens).new_zeros(layout.token_count)
-        for number, (layer, count) in enumerate(network.steps(layout)):
+        for number, (layer, count) in enumerate(network.steps(layout, target.reads)):
             with network.computing():
                 attended = layer.attend(tokens, angles, count)
                 if number >= start_layer:
                     with torch.enable_grad():
-                        context = attended.context[:, :, :pooled].detach().requires_grad_()
-                        score = inputs.target.score(network.classify(layer.residual_mlp(tokens, context), layout)[0])
+                        context = attended.context[:, :, :count_read].detach().requires_grad_()
+                        output = layer.residual_mlp(tokens, context)
+                        score = target.score(network.read(output, layout, target.reads)[0])
                         gradient = torch.autograd.grad(score, context)[0]
                 tokens = layer.residual_mlp(tokens, attended.context)
             if number >= start_layer:
@@ -55,5 +55,5 @@ def legrad(inputs: AttributionInput, start_layer: int = 0) -> TokenMap:
                 for _, chunk in scores_in_chunks(precise(gradient[0]), precise(attended.values[0]), 1.0):
                     total += chunk.relu_().sum((0, 1))
     total /= (depth - start_layer) * network.config.heads * layout.token_count
-    what = f"LeGrad for {inputs.target.name}: {layer_range(start_layer, depth)}"
+    what = f"LeGrad for {target.name}: {layer_range(start_layer, depth)}"
     return TokenMap.of_tokens(total, layout, "mean gradient of attention", what, (0.0, math.inf))

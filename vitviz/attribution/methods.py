@@ -265,7 +265,7 @@ METHODS = {
             gradient_rollout,
             (_TARGET, _DISCARD, _RESIDUAL, _START, _REFERENCE, _QUERY),
             "Chefer, Gur & Wolf 2021, Transformer Interpretability Beyond Attention Visualization",
-            "Rollout along the attention that would raise the class's score; the residual weight is a choice.",
+            "Rollout along the attention that would raise the score; the residual weight is a choice.",
         ),
         Method(
             "relevance",
@@ -275,7 +275,7 @@ METHODS = {
             (_TARGET, _START, _QUERY),
             "Chefer, Gur & Wolf 2021, Generic Attention-model Explainability for Interpreting Bi-Modal and "
             "Encoder-Decoder Transformers",
-            "What supports the class, followed through all layers; what opposes it is left out.",
+            "What raises the score, followed through all layers; what lowers it is left out.",
         ),
         Method(
             "legrad",
@@ -285,7 +285,7 @@ METHODS = {
             (_TARGET, _START),
             "Bousselham et al. 2025, LeGrad: An Explainability Method for Vision Transformers via Feature Formation "
             "Sensitivity",
-            "Where more attention in any layer would raise the class's score, however much there is already.",
+            "Where more attention in any layer would raise the score, however much there is already.",
         ),
         Method(
             "grad_cam",
@@ -294,7 +294,7 @@ METHODS = {
             grad_cam,
             (_TARGET, _LAYER),
             "Selvaraju et al. 2017, Grad-CAM: Visual Explanations from Deep Networks via Gradient-based Localization",
-            "Where features that raise the class's score are strong; based on features, not on attention.",
+            "Where features that raise the score are strong; based on features, not on attention.",
         ),
         Method(
             "integrated_gradients",

@@ -101,7 +101,8 @@ def occlusion(inputs: AttributionInput, *, report: Callable[[Progress], None] | 
 
 def _scores(inputs: AttributionInput) -> Callable[[torch.Tensor], torch.Tensor]:
     """Pixels of several images to the score of each."""
-    return lambda pixels: torch.stack([inputs.target.score(each) for each in inputs.network(pixels)])
+    target = inputs.target
+    return lambda pixels: target.scores(inputs.network.output(pixels, target.reads))
 
 
 def _counter(report: Callable[[Progress], None] | None, total: int) -> Callable[[int], None]:

@@ -37,7 +37,7 @@ def relevance(gradients: GradientTrace, query: Query | None = None, start_layer:
     """
     layout, layers = gradients.layout, gradients.layers_from(start_layer)
     pooled = gradients.pooled if query is None else None
-    query = layout.default_query if query is None else query
+    query = gradients.default_query if query is None else query
     active_rows, heads = layout.select(query), gradients.queries[0].shape[0]
     tokens = precise(gradients.values[0][:0]).new_zeros(1, layout.token_count)
     tokens[:, active_rows] = 1 / (active_rows.stop - active_rows.start)

@@ -26,12 +26,12 @@ from vitviz.cli.options import (
     training_config,
 )
 from vitviz.cli.probing import add_probe, run_probes
-from vitviz.errors.kinds import ConfigError, DataError, MethodError, VitvizError
+from vitviz.cli.targets import TargetOptions
+from vitviz.errors.kinds import ConfigError, DataError, VitvizError
 from vitviz.errors.messages import listed, several
 from vitviz.progress import Progress
 from vitviz.visualization.heatmaps import Style
 from vitviz.weights import BUNDLED, ZOO, Model, is_cached, read, resources
-from vitviz.weights.text_tower import open_text_tower
 from vitviz.weights.verify import PHOTO, verify
 
 LINE_CHARS = 100
@@ -150,19 +150,18 @@ def _run_method(
     grid: bool,
     scale: str | None,
     percentiles: Sequence[float],
-    text: str | None = None,
     **parameters: Any,
 ) -> None:
     from tqdm import tqdm
 
     low, high = percentiles
     style = Style(colormap, opacity, smooth, grid, scale=scale, percentiles=(low, high))
+    about = TargetOptions.of(parameters) if METHODS[method].class_specific else None
     model = load_with_bar(checkpoint, family, overrides, device, precision)
-    if text is not None:
-        if parameters["target"] is not None:
-            raise MethodError(f"target {parameters['target']!r} and text {text!r}: expected one of them")
-        parameters["target"] = open_text_tower(model).target(text)
-    analysis = analyze(image, model, fit, resolution=resolution, max_bytes=max_bytes)
+    settings: dict[str, Any] = {"fit": fit, "resolution": resolution, "max_bytes": max_bytes}
+    analysis = analyze(image, model, **settings)
+    if about is not None:
+        parameters["target"] = about.choice(analysis, **settings)
     with tqdm(desc=METHODS[method].title, disable=not METHODS[method].reports) as bar:
 
         def report(state: Progress) -> None:

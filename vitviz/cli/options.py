@@ -13,6 +13,7 @@ from vitviz.attention.precision import PRECISIONS
 from vitviz.attention.softmax import HEAD_FUSIONS
 from vitviz.attribution import Method
 from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
+from vitviz.cli.targets import add_target, class_choice, patch_choice
 from vitviz.images.preprocessing import FITS
 from vitviz.training.config import PRESETS, Augmentation, TrainingConfig
 from vitviz.visualization.heatmaps import COLORMAPS, Style
@@ -76,7 +77,7 @@ def add_method(parser: argparse.ArgumentParser, method: Method) -> None:
     for parameter in method.parameters:
         add_parameter(parser, parameter)
     if method.class_specific:
-        parser.add_argument("--text", default=None, help="what the map is about, for CLIP-type models, in words")
+        add_target(parser)
     parser.add_argument("--colormap", choices=COLORMAPS, default=Style.colormap, help="default: %(default)s")
     parser.add_argument("--opacity", type=float, default=Style.opacity, help="of the colours (default: %(default)s)")
     parser.add_argument("--smooth", action="store_true", help="interpolate between patches")
@@ -195,21 +196,14 @@ def _argument(parameter: Parameter) -> dict[str, Any]:
                 "help": f"{parameter.help}: {tokens} (default: {parameter.default_help})",
             }
         case ClassTarget():
-            return {"type": _target, "help": f"{parameter.help}: a label or a number (default: the most probable)"}
+            return {"type": class_choice, "help": f"{parameter.help}: a label or a number (default: the most probable)"}
 
 
 def _head(text: str) -> int | str:
     return int(text) if text.removeprefix("-").isdecimal() else text
 
 
-def _target(text: str) -> int | str:
-    return int(text) if text.isdecimal() else text
-
-
 def _query(text: str) -> Query:
-    row, comma, column = (part.strip() for part in text.partition(","))
-    if not comma:
-        return int(row) if row.isdecimal() else text
-    if not (row.isdecimal() and column.isdecimal()):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected ROW,COLUMN, both whole numbers")
-    return int(row), int(column)
+    if "," in text:
+        return patch_choice(text)
+    return int(text) if text.strip().isdecimal() else text

@@ -12,7 +12,7 @@ from vitviz.errors.arguments import instance, named_arguments, word, words
 from vitviz.errors.kinds import MethodError
 from vitviz.evaluation.randomization import randomized_analysis, rank_correlation
 from vitviz.metrics.faithfulness import METRICS, RANDOM, ends, images_needed
-from vitviz.models.targets import Target, as_target, chosen_target
+from vitviz.models.targets import Target, TargetChoice, as_target, chosen_target
 from vitviz.progress import Progress
 from vitviz.visualization.heatmaps import Heatmap
 
@@ -80,7 +80,7 @@ class Comparison:
 def compare(
     analysis: Analysis,
     parameters: Mapping[str, Mapping[str, Any]] | None = None,
-    target: int | str | Target | None = None,
+    target: TargetChoice = None,
     metrics: Iterable[str] = tuple(METRICS),
     seed: int = 0,
     report: Callable[[Progress], None] | None = None,
@@ -90,8 +90,7 @@ def compare(
     Args:
         analysis: of one image; of a model without a classifier, the target has to be given.
         parameters: of the methods, by name, their target aside; their defaults where they are not given.
-        target: of the maps that are about a class, and of the measures: a class by label or number, the most probable
-            one where it is not given, or any :class:`vitviz.models.targets.Target`, such as a text's.
+        target: of the maps that are about a class, and of the measures, as :meth:`vitviz.Analysis.map` takes it.
         metrics: by name in :data:`vitviz.metrics.faithfulness.METRICS`.
         seed: of the random orders, and of the shuffled weights.
         report: receives how many maps and images are done; an exception that it raises ends the computation.

@@ -24,7 +24,7 @@ from vitviz.attribution import METHODS
 from vitviz.errors.arguments import instance, named_arguments, whole_or_none, words
 from vitviz.errors.kinds import ConfigError, MethodError, QueryError
 from vitviz.errors.messages import described
-from vitviz.models.targets import Target, as_target, chosen_target
+from vitviz.models.targets import Target, TargetChoice, as_target, chosen_target
 from vitviz.models.vit import VisionTransformer
 from vitviz.progress import Progress
 from vitviz.weights import Model
@@ -76,7 +76,7 @@ def steps(depth: int) -> list[str]:
 def cascade(
     analysis: Analysis,
     methods: Iterable[str] | None = None,
-    target: int | str | Target | None = None,
+    target: TargetChoice = None,
     seed: int = 0,
     report: Callable[[Progress], None] | None = None,
 ) -> dict[str, torch.Tensor]:
@@ -86,8 +86,8 @@ def cascade(
         analysis: of one image.
         methods: by name in :data:`vitviz.METHODS`, each with its default parameters; all that can serve the model where
             they are not given.
-        target: of the maps that are about a class: a class by label or number, or any
-            :class:`vitviz.models.targets.Target`; the most probable class of the model as it is where it is not given.
+        target: of the maps that are about a class, as :meth:`vitviz.Analysis.map` takes it; classes are chosen by the
+            model as it is.
         seed: of :func:`randomised`.
         report: receives how many maps are done, after each; an exception that it raises ends the computation.
 

@@ -14,7 +14,8 @@ from einops import rearrange, repeat
 
 from vitviz.errors.arguments import pairs, whole
 from vitviz.errors.kinds import ImageError, MethodError, QueryError
-from vitviz.models.targets import Target, watching
+from vitviz.models.pooling import Output
+from vitviz.models.targets import Target, watched_score
 from vitviz.models.vit import VisionTransformer
 from vitviz.progress import Progress
 
@@ -60,6 +61,7 @@ def switched_off(
     pixels: torch.Tensor,
     heads: Iterable[tuple[int, int]] = (),
     patches: Iterable[tuple[int, int]] = (),
+    output: Output = "logits",
 ) -> torch.Tensor:
     """What a network says of an image without some heads and some patches.
 
@@ -72,9 +74,11 @@ def switched_off(
         pixels: ``"1 channel height width"``, normalised as the checkpoint was trained.
         heads: layer and head, counted from 0.
         patches: row and column, counted from 0.
+        output: as :meth:`vitviz.VisionTransformer.read` takes it.
 
     Returns:
-        Logits ``"class"``; the pooled features ``"feature"`` where there is no classifier.
+        What is read: logits ``"class"``, pooled features ``"feature"``, also as logits where there is no classifier, or
+        the patches that are left, ``"patch width"``.
 
     Raises:
         ImageError: as :meth:`vitviz.VisionTransformer.forward`, or there are several images.
@@ -99,10 +103,10 @@ def switched_off(
         tokens, angles = tokens[:, kept], network.angles(layout)
         if angles is not None:
             angles = angles[kept[layout.prefix_count :] - layout.prefix_count]
-        for (layer, count), off in zip(network.steps(layout), mask, strict=True):
+        for (layer, count), off in zip(network.steps(layout, output), mask, strict=True):
             with network.computing():
                 tokens = layer(tokens, angles, min(count, len(left)), off)
-        return network.classify(tokens, layout)[0]
+        return network.read(tokens, layout, output)[0]
 
 
 def head_effects(
@@ -127,12 +131,12 @@ def head_effects(
         MethodError: the model has no such class.
     """
     config = network.config
-    watched = watching(target, config.classes)
+    watched = watched_score(target, config.classes)
     without = torch.zeros(config.depth, config.heads)
     alone_off = rearrange(1 - torch.eye(config.heads, device=network.device), "batch head -> batch head 1 1")
     with torch.inference_mode():
         tokens, layout = network.embed(pixels.to(network.device))
-        angles, steps = network.angles(layout), network.steps(layout)
+        angles, steps = network.angles(layout), network.steps(layout, watched.reads)
         for number, (layer, count) in enumerate(steps):
             with network.computing():
                 context = layer.attend(tokens, angles, count).context
@@ -140,10 +144,10 @@ def head_effects(
                 for above, wanted in steps[number + 1 :]:
                     switched = above(switched, angles, wanted)
                 tokens = layer.residual_mlp(tokens, context)
-            without[number] = watched(network.classify(switched, layout)).cpu()
+            without[number] = watched.scores(network.read(switched, layout, watched.reads)).cpu()
             if report is not None:
                 report(Progress((number + 1) * config.heads, without.numel()))
-        whole = float(watched(network.classify(tokens, layout)))
+        whole = float(watched.scores(network.read(tokens, layout, watched.reads)))
     return HeadEffects(whole, without, isinstance(target, int))
 
 

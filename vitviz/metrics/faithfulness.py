@@ -18,7 +18,7 @@ import torch
 from vitviz.errors.arguments import whole, words
 from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.metrics.perturbation import Fill, blurred, imputed, pixel_mask, zeros
-from vitviz.models.targets import Target, watching
+from vitviz.models.targets import Target, WatchedScore, watched_score
 from vitviz.models.vit import VisionTransformer
 from vitviz.progress import Progress
 
@@ -112,7 +112,7 @@ class Curve:
 
     Args:
         steps: parts of the patches that are out, ``"step"``.
-        scores: ``"step"``. Of a class probabilities, in [0, 1]. Of a :class:`vitviz.models.targets.Target` shares: 0
+        scores: ``"step"``. Of a class probabilities, in [0, 1]. Of a :class:`vitviz.Target` shares: 0
             is the score of the image without any patch, 1 that of the whole image; some may be below 0 or above 1.
     """
 
@@ -160,7 +160,7 @@ def faithfulness(
     """
     config = network.config
     metrics, seed = words("metric", metrics, METRICS), whole("seed", seed, 0, MethodError)
-    watched = watching(target, config.classes)
+    watched = watched_score(target, config.classes)
     layout = config.layout(*pixels.shape[-2:])
     grid = (layout.grid_height, layout.grid_width)
     for name, values in maps.items():
@@ -204,7 +204,7 @@ def ends(network: VisionTransformer, pixels: torch.Tensor, target: Target) -> tu
     """
     everywhere = torch.ones_like(pixels[0, 0], dtype=torch.bool)
     images = (zeros(pixels[0], everywhere), pixels[0])
-    blank, whole = _watched(network, images, watching(target, network.config.classes)).tolist()
+    blank, whole = _watched(network, images, watched_score(target, network.config.classes)).tolist()
     # Written so that a NaN score is refused, too.
     if not whole - blank > NEARLY_EQUAL * max(abs(whole), abs(blank)):
         raise MethodError(
@@ -238,7 +238,7 @@ def _without(
 def _scores(
     network: VisionTransformer,
     images: Iterator[torch.Tensor],
-    watched: Callable[[torch.Tensor], torch.Tensor],
+    watched: WatchedScore,
     total: int,
     report: Callable[[Progress], None] | None,
 ) -> Iterator[torch.Tensor]:
@@ -253,8 +253,7 @@ def _scores(
         yield from scores
 
 
-def _watched(
-    network: VisionTransformer, images: Sequence[torch.Tensor], watched: Callable[[torch.Tensor], torch.Tensor]
-) -> torch.Tensor:
+def _watched(network: VisionTransformer, images: Sequence[torch.Tensor], watched: WatchedScore) -> torch.Tensor:
     with torch.inference_mode():
-        return watched(network(torch.stack(list(images)).to(network.device))).cpu()
+        pixels = torch.stack(list(images)).to(network.device)
+        return watched.scores(network.output(pixels, watched.reads)).cpu()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from vitviz.attention.layout import TokenLayout, index_from_end
+from vitviz.attention.layout import PATCHES, Query, TokenLayout, index_from_end
 from vitviz.attention.memory import beginning, empty, trim_heap
 from vitviz.attention.precision import precise
 from vitviz.attention.softmax import weights_in_chunks
@@ -78,6 +78,11 @@ class GradientTrace:
         parts = (self.queries, self.keys, self.values, self.gradients, () if self.pooled is None else (self.pooled,))
         return sum(tensor.nbytes for part in parts for tensor in part)
 
+    @property
+    def default_query(self) -> Query:
+        """The token that the score is read from: all patches, or that of the layout."""
+        return PATCHES if self.target.reads == "patches" else self.layout.default_query
+
     def layers_from(self, start_layer: int) -> range:
         """The layers that are there, from one on that is counted from 0, or from the end as ``-1``.
 
@@ -123,7 +128,7 @@ def trace_gradients(
         start_layer: the lowest layer that is wanted, counted from 0, or from the end as ``-1``.
 
     Raises:
-        MethodError: the model has no such class.
+        MethodError: the model has no such class, or the score is as high as it can be.
         QueryError: it has no such layer.
         ImageError: as :meth:`VisionTransformer.forward`, or there are several images.
     """
@@ -137,7 +142,7 @@ def trace_gradients(
         with torch.no_grad():
             # A copy: what inference mode made cannot be differentiated.
             tokens, layout = network.embed(pixels.clone())
-            angles, steps = network.angles(layout), network.steps(layout)
+            angles, steps = network.angles(layout), network.steps(layout, target.reads)
             for layer, count in steps[:start_layer]:
                 with network.computing():
                     tokens = layer(tokens, angles, count)
@@ -152,7 +157,7 @@ def trace_gradients(
                 attended_layers.append(attended)
                 mixes.append(context)
             pooling_attention: list[Attended] = []
-            score = target.score(network.classify(tokens, layout, pooling_attention.append)[0])
+            score = target.rising_score(network.read(tokens, layout, target.reads, pooling_attention.append)[0])
             trim_heap(mixes[0])
             gradients = torch.autograd.grad(score, [*mixes, *(each.context for each in pooling_attention)])
             trim_heap(mixes[0])

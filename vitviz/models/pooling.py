@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from einops import reduce
 
 from vitviz.attention.layout import TokenLayout
+
+Output = Literal["logits", "features", "patches"]
+"""What can be read of the last layer's tokens, as :meth:`vitviz.VisionTransformer.read` gives it."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from vitviz.attention.trace import AttentionTrace
 from vitviz.errors.kinds import ConfigError, ImageError, MethodError
 from vitviz.models.config import ViTConfig
 from vitviz.models.layers import Attended, AttentionPooling, EncoderLayer
-from vitviz.models.pooling import POOLINGS
+from vitviz.models.pooling import POOLINGS, Output
 from vitviz.models.positions import resize_positions, rotary_angles, rotary_periods
 from vitviz.progress import Progress
 
@@ -274,14 +274,39 @@ class VisionTransformer(nn.Module):
 
         Where the model pools by attention, ``record`` receives that of its learned query among the patches.
         """
+        return self.read(tokens, layout, "logits", record)
+
+    def read(
+        self,
+        tokens: torch.Tensor,
+        layout: TokenLayout,
+        output: Output = "logits",
+        record: Callable[[Attended], None] | None = None,
+    ) -> torch.Tensor:
+        """The output of the last layer, ``"batch token width"``, as one of three things.
+
+        Args:
+            tokens: as many as :meth:`steps` says for this output, or all of them.
+            layout: which token is what.
+            output: ``"logits"`` for the logits ``"batch class"``, which are the pooled features where there is no
+                classifier; ``"features"`` for the pooled features ``"batch feature"``, which the classifier reads where
+                there is one; ``"patches"`` for the patches after the final norm, where that is one of single tokens,
+                ``"batch patch width"``.
+            record: as :meth:`classify` takes it.
+        """
         config = self.config
         if config.final_norm == "before pooling":
             tokens = self.norm(tokens)
+        if output == "patches":
+            patches = tokens[:, layout.prefix_count :]
+            is_of_tokens = config.final_norm == "after pooling" and POOLINGS[config.pooling].parts == 1
+            return self.norm(patches) if is_of_tokens else patches
         pool = POOLINGS[config.pooling].pool
         pooled = pool(tokens, layout) if pool else self.pooler(tokens[:, layout.prefix_count :], record)
         if config.final_norm == "after pooling":
             pooled = self.norm(pooled)
-        return self.classifier(self.projection(self.representation(pooled)))
+        features = self.projection(self.representation(pooled))
+        return features if output == "features" else self.classifier(features)
 
     def classify_each(self, tokens: torch.Tensor) -> torch.Tensor:
         """Every token as if it were all that is pooled: ``"token width"`` to logits ``"token class"``.
@@ -313,13 +338,33 @@ class VisionTransformer(nn.Module):
                 tokens = layer(tokens, angles, layout.token_count)
             yield tokens
 
-    def steps(self, layout: TokenLayout) -> list[tuple[EncoderLayer, int]]:
+    def tokens_read(self, layout: TokenLayout, output: Output = "logits") -> int:
+        """How many of the last layer's first tokens an output depends on."""
+        return layout.token_count if output == "patches" else POOLINGS[self.config.pooling].reads(layout)
+
+    def steps(self, layout: TokenLayout, output: Output = "logits") -> list[tuple[EncoderLayer, int]]:
         """The encoder layers in order, each with how many of its first tokens are needed.
 
-        All of them, but of the last layer only those that are classified.
+        All of them, but of the last layer only those that the output depends on.
         """
-        needed = [layout.token_count] * (self.config.depth - 1) + [POOLINGS[self.config.pooling].reads(layout)]
+        needed = [layout.token_count] * (self.config.depth - 1) + [self.tokens_read(layout, output)]
         return list(zip(self.encoder, needed, strict=True))
+
+    def output(self, pixels: torch.Tensor, output: Output = "logits") -> torch.Tensor:
+        """What :meth:`read` gives of images.
+
+        Args:
+            pixels: ``"batch channel height width"``, normalised as the checkpoint was trained.
+            output: what is read.
+
+        Raises:
+            ImageError: as :meth:`forward`.
+        """
+        if output == "logits":
+            # With whatever a user has hooked to it.
+            logits: torch.Tensor = self(pixels)
+            return logits
+        return self.read(*self._run(pixels, lambda *_: None, output=output), output)
 
     def angles(self, layout: TokenLayout) -> torch.Tensor | None:
         """Angles of rotary positions, ``"patch pair"``; None for other kinds of positions."""
@@ -341,8 +386,9 @@ class VisionTransformer(nn.Module):
         head_mask: torch.Tensor | None = None,
         on_chunk: Callable[[int], None] | None = None,
         on_tokens: Callable[[torch.Tensor], None] | None = None,
+        output: Output = "logits",
     ) -> tuple[torch.Tensor, TokenLayout]:
-        """The last layer's output and the layout.
+        """The last layer's output, as far as ``output`` depends on it, and the layout.
 
         ``record`` receives each layer's attention, ``on_tokens`` the tokens before the first layer and after each one;
         ``on_chunk`` is called now and then in a layer that takes long.
@@ -351,7 +397,7 @@ class VisionTransformer(nn.Module):
         if on_tokens is not None:
             on_tokens(tokens)
         angles = self.angles(layout)
-        for number, (layer, count) in enumerate(self.steps(layout)):
+        for number, (layer, count) in enumerate(self.steps(layout, output)):
             mask = None if head_mask is None else head_mask[number]
             with self.computing():
                 pause = None if on_chunk is None else partial(on_chunk, number)

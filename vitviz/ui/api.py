@@ -28,6 +28,7 @@ from vitviz.images.preprocessing import FITS
 from vitviz.progress import Progress
 from vitviz.ui.arguments import LONGEST_NAME, fields, method_of, number, parameters_of, style_of, upload_of, word
 from vitviz.ui.files import as_png, keep
+from vitviz.ui.inputs import InputSettings
 from vitviz.ui.models import START, ModelChoice
 from vitviz.ui.records import (
     AnalysisRecord,
@@ -44,7 +45,7 @@ from vitviz.ui.records import (
     model_record,
     opened_record,
 )
-from vitviz.ui.service import AnalysisService, InputSettings
+from vitviz.ui.service import AnalysisService
 from vitviz.visualization.heatmaps import Heatmap, Style
 from vitviz.weights import BUNDLED, ZOO, is_cached
 

@@ -18,11 +18,12 @@ from vitviz.attribution import METHODS, Method
 from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
 from vitviz.errors.kinds import ImageError, MethodError
 from vitviz.errors.messages import choices, did_you_mean, plain, shown
-from vitviz.ui.pictures import Upload
+from vitviz.models.targets import NO_CLASSIFIER, ClassDifference
+from vitviz.ui.pictures import PICTURE, Upload, is_picture
 from vitviz.visualization.heatmaps import COLORMAPS, Style
 from vitviz.visualization.scales import PERCENTILES, SCALES, percentile_pair
 from vitviz.weights import Model
-from vitviz.weights.text_tower import MAX_TEXT_CHARS, TextPrompt, reads_text
+from vitviz.weights.text_tower import MAX_TEXT_CHARS, TextPrompt
 
 # Of the ends of the colours: what single precision holds, with room for their difference.
 FURTHEST = 1e30
@@ -163,9 +164,8 @@ def parameters_of(
         MethodError: there is no such parameter, one is not legal, or the model cannot serve the method.
     """
     given = {} if said is None else fields(field, said, [parameter.name for parameter in method.parameters])
-    # That words are missing is said where they are looked up.
-    has_target = isinstance(given.get("target"), dict) or reads_text(model)
-    refusal = method.refusal(model.network.config, has_target=has_target)
+    # That a target is missing is said where it is looked up.
+    refusal = method.refusal(model.network.config, has_target=True)
     if refusal is not None:
         raise MethodError(f"{method.name}: {refusal}")
     found, bounds = {}, Bounds.of(model, layout)
@@ -222,7 +222,7 @@ def parameter_of(parameter: Parameter, value: object, bounds: Bounds, field: str
         case TokenQuery():
             return token_of(name, value, bounds.layout)
         case ClassTarget():
-            return _target(name, value, bounds.classes)
+            return _target(name, value, bounds)
 
 
 def token_of(name: str, value: object, layout: TokenLayout | None) -> Query:
@@ -244,12 +244,103 @@ def token_of(name: str, value: object, layout: TokenLayout | None) -> Query:
     return int(number(name, value, 0, count - 1, whole=True))
 
 
-def _target(name: str, value: object, classes: int) -> int | str | TextPrompt:
-    if isinstance(value, dict):
-        text = fields(name, value, ("text",)).get("text")
-        if not isinstance(text, str) or not 0 < len(text.strip()) <= MAX_TEXT_CHARS:
-            raise MethodError(f"{name}.text = {shown(text)}: expected 1 to {MAX_TEXT_CHARS:,} characters")
-        return TextPrompt(_encodable(name, text))
+@dataclass(frozen=True)
+class LikenessRequest:
+    """Likeness to a picture, or to a patch of one, before that is opened.
+
+    Args:
+        picture: ``example:NAME`` or ``picture:ID``, or an upload; None for the picture itself that is asked about.
+        patch: row and column; None for the whole picture.
+    """
+
+    picture: str | Upload | None
+    patch: tuple[int, int] | None = None
+
+
+TargetRequest = int | str | ClassDifference | TextPrompt | LikenessRequest
+"""What a map is to be about: a class by label or number, a class against others, a text, or likeness."""
+# What an object says, by its fields: those of a row may stand together.
+_TEXT, _CLASSES, _LIKENESS = ("text",), ("class", "against", "margin"), ("like", "patch")
+
+
+def _target(name: str, value: object, bounds: Bounds) -> TargetRequest:
+    if not isinstance(value, dict):
+        return _class(name, value, bounds.classes)
+    given = {each: part for each, part in fields(name, value, _TEXT + _CLASSES + _LIKENESS).items() if part is not None}
+    kind = next((each for each in (_TEXT, _CLASSES, _LIKENESS) if given and set(given) <= set(each)), None)
+    if kind == _TEXT:
+        return _text(name, given["text"])
+    if kind == _LIKENESS:
+        return _likeness(name, given, bounds.layout)
+    if kind == _CLASSES and {"class"} != set(given):
+        return _difference(name, given, bounds.classes)
+    found = f"an object with {choices(given)}" if given else "an empty object"
+    expected = (
+        '{"text": ...}, {"like": ..., "patch": ...}, {"class": ..., "against": ...} or {"class": ..., "margin": true}'
+    )
+    raise MethodError(f"{name}: {found}; expected {expected}")
+
+
+def _text(name: str, text: object) -> TextPrompt:
+    if not isinstance(text, str) or not 0 < len(text.strip()) <= MAX_TEXT_CHARS:
+        raise MethodError(f"{name}.text = {shown(text)}: expected 1 to {MAX_TEXT_CHARS:,} characters")
+    return TextPrompt(_encodable(name, text.strip()))
+
+
+def _likeness(name: str, given: Mapping[str, Any], layout: TokenLayout | None) -> LikenessRequest:
+    picture = given.get("like")
+    # Of another picture, its layout is not known yet.
+    patch = _patch(f"{name}.patch", given["patch"], layout if picture is None else None) if "patch" in given else None
+    if isinstance(picture, dict):
+        return LikenessRequest(upload_of(picture, f"{name}.like"), patch)
+    if picture is not None and not is_picture(picture):
+        raise MethodError(f"{name}.like = {shown(picture)}: {PICTURE}, or a file that was uploaded here")
+    return LikenessRequest(picture, patch)
+
+
+def _patch(name: str, value: object, layout: TokenLayout | None) -> tuple[int, int]:
+    found = token_of(name, value, layout) if isinstance(value, list | tuple) else None
+    if not isinstance(found, tuple):
+        raise MethodError(f"{name} = {shown(value)}: expected [row, column] of a patch")
+    return found
+
+
+def _difference(name: str, given: Mapping[str, Any], classes: int) -> ClassDifference:
+    first, second = (
+        None if given.get(each) is None else _class(f"{name}.{each}", given[each], classes) for each in _CLASSES[:2]
+    )
+    if not classes:
+        raise MethodError(f"{name}: {NO_CLASSIFIER}")
+    has_margin = switch(f"{name}.margin", given.get("margin", False))
+    if has_margin == (second is not None):
+        raise MethodError(f"{name}: expected either against, another class, or margin, true for the best of all others")
+    if first is not None and first == second:
+        raise MethodError(f"{name}: class and against are the same; expected two classes")
+    return ClassDifference(first, second)
+
+
+def target_json(target: TargetRequest) -> int | str | dict[str, Any]:
+    """A target as a state has it.
+
+    Raises:
+        MethodError: it is likeness to an upload, which a state knows by an id.
+    """
+    match target:
+        case TextPrompt(text):
+            return {"text": text}
+        case LikenessRequest(picture, patch):
+            if isinstance(picture, Upload):
+                raise MethodError(f"target.like = {shown(picture.name)}: {PICTURE}")
+            return {name: part for name, part in (("like", picture), ("patch", patch)) if part is not None}
+        case ClassDifference(first, second):
+            others = {"margin": True} if second is None else {"against": second}
+            return ({} if first is None else {"class": first}) | others
+    return target
+
+
+def _class(name: str, value: object, classes: int) -> int | str:
+    if not classes:
+        raise MethodError(f"{name} = {shown(value)}: {NO_CLASSIFIER}")
     if isinstance(value, str):
         if not 0 < len(value) <= LONGEST_LABEL:
             raise MethodError(f"{name} = {shown(value)}: expected a label of the model")
@@ -280,7 +371,12 @@ def legal(parameter: Parameter) -> str:
         case TokenQuery():
             return f"[row, column] of a patch, {PATCHES!r} for the mean of all, the name of a prefix token, or a number"
         case ClassTarget():
-            return 'a label, the number of a class from 0, or {"text": ...} for a model that reads texts'
+            return (
+                'a label, the number of a class from 0, {"class": ..., "against": ...} for one class against another, '
+                '{"class": ..., "margin": true} for a class against the best of all others, {"like": ...} for an '
+                'uploaded picture that this one is like, {"like": ..., "patch": [row, column]} for a patch of it, '
+                '{"patch": [row, column]} for a patch of this picture, or {"text": ...} for a model that reads texts'
+            )
 
 
 def _numbers(least: float, most: float, whole: bool) -> str:

@@ -11,9 +11,10 @@ from vitviz.analysis.analysis import Analysis
 from vitviz.attention.precision import PRECISIONS
 from vitviz.attribution import METHODS
 from vitviz.attribution.methods import ClassTarget, LayerNumber, Parameter
-from vitviz.ui.pictures import example_of
-from vitviz.ui.service import Origin
-from vitviz.ui.state import PageState, View
+from vitviz.ui.inputs import Origin
+from vitviz.ui.normalize import resolution_step
+from vitviz.ui.pictures import Upload, example_of
+from vitviz.ui.state import NATIVE, PageState, View
 from vitviz.visualization.scales import PERCENTILES
 from vitviz.weights import Model
 
@@ -26,11 +27,13 @@ class Made:
         analysis: of the view.
         origin: what it was made of.
         source: the model as :func:`vitviz.load` takes it.
+        other: the picture that the view's map is about likeness to, where it is another one.
     """
 
     analysis: Analysis
     origin: Origin
     source: str
+    other: Upload | None = None
 
 
 def as_python(state: PageState, made: list[Made]) -> str:
@@ -43,8 +46,9 @@ def as_python(state: PageState, made: list[Made]) -> str:
         made: what its views show.
     """
     views = list(zip(state.views, made, strict=True))[: 1 if state.layout in ("one", "slide") else None]
-    texts = any(_text_of(view) is not None for view, _ in views)
-    examples = any(example_of(each.origin.upload) for _, each in views)
+    texts = any("text" in _target_of(view) for view, _ in views)
+    uploads = [each.origin.upload for _, each in views] + [each.other for _, each in views if each.other is not None]
+    examples = any(map(example_of, uploads))
     lines = ["import vitviz", "from vitviz import Style"]
     lines += ["from vitviz.weights import resources"] * examples
     lines += ["from vitviz.weights.text_tower import open_text_tower"] * texts
@@ -63,24 +67,31 @@ def _opened(made: Made) -> list[str]:
     facts = {**dict(choice.overrides), **({} if precision == "float32" else {"precision": precision})}
     arguments = ", ".join([_text(made.source), *(f"{name}={_value(fact)}" for name, fact in facts.items())])
     state = [] if choice.step is None else [f"model = vitviz.open_snapshot(model, {choice.step})"]
-    example = example_of(made.origin.upload)
-    picture = _text(made.origin.upload.name) if example is None else f'resources("assets") / {_text(example)}'
     # An input of another shape has another shorter side.
     resolution = "" if made.origin.resolution is None else f", resolution={made.origin.resolution}"
-    fit = made.origin.settings.fit or model.preprocessing.fit
     return [
         f"model = vitviz.load({arguments})",
         *state,
-        f"analysis = vitviz.analyze({picture}, model, fit={_text(fit)}{resolution})",
+        f"analysis = vitviz.analyze({_picture(made.origin.upload)}, model, fit={_text(_fit(made))}{resolution})",
     ]
+
+
+def _picture(upload: Upload) -> str:
+    """A picture as :func:`vitviz.analyze` takes it."""
+    example = example_of(upload)
+    return _text(upload.name) if example is None else f'resources("assets") / {_text(example)}'
+
+
+def _fit(made: Made) -> str:
+    return made.origin.settings.fit or made.analysis.model.preprocessing.fit
 
 
 def _map(view: View, made: Made, state: PageState, index: int) -> list[str]:
     """The lines that make a map and save its picture."""
     method, model = METHODS[view.method], made.analysis.model
-    text = _text_of(view)
+    target = _target_of(view)
     written = {
-        part.name: "text" if text is not None and part.name == "target" else _argument(part, value, model)
+        part.name: _argument(part, value, model)
         for part in method.parameters
         if (value := view.parameters.get(part.name)) is not None and not _is_default(part, value, model)
     }
@@ -90,7 +101,7 @@ def _map(view: View, made: Made, state: PageState, index: int) -> list[str]:
     look = f"opacity={state.opacity}, smooth={state.smooth}, grid={state.grid}, fade={state.fade}{_scale(state)}"
     name = method.name if index == 0 else f"{method.name}-{index + 1}"
     return [
-        *([] if text is None else [f"text = open_text_tower(model).target({_text(text)})"]),
+        *_target_lines(target, made),
         f"heatmap = analysis.map({arguments})",
         f'heatmap.overlay(Style({_text(state.colormap)}, {look}){mark}).save("{name}.png")',
     ]
@@ -102,9 +113,41 @@ def _scale(state: PageState) -> str:
     return name + ("" if state.percentiles == PERCENTILES else f", percentiles={state.percentiles}")
 
 
-def _text_of(view: View) -> str | None:
+def _target_of(view: View) -> Mapping[str, Any]:
+    """A target of several parts; empty where there is none, or a class alone."""
     target = view.parameters.get("target")
-    return target["text"] if isinstance(target, Mapping) else None
+    return target if isinstance(target, Mapping) else {}
+
+
+def _target_lines(target: Mapping[str, Any], made: Made) -> list[str]:
+    """The lines before a map that make what its target needs."""
+    if "text" in target:
+        return [f"text = open_text_tower(model).target({_text(target['text'])})"]
+    if made.other is None or "like" not in target:
+        return []
+    analyzed = f"model, fit={_text(_fit(made))}"
+    if made.origin.settings.resolution == NATIVE:
+        # As large as the other picture itself.
+        step = resolution_step(made.analysis.model)
+        return [
+            f"other_image = vitviz.open_image({_picture(made.other)})",
+            f"resolution = max({step}, min(other_image.size) // {step} * {step})",
+            f"other = vitviz.analyze(other_image, {analyzed}, resolution=resolution)",
+        ]
+    resolution = "" if made.origin.resolution is None else f", resolution={made.origin.resolution}"
+    return [f"other = vitviz.analyze({_picture(made.other)}, {analyzed}{resolution})"]
+
+
+def _target_argument(target: Mapping[str, Any], model: Model) -> str:
+    if "text" in target:
+        return "text"
+    if "like" in target or "patch" in target:
+        patch = f", patch={target['patch']}" if "patch" in target else ""
+        return f"vitviz.likeness({'other' if 'like' in target else 'analysis'}{patch})"
+    first = target.get("class")
+    if "margin" in target:
+        return f"vitviz.margin({'' if first is None else _class(first, model)})"
+    return f"vitviz.contrast({None if first is None else _class(first, model)}, {_class(target['against'], model)})"
 
 
 def _is_default(parameter: Parameter, value: Any, model: Model) -> bool:
@@ -113,11 +156,15 @@ def _is_default(parameter: Parameter, value: Any, model: Model) -> bool:
 
 
 def _argument(parameter: Parameter, argument: Any, model: Model) -> str:
+    if isinstance(argument, Mapping):
+        return _target_argument(argument, model)
+    return _class(argument, model) if isinstance(parameter, ClassTarget) else _value(argument)
+
+
+def _class(index: int, model: Model) -> str:
     # Of two classes of one name, the library finds neither by it.
-    if isinstance(parameter, ClassTarget) and isinstance(argument, int):
-        label = model.labels[argument]
-        return _value(label if model.labels.count(label) == 1 else argument)
-    return _value(argument)
+    label = model.labels[index]
+    return _value(label if model.labels.count(label) == 1 else index)
 
 
 def _value(argument: Any) -> str:

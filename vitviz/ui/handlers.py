@@ -13,15 +13,16 @@ from vitviz.attribution import Method
 from vitviz.errors.kinds import CheckpointError, ImageError, MethodError, VitvizError
 from vitviz.errors.messages import shown
 from vitviz.progress import Progress
-from vitviz.ui.arguments import LONGEST_NAME, fields, method_of, number, parameters_of, upload_of
+from vitviz.ui.arguments import LONGEST_NAME, LikenessRequest, fields, method_of, number, parameters_of, upload_of
 from vitviz.ui.code import Made, as_python
-from vitviz.ui.facts import analysis_facts, examples, model_facts, settings
+from vitviz.ui.facts import analysis_facts, examples, model_facts, settings, visible
 from vitviz.ui.files import as_webp, keep
+from vitviz.ui.inputs import InputSettings
 from vitviz.ui.links import print_link, read_link
 from vitviz.ui.models import ModelChoice, OwnModel, menu
 from vitviz.ui.normalize import Seen, normalize, normalize_input
 from vitviz.ui.pictures import Upload
-from vitviz.ui.service import AnalysisService, InputSettings, Report, Step, waiting, waiting_for_memory
+from vitviz.ui.service import AnalysisService, Report, Step, waiting, waiting_for_memory
 from vitviz.ui.state import FIRST_VIEW, PageState, View
 from vitviz.ui.studies import Studies
 from vitviz.weights import ZOO, Model, parse_overrides
@@ -214,6 +215,10 @@ class Handlers:
         def done(state: Progress) -> None:
             report(Step(method.title, state.done, state.total))
 
+        if isinstance(parameters.get("target"), LikenessRequest):
+            # Before this map has its turn, so that others have theirs meanwhile.
+            report(Step("Looking at the other picture"))
+            self.service.target_of(analysis, parameters["target"], waiting_for_memory(report))
         with self.service.lane(analysis, method).turn(waiting(report)):
             report(Step(method.title))
             return {"path": self._pack(analysis, method, parameters, done, waiting_for_memory(report))}
@@ -263,7 +268,10 @@ class Handlers:
         state, notes = normalize(state, seen)
         made = [*made, *made][: len(state.views)]
         known = [each for each in made if each is not None]
-        python = as_python(state, known) if len(known) == len(state.views) else ""
+        is_whole = len(known) == len(state.views) and all(
+            _liked(view) is None or each.other is not None for view, each in zip(state.views, known, strict=True)
+        )
+        python = as_python(state, known) if is_whole else ""
         return {"state": state.to_json(), "link": self.link(state), "python": python, "notes": notes}
 
     def link(self, state: PageState) -> str:
@@ -292,13 +300,32 @@ class Handlers:
         source = self.service.source(origin.choice, analysis.model)
         if view.model.startswith("own:") and origin.choice.files and analysis.model.snapshots is None:
             source = self.service.own_models.get(view.model).name
-        return Made(analysis, origin, source)
+        return Made(analysis, origin, source, self._other(view))
+
+    def _other(self, view: View) -> Upload | None:
+        """The other picture of a map about likeness, where it is still kept."""
+        picture = _liked(view)
+        try:
+            return None if picture is None else self.service.pictures.upload(picture)
+        except ImageError:
+            return None
+
+    def picture(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """What a state calls an uploaded picture, for one that is not analysed."""
+        upload = upload_of(request.get("upload"), "upload")
+        return {"id": self.service.pictures.id(upload), "name": visible(upload.name)}
 
 
 def sentence(error: VitvizError) -> str:
     """An error with a full stop."""
     text = str(error)
     return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def _liked(view: View) -> str | None:
+    """The picture that a view's map is about likeness to."""
+    target = view.parameters.get("target")
+    return target.get("like") if isinstance(target, Mapping) else None
 
 
 def _input(view: View) -> tuple[Any, ...]:

@@ -36,6 +36,8 @@ LOOKS = (
     "guide",
 )
 FIELD = {"shared": "shared_scale"}
+# The words for the parts of a target.
+TARGET_WORDS = {"text": "words", "like": "like", "patch": "like-patch", "against": "against", "margin": "margin"}
 WHOLE = re.compile(r"-?\d{1,12}", re.ASCII)
 DECIMAL = re.compile(r"\d{1,6}(\.\d{1,20})?(e-?\d{1,3})?", re.ASCII)
 PAIR = re.compile(r"(\d{1,6})[.,](\d{1,6})", re.ASCII)
@@ -111,7 +113,11 @@ def _view_words(view: View, plain: View, before: str, own_names: Mapping[str, st
         words["method"] = view.method
     for name, value in view.parameters.items():
         if isinstance(value, Mapping):
-            words["words"] = value["text"]
+            # One class is written as where there is no other.
+            words |= {
+                f"{PARAMETER}{name}" if part == "class" else TARGET_WORDS[part]: _word(each)
+                for part, each in value.items()
+            }
         else:
             words[f"{PARAMETER}{name}"] = _word(value)
     if view.pins:
@@ -224,14 +230,26 @@ class _Reader:
                 found[part.name] = value
             except VitvizError as error:
                 self._leave_out(f"{PARAMETER}{part.name}", word, error)
-        text = own.get("words", "").strip()
-        if text and METHODS[method].class_specific:
-            try:
-                View(method=method, parameters={"target": {"text": text}})
-                found["target"] = {"text": text}
-            except VitvizError as error:
-                self._leave_out("words", text, error)
+        if METHODS[method].class_specific:
+            self._read_target(method, own, found)
         return found
+
+    def _read_target(self, method: str, own: Mapping[str, str], found: dict[str, Any]) -> None:
+        """Put a target of several words in the place of a class."""
+        first = {"class": found["target"]} if "target" in found else {}
+        for kind, others in ((("text",), {}), (("like", "patch"), {}), (("against", "margin"), first)):
+            given = {part: own[TARGET_WORDS[part]].strip() for part in kind if own.get(TARGET_WORDS[part], "").strip()}
+            if not given:
+                continue
+            try:
+                target = {**others, **{part: _TARGET[part](word) for part, word in given.items()}}
+                View(method=method, parameters={"target": target})
+            except VitvizError as error:
+                for part, word in given.items():
+                    self._leave_out(TARGET_WORDS[part], word, error)
+                continue
+            found["target"] = target
+            return
 
     def _with(self, view: View, name: str, word: str, read: Callable[[str], Any]) -> View:
         field = "picture" if name == "example" else name
@@ -323,6 +341,13 @@ _INPUT: dict[str, Callable[[str], Any]] = {
     "resolution": lambda word: OLD_RESOLUTIONS.get(
         word, None if word == TRAINED else _whole(word) if WHOLE.fullmatch(word) else word
     ),
+}
+_TARGET: dict[str, Callable[[str], Any]] = {
+    "text": str,
+    "like": str,
+    "patch": _pair,
+    "against": lambda word: _whole(word) if WHOLE.fullmatch(word) else word,
+    "margin": _flag,
 }
 _LISTS: tuple[tuple[str, str, Callable[[str], Any]], ...] = (
     ("pins", "pins", _token),

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from math import lcm
 from typing import Any
 
-from vitviz.attention.layout import Query, TokenLayout
+from vitviz.attention.layout import PATCHES, Query, TokenLayout
 from vitviz.attribution import METHODS, Method
 from vitviz.attribution.methods import ClassTarget, HeadNumber, LayerNumber, Parameter, TokenQuery
 from vitviz.errors.kinds import MethodError, VitvizError
 from vitviz.errors.messages import shown
-from vitviz.ui.arguments import Bounds, number, parameter_of, token_of
+from vitviz.ui.arguments import Bounds, number, parameter_of, target_json, token_of
 from vitviz.ui.state import MAX_VIEWS, PAIRED_LAYOUTS, TOKEN_METHOD, PageState, View
 from vitviz.weights import Model
 from vitviz.weights.text_tower import reads_text
@@ -64,9 +64,10 @@ def normalize_view(view: View, seen: Seen) -> tuple[View, list[str]]:
             try:
                 value = canonical(part, given[part.name], model, layout)
             except VitvizError as error:
-                notes.append(f"{error}. The default is shown.")
+                has_default = not isinstance(part, ClassTarget) or bool(model.labels)
+                notes.append(f"{error}.{' The default is shown.' * has_default}")
                 continue
-            if value != _default(part, model, layout):
+            if value != _default(part, model, layout, given.get("target")):
                 parameters[part.name] = value
     pins = [pin for pin in view.pins if _is_token(pin, layout)]
     depth, heads = model.network.config.depth, model.network.config.heads
@@ -119,8 +120,8 @@ def normalize_input(view: View, model: Model) -> tuple[View, list[str]]:
 
 
 def refusal(method: Method, model: Model) -> str | None:
-    """Why a model cannot have a map, without a full stop; None where it can, be it about a text."""
-    return method.refusal(model.network.config, has_target=method.class_specific and reads_text(model))
+    """Why a model cannot have a map, without a full stop; None where it can, be it about likeness or a text."""
+    return method.refusal(model.network.config, has_target=True)
 
 
 def canonical(parameter: Parameter, value: Any, model: Model, layout: TokenLayout) -> Any:
@@ -132,7 +133,7 @@ def canonical(parameter: Parameter, value: Any, model: Model, layout: TokenLayou
     if isinstance(parameter, TokenQuery):
         return canonical_token(parameter.title, value, layout)
     if isinstance(parameter, ClassTarget):
-        return _canonical_target(parameter, value, model)
+        return _canonical_target(parameter, value, model, layout)
     found = parameter_of(parameter, value, Bounds.of(model, layout))
     if isinstance(parameter, LayerNumber):
         return found % model.network.config.depth
@@ -153,11 +154,20 @@ def canonical_token(name: str, value: Any, layout: TokenLayout) -> Query:
     return found
 
 
-def _canonical_target(parameter: ClassTarget, value: Any, model: Model) -> int | dict[str, str]:
-    if isinstance(value, Mapping):
+def _canonical_target(parameter: ClassTarget, value: Any, model: Model, layout: TokenLayout) -> Any:
+    if not isinstance(value, Mapping):
+        return _canonical_class(parameter, value, model)
+    if "text" in value:
         if not reads_text(model):
             raise MethodError(f"{model.name} reads no text")
-        return {"text": value["text"]}
+        return dict(value)
+    if "like" in value or "patch" in value:
+        return target_json(parameter_of(parameter, value, Bounds.of(model, layout)))
+    classes = {name: _canonical_class(parameter, each, model) for name, each in value.items() if name != "margin"}
+    return target_json(parameter_of(parameter, {**value, **classes}, Bounds.of(model, layout)))
+
+
+def _canonical_class(parameter: ClassTarget, value: Any, model: Model) -> int:
     if not model.labels:
         raise MethodError(f"{model.name} has no class {shown(value)}")
     if isinstance(value, str):
@@ -180,8 +190,11 @@ def class_of_label(label: str, labels: Sequence[str]) -> int:
     return found[0]
 
 
-def _default(parameter: Parameter, model: Model, layout: TokenLayout) -> Any:
+def _default(parameter: Parameter, model: Model, layout: TokenLayout, target: Any) -> Any:
     match parameter:
+        case TokenQuery() if isinstance(target, Mapping) and "patch" in target:
+            # Likeness to a patch is read from all patches.
+            return PATCHES
         case LayerNumber():
             return parameter.default % model.network.config.depth
         case TokenQuery():

@@ -18,6 +18,7 @@ from vitviz.weights import resources
 EXAMPLES = ("chelsea.jpg", "rocket.jpg", "coffee.jpg", "astronaut.jpg")
 PICTURE_ID = re.compile(r"[\w-]{22}", re.ASCII)
 MAX_KEPT = 10_000
+PICTURE = "expected example:NAME or picture:ID"
 GONE = "The picture of this link is no longer kept here, or its link is not whole: drop the picture here again."
 
 
@@ -69,6 +70,14 @@ class Pictures:
         if upload is None or not upload.path.is_file():
             raise ImageError(GONE)
         return upload
+
+
+def is_picture(value: object) -> bool:
+    """Whether this may stand for a picture: ``example:NAME`` or ``picture:ID``."""
+    if not isinstance(value, str):
+        return False
+    kind, _, name = value.partition(":")
+    return (kind == "example" and name in EXAMPLES) or (kind == "picture" and PICTURE_ID.fullmatch(name) is not None)
 
 
 def example_of(upload: Upload) -> str | None:

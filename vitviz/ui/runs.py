@@ -197,6 +197,7 @@ class Runs:
             "file": handlers.file,
             "map": handlers.map_quickly,
             "describe": handlers.describe,
+            "picture": handlers.picture,
             "progress": self.progress,
             "stop": self.stop,
         }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -20,12 +19,13 @@ from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError
 from vitviz.errors.messages import shown
 from vitviz.images.preprocessing import PreparedImage
 from vitviz.isolation import Worker, shared_worker
-from vitviz.models.targets import NO_CLASSIFIER, Target
+from vitviz.models.targets import ClassDifference, Target, TargetChoice
 from vitviz.progress import Progress
+from vitviz.ui.arguments import LikenessRequest, TargetRequest
 from vitviz.ui.hosting import forward, memory
+from vitviz.ui.inputs import InputSettings, Origin
 from vitviz.ui.knobs import MODELS, PREFIX, Knobs
 from vitviz.ui.models import SERIES, START, ModelChoice, OwnModels, open_choice
-from vitviz.ui.normalize import resolution_step
 from vitviz.ui.packs import rolls
 from vitviz.ui.pictures import Pictures, Upload
 from vitviz.ui.server.budget import MemoryBudget
@@ -33,6 +33,7 @@ from vitviz.ui.server.decoding import UploadedPictures
 from vitviz.ui.server.estimates import map_bytes
 from vitviz.ui.server.explorer_files import ExplorerFiles, MapFiles
 from vitviz.ui.server.lanes import Lane
+from vitviz.ui.server.likenesses import Likenesses
 from vitviz.ui.server.text_towers import TextTowers
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.weights import BUNDLED, ZOO, DownloadProgress, Model, snapshot_of
@@ -50,45 +51,8 @@ RESERVED_BYTES, LEAST_SHARED_BYTES = 8 * 2**28, 2**28
 LARGE_FLOPS = 150e9
 # A pass back costs twice what a pass forwards does.
 GRADIENT_PASSES = 3
-NO_WORDS = "This model has no classes, but reads texts: write what the map is about"
-
-
-class InputSettings(NamedTuple):
-    """How a picture is brought to a model's input.
-
-    Args:
-        fit: a name in :data:`vitviz.images.preprocessing.FITS`; None for the model's own.
-        resolution: the shorter side in pixels, :data:`vitviz.ui.state.NATIVE`, or None as trained.
-    """
-
-    fit: str | None = None
-    resolution: int | str | None = None
-
-    def pixels(self, model: Model, size: tuple[int, int]) -> int | None:
-        """The resolution as :func:`vitviz.analyze` takes it, of a picture so many pixels wide and high."""
-        if isinstance(self.resolution, str):
-            step = resolution_step(model)
-            return max(step, min(size) // step * step)
-        return self.resolution
-
-
-@dataclass(frozen=True)
-class Origin:
-    """What an analysis was made of.
-
-    Args:
-        choice: the model.
-        upload: the picture.
-        size: its width and height in pixels.
-        settings: how it was brought to the model's input.
-        resolution: as :func:`vitviz.analyze` took it.
-    """
-
-    choice: ModelChoice
-    upload: Upload
-    size: tuple[int, int]
-    settings: InputSettings
-    resolution: int | None
+NO_WORDS = "This model has no classes, but reads texts: write what the map is about, or choose a picture to be like"
+NO_TARGET = "This model has no classifier, so that no map can be about a class: choose a picture to be like"
 
 
 class Step(NamedTuple):
@@ -138,6 +102,7 @@ class AnalysisService:
         self.uploaded = UploadedPictures(self.worker)
         self.towers = TextTowers(self.worker, self.knobs.model_bytes)
         self.budget = MemoryBudget(self._shared_bytes(), [self.cache, self.towers, self.models])
+        self.likenesses = Likenesses(self.budget, self._seen_alike)
         # Of methods that take long, each one's last map and its parameters; as long as its analysis.
         self.maps: WeakKeyDictionary[Analysis, dict[str, tuple[dict[str, Any], Heatmap]]] = WeakKeyDictionary()
         # What each was made of; as long as the analysis.
@@ -243,7 +208,7 @@ class AnalysisService:
             return Encoder(model, fit, resolution).cost(picture), picture.size
 
     def _prepared(
-        self, model: Model, upload: Upload, settings: InputSettings, waiting: Callable[[int], None]
+        self, model: Model, upload: Upload, settings: InputSettings, waiting: Callable[[int], None] | None
     ) -> tuple[Encoder, PreparedImage, tuple[int, int], bool]:
         """A picture as the model's input, its size, and whether its analysis is a large one."""
         with self.uploaded.opened(upload, waiting) as picture:
@@ -354,25 +319,51 @@ class AnalysisService:
             return heatmap
         given = dict(parameters)
         if "target" in given:
-            given["target"] = self.target(analysis.model, given["target"])
+            given["target"] = self.target_of(analysis, given["target"], waiting)
         with self.budget.share(map_bytes(analysis, method.name), "this map", waiting):
             heatmap = analysis.map(method.name, report=report, **given)
         if method.reports:
             self.maps.setdefault(analysis, {})[method.name] = (dict(parameters), heatmap)
         return heatmap
 
-    def target(self, model: Model, wanted: int | TextPrompt | None) -> int | Target | None:
-        """What a map or a measure is to be about.
+    def target_of(
+        self, analysis: Analysis, wanted: TargetRequest | None, asking: Callable[[], None] | None = None
+    ) -> TargetChoice:
+        """What a map or a measure is to be about; a picture to be like is run through the model first.
+
+        Args:
+            analysis: of the picture.
+            wanted: as :func:`vitviz.ui.arguments.parameter_of` gives it.
+            asking: called now and then while others have their turn or the memory; an exception that it raises ends it.
 
         Raises:
-            MethodError: the model has no classes, and was told no words.
-            CheckpointError, LimitError: what reads the words cannot be opened.
+            VitvizError: as :meth:`target`, or the other picture cannot be opened, or has no such patch.
+        """
+        if isinstance(wanted, LikenessRequest):
+            return self.likenesses.target(analysis, wanted, asking)
+        return self.target(analysis.model, wanted)
+
+    def target(
+        self, model: Model, wanted: int | str | ClassDifference | TextPrompt | None
+    ) -> int | str | ClassDifference | Target | None:
+        """Classes or a text that a map is about.
+
+        Raises:
+            MethodError: the model has no classes, and nothing else was said.
+            CheckpointError, LimitError: what reads a text cannot be opened.
         """
         if isinstance(wanted, TextPrompt):
             return self.towers.target(model, wanted.text, lambda needed: self.budget.share(needed, "reading texts"))
         if not model.labels:
-            raise MethodError(NO_WORDS if reads_text(model) else f"{NO_CLASSIFIER[0].upper()}{NO_CLASSIFIER[1:]}")
+            raise MethodError(NO_WORDS if reads_text(model) else NO_TARGET)
         return wanted
+
+    def _seen_alike(
+        self, analysis: Analysis, picture: str | Upload, waiting: Callable[[int], None] | None
+    ) -> tuple[PreparedImage, str]:
+        """Another picture, brought to the model's input as that of an analysis was, and its name."""
+        upload = self.pictures.upload(picture) if isinstance(picture, str) else picture
+        return self._prepared(analysis.model, upload, self.origins[analysis].settings, waiting)[1], upload.name
 
 
 def _size(file: str) -> int:

@@ -9,16 +9,16 @@ from typing import Any
 
 from vitviz.attention.layout import Query
 from vitviz.attribution import METHODS, Method
+from vitviz.attribution.methods import ClassTarget
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import shown
 from vitviz.images.preprocessing import FITS
-from vitviz.ui.arguments import MAX_INDEX, Bounds, number, parameter_of, scale_of, switch, token_of, word
+from vitviz.ui.arguments import MAX_INDEX, Bounds, number, parameter_of, scale_of, switch, target_json, token_of, word
 from vitviz.ui.arguments import fields as object_fields
-from vitviz.ui.pictures import EXAMPLES, PICTURE_ID
+from vitviz.ui.pictures import EXAMPLES, PICTURE, is_picture
 from vitviz.visualization.heatmaps import COLORMAPS
 from vitviz.visualization.scales import PERCENTILES, percentile_pair
 from vitviz.weights import BUNDLED, ZOO
-from vitviz.weights.text_tower import TextPrompt
 
 LAYOUTS = ("one", "slide", "two", "difference")
 PAIRED_LAYOUTS = ("two", "difference")
@@ -74,7 +74,7 @@ class View:
         if self.step is not None:
             number("step", self.step, 0, MAX_STEP, whole=True)
         if not is_picture(self.picture):
-            raise MethodError(f"picture = {shown(self.picture)}: expected example:NAME or picture:ID")
+            raise MethodError(f"picture = {shown(self.picture)}: {PICTURE}")
         if self.fit is not None:
             word("fit", self.fit, FITS)
         if self.resolution not in (None, NATIVE):
@@ -181,20 +181,12 @@ def is_model(value: object) -> bool:
     return named or HUB_MODEL.fullmatch(value) is not None or OWN_MODEL.fullmatch(value) is not None
 
 
-def is_picture(value: object) -> bool:
-    """Whether this may stand for a picture."""
-    if not isinstance(value, str):
-        return False
-    kind, _, name = value.partition(":")
-    return (kind == "example" and name in EXAMPLES) or (kind == "picture" and PICTURE_ID.fullmatch(name) is not None)
-
-
 def _checked(method: Method, value: object) -> dict[str, Any]:
     """The parameters of a method, as far as they can be checked without a model; without those that are null."""
     known = {part.name: part for part in method.parameters}
     given = object_fields("parameters", dict(value) if isinstance(value, Mapping) else value, known)
     legal = {name: parameter_of(known[name], each, ANYTHING) for name, each in given.items() if each is not None}
-    return {name: {"text": each.text.strip()} if isinstance(each, TextPrompt) else each for name, each in legal.items()}
+    return {name: target_json(each) if isinstance(known[name], ClassTarget) else each for name, each in legal.items()}
 
 
 def _token(name: str, value: object) -> Query:

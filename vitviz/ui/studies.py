@@ -13,10 +13,10 @@ from vitviz.attribution import METHODS, Method
 from vitviz.attribution.methods import ClassTarget
 from vitviz.evaluation.comparison import compare
 from vitviz.metrics.faithfulness import METRICS, RANDOM_ORDERS
-from vitviz.models.targets import Target
+from vitviz.models.targets import Target, chosen_target
 from vitviz.progress import Progress
-from vitviz.ui.arguments import Bounds, fields, parameter_of
-from vitviz.ui.facts import class_names
+from vitviz.ui.arguments import Bounds, LikenessRequest, fields, parameter_of
+from vitviz.ui.facts import class_names, visible
 from vitviz.ui.normalize import refusal
 from vitviz.ui.server.estimates import comparison_bytes, forward_bytes
 from vitviz.ui.service import AnalysisService, Report, Step, waiting, waiting_for_memory
@@ -26,9 +26,10 @@ from vitviz.weights.text_tower import TextPrompt
 SHOWN_CLASSES = 5
 ABOUT_COMPARISON = (
     "How faithful each map is: patches are taken out in its order, and the probability of the class is watched, beside "
-    f"the mean of {RANDOM_ORDERS} random orders of the same patches. Of a text it is the score, as a share: 0 for a "
-    "blank picture, 1 for the whole one. The correlation is that with the map of the same model with all of its "
-    "weights shuffled (Adebayo et al. 2018): a map that stays similar does not depend on what the model has learnt."
+    f"the mean of {RANDOM_ORDERS} random orders of the same patches. Of anything else, such as likeness to a picture, "
+    "it is the score, as a share: 0 for a blank picture, 1 for the whole one. The correlation is that with the map of "
+    "the same model with all of its weights shuffled (Adebayo et al. 2018): a map that stays similar does not depend "
+    "on what the model has learnt."
 )
 
 
@@ -117,9 +118,9 @@ class Studies:
             self.service.budget.share(needed, "this forward pass", waiting_for_memory(report)),
         ):
             if isinstance(target, Target):
-                before = target.score(analysis.switched_off())
-                after = target.score(analysis.switched_off(off.heads_off, off.patches_off))
-                rows = [{"name": target.name, "before": float(before), "after": float(after)}]
+                before = analysis.switched_off(target=target)
+                after = analysis.switched_off(off.heads_off, off.patches_off, target=target)
+                rows = [{"name": visible(target.name), "before": float(before), "after": float(after)}]
                 return {"unit": "score", "rows": rows}
             before = analysis.logits.float().softmax(-1)
             after = analysis.switched_off(off.heads_off, off.patches_off).float().softmax(-1).cpu()
@@ -130,7 +131,7 @@ class Studies:
         return {"unit": "probability", "rows": rows}
 
     def _target(self, analysis: Analysis, value: object, report: Report) -> int | Target | None:
-        """What is measured: a class, a text, or None for the most probable class.
+        """What is measured: a class, another target, or None for the most probable class.
 
         Raises:
             MethodError: there is nothing to measure.
@@ -143,7 +144,10 @@ class Studies:
             )
         if isinstance(target, TextPrompt):
             report(Step("Reading the text"))
-        return self.service.target(model, target)
+        if isinstance(target, LikenessRequest):
+            report(Step("Looking at the other picture"))
+        found = self.service.target_of(analysis, target, waiting_for_memory(report))
+        return None if found is None else chosen_target(found, analysis.logits, model.labels)
 
     def _without_target(self, analysis: Analysis, method: Method, given: object) -> dict[str, Any]:
         if refusal(method, analysis.model) is not None:
@@ -159,5 +163,5 @@ class Studies:
 
     def _about(self, analysis: Analysis, target: int | Target) -> dict[str, Any]:
         if isinstance(target, Target):
-            return {"target": None, "target_name": target.name, "unit": "score"}
+            return {"target": None, "target_name": visible(target.name), "unit": "score"}
         return {"target": target, "target_name": class_names(analysis.model.labels)[target], "unit": "probability"}

@@ -178,7 +178,7 @@ def ask(make_model: Callable[..., Model], picture: Upload) -> Asked:
     return Asked(Runs(Handlers(service)).answers(), key, analysis)
 
 
-@pytest.mark.parametrize("name", ["file", "map", "describe", "progress", "stop"])
+@pytest.mark.parametrize("name", ["file", "map", "describe", "picture", "progress", "stop"])
 @pytest.mark.parametrize("wanted", [None, [], "uid", 3, {}, {"uid": 1, "name": "layer 0"}, {"uid": ["a"], "name": "a"}])
 def test_what_is_no_question_is_refused_in_a_sentence(ask: Asked, name: str, wanted: object) -> None:
     answer = ask.functions[name](wanted)

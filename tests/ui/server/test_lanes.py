@@ -16,12 +16,13 @@ from gradio.context import LocalContext
 import vitviz.ui.service
 from vitviz import Model, VitvizError
 from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError
+from vitviz.ui.inputs import InputSettings
 from vitviz.ui.jobs import JobCancelled
 from vitviz.ui.knobs import PREFIX, Knobs, table
 from vitviz.ui.models import START, ModelChoice, menu
 from vitviz.ui.pictures import Upload
 from vitviz.ui.server.lanes import FairOrder, Lane, Ticket, current_visitor
-from vitviz.ui.service import AnalysisService, InputSettings, Step
+from vitviz.ui.service import AnalysisService, Step
 
 Make = Callable[..., Model]
 

@@ -14,12 +14,13 @@ from PIL import Image
 
 from vitviz import Analysis, Model
 from vitviz.errors.kinds import ConfigError, LimitError
+from vitviz.ui.inputs import InputSettings
 from vitviz.ui.knobs import Knobs
 from vitviz.ui.pictures import Upload
 from vitviz.ui.server.budget import MemoryBudget
 from vitviz.ui.server.decoding import UploadedPictures
 from vitviz.ui.server.explorer_files import PAGE, PICTURE
-from vitviz.ui.service import RESERVED_BYTES, AnalysisService, InputSettings
+from vitviz.ui.service import RESERVED_BYTES, AnalysisService
 
 Make = Callable[..., Model]
 

@@ -12,7 +12,7 @@ from gradio.data_classes import GradioRootModel
 from gradio.events import EventListener
 
 HERE = Path(__file__).parent
-FUNCTIONS = ("file", "map", "describe", "progress", "stop")
+FUNCTIONS = ("file", "map", "describe", "picture", "progress", "stop")
 
 Answer = Callable[[Any], dict[str, Any]]
 """What the page sends, JSON of any kind, to what it gets."""

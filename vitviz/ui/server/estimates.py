@@ -57,7 +57,9 @@ def forward_bytes(config: ViTConfig, layout: TokenLayout, batch: int, has_gradie
 def comparison_bytes(analysis: Analysis) -> int:
     """What comparing all methods takes: the hungriest of them, or the pictures without patches that score them."""
     config, layout = analysis.model.network.config, analysis.trace.layout
-    maps = [map_bytes(analysis, name) for name, method in METHODS.items() if method.refusal(config) is None]
+    maps = [
+        map_bytes(analysis, name) for name, method in METHODS.items() if method.refusal(config, has_target=True) is None
+    ]
     return max(*maps, forward_bytes(config, layout, SCORED_AT_ONCE))
 
 

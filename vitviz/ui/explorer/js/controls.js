@@ -1,6 +1,6 @@
 // The controls of the map, made from the records of the methods, and those of the look.
 
-const GROUPS = { token: "Attention of a token", layers: "Through all layers", target: "For a class or a text" };
+const GROUPS = { token: "Attention of a token", layers: "Through all layers", target: "For a class, a text or a likeness" };
 const LOOK = { divider: Number, colormap: String, opacity: Number, fade: Boolean, smooth: Boolean, grid: Boolean, shared_scale: Boolean };
 
 let groups = 0;
@@ -8,11 +8,12 @@ let groups = 0;
 class Controls {
   /**
    * @param names of the colour tables
-   * @param hooks method(name), parameter(name, value), look(name, value), play()
+   * @param liked as TargetField takes it
+   * @param hooks method(name), parameter(name, value), look(name, value), play(), like(file), failed(text)
    */
-  constructor(root, names, hooks) {
+  constructor(root, names, liked, hooks) {
     this.find = (name) => root.querySelector(`.vx-${name}`);
-    Object.assign(this, { root, hooks, made: "" });
+    Object.assign(this, { root, hooks, liked, made: "" });
     this.find("colormap").replaceChildren(...names.map((name) => new Option(name)));
     this.find("method").onchange = () => hooks.method(this.find("method").value);
     this.find("layout").onchange = () => hooks.look("layout", this.find("layout").value);
@@ -151,30 +152,10 @@ class Controls {
   }
 
   make_class(record, facts, model) {
-    const parts = [];
-    if (model.labels.length) {
-      const input = Object.assign(document.createElement("input"), { type: "text", placeholder: "the most probable", autocomplete: "off" });
-      const list = Object.assign(document.createElement("datalist"), { id: `vx-${groups++}` });
-      input.setAttribute("list", list.id);
-      list.append(...model.labels.map((_, index) => new Option(labelOf(model, index))));
-      input.className = "vx-target";
-      input.onchange = () => this.chooseClass(record, input, model);
-      parts.push(this.labelled(record, input), list);
-    }
-    if (model.reads_text) {
-      const words = Object.assign(document.createElement("input"), { type: "text", className: "vx-words", placeholder: "a photo of a cat, and Enter", maxLength: props.settings.max_text_chars });
-      words.onchange = () => this.hooks.parameter(record.name, words.value.trim() ? { text: words.value.trim() } : null);
-      parts.push(this.labelled({ title: "In words" }, words));
-    }
-    return parts;
-  }
-
-  chooseClass(record, input, model) {
-    const text = input.value.trim().toLowerCase();
-    const index = model.labels.findIndex((_, place) => labelOf(model, place).toLowerCase() === text);
-    if (!text) this.hooks.parameter(record.name, null);
-    else if (index >= 0) this.hooks.parameter(record.name, index);
-    else this.hooks.failed(`${input.value}: this model has no class of this name.`);
+    this.target = new TargetField(model, SETTINGS.examples, this.liked, {
+      choose: (value) => this.hooks.parameter(record.name, value), upload: this.hooks.like, failed: this.hooks.failed,
+    });
+    return this.target.parts;
   }
 
   showParameter(record, value, facts) {
@@ -184,14 +165,7 @@ class Controls {
       field.querySelector(".vx-value").textContent = record.kind === "layer" ? `${value} of 0–${facts.layers - 1}` : digits(value);
     } else if (record.kind === "head" || record.kind === "choice") {
       for (const radio of field.querySelectorAll("input")) radio.checked = radio.value === JSON.stringify(value ?? null);
-    } else if (record.kind === "class") this.showTarget(field, value);
-  }
-
-  showTarget(field, value) {
-    const target = field.querySelector(".vx-target"), words = field.querySelector(".vx-words");
-    const { model } = this;
-    if (target && document.activeElement !== target) target.value = typeof value === "number" ? labelOf(model, value) : "";
-    if (words && document.activeElement !== words) words.value = value?.text ?? "";
+    } else if (record.kind === "class") this.target.show(value);
   }
 
   sayOfCell(text) {

@@ -18,6 +18,8 @@ const models = { ...props.value?.models };
 // Analyses by their keys, and what was uploaded under the names that the state has for it meanwhile.
 const known = new Map(), uploads = new Map();
 const visited = new Map();
+// Pictures that were uploaded to be like, by their ids: name, url.
+const liked = new Map();
 const latest = { link: "", python: "", version: -1 };
 const hooks = { hover, choose: chooseToken, pin, changed: paneChanged, fetchFile, wanted, isOpening: () => opening };
 const panes = [...element.querySelectorAll(".vx-pane")].map((part, index) => new Pane(part, index, hooks));
@@ -26,17 +28,22 @@ const runs = new Runs((request) => trigger("run", request), server, showBusy);
 const source = new Source(element, SETTINGS, {
   picture: takePicture, example: choosePicture, model: chooseModel, own: openOwn, failed: notify,
   step: (step) => store.patchView(active, { step: step === models[store.state.views[active].model]?.steps?.at(-1) ? null : step }),
-  seen: (change) => store.patchView(active, { ...change, ...nothingPlaced }), target: chooseTarget,
+  seen: (change) => store.patchView(active, { ...change, ...onAnotherGrid() }), target: chooseTarget,
 });
-const controls = new Controls(element, Object.keys(colours), { method: chooseMethod, parameter: setParameter, look: setLook, play, failed: notify });
+const controls = new Controls(element, Object.keys(colours), liked, { method: chooseMethod, parameter: setParameter, look: setLook, play, like: likePicture, failed: notify });
 const panels = new Panels(element, {
   opened: (name, isOpen) => store.patch({ panel: isOpen ? name : "" }), compare, rank, allOn: () => store.patchView(active, { heads_off: [], patches_off: [] }),
-  heads: (heads_off) => store.patchView(active, { heads_off }), switching: () => ask(), cardOpened: chooseMethod,
+  heads: (heads_off) => store.patchView(active, { heads_off }), switching: () => ask(), cardOpened: chooseMethod, target: targetOf,
   look: () => ({ table: colours[store.state.colormap], fittedScale }),
 });
 const guide = new Guide(element, { step: goToStep });
 // What is at a place of one picture, or of one grid of patches, means nothing on another.
 const nothingPlaced = { pins: [], patches_off: [] };
+/** Nor does a patch that a map is about likeness to. */
+function onAnotherGrid() {
+  const { target, ...others } = store.state.views[active].parameters, kept = withoutPlaces(target);
+  return { ...nothingPlaced, parameters: kept === null ? others : { ...others, target: kept } };
+}
 // `hovered` is a pane's query; the other pane shows the one that is linked to it.
 let active = 0, hovered = null, cell = null, sheet = null, asked = 0, moved = 0, playing = 0, uploaded = 0;
 let typed = { text: "", when: 0 }, describing = 0, acted = false, opening = false, switched = "";
@@ -52,7 +59,7 @@ function ask() {
 
 /** The query that a pane shows: what is under the pointer, or what was chosen. */
 function queryOfPane(pane) {
-  const chosen = pane.view.parameters.query;
+  const { chosen } = pane;
   if (!hovered || !pane.hasToken) return chosen;
   const linked = pane.linked(hovered.pane, hovered.query);
   return linked === undefined ? chosen : linked;
@@ -65,8 +72,8 @@ function show() {
   const maps = shown.map((pane) => {
     const query = queryOfPane(pane);
     pane.rest(hovered ? query : null);
-    const values = pane.values(query) ?? (hovered ? pane.values(pane.view.parameters.query) : null);
-    const said = pane.values(query) ? query : pane.view.parameters.query;
+    const values = pane.values(query) ?? (hovered ? pane.values(pane.chosen) : null);
+    const said = pane.values(query) ? query : pane.chosen;
     return { pane, query: values ? said : query, values, scaled: pane.scaled(said, values), signed: pane.signed(said) };
   });
   // Two maps of the same quantity side by side have one scale.
@@ -449,19 +456,38 @@ addEventListener("popstate", (event) => {
 // ---- what is chosen ----
 
 function choosePicture(picture) {
-  store.patchView(active, { picture, ...nothingPlaced });
+  const { target } = store.state.views[active].parameters;
+  // A patch of another picture than the one that is looked at stays what it is.
+  store.patchView(active, { picture, ...(target?.like ? nothingPlaced : onAnotherGrid()) });
 }
 
 async function takePicture(file) {
+  const found = await uploadedPicture(file);
+  if (!found) return;
+  const id = `upload:${++uploaded}`;
+  uploads.set(id, found);
+  choosePicture(id);
+}
+
+/** A picture as an upload; null where it could not be, which is said. */
+async function uploadedPicture(file) {
   notify("");
-  if (file.size > SETTINGS.max_upload_bytes) return notify(`${file.name}: ${(file.size / 2 ** 20).toFixed(0)} MB; expected at most ${(SETTINGS.max_upload_bytes / 2 ** 20).toFixed(0)} MB`);
+  const megabytes = (bytes) => `${(bytes / 2 ** 20).toFixed(0)} MB`;
+  if (file.size > SETTINGS.max_upload_bytes) return notify(`${file.name}: ${megabytes(file.size)}; expected at most ${megabytes(SETTINGS.max_upload_bytes)}`) ?? null;
   try {
-    const { path } = await upload(file), id = `upload:${++uploaded}`;
-    uploads.set(id, { path, orig_name: file.name });
-    choosePicture(id);
+    return { path: (await upload(file)).path, orig_name: file.name };
   } catch (error) {
-    notify(`${file.name} could not be uploaded: ${error.message ?? error}`);
+    return notify(`${file.name} could not be uploaded: ${error.message ?? error}`) ?? null;
   }
+}
+
+/** A picture that the map is about likeness to. */
+async function likePicture(file) {
+  const found = await uploadedPicture(file), answer = found && await server.picture({ upload: found });
+  if (!answer) return;
+  if (!answer.id) return notify(answer.refused ?? "The server does not answer");
+  if (!answer.id.startsWith("example:")) liked.set(answer.id, { name: answer.name, url: URL.createObjectURL(file) });
+  if (hasParameter(store.state.views[active].method, "target")) setParameter("target", { like: answer.id });
 }
 
 /** Another model: what belongs to the layers, heads and classes of the one before does not mean the same there. */
@@ -470,8 +496,9 @@ function chooseModel(model) {
   const { method, parameters } = store.state.views[active];
   const kept = Object.entries(parameters).filter(([name, value]) => {
     const kind = parametersOf(method)[name]?.kind;
-    return kind !== "layer" && kind !== "head" && (kind !== "class" || typeof value === "object");
-  });
+    return kind !== "layer" && kind !== "head" && !(kind === "class" && (isOfClasses(value) || withoutPlaces(value) === null));
+  }).map(([name, value]) => [name, name === "target" ? withoutPlaces(value) : value]);
+  if (isOfClasses(latestShared.target)) delete latestShared.target;
   store.patchView(active, { model, step: null, fit: null, resolution: null, parameters: Object.fromEntries(kept), heads_off: [], ...nothingPlaced });
 }
 
@@ -552,7 +579,7 @@ function chooseToken(pane, query) {
   const views = store.state.views.map((view, index) => {
     const linked = panes[index].facts && panes[index].view ? panes[index].linked(pane, query) : undefined;
     if (linked === undefined || !hasParameter(view.method, "query")) return view;
-    const { query: before, ...others } = view.parameters, first = !panes[index].model.pools_by_attention && same(linked, panes[index].facts.prefix[0]) && tokenOf(null, panes[index].facts, panes[index].model) === 0;
+    const { query: before, ...others } = view.parameters, first = !panes[index].model.pools_by_attention && !view.parameters.target?.patch && same(linked, panes[index].facts.prefix[0]) && tokenOf(null, panes[index].facts, panes[index].model) === 0;
     return { ...view, parameters: linked === null || first ? others : { ...others, query: linked } };
   });
   latestShared.query = query ?? undefined;
@@ -607,7 +634,10 @@ async function inPanel(slot, key, body, done, say) {
   }
 }
 
-const targetOf = (view) => view.parameters.target ?? null;
+/** What is measured; of a model without classes also what a map was about before. */
+function targetOf(view) {
+  return view.parameters.target ?? (panes[active].model?.labels.length ? null : latestShared.target ?? null);
+}
 
 function compare() {
   const pane = panes[active], { uid } = pane.facts, target = targetOf(store.state.views[active]), parameters = {};

@@ -88,9 +88,19 @@ class Pane {
     this.want();
   }
 
+  /** The query of a map for which none was chosen, where it is not the model's: likeness to a patch is read from all patches. */
+  get defaultQuery() {
+    return this.hasToken && this.view.parameters.target?.patch ? "patches" : undefined;
+  }
+
+  /** The query that was chosen. */
+  get chosen() {
+    return this.view.parameters.query ?? this.defaultQuery;
+  }
+
   /** The token that was chosen; null for a query that is no single token. */
   get token() {
-    return tokenOf(this.view.parameters.query, this.facts, this.model);
+    return tokenOf(this.chosen, this.facts, this.model);
   }
 
   /** Whether another token can be asked about. */
@@ -104,7 +114,7 @@ class Pane {
     const layer = valueOf(this.view, "layer", this.facts) ?? this.facts.layers - 1;
     const distance = (number) => Math.abs(number - layer);
     const near = [...Array(this.facts.layers).keys()].sort((one, other) => distance(one) - distance(other));
-    const files = [this.fileOf(this.view.parameters.query), ...(this.rested === null ? [] : [this.fileOf(this.rested)])];
+    const files = [this.fileOf(this.chosen), ...(this.rested === null ? [] : [this.fileOf(this.rested)])];
     files.push(...(this.hasToken ? this.view.pins.map((query) => this.fileOf(query)) : []));
     const names = [...new Set([...files.filter(Boolean), ...near.map((number) => `layer ${number}`)])];
     this.hooks.wanted(this, names);
@@ -120,7 +130,8 @@ class Pane {
     const asked = { ...parameters };
     if (this.hasToken) {
       delete asked.query;
-      if (query !== undefined && query !== null) asked.query = query;
+      const chosen = query ?? this.defaultQuery;
+      if (chosen !== undefined && chosen !== null) asked.query = chosen;
     }
     return mapName(method, asked);
   }

@@ -5,6 +5,8 @@ const UNITS = {
   score: { level: (value) => value.toFixed(2), change: (value) => value.toFixed(2) },
 };
 
+const NO_SCORE = "This model has no classifier. Choose a map for a likeness and a picture to be like: the change of that likeness can then be measured.";
+
 /** A change with its sign; a real minus is as wide as the plus. */
 const signed = (text) => (text.startsWith("-") ? `−${text.slice(1)}` : `+${text}`);
 
@@ -16,12 +18,13 @@ function shares(values) {
 
 class Panels {
   /**
-   * @param hooks opened(name, isOpen), compare(), rank(), heads(list), allOn(), failed(text), cardOpened(method),
+   * @param hooks opened(name, isOpen), compare(), rank(), heads(list), allOn(), failed(text), cardOpened(method), target(view),
    *   look() the colours of maps and what fits their scale
    */
   constructor(root, hooks) {
     Object.assign(this, { root, hooks, compared: null, ranked: null, painted: "" });
     this.find = (name) => root.querySelector(`.vx-${name}`);
+    this.texts = Object.fromEntries(["compare-said", "switch-said"].map((name) => [name, this.find(name).textContent]));
     for (const panel of root.querySelectorAll(".vx-panel")) {
       panel.querySelector("summary").onclick = (event) => {
         event.preventDefault();
@@ -44,11 +47,14 @@ class Panels {
       this.drawCards();
     }
     this.showHeads(view, facts);
-    const hasTarget = model.labels.length > 0 || model.reads_text;
+    const hasTarget = model.labels.length > 0 || model.reads_text || this.hooks.target(view) !== null;
     for (const name of ["compare-start", "rank"]) this.find(name).disabled = !hasTarget;
     for (const name of ["compare-order", "compare-scale"]) this.find(name).parentElement.hidden = !this.compared;
-    if (!hasTarget) this.find("compare-said").textContent = this.find("switch-said").textContent =
-      "This model has no classifier: there is no score whose change could be measured.";
+    for (const [name, text] of Object.entries(this.texts)) {
+      const said = this.find(name);
+      if (!hasTarget) said.textContent = NO_SCORE;
+      else if (said.textContent === NO_SCORE) said.textContent = text;
+    }
   }
 
   // ---- comparing ----

@@ -19,7 +19,7 @@ const ACTS = {
 };
 
 const activePane = () => panes[active];
-const chosenQuery = () => activePane().view.parameters.query;
+const chosenQuery = () => activePane().chosen;
 
 /** What the numbers are of, for whoever finds the file later. */
 function metadata() {

@@ -1,0 +1,322 @@
+"""Targets beyond one class: their scores by formula, their maps by autograd on the raw network, and what must hold."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageOps
+
+import vitviz
+from tests.support.comparison import closeness
+from tests.support.materialised import layer_by_layer, sharp
+from tests.support.networks import NETWORKS, every_network
+from vitviz import Analysis, Model, Target, VisionTransformer, contrast, likeness, margin
+from vitviz.attribution import AttributionInput, grad_cam, gradient_rollout, legrad, relevance
+from vitviz.errors.kinds import ConfigError, MethodError, QueryError
+from vitviz.evaluation.comparison import compare
+from vitviz.evaluation.randomization import cascade
+from vitviz.models.targets import ClassDifference, LikenessScore
+from vitviz.weights import resources
+
+Make = Callable[..., VisionTransformer]
+MakeModel = Callable[..., Model]
+
+close = closeness(tolerance=1e-10, any_type=True)
+LABELS = ("a", "b", "c", "d", "e")
+TARGETS = ("contrast", "margin", "likeness", "likeness to a patch")
+each_target = pytest.mark.parametrize("kind", TARGETS)
+each_network = every_network(
+    "CLS", "five prefix tokens", "no CLS", "CLS and mean, norm after pooling", "attention pooling", "one layer"
+)
+
+
+def photo(seed: int, width: int = 24, height: int = 16) -> Image.Image:
+    random = np.random.default_rng(seed)
+    return Image.fromarray(random.integers(0, 256, (height, width, 3), dtype=np.uint8))
+
+
+def analyses(model: Model) -> tuple[Analysis, Analysis]:
+    return vitviz.analyze(photo(0), model), vitviz.analyze(photo(1), model)
+
+
+def final_patches(network: VisionTransformer, tokens: torch.Tensor, prefix: int) -> torch.Tensor:
+    """Written once more: the norm of single tokens, where there is one."""
+    is_of_tokens = network.config.final_norm == "before pooling"
+    return (network.norm(tokens) if is_of_tokens else tokens)[0, prefix:]
+
+
+def pooled(network: VisionTransformer, tokens: torch.Tensor, layout: Any) -> torch.Tensor:
+    """The features by a network that has no classifier."""
+    without = VisionTransformer(replace(network.config, classes=0)).double()
+    without.load_state_dict(network.state_dict(), strict=False)
+    return without.classify(tokens, layout)[0]
+
+
+def formula(kind: str, subject: AttributionInput, other: torch.Tensor) -> tuple[Target, Callable[..., torch.Tensor]]:
+    """A target, and its score by the tokens of the last layer, as its formula says it."""
+    network, layout = subject.network, subject.network.config.layout(16, 24)
+    prefix = layout.prefix_count
+    logits = network(subject.pixels)[0]
+    if kind == "contrast":
+        return contrast("b", 3).target(
+            logits, LABELS
+        ), lambda tokens: network.classify(tokens, layout)[0] @ torch.tensor([0, 1.0, 0, -1, 0]).double()
+    if kind == "margin":
+
+        def lead(tokens: torch.Tensor) -> torch.Tensor:
+            found = list(network.classify(tokens, layout)[0])
+            return found.pop(int(logits.argmax())) - torch.stack(found).amax()
+
+        return margin().target(logits, LABELS), lead
+    tokens = layer_by_layer(replace(subject, pixels=other))[2][-1].detach()
+    if kind == "likeness":
+        features = pooled(network, tokens, layout)
+        target = Target(kind, LikenessScore(features / features.norm(), kind), "features", 1.0)
+        return target, lambda own: torch.cosine_similarity(pooled(network, own, layout), features, dim=0)
+    patch = final_patches(network, tokens, prefix)[7]
+    target = Target(kind, LikenessScore(patch / patch.norm(), kind), "patches", 1.0)
+
+    def mean_cosine(own: torch.Tensor) -> torch.Tensor:
+        found = [torch.cosine_similarity(each, patch, dim=0) for each in final_patches(network, own, prefix)]
+        return torch.stack(found).mean()
+
+    return target, mean_cosine
+
+
+@each_network
+@each_target
+def test_maps_are_those_of_autograd_on_the_formula(make_network: Make, changes: dict[str, Any], kind: str) -> None:
+    subject = sharp(make_network, changes)
+    target, score = formula(kind, subject, torch.randn_like(subject.pixels))
+    subject = replace(subject, target=target)
+    normed, weights, outputs, layout = layer_by_layer(subject)
+    count = layout.token_count
+    gradients = torch.autograd.grad(score(outputs[-1]), [*weights, normed[-1]], retain_graph=True)
+    assert subject.gradients.score == pytest.approx(float(score(outputs[-1]).detach()), abs=1e-10)
+
+    matrix = rollout = torch.eye(count, dtype=torch.float64)
+    for attention, gradient in zip(weights, gradients[:-1], strict=True):
+        product = (attention.detach() * gradient)[0]
+        matrix = matrix + product.clamp(min=0).mean(0) @ matrix
+        step = product.mean(0).clamp(min=0) + torch.eye(count)
+        rollout = step / step.sum(-1, keepdim=True) @ rollout
+    for query in (0, "patches"):
+        close(relevance(subject.gradients, query).values, layout.grid(matrix[layout.select(query)].mean(0)))
+        close(
+            gradient_rollout(subject.gradients, query=query).values, layout.grid(rollout[layout.select(query)].mean(0))
+        )
+
+    of_layers = []
+    for attention, output in zip(weights, outputs, strict=True):
+        (gradient,) = torch.autograd.grad(score(output), attention, retain_graph=True)
+        of_layers.append(gradient[0].clamp(min=0).mean((0, 1)))
+    close(legrad(subject).values, layout.grid(torch.stack(of_layers).mean(0)))
+
+    patches = layout.select("patches")
+    strength = normed[-1][0, patches] @ gradients[-1][0, patches].mean(0)
+    assert strength.abs().max() > 1e-6
+    close(grad_cam(subject).values.flatten(), strength.detach().clamp(min=0))
+
+
+@each_network
+def test_features_are_what_the_classifier_reads(make_network: Make, changes: dict[str, Any]) -> None:
+    network, pixels = make_network(**changes), torch.randn(2, 3, 16, 24)
+    torch.testing.assert_close(network.classifier(network.output(pixels, "features")), network(pixels))
+    torch.testing.assert_close(network.output(pixels), network(pixels))
+    without = make_network(**changes, classes=0)
+    assert torch.equal(without.output(pixels, "features"), without(pixels))
+    assert network.output(pixels, "patches").shape == (2, 24, 32)
+
+
+def test_patches_are_the_final_tokens_that_are_pooled(make_network: Make) -> None:
+    pixels = torch.randn(2, 3, 16, 24)
+    network = make_network(cls_token=False, pooling="mean", classes=0)
+    torch.testing.assert_close(network.output(pixels, "patches").mean(1), network(pixels))
+    # CLIP: one norm after pooling, which is of single tokens; a patch has it, too.
+    network = make_network(final_norm="after pooling", classes=0)
+    tokens, layout = network.embed(pixels)
+    for layer in network.encoder:
+        tokens = layer(tokens, None, layout.token_count)
+    torch.testing.assert_close(network.output(pixels, "patches"), network.norm(tokens[:, 1:]))
+
+
+@pytest.mark.parametrize("changes", [{}, {"classes": 0}, NETWORKS["no CLS"], NETWORKS["attention pooling"]], ids=str)
+def test_a_picture_is_as_like_itself_as_can_be(make_model: MakeModel, changes: dict[str, Any]) -> None:
+    model = make_model(**changes)
+    own, other = analyses(model)
+    for patch in (None, (1, 2)):
+        target = likeness(other, patch)
+        one, another = (float(each.switched_off(target=target)) for each in (other, own))
+        assert -1 <= another <= 1 + 1e-6
+        if patch is None:
+            assert one == pytest.approx(1, abs=1e-6)
+            assert another < 0.9999
+    # The way back is as long.
+    back = float(other.switched_off(target=likeness(own)))
+    assert back == pytest.approx(float(own.switched_off(target=likeness(other))), abs=1e-6)
+
+
+def test_nothing_raises_a_likeness_of_one(make_model: MakeModel) -> None:
+    _, other = analyses(make_model(classes=0))
+    target = likeness(other, name="cat.jpg")
+    for method in ("relevance", "gradient_rollout", "grad_cam"):
+        with pytest.raises(MethodError, match=r"^likeness to cat\.jpg is 1 already, the highest .* another picture"):
+            other.map(method, target=target)
+    # What they start from lies below it.
+    for method in ("occlusion", "integrated_gradients", "legrad"):
+        assert float(other.map(method, target=target).values.max()) > 0
+    # A patch of the picture itself is something else.
+    assert float(other.map("relevance", target=likeness(other, (0, 0))).values.max()) > 0
+
+
+def test_likeness_says_to_what(make_model: MakeModel, tmp_path: Any) -> None:
+    model = make_model(classes=0)
+    photo(2).save(tmp_path / "rocket.png")
+    file = vitviz.analyze(tmp_path / "rocket.png", model)
+    own, other = analyses(model)
+    assert likeness(file).name == "likeness to rocket.png"
+    assert likeness(other).name == "likeness to another picture"
+    assert likeness(file, (2, 3)).name == "likeness to patch (2, 3) of rocket.png"
+    assert own.map("relevance", target=likeness(file)).description.startswith(
+        "Relevance for likeness to rocket.png as the CLS token sees it"
+    )
+    # A score that is read from all patches is seen by all of them.
+    described = own.map("relevance", target=likeness(file, (2, 3))).description
+    assert "as the mean patch sees it" in described
+    described = own.map("gradient_rollout", target=likeness(file, (2, 3))).description
+    assert "of likeness to patch (2, 3) of rocket.png for the mean patch" in described
+
+
+def test_the_other_picture_may_be_of_another_size(make_model: MakeModel) -> None:
+    model = make_model(fit="native", classes=0)
+    own, other = vitviz.analyze(photo(0), model), vitviz.analyze(photo(1, 48, 32), model, resolution=32)
+    assert own.trace.layout != other.trace.layout
+    for patch in (None, (7, 11)):
+        assert own.map("relevance", target=likeness(other, patch)).values.shape == (4, 6)
+
+
+def test_wrong_likeness_is_refused(make_model: MakeModel) -> None:
+    model = make_model(classes=0)
+    own, other = analyses(model)
+    with pytest.raises(ConfigError, match=r"^other: 'rocket.jpg' found; expected an Analysis"):
+        likeness("rocket.jpg")  # type: ignore[arg-type]
+    with pytest.raises(QueryError, match=r"patch \(4, 0\): this model has"):
+        likeness(other, (4, 0))
+    with pytest.raises(QueryError, match="patch = 3: expected row and column of a patch"):
+        likeness(other, 3)  # type: ignore[arg-type]
+    narrow = vitviz.analyze(photo(0), make_model(classes=0, width=16, heads=2))
+    with pytest.raises(MethodError, match=r"16 features of the other picture, 32 of this one.* the same model"):
+        own.map("relevance", target=likeness(narrow))
+
+
+# Classes.
+
+
+def test_contrast_and_margin_are_differences_of_logits() -> None:
+    logits = torch.tensor([0.5, 3.0, -1.0, 2.0])
+    labels = ("a", "b", "c", "d")
+
+    def score(choice: ClassDifference) -> float:
+        return float(choice.target(logits, labels).score(logits))
+
+    assert score(contrast("a", "c")) == 1.5 == -score(contrast(2, 0))
+    assert score(margin()) == 1.0 == score(margin("b"))
+    assert score(margin("d")) == -1.0
+    # The best of the others is found in the logits that are scored.
+    assert float(margin("b").target(logits, labels).score(torch.tensor([4.0, 3.0, 0.0, 0.0]))) == -1
+    assert contrast("a", "c").target(logits, labels).name == "class a against class c"
+    assert margin("d").target(logits, labels).name == "class d against the best of the others"
+
+
+def test_contrast_is_the_logarithm_of_a_ratio_of_probabilities(make_model: MakeModel) -> None:
+    own, _ = analyses(make_model())
+    probabilities = own.logits.softmax(-1)
+    found = float(own.switched_off(target=contrast(1, 3)))
+    assert found == pytest.approx(float((probabilities[1] / probabilities[3]).log()), abs=1e-4)
+    assert float(own.switched_off(target=3)) == pytest.approx(float(probabilities[3]), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        (contrast("b", 1), "contrast of class b with itself: expected two classes"),
+        (contrast("b", "nothing"), "target 'nothing': this model has no such class"),
+        (contrast(5, 0), "target 5: this model has classes 0 to 4"),
+        (margin(5), "target 5: this model has classes 0 to 4"),
+    ],
+)
+def test_wrong_classes_are_refused(choice: ClassDifference, message: str) -> None:
+    with pytest.raises(MethodError, match=message):
+        choice.target(torch.zeros(5), LABELS)
+
+
+def test_a_contrast_needs_two_classes_and_a_classifier(make_model: MakeModel) -> None:
+    with pytest.raises(MethodError, match="second = None: expected a class"):
+        contrast("a", None)  # type: ignore[arg-type]
+    with pytest.raises(MethodError, match="margin of class a: this model has no other class"):
+        margin().target(torch.zeros(1), ("a",))
+    own, _ = analyses(make_model(classes=0))
+    for target in (contrast(0, 1), margin()):
+        with pytest.raises(MethodError, match=r"^relevance: this model has no classifier"):
+            own.map("relevance", target=target)
+        with pytest.raises(MethodError, match="this model has no classifier"):
+            own.head_effects(target)
+
+
+# Whatever takes a target takes these.
+
+
+@pytest.mark.parametrize("changes", [{}, {"classes": 0}], ids=["classifier", "no classifier"])
+def test_every_function_takes_every_target(make_model: MakeModel, changes: dict[str, Any]) -> None:
+    own, other = analyses(make_model(**changes))
+    targets = [likeness(other), likeness(other, (1, 1))] + ([] if changes else [contrast(0, 1), margin(2)])
+    for target in targets:
+        effects = own.head_effects(target)
+        assert not effects.is_probability
+        assert effects.whole == pytest.approx(float(own.switched_off(target=target)), abs=1e-5)
+        without = float(own.switched_off([(1, 2)], target=target))
+        assert float(effects.without[1, 2]) == pytest.approx(without, abs=1e-5)
+        assert float(own.switched_off(patches=[(0, 0), (3, 5)], target=target)) != pytest.approx(
+            effects.whole, abs=1e-6
+        )
+
+
+def test_measures_and_comparisons_take_them(coarsest_example: Analysis) -> None:
+    model = coarsest_example.model
+    mirrored = ImageOps.mirror(Image.open(resources("assets") / "chelsea.jpg"))
+    other = vitviz.analyze(mirrored, model, resolution=16)
+    for target, name in (
+        (likeness(other, name="its mirror image"), "likeness to its mirror image"),
+        (contrast("cat", "ship"), "class cat against class ship"),
+    ):
+        correlations = cascade(coarsest_example, ["grad_cam"], target)["grad_cam"]
+        assert float(correlations[0]) == pytest.approx(1) != float(correlations[-1])
+        maps = {"LeGrad": coarsest_example.map("legrad", target=target)}
+        curve = coarsest_example.faithfulness(maps, target, metrics=["deletion"])["deletion"]["LeGrad"]
+        # The shares of the whole picture and of none.
+        torch.testing.assert_close(curve.scores[[0, -1]], torch.tensor([1.0, 0.0]), atol=1e-4, rtol=0)
+        found = compare(coarsest_example, target=target, metrics=[])
+        assert (found.target_name, type(found.target)) == (name, Target)
+        assert {"relevance", "legrad", "occlusion"} <= {each.method for each in found.maps}
+
+
+def test_a_target_can_be_pickled(make_model: MakeModel) -> None:
+    own, other = analyses(make_model())
+    for target in (likeness(other), contrast(0, 1), margin()):
+        again = pickle.loads(pickle.dumps(target))
+        assert torch.equal(own.map("relevance", target=again).values, own.map("relevance", target=target).values)
+
+
+def test_two_classes_are_followed_once(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, _ = analyses(make_model())
+    first = own._inputs
+    own.map("relevance", target=contrast("class 0", 1))
+    kept = list(first.values())
+    own.map("gradient_rollout", target=contrast(0, "class 1"))
+    assert list(first.values()) == kept

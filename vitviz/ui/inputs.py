@@ -1,0 +1,49 @@
+"""How a picture is brought to a model's input, and what an analysis was made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from vitviz.ui.models import ModelChoice
+from vitviz.ui.normalize import resolution_step
+from vitviz.ui.pictures import Upload
+from vitviz.weights import Model
+
+
+class InputSettings(NamedTuple):
+    """How a picture is brought to a model's input.
+
+    Args:
+        fit: a name in :data:`vitviz.images.preprocessing.FITS`; None for the model's own.
+        resolution: the shorter side in pixels, :data:`vitviz.ui.state.NATIVE`, or None as trained.
+    """
+
+    fit: str | None = None
+    resolution: int | str | None = None
+
+    def pixels(self, model: Model, size: tuple[int, int]) -> int | None:
+        """The resolution as :func:`vitviz.analyze` takes it, of a picture so many pixels wide and high."""
+        if isinstance(self.resolution, str):
+            step = resolution_step(model)
+            return max(step, min(size) // step * step)
+        return self.resolution
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What an analysis was made of.
+
+    Args:
+        choice: the model.
+        upload: the picture.
+        size: its width and height in pixels.
+        settings: how it was brought to the model's input.
+        resolution: as :func:`vitviz.analyze` took it.
+    """
+
+    choice: ModelChoice
+    upload: Upload
+    size: tuple[int, int]
+    settings: InputSettings
+    resolution: int | None
