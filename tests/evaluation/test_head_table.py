@@ -14,7 +14,8 @@ from PIL import Image
 import vitviz
 from vitviz import Model, save_checkpoint
 from vitviz.cli.command import main
-from vitviz.evaluation.head_table import MEASURES, head_tables, heads_picture, measure_heads, measure_heads_over
+from vitviz.evaluation.head_picture import heads_picture
+from vitviz.evaluation.head_table import MEASURES, head_tables, measure_heads, measure_heads_over
 from vitviz.evaluation.method_table import find_images
 
 Make = Callable[..., Model]

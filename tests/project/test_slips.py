@@ -43,7 +43,7 @@ LAYERS = "this model has layers 0 to 2 (or -3 to -1 from the end)"
 HEADS = "expected a number from 0 to 3, 'mean', 'max' or 'min'"
 TARGETS = "expected a label or a number to 4"
 COLORMAPS = "expected 'inferno', 'viridis', 'magma', 'cividis', 'gray' or 'turbo'"
-ROLLOUT = "expected 'head_fusion', 'discard_ratio', 'residual_weight', 'start_layer', 'reference' or 'query'"
+ROLLOUT = "expected 'head_fusion', 'discard_ratio', 'residual_weight', 'start_layer', 'reference', 'exclude' or 'query'"
 KINDS = "expected a path, bytes, a PIL image, a NumPy array or a tensor"
 NO_CHECKPOINT = "neither a checkpoint's name nor a file or folder; "
 LISTED = "`vitviz models` lists the names, 'vitviz-cifar10' is bundled"
@@ -67,7 +67,8 @@ SLIPS: list[tuple[str, type[VitvizError], str]] = [
     (
         "analysis.attention(heads=1)",
         MethodError,
-        "attention has no parameter 'heads': expected 'layer', 'head', 'query' or 'direction'; did you mean 'head'?",
+        "attention has no parameter 'heads': expected 'layer', 'head', 'query', 'direction' or 'exclude'; "
+        "did you mean 'head'?",
     ),
     (
         "analysis.switched_off(head=[(0, 1)])",
@@ -273,9 +274,10 @@ SLIPS: list[tuple[str, type[VitvizError], str]] = [
         "save: missing a required argument: 'path'; expected save(path, style=…, mark=…)",
     ),
     (
-        'analysis.attention(0, 0, "cls", "row", 7)',
+        'analysis.attention(0, 0, "cls", "row", "sinks", 7)',
         MethodError,
-        "attention: too many positional arguments; expected attention(layer=…, head=…, query=…, direction=…)",
+        "attention: too many positional arguments; "
+        "expected attention(layer=…, head=…, query=…, direction=…, exclude=…)",
     ),
     # What is no image.
     (

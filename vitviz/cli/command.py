@@ -346,7 +346,8 @@ def _run_check_methods(images: Path, count: int, resolution: int | None, output:
 def _run_describe_heads(
     images: Path, count: int, resolution: int | None, output: Path | None, picture: Path | None, **opened: Any
 ) -> None:
-    from vitviz.evaluation.head_table import head_tables, heads_picture, measure_heads_over
+    from vitviz.evaluation.head_picture import heads_picture
+    from vitviz.evaluation.head_table import head_tables, measure_heads_over
     from vitviz.evaluation.method_table import find_images, record
 
     model = load_with_bar(**opened)

@@ -15,7 +15,6 @@ from vitviz.analysis.analysis import Analysis
 from vitviz.cli.options import add_image, add_parameter
 from vitviz.errors.kinds import ConfigError
 from vitviz.evaluation.probes import PROBES, Findings, Probe, probe
-from vitviz.evaluation.probes.pictures import pictures
 
 LINE_CHARS = 100
 
@@ -109,6 +108,9 @@ def _write_numbers(found: Sequence[Findings], output: Path) -> None:
 
 
 def _write_pictures(found: Sequence[Findings], analysis: Analysis, folder: Path) -> None:
+    # matplotlib takes a while to import, and most commands draw nothing.
+    from vitviz.evaluation.probes.pictures import pictures
+
     count = 0
     for findings in found:
         for name, figure in pictures(findings, analysis.trace.layout).items():

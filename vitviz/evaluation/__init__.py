@@ -1,7 +1,8 @@
-"""How far to trust maps: comparing methods, shuffling weights, and tables over many images and heads."""
+"""How far to trust maps: comparing methods, shuffling weights, probes, and tables over many images and heads."""
 
+from vitviz.evaluation import probes
 from vitviz.evaluation.comparison import Comparison, compare
 from vitviz.evaluation.head_table import measure_heads, measure_heads_over
 from vitviz.evaluation.randomization import cascade, randomised
 
-__all__ = ["Comparison", "cascade", "compare", "measure_heads", "measure_heads_over", "randomised"]
+__all__ = ["Comparison", "cascade", "compare", "measure_heads", "measure_heads_over", "probes", "randomised"]

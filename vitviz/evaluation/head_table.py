@@ -6,17 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import matplotlib
-import numpy as np
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from vitviz.analysis.encoder import analyze
 from vitviz.attention.trace import AttentionTrace
 from vitviz.weights import Model
-
-HEADS = matplotlib.colormaps["tab10"]
 
 
 @dataclass(frozen=True)
@@ -105,25 +99,6 @@ def measure_heads_over(
 def head_tables(measures: Mapping[str, torch.Tensor]) -> str:
     """Means over images ``"image layer head"`` in Markdown, a table for each measure."""
     return "\n\n".join(_table(MEASURES[name], values.nanmean(0)) for name, values in measures.items())
-
-
-def heads_picture(measures: Mapping[str, torch.Tensor]) -> Figure:
-    """The same as a figure: a dot for each head, its bar the standard deviation over images, in the order of layers."""
-    figure = Figure(figsize=(4 * len(measures), 3.2), layout="constrained")
-    FigureCanvasAgg(figure)
-    for axes, (name, values) in zip(np.atleast_1d(figure.subplots(1, len(measures))), measures.items(), strict=True):
-        # What no patch has is no dot.
-        mean = values.nanmean(0)
-        spread = (values - mean).square().nanmean(0).sqrt()
-        layers, heads = mean.shape
-        for head in range(heads):
-            places = np.arange(layers) + 0.6 * ((head + 0.5) / heads - 0.5)
-            style = {"fmt": "o", "markersize": 3.5, "elinewidth": 0.8, "color": HEADS(head % HEADS.N)}
-            axes.errorbar(places, mean[:, head], spread[:, head], **style)
-        measure = MEASURES[name]
-        axes.set(title=measure.title, xlabel="layer", ylabel=measure.unit, xticks=range(layers), ylim=(0, None))
-        axes.spines[["top", "right"]].set_visible(False)
-    return figure
 
 
 def _table(measure: HeadMeasure, values: torch.Tensor) -> str:

@@ -42,6 +42,7 @@ from tests.ui.explorer.page_driver import (
 from tests.ui.explorer.test_explorer_files import allowed
 from vitviz import Style
 from vitviz.ui.explorer.page import whole_page
+from vitviz.visualization.scales import fit
 
 pytestmark = pytest.mark.browser
 
@@ -377,8 +378,7 @@ def test_two_layers_side_by_side_share_hover_token_and_scale(registers_page: Pag
     canvas(page).hover(position=place_of(page, analysis, 2, 3))
     expect(caption(page, 0)).to_contain_text("Attention from patch (2, 3) to each patch, layer 2")
     expect(caption(page, 1)).to_contain_text("Attention from patch (2, 3) to each patch, layer 0")
-    maps = [analysis.attention(layer=layer, query=(2, 3)).token_map.range for layer in (2, 0)]
-    low, high = min(low for low, _ in maps), max(high for _, high in maps)
+    low, high = fit(None, [analysis.attention(layer=layer, query=(2, 3)).values for layer in (2, 0)]).ends
     for pane in (0, 1):
         assert float(page.locator(".vx-low").nth(pane).inner_text()) == pytest.approx(low, rel=0.02)
         assert float(page.locator(".vx-high").nth(pane).inner_text()) == pytest.approx(high, rel=0.02)

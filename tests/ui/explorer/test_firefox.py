@@ -22,6 +22,7 @@ from tests.ui.explorer.page_driver import EXPLORER, HEADS, LAYERS, SHAPES, made
 from tests.ui.explorer.test_explorer_files import allowed
 from vitviz import Analysis, Style
 from vitviz.ui.explorer.page import whole_page
+from vitviz.visualization.scales import fit
 
 pytestmark = pytest.mark.browser
 
@@ -238,8 +239,7 @@ def test_two_maps_share_pointer_token_and_scale(page: Firefox, small: Analysis) 
     expect_text(page, status(FILE, 2), "Attention from patch (2, 3) to each patch, layer 1")
     page.press("Enter")
     expect_text(page, f"{FILE} .vx-pins", "patch (2, 3)")
-    ranges = [small.attention(layer=layer, query=(2, 3)).token_map.range for layer in (2, 1)]
-    low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
+    low, high = fit(None, [small.attention(layer=layer, query=(2, 3)).values for layer in (2, 1)]).ends
     for pane in (1, 2):
         legend = f"{FILE} .vx-pane:nth-child({pane})"
         assert float(text_of(page, f"{legend} .vx-low")) == pytest.approx(low, rel=0.02)

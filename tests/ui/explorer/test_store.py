@@ -143,3 +143,36 @@ def test_a_change_is_told_once_and_what_is_no_change_not_at_all(page: Page) -> N
         }"""
     )
     assert found == {"seen": [0.5, 0.6], "parameters": {"head": 2}, "version": 2}
+
+
+def test_what_was_chosen_while_a_link_was_opened_stays_chosen(page: Page) -> None:
+    before = {
+        "views": [{"picture": "cat", "method": "rollout", "parameters": {"residual_weight": 0.5, "query": [1, 2]}}],
+        "opacity": 0.5,
+        "layout": "one",
+    }
+    after = {
+        "views": [{"picture": "rocket", "method": "rollout", "parameters": {"residual_weight": 0.4}}],
+        "opacity": 0.5,
+        "layout": "one",
+        "guide": 1,
+    }
+    link = {
+        "views": [
+            {"picture": "coffee", "method": "attention", "parameters": {"layer": 3, "query": [4, 4]}},
+            {"picture": "coffee", "method": "relevance", "parameters": {}},
+        ],
+        "opacity": 0.9,
+        "layout": "two",
+    }
+    merged = page.evaluate("([link, before, after]) => withChanges(link, before, after)", [link, before, after])
+    assert merged == {
+        "views": [
+            {"picture": "rocket", "method": "attention", "parameters": {"layer": 3, "residual_weight": 0.4}},
+            link["views"][1],
+        ],
+        "opacity": 0.9,
+        "layout": "two",
+        "guide": 1,
+    }
+    assert page.evaluate("([link, state]) => withChanges(link, state, state)", [link, before]) == link

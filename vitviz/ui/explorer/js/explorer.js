@@ -423,6 +423,7 @@ function writeHistory(way, entry, address) {
 }
 
 function openLink(link) {
+  const before = store.state;
   opening = true;
   // Whatever becomes of it, the address then says what is shown.
   const end = () => {
@@ -434,7 +435,8 @@ function openLink(link) {
   runs.want("open", link, { kind: "open", link }).then((reply) => {
     Object.assign(models, reply.models);
     reply.views.forEach((facts, index) => remember(analysisKey(reply.state.views[index]), facts));
-    store.replace(reply.state);
+    // What the visitor chose meanwhile stays chosen.
+    store.replace(withChanges(reply.state, before, store.state));
     end();
     if (reply.notes?.length) notify(reply.notes.join(" "));
     if (reply.state.panel === "compare") compare();

@@ -14,6 +14,20 @@ function analysisKey(view) {
   return JSON.stringify(ANALYSED.map((name) => view[name] ?? null));
 }
 
+/** A state with the changes that lead from one state to another: by entry, of views and their parameters too. */
+function withChanges(state, before, after) {
+  const merged = { ...state };
+  for (const name of Object.keys({ ...before, ...after })) {
+    const [old, now, value] = [before[name], after[name], state[name]];
+    if (same(old, now)) continue;
+    if (name === "views") merged.views = value.map((view, index) => withChanges(view, old[index] ?? view, now[index] ?? view));
+    else if (name === "parameters") merged.parameters = withChanges(value, old, now);
+    else if (now === undefined) delete merged[name];
+    else merged[name] = now;
+  }
+  return merged;
+}
+
 /** The only writer of the state: every control, key, click, link and reply is a patch of it. */
 class Store {
   /**
