@@ -88,7 +88,7 @@ def test_transmm_is_reproduced() -> None:
 def test_gradient_rollout_is_that_of_materialised_gradients(make_network: Make, changes: dict[str, Any]) -> None:
     subject = sharp(make_network, changes)
     _, weights, outputs, layout = layer_by_layer(subject)
-    score = subject.target.score(subject.network.classify(outputs[-1], layout)[0])
+    score = subject.target.score(subject.network.read(outputs[-1], layout)[0])
     gradients = torch.autograd.grad(score, weights)
     for start, residual in ((0, 0.5), (1 % len(weights), 0.3), (-1, 1.0)):
         matrix = torch.eye(layout.token_count, dtype=torch.float64)
@@ -112,7 +112,7 @@ def test_legrad_is_that_of_materialised_attention(
     _, weights, outputs, layout = layer_by_layer(subject)
     maps = []
     for attention, output in zip(weights, outputs, strict=True):
-        score = subject.target.score(subject.network.classify(output, layout)[0])
+        score = subject.target.score(subject.network.read(output, layout)[0])
         (gradient,) = torch.autograd.grad(score, attention, retain_graph=True)
         maps.append(gradient[0].clamp(min=0).mean((0, 1)))
     for start in (0, -1, len(maps) - 1):
@@ -127,7 +127,7 @@ def test_legrad_is_that_of_materialised_attention(
 def test_grad_cam_is_its_formula_on_the_tokens_of_a_norm(make_network: Make, changes: dict[str, Any]) -> None:
     subject = sharp(make_network, changes)
     normed, _, outputs, layout = layer_by_layer(subject)
-    score = subject.target.score(subject.network.classify(outputs[-1], layout)[0])
+    score = subject.target.score(subject.network.read(outputs[-1], layout)[0])
     gradients = torch.autograd.grad(score, normed)
     patches = layout.select(PATCHES)
     for layer in (-1, 0, len(normed) - 1):

@@ -55,7 +55,7 @@ def pooled(network: VisionTransformer, tokens: torch.Tensor, layout: Any) -> tor
     """The features by a network that has no classifier."""
     without = VisionTransformer(replace(network.config, classes=0)).double()
     without.load_state_dict(network.state_dict(), strict=False)
-    return without.classify(tokens, layout)[0]
+    return without.read(tokens, layout)[0]
 
 
 def formula(kind: str, subject: AttributionInput, other: torch.Tensor) -> tuple[Target, Callable[..., torch.Tensor]]:
@@ -66,11 +66,11 @@ def formula(kind: str, subject: AttributionInput, other: torch.Tensor) -> tuple[
     if kind == "contrast":
         return contrast("b", 3).target(
             logits, LABELS
-        ), lambda tokens: network.classify(tokens, layout)[0] @ torch.tensor([0, 1.0, 0, -1, 0]).double()
+        ), lambda tokens: network.read(tokens, layout)[0] @ torch.tensor([0, 1.0, 0, -1, 0]).double()
     if kind == "margin":
 
         def lead(tokens: torch.Tensor) -> torch.Tensor:
-            found = list(network.classify(tokens, layout)[0])
+            found = list(network.read(tokens, layout)[0])
             return found.pop(int(logits.argmax())) - torch.stack(found).amax()
 
         return margin().target(logits, LABELS), lead

@@ -103,7 +103,7 @@ def masked_reference(
         mixed = scores.softmax(-1) @ attended.values * on[:, None, None]
         tokens = layer.residual_mlp(tokens, mixed)
     # What is pooled is only what is left.
-    return network.classify(tokens[:, hidden == 0], layout)[0]
+    return network.read(tokens[:, hidden == 0], layout)[0]
 
 
 FEW = {(0, 0), (1, 2), (1, 3)}

@@ -57,7 +57,7 @@ def materialised(
         weights.retain_grad()
         matrices.append(weights)
         tokens = layer.residual_mlp(tokens, weights @ attended.values)
-    score = network.classify(tokens, layout)[0, target]
+    score = network.read(tokens, layout)[0, target]
     score.backward()
     gradients = [weights.grad[0] for weights in matrices if weights.grad is not None]
     return [weights[0].detach() for weights in matrices], gradients, score.detach()

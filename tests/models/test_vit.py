@@ -16,9 +16,9 @@ from vitviz import VisionTransformer, ViTConfig
 from vitviz.attention import softmax
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.models import layers
+from vitviz.models.layers import linear_from_convolution
 from vitviz.models.pooling import Pooling
 from vitviz.models.positions import resize_positions
-from vitviz.models.vit import linear_from_convolution
 from vitviz.progress import Progress
 
 Make = Callable[..., VisionTransformer]

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
+from vitviz.attention.precision import precise
 from vitviz.errors.kinds import LimitError
 
 BLOCK_BYTES = 2 * 2**20
@@ -105,6 +106,18 @@ def empty(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
     if like.device.type != "cpu" or nbytes < BLOCK_BYTES:
         return like.new_empty(shape)
     return torch.from_numpy(_pool.take(nbytes)[:nbytes]).view(like.dtype).view(shape)
+
+
+def empty_record(
+    shape: tuple[int, int, int, int], like: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """For queries and keys of a shape ``"layer head token dim"``, and logarithms of sums ``"layer head token"``.
+
+    One dimension of all keys lies side by side: so the product of a few queries with all keys is fastest.
+    """
+    *rows, tokens, dim = shape
+    keys = empty((*rows, dim, tokens), like).transpose(-1, -2)
+    return empty(shape, like), keys, empty((*rows, tokens), precise(like))
 
 
 def trim_heap(activation: torch.Tensor, layer: int = 0, depth: int = 1) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -236,3 +236,16 @@ class AttentionPooling(nn.Module):
         """The attention of the learned query: ``"batch head token"``, each row summing to 1."""
         queries, keys = precise(attended.queries), precise(attended.keys)
         return attention_weights(queries, keys, queries.shape[-1] ** -0.5).squeeze(2)
+
+
+def linear_from_convolution(kernel: torch.Tensor) -> torch.Tensor:
+    """A patch convolution's kernel as the weight of the patch embedding, which is the same map.
+
+    ``"width channel patch_height patch_width"`` to ``"width (channel patch_height patch_width)"``.
+    """
+    return rearrange(kernel, "width channel height column -> width (channel height column)")
+
+
+def either(condition: bool, make: Callable[[], nn.Module]) -> Any:
+    """A module where a condition holds, and one that changes nothing where it does not."""
+    return make() if condition else nn.Identity()

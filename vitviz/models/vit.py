@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, overload
+from typing import Literal, overload
 
 import torch
 import torch.nn.functional as F
@@ -20,13 +20,13 @@ from einops import rearrange, repeat
 from torch import nn
 
 from vitviz.attention.layout import TokenLayout
-from vitviz.attention.memory import copy_tokens, empty, trim_heap
+from vitviz.attention.memory import copy_tokens, empty_record, trim_heap
 from vitviz.attention.precision import precise, type_of
 from vitviz.attention.softmax import attention_weights
 from vitviz.attention.trace import AttentionTrace
 from vitviz.errors.kinds import ConfigError, ImageError, MethodError
 from vitviz.models.config import ViTConfig
-from vitviz.models.layers import Attended, AttentionPooling, EncoderLayer
+from vitviz.models.layers import Attended, AttentionPooling, EncoderLayer, either
 from vitviz.models.pooling import POOLINGS, Output
 from vitviz.models.positions import resize_positions, rotary_angles, rotary_periods
 from vitviz.progress import Progress
@@ -46,7 +46,7 @@ class VisionTransformer(nn.Module):
     Parameters are kept in one form for every family:
 
     - ``patch_embedding`` is one linear map of the pixels ``"(channel patch_height patch_width)"``: a convolution's
-      kernel is the same numbers, unflattened (:func:`linear_from_convolution`);
+      kernel is the same numbers, unflattened (:func:`vitviz.models.layers.linear_from_convolution`);
     - ``prefix_tokens`` ``"prefix width"``, their positions already added;
     - ``positions`` ``"grid_height grid_width width"`` of the trained grid, or the ``periods`` of rotary ones.
 
@@ -65,26 +65,26 @@ class VisionTransformer(nn.Module):
         represented = config.representation_width or pooled
 
         self.patch_embedding = nn.Linear(pixels, width)
-        self.patch_norms = _either(config.patch_norms, lambda: nn.ModuleList([make_norm(pixels), make_norm(width)]))
+        self.patch_norms = either(config.patch_norms, lambda: nn.ModuleList([make_norm(pixels), make_norm(width)]))
         self.prefix_tokens = nn.Parameter(torch.empty(trained.prefix_count, width))
         if config.rotary:
             self.periods = nn.Parameter(rotary_periods(config.head_width), requires_grad=False)
         else:
             self.positions = nn.Parameter(torch.empty(trained.grid_height, trained.grid_width, width))
-        self.pre_norm = _either(config.pre_norm, lambda: make_norm(width))
+        self.pre_norm = either(config.pre_norm, lambda: make_norm(width))
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.depth))
-        self.norm = _either(
+        self.norm = either(
             config.final_norm != "none",
             lambda: make_norm(pooled if config.final_norm == "after pooling" else width),
         )
-        self.pooler = _either(config.pooling == "attention", lambda: AttentionPooling(config))
-        self.representation = _either(
+        self.pooler = either(config.pooling == "attention", lambda: AttentionPooling(config))
+        self.representation = either(
             bool(config.representation_width), lambda: nn.Sequential(nn.Linear(pooled, represented), nn.Tanh())
         )
-        self.projection = _either(
+        self.projection = either(
             bool(config.projection_width), lambda: nn.Linear(represented, config.projection_width, bias=False)
         )
-        self.classifier = _either(bool(config.classes), lambda: nn.Linear(config.features, config.classes))
+        self.classifier = either(bool(config.classes), lambda: nn.Linear(config.features, config.classes))
         for parameter in (self.prefix_tokens, *([] if config.rotary else [self.positions])):
             nn.init.trunc_normal_(parameter, std=0.02)
 
@@ -161,7 +161,7 @@ class VisionTransformer(nn.Module):
                     found = attention_weights(precise(attended.queries), precise(attended.keys), self.scale)
                 weights.append(found if head_mask is None else found * rearrange(head_mask[layer], "head -> head 1 1"))
 
-        logits = self.classify(*self._run(pixels, record, head_mask))
+        logits = self.read(*self._run(pixels, record, head_mask))
         return (logits, weights) if need_weights else logits
 
     def encode(
@@ -199,7 +199,7 @@ class VisionTransformer(nn.Module):
             if layer == 0:
                 # Allocated at once: small pieces between the activations would fragment memory.
                 like, depth = precise(keys[:0]) if dtype is None else keys[:0].to(dtype), self.config.depth
-                records.extend(_room((depth, *keys.shape[1:]), like) for _ in keys)
+                records.extend(empty_record((depth, *keys.shape[1:]), like) for _ in keys)
             for image, (kept_queries, kept_keys, sums) in enumerate(records):
                 copy_tokens(queries[image].detach(), kept_queries[layer])
                 copy_tokens(keys[image].detach(), kept_keys[layer])
@@ -217,7 +217,7 @@ class VisionTransformer(nn.Module):
         tokens, layout = self._run(pixels, record, on_chunk=tell, on_tokens=measure)
         norms_by_image = torch.stack(norms, 1)
         pooling_attention: list[Attended] = []
-        logits = self.classify(tokens, layout, pooling_attention.append)
+        logits = self.read(tokens, layout, record=pooling_attention.append)
         looked_at = [F.pad(self.pooler.weights(each).detach(), (layout.prefix_count, 0)) for each in pooling_attention]
         if records:
             trim_heap(records[0][1][0])
@@ -267,15 +267,6 @@ class VisionTransformer(nn.Module):
         prefix = repeat(self.prefix_tokens, "prefix width -> batch prefix width", batch=len(pixels))
         return self.pre_norm(torch.cat([prefix, patches], 1)), layout
 
-    def classify(
-        self, tokens: torch.Tensor, layout: TokenLayout, record: Callable[[Attended], None] | None = None
-    ) -> torch.Tensor:
-        """The output of the last layer, ``"batch token width"``, as logits ``"batch class"``.
-
-        Where the model pools by attention, ``record`` receives that of its learned query among the patches.
-        """
-        return self.read(tokens, layout, "logits", record)
-
     def read(
         self,
         tokens: torch.Tensor,
@@ -292,7 +283,7 @@ class VisionTransformer(nn.Module):
                 classifier; ``"features"`` for the pooled features ``"batch feature"``, which the classifier reads where
                 there is one; ``"patches"`` for the patches after the final norm, where that is one of single tokens,
                 ``"batch patch width"``.
-            record: as :meth:`classify` takes it.
+            record: receives the attention of the learned query among the patches, where the model pools by attention.
         """
         config = self.config
         if config.final_norm == "before pooling":
@@ -406,25 +397,3 @@ class VisionTransformer(nn.Module):
                 on_tokens(tokens)
             trim_heap(tokens[:1], number, self.config.depth)
         return tokens, layout
-
-
-def linear_from_convolution(kernel: torch.Tensor) -> torch.Tensor:
-    """A patch convolution's kernel as the weight of the patch embedding, which is the same map.
-
-    ``"width channel patch_height patch_width"`` to ``"width (channel patch_height patch_width)"``.
-    """
-    return rearrange(kernel, "width channel height column -> width (channel height column)")
-
-
-def _room(shape: tuple[int, int, int, int], like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """For queries and keys of a shape ``"layer head token dim"``, and logarithms of sums ``"layer head token"``.
-
-    One dimension of all keys lies side by side: so the product of a few queries with all keys is fastest.
-    """
-    *rows, tokens, dim = shape
-    keys = empty((*rows, dim, tokens), like).transpose(-1, -2)
-    return empty(shape, like), keys, empty((*rows, tokens), precise(like))
-
-
-def _either(condition: bool, make: Callable[[], nn.Module]) -> Any:
-    return make() if condition else nn.Identity()

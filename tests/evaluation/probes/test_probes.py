@@ -166,7 +166,7 @@ def test_a_token_is_classified_as_if_it_were_all_that_is_pooled(make_model: Make
         for token, found in zip(tokens, network.classify_each(tokens), strict=True):
             # Of a mean and an attention over one patch, that patch; of the CLS token, the token itself.
             whole = token[None, None].expand(1, layout.token_count, 32)
-            near(found.detach(), network.classify(whole, layout)[0].detach().numpy(), 1e-5)
+            near(found.detach(), network.read(whole, layout)[0].detach().numpy(), 1e-5)
 
 
 @pytest.mark.parametrize("layer", [0, -1])

@@ -35,7 +35,7 @@ def logit_lens(analysis: Analysis) -> Findings:
     whole, classes, probabilities = [], [], []
     for tokens in stream_of(analysis):
         with torch.inference_mode():
-            whole.append(precise(network.classify(tokens[None], layout)[0]).softmax(-1).cpu())
+            whole.append(precise(network.read(tokens[None], layout)[0]).softmax(-1).cpu())
             if has_tokens:
                 best = [
                     precise(network.classify_each(part)).softmax(-1).max(-1) for part in tokens.split(TOKENS_AT_ONCE)

@@ -14,9 +14,10 @@ from vitviz.attention.memory import is_out_of_memory
 from vitviz.errors.kinds import CheckpointError, ConfigError
 from vitviz.errors.messages import listed, shown
 from vitviz.models.config import ViTConfig
+from vitviz.models.layers import linear_from_convolution
 from vitviz.models.pooling import POOLINGS
 from vitviz.models.positions import rotary_periods
-from vitviz.models.vit import VisionTransformer, linear_from_convolution
+from vitviz.models.vit import VisionTransformer
 from vitviz.weights.conversion.canonical import TOKENS, MatchedCheckpoint
 from vitviz.weights.conversion.converter import Converter
 from vitviz.weights.formats.limits import MAX_DEPTH, check_bytes, memory_for, needed_bytes
