@@ -56,7 +56,7 @@ def test_every_method_shows_the_values_and_the_words_of_the_library(
             choose_method(page, name)
             check_page(page, library)
         groups = page.locator(".vx-method optgroup").evaluate_all("all => all.map((group) => group.label)")
-        assert groups == ["Attention of a token", "Through all layers", "For a class or a text"]
+        assert groups == ["Attention of a token", "Through all layers", "For a class, a text or a likeness"]
 
 
 def test_every_method_follows_the_token_and_the_class(

@@ -23,7 +23,7 @@ from vitviz.evaluation.comparison import compare
 from vitviz.models.targets import Target
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.normalize import refusal
-from vitviz.ui.service import AnalysisService
+from vitviz.ui.service import NO_TARGET, NO_WORDS, AnalysisService
 from vitviz.weights.model import Origin
 from vitviz.weights.text_tower import TextTower, open_text_tower
 
@@ -158,8 +158,8 @@ def test_the_page_says_what_to_write_where_a_model_reads_texts(
         "vitviz.ui.server.text_towers.IsolatedTower", lambda worker, model, most: open_text_tower(model)
     )
     sentences = {
-        "This model has no classes, but reads texts: write what the map is about.": clip,
-        "This model has no classifier, so that no map can be about a class.": replace(clip, origin=None),
+        f"{NO_WORDS}.": clip,
+        f"{NO_TARGET}.": replace(clip, origin=None),
     }
     for sentence, model in sentences.items():
         handlers = Handlers(AnalysisService(model))
@@ -187,7 +187,7 @@ def test_the_command_takes_a_text(
     assert main(["relevance", *arguments, "--text", "a cat"]) == 0
     assert "the text “a cat”" in capsys.readouterr().out and (tmp_path / "map.png").exists()
     assert main(["relevance", *arguments, "--text", "a cat", "--target", "3"]) == 2
-    assert "target 3 and text 'a cat': expected one of them" in capsys.readouterr().err
+    assert "--target --text: what the map is about, said twice" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["", "  \n", "a" * 1001])
