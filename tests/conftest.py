@@ -40,6 +40,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: ["browser" not in marks[item.path], "process" not in marks[item.path]])
 
 
+def pytest_unconfigure(config: pytest.Config) -> None:
+    # Below the count, so that the last lines of a log say which.
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    for outcome in ("error", "failed") if reporter else ():
+        for report in reporter.stats.get(outcome, ()):
+            reporter.write_line(f"{outcome}: {report.nodeid}")
+
+
 @pytest.fixture(autouse=True)
 def seeded() -> None:
     # Of the processor alone: torch.manual_seed keeps a traceback of every call for accelerators that are not there.
