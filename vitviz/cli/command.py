@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +24,7 @@ from vitviz.cli.options import (
     add_verification,
     training_config,
 )
+from vitviz.cli.output import LINE_CHARS, write_whole
 from vitviz.cli.probing import add_probe, run_probes
 from vitviz.cli.targets import TargetOptions
 from vitviz.errors.kinds import ConfigError, DataError, VitvizError
@@ -33,8 +33,6 @@ from vitviz.progress import Progress
 from vitviz.visualization.heatmaps import Style
 from vitviz.weights import BUNDLED, ZOO, Model, is_cached, read, resources
 from vitviz.weights.verify import PHOTO, verify
-
-LINE_CHARS = 100
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -192,13 +190,7 @@ def _run_explore(
     name, source = Path(image).name, opened["checkpoint"]
     page = whole_page(analysis, name, source=source, name=name, fit=fit or "", resolution=resolution)
     output = output or _in_working_folder(image, ".html")
-    partial = output.with_name(output.name + ".partial")
-    try:
-        partial.write_text(page, encoding="utf-8")
-        os.replace(partial, output)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise ConfigError(f"{output}: cannot be written ({error.strerror})") from None
+    write_whole(output, lambda file: file.write(page.encode()))
     print(f"All layers and heads, {len(page) / 1e6:.1f} MB\nwritten to {output}")
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
 import textwrap
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,9 @@ import numpy as np
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.cli.options import add_image, add_parameter
+from vitviz.cli.output import LINE_CHARS, write_whole
 from vitviz.errors.kinds import ConfigError
 from vitviz.evaluation.probes import PROBES, Findings, Probe, probe
-
-LINE_CHARS = 100
 
 
 def add_probe(parser: argparse.ArgumentParser) -> None:
@@ -96,14 +95,7 @@ def _table(rows: Iterable[Sequence[str]]) -> str:
 
 def _write_numbers(found: Sequence[Findings], output: Path) -> None:
     arrays: dict[str, Any] = {name: array for findings in found for name, array in findings.arrays().items()}
-    partial = output.with_name(output.name + ".partial")
-    try:
-        with partial.open("wb") as file:
-            np.savez_compressed(file, **arrays)
-        os.replace(partial, output)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise ConfigError(f"{output}: cannot be written ({error.strerror})") from None
+    write_whole(output, lambda file: np.savez_compressed(file, **arrays))
     print(f"{len(arrays)} measurements written to {output}")
 
 
@@ -111,14 +103,14 @@ def _write_pictures(found: Sequence[Findings], analysis: Analysis, folder: Path)
     # matplotlib takes a while to import, and most commands draw nothing.
     from vitviz.evaluation.probes.pictures import pictures
 
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{folder}: cannot be written ({error.strerror})") from None
     count = 0
     for findings in found:
         for name, figure in pictures(findings, analysis.trace.layout).items():
-            path = folder / f"{findings.probe}.{name}.png"
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-                figure.savefig(path, dpi=150)
-            except OSError as error:
-                raise ConfigError(f"{path}: cannot be written ({error.strerror})") from None
+            save = partial(figure.savefig, dpi=150, format="png")
+            write_whole(folder / f"{findings.probe}.{name}.png", save)
             count += 1
     print(f"{count} pictures written to {folder}")
