@@ -16,7 +16,7 @@ from vitviz.models.pooling import Output
 
 # A score so near to its maximum has a gradient that is mostly rounding.
 NEAR_MAXIMUM = 1e-6
-NO_CLASSIFIER = "this model has no classifier, so that no map can be about a class"
+NO_CLASSIFIER = "this model has no classifier, so no map can be about a class"
 
 
 @dataclass(frozen=True)

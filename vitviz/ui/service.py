@@ -52,7 +52,7 @@ LARGE_FLOPS = 150e9
 # A pass back costs twice what a pass forwards does.
 GRADIENT_PASSES = 3
 NO_WORDS = "This model has no classes, but reads texts: write what the map is about, or choose a picture to be like"
-NO_TARGET = "This model has no classifier, so that no map can be about a class: choose a picture to be like"
+NO_TARGET = "This model has no classifier, so no map can be about a class: choose a picture to be like"
 
 
 class Step(NamedTuple):
