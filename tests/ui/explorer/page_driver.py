@@ -108,9 +108,9 @@ def drawn(page: Page) -> None:
 
 
 def loaded(page: Page, uid: str = "") -> None:
-    """Wait until the first canvas shows a map; of one analysis, where its id is said."""
+    """Wait until no link is being opened and the first canvas shows a map; of one analysis, where its id is said."""
     value = f"={uid}" if uid else ""
-    expect(page.locator(f".vx-canvas[data-loaded{value}]").first).to_be_attached()
+    expect(page.locator(f".vx:not([aria-busy=true]) .vx-canvas[data-loaded{value}]").first).to_be_attached()
 
 
 def weights(page: Page, layer: int, head: int | str, token: int, direction: str) -> np.ndarray:

@@ -422,12 +422,18 @@ function writeHistory(way, entry, address) {
   }
 }
 
+/** While a link is opened, the page shows what it does not say. */
+function setOpening(isOpening) {
+  opening = isOpening;
+  element.querySelector(".vx").setAttribute("aria-busy", isOpening);
+}
+
 function openLink(link) {
   const before = store.state;
-  opening = true;
+  setOpening(true);
   // Whatever becomes of it, the address then says what is shown.
   const end = () => {
-    opening = false;
+    setOpening(false);
     latest.version = -1;
     sync();
     for (const pane of panes) pane.want();
