@@ -10,8 +10,8 @@ analysis.rollout(head_fusion="max", discard_ratio=0.9).overlay().save("rollout.p
 
 from importlib import import_module as _import_module
 from importlib.util import find_spec as _find_spec
-from types import ModuleType as _ModuleType
 from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
 from vitviz.analysis.analysis import Analysis, Prediction
 from vitviz.analysis.batches import FailedAnalysis, analyze_batch
@@ -44,6 +44,7 @@ from vitviz.weights import Model, load, open_snapshot, save_checkpoint
 if _TYPE_CHECKING:
     from vitviz import evaluation as evaluation
     from vitviz import ui as ui
+    from vitviz.ui.explorer.inline import explore
 
 __version__ = "0.1.0"
 
@@ -76,6 +77,7 @@ __all__ = [
     "analyze_batch",
     "contrast",
     "cost",
+    "explore",
     "likeness",
     "load",
     "margin",
@@ -85,11 +87,17 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> _ModuleType:
+# Functions of rooms that take long to import.
+_LATER = {"explore": "vitviz.ui.explorer.inline"}
+
+
+def __getattr__(name: str) -> _Any:
     """A room of the package, imported when it is first asked for: ``vitviz.evaluation``, ``vitviz.ui`` and all others.
 
     Some take long to import, or need what not everybody has installed.
     """
+    if name in _LATER:
+        return getattr(_import_module(_LATER[name]), name)
     if name.startswith("_") or _find_spec(f"{__name__}.{name}") is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=_import_module(__name__))
     return _import_module(f"{__name__}.{name}")

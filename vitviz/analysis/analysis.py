@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from vitviz.analysis.card import card
 from vitviz.attention.layout import Query
 from vitviz.attention.memory import enough_memory
 from vitviz.attention.token_map import TokenMap
@@ -24,6 +25,7 @@ from vitviz.metrics.faithfulness import METRICS, Curve, faithfulness
 from vitviz.models.targets import Target, TargetChoice, as_target, chosen_target, watched_score
 from vitviz.progress import Progress
 from vitviz.visualization.heatmaps import Heatmap
+from vitviz.visualization.sheets import Sheet
 from vitviz.weights import Model
 
 
@@ -68,6 +70,10 @@ class Analysis:
         size = f"{self.trace.layers} layers × {self.trace.heads} heads"
         grid = f"{layout.grid_height}×{layout.grid_width} patches"
         return f"Analysis({image} by {self.model.name!r}: {size}, {grid}{found})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows of it."""
+        return card(self)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_inputs": {}}
@@ -233,11 +239,11 @@ class Analysis:
         )
 
     @named_arguments(MethodError)
-    def attention_sheet(self, query: Query | None = None, direction: str = "row") -> list[list[Heatmap]]:
+    def attention_sheet(self, query: Query | None = None, direction: str = "row") -> Sheet:
         """One token's attention in every layer (outer list) and head (inner list)."""
-        return [
+        return Sheet(
             [self._heatmap(token_map) for token_map in row] for row in attention_sheet(self.trace, query, direction)
-        ]
+        )
 
     @named_arguments(MethodError)
     def faithfulness(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+import warnings
 from typing import Any
 
 WRITES_STUBS = "create_or_modify_pyi"
@@ -23,7 +24,10 @@ def import_gradio() -> None:
 
     functions.getfile = getfile
     try:
-        components = importlib.import_module("gradio.component_meta")
+        with warnings.catch_warnings():
+            # In a notebook, what draws the bars of downloads asks for a package that nothing here needs.
+            warnings.filterwarnings("ignore", "IProgress not found")
+            components = importlib.import_module("gradio.component_meta")
     finally:
         functions.getfile = find_file
     setattr(components, WRITES_STUBS, lambda *description: None)

@@ -5,5 +5,6 @@
 
 from vitviz.visualization.heatmaps import Heatmap, Style
 from vitviz.visualization.scales import SCALES, FittedScale, fit
+from vitviz.visualization.sheets import Sheet
 
-__all__ = ["SCALES", "FittedScale", "Heatmap", "Style", "fit"]
+__all__ = ["SCALES", "FittedScale", "Heatmap", "Sheet", "Style", "fit"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,10 +17,16 @@ from vitviz.errors.kinds import ImageError, MethodError, QueryError
 from vitviz.errors.messages import choices, described, did_you_mean
 from vitviz.images.geometry import Geometry
 from vitviz.images.preprocessing import resize_longest
+from vitviz.visualization.captioned import captioned, png
 from vitviz.visualization.scales import PERCENTILES, SCALES, FittedScale, fit, percentile_pair
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # Rows at a time: they stay in the processor's cache and bound the memory for a large photo.
 BAND = 64
+# Of the picture in a figure.
+FIGURE_SIDE = 1280
 # Perceptually uniform ones first: equal steps of the value look equal.
 COLORMAPS = ("inferno", "viridis", "magma", "cividis", "gray", "turbo")
 DIMMED = [round(0.35 * level) for level in range(256)]
@@ -235,6 +241,25 @@ class Heatmap:
             raise ImageError(f"{path}: cannot be written: expected the ending of a picture, such as .png") from None
         except OSError as error:
             raise ImageError(f"{path}: cannot be written ({error.strerror or error})") from None
+
+    @named_arguments(MethodError, _no_look)
+    def figure(self, style: Style | str | None = None, mark: tuple[int, int] | None = None) -> Figure:
+        """:meth:`overlay` with its colour bar and caption, for a notebook, a paper, TensorBoard or Weights & Biases.
+
+        Args:
+            style, mark: as :meth:`overlay` takes them.
+
+        Raises:
+            MethodError, QueryError: as :meth:`overlay`.
+        """
+        style, scale = Style.of(style), self.scale(style)
+        small = self if max(self.image.size) <= FIGURE_SIDE else self.resized(FIGURE_SIDE)
+        colours, beyond = colour_table(style.colormap), scale.beyond(self.values)
+        return captioned(small.overlay(style, mark), colours, scale.ends, beyond, self.caption(style))
+
+    def _repr_png_(self) -> bytes:
+        """What a notebook shows of it."""
+        return png(self.figure())
 
     def _steps(self, scale: FittedScale, smooth: bool) -> np.ndarray:
         """The place of every pixel's colour in the colour table: ``"height width"``, uint8."""

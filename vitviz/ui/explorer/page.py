@@ -6,6 +6,7 @@ import base64
 import html
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 from vitviz.analysis.analysis import Analysis
@@ -13,8 +14,8 @@ from vitviz.errors.arguments import instance
 from vitviz.ui.explorer.component import script, template
 from vitviz.ui.facts import analysis_facts, model_facts, settings
 from vitviz.ui.files import as_webp
-from vitviz.ui.packs import file_names, pack
-from vitviz.ui.state import PageState, View
+from vitviz.ui.packs import file_names, pack, rolls
+from vitviz.ui.state import FIRST_VIEW, PageState, View
 
 
 def whole_page(
@@ -38,7 +39,8 @@ def whole_page(
     """
     instance("analysis", analysis, Analysis, "vitviz.analyze(image, model)")
     address = f"data:image/webp;base64,{_base64(as_webp(analysis.prepared.image, quality=90))}"
-    view = View(fit=None if fit == analysis.model.preprocessing.fit else fit or None, resolution=resolution)
+    first = FIRST_VIEW if rolls(analysis.trace) else View()
+    view = replace(first, fit=None if fit == analysis.model.preprocessing.fit else fit or None, resolution=resolution)
     state = PageState((view,)).to_json()
     value = {
         "number": 0,

@@ -1,0 +1,153 @@
+"""Notebooks: what vitviz shows in a cell, without a server, and the notebooks of the documents."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import numpy as np
+import pytest
+from nbclient import NotebookClient
+from playwright.sync_api import Browser, Frame, Page, expect
+
+import vitviz
+from tests.driver import EXAMPLE
+from tests.ui.explorer.page_driver import made
+from vitviz import Analysis, Model
+from vitviz.errors.kinds import ImageError, MethodError
+from vitviz.ui.explorer.inline import InlineExplorer, explore
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+EXPLORER = "document.querySelector('.vx').parentElement.explorer"
+
+
+@pytest.fixture(scope="module")
+def small() -> Model:
+    return made(24, 40, 4, 4)
+
+
+@pytest.fixture(scope="module")
+def analysis(small: Model) -> Analysis:
+    return vitviz.analyze(EXAMPLE, small)
+
+
+@contextmanager
+def notebook_page(browser: Browser, cells: list[str]) -> Iterator[Page]:
+    """Outputs of cells below one another, as a notebook shows them; fails on an error, and on any request."""
+    page, wrong = browser.new_page(viewport={"width": 1000, "height": 2200}), list[str]()
+    page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("request", lambda sent: None if sent.url.startswith(("data:", "blob:")) else wrong.append(sent.url))
+    page.set_content("".join(f"<div class=output>{cell}</div>" for cell in cells))
+    yield page
+    page.close()
+    assert wrong == []
+
+
+def shown(frame: Frame) -> np.ndarray:
+    """The values of the map on the canvas, of every token."""
+    expect(frame.locator(".vx-canvas[data-loaded]").first).to_be_attached()
+    values = f"{EXPLORER}.map({EXPLORER}.store.state.views[0].parameters.query)"
+    frame.wait_for_function(f"{values}.length > 0")
+    return np.array(frame.evaluate(values), dtype=float)
+
+
+def test_two_explorers_in_one_notebook_do_not_disturb_each_other(
+    browser: Browser, small: Model, analysis: Analysis
+) -> None:
+    other = explore(EXAMPLE, small, "squash", resolution=48, height=600)
+    with notebook_page(browser, [explore(analysis)._repr_html_(), other._repr_html_()]) as page:
+        [first, second] = page.frames[1:]
+        layout = analysis.trace.layout
+        rollout = analysis.rollout().values.flatten().numpy()
+        assert shown(first)[layout.prefix_count :] == pytest.approx(rollout, rel=2e-3, abs=1e-6)
+        before = second.locator(".vx-status").first.inner_text()
+        assert shown(second).size == vitviz.analyze(EXAMPLE, small, "squash", resolution=48).trace.layout.token_count
+        first.select_option(".vx-method", "attention")
+        expect(first.locator(".vx-status").first).to_contain_text("Attention from the CLS token")
+        assert shown(first)[layout.prefix_count :] == pytest.approx(
+            analysis.attention().values.flatten().numpy(), rel=2e-3, abs=1e-6
+        )
+        assert second.locator(".vx-status").first.inner_text() == before
+        # Nothing of the notebook can be reached from a frame.
+        assert first.evaluate("(() => { try { return parent.document.title; } catch { return null; } })()") is None
+        assert [page.locator("iframe").nth(index).bounding_box()["height"] for index in (0, 1)] == [760, 600]  # type: ignore[index]
+
+
+def test_an_analysis_shows_a_map_its_predictions_and_how_to_see_the_rest(
+    browser: Browser, example: Analysis, analysis: Analysis
+) -> None:
+    with notebook_page(browser, [example._repr_html_(), analysis._repr_html_()]) as page:
+        text = page.locator(".output").first.inner_text()
+        assert example.rollout().caption() in text and "vitviz.explore(analysis)" in text
+        for each in example.predictions(5):
+            assert each.label in text and f"{each.probability:.1%}" in text
+        sizes = page.evaluate("Promise.all([...document.images].map((each) => each.decode().then(() => each.width)))")
+        assert sizes == [420, 420]
+
+
+def test_what_an_analysis_says_in_a_notebook_is_shown_to_the_letter(browser: Browser, small: Model) -> None:
+    labels = ("<img src=x onerror=document.title=1>", "b", "c")
+    strange = vitviz.analyze(EXAMPLE, Model("<b>bold</b>", small.network, small.preprocessing, labels))
+    with notebook_page(browser, [strange._repr_html_(), explore(strange)._repr_html_()]) as page:
+        shown(page.frames[1])
+        assert page.locator(".output b b, .output img").count() == 1
+        assert "<b>bold</b>" in page.locator(".output").first.inner_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((EXAMPLE,), {"height": 10}, "height = 10: expected a whole number of at least 200"),
+        ((EXAMPLE,), {"height": 20_000}, "height = 20000: expected at most 10000 pixels"),
+        ((EXAMPLE,), {"hight": 300}, "no parameter 'hight'"),
+        ((EXAMPLE,), {}, "model: None found; expected a Model, such as vitviz.load() gives"),
+    ],
+)
+def test_wrong_arguments_get_one_sentence(arguments: tuple[Any, ...], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(vitviz.VitvizError) as error:
+        explore(*arguments, **options)
+    assert message in str(error.value)
+
+
+def test_an_analysis_has_its_model_and_picture(analysis: Analysis, small: Model, tmp_path: Path) -> None:
+    for beside in ({"model": small}, {"fit": "crop"}, {"resolution": 48}):
+        with pytest.raises(MethodError, match="expected no model, fit or resolution"):
+            explore(analysis, **beside)
+    made_page = vitviz.explore(analysis)
+    assert isinstance(made_page, InlineExplorer) and len(repr(made_page)) < 200
+    made_page.save(tmp_path / "small.html")
+    assert (tmp_path / "small.html").read_text(encoding="utf-8") == made_page.page
+    with pytest.raises(ImageError, match="cannot be written"):
+        made_page.save(tmp_path / "absent" / "small.html")
+    with pytest.raises(ImageError, match="expected the path of a page"):
+        made_page.save(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_notebooks_of_the_documents_run_and_show_what_they_say(
+    browser: Browser, notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    folder = tmp_path / "docs" / "notebooks"
+    folder.mkdir(parents=True)
+    (tmp_path / "assets").symlink_to(ROOT / "assets")
+    content = nbformat.read(notebook, 4)  # type: ignore[no-untyped-call]
+    assert all(not cell.get("outputs") for cell in content.cells), "notebooks are kept without outputs"
+    NotebookClient(content, timeout=300, resources={"metadata": {"path": str(folder)}}).execute()
+    outputs = [output for cell in content.cells for output in cell.get("outputs", [])]
+    assert [output.text for output in outputs if output.get("name") == "stderr"] == []
+    html = [output.data["text/html"] for output in outputs if "text/html" in output.get("data", {})]
+    pictures = [output.data["image/png"] for output in outputs if "image/png" in output.get("data", {})]
+    assert html and all(base64.b64decode(picture).startswith(b"\x89PNG") for picture in pictures)
+    with notebook_page(browser, html) as page:
+        frames = page.frames[1:]
+        assert len(frames) == sum("<iframe" in cell for cell in html) > 0
+        for frame in frames:
+            assert np.isfinite(shown(frame)[-1])

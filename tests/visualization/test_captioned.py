@@ -1,0 +1,87 @@
+"""A heatmap and a sheet as figures: the picture, its colours, the values at their ends, and the caption."""
+
+from __future__ import annotations
+
+from io import BytesIO
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure
+from PIL import Image
+
+import vitviz
+from vitviz import Analysis, Geometry, Heatmap, MethodError, Style, TokenMap
+from vitviz.visualization import Sheet
+from vitviz.visualization.heatmaps import FIGURE_SIDE, colour_table
+
+
+def heatmap(values: torch.Tensor, width: int = 90, height: int = 60, signed: bool = False) -> Heatmap:
+    noise = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    geometry = Geometry(width, height, (0.0, 0.0, float(width), float(height)), 8, 12)
+    return Heatmap(
+        TokenMap(values, {}, "weight", "What a map says of itself", signed=signed), Image.fromarray(noise), geometry
+    )
+
+
+def texts(figure: Figure) -> list[str]:
+    return [each.get_text() for each in figure.texts]
+
+
+def images(figure: Figure) -> tuple[np.ndarray, np.ndarray]:
+    """The picture and the colour bar."""
+    picture, bar = (np.asarray(axes.images[0].get_array()) for axes in figure.axes)
+    return picture, bar
+
+
+@pytest.mark.parametrize("style", [None, "viridis", Style(scale="robust", percentiles=(10, 60), smooth=True)])
+def test_a_figure_shows_the_overlay_its_colours_and_the_values_at_their_ends(style: Style | str | None) -> None:
+    shown = heatmap(torch.rand(4, 6, generator=torch.Generator().manual_seed(0)))
+    figure, scale = shown.figure(style, mark=(1, 2)), shown.scale(style)
+    picture, bar = images(figure)
+    assert np.array_equal(picture, np.asarray(shown.overlay(style, mark=(1, 2))))
+    assert np.array_equal(bar[0], colour_table(Style.of(style).colormap).round())
+    below, above = scale.beyond(shown.values)
+    low, high = (f"{end:.3g}" for end in scale.ends)
+    assert texts(figure)[:2] == [f"◄ {low}" if below else low, f"{high} ►" if above else high]
+    assert " ".join(texts(figure)[2:]) == shown.caption(style)
+
+
+def test_a_signed_map_has_zero_in_the_middle_of_its_bar() -> None:
+    figure = heatmap(torch.tensor([[-1.0, 0.25], [0.5, 0.0]]), signed=True).figure(Style(scale="linear"))
+    assert texts(figure)[:2] == ["-1", "1"]
+
+
+@pytest.mark.parametrize("size", [(900, 30), (30, 900), (2 * FIGURE_SIDE, FIGURE_SIDE)])
+def test_nothing_of_a_figure_overlaps_or_is_cut_off(size: tuple[int, int]) -> None:
+    figure = heatmap(torch.rand(2, 3), *size).figure()
+    content = Image.open(BytesIO(heatmap(torch.rand(2, 3), *size)._repr_png_()))
+    assert content.width == 640 and content.height <= 900
+    renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
+    boxes = [each.get_window_extent(renderer) for each in (*figure.axes, *figure.texts)]
+    for number, box in enumerate(boxes):
+        assert box.x0 >= 0 and box.x1 <= figure.bbox.x1 and box.y0 >= -1 and box.y1 <= figure.bbox.y1 + 1
+        assert not any(box.shrunk(0.98, 0.9).overlaps(other) for other in boxes[number + 1 :])
+    picture = figure.axes[0].get_window_extent(renderer)
+    assert picture.width / picture.height == pytest.approx(size[0] / size[1], rel=0.02)
+
+
+def test_a_wrong_style_of_a_figure_gets_one_sentence() -> None:
+    with pytest.raises(MethodError, match="colormap 'red'"):
+        heatmap(torch.rand(2, 3)).figure("red")
+    with pytest.raises(MethodError, match="it is one of a style; expected style=Style"):
+        heatmap(torch.rand(2, 3)).figure(opacity=0.5)  # type: ignore[call-arg]
+
+
+def test_a_sheet_is_the_list_of_its_maps_and_one_picture(coarse_example: Analysis) -> None:
+    sheet, trace = coarse_example.attention_sheet(), coarse_example.trace
+    assert isinstance(sheet, Sheet) and [len(row) for row in sheet] == [trace.heads] * trace.layers
+    picture = Image.open(BytesIO(sheet._repr_png_()))
+    assert picture.mode == "RGBA" and picture.size == sheet.picture().size
+    assert np.array_equal(np.asarray(picture), np.asarray(sheet.picture()))
+    shared = sheet.picture("gray", shared_scale=True, cell=40)
+    assert shared.width < picture.width and not np.array_equal(
+        np.asarray(shared), np.asarray(sheet.picture("gray", cell=40))
+    )
+    with pytest.raises(vitviz.QueryError, match="expected rows of one length"):
+        Sheet().picture()

@@ -1,0 +1,106 @@
+"""The explorer inside a notebook: the one-file page in a frame of its own, without a server."""
+
+from __future__ import annotations
+
+import html
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vitviz.analysis.analysis import Analysis
+from vitviz.analysis.encoder import MAX_BYTES, analyze
+from vitviz.errors.arguments import instance, named_arguments, whole
+from vitviz.errors.kinds import ImageError, MethodError
+from vitviz.errors.messages import described
+from vitviz.images.sources import COLUMN, ImageSource, Row, ValueRange
+from vitviz.ui.explorer.page import whole_page
+from vitviz.weights import Model
+
+HEIGHT, MIN_HEIGHT, MAX_HEIGHT = 760, 200, 10_000
+# Scripts and saved files are what the page needs; it sees nothing of the notebook, nor of another cell.
+SANDBOX = "allow-scripts allow-downloads"
+
+
+@dataclass(frozen=True)
+class InlineExplorer:
+    """The explorer of one analysis, which a notebook shows in place of its value.
+
+    Args:
+        page: HTML that needs nothing from anywhere else.
+        height: of the frame in pixels.
+        title: by which the frame is called.
+    """
+
+    page: str = field(repr=False)
+    height: int
+    title: str
+
+    def _repr_html_(self) -> str:
+        return (
+            f'<iframe title="{html.escape(self.title)}" sandbox="{SANDBOX}" srcdoc="{html.escape(self.page)}" '
+            f'style="width:100%;height:{self.height}px;border:0"></iframe>'
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page to a file that works from disk.
+
+        Raises:
+            ImageError: the file cannot be written.
+        """
+        if not isinstance(path, str | os.PathLike):
+            raise ImageError(f"path: {described(path)} found; expected the path of a page to write, such as 'cat.html'")
+        try:
+            Path(path).write_text(self.page, encoding="utf-8")
+        except OSError as error:
+            raise ImageError(f"{path}: cannot be written ({error.strerror or error})") from None
+
+
+@named_arguments(MethodError)
+def explore(
+    image: ImageSource | Row | Analysis,
+    model: Model | None = None,
+    fit: str | None = None,
+    *,
+    resolution: int | None = None,
+    value_range: ValueRange | None = None,
+    column: str = COLUMN,
+    storage: str | None = None,
+    max_bytes: int = MAX_BYTES,
+    height: int = HEIGHT,
+) -> InlineExplorer:
+    """The whole explorer in a notebook: every layer and head, and any patch's attention under the pointer.
+
+    The frame holds all queries and keys, about 2.7 bytes for each feature: 10 MB of a ViT-B/16 at 197 tokens, which
+    the notebook keeps when it is saved.
+
+    Args:
+        image: as :func:`vitviz.analyze` takes it, or what it has given.
+        model, fit, resolution, value_range, column, storage, max_bytes: as :func:`vitviz.analyze` takes them. An
+            analysis has its model and picture: a model, fit or resolution beside it is refused.
+        height: of the frame in pixels.
+
+    Raises:
+        MethodError: the height is out of range, or there is a model beside an analysis.
+        ImageError, LimitError, ConfigError: as :func:`vitviz.analyze`.
+    """
+    height = whole("height", height, MIN_HEIGHT, MethodError)
+    if height > MAX_HEIGHT:
+        raise MethodError(f"height = {height}: expected at most {MAX_HEIGHT} pixels")
+    if isinstance(image, Analysis):
+        if (model, fit, resolution) != (None, None, None):
+            raise MethodError("explore: an analysis has its model and picture; expected no model, fit or resolution")
+        analysis = image
+    else:
+        analysis = analyze(
+            image,
+            instance("model", model, Model, "vitviz.load()"),
+            fit,
+            resolution=resolution,
+            value_range=value_range,
+            column=column,
+            storage=storage,
+            max_bytes=max_bytes,
+        )
+    name = analysis.source.name if isinstance(analysis.source, Path) else "picture.jpg"
+    page = whole_page(analysis, name, name=name, fit=fit or "", resolution=resolution)
+    return InlineExplorer(page, height, f"{name} seen by {analysis.model.name}")
