@@ -9,7 +9,6 @@ import bisect
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from PIL import Image
 
 from vitviz import Geometry, Heatmap, MethodError, Style, TokenMap
 from vitviz.visualization import SCALES, FittedScale, fit
-from vitviz.visualization.figures import sheet
 from vitviz.visualization.scales import AUTOMATIC, LOG_FLOOR
 
 REAL = dict(np.load(Path(__file__).parents[1] / "data" / "vit_s14_maps.npz"))
@@ -270,22 +268,6 @@ def test_maps_on_one_scale_have_equal_colours_for_equal_values(name: str) -> Non
     np.testing.assert_array_equal(together, np.concatenate([scale.place(first), scale.place(second)]))
     np.testing.assert_array_equal(together, fit(name, [np.concatenate([first, second])]).place([*first, *second]))
     assert together.max() == 1
-
-
-@every_scale
-def test_a_sheet_has_one_scale_or_one_for_each_cell(name: str) -> None:
-    maps = [heatmap(REAL["rollout_mean_coffee"]), heatmap(REAL["rollout_mean_chelsea"] / 4)]
-    row = [replace(each, image=maps[0].image, geometry=maps[0].geometry) for each in maps]
-    style = Style("gray", 1.0, scale=name)
-    for shared in (False, True):
-        picture, layout = sheet([row], style, shared_scale=shared, cell=64)
-        for column, each in enumerate(row):
-            scale = fit(name, [part.values for part in row] if shared else [each.values])
-            left, top = layout.corner(0, column)
-            # A cell is as large as the picture, four pixels for each patch.
-            found = np.asarray(picture)[top + 1 : top + 64 : 4, left + 1 : left + 64 : 4, 0]
-            expected = (256 * scale.place(each.values)).clip(0, 255).astype(int)
-            np.testing.assert_allclose(found, expected, atol=1)
 
 
 def test_a_style_takes_a_scale_that_was_fitted_to_other_maps() -> None:

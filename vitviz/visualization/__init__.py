@@ -1,7 +1,4 @@
-"""A map on the user's picture: heatmaps, and figures of many of them.
-
-``figures`` needs matplotlib, and is imported by its own name.
-"""
+"""A map on the user's picture: heatmaps and their scales."""
 
 from vitviz.visualization.heatmaps import Heatmap, Style
 from vitviz.visualization.scales import SCALES, FittedScale, fit
