@@ -2,11 +2,11 @@
 
 from vitviz.ui import build_demo, serve
 from vitviz.ui.hosting import prepare
-from vitviz.ui.knobs import Knobs
+from vitviz.ui.server.settings import ServerSettings
 
-knobs = Knobs.of()
-prepare(knobs.threads)
-demo = build_demo(knobs=knobs)
+server_settings = ServerSettings.of()
+prepare(server_settings.threads)
+demo = build_demo(server_settings=server_settings)
 
 if __name__ == "__main__":
-    serve(demo, knobs)
+    serve(demo, server_settings)

@@ -15,7 +15,7 @@ import gradio as gr
 
 from tests.support.apps import close
 from vitviz.ui import build_demo, serve
-from vitviz.ui.knobs import Knobs
+from vitviz.ui.server.settings import ServerSettings
 
 SESSION = "visitor0"
 
@@ -57,19 +57,21 @@ class Answer:
 
 
 @contextmanager
-def running_here(model: Any, folder: Path, environment: Any, knobs: Knobs | None = None) -> Iterator[Served]:
+def running_here(
+    model: Any, folder: Path, environment: Any, server_settings: ServerSettings | None = None
+) -> Iterator[Served]:
     """The app in this process.
 
     Args:
         model: with which its page opens.
         folder: for its files.
         environment: a ``MonkeyPatch``.
-        knobs: its settings.
+        server_settings: its settings.
     """
     environment.setenv("GRADIO_TEMP_DIR", str(folder))
-    knobs = knobs or Knobs()
-    demo = build_demo(model, knobs)
-    address = serve(demo, knobs, block=False, quiet=True)
+    server_settings = server_settings or ServerSettings()
+    demo = build_demo(model, server_settings)
+    address = serve(demo, server_settings, block=False, quiet=True)
     yield Served(address.replace("localhost", "127.0.0.1"), demo, folder)
     close(demo)
 

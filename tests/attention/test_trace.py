@@ -467,11 +467,6 @@ def test_layers_are_counted_from_either_end(number: int, index: int) -> None:
     assert torch.equal(trace.fused(number), trace.fused(index))
 
 
-@pytest.mark.parametrize(("number", "index"), [(0, 0), (2, 2), (-1, 2), (-3, 0)])
-def test_heads_are_counted_from_either_end(number: int, index: int) -> None:
-    assert random_trace().head_index(number) == index
-
-
 @pytest.mark.parametrize("layer", [2, -3, 100])
 @pytest.mark.parametrize("ask", ["layer_index", "weights", "fused", "row", "column"])
 def test_a_layer_that_is_not_there_is_refused(ask: str, layer: int) -> None:
@@ -479,13 +474,6 @@ def test_a_layer_that_is_not_there_is_refused(ask: str, layer: int) -> None:
     arguments = (layer, "cls") if ask in ("row", "column") else (layer,)
     with pytest.raises(QueryError, match=f"^{re.escape(message)}$"):
         getattr(random_trace(), ask)(*arguments)
-
-
-@pytest.mark.parametrize("head", [3, -4])
-def test_a_head_that_is_not_there_is_refused(head: int) -> None:
-    message = f"head {head}: this model has heads 0 to 2 (or -3 to -1 from the end)"
-    with pytest.raises(QueryError, match=f"^{re.escape(message)}$"):
-        random_trace().head_index(head)
 
 
 @pytest.mark.parametrize("query", ["distillation", (2, 0), 11, -1])

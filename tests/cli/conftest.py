@@ -11,7 +11,7 @@ from PIL import Image
 
 from tests.support.commands import THREADS, MakeModel, write_images
 from vitviz import METHODS, Model, save_checkpoint
-from vitviz.ui.knobs import Knobs
+from vitviz.ui.server.settings import ServerSettings
 
 
 @pytest.fixture
@@ -60,13 +60,13 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Model, dict[str, obj
     started = []
 
     class Demo:
-        def __init__(self, model: Model, knobs: Knobs) -> None:
-            self.model, self.knobs = model, knobs
+        def __init__(self, model: Model, server_settings: ServerSettings) -> None:
+            self.model, self.server_settings = model, server_settings
 
-    def serve(demo: Demo, knobs: Knobs, **options: object) -> None:
+    def serve(demo: Demo, server_settings: ServerSettings, **options: object) -> None:
         if options["server_port"] == 7000:
             raise OSError("Cannot find empty port in range: 7000-7000")
-        assert knobs == demo.knobs
+        assert server_settings == demo.server_settings
         started.append((demo.model, options))
 
     monkeypatch.setattr("vitviz.ui.build_demo", Demo)

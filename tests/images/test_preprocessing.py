@@ -152,19 +152,6 @@ def test_an_object_lands_in_the_patch_that_geometry_says(
 
 
 @pytest.mark.parametrize(
-    ("box", "expected"),
-    [
-        ((0, 0, 20, 10), (0, 0, 20, 10)),
-        ((2.4, 0.6, 17.5, 9.4), (2, 1, 18, 9)),
-        ((5.1, 5.1, 5.2, 5.2), (5, 5, 6, 6)),
-        ((19.8, 9.8, 20, 10), (19, 9, 20, 10)),
-    ],
-)
-def test_the_pixel_box_is_whole_pixels_inside_the_image(box: tuple[float, ...], expected: tuple[int, ...]) -> None:
-    assert Geometry(20, 10, box, 4, 4).pixel_box() == expected
-
-
-@pytest.mark.parametrize(
     ("box", "input_size"),
     [
         ((0, 0, 21, 10), (4, 4)),

@@ -45,8 +45,8 @@ from tests.support.apps import close
 from vitviz import Model
 from vitviz.ui import build_demo, serve
 from vitviz.ui.explorer import pack
-from vitviz.ui.knobs import Knobs, size
-from vitviz.ui.knobs import table as knob_table
+from vitviz.ui.server.settings import ServerSettings, size
+from vitviz.ui.server.settings import table as settings_table
 
 pytestmark = pytest.mark.process
 
@@ -66,7 +66,7 @@ def between(name: str) -> str:
 
 
 def test_the_table_of_variables_is_that_of_the_code() -> None:
-    assert between("knobs") == knob_table()
+    assert between("settings") == settings_table()
 
 
 def test_the_table_of_memory_is_what_its_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,10 +96,10 @@ def test_the_numbers_of_the_page_are_those_of_the_code() -> None:
     assert f"lets {Plan.sessions} visitors come" in PAGE
     assert f"at most {Plan.most_requests:,} requests in {Plan.most_seconds:g} seconds" in PAGE
     allowed = re.search(r"client_max_body_size (\d+)g;", PAGE)
-    assert allowed is not None and int(allowed[1]) * 2**30 >= Knobs().upload_bytes
+    assert allowed is not None and int(allowed[1]) * 2**30 >= ServerSettings().upload_bytes
     said = re.findall(r"(VITVIZ_\w+)='?([\w ]+?)'? ?(?=VITVIZ|`)", PAGE)
-    assert said and Knobs.of(dict(said)) != Knobs()
-    assert size(dict(said)["VITVIZ_ANALYSIS_BYTES"]) < Knobs().analysis_bytes
+    assert said and ServerSettings.of(dict(said)) != ServerSettings()
+    assert size(dict(said)["VITVIZ_ANALYSIS_BYTES"]) < ServerSettings().analysis_bytes
 
 
 def test_what_the_page_points_to_is_there() -> None:
@@ -212,7 +212,7 @@ def served(bundled: Model, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("GRADIO_ROOT_PATH", SUB_PATH)
         environment.setenv("GRADIO_TEMP_DIR", str(tmp_path_factory.mktemp("gradio")))
-        demo = build_demo(bundled, Knobs())
+        demo = build_demo(bundled, ServerSettings())
         direct = serve(demo, block=False, quiet=True)
         first = kept_files()
         others: list[str] = []
@@ -302,7 +302,7 @@ def test_the_health_of_the_app_is_known_at_the_proxy_and_beside_it(served: Serve
 def test_connections_are_kept_for_longer_than_the_page_lets_a_proxy_keep_them(served: Served) -> None:
     said = re.search(r"keeps a connection open for (\d+) seconds", PAGE)
     assert said is not None and served.demo.server.config.timeout_keep_alive == int(said[1]) > 120
-    assert served.demo.max_file_size == Knobs().upload_bytes
+    assert served.demo.max_file_size == ServerSettings().upload_bytes
 
 
 def test_code_that_is_loaded_anew_starts_no_other_server(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,8 +23,8 @@ from vitviz import CheckpointError, ConfigError, Model, save_checkpoint
 from vitviz.training import loop
 from vitviz.training.snapshots import MOST, snapshot_steps
 from vitviz.ui.handlers import Handlers
-from vitviz.ui.knobs import Knobs
 from vitviz.ui.models import START, ModelChoice, open_choice
+from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.service import AnalysisService
 from vitviz.weights import find_snapshots, open_snapshot, read
 from vitviz.weights.snapshots import snapshot_path
@@ -151,7 +151,7 @@ def test_uploaded_states_are_one_model_as_long_as_it_is_used(run: Path, tmp_path
     choice = ModelChoice("", apart(run, tmp_path / "apart"))
     model = open_choice(choice)
     assert model.name == "snapshots"
-    bench = AnalysisService(model, Knobs(model_bytes=model.nbytes + 1))
+    bench = AnalysisService(model, ServerSettings(model_bytes=model.nbytes + 1))
     for step in (*STEPS[:2], *STEPS[:2]):
         # Of the cache, only the newest is left; the files are linked once more.
         assert bench.model(choice._replace(step=step)).step == step
@@ -160,7 +160,7 @@ def test_uploaded_states_are_one_model_as_long_as_it_is_used(run: Path, tmp_path
 
 
 def test_a_server_of_one_model_shows_its_states(run: Path) -> None:
-    bench = AnalysisService(vitviz.load(run), Knobs(models="start"))
+    bench = AnalysisService(vitviz.load(run), ServerSettings(models="start"))
     assert bench.model(START._replace(step=20)).step == 20
 
 

@@ -33,9 +33,9 @@ from vitviz import METHODS, Analysis, ConfigError, Model, Style
 from vitviz.images.preprocessing import FITS
 from vitviz.ui import api, build_demo, launch, launch_options
 from vitviz.ui.api import UNEXPECTED, Api
-from vitviz.ui.knobs import Knobs
 from vitviz.ui.server.bodies import MAX_DEPTH
 from vitviz.ui.server.routes import JSON_BYTES
+from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.service import CANVAS_SIDE, AnalysisService
 from vitviz.visualization.heatmaps import COLORMAPS
 from vitviz.weights import BUNDLED, ZOO
@@ -501,7 +501,7 @@ def test_the_model_of_the_start_is_asked_by_its_name(make_model: Make, upload: A
 
 
 def test_where_only_the_first_model_may_be_opened_no_other_is_offered(make_model: Make, upload: Any) -> None:
-    endpoints = Api(AnalysisService(make_model(), Knobs(models="start")))
+    endpoints = Api(AnalysisService(make_model(), ServerSettings(models="start")))
     assert [each["name"] for each in endpoints.models()] == ["small"]
     with pytest.raises(AppError, match="model = 'vitviz-cifar10': expected a name that /models lists"):
         endpoints.analyze(upload, "vitviz-cifar10")

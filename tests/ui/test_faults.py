@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import shutil
 from collections.abc import Callable
@@ -12,8 +13,6 @@ from typing import Any
 
 import pytest
 
-import vitviz
-import vitviz.ui.files
 from tests.towers import make_transformers
 from vitviz import Model, load, save_checkpoint
 from vitviz.errors.kinds import CheckpointError, ImageError, LimitError
@@ -35,26 +34,17 @@ Make = Callable[..., Model]
 # A full disk.
 
 
-class FullDisk:
+class FullDisk(io.FileIO):
     """A file on it takes a few bytes, then no more."""
 
-    def __init__(self, real: Any) -> None:
-        self.real = real
-
-    def __call__(self, **options: Any) -> Any:
-        written = self.real(**options)
-
-        def write(content: bytes) -> None:
-            written.file.write(content[:10])
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-        written.write = write
-        return written
+    def write(self, content: Any) -> int:
+        super().write(content[:10])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @pytest.fixture
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vitviz.ui.files, "NamedTemporaryFile", FullDisk(vitviz.ui.files.NamedTemporaryFile))
+    monkeypatch.setattr("vitviz.weights.formats.atomic.open", FullDisk, raising=False)
 
 
 def test_nothing_is_left_of_a_file_that_a_full_disk_cut(tmp_path: Path, full_disk: None) -> None:
@@ -98,7 +88,7 @@ def test_a_page_is_told_of_a_full_disk_and_gets_its_file_afterwards(
     wanted = {"uid": uid, "name": "layer 0"}
     request = {"page": "a" * 22, "number": 1, "kind": "open", "link": "?example=rocket.jpg"}
     with monkeypatch.context() as patched:
-        patched.setattr(vitviz.ui.files, "NamedTemporaryFile", FullDisk(vitviz.ui.files.NamedTemporaryFile))
+        patched.setattr("vitviz.weights.formats.atomic.open", FullDisk, raising=False)
         assert "No space left on device" in file(wanted)["refused"]
         assert "this server cannot keep a file" in runs.answer(request, "anna")["failed"]
     assert Path(file(wanted)["path"]).is_file()

@@ -20,10 +20,10 @@ from vitviz.ui.explorer import whole_page
 from vitviz.ui.facts import model_facts
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.inputs import InputSettings
-from vitviz.ui.knobs import Knobs
 from vitviz.ui.pictures import Upload
 from vitviz.ui.runs import Runs
 from vitviz.ui.server.explorer_files import PAGE, PICTURE
+from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.service import AnalysisService
 
 Make = Callable[..., Model]
@@ -138,9 +138,9 @@ def test_nothing_tells_who_uses_the_server(address: str, path: str) -> None:
 
 
 def test_uploads_leave_the_disk_as_stated(make_model: Make) -> None:
-    demo = build_demo(make_model(), Knobs(keep_hours=0.5))
+    demo = build_demo(make_model(), ServerSettings(keep_hours=0.5))
     assert demo.delete_cache == (1800, 1800)
-    assert build_demo(make_model(), Knobs()).delete_cache == (3600, 12 * 3600)
+    assert build_demo(make_model(), ServerSettings()).delete_cache == (3600, 12 * 3600)
 
 
 # What a checkpoint or a file is called.

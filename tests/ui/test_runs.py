@@ -26,11 +26,11 @@ from vitviz.evaluation.comparison import compare
 from vitviz.metrics.faithfulness import METRICS
 from vitviz.ui import handlers as handlers_module
 from vitviz.ui.handlers import Handlers
-from vitviz.ui.knobs import Knobs
 from vitviz.ui.links import SOMEBODYS_OWN
 from vitviz.ui.pictures import GONE, Upload
 from vitviz.ui.runs import MAX_KEPT_PER_VISITOR, UNEXPECTED, Runs
 from vitviz.ui.server.estimates import forward_bytes
+from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.service import NO_TARGET, AnalysisService, Step
 from vitviz.ui.state import PageState, View
 
@@ -124,7 +124,7 @@ def test_a_link_is_opened(visit: Visit, service: AnalysisService) -> None:
 
 
 def test_what_a_link_asks_for_and_cannot_be_is_said_and_replaced(visit: Visit, service: AnalysisService) -> None:
-    service.knobs = Knobs(models="start")
+    service.server_settings = ServerSettings(models="start")
     reply = visit.run(
         "open", link=f"?model=dino_vits16&picture={'x' * 22}&resolution=17&method=relevance&p.target=3&p.start_layer=9"
     )
@@ -311,7 +311,7 @@ def test_the_other_picture_is_run_once(make_model: Make, monkeypatch: pytest.Mon
     for method in ("relevance", "legrad", "grad_cam"):
         assert "path" in visit.run("map", uid=uid, method=method, parameters={"target": target})
     assert [upload.name for upload in opened] == ["rocket.jpg"]
-    assert all(len(lane) == 0 for lane in (service.small, service.large, service.long, service.studies))
+    assert all(len(lock) == 0 for lock in (service.small, service.large, service.long, service.studies))
 
 
 def test_likeness_takes_its_share_of_memory(make_model: Make) -> None:

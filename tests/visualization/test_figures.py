@@ -42,12 +42,6 @@ def cell_pixels(picture: Image.Image, layout: SheetLayout, row: int, column: int
     return np.asarray(picture.crop(cell_box(layout, row, column)))
 
 
-def changed_box(before: Image.Image, after: Image.Image) -> tuple[int, int, int, int]:
-    """Left, top, right and bottom of where two pictures differ."""
-    ys, xs = np.nonzero((np.asarray(before) != np.asarray(after)).any(-1))
-    return int(xs.min()), int(ys.min()), int(xs.max()) + 1, int(ys.max()) + 1
-
-
 SHAPES: dict[str, dict[str, Any]] = {
     "landscape": {},
     "portrait": {"size": (40, 60)},
@@ -97,31 +91,6 @@ def test_the_background_is_transparent_and_the_labels_are_not() -> None:
         assert alpha[layout.top // 2 : layout.top, left:right].any(), "the head's number"
 
 
-# Which cell lies at a point.
-
-
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-def test_a_point_in_a_cell_is_that_cell(shape: dict[str, Any]) -> None:
-    _, layout = sheet(heatmaps(**shape), cell=50)
-    for row in range(layout.rows):
-        for column in range(layout.columns):
-            left, top, right, bottom = cell_box(layout, row, column)
-            assert layout.cell_at((left + right) / 2, (top + bottom) / 2) == (row, column)
-            for x in (left, right - 1):
-                for y in (top, bottom - 1):
-                    assert layout.cell_at(x, y) == (row, column)
-
-
-@pytest.mark.parametrize(
-    "point",
-    [(0, 0), (10, 70), (100, 5), (29.9, 70), (100, 19.9), (150, 70), (100, 120), (-100, 70), (100, -100), (1e6, 1e6)],
-)
-def test_a_point_beside_the_cells_is_none(point: tuple[float, float]) -> None:
-    layout = SheetLayout(rows=5, columns=4, left=30, top=20, cell_width=30, cell_height=20, gap=4)
-    assert layout.size == (150, 120)
-    assert layout.cell_at(*point) is None
-
-
 # Scales.
 
 
@@ -163,43 +132,6 @@ def test_constant_maps_make_a_sheet(shared_scale: bool) -> None:
     assert cell_pixels(picture, layout, 1, 2)[..., :3].max() == 0
 
 
-# The frame.
-
-
-@pytest.mark.parametrize(
-    ("selected", "first", "last"),
-    [((0, 0), (0, 0), (0, 0)), ((1, 2), (1, 2), (1, 2)), ((0, None), (0, 0), (0, 2)), ((1, None), (1, 0), (1, 2))],
-)
-def test_the_selected_cell_or_row_is_framed(
-    selected: tuple[int, int | None], first: tuple[int, int], last: tuple[int, int]
-) -> None:
-    maps = heatmaps()
-    plain, layout = sheet(maps)
-    framed, same = sheet(maps, selected=selected)
-    assert same == layout
-    left, top, _, _ = cell_box(layout, *first)
-    _, _, right, bottom = cell_box(layout, *last)
-    expected = (left, top, right, bottom)
-    box = changed_box(plain, framed)
-    assert box == pytest.approx(expected, abs=5)
-    assert box[0] < left and box[1] < top and box[2] > right and box[3] > bottom
-    inside = (left + 2, top + 2, right - 2, bottom - 2)
-    assert np.array_equal(np.asarray(framed.crop(inside)), np.asarray(plain.crop(inside)))
-
-
-def test_without_a_selection_there_is_no_frame() -> None:
-    maps = heatmaps()
-    assert sheet(maps)[0].tobytes() == sheet(maps, selected=None)[0].tobytes()
-    assert sheet(maps)[0].tobytes() != sheet(maps, selected=(0, 0))[0].tobytes()
-
-
-@pytest.mark.parametrize("selected", [(2, 0), (0, 3), (-1, 0), (0, -1), (2, None)])
-def test_a_cell_that_is_not_there_cannot_be_selected(selected: tuple[int, int | None]) -> None:
-    message = f"cell {selected}: this sheet has cells (0, 0) to (1, 2)"
-    with pytest.raises(QueryError, match=f"^{re.escape(message)}$"):
-        sheet(heatmaps(), selected=selected)
-
-
 # What is no sheet.
 
 
@@ -225,5 +157,5 @@ def test_maps_of_several_images_are_refused() -> None:
 def test_the_image_is_left_untouched() -> None:
     maps = heatmaps()
     before = maps[0][0].image.tobytes()
-    sheet(maps, Style(opacity=1.0, grid=True), selected=(0, 1))
+    sheet(maps, Style(opacity=1.0, grid=True))
     assert maps[0][0].image.tobytes() == before

@@ -142,14 +142,6 @@ class AttentionTrace:
         """
         return index_from_end("layer", layer, self.layers)
 
-    def head_index(self, head: int) -> int:
-        """A head counted from 0, or from the end as ``-1``, as an index from 0.
-
-        Raises:
-            QueryError: there is no such head.
-        """
-        return index_from_end("head", head, self.heads)
-
     def row(self, layer: int, query: Query) -> torch.Tensor:
         """The attention of the query token, in every head: ``"head key"``, each row summing to 1."""
         tokens = self.layout.select(query)

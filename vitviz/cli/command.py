@@ -276,11 +276,11 @@ def _run_app(host: str | None, port: int | None, **opened: Any) -> None:
     # Importing the app takes seconds: a wrong path or option is refused before.
     from vitviz.ui import build_demo, serve
     from vitviz.ui.hosting import prepare
-    from vitviz.ui.knobs import Knobs
+    from vitviz.ui.server.settings import ServerSettings
 
-    knobs = Knobs.of()
-    prepare(knobs.threads)
-    serve(build_demo(model, knobs), knobs, server_name=host, server_port=port)
+    server_settings = ServerSettings.of()
+    prepare(server_settings.threads)
+    serve(build_demo(model, server_settings), server_settings, server_name=host, server_port=port)
 
 
 def _run_evaluate(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 from vitviz.errors.kinds import ConfigError
@@ -76,12 +75,6 @@ class Geometry:
         # Rounding must not carry an edge of the image past it.
         box = (left * across, top * down, min(image_width, right * across), min(image_height, bottom * down))
         return replace(self, image_width=image_width, image_height=image_height, box=box)
-
-    def pixel_box(self) -> tuple[int, int, int, int]:
-        """The pixels of the user's image of which the model saw at least half, as whole numbers; at least one pixel."""
-        left, top, right, bottom = (math.floor(edge + 0.5) for edge in self.box)
-        left, top = min(left, self.image_width - 1), min(top, self.image_height - 1)
-        return left, top, max(right, left + 1), max(bottom, top + 1)
 
 
 def _edge(low: float, high: float, index: int, count: int) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import torch
 from vitviz.errors.kinds import CheckpointError
 from vitviz.models.vit import VisionTransformer
 from vitviz.training.config import TrainingConfig
+from vitviz.weights.formats.atomic import atomic_write
 
 STATE, COMPACT = "state.pt", "compact.pt"
 # The settings that determine the network.
@@ -116,10 +116,8 @@ def _rounded(network: VisionTransformer) -> dict[str, torch.Tensor]:
 
 
 def _write(path: Path, state: dict[str, Any]) -> None:
-    """The whole file or none of it."""
-    partial = path.with_name(path.name + ".partial")
-    torch.save(state, partial)
-    os.replace(partial, path)
+    with atomic_write(path) as stream:
+        torch.save(state, stream)
 
 
 def _settings(config: dict[str, Any]) -> dict[str, Any]:

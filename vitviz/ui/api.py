@@ -228,7 +228,7 @@ class Api:
     def _names(self) -> list[str]:
         """Of the models that the menu offers."""
         start = self.service.start.name
-        others = (*BUNDLED, *ZOO) if self.service.knobs.models != "start" else ()
+        others = (*BUNDLED, *ZOO) if self.service.server_settings.models != "start" else ()
         return [start, *(name for name in others if name != start)]
 
     def _choice(self, said: object) -> ModelChoice:

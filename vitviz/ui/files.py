@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
-from tempfile import NamedTemporaryFile, gettempdir, mkdtemp
+from tempfile import gettempdir, mkdtemp
 
 from gradio.processing_utils import hash_bytes
 from gradio.utils import get_upload_folder
 from PIL import Image
 
 from vitviz.errors.kinds import LimitError
+from vitviz.weights.formats.atomic import atomic_write
 
 
 class Written(set[str]):
@@ -49,14 +50,8 @@ def keep(content: bytes, name: str, cache: str) -> str:
         return str(path)
     try:
         folder.mkdir(exist_ok=True, parents=True)
-        with NamedTemporaryFile(dir=folder, delete=False) as written:
-            try:
-                written.write(content)
-                written.flush()
-                os.replace(written.name, path)
-            except OSError:
-                os.unlink(written.name)
-                raise
+        with atomic_write(path, shared=True, mode=0o600) as stream:
+            stream.write(content)
     except OSError as error:
         raise LimitError(f"this server cannot keep a file of {len(content):,} bytes ({error.strerror})") from None
     return str(path)

@@ -55,11 +55,11 @@ class Handlers:
         service = self.service
         return {
             **settings(),
-            "models": menu(service.start, service.knobs.models),
+            "models": menu(service.start, service.server_settings.models),
             "examples": examples(),
-            "legal": service.knobs.models,
+            "legal": service.server_settings.models,
             "state": PageState().to_json(),
-            "max_upload_bytes": service.knobs.upload_bytes,
+            "max_upload_bytes": service.server_settings.upload_bytes,
         }
 
     # ---- models, pictures and analyses ----
@@ -219,7 +219,7 @@ class Handlers:
             # Before this map has its turn, so that others have theirs meanwhile.
             report(Step("Looking at the other picture"))
             self.service.target_of(analysis, parameters["target"], waiting_for_memory(report))
-        with self.service.lane(analysis, method).turn(waiting(report)):
+        with self.service.lock(analysis, method).turn(waiting(report)):
             report(Step(method.title))
             return {"path": self._pack(analysis, method, parameters, done, waiting_for_memory(report))}
 
@@ -231,7 +231,7 @@ class Handlers:
             return {"path": str(known)}
         if not self.service.is_quick(analysis, method):
             return {"slow": True}
-        with self.service.lane(analysis, method).turn():
+        with self.service.lock(analysis, method).turn():
             return {"path": self._pack(analysis, method, parameters)}
 
     def _wanted(self, request: Mapping[str, Any]) -> tuple[Analysis, Method, dict[str, Any]]:

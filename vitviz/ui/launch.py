@@ -12,10 +12,10 @@ import gradio as gr
 from vitviz.errors.kinds import ConfigError
 from vitviz.isolation import shared_worker
 from vitviz.ui.api import health
-from vitviz.ui.knobs import Knobs
 from vitviz.ui.server.connections import guard_connections
 from vitviz.ui.server.door import app_options
 from vitviz.ui.server.hosts import HostRules
+from vitviz.ui.server.settings import ServerSettings
 
 # By which Gradio is told to serve the endpoints as tools, too.
 MCP = "GRADIO_MCP_SERVER"
@@ -26,11 +26,11 @@ def has_tools() -> bool:
     return find_spec("mcp") is not None
 
 
-def serve(demo: gr.Blocks, knobs: Knobs | None = None, *, block: bool = True, **options: Any) -> str:
+def serve(demo: gr.Blocks, server_settings: ServerSettings | None = None, *, block: bool = True, **options: Any) -> str:
     """Launch the app, and return its address; nothing where it runs already.
 
     Args:
-        demo, knobs: what :func:`vitviz.ui.build_demo` made, and of what.
+        demo, server_settings: what :func:`vitviz.ui.build_demo` made, and of what.
         block: until it is interrupted.
         options: what else ``Blocks.launch`` takes, such as ``server_name`` and ``server_port``.
 
@@ -42,7 +42,7 @@ def serve(demo: gr.Blocks, knobs: Knobs | None = None, *, block: bool = True, **
     shared_worker().start()
     # Gradio would ask for its own page once, and end where a busy machine takes more than three seconds.
     started: dict[str, Any] = {"prevent_thread_lock": True, "_frontend": False}
-    _, address, _ = demo.launch(**{**started, **launch_options(knobs), **options})
+    _, address, _ = demo.launch(**{**started, **launch_options(server_settings), **options})
     # Gradio has the code of an app that runs already loaded anew.
     if not address:
         return ""
@@ -53,11 +53,11 @@ def serve(demo: gr.Blocks, knobs: Knobs | None = None, *, block: bool = True, **
     return address.rstrip("/")
 
 
-def launch_options(knobs: Knobs | None = None) -> dict[str, Any]:
+def launch_options(server_settings: ServerSettings | None = None) -> dict[str, Any]:
     """What ``Blocks.launch`` needs for the look of the page and for its API; nothing of it is fetched from anywhere.
 
     Args:
-        knobs: what the app may take and keep; what the environment says where they are not given.
+        server_settings: what the app may take and keep; what the environment says where they are not given.
 
     Raises:
         ConfigError: the environment asks for an MCP server, and what it needs is not installed.
@@ -72,19 +72,19 @@ def launch_options(knobs: Knobs | None = None) -> dict[str, Any]:
         font_mono=("ui-monospace", "monospace"),
     )
     css = Path(__file__).with_name("style.css").read_text()
-    knobs = knobs or Knobs.of()
-    rules = HostRules.of(knobs.hosts, knobs.trusted_proxies, knobs.frames)
+    server_settings = server_settings or ServerSettings.of()
+    rules = HostRules.of(server_settings.hosts, server_settings.trusted_proxies, server_settings.frames)
     return {
         "theme": theme,
         "css": css,
         "ssr_mode": False,
-        "max_file_size": knobs.upload_bytes,
-        "state_session_capacity": knobs.pages,
+        "max_file_size": server_settings.upload_bytes,
+        "state_session_capacity": server_settings.pages,
         "footer_links": [],
         # Asked for below a sub-path, too.
         "head": '<link rel="icon" href="favicon.ico">',
         "enable_monitoring": False,
         # Would let a page save to a repository of the hub, by a token in a header.
         "run_history": False,
-        "app_kwargs": app_options(health, rules, knobs.upload_bytes),
+        "app_kwargs": app_options(health, rules, server_settings.upload_bytes),
     }

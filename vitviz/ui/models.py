@@ -191,7 +191,7 @@ def menu(start: Model, legal: str = "all") -> list[dict[str, Any]]:
 
     Args:
         start: the model with which the app starts.
-        legal: which models may be opened, by name in :data:`vitviz.ui.knobs.MODELS`.
+        legal: which models may be opened, by name in :data:`vitviz.ui.server.settings.MODELS`.
     """
     first = {"id": "", "title": start.name, "family": "vitviz", "megabytes": 0}
     if legal == "start":

@@ -9,31 +9,31 @@ from vitviz.ui.api import publish
 from vitviz.ui.explorer import Explorer
 from vitviz.ui.files import WRITTEN
 from vitviz.ui.handlers import Handlers
-from vitviz.ui.knobs import Knobs
 from vitviz.ui.runs import Runs
-from vitviz.ui.server.lanes import RUNS_LONG
+from vitviz.ui.server.fair_lock import RUNS_LONG
+from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.service import AnalysisService
 from vitviz.weights import Model, load
 
 
-def build_demo(model: Model | None = None, knobs: Knobs | None = None) -> gr.Blocks:
+def build_demo(model: Model | None = None, server_settings: ServerSettings | None = None) -> gr.Blocks:
     """The app, with an example already analysed. Launch it with :func:`vitviz.ui.serve`.
 
     Args:
         model: with which the page opens; the bundled checkpoint where it is not given.
-        knobs: what the app may take and keep; what the environment says where they are not given.
+        server_settings: what the app may take and keep; what the environment says where they are not given.
 
     Raises:
         CheckpointError: the bundled checkpoint cannot be loaded.
         ConfigError: a variable of the environment has no legal value, or the model is no model.
     """
-    knobs = knobs or Knobs.of()
+    server_settings = server_settings or ServerSettings.of()
     if model is not None:
         instance("model", model, Model, "vitviz.load()")
-    service = AnalysisService(model or load(), knobs)
+    service = AnalysisService(model or load(), server_settings)
     handlers = Handlers(service)
     runs = Runs(handlers)
-    kept = (min(3600, knobs.keep_seconds), knobs.keep_seconds)
+    kept = (min(3600, server_settings.keep_seconds), server_settings.keep_seconds)
     with gr.Blocks(title="vitviz", fill_width=True, delete_cache=kept, analytics_enabled=False) as demo:
         explorer = Explorer(
             handlers.first(), answers=runs.answers(), settings=handlers.settings(), elem_id="vv-explorer"

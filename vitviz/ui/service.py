@@ -24,7 +24,6 @@ from vitviz.progress import Progress
 from vitviz.ui.arguments import LikenessRequest, TargetRequest
 from vitviz.ui.hosting import forward, memory
 from vitviz.ui.inputs import InputSettings, Origin
-from vitviz.ui.knobs import MODELS, PREFIX, Knobs
 from vitviz.ui.models import SERIES, START, ModelChoice, OwnModels, open_choice
 from vitviz.ui.packs import rolls
 from vitviz.ui.pictures import Pictures, Upload
@@ -32,8 +31,9 @@ from vitviz.ui.server.budget import MemoryBudget
 from vitviz.ui.server.decoding import UploadedPictures
 from vitviz.ui.server.estimates import map_bytes
 from vitviz.ui.server.explorer_files import ExplorerFiles, MapFiles
-from vitviz.ui.server.lanes import Lane
+from vitviz.ui.server.fair_lock import FairLock
 from vitviz.ui.server.likenesses import Likenesses
+from vitviz.ui.server.settings import MODELS, PREFIX, ServerSettings
 from vitviz.ui.server.text_towers import TextTowers
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.weights import BUNDLED, ZOO, DownloadProgress, Model, snapshot_of
@@ -86,21 +86,23 @@ class AnalysisService:
 
     Args:
         start: the model with which the page opens.
-        knobs: what may be taken and kept.
+        server_settings: what may be taken and kept.
         worker: opens what visitors send; that of this process where it is not given.
     """
 
-    def __init__(self, start: Model, knobs: Knobs | None = None, worker: Worker | None = None) -> None:
-        self.start, self.knobs = start, knobs or Knobs()
-        self.cache = AnalysisCache(self.knobs.cache_bytes)
-        self.models = ModelCache(self.knobs.model_bytes, leaving=self.cache.drop)
+    def __init__(
+        self, start: Model, server_settings: ServerSettings | None = None, worker: Worker | None = None
+    ) -> None:
+        self.start, self.server_settings = start, server_settings or ServerSettings()
+        self.cache = AnalysisCache(self.server_settings.cache_bytes)
+        self.models = ModelCache(self.server_settings.model_bytes, leaving=self.cache.drop)
         # A card that is lent takes its functions before the app is launched.
         self.forward = forward()
         # Who asks for much does not hold up the others.
-        self.small, self.large = Lane(), Lane()
+        self.small, self.large = FairLock(), FairLock()
         self.worker = worker or shared_worker()
         self.uploaded = UploadedPictures(self.worker)
-        self.towers = TextTowers(self.worker, self.knobs.model_bytes)
+        self.towers = TextTowers(self.worker, self.server_settings.model_bytes)
         self.budget = MemoryBudget(self._shared_bytes(), [self.cache, self.towers, self.models])
         self.likenesses = Likenesses(self.budget, self._seen_alike)
         # Of methods that take long, each one's last map and its parameters; as long as its analysis.
@@ -108,14 +110,14 @@ class AnalysisService:
         # What each was made of; as long as the analysis.
         self.origins: WeakKeyDictionary[Analysis, Origin] = WeakKeyDictionary()
         # Maps that take long, and studies of many passes.
-        self.long, self.studies = Lane(), Lane()
+        self.long, self.studies = FairLock(), FairLock()
         self.own_models = OwnModels()
         self.pictures = Pictures()
         self.explorer_files, self.map_files = ExplorerFiles(self.uploaded, self.budget), MapFiles()
 
     def _shared_bytes(self) -> int:
         """Of the memory of the app, what is not taken in any case."""
-        whole = self.knobs.memory_bytes or int(MEMORY_PART * memory())
+        whole = self.server_settings.memory_bytes or int(MEMORY_PART * memory())
         left = whole - RESERVED_BYTES - self.start.nbytes
         if left < LEAST_SHARED_BYTES:
             least = RESERVED_BYTES + self.start.nbytes + LEAST_SHARED_BYTES
@@ -135,21 +137,27 @@ class AnalysisService:
         if choice.step is not None:
             run, step = self.model(choice.run, report), choice.step
             return self.models.get(choice, lambda: self._like_the_first(self._step(run, step)))
-        if self.knobs.models == "start" or (self.knobs.models == "menu" and choice.source not in (*BUNDLED, *ZOO)):
-            raise CheckpointError(f"{choice.source or 'a file'}: this server opens only {MODELS[self.knobs.models]}")
+        if self.server_settings.models == "start" or (
+            self.server_settings.models == "menu" and choice.source not in (*BUNDLED, *ZOO)
+        ):
+            raise CheckpointError(
+                f"{choice.source or 'a file'}: this server opens only {MODELS[self.server_settings.models]}"
+            )
         return self.models.get(choice, lambda: self._like_the_first(self._opened(choice, report)))
 
     def _step(self, run: Model, step: int) -> Model:
         return snapshot_of(
-            run, step, lambda path, name: isolation.snapshot(self.worker, path, name, self.knobs.model_bytes)
+            run, step, lambda path, name: isolation.snapshot(self.worker, path, name, self.server_settings.model_bytes)
         )
 
     def _room(self, nbytes: int) -> AbstractContextManager[None]:
         # What a file is expanded to is held to the same bound.
-        return self.budget.share(min(nbytes, 2 * self.knobs.model_bytes), "opening this checkpoint")
+        return self.budget.share(min(nbytes, 2 * self.server_settings.model_bytes), "opening this checkpoint")
 
     def _opened(self, choice: ModelChoice, report: Callable[[DownloadProgress], None] | None) -> Model:
-        return open_choice(choice, report, worker=self.worker, max_bytes=self.knobs.model_bytes, room=self._room)
+        return open_choice(
+            choice, report, worker=self.worker, max_bytes=self.server_settings.model_bytes, room=self._room
+        )
 
     def _like_the_first(self, model: Model) -> Model:
         first = self.start.network
@@ -216,7 +224,7 @@ class AnalysisService:
                 model,
                 settings.fit,
                 settings.pixels(model, picture.size),
-                max_bytes=self.knobs.analysis_bytes,
+                max_bytes=self.server_settings.analysis_bytes,
                 forward=self.forward,
             )
             is_large = encoder.cost(picture).flops > LARGE_FLOPS
@@ -283,13 +291,13 @@ class AnalysisService:
         """Whether a map is soon there, and needs the trace alone."""
         return method.requires == "trace" and not method.reports and rolls(analysis.trace)
 
-    def lane(self, analysis: Analysis, method: Method) -> Lane:
+    def lock(self, analysis: Analysis, method: Method) -> FairLock:
         """Where a map waits for its turn."""
         if method.reports:
             return self.long
-        return self.small if method.requires == "trace" else self.pass_lane(analysis, GRADIENT_PASSES)
+        return self.small if method.requires == "trace" else self.pass_lock(analysis, GRADIENT_PASSES)
 
-    def pass_lane(self, analysis: Analysis, passes: int = 1) -> Lane:
+    def pass_lock(self, analysis: Analysis, passes: int = 1) -> FairLock:
         """Where so many forward passes wait for their turn."""
         needed = cost_of(analysis.model.network.config, analysis.trace.layout).flops
         return self.large if passes * needed > LARGE_FLOPS else self.small

@@ -114,7 +114,7 @@ class Studies:
         off = View(heads_off=request.get("heads") or (), patches_off=request.get("patches") or ())
         needed = forward_bytes(analysis.model.network.config, analysis.trace.layout, 1)
         with (
-            self.service.pass_lane(analysis).turn(waiting(report)),
+            self.service.pass_lock(analysis).turn(waiting(report)),
             self.service.budget.share(needed, "this forward pass", waiting_for_memory(report)),
         ):
             if isinstance(target, Target):

@@ -1,4 +1,4 @@
-"""Figures of many maps at once."""
+"""Many maps as one picture."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from functools import lru_cache
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from PIL import Image, ImageDraw
+from PIL import Image
 
 from vitviz.errors.kinds import QueryError
 from vitviz.visualization.heatmaps import Heatmap, Style
 from vitviz.visualization.scales import FittedScale, fit
 
 INK = "#7b7f87"
-# Around the chosen cells.
-CHOSEN, FRAME_WIDTH = "#e8590c", 2
 # A power of two: a whole number of pixels is then the same number again after its way through inches.
 DPI = 128
 
@@ -50,17 +48,11 @@ class SheetLayout:
         """Left and top of a cell."""
         return self.left + column * self.cell_width, self.top + row * self.cell_height
 
-    def cell_at(self, x: float, y: float) -> tuple[int, int] | None:
-        """The cell ``(row, column)`` at a point of the picture; None beside the cells."""
-        row, column = int((y - self.top) // self.cell_height), int((x - self.left) // self.cell_width)
-        return (row, column) if 0 <= row < self.rows and 0 <= column < self.columns else None
-
 
 def sheet(
     heatmaps: Sequence[Sequence[Heatmap]],
     style: Style | None = None,
     shared_scale: bool = False,
-    selected: tuple[int, int | None] | None = None,
     cell: int = 110,
 ) -> tuple[Image.Image, SheetLayout]:
     """All layers (rows) and heads (columns) in one picture with a transparent background.
@@ -69,15 +61,13 @@ def sheet(
         heatmaps: one row per layer, one heatmap per head, all on one image.
         style: of every cell.
         shared_scale: the style's scale fitted to all cells together instead of to each cell.
-        selected: a layer and head to be framed; the whole layer where the head is None.
         cell: longest side of a cell in pixels.
 
     Returns:
         The picture, RGBA, and where its cells lie.
 
     Raises:
-        QueryError: there is no heatmap, the rows differ in length, the maps are not of one image, or there is no such
-            layer or head to be framed.
+        QueryError: there is no heatmap, the rows differ in length, or the maps are not of one image.
     """
     if not heatmaps or not heatmaps[0] or len({len(row) for row in heatmaps}) != 1:
         raise QueryError(f"sheet of rows with {[len(row) for row in heatmaps]} maps: expected rows of one length")
@@ -92,14 +82,11 @@ def sheet(
     cells = [[replace(small, token_map=heatmap.token_map).overlay(style) for heatmap in row] for row in heatmaps]
     width, height = small.image.size
     layout = SheetLayout(len(cells), len(cells[0]), 56, 52, width + 4, height + 4, 4)
-    frame = None if selected is None else _frame(layout, *selected)
 
     picture = _named_cells(layout).copy()
     for row, pictures in enumerate(cells):
         for column, cell_picture in enumerate(pictures):
             picture.paste(cell_picture, layout.corner(row, column))
-    if frame is not None:
-        ImageDraw.Draw(picture).rectangle(frame, outline=CHOSEN, width=FRAME_WIDTH)
     return picture, layout
 
 
@@ -141,15 +128,3 @@ def _named_cells(layout: SheetLayout) -> Image.Image:
     axes.text(4, middle_y, "layer", ha="left", va="center", rotation=90, color=INK, fontsize=12)
     canvas.draw()
     return Image.fromarray(np.asarray(canvas.buffer_rgba()))
-
-
-def _frame(layout: SheetLayout, row: int, column: int | None) -> tuple[int, int, int, int]:
-    """The rectangle around a cell, or a row of cells, inside of the gaps."""
-    if not (0 <= row < layout.rows and (column is None or 0 <= column < layout.columns)):
-        raise QueryError(
-            f"cell {(row, column)}: this sheet has cells (0, 0) to {(layout.rows - 1, layout.columns - 1)}"
-        )
-    first, last = (0, layout.columns - 1) if column is None else (column, column)
-    left, top = layout.corner(row, first)
-    right, bottom = layout.corner(row + 1, last + 1)
-    return left - FRAME_WIDTH, top - FRAME_WIDTH, right - layout.gap + 1, bottom - layout.gap + 1

@@ -20,6 +20,7 @@ from vitviz.errors.messages import several
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.config import ViTConfig
 from vitviz.models.vit import VisionTransformer
+from vitviz.weights.formats.atomic import atomic_write
 from vitviz.weights.formats.limits import MAX_DEPTH, check_bytes, memory_for, needed_bytes
 from vitviz.weights.formats.paths import existing_path, path_name
 from vitviz.weights.model import Model
@@ -39,15 +40,8 @@ def save_checkpoint(path: str | os.PathLike[str], model: Model) -> None:
         ConfigError: the model is no model.
     """
     instance("model", model, Model, "vitviz.load()")
-    path = Path(path)
-    partial = path.with_name(path.name + ".partial")
-    try:
-        with open(partial, "wb") as stream:
-            write_checkpoint(stream, model)
-        os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    with atomic_write(Path(path)) as stream:
+        write_checkpoint(stream, model)
 
 
 def write_checkpoint(stream: BinaryIO, model: Model) -> None:

@@ -19,8 +19,8 @@ from tests.support.apps import close
 from vitviz import Analysis, Model, Preprocessing, VisionTransformer, ViTConfig
 from vitviz.ui import build_demo, serve
 from vitviz.ui.handlers import Handlers
-from vitviz.ui.knobs import Knobs
 from vitviz.ui.runs import Runs
+from vitviz.ui.server.settings import ServerSettings
 
 # What the page offers to tests.
 EXPLORER = "document.querySelector('.vx').parentElement.explorer"
@@ -93,9 +93,9 @@ class SmallApp:
 
 
 @contextmanager
-def small_app(model: Model, knobs: Knobs | None = None) -> Iterator[SmallApp]:
-    demo = build_demo(model, knobs or Knobs())
-    address = serve(demo, knobs or Knobs(), block=False, quiet=True)
+def small_app(model: Model, server_settings: ServerSettings | None = None) -> Iterator[SmallApp]:
+    demo = build_demo(model, server_settings or ServerSettings())
+    address = serve(demo, server_settings or ServerSettings(), block=False, quiet=True)
     try:
         yield SmallApp(address, demo, model)
     finally:

@@ -15,7 +15,6 @@ from tests.driver import ROOT
 from tests.server_client import Served, exchange, form, head, post, running_here
 from vitviz.errors.kinds import ConfigError
 from vitviz.ui.explorer import Explorer
-from vitviz.ui.knobs import Knobs
 from vitviz.ui.server.bodies import RequestError
 from vitviz.ui.server.headers import ResponseHeaders
 from vitviz.ui.server.hosts import (
@@ -31,6 +30,7 @@ from vitviz.ui.server.hosts import (
     proxy_name,
     visitor_key,
 )
+from vitviz.ui.server.settings import ServerSettings
 
 pytestmark = pytest.mark.process
 
@@ -42,9 +42,12 @@ EDGE = "multipart/form-data; boundary=edge"
 @pytest.fixture(scope="module")
 def served(bundled: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Behind a proxy at one address of this machine; others are visitors'."""
-    knobs = Knobs(pages=PAGES, trusted_proxies=(PROXY,), hosts=("vit.localhost", "*.wild.localhost"))
+    server_settings = ServerSettings(pages=PAGES, trusted_proxies=(PROXY,), hosts=("vit.localhost", "*.wild.localhost"))
     folder = tmp_path_factory.mktemp("gradio")
-    with pytest.MonkeyPatch.context() as environment, running_here(bundled, folder, environment, knobs) as found:
+    with (
+        pytest.MonkeyPatch.context() as environment,
+        running_here(bundled, folder, environment, server_settings) as found,
+    ):
         yield found
 
 
@@ -225,7 +228,7 @@ def test_the_pages_root_is_what_a_proxy_says(served: Served) -> None:
 )
 def test_a_wrong_setting_is_an_error_that_says_what_is_right(name: str, text: str, phrase: str) -> None:
     with pytest.raises(ConfigError, match=rf"^VITVIZ_{name} = .*: expected {re.escape(phrase)}"):
-        Knobs.of({f"VITVIZ_{name}": text})
+        ServerSettings.of({f"VITVIZ_{name}": text})
 
 
 def test_settings_are_lists_between_commas() -> None:
@@ -234,11 +237,11 @@ def test_settings_are_lists_between_commas() -> None:
         "VITVIZ_TRUSTED_PROXIES": "loopback,127.0.0.0/8, ::1",
         "VITVIZ_FRAMES": "http://localhost:3000, https://*.localhost",
     }
-    found = Knobs.of(said)
+    found = ServerSettings.of(said)
     assert found.hosts == ("one.localhost", "*.two.localhost")
     assert found.trusted_proxies == ("loopback", "127.0.0.0/8", "::1")
     assert found.frames == ("http://localhost:3000", "https://*.localhost")
-    assert Knobs().hosts is None
+    assert ServerSettings().hosts is None
     for check, wrong in [(host_pattern, "a b"), (proxy_name, "a"), (frame_source, "'self'")]:
         with pytest.raises(ValueError, match=","):
             check(wrong)

@@ -15,11 +15,11 @@ from PIL import Image
 from vitviz import Analysis, Model
 from vitviz.errors.kinds import ConfigError, LimitError
 from vitviz.ui.inputs import InputSettings
-from vitviz.ui.knobs import Knobs
 from vitviz.ui.pictures import Upload
 from vitviz.ui.server.budget import MemoryBudget
 from vitviz.ui.server.decoding import UploadedPictures
 from vitviz.ui.server.explorer_files import PAGE, PICTURE
+from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.service import RESERVED_BYTES, AnalysisService
 
 Make = Callable[..., Model]
@@ -137,8 +137,8 @@ def upload(tmp_path: Path) -> Upload:
     return Upload(tmp_path / "noise.png", "noise.png")
 
 
-def bench_of(model: Model, **knobs: int) -> AnalysisService:
-    return AnalysisService(model, Knobs(**knobs))
+def bench_of(model: Model, **server_settings: int) -> AnalysisService:
+    return AnalysisService(model, ServerSettings(**server_settings))
 
 
 def test_a_server_with_too_little_memory_does_not_start(make_model: Make) -> None:
@@ -174,13 +174,13 @@ def test_a_file_of_the_explorer_is_made_once_for_all_who_ask(
 ) -> None:
     bench = bench_of(make_model())
     key, _ = bench.analyze(bench.start, upload, InputSettings("squash"))
-    lane = bench.explorer_files._lanes.get(name, bench.explorer_files.lane)
+    lock = bench.explorer_files._locks.get(name, bench.explorer_files.lock)
     opened, made, whole = list[str](), list[str](), bench.explorer_files.content
     within: list[int] = []
     decode = UploadedPictures._open
 
     def count(analysis: Analysis, name: str, *about: Any) -> bytes:
-        within.append(len(lane))
+        within.append(len(lock))
         made.append(name)
         return whole(analysis, name, *about)
 
@@ -190,7 +190,7 @@ def test_a_file_of_the_explorer_is_made_once_for_all_who_ask(
         paths = set(threads.map(lambda _: bench.file(key, name, str(tmp_path / "cache")), range(12)))
     assert len(paths) == 1 and made == [name] and len(opened) == (name == PICTURE)
     # In its turn: all others waited.
-    assert within and within[0] >= 1 and not len(lane)
+    assert within and within[0] >= 1 and not len(lock)
     [path] = paths
     assert path.stat().st_size > 100
     # One that has left the disk is made again.

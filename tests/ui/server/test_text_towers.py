@@ -19,9 +19,9 @@ from tests.towers import make_transformers
 from vitviz import Model
 from vitviz.errors.kinds import LimitError
 from vitviz.isolation import Worker
-from vitviz.ui.knobs import Knobs
 from vitviz.ui.server.budget import MemoryBudget
 from vitviz.ui.server.estimates import tower_bytes
+from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.server.text_towers import TextTowers
 from vitviz.ui.service import AnalysisService
 from vitviz.weights.text_tower import TextPrompt, open_text_tower
@@ -114,7 +114,7 @@ def test_the_one_used_least_lately_makes_room(models: list[Model], towers: TextT
 
 
 def test_a_tower_takes_its_share_before_it_is_opened(models: list[Model], bundled: Model, worker: Worker) -> None:
-    service = AnalysisService(bundled, Knobs(), worker)
+    service = AnalysisService(bundled, ServerSettings(), worker)
     service.budget = MemoryBudget(tower_bytes(models[0]) - 1, [service.towers])
     with pytest.raises(LimitError, match="reading texts needs"):
         service.target(models[0], TextPrompt("a cat"))

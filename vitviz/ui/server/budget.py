@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from vitviz.errors.kinds import LimitError
-from vitviz.ui.server.lanes import ASK_EVERY, FairOrder, Ticket, current_visitor
+from vitviz.ui.server.fair_lock import ASK_EVERY, FairOrder, Ticket, current_visitor
 
 
 class Kept(Protocol):
@@ -32,7 +32,7 @@ class _Share:
 
 
 class MemoryBudget:
-    """Shares of a number of bytes, given out in a :class:`~vitviz.ui.server.lanes.FairOrder`. Safe between threads.
+    """Shares of a number of bytes, given out in a :class:`~vitviz.ui.server.fair_lock.FairOrder`. Safe between threads.
 
     Args:
         max_bytes: of all shares and of what is kept, together.

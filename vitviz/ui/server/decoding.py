@@ -18,10 +18,10 @@ from vitviz.images.preprocessing import PreparedImage, Preprocessing
 from vitviz.isolation import GIVING_WAY, OpenPicture, Worker
 from vitviz.ui.files import as_png, forget
 from vitviz.ui.pictures import Upload
-from vitviz.ui.server.lanes import Lane
+from vitviz.ui.server.fair_lock import FairLock
 from vitviz.weights import resources
 
-# Pictures of more pixels are decoded one after the other, in a lane of their own.
+# Pictures of more pixels are decoded one after the other, behind a lock of their own.
 LARGE_PIXELS = 16_000_000
 # Of files that are no pictures: what is remembered, how long they are kept, and how many at once.
 MAX_REFUSED, REFUSED_SECONDS, MAX_LEAVING = 1000, 30.0, 100
@@ -68,7 +68,7 @@ class UploadedPictures:
         self._leaving: set[Path] = set()
         self._lock = threading.Lock()
         # Decoding one large picture may take half a gigabyte and seconds, for which small ones do not wait.
-        self._reading, self._small, self._large = Lane(), Lane(), Lane()
+        self._reading, self._small, self._large = FairLock(), FairLock(), FairLock()
 
     @contextmanager
     def opened(
@@ -78,7 +78,7 @@ class UploadedPictures:
 
         Args:
             upload: the file.
-            waiting: as :meth:`vitviz.ui.server.lanes.Lane.turn` takes it.
+            waiting: as :meth:`vitviz.ui.server.fair_lock.FairLock.turn` takes it.
 
         Raises:
             ImageError: as :func:`vitviz.open_image`, or the file is not kept any more.

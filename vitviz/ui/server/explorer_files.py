@@ -19,7 +19,7 @@ from vitviz.ui.pictures import Upload
 from vitviz.ui.server.budget import MemoryBudget
 from vitviz.ui.server.decoding import UploadedPictures
 from vitviz.ui.server.estimates import layer_bytes, page_bytes
-from vitviz.ui.server.lanes import Lane
+from vitviz.ui.server.fair_lock import FairLock
 
 # The name by which the explorer asks for itself as one file.
 PAGE = "page"
@@ -42,8 +42,8 @@ class ExplorerFiles:
     def __init__(self, uploaded: UploadedPictures, budget: MemoryBudget) -> None:
         self._uploaded, self._budget = uploaded, budget
         # A page or a picture may take seconds, for which no layer waits.
-        self._lanes = {PAGE: Lane(), PICTURE: Lane()}
-        self.lane = Lane()
+        self._locks = {PAGE: FairLock(), PICTURE: FairLock()}
+        self.lock = FairLock()
         self._made: WeakKeyDictionary[Analysis, dict[str, Path]] = WeakKeyDictionary()
 
     def file(self, analysis: Analysis, name: str, folder: str, upload: Upload, about: dict[str, Any]) -> Path:
@@ -61,7 +61,7 @@ class ExplorerFiles:
             ImageError: the picture is not kept any more.
             LimitError: there is no room for it.
         """
-        with self._lanes.get(name, self.lane).turn():
+        with self._locks.get(name, self.lock).turn():
             made = self._made.setdefault(analysis, {})
             if name not in made or not made[name].exists():
                 content = self.content(analysis, name, upload, about)

@@ -15,7 +15,7 @@ from vitviz.ui.arguments import LikenessRequest
 from vitviz.ui.pictures import Upload
 from vitviz.ui.server.budget import MemoryBudget
 from vitviz.ui.server.estimates import forward_bytes
-from vitviz.ui.server.lanes import Lane
+from vitviz.ui.server.fair_lock import FairLock
 
 # Of one analysis; each holds the features of one token.
 MAX_KEPT = 8
@@ -28,7 +28,7 @@ class Likenesses:
     Args:
         budget: of the forward passes.
         prepare: brings another picture to the model's input as that of an analysis was, and gives its name; it takes
-            the analysis, the picture and ``waiting`` as :meth:`vitviz.ui.server.lanes.Lane.turn` does.
+            the analysis, the picture and ``waiting`` as :meth:`vitviz.ui.server.fair_lock.FairLock.turn` does.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Likenesses:
         self._budget, self._prepare = budget, prepare
         self._made: WeakKeyDictionary[Analysis, OrderedDict[LikenessRequest, Target]] = WeakKeyDictionary()
         # Whoever waits here may have a turn elsewhere, and nobody who has a turn here waits for one.
-        self._lane, self._lock = Lane(), threading.Lock()
+        self._computing, self._lock = FairLock(), threading.Lock()
 
     def target(self, analysis: Analysis, request: LikenessRequest, asking: Callable[[], None] | None = None) -> Target:
         """The target of a request: as it was made before, or by a forward pass of the other picture.
@@ -68,7 +68,7 @@ class Likenesses:
             prepared, name = self._prepare(analysis, request.picture, waiting)
         network = analysis.model.network
         needed = forward_bytes(network.config, network.config.layout(*prepared.pixels.shape[-2:]), 1)
-        with self._lane.turn(waiting), self._budget.share(needed, "this likeness", asking):
+        with self._computing.turn(waiting), self._budget.share(needed, "this likeness", asking):
             found = likeness_target(network, prepared, request.patch, name)
         with self._lock:
             made = self._made.setdefault(analysis, OrderedDict())

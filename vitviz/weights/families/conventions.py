@@ -32,14 +32,6 @@ def half(source: str, **options: Any) -> DefaultTransform:
     return DefaultTransform(*HALVES, source, **options)
 
 
-def size_of(value: object) -> tuple[int, int] | None:
-    """Height and width that a configuration writes as one number or as several, the channels before them."""
-    sides: Any = value if isinstance(value, list | tuple) else [value, value]
-    if len(sides) < 2 or not all(isinstance(side, int) and not isinstance(side, bool) and side > 0 for side in sides):
-        return None
-    return sides[-2], sides[-1]
-
-
 def activation(checkpoint: MatchedCheckpoint, name: object) -> str:
     """Our name of an activation that a configuration names.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +11,7 @@ from pathlib import Path
 
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import listed
+from vitviz.weights.formats.atomic import atomic_write
 from vitviz.weights.hub.names import (
     COMMIT,
     INDEX,
@@ -246,6 +245,5 @@ def _save_ref(folder: Path, revision: str) -> None:
         ref = folder.parents[1] / "refs" / revision
         if revision != folder.name and not (ref.is_file() and ref.read_text() == folder.name):
             ref.parent.mkdir(parents=True, exist_ok=True)
-            unfinished = ref.with_name(f"{ref.name}.{os.getpid()}-{threading.get_ident()}.tmp")
-            unfinished.write_text(folder.name)
-            os.replace(unfinished, ref)
+            with atomic_write(ref, shared=True) as stream:
+                stream.write(folder.name.encode())

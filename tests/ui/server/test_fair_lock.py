@@ -1,4 +1,4 @@
-"""Whose turn it is, what a visitor may stop, and what whoever runs the app may set."""
+"""Whose turn it is, and what a visitor may stop."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,14 +13,12 @@ import pytest
 from gradio.context import LocalContext
 
 import vitviz.ui.service
-from vitviz import Model, VitvizError
-from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError
+from vitviz import Model
+from vitviz.errors.kinds import LimitError
 from vitviz.ui.inputs import InputSettings
 from vitviz.ui.jobs import JobCancelled
-from vitviz.ui.knobs import PREFIX, Knobs, table
-from vitviz.ui.models import START, ModelChoice, menu
 from vitviz.ui.pictures import Upload
-from vitviz.ui.server.lanes import FairOrder, Lane, Ticket, current_visitor
+from vitviz.ui.server.fair_lock import FairLock, FairOrder, Ticket, current_visitor
 from vitviz.ui.service import AnalysisService, Step
 
 Make = Callable[..., Model]
@@ -79,15 +76,15 @@ def test_a_visitor_is_who_sent_the_request() -> None:
 
 
 def test_two_visitors_have_turns_by_turns() -> None:
-    lane, order = Lane(), []
+    lock, order = FairLock(), []
     come = [threading.Event() for _ in range(6)]
 
     def visit(number: int, address: str) -> None:
         LocalContext.request.set(SimpleNamespace(client=SimpleNamespace(host=address)))  # type: ignore[arg-type]
-        with lane.turn(lambda before: come[number].set()):
+        with lock.turn(lambda before: come[number].set()):
             order.append(address)
 
-    with lane.turn():
+    with lock.turn():
         visitors = []
         for number, address in enumerate(["127.0.0.1"] * 4 + ["127.0.0.2"] * 2):
             visitors.append(in_a_thread(lambda number=number, address=address: visit(number, address)))
@@ -98,7 +95,7 @@ def test_two_visitors_have_turns_by_turns() -> None:
 
 
 def test_everybody_has_a_turn_in_the_order_of_coming() -> None:
-    lane, order, places = Lane(), [], {}
+    lock, order, places = FairLock(), [], {}
     come = [threading.Event() for _ in range(4)]
 
     def visit(number: int) -> None:
@@ -108,49 +105,49 @@ def test_everybody_has_a_turn_in_the_order_of_coming() -> None:
             told.append(before)
             come[number].set()
 
-        with lane.turn(waiting):
+        with lock.turn(waiting):
             order.append(number)
 
-    with lane.turn(lambda before: pytest.fail("nobody is before the first")):
+    with lock.turn(lambda before: pytest.fail("nobody is before the first")):
         visitors = []
         for number in range(4):
             visitors.append(in_a_thread(lambda number=number: visit(number)))
             assert come[number].wait(30)
-        assert len(lane) == 5 and not order
+        assert len(lock) == 5 and not order
     for thread in visitors:
         thread.join(30)
-    assert order == [0, 1, 2, 3] and len(lane) == 0
+    assert order == [0, 1, 2, 3] and len(lock) == 0
     for number, told in places.items():
         assert told[0] == number + 1 and told == sorted(told, reverse=True)
 
 
 def test_who_gives_up_leaves_the_place_to_the_next() -> None:
-    lane, left, second = Lane(), threading.Event(), []
+    lock, left, second = FairLock(), threading.Event(), []
 
     def gives_up(before: int) -> None:
         raise JobCancelled
 
-    with lane.turn():
-        with pytest.raises(JobCancelled), lane.turn(gives_up):
+    with lock.turn():
+        with pytest.raises(JobCancelled), lock.turn(gives_up):
             pytest.fail("it is not its turn")
-        assert len(lane) == 1
-        thread = in_a_thread(lambda: second.append(enter(lane, left)))
+        assert len(lock) == 1
+        thread = in_a_thread(lambda: second.append(enter(lock, left)))
         assert left.wait(30)
     thread.join(30)
-    assert second == [True] and len(lane) == 0
+    assert second == [True] and len(lock) == 0
 
 
-def enter(lane: Lane, asked: threading.Event) -> bool:
-    with lane.turn(lambda before: asked.set()):
+def enter(lock: FairLock, asked: threading.Event) -> bool:
+    with lock.turn(lambda before: asked.set()):
         return True
 
 
 def test_an_error_in_a_turn_ends_it() -> None:
-    lane = Lane()
-    with pytest.raises(ZeroDivisionError), lane.turn():
+    lock = FairLock()
+    with pytest.raises(ZeroDivisionError), lock.turn():
         _ = 1 / 0
-    with lane.turn():
-        assert len(lane) == 1
+    with lock.turn():
+        assert len(lock) == 1
 
 
 def test_a_large_analysis_does_not_hold_up_a_small_one(
@@ -225,65 +222,3 @@ def test_another_error_of_torch_is_not_taken_for_it(
     monkeypatch.setattr(bench, "forward", fails)
     with pytest.raises(RuntimeError, match="shapes"):
         bench.analyze(bench.start, picture, InputSettings("squash"))
-
-
-# Knobs.
-
-
-def test_knobs_are_read_from_the_environment() -> None:
-    said = {
-        "VITVIZ_ANALYSIS_BYTES": "1.5 GiB",
-        "VITVIZ_CACHE_BYTES": "64MiB",
-        "VITVIZ_MODEL_BYTES": "1000000",
-        "VITVIZ_KEEP_HOURS": "0.5",
-        "VITVIZ_THREADS": " 3 ",
-        "VITVIZ_MODELS": "menu",
-        "VITVIZ_UPLOAD_BYTES": "",
-        "HOME": "/",
-    }
-    assert Knobs.of(said) == Knobs(3 * 2**29, 64 * 2**20, 10**6, keep_hours=0.5, threads=3, models="menu")
-    assert Knobs.of(said).keep_seconds == 1800
-    assert Knobs.of({}) == Knobs()
-
-
-NO_NUMBERS = ["0", "-1", "many", "1e9", "nan", "inf", "٣", "9" * 40]
-# A host may have any of these names but one.
-NO_HOSTS = ["٣", "a b", "a/b", "http://localhost"]
-
-
-@pytest.mark.parametrize(
-    ("part", "word"),
-    [(part, word) for part in fields(Knobs) for word in (NO_HOSTS if part.name == "hosts" else NO_NUMBERS)],
-    ids=lambda each: getattr(each, "name", each),
-)
-def test_what_is_no_value_of_a_knob_is_refused_by_its_name(part: Any, word: str) -> None:
-    name = f"{PREFIX}{part.name.upper()}"
-    with pytest.raises(ConfigError, match=f"{name} = .*: expected "):
-        Knobs.of({name: word})
-
-
-def test_the_table_of_knobs_has_them_all() -> None:
-    rows = table().splitlines()
-    assert len(rows) == 2 + len(fields(Knobs))
-    for part, row in zip(fields(Knobs), rows[2:], strict=True):
-        assert row.startswith(f"| `{PREFIX}{part.name.upper()}` | ")
-        shown = row.split("`")[3] if part.default is not None else ""
-        assert Knobs.of({f"{PREFIX}{part.name.upper()}": shown}) == Knobs()
-
-
-@pytest.mark.parametrize(("legal", "opened"), [("start", 0), ("menu", 1), ("all", 2)])
-def test_a_server_may_open_only_some_models(make_model: Make, legal: str, opened: int) -> None:
-    bench = AnalysisService(make_model(), Knobs(models=legal))
-    assert bench.model(START) is bench.start
-    for number, choice in enumerate([ModelChoice("vitviz-cifar10"), ModelChoice("", ("/nowhere/a.pth",))]):
-        with pytest.raises(VitvizError) as refused:
-            bench.model(choice)
-            raise CheckpointError("opened")
-        assert ("this server opens only" in str(refused.value)) == (number >= opened)
-    offered = len(menu(bench.start, legal))
-    assert (offered == 1) == (legal == "start")
-
-
-def test_what_an_analysis_may_need_is_a_knob(make_model: Make, picture: Upload) -> None:
-    with pytest.raises(LimitError, match="max_bytes = 1,000"):
-        AnalysisService(make_model(), Knobs(analysis_bytes=1000)).analyze(make_model(), picture)

@@ -1,4 +1,4 @@
-"""What whoever runs the app may set, by environment variables."""
+"""What the operator of the app can set, by environment variables."""
 
 from __future__ import annotations
 
@@ -68,51 +68,53 @@ def names(check: Callable[[str], str]) -> Callable[[str], tuple[str, ...]]:
     return read
 
 
-def _said_of_models() -> str:
-    return "; ".join(f"`{name}`: {said}" for name, said in MODELS.items())
+def _models_text() -> str:
+    return "; ".join(f"`{name}`: {text}" for name, text in MODELS.items())
 
 
-def knob(default: Any, read: Callable[[str], Any], said: str, show: Callable[[Any], str] = str) -> Any:
+def setting(default: Any, read: Callable[[str], Any], purpose: str, show: Callable[[Any], str] = str) -> Any:
     """A field that a variable sets: how its text is read, what it does, and how its value is written."""
-    return field(default=default, metadata={"read": read, "said": said, "show": show})
+    return field(default=default, metadata={"read": read, "purpose": purpose, "show": show})
 
 
 @dataclass(frozen=True)
-class Knobs:
+class ServerSettings:
     """What the app may take and keep; the metadata of each field says what it is."""
 
-    analysis_bytes: int = knob(MAX_BYTES, size, "most memory that one analysis may need", size_text)
-    cache_bytes: int = knob(512 * 2**20, size, "analyses that are kept in memory, of all visitors together", size_text)
-    model_bytes: int = knob(
+    analysis_bytes: int = setting(MAX_BYTES, size, "most memory that one analysis may need", size_text)
+    cache_bytes: int = setting(
+        512 * 2**20, size, "analyses that are kept in memory, of all visitors together", size_text
+    )
+    model_bytes: int = setting(
         3 * 2**30, size, "models that are kept in memory, together; one that would take more is not opened", size_text
     )
-    upload_bytes: int = knob(2 * 2**30, size, "the largest file that may be uploaded", size_text)
-    keep_hours: float = knob(12.0, hours, "how long uploads and the files of the page stay on disk", "{:g}".format)
-    pages: int = knob(200, count, "open pages that are remembered; older ones have to be reloaded")
-    threads: int | None = knob(
+    upload_bytes: int = setting(2 * 2**30, size, "the largest file that may be uploaded", size_text)
+    keep_hours: float = setting(12.0, hours, "how long uploads and the files of the page stay on disk", "{:g}".format)
+    pages: int = setting(200, count, "open pages that are remembered; older ones have to be reloaded")
+    threads: int | None = setting(
         None, count, "processors that torch computes with; as many as the container may use where it is not set"
     )
-    memory_bytes: int | None = knob(
+    memory_bytes: int | None = setting(
         None,
         size,
         "memory of the app, with all that it opens and computes; three quarters of what the machine or the container "
         "has where it is not set",
         size_text,
     )
-    models: str = knob("all", models, f"models that may be opened: {_said_of_models()}")
-    hosts: tuple[str, ...] | None = knob(
+    models: str = setting("all", models, f"models that may be opened: {_models_text()}")
+    hosts: tuple[str, ...] | None = setting(
         None,
         names(host_pattern),
         "names by which the app is asked, besides `localhost`, this machine's own and all addresses, such as "
         "`vit.example.org`; `*` for any",
     )
-    trusted_proxies: tuple[str, ...] | None = knob(
+    trusted_proxies: tuple[str, ...] | None = setting(
         None,
         names(proxy_name),
         "addresses and networks of proxies whose forwarded headers are believed, or the words `loopback` and "
         "`private`; `loopback` where it is not set, both on a Space",
     )
-    frames: tuple[str, ...] | None = knob(
+    frames: tuple[str, ...] | None = setting(
         None,
         names(frame_source),
         "origins whose pages may show the app in a frame, such as `https://example.org`; none where it is not set, "
@@ -124,27 +126,29 @@ class Knobs:
         return math.ceil(self.keep_hours * 3600)
 
     @classmethod
-    def of(cls, environment: Mapping[str, str] = os.environ) -> Knobs:
+    def of(cls, environment: Mapping[str, str] = os.environ) -> ServerSettings:
         """What the variables say; what is not set, or empty, is as it is by default.
 
         Raises:
             ConfigError: a variable has no legal value.
         """
-        known = {f"{PREFIX}{part.name.upper()}": part for part in fields(cls)}
-        said = {name: text for name, text in environment.items() if name in known and text.strip()}
-        found = {}
-        for name, text in said.items():
+        fields_by_name = {f"{PREFIX}{part.name.upper()}": part for part in fields(cls)}
+        values = {}
+        for name, part in fields_by_name.items():
+            text = environment.get(name, "")
+            if not text.strip():
+                continue
             try:
-                found[known[name].name] = known[name].metadata["read"](text)
+                values[part.name] = part.metadata["read"](text)
             except ValueError as error:
                 raise ConfigError(f"{name} = {text[:40]!r}: expected {error}") from None
-        return cls(**found)
+        return cls(**values)
 
 
 def table() -> str:
     """All variables with their defaults, in Markdown."""
     rows = ["| variable | default | what it sets |", "| --- | --- | --- |"]
-    for part in fields(Knobs):
+    for part in fields(ServerSettings):
         default = "" if part.default is None else f"`{part.metadata['show'](part.default)}`"
-        rows.append(f"| `{PREFIX}{part.name.upper()}` | {default} | {part.metadata['said']} |")
+        rows.append(f"| `{PREFIX}{part.name.upper()}` | {default} | {part.metadata['purpose']} |")
     return "\n".join(rows)

@@ -69,7 +69,7 @@ class FairOrder:
         return self._tickets.index(ticket)
 
 
-class Lane:
+class FairLock:
     """One at a time, in a :class:`FairOrder`. Safe between threads."""
 
     def __init__(self) -> None:

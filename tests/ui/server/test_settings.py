@@ -1,0 +1,79 @@
+"""What the operator of the app can set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from vitviz import Model, VitvizError
+from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError
+from vitviz.ui.models import START, ModelChoice, menu
+from vitviz.ui.pictures import Upload
+from vitviz.ui.server.settings import PREFIX, ServerSettings, table
+from vitviz.ui.service import AnalysisService
+
+Make = Callable[..., Model]
+
+
+def test_settings_are_read_from_the_environment() -> None:
+    environment = {
+        "VITVIZ_ANALYSIS_BYTES": "1.5 GiB",
+        "VITVIZ_CACHE_BYTES": "64MiB",
+        "VITVIZ_MODEL_BYTES": "1000000",
+        "VITVIZ_KEEP_HOURS": "0.5",
+        "VITVIZ_THREADS": " 3 ",
+        "VITVIZ_MODELS": "menu",
+        "VITVIZ_UPLOAD_BYTES": "",
+        "HOME": "/",
+    }
+    assert ServerSettings.of(environment) == ServerSettings(
+        3 * 2**29, 64 * 2**20, 10**6, keep_hours=0.5, threads=3, models="menu"
+    )
+    assert ServerSettings.of(environment).keep_seconds == 1800
+    assert ServerSettings.of({}) == ServerSettings()
+
+
+NO_NUMBERS = ["0", "-1", "many", "1e9", "nan", "inf", "٣", "9" * 40]
+# A host may have any of these names but one.
+NO_HOSTS = ["٣", "a b", "a/b", "http://localhost"]
+
+
+@pytest.mark.parametrize(
+    ("part", "word"),
+    [(part, word) for part in fields(ServerSettings) for word in (NO_HOSTS if part.name == "hosts" else NO_NUMBERS)],
+    ids=lambda each: getattr(each, "name", each),
+)
+def test_what_is_no_value_of_a_setting_is_refused_by_its_name(part: Any, word: str) -> None:
+    name = f"{PREFIX}{part.name.upper()}"
+    with pytest.raises(ConfigError, match=f"{name} = .*: expected "):
+        ServerSettings.of({name: word})
+
+
+def test_the_table_of_settings_has_them_all() -> None:
+    rows = table().splitlines()
+    assert len(rows) == 2 + len(fields(ServerSettings))
+    for part, row in zip(fields(ServerSettings), rows[2:], strict=True):
+        assert row.startswith(f"| `{PREFIX}{part.name.upper()}` | ")
+        shown = row.split("`")[3] if part.default is not None else ""
+        assert ServerSettings.of({f"{PREFIX}{part.name.upper()}": shown}) == ServerSettings()
+
+
+@pytest.mark.parametrize(("legal", "opened"), [("start", 0), ("menu", 1), ("all", 2)])
+def test_a_server_may_open_only_some_models(make_model: Make, legal: str, opened: int) -> None:
+    bench = AnalysisService(make_model(), ServerSettings(models=legal))
+    assert bench.model(START) is bench.start
+    for number, choice in enumerate([ModelChoice("vitviz-cifar10"), ModelChoice("", ("/nowhere/a.pth",))]):
+        with pytest.raises(VitvizError) as refused:
+            bench.model(choice)
+            raise CheckpointError("opened")
+        assert ("this server opens only" in str(refused.value)) == (number >= opened)
+    offered = len(menu(bench.start, legal))
+    assert (offered == 1) == (legal == "start")
+
+
+def test_what_an_analysis_may_need_is_a_setting(make_model: Make, picture: Upload) -> None:
+    with pytest.raises(LimitError, match="max_bytes = 1,000"):
+        AnalysisService(make_model(), ServerSettings(analysis_bytes=1000)).analyze(make_model(), picture)
