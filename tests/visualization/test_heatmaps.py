@@ -497,6 +497,16 @@ def test_what_cannot_be_saved_is_told(tmp_path: Path, name: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_picture_that_cannot_be_written_leaves_the_one_before(tmp_path: Path) -> None:
+    file = tmp_path / "map.webp"
+    whole(torch.zeros(2, 3), noise(30, 20)).save(file)
+    before = file.read_bytes()
+    # WebP has sides of at most 16,383 pixels, which its encoder finds when the file is open.
+    with pytest.raises(ImageError, match=r"map\.webp: cannot be written \("):
+        whole(torch.zeros(2, 3), noise(17_000, 2)).save(file)
+    assert file.read_bytes() == before and list(tmp_path.iterdir()) == [file]
+
+
 @pytest.mark.parametrize("side", [0, -3, 2.5, "big"])
 def test_a_size_that_there_is_not_is_refused(side: Any) -> None:
     with pytest.raises(

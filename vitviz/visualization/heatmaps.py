@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, fields
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from vitviz.images.geometry import Geometry
 from vitviz.images.preprocessing import resize_longest
 from vitviz.visualization.captioned import captioned, png
 from vitviz.visualization.scales import PERCENTILES, SCALES, FittedScale, fit, percentile_pair
+from vitviz.weights.formats.atomic import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -233,14 +235,16 @@ class Heatmap:
         """
         if not isinstance(path, str | os.PathLike):
             raise ImageError(f"path: {described(path)} found; expected the path of a picture to write")
+        kind = Image.registered_extensions().get(Path(path).suffix.lower())
+        if kind not in Image.SAVE:
+            raise ImageError(f"{path}: cannot be written: expected the ending of a picture, such as .png")
         picture = self.overlay(style, mark)
         try:
-            picture.save(path)
-        # Pillow raises ValueError for an unknown suffix.
-        except ValueError:
-            raise ImageError(f"{path}: cannot be written: expected the ending of a picture, such as .png") from None
-        except OSError as error:
-            raise ImageError(f"{path}: cannot be written ({error.strerror or error})") from None
+            with atomic_write(Path(path)) as file:
+                picture.save(file, kind)
+        # Some formats cannot hold every picture, such as one that is too wide for them.
+        except (OSError, ValueError) as error:
+            raise ImageError(f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})") from None
 
     @named_arguments(MethodError, _no_look)
     def figure(self, style: Style | str | None = None, mark: tuple[int, int] | None = None) -> Figure:

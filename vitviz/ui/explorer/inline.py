@@ -15,6 +15,7 @@ from vitviz.errors.messages import described
 from vitviz.images.sources import COLUMN, ImageSource, Row, ValueRange
 from vitviz.ui.explorer.page import whole_page
 from vitviz.weights import Model
+from vitviz.weights.formats.atomic import atomic_write
 
 HEIGHT, MIN_HEIGHT, MAX_HEIGHT = 760, 200, 10_000
 # Scripts and saved files are what the page needs; it sees nothing of the notebook, nor of another cell.
@@ -50,7 +51,8 @@ class InlineExplorer:
         if not isinstance(path, str | os.PathLike):
             raise ImageError(f"path: {described(path)} found; expected the path of a page to write, such as 'cat.html'")
         try:
-            Path(path).write_text(self.page, encoding="utf-8")
+            with atomic_write(Path(path)) as file:
+                file.write(self.page.encode())
         except OSError as error:
             raise ImageError(f"{path}: cannot be written ({error.strerror or error})") from None
 
