@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +26,16 @@ from tests.driver import (
     open_panel,
     open_settings,
     opened_page,
-    running_app,
     settle,
     shown_values,
     state,
     upload,
 )
 from tests.ui.answers import Library, check_page
+from tests.ui.explorer.page_driver import small_app
 from vitviz import Analysis, Model
 from vitviz.ui.links import read_link
+from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.service import NO_TARGET
 from vitviz.weights import BUNDLED
 
@@ -170,17 +170,15 @@ def test_a_link_to_a_class_map_of_a_model_without_classes_says_so(
     browser: Browser, make_model: Any, tmp_path: Path
 ) -> None:
     vitviz.save_checkpoint(tmp_path / "headless.safetensors", make_model(classes=0))
-    with (
-        running_app(os.environ, "--checkpoint", str(tmp_path / "headless.safetensors")) as address,
-        opened_page(browser, address, "method=relevance&p.target=3") as page,
-    ):
+    model = vitviz.load(tmp_path / "headless.safetensors")
+    with small_app(model) as app, opened_page(browser, app.address, "method=relevance&p.target=3") as page:
         expect(notice(page)).to_contain_text("has no class 3.")
         expect(caption(page)).to_have_text(f"{NO_TARGET}.")
         assert (first_view(page)["method"], first_view(page)["parameters"]) == ("relevance", {})
         expect(page.locator(".vx-predictions-part")).not_to_be_visible()
         # It can be about likeness instead.
         page.locator('.vx-like button[data-like="example:rocket.jpg"]').click()
-        check_page(page, Library(vitviz.load(tmp_path / "headless.safetensors")))
+        check_page(page, Library(model))
 
 
 def test_the_page_opens_with_rollout_which_its_address_need_not_say(
@@ -259,15 +257,12 @@ def test_a_quick_change_while_a_map_is_computed_ends_at_the_last(page: Page, lib
 
 
 def test_an_analysis_that_is_not_kept_any_more_is_asked_for_again(
-    browser: Browser, example: Analysis, library: Library
+    browser: Browser, bundled: Model, example: Analysis, library: Library
 ) -> None:
     """The server keeps one analysis at a time."""
-    least = str(example.nbytes + 2**20)
-    with (
-        running_app({**os.environ, "VITVIZ_CACHE_BYTES": least}) as address,
-        opened_page(browser, address, "method=attention") as page,
-    ):
-        with opened_page(browser, address, "example=rocket.jpg") as other:
+    one = ServerSettings(cache_bytes=example.nbytes + 2**20)
+    with small_app(bundled, one) as app, opened_page(browser, app.address, "method=attention") as page:
+        with opened_page(browser, app.address, "example=rocket.jpg") as other:
             check_page(other, library)
         page.bring_to_front()
         uid = page.evaluate(f"{EXPLORER}.panes[0].facts.uid")

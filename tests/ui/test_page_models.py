@@ -34,6 +34,7 @@ from tests.parity.timm_cases import make as make_timm
 from tests.parity.transformers_cases import make as make_transformers
 from tests.reference_packages import transformers
 from tests.ui.answers import Library, check_page
+from tests.ui.explorer.page_driver import small_app
 from vitviz import METHODS, Model, save_checkpoint
 from vitviz.ui.service import NO_TARGET
 from vitviz.weights import ZOO
@@ -270,8 +271,9 @@ def test_a_slider_goes_through_training_and_asks_every_state_the_same(
     folder.mkdir(parents=True)
     for step in STEPS:
         save_checkpoint(snapshot_path(folder, step), make_model())
-    library = Library(vitviz.load(folder))
-    with running_app(os.environ, "--checkpoint", str(folder)) as address, opened_page(browser, address) as page:
+    model = vitviz.load(folder)
+    library = Library(model)
+    with small_app(model) as app, opened_page(browser, app.address) as page:
         part, slider = page.locator(".vx-steps"), page.locator(".vx-step")
         expect(part).to_contain_text("Training step 1,000 of 1,000")
         check_page(page, library)
@@ -285,7 +287,7 @@ def test_a_slider_goes_through_training_and_asks_every_state_the_same(
             assert first_view(page)["step"] == step and first_view(page)["parameters"] == {"layer": 0}
         page.screenshot(path=ARTEFACTS / "snapshots.png", full_page=True)
         assert "step=0" in page.url and "p.layer=0" in page.url
-        with opened_page(browser, address, page.url.partition("?")[2]) as other:
+        with opened_page(browser, app.address, page.url.partition("?")[2]) as other:
             expect(other.locator(".vx-steps")).to_contain_text("Training step 0 of 1,000")
             expect(other.locator(".vx-step")).to_have_value("0")
             check_page(other, library)

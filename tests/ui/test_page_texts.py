@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -20,11 +19,11 @@ from tests.driver import (
     notice,
     open_panel,
     opened_page,
-    running_app,
     settle,
     upload,
 )
 from tests.ui.answers import Library, check_page
+from tests.ui.explorer.page_driver import small_app
 from vitviz import Model, save_checkpoint
 
 pytestmark = pytest.mark.browser
@@ -85,10 +84,7 @@ def test_the_page_shows_every_text_to_the_letter(
     checkpoint = tmp_path / "model.safetensors"
     save_checkpoint(checkpoint, replace(model, labels=texts, card={f"fact {text}": text for text in texts}))
     name = f"&amp; $$x^2$$ www.{own_address} [a](b) `c` _d_ *e* a@b.example.png"
-    with (
-        running_app(os.environ, "--checkpoint", str(checkpoint)) as address,
-        opened_page(browser, address) as page,
-    ):
+    with small_app(vitviz.load(checkpoint)) as app, opened_page(browser, app.address) as page:
         check_text(page.locator(".vx-classes"), texts)
         upload(page, {"name": name, "mimeType": "image/png", "buffer": b""})
         expect(notice(page)).to_contain_text("an empty file")
