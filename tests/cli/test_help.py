@@ -35,6 +35,7 @@ def test_there_is_a_command_for_every_method() -> None:
         "app",
         "explore",
         "probe",
+        "batch",
         "evaluate",
         "evaluate-methods",
         "check-methods",

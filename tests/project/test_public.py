@@ -20,8 +20,9 @@ MODULES = sorted((ROOT / "vitviz").rglob("*.py"))
 TRAINING = [path for path in MODULES if path.is_relative_to(ROOT / "vitviz" / "training")]
 TEXT = ROOT / "vitviz" / "weights" / "text_tower.py"
 PIXELS = ROOT / "vitviz" / "attribution" / "pixels.py"
+TABLES = ROOT / "vitviz" / "datasets" / "arrow.py"
 PACKAGES = [path for path in MODULES if path.parent.name == "packages"]
-RUN_TIME = [ROOT / "app.py", *(path for path in MODULES if path not in (*TRAINING, *PACKAGES, TEXT, PIXELS))]
+RUN_TIME = [ROOT / "app.py", *(path for path in MODULES if path not in (*TRAINING, *PACKAGES, TEXT, PIXELS, TABLES))]
 
 
 # Names.
@@ -229,6 +230,13 @@ def test_training_needs_its_extra_only() -> None:
     # tensorboard is imported by torch's writer, not by its own name.
     source = "".join(path.read_text() for path in TRAINING)
     assert "from torch.utils.tensorboard import" in source
+
+
+def test_tables_of_many_pictures_need_their_extra_only() -> None:
+    """It is imported by one function, which says which extra is missing."""
+    assert extra("batch") == {"pyarrow"}
+    assert third_party([TABLES]) <= REQUIREMENTS | {"pyarrow"}
+    assert "pyarrow" not in {name for node in ast.parse(TABLES.read_text()).body for name in _names_of(node)}
 
 
 def test_texts_need_their_extra_only() -> None:

@@ -57,7 +57,7 @@ RUNNABLE = [
 
 
 def test_the_documents_with_code_are_those_that_are_known() -> None:
-    assert {"README.md", "docs/library.md", "docs/methods.md", "docs/probes.md"} == set(RUNNABLE)
+    assert {"README.md", "docs/library.md", "docs/methods.md", "docs/probes.md", "docs/scale.md"} == set(RUNNABLE)
     assert {"docs/api.md", "docs/families.md", "docs/training.md"} == set(WITH_PYTHON) - set(RUNNABLE)
 
 
@@ -153,7 +153,7 @@ def commands(document: str, program: str) -> list[list[str]]:
 def test_the_documents_with_commands_are_those_that_are_known() -> None:
     expected = {
         *("README.md", "checkpoints/README.md", "docs/api.md", "docs/command.md", "docs/families.md"),
-        *("docs/operations.md", "docs/probes.md", "docs/training.md", "docs/verify.md"),
+        *("docs/operations.md", "docs/probes.md", "docs/scale.md", "docs/training.md", "docs/verify.md"),
     }
     assert {document for document in DOCUMENTS if commands(document, "vitviz")} == expected
 

@@ -14,6 +14,8 @@ from typing import Any
 from vitviz.analysis.encoder import analyze
 from vitviz.attention.layout import Query
 from vitviz.attribution import METHODS
+from vitviz.cli.batching import add_batch
+from vitviz.cli.batching import run as run_batch_command
 from vitviz.cli.checkpoints import load_with_bar, read_with_bar
 from vitviz.cli.options import (
     add_checkpoint,
@@ -38,7 +40,8 @@ from vitviz.weights.verify import PHOTO, verify
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status.
 
-    0 for success, 1 for a checkpoint that is not verified, 2 for an error, which is one line, 130 for an interrupt.
+    0 for success, 1 for a checkpoint that is not verified or images of a batch that could not be analysed, 2 for an
+    error, which is one line, 130 for an interrupt.
     """
     options = vars(_parser().parse_args(arguments))
     run = options.pop("run")
@@ -49,8 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"vitviz: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        resume = "; the same command continues after the last whole epoch" if run is _run_train else ""
-        print(f"\nvitviz: interrupted{resume}", file=sys.stderr)
+        print(f"\nvitviz: interrupted{RESUMES.get(run, '')}", file=sys.stderr)
         return 130
     return status or 0
 
@@ -79,6 +81,9 @@ def _parser() -> argparse.ArgumentParser:
     probed = commands.add_parser("probe", help="look into a model: its tokens, attention and weights, for an image")
     add_probe(probed)
     probed.set_defaults(run=_run_probe)
+
+    many = commands.add_parser("batch", help="analyse a folder, a list or an archive of images, and keep the results")
+    add_batch(many)
 
     listed = commands.add_parser("models", help="list the checkpoints that have a name")
     listed.set_defaults(run=_run_models)
@@ -381,3 +386,10 @@ def _extra(name: str) -> Iterator[None]:
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+# What an interrupted run says of the next one.
+RESUMES: dict[Callable[..., Any], str] = {
+    _run_train: "; the same command continues after the last whole epoch",
+    run_batch_command: "; the same command goes on with what is missing",
+}

@@ -66,7 +66,7 @@ def add_images(parser: argparse.ArgumentParser, count: int, noun: str) -> None:
     """A folder of images, of which ``count`` are taken by default; ``kept`` is measured of each."""
     parser.add_argument("images", type=Path, help="folder with images, at any depth")
     parser.add_argument("--count", type=int, default=count, help="how many of them, by chance (default: %(default)s)")
-    _add_resolution(parser)
+    add_resolution(parser)
     parser.add_argument("-o", "--output", type=Path, default=None, help=f"JSON file for every {noun} of every image")
     add_checkpoint(parser)
 
@@ -92,10 +92,10 @@ def add_method(parser: argparse.ArgumentParser, method: Method) -> None:
 
 def add_parameter(parser: argparse.ArgumentParser, parameter: Parameter) -> None:
     """The option of a parameter."""
-    parser.add_argument(_flag(parameter.name), dest=parameter.name, default=parameter.default, **_argument(parameter))
+    parser.add_argument(_flag(parameter.name), dest=parameter.name, default=parameter.default, **argument_of(parameter))
 
 
-def _add_resolution(parser: argparse.ArgumentParser) -> None:
+def add_resolution(parser: argparse.ArgumentParser) -> None:
     description = "of the model's input, its shorter side: a multiple of the patch (default: the trained one)"
     parser.add_argument("--resolution", type=int, default=None, metavar="PIXELS", help=description)
 
@@ -105,7 +105,7 @@ def add_image(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("image", help="path of the image")
     add_checkpoint(parser)
     parser.add_argument("--fit", choices=FITS, default=None, help="what the model sees (default: the checkpoint's own)")
-    _add_resolution(parser)
+    add_resolution(parser)
     parser.add_argument(
         "--max-bytes",
         type=int,
@@ -174,8 +174,8 @@ def _add_training_option(parser: argparse.ArgumentParser, option: Field[Any]) ->
     )
 
 
-def _argument(parameter: Parameter) -> dict[str, Any]:
-    """The options of argparse for a parameter."""
+def argument_of(parameter: Parameter) -> dict[str, Any]:
+    """The options of argparse for a parameter: its type, choices and help."""
     match parameter:
         case Choice():
             values = [value for _, value in parameter.options if value is not None]

@@ -50,7 +50,7 @@ def test_an_exception_leaves_the_old_file_alone(
 
 
 def test_the_next_writer_removes_what_a_killed_one_left(tmp_path: Path) -> None:
-    (tmp_path / "state.pt.partial").write_bytes(b"half of a long file")
+    (tmp_path / ".state.pt.partial").write_bytes(b"half of a long file")
     with atomic_write(tmp_path / "state.pt") as stream:
         stream.write(b"whole")
     assert [path.name for path in tmp_path.iterdir()] == ["state.pt"]

@@ -12,7 +12,9 @@ from typing import BinaryIO
 
 @contextmanager
 def atomic_write(path: Path, *, shared: bool = False, mode: int = 0o666) -> Iterator[BinaryIO]:
-    """Write a file beside its place, and move it there when the block ends; an exception leaves the old file.
+    """Write a hidden file beside its place, and move it there when the block ends; an exception leaves the old file.
+
+    What a killed writer leaves is hidden, so that whoever reads all files of a folder does not stumble over it.
 
     Args:
         path: of the file. Its folder must exist.
@@ -23,7 +25,7 @@ def atomic_write(path: Path, *, shared: bool = False, mode: int = 0o666) -> Iter
     Raises:
         OSError: the file cannot be written.
     """
-    partial = path.with_name(f"{secrets.token_hex(8)}.partial" if shared else f"{path.name}.partial")
+    partial = path.with_name(f".{secrets.token_hex(8) if shared else path.name}.partial")
     stream = open(partial, "wb", opener=lambda name, flags: os.open(name, flags, mode))  # noqa: SIM115
     try:
         with stream:

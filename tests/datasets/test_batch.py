@@ -1,0 +1,322 @@
+"""A batch: the rows are what the library says of every picture, each once, whatever ends a run."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as parquet
+import pytest
+from PIL import Image
+
+import vitviz
+from vitviz import ConfigError, MethodError, Model, QueryError, Style, VitvizError
+from vitviz.cli.batching import map_request
+from vitviz.datasets import BatchRequest, MapRequest, Summary, read_items, run_batch
+from vitviz.datasets.request import weights_digest
+from vitviz.evaluation.probes import probe
+from vitviz.progress import Progress
+
+ROOT = Path(__file__).parents[2]
+COUNT = 12
+
+
+@pytest.fixture
+def model(make_model: Callable[..., Model]) -> Model:
+    return make_model(register_tokens=1)
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Of several shapes; one is none."""
+    folder, rng = tmp_path / "photos", np.random.default_rng(0)
+    folder.mkdir()
+    for number in range(COUNT):
+        noise = rng.integers(0, 255, (20 + number % 3, 30, 3), dtype=np.uint8)
+        Image.fromarray(noise).save(folder / f"{number:02d}.png")
+    (folder / "04.png").write_bytes(b"no picture")
+    return folder
+
+
+def rows(output: Path) -> dict[str, dict[str, Any]]:
+    """By path; fails where a picture is there twice."""
+    found = parquet.read_table(output / "parts").to_pylist()
+    assert len({row["path"] for row in found}) == len(found)
+    return {row["path"]: row for row in found}
+
+
+def asked(model: Model, **changes: Any) -> BatchRequest:
+    maps = (MapRequest("rollout"), MapRequest("relevance", {"target": "class 2", "query": (1, 2)}))
+    return BatchRequest(model, **{"maps": maps, "probes": ("attention_entropy", "token_norms"), **changes})
+
+
+@pytest.mark.parametrize("fit", [None, "native"])
+def test_every_row_is_what_the_library_says_of_the_picture(
+    model: Model, photos: Path, tmp_path: Path, fit: str | None
+) -> None:
+    request = asked(model, fit=fit)
+    summary = run_batch(request, read_items(str(photos)), tmp_path / "out", batch_size=4)
+    assert (summary.analysed, summary.failed, summary.kept) == (COUNT - 1, 1, 0)
+    found = rows(tmp_path / "out")
+    assert sorted(found) == [f"{number:02d}.png" for number in range(COUNT)]
+    for name, row in found.items():
+        if name == "04.png":
+            assert "expected a JPEG" in row["error"] and row["rollout"] is None and row["predictions"] is None
+            continue
+        analysis = vitviz.analyze(photos / name, model, fit)
+        layout = analysis.trace.layout
+        assert row["error"] is None and (row["width"], row["height"]) == analysis.prepared.image.size
+        assert (row["rows"], row["columns"]) == (layout.grid_height, layout.grid_width)
+        best = analysis.predictions(5)
+        assert [each["label"] for each in row["predictions"]] == [each.label for each in best]
+        assert [each["probability"] for each in row["predictions"]] == pytest.approx(
+            [each.probability for each in best], abs=1e-6
+        )
+        assert row["energy_score"] == pytest.approx(analysis.energy_score, abs=1e-5)
+        for column, heatmap in {
+            "rollout": analysis.rollout(),
+            "relevance:query=1x2,target=class 2": analysis.map("relevance", target="class 2", query=(1, 2)),
+        }.items():
+            np.testing.assert_allclose(row[column], heatmap.numpy().ravel(), rtol=1e-4, atol=1e-6)
+            assert row[f"{column}.caption"] == heatmap.description
+        for kind in request.probes:
+            for name_of, each in probe(analysis, kind).measurements.items():
+                assert row[f"{kind}.{name_of}.shape"] == list(each.values.shape)
+                numbers = np.asarray(row[f"{kind}.{name_of}"], float)
+                np.testing.assert_allclose(numbers, each.values.numpy().ravel(), rtol=1e-4, atol=1e-5)
+    schema = parquet.read_schema(next((tmp_path / "out" / "parts").iterdir()))
+    assert json.loads(schema.metadata[b"vitviz"]) == json.loads(json.dumps(request.to_json()))
+    about = schema.field("relevance:query=1x2,target=class 2").metadata
+    assert (about[b"method"], json.loads(about[b"parameters"])) == (
+        b"relevance",
+        {"query": [1, 2], "target": "class 2"},
+    )
+
+
+def test_overlays_and_numbers_are_those_of_the_maps(model: Model, photos: Path, tmp_path: Path) -> None:
+    request, style = asked(model, probes=()), Style("viridis", grid=True)
+    run_batch(request, read_items(str(photos)), tmp_path / "out", pictures=style, numbers=True)
+    analysis = vitviz.analyze(photos / "07.png", model)
+    with Image.open(tmp_path / "out" / "pictures" / "07.png.rollout.png") as picture:
+        difference = np.abs(np.asarray(picture, int) - np.asarray(analysis.rollout().overlay(style), int))
+        assert difference.max() <= 3
+    assert len(list((tmp_path / "out" / "pictures").iterdir())) == 2 * (COUNT - 1)
+    with np.load(tmp_path / "out" / "numbers" / "07.png.npz") as numbers:
+        assert sorted(numbers) == sorted(each.name for each in request.maps)
+        np.testing.assert_allclose(numbers["rollout"], analysis.rollout().numpy(), rtol=1e-4)
+
+
+class Ended(Exception):
+    pass
+
+
+def end_after(count: int) -> Callable[[Progress], None]:
+    def report(state: Progress) -> None:
+        if state.done == count:
+            raise Ended
+
+    return report
+
+
+@pytest.mark.parametrize("ends", [(1,), (5,), (3, 7, 11)])
+def test_a_run_goes_on_where_it_was_ended(model: Model, photos: Path, tmp_path: Path, ends: tuple[int, ...]) -> None:
+    request, whole = asked(model), tmp_path / "whole"
+    run_batch(request, read_items(str(photos)), whole, batch_size=4)
+    for count in ends:
+        with pytest.raises(Ended):
+            run_batch(request, read_items(str(photos)), tmp_path / "out", batch_size=4, report=end_after(count))
+        assert len(rows(tmp_path / "out")) == count
+    last = run_batch(request, read_items(str(photos)), tmp_path / "out", batch_size=4)
+    assert (last.kept, last.analysed + last.failed) == (ends[-1], COUNT - ends[-1])
+    found, expected = rows(tmp_path / "out"), rows(whole)
+    assert found.keys() == expected.keys()
+    for name, row in found.items():
+        assert row["sha256"] == expected[name]["sha256"] and row["error"] == expected[name]["error"]
+        if row["rollout"] is not None:
+            np.testing.assert_allclose(row["rollout"], expected[name]["rollout"], rtol=1e-4, atol=1e-6)
+    again = run_batch(request, read_items(str(photos)), tmp_path / "out")
+    assert (again.analysed, again.failed, again.kept) == (0, 0, COUNT)
+
+
+@pytest.mark.process
+def test_a_run_that_is_killed_leaves_nothing_broken_and_counts_nothing_twice(model: Model, tmp_path: Path) -> None:
+    count, folder, output = 400, tmp_path / "photos", tmp_path / "out"
+    folder.mkdir()
+    for number in range(count):
+        Image.new("RGB", (24, 16), (number % 256, number // 256, 0)).save(folder / f"{number:03d}.bmp")
+    vitviz.save_checkpoint(tmp_path / "small.safetensors", model)
+    command = [sys.executable, "-m", "vitviz.cli", "batch", str(folder), str(output), "--map", "rollout"]
+    command += ["--checkpoint", str(tmp_path / "small.safetensors")]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL) as first:
+        while first.poll() is None and not (output / "parts" / "part-000000.parquet").exists():
+            time.sleep(0.01)
+        os.kill(first.pid, signal.SIGKILL)
+    # What a write leaves that is cut off.
+    (output / "parts" / ".part-000001.parquet.partial").write_bytes(b"half")
+    there = len(rows(output))
+    assert 0 < there < count
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and f"{there:,} there before" in done.stdout, done.stderr
+    found = rows(output)
+    assert len(found) == count
+    for name in ("000.bmp", "299.bmp", "399.bmp"):
+        expected = vitviz.analyze(folder / name, model).rollout().numpy().ravel()
+        np.testing.assert_allclose(found[name]["rollout"], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_folder_of_something_else_is_left_alone(
+    model: Model, make_model: Callable[..., Model], photos: Path, tmp_path: Path
+) -> None:
+    items = list(read_items(str(photos)))
+    with pytest.raises(ConfigError, match="a folder with other files; expected an empty or new one"):
+        run_batch(asked(model), items, photos)
+    assert len(list(photos.glob("*.png"))) == COUNT
+    output = tmp_path / "out"
+    run_batch(asked(model), items, output)
+    for request, words in (
+        (asked(model, maps=(MapRequest("rollout"),)), "with other 'maps'"),
+        (asked(model, fit="native"), "with other 'fit'"),
+        (asked(make_model(register_tokens=1)), "with other 'weights'"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            run_batch(request, items, output)
+    with (output / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(ConfigError, match="another batch is writing there"):
+            run_batch(asked(model), items, output)
+    (output / "parts" / "part-000000.parquet").write_bytes(b"damaged")
+    with pytest.raises(ConfigError, match=r"part-000000\.parquet: damaged .*; remove it to have its pictures again"):
+        run_batch(asked(model), items, output)
+    (output / "run.json").write_text("{")
+    with pytest.raises(ConfigError, match="damaged; expected what a batch wrote"):
+        run_batch(asked(model), items, output)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot be written"):
+        run_batch(asked(model), items, tmp_path / "file" / "out")
+
+
+def test_a_wrong_request_is_one_sentence_before_any_row(model: Model, photos: Path, tmp_path: Path) -> None:
+    wrong: list[tuple[type[VitvizError], Callable[[], BatchRequest], str]] = [
+        (ConfigError, lambda: asked(model, maps=(MapRequest("rollout"),) * 2), "asked for twice"),
+        (ConfigError, lambda: asked(model, probes=("token_norms",) * 2), "asked for twice"),
+        (MethodError, lambda: asked(model, probes=("norms",)), "norms"),
+        (MethodError, lambda: asked(model, probes=("patch_filters",)), "the same for every picture; see vitviz probe"),
+        (MethodError, lambda: asked(model, maps=(MapRequest("rolout"),)), "did you mean"),
+        (
+            MethodError,
+            lambda: asked(model, maps=(MapRequest("rollout", {"layer": 1}),)),
+            "rollout has no parameter 'layer'",
+        ),
+        (MethodError, lambda: asked(model, maps=(MapRequest("pooling_attention"),)), "pooling_attention: "),
+        (MethodError, lambda: asked(model, maps=(MapRequest("relevance", {"target": "cat"}),)), "cat"),
+        (QueryError, lambda: asked(model, maps=(MapRequest("attention", {"layer": 30}),)), "30"),
+        (ConfigError, lambda: asked("vitviz-cifar10"), "model: 'vitviz-cifar10' found"),  # type: ignore[arg-type]
+        (ConfigError, lambda: asked(model, resolution=7), "7"),
+    ]
+    for kind, make, words in wrong:
+        with pytest.raises(kind, match=words):
+            run_batch(make(), read_items(str(photos)), tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+
+
+def test_weights_are_told_apart_by_every_number(make_model: Callable[..., Model]) -> None:
+    model = make_model()
+    before = weights_digest(model)
+    assert weights_digest(model) == before
+    next(iter(model.network.parameters())).view(-1)[0] += 1e-6
+    assert weights_digest(model) != before
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("rollout", MapRequest("rollout")),
+        (
+            "rollout:discard_ratio=0.5,head_fusion=max",
+            MapRequest("rollout", {"discard_ratio": 0.5, "head_fusion": "max"}),
+        ),
+        (
+            "attention:query=3,2,layer=-1,head=max",
+            MapRequest("attention", {"query": (3, 2), "layer": -1, "head": "max"}),
+        ),
+        ("relevance:target=tabby, tabby cat", MapRequest("relevance", {"target": "tabby, tabby cat"})),
+        ("relevance:target=3", MapRequest("relevance", {"target": 3})),
+    ],
+)
+def test_a_map_is_written_in_one_word(text: str, expected: MapRequest) -> None:
+    assert map_request(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("rolout", "did you mean 'rollout'"),
+        ("rollout:layer=3", "no parameter 'layer'"),
+        ("rollout:max", "'max' found; expected NAME=VALUE"),
+        ("rollout:head_fusion=sum", "expected one of mean, max, min"),
+        ("rollout:discard_ratio=much", "discard_ratio = 'much': expected"),
+    ],
+)
+def test_a_wrong_map_is_one_sentence(text: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from vitviz.cli.command import main
+
+    with pytest.raises(SystemExit) as ended:
+        main(["batch", "photos", "out", "--map", text])
+    assert ended.value.code == 2 and words in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_command_says_what_it_did(
+    model: Model, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from vitviz.cli.command import main
+
+    vitviz.save_checkpoint(tmp_path / "small.safetensors", model)
+    command = [
+        "batch",
+        str(photos),
+        str(tmp_path / "out"),
+        "--map",
+        "rollout",
+        "--checkpoint",
+        str(tmp_path / "small.safetensors"),
+    ]
+    assert main(command) == 1
+    said = capsys.readouterr().out
+    assert f"{COUNT - 1} pictures analysed, " in said and "1 could not be analysed, see the column error" in said
+    assert main([*command, "--pictures"]) == 0
+    assert f"{COUNT} there before" in capsys.readouterr().out
+    assert main(["batch", str(tmp_path / "absent"), str(tmp_path / "out")]) == 2
+    assert "no such file or folder" in capsys.readouterr().err
+    assert isinstance(run_batch(BatchRequest(model), [], tmp_path / "none"), Summary)
+
+
+def test_a_missing_extra_is_named(photos: Path, tmp_path: Path, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(
+        ConfigError, match=r"many pictures need pyarrow: install the extra, pip install 'vitviz\[batch\]'"
+    ):
+        run_batch(asked(model), read_items(str(photos)), tmp_path / "out")
+
+
+def test_the_table_of_columns_is_that_of_the_documents(model: Model, photos: Path, tmp_path: Path) -> None:
+    run_batch(asked(model), read_items(str(photos)), tmp_path / "out")
+    schema = parquet.read_schema(next((tmp_path / "out" / "parts").iterdir()))
+    table = (ROOT / "docs" / "scale.md").read_text().partition("<!-- columns -->")[2].partition("<!-- /columns -->")[0]
+    documented = [name.strip("`") for line in table.splitlines()[3:] for name in line.split("|")[1].strip().split(", ")]
+    names = {name for name in schema.names if name in documented}
+    kinds = {"MAP", "MAP.caption", "PROBE.MEASUREMENT", "PROBE.MEASUREMENT.shape"}
+    assert names | kinds == set(documented)
+    others = {"relevance:query=1x2,target=class 2", "rollout", "attention_entropy.entropy", "token_norms.norms"}
+    assert set(schema.names) - names <= {f"{name}{end}" for name in others for end in ("", ".caption", ".shape")} | {
+        name for name in schema.names if name.startswith(("token_norms.", "attention_entropy."))
+    }
+    assert all(schema.field(name).metadata[b"meaning"] for name in schema.names)

@@ -1,0 +1,150 @@
+"""The command ``vitviz batch``: many pictures, kept as Parquet."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from vitviz.analysis.encoder import MAX_BYTES
+from vitviz.attribution import METHODS
+from vitviz.attribution.methods import Parameter
+from vitviz.cli.checkpoints import load_with_bar
+from vitviz.cli.options import add_checkpoint, add_resolution, argument_of
+from vitviz.datasets import READERS, BatchRequest, MapRequest, Summary, read_items, run_batch
+from vitviz.datasets.batch import BATCH_SIZE
+from vitviz.errors.kinds import MethodError
+from vitviz.evaluation.probes import PROBES
+from vitviz.images.preprocessing import FITS
+from vitviz.images.sources import COLUMN
+from vitviz.progress import Progress
+from vitviz.visualization.heatmaps import Style
+
+# Commas also stand between the row and column of a patch.
+NEXT_PARAMETER = re.compile(r",(?=\w+=)")
+SOME_FAILED = 1
+
+
+def add_batch(parser: argparse.ArgumentParser) -> None:
+    """The options of ``vitviz batch``: a source, a folder, what is asked, and how."""
+    parser.add_argument("source", help=f"{'; '.join(reader.name for reader in READERS)}")
+    parser.add_argument("output", type=Path, help="folder for the results; the same command goes on where it was ended")
+    maps = "a map of every picture, such as rollout or relevance:target=dog,residual_weight=0.3; may be repeated"
+    parser.add_argument(
+        "--map", dest="maps", action="append", type=map_request, default=[], metavar="METHOD[:NAME=VALUE,…]", help=maps
+    )
+    known = [name for name, record in PROBES.items() if record.requires != "model"]
+    probes = f"a probe of every picture; may be repeated: {', '.join(known)}"
+    parser.add_argument("--probe", dest="probes", action="append", default=[], metavar="PROBE", help=probes)
+    parser.add_argument("--pictures", action="store_true", help="also write an overlay of every map, as PNG")
+    parser.add_argument("--numbers", action="store_true", help="also write every picture's maps as an NPZ file")
+    parser.add_argument("--column", default=COLUMN, help="of a Parquet file, with the pictures (default: %(default)s)")
+    size = "pictures that are encoded together, fewer where --max-bytes asks for it (default: %(default)s)"
+    parser.add_argument("--batch-size", type=int, default=BATCH_SIZE, help=size)
+    memory = "most memory that one batch may need (default: %(default)s)"
+    parser.add_argument("--max-bytes", type=int, default=MAX_BYTES, metavar="BYTES", help=memory)
+    parser.add_argument("--fit", choices=FITS, default=None, help="what the model sees (default: the checkpoint's own)")
+    add_resolution(parser)
+    add_checkpoint(parser)
+    parser.set_defaults(run=run)
+
+
+def map_request(text: str) -> MapRequest:
+    """A method with its parameters, as the command line has them.
+
+    Raises:
+        argparse.ArgumentTypeError: there is no such method or parameter, or a value is none of it.
+    """
+    method, _, given = text.partition(":")
+    try:
+        # The name of the method first: the parameters are looked up in it.
+        MapRequest(method)
+        parameters = {each.name: each for each in METHODS[method].parameters}
+        values = {}
+        for each in NEXT_PARAMETER.split(given) if given else ():
+            name, sign, value = each.partition("=")
+            if not sign:
+                raise MethodError(f"{each!r} found; expected NAME=VALUE, such as {method}:{next(iter(parameters))}=…")
+            values[name] = _value(parameters[name], value) if name in parameters else value
+        return MapRequest(method, values)
+    except MethodError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _value(parameter: Parameter, text: str) -> Any:
+    options = argument_of(parameter)
+    try:
+        value = options.get("type", str)(text)
+    except (ValueError, argparse.ArgumentTypeError):
+        raise MethodError(f"{parameter.name} = {text!r}: expected {parameter.help}") from None
+    if "choices" in options and value not in options["choices"]:
+        raise MethodError(f"{parameter.name} = {text!r}: expected one of {', '.join(map(str, options['choices']))}")
+    return value
+
+
+def run(
+    source: str,
+    output: Path,
+    maps: list[MapRequest],
+    probes: list[str],
+    pictures: bool,
+    numbers: bool,
+    column: str,
+    batch_size: int,
+    max_bytes: int,
+    fit: str | None,
+    resolution: int | None,
+    **opened: Any,
+) -> int:
+    """Run the batch; the exit status says whether some pictures failed."""
+    # Found before the model is loaded: a wrong path should not take as long as that.
+    items = list(read_items(source, column)) if not _is_streamed(source) else read_items(source, column)
+    request = BatchRequest(load_with_bar(**opened), tuple(maps), tuple(probes), fit, resolution)
+    summary = _with_bar(request, items, output, batch_size, max_bytes, Style() if pictures else None, numbers)
+    _print(summary, output)
+    return SOME_FAILED if summary.failed else 0
+
+
+def _is_streamed(source: str) -> bool:
+    """Whether its pictures are read while they are asked for, so that they need not all be in memory."""
+    return Path(source).is_file() and not source.endswith(".txt")
+
+
+def _with_bar(
+    request: BatchRequest,
+    items: Iterable[Any],
+    output: Path,
+    batch_size: int,
+    max_bytes: int,
+    style: Style | None,
+    numbers: bool,
+) -> Summary:
+    from tqdm import tqdm
+
+    with tqdm(desc="Pictures", unit=" pictures") as bar:
+
+        def report(state: Progress) -> None:
+            bar.total = state.total or None
+            bar.update(state.done - bar.n)
+
+        return run_batch(
+            request,
+            items,
+            output,
+            batch_size=batch_size,
+            max_bytes=max_bytes,
+            pictures=style,
+            numbers=numbers,
+            report=report,
+        )
+
+
+def _print(summary: Summary, output: Path) -> None:
+    done = summary.analysed + summary.failed
+    rate = f", {done / summary.seconds:.3g} a second" if done else ""
+    kept = f"; {summary.kept:,} there before" if summary.kept else ""
+    failed = f"; {summary.failed:,} could not be analysed, see the column error" if summary.failed else ""
+    noun = "picture" if summary.analysed == 1 else "pictures"
+    print(f"{summary.analysed:,} {noun} analysed{rate}{failed}{kept}\nwritten to {output / 'parts'}")

@@ -1,0 +1,11 @@
+"""Many pictures: a folder, a list, an archive or a table of them in, Parquet out. Needs the extra ``vitviz[batch]``.
+
+What belongs here reads sources of pictures, keeps what was found of them, and goes on where it was interrupted. What is
+found of one picture does not: that is the work of ``analysis``, ``attribution`` and ``evaluation``.
+"""
+
+from vitviz.datasets.batch import Summary, run_batch
+from vitviz.datasets.readers import READERS, Item, read_items
+from vitviz.datasets.request import BatchRequest, MapRequest
+
+__all__ = ["READERS", "BatchRequest", "Item", "MapRequest", "Summary", "read_items", "run_batch"]

@@ -1,0 +1,127 @@
+"""The folder that a batch writes: parts that appear whole or not at all, and what is already in them."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from vitviz.datasets.arrow import arrow
+from vitviz.errors.kinds import ConfigError
+from vitviz.errors.messages import listed
+from vitviz.weights.formats.atomic import atomic_write
+
+RUN, PARTS, LOCK = "run.json", "parts", ".lock"
+
+
+class OutputFolder:
+    """Rows of pictures in parts, and the request that all of them answer.
+
+    Args:
+        path: of the folder, which may be new.
+        request: as :meth:`BatchRequest.to_json` gives it.
+
+    Raises:
+        ConfigError: the folder holds something else, or rows of another request.
+    """
+
+    def __init__(self, path: Path, request: dict[str, Any]) -> None:
+        self.path, self.parts = path, path / PARTS
+        try:
+            self.parts.mkdir(parents=True, exist_ok=True)
+            self._check(request)
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be written ({error.strerror})") from None
+        self.next_part = 1 + max((int(part.stem.removeprefix("part-")) for part in self._written()), default=-1)
+
+    def _check(self, request: dict[str, Any]) -> None:
+        file = self.path / RUN
+        if not file.is_file():
+            others = sorted(each.name for each in self.path.iterdir() if each.name not in (PARTS, LOCK))
+            if others or any(self.parts.iterdir()):
+                raise ConfigError(
+                    f"{self.path}: a folder with other files; expected an empty or new one, or that of a batch"
+                )
+            with atomic_write(file) as stream:
+                stream.write(json.dumps(request, indent=1, ensure_ascii=False).encode())
+            return
+        try:
+            before = json.loads(file.read_text(encoding="utf-8"))
+        except ValueError:
+            raise ConfigError(f"{file}: damaged; expected what a batch wrote, or an empty folder") from None
+        now = json.loads(json.dumps(request))
+        other = [name for name in now if not isinstance(before, dict) or before.get(name) != now[name]]
+        if other:
+            raise ConfigError(
+                f"{self.path}: holds the rows of another request, with other {listed(other)}; "
+                "expected the same request, or another folder"
+            )
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """While nobody else writes here.
+
+        Raises:
+            ConfigError: somebody does.
+        """
+        with (self.path / LOCK).open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise ConfigError(f"{self.path}: another batch is writing there; expected one at a time") from None
+            yield
+
+    def keys(self) -> set[bytes]:
+        """Digests of the keys of all rows that are there, by :func:`key_digest`: a million take some 80 MB.
+
+        Raises:
+            ConfigError: a part is damaged.
+        """
+        pa, parquet = arrow()
+        found = set[bytes]()
+        for part in self._written():
+            try:
+                column = parquet.read_table(part, columns=["path"]).column(0)
+            except (pa.ArrowException, OSError) as error:
+                raise ConfigError(f"{part}: damaged ({error}); remove it to have its pictures again") from None
+            found.update(key_digest(str(key)) for key in column.to_pylist())
+        return found
+
+    def write(self, rows: list[dict[str, Any]], schema: Any) -> None:
+        """Put a part there.
+
+        Raises:
+            ConfigError: it cannot be written.
+        """
+        pa, parquet = arrow()
+        columns = {name: [row.get(name) for row in rows] for name in schema.names}
+        part = self.parts / f"part-{self.next_part:06d}.parquet"
+        try:
+            with atomic_write(part) as file:
+                parquet.write_table(pa.table(columns, schema), file, compression="zstd")
+        except OSError as error:
+            raise ConfigError(f"{part}: cannot be written ({error.strerror or error})") from None
+        self.next_part += 1
+
+    def beside(self, folder: str, key: str, ending: str) -> Path:
+        """The path of another file about a picture, such as its overlay; its folder is made."""
+        names = [name for name in key.replace(os.sep, "/").split("/") if name not in ("", ".", "..")]
+        plain = "/".join(names)
+        # Where the name had to be changed, the file of another picture could have it.
+        mark = "" if plain == key else f".{hashlib.sha256(key.encode()).hexdigest()[:8]}"
+        path = self.path / folder / f"{plain}{mark}.{ending}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def _written(self) -> list[Path]:
+        return sorted(self.parts.glob("part-*.parquet"))
+
+
+def key_digest(key: str) -> bytes:
+    """Of a row's key, 16 bytes."""
+    return hashlib.blake2b(key.encode(), digest_size=16).digest()

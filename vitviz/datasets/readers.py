@@ -1,0 +1,178 @@
+"""Where pictures come from: one record and one function for each kind of source."""
+
+from __future__ import annotations
+
+import glob
+import tarfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vitviz.errors.kinds import DataError
+from vitviz.errors.messages import choices
+from vitviz.images.opening import FILE_SUFFIXES
+from vitviz.images.sources import COLUMN
+
+# A member or a cell that says it is larger is not read.
+MAX_PICTURE_BYTES = 2**30
+ROWS_AT_A_TIME = 64
+TAR_ENDINGS = (".tar", ".tar.gz", ".tgz")
+
+
+@dataclass(frozen=True)
+class Item:
+    """A picture that is still to be opened.
+
+    Args:
+        key: by which its row is found again: the same in every run over the same source, and no other's.
+        source: the path of its file, or the content of one.
+    """
+
+    key: str
+    source: Path | bytes
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A kind of source.
+
+    Args:
+        name: what it is, for a message.
+        takes: whether a source is of this kind.
+        items: its pictures, always in the same order.
+    """
+
+    name: str
+    takes: Callable[[str], bool]
+    items: Callable[[str, str], Iterator[Item]]
+
+
+def read_items(source: str, column: str = COLUMN) -> Iterator[Item]:
+    """The pictures of a source, in an order that is the same every time.
+
+    Args:
+        source: a folder, which is searched at every depth; a pattern such as ``"photos/*.jpg"``; a text file with a
+            path on every line; a tar archive; or a Parquet file or folder.
+        column: of a Parquet file, the one that holds the pictures: their bytes, or ``bytes`` and ``path``.
+
+    Raises:
+        DataError: there is no such source, it holds no picture, or it is damaged.
+    """
+    reader = next((each for each in READERS if each.takes(source)), None)
+    if reader is None:
+        kinds = choices([each.name for each in READERS])
+        raise DataError(f"{source}: no such file or folder, or of an unknown kind; expected {kinds}")
+    found = reader.items(source, column)
+    first = next(found, None)
+    if first is None:
+        raise DataError(f"{source}: no picture in it; expected {reader.name}")
+    return _from(first, found)
+
+
+def _from(first: Item, others: Iterator[Item]) -> Iterator[Item]:
+    yield first
+    yield from others
+
+
+def _is_picture(path: Path) -> bool:
+    return path.suffix.lower() in FILE_SUFFIXES
+
+
+def _of_folder(source: str, column: str) -> Iterator[Item]:
+    root = Path(source)
+    for path in sorted(path for path in root.rglob("*") if _is_picture(path) and path.is_file()):
+        yield Item(path.relative_to(root).as_posix(), path)
+
+
+def _of_pattern(source: str, column: str) -> Iterator[Item]:
+    for name in sorted(glob.glob(source, recursive=True)):
+        if _is_picture(Path(name)) and Path(name).is_file():
+            yield Item(Path(name).as_posix(), Path(name))
+
+
+def _of_list(source: str, column: str) -> Iterator[Item]:
+    file = Path(source)
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{source}: cannot be read as a list of paths ({error})") from None
+    # A path that stands there twice is one picture.
+    for line in dict.fromkeys(line.strip() for line in lines):
+        if line:
+            yield Item(line, file.parent / line)
+
+
+def _of_tar(source: str, column: str) -> Iterator[Item]:
+    # Members are read one after another and never written to disk, whatever their names are.
+    try:
+        with tarfile.open(source, "r|*") as archive:
+            for member in archive:
+                if not member.isfile() or not _is_picture(Path(member.name)):
+                    continue
+                content = b"" if member.size > MAX_PICTURE_BYTES else _member(archive, member)
+                yield Item(member.name, content)
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise DataError(f"{source}: damaged archive ({error})") from None
+
+
+def _member(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    file = archive.extractfile(member)
+    return b"" if file is None else file.read()
+
+
+def _of_parquet(source: str, column: str) -> Iterator[Item]:
+    from vitviz.datasets.arrow import arrow
+
+    pa, parquet = arrow()
+    path = Path(source)
+    files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+    for file in files:
+        name = file.relative_to(path).as_posix() if path.is_dir() else file.name
+        try:
+            with parquet.ParquetFile(file) as table:
+                if column not in table.schema_arrow.names:
+                    names = choices(table.schema_arrow.names)
+                    raise DataError(f"{file}: no column {column!r}; expected --column with one of {names}")
+                row = 0
+                for batch in table.iter_batches(ROWS_AT_A_TIME, columns=[column]):
+                    for cell in batch.column(0).to_pylist():
+                        yield Item(_key(name, row, cell), _content(file, row, cell))
+                        row += 1
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(f"{file}: damaged Parquet file ({error})") from None
+
+
+def _key(name: str, row: int, cell: Any) -> str:
+    path = cell.get("path") if isinstance(cell, dict) else None
+    return f"{name}#{row}" + (f" {path}" if path else "")
+
+
+def _content(file: Path, row: int, cell: Any) -> Path | bytes:
+    content = cell.get("bytes") if isinstance(cell, dict) else cell
+    if isinstance(content, bytes):
+        return content
+    if isinstance(cell, dict) and isinstance(cell.get("path"), str):
+        return file.parent / str(cell["path"])
+    # An empty cell is a picture that cannot be opened, and the others are looked at.
+    if content is None:
+        return b""
+    raise DataError(f"{file}: row {row} has {type(content).__name__}; expected the bytes of a picture")
+
+
+def _holds_parquet(source: str) -> bool:
+    path = Path(source)
+    return path.suffix == ".parquet" if path.is_file() else path.is_dir() and any(path.rglob("*.parquet"))
+
+
+READERS = (
+    Reader("a Parquet file, or a folder of them", _holds_parquet, _of_parquet),
+    Reader("a folder with pictures", lambda source: Path(source).is_dir(), _of_folder),
+    Reader("a tar archive", lambda source: source.endswith(TAR_ENDINGS) and Path(source).is_file(), _of_tar),
+    Reader(
+        "a text file (.txt) with a path on every line",
+        lambda source: source.endswith(".txt") and Path(source).is_file(),
+        _of_list,
+    ),
+    Reader("a pattern such as 'photos/*.jpg'", lambda source: any(sign in source for sign in "*?["), _of_pattern),
+)

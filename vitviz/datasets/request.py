@@ -1,0 +1,125 @@
+"""What is asked about every picture of a batch."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from vitviz.attribution import METHODS
+from vitviz.errors.arguments import instance, no_parameter, whole, word
+from vitviz.errors.kinds import ConfigError, MethodError
+from vitviz.errors.messages import listed
+from vitviz.evaluation.probes import PROBES
+from vitviz.models.targets import Target
+from vitviz.weights import Model
+
+SCHEMA_VERSION = 1
+PREDICTIONS = 5
+
+
+@dataclass(frozen=True)
+class MapRequest:
+    """A map of every picture.
+
+    Args:
+        method: its name in :data:`vitviz.METHODS`.
+        parameters: that differ from the method's defaults, as :meth:`vitviz.Analysis.map` takes them; values that
+            JSON has, and pairs.
+
+    Raises:
+        MethodError: there is no such method, it has no such parameter, or a value cannot be written down.
+    """
+
+    method: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        record = METHODS[word("method", self.method, METHODS)]
+        legal = [parameter.name for parameter in record.parameters]
+        for name, value in self.parameters.items():
+            if name not in legal:
+                raise MethodError(no_parameter(self.method, name, legal))
+            if isinstance(value, Target):
+                raise MethodError(f"{self.method}: {name} is of one picture; expected a class by label or number")
+
+    @cached_property
+    def name(self) -> str:
+        """Of its column: the method, and the parameters that differ from its defaults."""
+        words = ",".join(f"{name}={_text(value)}" for name, value in sorted(self.parameters.items()))
+        return f"{self.method}:{words}" if words else self.method
+
+    def to_json(self) -> dict[str, Any]:
+        return {"method": self.method, "parameters": dict(sorted(self.parameters.items()))}
+
+
+def _text(value: Any) -> str:
+    return "x".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+
+
+@dataclass(frozen=True)
+class BatchRequest:
+    """What is asked about every picture, by which model.
+
+    Args:
+        model: as :func:`vitviz.load` gives it.
+        maps: of every picture, each once.
+        probes: names in :data:`vitviz.evaluation.probes.PROBES`, with their defaults, of every picture.
+        fit, resolution: as :func:`vitviz.analyze` takes them.
+
+    Raises:
+        ConfigError: something is asked for twice, or ``model`` is none.
+        MethodError: there is no such probe, it says nothing of a picture, or the model cannot serve a map or probe.
+    """
+
+    model: Model
+    maps: tuple[MapRequest, ...] = ()
+    probes: tuple[str, ...] = ()
+    fit: str | None = None
+    resolution: int | None = None
+
+    def __post_init__(self) -> None:
+        config = instance("model", self.model, Model, "vitviz.load()").network.config
+        if self.resolution is not None:
+            whole("resolution", self.resolution, 1)
+        for names in ([each.name for each in self.maps], list(self.probes)):
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice:
+                raise ConfigError(f"{listed(twice)}: asked for twice; expected every map and probe once")
+        for asked in self.maps:
+            refusal = METHODS[asked.method].refusal(config)
+            if refusal is not None:
+                raise MethodError(f"{asked.method}: {refusal}")
+        for name in self.probes:
+            record = PROBES[word("probe", name, PROBES)]
+            refusal = record.refusal(config)
+            if refusal is not None:
+                raise MethodError(f"{name}: {refusal}")
+            if record.requires == "model":
+                raise MethodError(f"{name}: it is of the model, the same for every picture; see vitviz probe")
+
+    def to_json(self) -> dict[str, Any]:
+        """What makes two runs the same, as JSON: with the same model and request, a picture has the same row."""
+        return {
+            "schema": SCHEMA_VERSION,
+            "model": self.model.name,
+            "weights": weights_digest(self.model),
+            "fit": self.fit,
+            "resolution": self.resolution,
+            "maps": [each.to_json() for each in self.maps],
+            "probes": list(self.probes),
+        }
+
+
+def weights_digest(model: Model) -> str:
+    """The SHA-256 of a network's configuration and weights, the first 16 hexadecimal digits."""
+    found = hashlib.sha256(repr(model.network.config).encode())
+    for name, tensor in sorted(model.network.state_dict().items()):
+        content = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        found.update(content.data)
+    return found.hexdigest()[:16]
