@@ -347,7 +347,7 @@ def held_bytes(trace: AttentionTrace) -> int:
     """Of every tensor that a trace refers to, each storage once."""
     tensors = [trace.queries, trace.keys, *([] if trace.bias is None else [trace.bias])]
     tensors += trace.known_log_sums.values()
-    tensors += [matrix for matrices in trace._kept.values() for matrix in matrices]
+    tensors += [matrix for matrices in trace._cached_fused.values() for matrix in matrices]
     storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
     return sum(storages.values())
 

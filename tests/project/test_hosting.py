@@ -570,28 +570,37 @@ ENDING = """
 import os, pathlib, signal, sys, time
 from vitviz.ui.hosting import prepare
 
+# Both processes share one import.
+child = os.fork()
 # Tests that run in the background of a shell inherit that it is ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 prepare()
 folder = pathlib.Path(os.environ["GRADIO_TEMP_DIR"])
 (folder / "some").mkdir()
 (folder / "some" / "upload.png").write_bytes(b"somebody's")
-print(folder, flush=True)
+print(f"{os.getpid()} {folder}", flush=True)
+if child:
+    os.waitpid(child, 0)
 time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_process_has_a_folder_of_its_own_and_empties_it(number: int, tmp_path: Path) -> None:
+def test_every_process_has_a_folder_of_its_own_and_empties_it(tmp_path: Path) -> None:
     environment = {**os.environ, "GRADIO_TEMP_DIR": "", "TMPDIR": str(tmp_path)}
     options: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True, "cwd": ROOT}
     with subprocess.Popen([sys.executable, "-c", ENDING], env=environment, **options) as process:
         assert process.stdout is not None
-        folder = Path(process.stdout.readline().strip())
-        assert folder.is_relative_to(tmp_path) and (folder / "some" / "upload.png").exists()
-        process.send_signal(number)
+        lines = [process.stdout.readline().split(maxsplit=1) for _ in range(2)]
+        found = {int(number): Path(folder.strip()) for number, folder in lines}
+        assert len(set(found.values())) == 2
+        assert all(each.is_relative_to(tmp_path) and (each / "some" / "upload.png").exists() for each in found.values())
+        [child] = found.keys() - {process.pid}
+        os.kill(child, signal.SIGTERM)
+        process.send_signal(signal.SIGINT)
+        # The pipe ends with the last of them.
+        assert process.stdout.read() == ""
         process.wait(30)
-    assert list(folder.iterdir()) == []
+    assert [list(each.iterdir()) for each in found.values()] == [[], []]
 
 
 @pytest.fixture

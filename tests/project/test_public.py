@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
@@ -91,87 +92,86 @@ def test_every_error_is_a_vitviz_error() -> None:
 STEPS = (
     "vitviz.attribution",
     "vitviz, vitviz.cli.command",
-    "vitviz.visualization.figures",
+    "vitviz.evaluation.head_picture",
     "huggingface_hub, vitviz.weights.hub.client",
 )
 HEAVY = {"gradio", "matplotlib", "huggingface_hub"}
 # Cannot be imported in the process below before the hub's client is: torch takes tqdm where it finds it, which would
 # hide that vitviz does.
 ABSENT = ("tqdm", "tensorboard")
+# Imported when they are asked for.
+LAZY = ("cli", "evaluation", "isolation", "training", "ui")
+ROOMS = sorted({path.relative_to(ROOT / "vitviz").parts[0].removesuffix(".py") for path in MODULES} - {"__init__"})
+
+
+@dataclass(frozen=True)
+class Imports:
+    """What a fresh interpreter imports, in this order.
+
+    Args:
+        early: rooms of :data:`LAZY` that are there once vitviz is.
+        loaded: top-level names of all modules after each of :data:`STEPS`.
+        called: names of vitviz in the documents, each of which was there when it was asked for.
+        rooms: the names of all modules directly in vitviz, each as an attribute of it.
+    """
+
+    early: list[str]
+    loaded: dict[str, list[str]]
+    called: list[str]
+    rooms: list[str]
 
 
 @pytest.fixture(scope="module")
-def loaded() -> dict[str, set[str]]:
-    """Top-level names of what a fresh interpreter has loaded after each step, one after the other."""
-    lines = ["import json, sys", "loaded = {}"]
+def imports() -> Imports:
+    texts = [path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))]
+    calls = sorted({name for text in texts for name in re.findall(r"`vitviz\.((?:\w+\.)*\w+)", text)})
+    lines = ["import json, operator, sys", "loaded = {}"]
     lines += [f"sys.modules[{name!r}] = None" for name in ABSENT]
+    lines += ["import vitviz", f"early = [name for name in {LAZY!r} if name in vars(vitviz)]"]
     for step in STEPS:
         if "huggingface_hub" in step:
             lines += ["del sys.modules['tqdm']"]
         lines += [f"import {step}", f"loaded[{step!r}] = sorted({{name.partition('.')[0] for name in sys.modules}})"]
-    lines += ["print(json.dumps(loaded))"]
-    done = subprocess.run(
-        [sys.executable, "-c", "\n".join(lines)], cwd=ROOT, capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, done.stderr
-    return {step: set(names) for step, names in json.loads(done.stdout).items()}
-
-
-@pytest.mark.process
-def test_importing_the_methods_loads_nothing_heavy(loaded: dict[str, set[str]]) -> None:
-    assert {"vitviz", "torch"} <= loaded["vitviz.attribution"]
-    assert not loaded["vitviz.attribution"] & HEAVY
-
-
-@pytest.mark.process
-def test_importing_vitviz_loads_nothing_that_only_the_app_a_download_or_a_training_needs(
-    loaded: dict[str, set[str]],
-) -> None:
-    # That tqdm and tensorboard are not asked for is said by the process itself, which has none.
-    assert not loaded["vitviz, vitviz.cli.command"] & HEAVY
-
-
-@pytest.mark.process
-def test_the_tests_above_can_fail(loaded: dict[str, set[str]]) -> None:
-    assert loaded["vitviz.visualization.figures"] & HEAVY == {"matplotlib"}
-    assert "huggingface_hub" in loaded[STEPS[-1]]
-
-
-# Modules that are imported when they are asked for.
-
-LAZY = ("cli", "evaluation", "isolation", "training", "ui")
-
-
-@pytest.fixture(scope="module")
-def asked_for() -> dict[str, list[str]]:
-    """What a fresh interpreter has of vitviz before and after the documents' calls and all modules are asked for."""
-    names = sorted({path.relative_to(ROOT / "vitviz").parts[0].removesuffix(".py") for path in MODULES} - {"__init__"})
-    texts = [path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))]
-    calls = sorted({name for text in texts for name in re.findall(r"`vitviz\.((?:\w+\.)*\w+)", text)})
-    lines = [
-        "import vitviz, json, operator",
-        f"early = [name for name in {LAZY!r} if name in vars(vitviz)]",
+    lines += [
+        "del sys.modules['tensorboard']",
         f"called = [name for name in {calls!r} if operator.attrgetter(name)(vitviz) is not None]",
-        f"modules = [getattr(vitviz, name).__name__ for name in {names!r}]",
-        "print(json.dumps({'early': early, 'called': called, 'modules': modules}))",
+        f"rooms = [getattr(vitviz, name).__name__ for name in {ROOMS!r}]",
+        "print(json.dumps([early, loaded, called, rooms]))",
     ]
     done = subprocess.run(
         [sys.executable, "-c", "\n".join(lines)], cwd=ROOT, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
-    found: dict[str, list[str]] = json.loads(done.stdout)
-    assert found["modules"] == [f"vitviz.{name}" for name in names]
-    return found
+    return Imports(*json.loads(done.stdout))
 
 
 @pytest.mark.process
-def test_every_module_is_there_when_it_is_asked_for_and_not_before(asked_for: dict[str, list[str]]) -> None:
-    assert {f"vitviz.{name}" for name in LAZY} <= set(asked_for["modules"])
-    assert asked_for["early"] == []
+def test_importing_the_methods_loads_nothing_heavy(imports: Imports) -> None:
+    names = set(imports.loaded["vitviz.attribution"])
+    assert {"vitviz", "torch"} <= names and not names & HEAVY
 
 
-def test_what_the_documents_call_is_there(asked_for: dict[str, list[str]]) -> None:
-    assert {"METHODS", "attribution", "cost", "load"} <= set(asked_for["called"])
+@pytest.mark.process
+def test_importing_vitviz_loads_nothing_that_only_the_app_a_download_or_a_training_needs(imports: Imports) -> None:
+    # That tqdm and tensorboard are not asked for is said by the process itself, which has none.
+    assert not HEAVY.intersection(imports.loaded["vitviz, vitviz.cli.command"])
+
+
+@pytest.mark.process
+def test_the_tests_above_can_fail(imports: Imports) -> None:
+    assert HEAVY.intersection(imports.loaded["vitviz.evaluation.head_picture"]) == {"matplotlib"}
+    assert "huggingface_hub" in imports.loaded[STEPS[-1]]
+
+
+@pytest.mark.process
+def test_every_module_is_there_when_it_is_asked_for_and_not_before(imports: Imports) -> None:
+    assert imports.rooms == [f"vitviz.{name}" for name in ROOMS]
+    assert set(LAZY) <= set(ROOMS) and imports.early == []
+
+
+@pytest.mark.process
+def test_what_the_documents_call_is_there(imports: Imports) -> None:
+    assert {"METHODS", "attribution", "cost", "load"} <= set(imports.called)
 
 
 def test_a_name_that_there_is_not_is_an_attribute_error_with_the_near_one() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from einops import repeat
 
-from vitviz.training.augment import mixed, views
+from vitviz.training.augment import mix_batch, views
 from vitviz.training.config import Augmentation
 
 COUNT, SIZE = 200, 16
@@ -146,7 +146,7 @@ def test_mixed_targets_are_the_share_of_the_pixels() -> None:
     kinds = {"mixup": 0, "cutmix": 0}
     shares = []
     for seed in range(COUNT):
-        pixels, shared = mixed(only(mix=1), images, targets, generator(seed))
+        pixels, shared = mix_batch(only(mix=1), images, targets, generator(seed))
         torch.testing.assert_close(shared.sum(1), torch.ones(2))
         torch.testing.assert_close(pixels.mean((1, 2, 3)), shared[:, 1], atol=1e-5, rtol=0)
         evenly = bool((pixels[0] == pixels[0, 0, 0, 0]).all())
@@ -166,6 +166,6 @@ def test_mixed_targets_are_the_share_of_the_pixels() -> None:
 def test_as_many_batches_are_mixed_as_asked_for(mix: float, low: float, high: float) -> None:
     images, targets = torch.rand(4, 3, 8, 8, generator=generator()), torch.eye(4)
     changed = [
-        not torch.equal(mixed(only(mix=mix), images, targets, generator(seed))[1], targets) for seed in range(COUNT)
+        not torch.equal(mix_batch(only(mix=mix), images, targets, generator(seed))[1], targets) for seed in range(COUNT)
     ]
     assert low <= sum(changed) / COUNT <= high

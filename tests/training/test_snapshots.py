@@ -1,29 +1,24 @@
-"""Snapshots: kept by a run, opened as one model, and gone through with a slider in the app."""
+"""Snapshots: kept by a run, opened as one model, and chosen in the app."""
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 import torch
-from playwright.sync_api import Browser, expect
 
 import vitviz
-from tests.driver import ARTEFACTS, EXAMPLE, expect_map, opened_page, running_app, set_slider
 from tests.support.training import SMALL, interrupt_step, same_weights, write_folder
 from tests.ui.test_models import apart
 from vitviz import CheckpointError, ConfigError, Model, save_checkpoint
 from vitviz.training import loop
 from vitviz.training.snapshots import MOST, snapshot_steps
 from vitviz.ui.handlers import Handlers
-from vitviz.ui.models import START, ModelChoice, open_choice
+from vitviz.ui.models import DEFAULT_MODEL, ModelChoice, open_choice
 from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.service import AnalysisService
 from vitviz.weights import find_snapshots, open_snapshot, read
@@ -161,7 +156,7 @@ def test_uploaded_states_are_one_model_as_long_as_it_is_used(run: Path, tmp_path
 
 def test_a_server_of_one_model_shows_its_states(run: Path) -> None:
     bench = AnalysisService(vitviz.load(run), ServerSettings(models="start"))
-    assert bench.model(START._replace(step=20)).step == 20
+    assert bench.model(DEFAULT_MODEL._replace(step=20)).step == 20
 
 
 @pytest.fixture
@@ -192,28 +187,3 @@ def test_the_lines_of_python_open_the_state(handlers: Handlers, run: Path) -> No
     made: dict[str, Any] = {}
     exec("\n".join(line for line in lines.splitlines() if line.startswith(("import", "from", "model"))), made)
     assert same_weights(made["model"].network, open_snapshot(vitviz.load(run), 20).network)
-
-
-def test_a_slider_goes_through_training_and_asks_every_state_the_same(run: Path, browser: Browser) -> None:
-    with (
-        running_app(os.environ, "--checkpoint", str(run)) as address,
-        opened_page(browser, address) as page,
-    ):
-        slider, steps = page.locator("input.vx-step"), page.locator(".vx-steps")
-        expect(steps).to_contain_text("1,000 of 1,000")
-        last = vitviz.load(run)
-        expect_map(page, vitviz.analyze(EXAMPLE, last).attention())
-        set_slider(page, "layer", 0)
-        expect_map(page, vitviz.analyze(EXAMPLE, last).attention(layer=0))
-        slider.focus()
-        for step in (20, 0):
-            page.keyboard.press("ArrowLeft")
-            expect(steps).to_contain_text(f"{step} of 1,000")
-            expect_map(page, vitviz.analyze(EXAMPLE, open_snapshot(last, step)).attention(layer=0))
-        page.screenshot(path=ARTEFACTS / "snapshots.png", full_page=True)
-        expect(page).to_have_url(re.compile(r"step=0.*p\.layer=0"))
-        # A link opens the same state.
-        with opened_page(browser, address, urlsplit(page.url).query) as other:
-            expect(other.locator(".vx-steps")).to_contain_text("0 of 1,000")
-            expect(other.locator("input.vx-step")).to_have_value("0")
-            expect_map(other, vitviz.analyze(EXAMPLE, open_snapshot(last, 0)).attention(layer=0))

@@ -269,7 +269,7 @@ def test_maps_and_measures_can_be_about_likeness(
     service = AnalysisService(make_model(classes=0))
     visit = Visit(Runs(Handlers(service)))
     [facts] = visit.runs.handlers.first()["views"]
-    uid, analysis = facts["uid"], service.kept(facts["uid"])
+    uid, analysis = facts["uid"], service.cached(facts["uid"])
     named = visit.ask("picture", upload={"path": str(picture.path), "orig_name": "my noise.png"})
     assert named["id"].startswith("picture:") and named["name"] == "my noise.png"
     rocket = vitviz.analyze(vitviz.weights.resources("assets") / "rocket.jpg", service.start)
@@ -318,7 +318,7 @@ def test_likeness_takes_its_share_of_memory(make_model: Make) -> None:
     service = AnalysisService(make_model(classes=0))
     visit = Visit(Runs(Handlers(service)))
     [facts] = visit.runs.handlers.first()["views"]
-    layout = service.kept(facts["uid"]).trace.layout
+    layout = service.cached(facts["uid"]).trace.layout
     service.budget.max_bytes = forward_bytes(service.start.network.config, layout, 1) - 1
     asked = {"uid": facts["uid"], "target": {"like": "example:rocket.jpg"}}
     assert "this likeness needs" in visit.run("rank", **asked)["failed"]

@@ -21,7 +21,7 @@ from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNum
 from vitviz.errors.kinds import MethodError
 from vitviz.ui.facts import method_facts, model_facts
 from vitviz.ui.links import SOMEBODYS_OWN, print_link, read_link
-from vitviz.ui.normalize import Seen, normalize
+from vitviz.ui.normalize import ShownView, normalize
 from vitviz.ui.pictures import EXAMPLES
 from vitviz.ui.state import LAYOUTS, MAX_PINS, PANELS, PageState, View, is_model, is_picture, plain_json
 from vitviz.visualization.heatmaps import COLORMAPS
@@ -43,13 +43,13 @@ STEPS = (0, 20, 1000)
 
 
 @pytest.fixture(params=KINDS)
-def seen(request: pytest.FixtureRequest, make_model: Make, monkeypatch: pytest.MonkeyPatch) -> Seen:
+def seen(request: pytest.FixtureRequest, make_model: Make, monkeypatch: pytest.MonkeyPatch) -> ShownView:
     """A model of every kind, with a picture of other patches than those it was trained with."""
     model = make_model(**KINDS[request.param])
     monkeypatch.setattr(vitviz.ui.normalize, "reads_text", lambda model: request.param == "texts")
     if request.param == "snapshots":
         model = replace(model, snapshots=Snapshots(dict.fromkeys(STEPS, Path("none"))), step=STEPS[-1])
-    return Seen(model, model.network.config.layout(20, 28))
+    return ShownView(model, model.network.config.layout(20, 28))
 
 
 # ---- any JSON ----
@@ -71,7 +71,7 @@ def is_sentence(error: MethodError) -> bool:
     return 0 < len(text) < 2000 and "\n" not in text
 
 
-def is_legal(value: object, seen: Seen) -> bool:
+def is_legal(value: object, seen: ShownView) -> bool:
     """Whether a value is read as a state that is legal for a model once it is normalized, or refused in a sentence."""
     try:
         state = PageState.from_json(value)
@@ -85,13 +85,15 @@ def is_legal(value: object, seen: Seen) -> bool:
 
 @FAST
 @given(value=JSON)
-def test_any_json_is_a_legal_state_or_one_sentence(seen: Seen, value: object) -> None:
+def test_any_json_is_a_legal_state_or_one_sentence(seen: ShownView, value: object) -> None:
     assert is_legal(value, seen)
 
 
 @FAST
 @given(data=st.data())
-def test_any_state_with_something_else_in_one_place_is_legal_or_one_sentence(seen: Seen, data: st.DataObject) -> None:
+def test_any_state_with_something_else_in_one_place_is_legal_or_one_sentence(
+    seen: ShownView, data: st.DataObject
+) -> None:
     state = {**PLAIN, "views": [{**PLAIN["views"][0], **FULL_VIEW}]}
     at = data.draw(st.sampled_from(["", "view", "parameters", "pins"]))
     other = data.draw(JSON)
@@ -159,7 +161,7 @@ def test_what_may_stand_for_a_model_or_a_picture() -> None:
 
 def test_a_state_gets_the_values_of_its_model_and_says_each_change(make_model: Make) -> None:
     model = make_model()
-    seen = Seen(model, model.network.config.layout(16, 24))
+    seen = ShownView(model, model.network.config.layout(16, 24))
     view = View(
         step=20,
         fit="squash",
@@ -192,7 +194,7 @@ def test_a_state_gets_the_values_of_its_model_and_says_each_change(make_model: M
 
 def test_a_class_map_of_a_model_without_classes_is_never_another_map_without_a_word(make_model: Make) -> None:
     model = make_model(classes=0)
-    seen = Seen(model, model.network.config.layout(16, 24))
+    seen = ShownView(model, model.network.config.layout(16, 24))
     state, notes = normalize(read_link("?method=relevance&p.target=cat&p.query=3,5").state, [seen])
     # It can still be about likeness.
     assert state.views[0] == View(method="relevance", parameters={"query": (3, 5)})
@@ -221,7 +223,7 @@ def test_a_target_of_several_parts_is_a_state_and_a_link(
     make_model: Make, target: dict[str, Any], words: str, classes: int
 ) -> None:
     model = make_model(classes=classes)
-    seen = Seen(model, model.network.config.layout(16, 24))
+    seen = ShownView(model, model.network.config.layout(16, 24))
     state = PageState((View(method="relevance", parameters={"target": target}),))
     found, notes = normalize(state, [seen])
     if not classes and "like" not in target and "patch" not in target:
@@ -236,7 +238,7 @@ def test_a_target_of_several_parts_is_a_state_and_a_link(
 
 def test_the_classes_of_a_target_are_found_by_their_labels(make_model: Make) -> None:
     model = make_model()
-    seen = Seen(model, model.network.config.layout(16, 24))
+    seen = ShownView(model, model.network.config.layout(16, 24))
     read = read_link("?method=grad_cam&p.target=class+1&against=class+4").state
     assert normalize(read, [seen])[0].views[0].parameters == {"target": {"class": 1, "against": 4}}
     for words, note in (
@@ -257,12 +259,12 @@ def test_what_contradicts_itself_in_a_link_is_left_out_and_said() -> None:
 
 def test_defaults_of_a_model_are_left_out_and_last_layers_are_counted_from_0(make_model: Make) -> None:
     for model, query in ((make_model(), "cls"), (make_model(cls_token=False, pooling="mean"), PATCHES)):
-        seen = Seen(model, model.network.config.layout(16, 24))
+        seen = ShownView(model, model.network.config.layout(16, 24))
         for parameters in ({"layer": -1, "head": "mean", "query": query}, {"layer": 2, "direction": "row"}):
             state, notes = normalize(PageState((View(parameters=parameters),)), [seen])
             assert state.views[0].parameters == {} and notes == []
     pooled = make_model(cls_token=False, pooling="attention")
-    seen = Seen(pooled, pooled.network.config.layout(16, 24))
+    seen = ShownView(pooled, pooled.network.config.layout(16, 24))
     # There the default starts from what is no token.
     assert normalize(PageState((View(parameters={"query": PATCHES}),)), [seen])[0].views[0].parameters == {
         "query": PATCHES
@@ -271,7 +273,7 @@ def test_defaults_of_a_model_are_left_out_and_last_layers_are_counted_from_0(mak
 
 def test_likeness_to_a_patch_is_seen_by_all_patches_unless_another_token_is_chosen(make_model: Make) -> None:
     model = make_model()
-    seen = Seen(model, model.network.config.layout(16, 24))
+    seen = ShownView(model, model.network.config.layout(16, 24))
     for target, default, other in (
         ({"patch": (0, 1)}, PATCHES, "cls"),
         ({"like": "example:rocket.jpg"}, "cls", PATCHES),
@@ -290,7 +292,7 @@ def test_what_is_not_known_yet_stays(make_model: Make) -> None:
 # ---- links ----
 
 
-def parameters(part: Parameter, seen: Seen) -> st.SearchStrategy[Any]:
+def parameters(part: Parameter, seen: ShownView) -> st.SearchStrategy[Any]:
     """The values that a model and a picture have."""
     config, layout = seen.model.network.config, seen.layout
     match part:
@@ -327,7 +329,7 @@ def tokens(layout: TokenLayout) -> st.SearchStrategy[Any]:
 
 
 @st.composite
-def views(draw: Any, seen: Seen) -> View:
+def views(draw: Any, seen: ShownView) -> View:
     method = METHODS[draw(st.sampled_from(list(METHODS)))]
     given = {part.name: parameters(part, seen) for part in method.parameters}
     config, layout = seen.model.network.config, seen.layout
@@ -353,7 +355,7 @@ def views(draw: Any, seen: Seen) -> View:
 
 
 @st.composite
-def states(draw: Any, seen: Seen) -> PageState:
+def states(draw: Any, seen: ShownView) -> PageState:
     return PageState(
         views=tuple(draw(st.lists(views(seen), min_size=1, max_size=2))),
         layout=draw(st.sampled_from(LAYOUTS)),
@@ -373,7 +375,7 @@ def states(draw: Any, seen: Seen) -> PageState:
 
 @FAST
 @given(data=st.data())
-def test_a_link_gives_the_state_back_that_it_was_written_from(seen: Seen, data: st.DataObject) -> None:
+def test_a_link_gives_the_state_back_that_it_was_written_from(seen: ShownView, data: st.DataObject) -> None:
     state, _ = normalize(data.draw(states(seen)), [seen, seen])
     link = print_link(state, {})
     read = read_link(link)
@@ -400,7 +402,7 @@ VALUES = st.one_of(
     pairs=st.lists(st.tuples(WORDS, VALUES, st.booleans()), max_size=12), rest=st.text(max_size=20), split=st.booleans()
 )
 def test_any_link_is_a_legal_state_or_one_sentence(
-    seen: Seen, pairs: list[tuple[str, str, bool]], rest: str, split: bool
+    seen: ShownView, pairs: list[tuple[str, str, bool]], rest: str, split: bool
 ) -> None:
     words = [f"{'second.' * second}{name}={value}" for name, value, second in pairs]
     middle = len(words) // 2 if split else len(words)
@@ -529,7 +531,7 @@ def test_what_a_link_says_wrongly_is_left_out_and_said() -> None:
 # ---- what the page is told ----
 
 
-def test_every_method_says_all_that_its_controls_need(seen: Seen) -> None:
+def test_every_method_says_all_that_its_controls_need(seen: ShownView) -> None:
     for name, method in METHODS.items():
         facts = method_facts(method)
         assert facts["group"] in ("token", "layers", "target") and facts["live"] == (name == "attention")
@@ -552,7 +554,7 @@ def test_every_method_says_all_that_its_controls_need(seen: Seen) -> None:
 def test_classes_of_one_name_are_told_apart(make_model: Make) -> None:
     model = replace(make_model(), labels=("crane", "cat", "crane", "dog", "eel"))
     assert model_facts("", "", model)["labels"] == ["crane (0)", "cat", "crane (2)", "dog", "eel"]
-    seen = Seen(model, model.network.config.layout(16, 24))
+    seen = ShownView(model, model.network.config.layout(16, 24))
     for label, index in (("crane (2)", 2), ("cat", 1)):
         state = PageState((View(method="relevance", parameters={"target": label}),))
         assert normalize(state, [seen])[0].views[0].parameters == {"target": index}

@@ -79,7 +79,7 @@ class AttentionTrace:
     keep_bytes: int = 0
     pooled: torch.Tensor | None = None
     norms: torch.Tensor | None = None
-    _kept: dict[str, list[torch.Tensor]] = field(default_factory=dict, init=False, repr=False)
+    _cached_fused: dict[str, list[torch.Tensor]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.queries.shape != self.keys.shape or self.queries.ndim != 4:
@@ -125,7 +125,7 @@ class AttentionTrace:
     def nbytes(self) -> int:
         """The most bytes that the trace may hold: queries, keys, bias, norms, logarithms of sums, kept matrices."""
         logarithms = self.layers * self.heads * self.layout.token_count * self.dtype.itemsize
-        fused_bytes = self._fusions_kept * self._fusion_bytes
+        fused_bytes = self._max_cached * self._fusion_bytes
         return (
             self.queries.nbytes
             + self.keys.nbytes
@@ -226,15 +226,15 @@ class AttentionTrace:
             MethodError: the fusion is not mean, max or min.
         """
         word("head fusion", fusion, HEAD_FUSIONS)
-        if not self._fusions_kept:
+        if not self._max_cached:
             return None
-        matrices = self._kept.pop(fusion, None)
+        matrices = self._cached_fused.pop(fusion, None)
         if matrices is None:
             # The dictionary is ordered by use; evict before allocating.
-            for oldest in list(self._kept)[: len(self._kept) + 1 - self._fusions_kept]:
-                self._kept.pop(oldest, None)
+            for oldest in list(self._cached_fused)[: len(self._cached_fused) + 1 - self._max_cached]:
+                self._cached_fused.pop(oldest, None)
             matrices = [self._fuse(layer, fusion) for layer in range(self.layers)]
-        self._kept[fusion] = matrices
+        self._cached_fused[fusion] = matrices
         return matrices
 
     def propagate_layer(self, layer: int, tokens: torch.Tensor, rows: slice = slice(None)) -> torch.Tensor:
@@ -242,7 +242,7 @@ class AttentionTrace:
 
         Of a single start no fused matrix is made: every head's weights are multiplied as they are.
         """
-        if len(tokens) > 1 or self._fusions_kept:
+        if len(tokens) > 1 or self._max_cached:
             total = tokens.new_zeros(len(tokens), self.layout.token_count)
             for chosen, chunk in self.fused_in_chunks(layer, "mean", rows):
                 total.addmm_(tokens[:, chosen], chunk)
@@ -290,7 +290,7 @@ class AttentionTrace:
         return self.layers * self.layout.token_count**2 * self.dtype.itemsize
 
     @cached_property
-    def _fusions_kept(self) -> int:
+    def _max_cached(self) -> int:
         return min(self.keep_bytes // self._fusion_bytes, len(HEAD_FUSIONS))
 
     def _scored(self, layer: int, rows: slice = slice(None)) -> _Scored:

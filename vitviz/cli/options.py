@@ -84,9 +84,9 @@ def add_method(parser: argparse.ArgumentParser, method: Method) -> None:
     parser.add_argument("--grid", action="store_true", help="draw the patch grid")
     chosen = "from values to colours (default: chosen from the values of the map)"
     parser.add_argument("--scale", choices=SCALES, default=None, help=chosen)
-    between = "between which a robust scale lies (default: {:g} {:g})".format(*PERCENTILES)
+    percentiles_help = "between which a robust scale lies (default: {:g} {:g})".format(*PERCENTILES)
     parser.add_argument(
-        "--percentiles", type=float, nargs=2, default=PERCENTILES, metavar=("LOW", "HIGH"), help=between
+        "--percentiles", type=float, nargs=2, default=PERCENTILES, metavar=("LOW", "HIGH"), help=percentiles_help
     )
 
 
@@ -123,7 +123,7 @@ def add_training(parser: argparse.ArgumentParser) -> None:
     for option in (*fields(TrainingConfig), *fields(Augmentation)):
         if option.default is not MISSING:
             _add_training_option(parser, option)
-    named = "\n".join(f"  {name:<10}{_said_of(config)}" for name, config in PRESETS.items())
+    named = "\n".join(f"  {name:<10}{_option_text(config)}" for name, config in PRESETS.items())
     parser.epilog = f"presets:\n{named}"
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
 
@@ -140,7 +140,7 @@ def training_config(preset: str | None, **values: Any) -> TrainingConfig:
     return replace(config, **values, augmentation=augmentation)
 
 
-def _said_of(config: TrainingConfig) -> str:
+def _option_text(config: TrainingConfig) -> str:
     """A preset as the options that make it."""
     plain = TrainingConfig()
     parts = ((config, plain), (config.augmentation, plain.augmentation))

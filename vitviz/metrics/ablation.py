@@ -99,10 +99,10 @@ def switched_off(
         left = sorted(set(range(layout.token_count)) - {layout.index(patch) for patch in off_patches})
         if len(left) == layout.prefix_count:
             raise QueryError(f"all {layout.patch_count} patches are off: expected at least one that is on")
-        kept = torch.tensor(left, device=tokens.device)
-        tokens, angles = tokens[:, kept], network.angles(layout)
+        remaining = torch.tensor(left, device=tokens.device)
+        tokens, angles = tokens[:, remaining], network.angles(layout)
         if angles is not None:
-            angles = angles[kept[layout.prefix_count :] - layout.prefix_count]
+            angles = angles[remaining[layout.prefix_count :] - layout.prefix_count]
         for (layer, count), off in zip(network.steps(layout, output), mask, strict=True):
             with network.computing():
                 tokens = layer(tokens, angles, min(count, len(left)), off)
@@ -141,8 +141,8 @@ def head_effects(
             with network.computing():
                 context = layer.attend(tokens, angles, count).context
                 switched = layer.residual_mlp(_times(tokens, config.heads), context * alone_off.to(context.dtype))
-                for above, wanted in steps[number + 1 :]:
-                    switched = above(switched, angles, wanted)
+                for above, queries in steps[number + 1 :]:
+                    switched = above(switched, angles, queries)
                 tokens = layer.residual_mlp(tokens, context)
             without[number] = watched.scores(network.read(switched, layout, watched.reads)).cpu()
             if report is not None:

@@ -53,9 +53,9 @@ class GatedMLP(nn.Module):
 
 def make_mlp(config: ViTConfig) -> nn.Sequential:
     """Two linear maps with the activation, or the gate, between them: weights ``0`` and ``2``."""
-    between = GatedMLP(config.activation) if config.gated_mlp else Activation(config.activation)
+    activate = GatedMLP(config.activation) if config.gated_mlp else Activation(config.activation)
     hidden = config.mlp_width * (2 if config.gated_mlp else 1)
-    return nn.Sequential(nn.Linear(config.width, hidden), between, nn.Linear(config.mlp_width, config.width))
+    return nn.Sequential(nn.Linear(config.width, hidden), activate, nn.Linear(config.mlp_width, config.width))
 
 
 def tokens_at_once(config: ViTConfig) -> int:
@@ -189,13 +189,15 @@ class EncoderLayer(nn.Module):
         parts = max(1, math.ceil(context.shape[1] / self.tokens_at_once))
         if torch.is_grad_enabled():
             pieces = zip(tokens.chunk(parts, 1), context.chunk(parts, 1), strict=True)
-            return torch.cat([self._absorb(*piece) for piece in pieces], 1)
+            return torch.cat([self._residual_mlp(*piece) for piece in pieces], 1)
         output = torch.empty_like(tokens)
         for piece in zip(tokens.chunk(parts, 1), context.chunk(parts, 1), output.chunk(parts, 1), strict=True):
-            self._absorb(*piece)
+            self._residual_mlp(*piece)
         return output
 
-    def _absorb(self, tokens: torch.Tensor, context: torch.Tensor, output: torch.Tensor | None = None) -> torch.Tensor:
+    def _residual_mlp(
+        self, tokens: torch.Tensor, context: torch.Tensor, output: torch.Tensor | None = None
+    ) -> torch.Tensor:
         projected = self.attention.projection(context)
         stream = tokens + projected if torch.is_grad_enabled() else projected.add_(tokens)
         return torch.add(stream, self.mlp(self.mlp_norm(stream)), out=output)

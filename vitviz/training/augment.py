@@ -68,7 +68,7 @@ def _colours(augmentation: Augmentation, views: torch.Tensor, random: torch.Gene
     return (middle * brightness + (views - middle) * contrast).clamp(0, 1)
 
 
-def mixed(
+def mix_batch(
     augmentation: Augmentation, images: torch.Tensor, targets: torch.Tensor, random: torch.Generator
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Some batches mixed with their own reverse; ``targets`` ``"image class"`` mixed in the same proportion."""

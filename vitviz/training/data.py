@@ -16,7 +16,7 @@ from tqdm import tqdm
 from vitviz.errors.kinds import DataError
 from vitviz.images.opening import FILE_SUFFIXES, open_image
 from vitviz.images.preprocessing import Preprocessing
-from vitviz.training.augment import mixed, views
+from vitviz.training.augment import mix_batch, views
 from vitviz.training.config import Augmentation
 
 SPLITS = {"train": ("train",), "test": ("test", "val", "validation")}
@@ -138,5 +138,5 @@ def training_batches(
         pixels = views(augmentation, data.images[chosen].to(device).float() / 255, side, random)
         right = F.one_hot(data.targets[chosen].to(device), classes).float()
         targets = right * (1 - label_smoothing) + label_smoothing / classes
-        pixels, targets = mixed(augmentation, pixels, targets, random)
+        pixels, targets = mix_batch(augmentation, pixels, targets, random)
         yield preprocessing.standardise(pixels), targets

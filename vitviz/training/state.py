@@ -56,9 +56,11 @@ class Run:
         """
         try:
             state: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
-            now = {**_settings(asdict(self.config)), **self.images}
+            current = {**_settings(asdict(self.config)), **self.images}
             before = {**_settings(state["config"]), **state["images"]}
-            changed = [f"{key} was {before.get(key)}, now {now[key]}" for key in now if before.get(key) != now[key]]
+            changed = [
+                f"{key} was {before.get(key)}, now {current[key]}" for key in current if before.get(key) != current[key]
+            ]
             if changed:
                 raise CheckpointError(f"{path}: belongs to another run ({'; '.join(changed)}); choose another folder")
             self.network.load_state_dict(state["network"])
@@ -94,7 +96,9 @@ class Run:
                 f"{path}: damaged, or no {COMPACT} of `vitviz train` ({type(error).__name__})"
             ) from error
         changed = [
-            f"{key} was {images.get(key)}, now {now}" for key, now in self.images.items() if images.get(key) != now
+            f"{key} was {images.get(key)}, now {current}"
+            for key, current in self.images.items()
+            if images.get(key) != current
         ]
         if changed:
             raise CheckpointError(f"{path}: belongs to other images ({'; '.join(changed)})")

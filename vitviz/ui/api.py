@@ -29,7 +29,7 @@ from vitviz.progress import Progress
 from vitviz.ui.arguments import LONGEST_NAME, fields, method_of, number, parameters_of, style_of, upload_of, word
 from vitviz.ui.files import as_png, keep
 from vitviz.ui.inputs import InputSettings
-from vitviz.ui.models import START, ModelChoice
+from vitviz.ui.models import DEFAULT_MODEL, ModelChoice
 from vitviz.ui.records import (
     AnalysisRecord,
     MapRecords,
@@ -67,9 +67,9 @@ def _answering(endpoint: Callable[Given, Any]) -> Callable[Given, Any]:
     """An endpoint whose errors are one sentence each; what nobody expected is in the log only."""
 
     @wraps(endpoint)
-    def answer(*args: Given.args, **said: Given.kwargs) -> Any:
+    def answer(*args: Given.args, **options: Given.kwargs) -> Any:
         try:
-            return endpoint(*args, **said).model_dump()
+            return endpoint(*args, **options).model_dump()
         except VitvizError as error:
             raise gr.Error(str(error), print_exception=False) from None
         except Exception:
@@ -166,9 +166,9 @@ class Api:
         """
         analysis, clock = self._analysis(id), _Clock()
         # All of them are checked before the first is computed.
-        wanted = list(_wanted(maps, analysis))
+        requests = list(_map_requests(maps, analysis))
         return MapRecords(
-            root=[map_record(record, self._map(analysis, record, said, clock)) for record, said in wanted]
+            root=[map_record(record, self._map(analysis, record, arguments, clock)) for record, arguments in requests]
         )
 
     @_answering
@@ -219,9 +219,11 @@ class Api:
             "percentiles": percentiles,
         }
         style = style_of(look)
-        said = parameters_of(record, parameters, analysis.model, analysis.trace.layout)
-        query = said.get("query")
-        drawn = self._map(analysis, record, said, _Clock()).overlay(style, query if isinstance(query, tuple) else None)
+        arguments = parameters_of(record, parameters, analysis.model, analysis.trace.layout)
+        query = arguments.get("query")
+        drawn = self._map(analysis, record, arguments, _Clock()).overlay(
+            style, query if isinstance(query, tuple) else None
+        )
         name = f"{record.name}.png"
         return FileData(path=keep(as_png(drawn), name, get_upload_folder()), orig_name=name, mime_type="image/png")
 
@@ -231,20 +233,20 @@ class Api:
         others = (*BUNDLED, *ZOO) if self.service.server_settings.models != "start" else ()
         return [start, *(name for name in others if name != start)]
 
-    def _choice(self, said: object) -> ModelChoice:
+    def _choice(self, name: object) -> ModelChoice:
         """The model of a name.
 
         Raises:
             CheckpointError: the menu offers none of this name.
         """
         names = self._names()
-        if said is None or said == names[0]:
-            return START
-        if isinstance(said, str) and said in names:
-            return ModelChoice(said)
-        near = get_close_matches(said[:LONGEST_NAME], names, 3) if isinstance(said, str) else []
+        if name is None or name == names[0]:
+            return DEFAULT_MODEL
+        if isinstance(name, str) and name in names:
+            return ModelChoice(name)
+        near = get_close_matches(name[:LONGEST_NAME], names, 3) if isinstance(name, str) else []
         meant = f"did you mean {choices(near)}? " if near else ""
-        raise CheckpointError(f"model = {shown(said)}: {meant}expected a name that /models lists")
+        raise CheckpointError(f"model = {shown(name)}: {meant}expected a name that /models lists")
 
     def _analysis(self, key: object) -> Analysis:
         found = self.service.cache.get(key) if isinstance(key, str) else None
@@ -252,29 +254,29 @@ class Api:
             raise MethodError(f"id = {shown(key)}: no analysis of this id, or not kept any more; ask /analyze for one")
         return found
 
-    def _map(self, analysis: Analysis, method: Method, said: dict[str, Any], clock: _Clock) -> Heatmap:
+    def _map(self, analysis: Analysis, method: Method, arguments: dict[str, Any], clock: _Clock) -> Heatmap:
         """A map; one that takes long is kept for the page and for the next request, as the page keeps it."""
         clock.check(method)
         return self.service.heatmap(
-            analysis, method, said, lambda state: clock.check(method, state), lambda: clock.check(method)
+            analysis, method, arguments, lambda state: clock.check(method, state), lambda: clock.check(method)
         )
 
 
-def _wanted(said: object, analysis: Analysis) -> Iterator[tuple[Method, dict[str, Any]]]:
+def _map_requests(maps: object, analysis: Analysis) -> Iterator[tuple[Method, dict[str, Any]]]:
     """The methods and their arguments that a request for maps stands for.
 
     Raises:
         MethodError: one of them cannot be.
     """
     most = min(MOST_MAPS, max(1, MOST_VALUES // analysis.trace.layout.patch_count))
-    if not isinstance(said, list) or not 0 < len(said) <= most:
-        found = f"{len(said):,} maps" if isinstance(said, list) else shown(said)
+    if not isinstance(maps, list) or not 0 < len(maps) <= most:
+        found = f"{len(maps):,} maps" if isinstance(maps, list) else shown(maps)
         raise MethodError(f"maps = {found}: expected a list of 1 to {most}")
-    for place, each in enumerate(said):
+    for place, each in enumerate(maps):
         given = fields(f"maps[{place}]", each, ("method", "parameters"))
         method = method_of(given.get("method"), f"maps[{place}].method")
-        told = given.get("parameters"), analysis.model, analysis.trace.layout, f"maps[{place}].parameters"
-        yield method, parameters_of(method, *told)
+        field = f"maps[{place}].parameters"
+        yield method, parameters_of(method, given.get("parameters"), analysis.model, analysis.trace.layout, field)
 
 
 class _Clock:
@@ -319,9 +321,12 @@ def publish(demo: gr.Blocks, service: AnalysisService) -> None:
 def _document(published: Any) -> None:
     """Give the fields of an endpoint the names, types and words of its function, which Gradio leaves out."""
     hints = get_type_hints(published.fn)
-    _, said, returned = get_function_description(published.fn)
+    _, descriptions, returned = get_function_description(published.fn)
     for name, part in zip(signature(published.fn).parameters, published.inputs, strict=True):
-        part.label, part._api_info = name, _schema(hints[name], part._api_info) | {"additional_description": said[name]}
+        part.label, part._api_info = (
+            name,
+            _schema(hints[name], part._api_info) | {"additional_description": descriptions[name]},
+        )
     answer = published.outputs[0]
     answer.label = "answer"
     answer._api_info = _schema(hints["return"], answer._api_info) | {"description": " ".join(returned)}

@@ -38,96 +38,100 @@ FILE = "expected a file that was uploaded here; gradio_client uploads with handl
 ADDRESS = re.compile(r"https?://[^/]+/(?:.*/)?gradio_api/file=(.+)")
 
 
-def upload_of(said: object, field: str = "image") -> Upload:
+def upload_of(value: object, field: str = "image") -> Upload:
     """An uploaded file, by what Gradio's clients say of one.
 
     Raises:
         ImageError: it is none, or it is not kept any more.
     """
-    if not isinstance(said, dict) or not isinstance(said.get("path"), str):
-        raise ImageError(f"{field} = {shown(said)}: {FILE}")
-    address = ADDRESS.fullmatch(said["path"])
-    path = said["path"] if address is None else unquote(address[1])
+    if not isinstance(value, dict) or not isinstance(value.get("path"), str):
+        raise ImageError(f"{field} = {shown(value)}: {FILE}")
+    address = ADDRESS.fullmatch(value["path"])
+    path = value["path"] if address is None else unquote(address[1])
     try:
-        FileData.model_validate(said)
+        FileData.model_validate(value)
         is_kept = is_in_or_equal(path, get_upload_folder()) and Path(path).is_file()
     # A path that no system takes, or a description of the file that cannot be one.
     except (ValueError, OSError):
         is_kept = False
     if not is_kept:
         raise ImageError(f"{field} = {shown(path)}: not uploaded here, or not kept any more; {FILE}")
-    return Upload(Path(path), plain(Path(said.get("orig_name") or path).name[-LONGEST_NAME:]))
+    return Upload(Path(path), plain(Path(value.get("orig_name") or path).name[-LONGEST_NAME:]))
 
 
-def word(field: str, said: object, legal: Collection[str]) -> str:
+def word(field: str, value: object, legal: Collection[str]) -> str:
     """One of a few words.
 
     Raises:
         MethodError: it is none of them.
     """
-    if not isinstance(said, str) or said not in legal:
-        raise MethodError(f"{field} = {shown(said)}: expected {choices(legal)}{did_you_mean(said, legal)}")
-    return said
+    if not isinstance(value, str) or value not in legal:
+        raise MethodError(f"{field} = {shown(value)}: expected {choices(legal)}{did_you_mean(value, legal)}")
+    return value
 
 
-def number(field: str, said: object, least: float, most: float, *, whole: bool = False) -> float:
+def number(field: str, value: object, least: float, most: float, *, whole: bool = False) -> float:
     """A number between two bounds, both included.
 
     Raises:
         MethodError: it is none.
     """
     # Compared as it is: a whole number of JSON may be larger than any that Python can convert; NaN is in no range.
-    if isinstance(said, int | float) and not isinstance(said, bool) and least <= said <= most:
+    if isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most:
         if not whole:
             # Not minus zero.
-            return float(said) + 0.0
-        if said == int(said):
-            return int(said)
-    raise MethodError(f"{field} = {shown(said)}: expected {_numbers(least, most, whole)}")
+            return float(value) + 0.0
+        if value == int(value):
+            return int(value)
+    raise MethodError(f"{field} = {shown(value)}: expected {_numbers(least, most, whole)}")
 
 
-def switch(field: str, said: object) -> bool:
+def switch(field: str, value: object) -> bool:
     """True or false.
 
     Raises:
         MethodError: it is neither.
     """
-    if not isinstance(said, bool):
-        raise MethodError(f"{field} = {shown(said)}: expected true or false")
-    return said
+    if not isinstance(value, bool):
+        raise MethodError(f"{field} = {shown(value)}: expected true or false")
+    return value
 
 
-def fields(field: str, said: object, legal: Collection[str]) -> dict[str, Any]:
+def fields(field: str, value: object, legal: Collection[str]) -> dict[str, Any]:
     """An object without other fields than these.
 
     Raises:
         MethodError: it is none, or has others.
     """
-    if not isinstance(said, dict):
-        raise MethodError(f"{field} = {shown(said)}: expected an object with {choices(legal)}")
-    for name in said:
+    if not isinstance(value, dict):
+        raise MethodError(f"{field} = {shown(value)}: expected an object with {choices(legal)}")
+    for name in value:
         if name not in legal:
             raise MethodError(f"{field} has no {shown(name)}: expected {choices(legal)}{did_you_mean(name, legal)}")
-    return said
+    return value
 
 
-def style_of(said: Mapping[str, object]) -> Style:
+def style_of(value: Mapping[str, object]) -> Style:
     """How a map is drawn, by the fields of :class:`vitviz.Style`.
 
     Raises:
         MethodError: one of them is not legal.
     """
-    low, high = (None if said[end] is None else number(end, said[end], -FURTHEST, FURTHEST) for end in ("low", "high"))
+    low, high = (
+        None if value[end] is None else number(end, value[end], -FURTHEST, FURTHEST) for end in ("low", "high")
+    )
     return Style(
-        colormap=word("colormap", said["colormap"], COLORMAPS),
-        opacity=number("opacity", said["opacity"], 0, 1),
-        smooth=switch("smooth", said["smooth"]),
-        grid=switch("grid", said["grid"]),
-        fade=switch("fade", said["fade"]),
+        colormap=word("colormap", value["colormap"], COLORMAPS),
+        opacity=number("opacity", value["opacity"], 0, 1),
+        smooth=switch("smooth", value["smooth"]),
+        grid=switch("grid", value["grid"]),
+        fade=switch("fade", value["fade"]),
         low=low,
         high=high,
-        scale=scale_of("scale", said["scale"]),
-        percentiles=PERCENTILES if said["percentiles"] is None else percentile_pair("percentiles", said["percentiles"]),
+        scale=scale_of("scale", value["scale"]),
+        percentiles=PERCENTILES
+        if value["percentiles"] is None
+        else percentile_pair("percentiles", value["percentiles"]),
     )
 
 
@@ -140,30 +144,30 @@ def scale_of(field: str, value: object) -> str | None:
     return None if value is None else word(field, value, SCALES)
 
 
-def method_of(said: object, field: str = "method") -> Method:
+def method_of(value: object, field: str = "method") -> Method:
     """The method of a name.
 
     Raises:
         MethodError: there is none.
     """
-    return METHODS[word(field, said, METHODS)]
+    return METHODS[word(field, value, METHODS)]
 
 
 def parameters_of(
-    method: Method, said: object, model: Model, layout: TokenLayout, field: str = "parameters"
+    method: Method, parameters: object, model: Model, layout: TokenLayout, field: str = "parameters"
 ) -> dict[str, Any]:
-    """All arguments of a method, those that are not said or null by their defaults.
+    """All arguments of a method; a missing one, or null, is its default.
 
     Args:
         method: whose parameters they are.
-        said: an object with a field for each, or null.
+        parameters: an object with a field for each, or null.
         model, layout: of the analysis.
         field: what messages call it.
 
     Raises:
         MethodError: there is no such parameter, one is not legal, or the model cannot serve the method.
     """
-    given = {} if said is None else fields(field, said, [parameter.name for parameter in method.parameters])
+    given = {} if parameters is None else fields(field, parameters, [parameter.name for parameter in method.parameters])
     # That a target is missing is said where it is looked up.
     refusal = method.refusal(model.network.config, has_target=True)
     if refusal is not None:

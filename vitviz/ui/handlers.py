@@ -20,7 +20,7 @@ from vitviz.ui.files import as_webp, keep
 from vitviz.ui.inputs import InputSettings
 from vitviz.ui.links import print_link, read_link
 from vitviz.ui.models import ModelChoice, OwnModel, menu
-from vitviz.ui.normalize import Seen, normalize, normalize_input
+from vitviz.ui.normalize import ShownView, normalize, normalize_input
 from vitviz.ui.pictures import Upload
 from vitviz.ui.service import AnalysisService, Report, Step, waiting, waiting_for_memory
 from vitviz.ui.state import FIRST_VIEW, PageState, View
@@ -70,7 +70,7 @@ class Handlers:
         if not isinstance(link, str):
             raise MethodError(f"link = {shown(link)}: expected a text")
         read = read_link(link)
-        notes, views, keys, seen = list(read.notes), [], [], []
+        notes, views, keys, shown_views = list(read.notes), [], [], []
         found: dict[tuple[Any, ...], tuple[str, Analysis, View]] = {}
         for view in read.state.views:
             if _input(view) not in found:
@@ -91,12 +91,12 @@ class Handlers:
             )
             views.append(view)
             keys.append(key)
-            seen.append(Seen(analysis.model, analysis.trace.layout))
-        state, said = normalize(replace(read.state, views=tuple(views)), seen)
-        analyses = [self.service.kept(key) for key in keys]
+            shown_views.append(ShownView(analysis.model, analysis.trace.layout))
+        state, changes = normalize(replace(read.state, views=tuple(views)), shown_views)
+        analyses = [self.service.cached(key) for key in keys]
         facts = [self._facts(*pair) for pair in zip(keys, analyses, state.views, strict=False)]
         models = {view.model: self._model(view.model, each.model) for view, each in zip(views, analyses, strict=True)}
-        return {"state": state.to_json(), "views": facts, "models": models, "notes": [*notes, *said]}
+        return {"state": state.to_json(), "views": facts, "models": models, "notes": [*notes, *changes]}
 
     def _opened(self, view: View, report: Report, notes: list[str]) -> tuple[str, Analysis, View]:
         """The analysis of a view; of the model, picture or input of the start where its own cannot be."""
@@ -106,8 +106,8 @@ class Handlers:
             notes.append(f"{sentence(error)} The model of the start is shown.")
             view = replace(view, model="", step=None)
             model = self.service.start
-        view, said = normalize_input(view, model)
-        notes += said
+        view, changes = normalize_input(view, model)
+        notes += changes
         try:
             upload = self.service.pictures.upload(view.picture)
         except ImageError as error:
@@ -138,15 +138,15 @@ class Handlers:
         upload = upload or self.service.pictures.upload(view.picture)
         key, analysis = self._analyzed(view, model, upload, report)
         view = replace(view, picture=self.service.pictures.id(upload))
-        seen: list[Seen | None] = [None] * len(state.views)
-        seen[index] = Seen(model, analysis.trace.layout)
-        state, said = normalize(state.with_view(index, view), seen)
+        shown_views: list[ShownView | None] = [None] * len(state.views)
+        shown_views[index] = ShownView(model, analysis.trace.layout)
+        state, changes = normalize(state.with_view(index, view), shown_views)
         return {
             "state": state.to_json(),
             "index": index,
             "facts": self._facts(key, analysis, state.views[index]),
             "models": {view.model: self._model(view.model, model)},
-            "notes": [*notes, *said],
+            "notes": [*notes, *changes],
         }
 
     def first(self) -> dict[str, Any]:
@@ -154,7 +154,7 @@ class Handlers:
         view = FIRST_VIEW
         upload = self.service.pictures.upload(view.picture)
         key, analysis = self.service.analyze(self.service.start, upload)
-        state, _ = normalize(PageState(), [Seen(analysis.model, analysis.trace.layout)])
+        state, _ = normalize(PageState(), [ShownView(analysis.model, analysis.trace.layout)])
         return {
             "number": 0,
             "state": state.to_json(),
@@ -210,7 +210,7 @@ class Handlers:
 
     def map_slowly(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
         """The file of any map."""
-        analysis, method, parameters = self._wanted(request)
+        analysis, method, parameters = self._requested_map(request)
 
         def done(state: Progress) -> None:
             report(Step(method.title, state.done, state.total))
@@ -225,7 +225,7 @@ class Handlers:
 
     def map_quickly(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """The file of a map that is soon there; that another takes long, is said."""
-        analysis, method, parameters = self._wanted(request)
+        analysis, method, parameters = self._requested_map(request)
         known = self.service.map_files.known(analysis, method, parameters)
         if known is not None:
             return {"path": str(known)}
@@ -234,8 +234,8 @@ class Handlers:
         with self.service.lock(analysis, method).turn():
             return {"path": self._pack(analysis, method, parameters)}
 
-    def _wanted(self, request: Mapping[str, Any]) -> tuple[Analysis, Method, dict[str, Any]]:
-        analysis = self.service.kept(request.get("uid"))
+    def _requested_map(self, request: Mapping[str, Any]) -> tuple[Analysis, Method, dict[str, Any]]:
+        analysis = self.service.cached(request.get("uid"))
         method = method_of(request.get("method"))
         given = parameters_of(method, request.get("parameters"), analysis.model, analysis.trace.layout)
         return analysis, method, given
@@ -264,8 +264,10 @@ class Handlers:
             raise MethodError(f"uids = {shown(uids)}: expected a list of ids")
         given = [*uids, *uids[:1]][: len(state.views)]
         made = [self._made(view, uid) for view, uid in zip(state.views, given, strict=False)]
-        seen = [None if each is None else Seen(each.analysis.model, each.analysis.trace.layout) for each in made]
-        state, notes = normalize(state, seen)
+        shown_views = [
+            None if each is None else ShownView(each.analysis.model, each.analysis.trace.layout) for each in made
+        ]
+        state, notes = normalize(state, shown_views)
         made = [*made, *made][: len(state.views)]
         known = [each for each in made if each is not None]
         is_whole = len(known) == len(state.views) and all(

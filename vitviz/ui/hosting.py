@@ -98,19 +98,19 @@ def memory(root: Path = Path("/")) -> int:
     return min([machine, *(limit for limit in limits if limit is not None)])
 
 
-def limit_threads(wanted: int | None = None) -> int:
+def limit_threads(threads: int | None = None) -> int:
     """Have torch compute in so many threads; returns how many.
 
     Args:
-        wanted: how many; where it is not given, as torch is set up already, but no more than :func:`processors`.
+        threads: how many; where it is not given, as torch is set up already, but no more than :func:`processors`.
 
     Raises:
         ConfigError: it is no positive number.
     """
-    if wanted is not None and wanted < 1:
-        raise ConfigError(f"threads = {wanted!r}: expected a whole number of at least 1")
+    if threads is not None and threads < 1:
+        raise ConfigError(f"threads = {threads!r}: expected a whole number of at least 1")
     # Torch counts the cores of the host, and of two threads that share a core only one.
-    count = wanted if wanted is not None else min(torch.get_num_threads(), processors())
+    count = threads if threads is not None else min(torch.get_num_threads(), processors())
     torch.set_num_threads(count)
     # Cannot be changed once these have started.
     with suppress(RuntimeError):
@@ -170,10 +170,10 @@ class Lent:
             return network.encode(pixels, storage, keep_bytes, report)
         if report is not None:
             report(Progress(0, depth))
-        number, said = self._number(network), _packed((pixels, storage, keep_bytes))
-        answer = self._ask(number, said)
+        number, request = self._number(network), _packed((pixels, storage, keep_bytes))
+        answer = self._ask(number, request)
         if answer is None:
-            answer = self._ask(number, said, _packed(network))
+            answer = self._ask(number, request, _packed(network))
         assert answer is not None
         found: Encoding | Exception = _unpacked(answer, "cpu")
         if isinstance(found, Exception):
@@ -190,14 +190,14 @@ class Lent:
                 self._known[self._numbers[network]] = network
             return self._numbers[network]
 
-    def _ask(self, number: int, said: bytes, network: bytes | None = None) -> bytes | None:
+    def _ask(self, number: int, request: bytes, network: bytes | None = None) -> bytes | None:
         try:
-            return self._there(number, said, network)
+            return self._there(number, request, network)
         # What the host has to say to a visitor, such as that all of today's time is used.
         except gr.Error as error:
             raise LimitError(f"{getattr(error, 'title', 'Error')}: {error.message}") from None
 
-    def _run(self, number: int, said: bytes, sent: bytes | None) -> bytes | None:
+    def _run(self, number: int, request: bytes, sent: bytes | None) -> bytes | None:
         """The forward pass, in the process with the card; None where it does not know the network.
 
         Bytes come and go, since the host's queue would hand tensors over in shared memory, which is small in a
@@ -210,7 +210,7 @@ class Lent:
         try:
             self._bring(network)
             with torch.inference_mode():
-                return _packed(network.encode(*_unpacked(said, CARD)))
+                return _packed(network.encode(*_unpacked(request, CARD)))
         except (VitvizError, MemoryError, torch.OutOfMemoryError) as error:
             return _packed(error)
 

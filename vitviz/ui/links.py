@@ -272,9 +272,9 @@ class _Reader:
             return state
 
     def _leave_out(self, name: str, word: str, error: VitvizError) -> None:
-        said = str(error)
+        message = str(error)
         self.notes.append(
-            f"Left out of this link: {said if said.startswith(name) else f'{name} = {shown(word)} ({said})'}."
+            f"Left out of this link: {message if message.startswith(name) else f'{name} = {shown(word)} ({message})'}."
         )
 
 

@@ -56,7 +56,7 @@ class ModelChoice(NamedTuple):
         return self._replace(step=None)
 
 
-START = ModelChoice("start")
+DEFAULT_MODEL = ModelChoice("start")
 """The model with which the page opened."""
 MAX_OWN = 1000
 OWN_GONE = "This checkpoint is no longer kept on this server: open it again under Model."

@@ -20,35 +20,35 @@ from vitviz.weights.text_tower import reads_text
 
 
 @dataclass(frozen=True)
-class Seen:
+class ShownView:
     """What a view shows: the model, and the tokens of its picture."""
 
     model: Model
     layout: TokenLayout
 
 
-def normalize(state: PageState, seen: Sequence[Seen | None] = ()) -> tuple[PageState, list[str]]:
+def normalize(state: PageState, shown_views: Sequence[ShownView | None] = ()) -> tuple[PageState, list[str]]:
     """The state with legal values only, and one sentence for every value that was changed.
 
     Args:
         state: as a page or a link has it.
-        seen: what each view shows; None, or nothing, where it is not known, whose view stays as it is.
+        shown_views: what each view shows; None, or nothing, where it is not known, whose view stays as it is.
     """
     notes: list[str] = []
-    known = [*seen, *[None] * MAX_VIEWS]
+    known = [*shown_views, *[None] * MAX_VIEWS]
     views = []
-    for view, about in zip(state.views, known, strict=False):
-        found, said = (view, []) if about is None else normalize_view(view, about)
+    for view, shown_view in zip(state.views, known, strict=False):
+        found, changes = (view, []) if shown_view is None else normalize_view(view, shown_view)
         views.append(found)
-        notes += said
+        notes += changes
     if state.layout in PAIRED_LAYOUTS and len(views) == 1:
         views *= 2
     return replace(state, views=tuple(views)), list(dict.fromkeys(notes))
 
 
-def normalize_view(view: View, seen: Seen) -> tuple[View, list[str]]:
+def normalize_view(view: View, shown_view: ShownView) -> tuple[View, list[str]]:
     """A view with the values that its model and its picture have, and what was changed."""
-    model, layout = seen.model, seen.layout
+    model, layout = shown_view.model, shown_view.layout
     view, notes = normalize_input(view, model)
     method = METHODS[view.method]
     reason = refusal(method, model)

@@ -33,8 +33,8 @@ def build_demo(model: Model | None = None, server_settings: ServerSettings | Non
     service = AnalysisService(model or load(), server_settings)
     handlers = Handlers(service)
     runs = Runs(handlers)
-    kept = (min(3600, server_settings.keep_seconds), server_settings.keep_seconds)
-    with gr.Blocks(title="vitviz", fill_width=True, delete_cache=kept, analytics_enabled=False) as demo:
+    delete_cache = (min(3600, server_settings.keep_seconds), server_settings.keep_seconds)
+    with gr.Blocks(title="vitviz", fill_width=True, delete_cache=delete_cache, analytics_enabled=False) as demo:
         explorer = Explorer(
             handlers.first(), answers=runs.answers(), settings=handlers.settings(), elem_id="vv-explorer"
         )

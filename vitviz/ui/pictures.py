@@ -53,7 +53,7 @@ class Pictures:
             self._held.move_to_end(key)
             if len(self._held) > MAX_KEPT:
                 gone, _ = self._held.popitem(last=False)
-                self._ids = {content: kept for content, kept in self._ids.items() if kept != gone}
+                self._ids = {content: path for content, path in self._ids.items() if path != gone}
         return f"picture:{key}"
 
     def upload(self, picture: str) -> Upload:

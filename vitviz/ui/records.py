@@ -28,9 +28,9 @@ KINDS = {
 
 def _documented(schema: dict[str, Any], record: type[GradioModel]) -> None:
     """Put what the docstring of a record says of its fields into its schema."""
-    schema["description"], said, _ = get_function_description(record)
+    schema["description"], descriptions, _ = get_function_description(record)
     for name, part in schema.get("properties", {}).items():
-        part["description"] = said[name]
+        part["description"] = descriptions[name]
 
 
 class Record(GradioModel):

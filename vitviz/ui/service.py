@@ -24,7 +24,7 @@ from vitviz.progress import Progress
 from vitviz.ui.arguments import LikenessRequest, TargetRequest
 from vitviz.ui.hosting import forward, memory
 from vitviz.ui.inputs import InputSettings, Origin
-from vitviz.ui.models import SERIES, START, ModelChoice, OwnModels, open_choice
+from vitviz.ui.models import DEFAULT_MODEL, SERIES, ModelChoice, OwnModels, open_choice
 from vitviz.ui.packs import rolls
 from vitviz.ui.pictures import Pictures, Upload
 from vitviz.ui.server.budget import MemoryBudget
@@ -132,7 +132,7 @@ class AnalysisService:
         Raises:
             CheckpointError: it cannot be opened, or may not be.
         """
-        if choice == START:
+        if choice == DEFAULT_MODEL:
             return self.start
         if choice.step is not None:
             run, step = self.model(choice.run, report), choice.step
@@ -173,7 +173,7 @@ class AnalysisService:
         """
         if name.startswith("own:"):
             return self.own_models.get(name).choice._replace(step=step)
-        return START._replace(step=step) if name in ("", self.start.name) else ModelChoice(name, step=step)
+        return DEFAULT_MODEL._replace(step=step) if name in ("", self.start.name) else ModelChoice(name, step=step)
 
     def analyze(
         self,
@@ -181,7 +181,7 @@ class AnalysisService:
         upload: Upload,
         settings: InputSettings | None = None,
         report: Report | None = None,
-        choice: ModelChoice = START,
+        choice: ModelChoice = DEFAULT_MODEL,
     ) -> tuple[str, Analysis]:
         """Run a model when it is this one's turn; returns the id under which the analysis is kept.
 
@@ -245,7 +245,7 @@ class AnalysisService:
             [analysis] = encoder.encode([prepared], running)
             return self.cache.put(analysis), analysis
 
-    def kept(self, uid: object) -> Analysis:
+    def cached(self, uid: object) -> Analysis:
         """The analysis of an id.
 
         Raises:
@@ -268,7 +268,7 @@ class AnalysisService:
             ImageError: the picture is not kept any more.
             LimitError: there is no room for it.
         """
-        analysis = self.kept(key)
+        analysis = self.cached(key)
         origin = self.origins[analysis]
         about = {
             "source": self.source(origin.choice, analysis.model),
@@ -280,7 +280,7 @@ class AnalysisService:
 
     def source(self, choice: ModelChoice, model: Model) -> str:
         """A model as :func:`vitviz.load` takes it; of a visitor's own checkpoint, the name of its file."""
-        if choice.run == START:
+        if choice.run == DEFAULT_MODEL:
             return self.start.name
         weights = [file for file in choice.files if file.endswith(SUFFIXES)]
         if model.snapshots is not None and len(weights) > 1:
@@ -335,36 +335,36 @@ class AnalysisService:
         return heatmap
 
     def target_of(
-        self, analysis: Analysis, wanted: TargetRequest | None, asking: Callable[[], None] | None = None
+        self, analysis: Analysis, request: TargetRequest | None, asking: Callable[[], None] | None = None
     ) -> TargetChoice:
         """What a map or a measure is to be about; a picture to be like is run through the model first.
 
         Args:
             analysis: of the picture.
-            wanted: as :func:`vitviz.ui.arguments.parameter_of` gives it.
+            request: as :func:`vitviz.ui.arguments.parameter_of` gives it.
             asking: called now and then while others have their turn or the memory; an exception that it raises ends it.
 
         Raises:
             VitvizError: as :meth:`target`, or the other picture cannot be opened, or has no such patch.
         """
-        if isinstance(wanted, LikenessRequest):
-            return self.likenesses.target(analysis, wanted, asking)
-        return self.target(analysis.model, wanted)
+        if isinstance(request, LikenessRequest):
+            return self.likenesses.target(analysis, request, asking)
+        return self.target(analysis.model, request)
 
     def target(
-        self, model: Model, wanted: int | str | ClassDifference | TextPrompt | None
+        self, model: Model, request: int | str | ClassDifference | TextPrompt | None
     ) -> int | str | ClassDifference | Target | None:
         """Classes or a text that a map is about.
 
         Raises:
-            MethodError: the model has no classes, and nothing else was said.
+            MethodError: the model has no classes, and no other target is given.
             CheckpointError, LimitError: what reads a text cannot be opened.
         """
-        if isinstance(wanted, TextPrompt):
-            return self.towers.target(model, wanted.text, lambda needed: self.budget.share(needed, "reading texts"))
+        if isinstance(request, TextPrompt):
+            return self.towers.target(model, request.text, lambda needed: self.budget.share(needed, "reading texts"))
         if not model.labels:
             raise MethodError(NO_WORDS if reads_text(model) else NO_TARGET)
-        return wanted
+        return request
 
     def _seen_alike(
         self, analysis: Analysis, picture: str | Upload, waiting: Callable[[int], None] | None

@@ -45,7 +45,7 @@ class Studies:
 
     def compare(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
         """All maps that the model can have, and how faithful each is."""
-        analysis = self.service.kept(request.get("uid"))
+        analysis = self.service.cached(request.get("uid"))
         target = self._target(analysis, request.get("target"), report)
         given = fields("parameters", request.get("parameters") or {}, METHODS)
         parameters = {name: self._without_target(analysis, METHODS[name], each) for name, each in given.items()}
@@ -61,12 +61,12 @@ class Studies:
         maps = []
         for each in found.maps:
             method = METHODS[each.method]
-            asked = (analysis, method, parameters.get(each.method, {}), each.heatmap.token_map)
+            key = (analysis, method, parameters.get(each.method, {}), each.heatmap.token_map)
             correlation = each.randomization_correlation
             maps.append(
                 {
                     "method": each.method,
-                    "path": str(self.service.map_files.write(*asked, get_upload_folder(), kind="share")),
+                    "path": str(self.service.map_files.write(*key, get_upload_folder(), kind="share")),
                     "areas": each.areas,
                     "beats": {metric: found.beats_chance(each, metric) for metric in each.areas},
                     "correlation": None if math.isnan(correlation) else correlation,
@@ -91,7 +91,7 @@ class Studies:
 
     def rank(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
         """How far a score falls without each head."""
-        analysis = self.service.kept(request.get("uid"))
+        analysis = self.service.cached(request.get("uid"))
         target = self._target(analysis, request.get("target"), report)
         config = analysis.model.network.config
 
@@ -109,7 +109,7 @@ class Studies:
 
     def switch(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
         """What the model says with some heads and patches switched off."""
-        analysis = self.service.kept(request.get("uid"))
+        analysis = self.service.cached(request.get("uid"))
         target = self._target(analysis, request.get("target"), report)
         off = View(heads_off=request.get("heads") or (), patches_off=request.get("patches") or ())
         needed = forward_bytes(analysis.model.network.config, analysis.trace.layout, 1)
@@ -153,11 +153,11 @@ class Studies:
         if refusal(method, analysis.model) is not None:
             return {}
         known = {part.name: part for part in method.parameters if not isinstance(part, ClassTarget)}
-        asked = fields(f"parameters.{method.name}", given, known)
+        given_values = fields(f"parameters.{method.name}", given, known)
         bounds = Bounds.of(analysis.model, analysis.trace.layout)
         return {
             name: parameter_of(known[name], each, bounds, method.name)
-            for name, each in asked.items()
+            for name, each in given_values.items()
             if each is not None
         }
 

@@ -208,7 +208,7 @@ class Heatmap:
             # Pillow looks up and mixes bytes; NumPy would do it in wider numbers and take longer.
             colours = Image.fromarray(steps[start : start + BAND])
             colours.putpalette(palette)
-            overlay.paste(_mixed(self.image.crop(box), colours, style, scale.signed), box)
+            overlay.paste(_blend(self.image.crop(box), colours, style, scale.signed), box)
         self._dim_unseen(overlay)
         if style.grid:
             self._draw_grid(overlay)
@@ -291,7 +291,7 @@ class Heatmap:
     def _dim_unseen(self, overlay: Image.Image) -> None:
         width, height = overlay.size
         left, top, right, bottom = self.geometry.box
-        (top, bottom), (left, right) = _seen(height, top, bottom), _seen(width, left, right)
+        (top, bottom), (left, right) = _pixels_between(height, top, bottom), _pixels_between(width, left, right)
         above, below = (0, 0, width, top), (0, bottom, width, height)
         for box in (above, below, (0, top, left, bottom), (right, top, width, bottom)):
             if box[0] < box[2] and box[1] < box[3]:
@@ -324,7 +324,7 @@ class Heatmap:
             draw.rectangle(box, outline=colour, width=stroke)
 
 
-def _mixed(image: Image.Image, colours: Image.Image, style: Style, signed: bool) -> Image.Image:
+def _blend(image: Image.Image, colours: Image.Image, style: Style, signed: bool) -> Image.Image:
     """Colours over an image; ``colours`` holds places in the colour table, with its palette."""
     if not style.fade:
         return Image.blend(image, colours.convert("RGB"), style.opacity)
@@ -344,7 +344,7 @@ def colour_table(colormap: str) -> np.ndarray:
     return table.astype(np.float32)
 
 
-def _seen(pixels: int, start: float, end: float) -> tuple[int, int]:
+def _pixels_between(pixels: int, start: float, end: float) -> tuple[int, int]:
     """The first pixel whose centre lies in the box, along one axis, and the one behind the last."""
     first, behind = np.searchsorted(np.arange(pixels) + 0.5, (start, end))
     return int(first), int(behind)
@@ -360,6 +360,6 @@ def _sampling(pixels: int, start: float, end: float, patches: int, smooth: bool)
     else:
         edges = start + (end - start) * np.arange(1, patches) / patches
         weights = np.eye(patches)[np.searchsorted(edges, centres, side="right")]
-    first, behind = _seen(pixels, start, end)
+    first, behind = _pixels_between(pixels, start, end)
     weights[:first] = weights[behind:] = np.nan
     return weights.astype(np.float32)

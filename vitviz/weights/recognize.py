@@ -251,18 +251,18 @@ def _put(checkpoint: MatchedCheckpoint, canonical_key: Key, key: str) -> None:
 
 def _same_in_every_layer(checkpoint: MatchedCheckpoint) -> None:
     """All layers have the same canonical keys, and no layer is left out."""
-    present: dict[int, set[str]] = {}
+    keys_by_layer: dict[int, set[str]] = {}
     for layer, canonical_key in checkpoint.keys:
         if layer is not None:
-            present.setdefault(layer, set()).add(canonical_key)
-    every = set().union(*present.values()) if present else set()
+            keys_by_layer.setdefault(layer, set()).add(canonical_key)
+    every = set().union(*keys_by_layer.values()) if keys_by_layer else set()
     # A key may name any layer: missing keys are counted, and only those in the message are spelt.
-    count = checkpoint.depth * len(every) - sum(map(len, present.values()))
+    count = checkpoint.depth * len(every) - sum(map(len, keys_by_layer.values()))
     if count:
         missing = (
             checkpoint.spell(canonical_key, layer)
             for layer in range(checkpoint.depth)
-            for canonical_key in sorted(every - present.get(layer, set()))
+            for canonical_key in sorted(every - keys_by_layer.get(layer, set()))
         )
         listed_keys = list(islice(missing, 4))
         more = f" and {count - len(listed_keys):,} more" * (count > len(listed_keys))

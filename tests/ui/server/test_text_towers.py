@@ -95,19 +95,24 @@ def test_a_tower_is_opened_once_however_many_ask(
 
 
 @linux
-def test_the_one_used_least_lately_makes_room(models: list[Model], towers: TextTowers) -> None:
+def test_a_tower_takes_less_than_its_estimate_and_the_one_used_least_lately_makes_room(
+    models: list[Model], towers: TextTowers
+) -> None:
     first, second = models
+    before = children(towers.worker)
     towers.target(first, "cat", unbounded)
-    process = children(towers.worker)
+    [process] = children(towers.worker) - before
+    private = re.findall(r"^Private_\w+:\s+(\d+) kB$", Path(f"/proc/{process}/smaps_rollup").read_text(), re.MULTILINE)
+    assert 1024 * sum(map(int, private)) < tower_bytes(first)
     towers.target(second, "cat", unbounded)
     assert towers.nbytes == tower_bytes(first) + tower_bytes(second)
     towers.make_room(1)
     assert towers.nbytes == tower_bytes(second)
     until = time.monotonic() + 30
-    while process & children(towers.worker) and time.monotonic() < until:
+    while process in children(towers.worker) and time.monotonic() < until:
         gc.collect()
         time.sleep(0.05)
-    assert not process & children(towers.worker)
+    assert process not in children(towers.worker)
     # It is opened again for who asks.
     towers.target(first, "dog", unbounded)
     assert len(towers) == 2
@@ -124,12 +129,3 @@ def test_a_tower_takes_its_share_before_it_is_opened(models: list[Model], bundle
         service.target(model, TextPrompt("a cat"))
         assert service.budget.nbytes == tower_bytes(model)
     service.towers.make_room(2**60)
-
-
-@linux
-def test_a_tower_takes_less_than_its_estimate(models: list[Model], towers: TextTowers) -> None:
-    before = children(towers.worker)
-    towers.target(models[0], "cat", unbounded)
-    [child] = children(towers.worker) - before
-    private = re.findall(r"^Private_\w+:\s+(\d+) kB$", Path(f"/proc/{child}/smaps_rollup").read_text(), re.MULTILINE)
-    assert 1024 * sum(map(int, private)) < tower_bytes(models[0])

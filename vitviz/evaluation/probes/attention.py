@@ -108,8 +108,8 @@ def head_similarity(trace: AttentionTrace) -> Findings:
         for _, weights in trace.weights_in_chunks(layer):
             entropy = torch.special.entr(weights).sum((-1, -2)).double()
             for head in range(heads - 1):
-                between = torch.special.entr((weights[head] + weights[head + 1 :]) / 2).sum((-1, -2)).double()
-                apart = (between - (entropy[head] + entropy[head + 1 :]) / 2).cpu()
+                of_pairs = torch.special.entr((weights[head] + weights[head + 1 :]) / 2).sum((-1, -2)).double()
+                apart = (of_pairs - (entropy[head] + entropy[head + 1 :]) / 2).cpu()
                 divergence[layer, head, head + 1 :] += apart
                 divergence[layer, head + 1 :, head] += apart
     # Rounding may leave the least bit below zero.

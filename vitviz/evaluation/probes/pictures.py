@@ -92,9 +92,9 @@ def _heads(measurement: Measurement, layout: TokenLayout) -> Figure:
     values = measurement.values.sum(-1) if measurement.values.ndim == 3 else measurement.values
     figure = Figure(figsize=(0.45 * values.shape[1] + 2.2, 0.35 * values.shape[0] + 1), layout="constrained")
     axes = figure.subplots()
-    shown = axes.imshow(values.numpy(), cmap="viridis", aspect="auto")
+    drawn = axes.imshow(values.numpy(), cmap="viridis", aspect="auto")
     axes.set(xlabel="head", ylabel="layer", xticks=range(values.shape[1]), yticks=range(values.shape[0]))
-    figure.colorbar(shown, ax=axes)
+    figure.colorbar(drawn, ax=axes)
     figure.suptitle(measurement.quantity, fontsize=9)
     return figure
 
@@ -138,9 +138,9 @@ def _filters(measurement: Measurement, layout: TokenLayout) -> Figure:
     for number, (cell, pattern) in enumerate(zip(cells, values, strict=True)):
         highest = float(pattern.abs().max())
         # Zero is the same grey in each; other than three channels have no colours of their own.
-        shown = (pattern / highest + 1) / 2 if highest > 0 else torch.full_like(pattern, 0.5)
+        drawn = (pattern / highest + 1) / 2 if highest > 0 else torch.full_like(pattern, 0.5)
         is_coloured = len(pattern) == 3
-        image = shown.permute(1, 2, 0) if is_coloured else shown.mean(0)
+        image = drawn.permute(1, 2, 0) if is_coloured else drawn.mean(0)
         cell.imshow(image.numpy(), cmap="gray", vmin=0, vmax=1)
         cell.set_title(str(number), fontsize=8)
     return figure

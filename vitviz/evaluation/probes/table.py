@@ -43,7 +43,7 @@ class Probe:
         citation: where it comes from.
         interpretation: one line on how to read it.
         parameters: in the order in which controls stand.
-        lacks: why a model of a configuration cannot have it; None, or nothing, where it can.
+        missing: why a model of a configuration cannot have it; None, or nothing, where it can.
     """
 
     name: str
@@ -53,11 +53,11 @@ class Probe:
     citation: str
     interpretation: str
     parameters: tuple[Parameter, ...] = ()
-    lacks: Callable[[ViTConfig], str | None] = lambda config: None
+    missing: Callable[[ViTConfig], str | None] = lambda config: None
 
     def refusal(self, config: ViTConfig) -> str | None:
         """Why a model of this configuration cannot have it; None where it can."""
-        return self.lacks(config)
+        return self.missing(config)
 
 
 _LAYER = LayerNumber("layer", "Layer", -1, "encoder layer, 0 is nearest to the image")
@@ -100,7 +100,7 @@ PROBES = {
             logit_lens,
             "Vilas et al. 2023, Analyzing Vision Transformers for Image Classification in Class Embedding Space",
             "What the classifier reads in every layer's tokens; lower layers were never trained to be read by it.",
-            lacks=lambda config: None if config.classes else NO_LENS,
+            missing=lambda config: None if config.classes else NO_LENS,
         ),
         Probe(
             "patch_components",
@@ -146,7 +146,7 @@ PROBES = {
             prefix_mass,
             _DARCET,
             "How much of the patches' attention goes to the CLS token and the registers, and so to no patch.",
-            lacks=lambda config: None if config.prefix else NO_PREFIX,
+            missing=lambda config: None if config.prefix else NO_PREFIX,
         ),
         Probe(
             "attention_distance",
@@ -171,7 +171,7 @@ PROBES = {
             head_similarity,
             _CLARK,
             "How far apart what two heads of a layer attend to is: 0 for the same, 1 for nothing in common.",
-            lacks=lambda config: None if config.heads > 1 else ONE_HEAD,
+            missing=lambda config: None if config.heads > 1 else ONE_HEAD,
         ),
         Probe(
             "position_similarity",
@@ -180,7 +180,7 @@ PROBES = {
             position_similarity,
             _DOSOVITSKIY,
             "How alike the embeddings of two places are: near ones should be, and those of one row or column.",
-            lacks=lambda config: NO_POSITIONS if config.rotary else None,
+            missing=lambda config: NO_POSITIONS if config.rotary else None,
         ),
         Probe(
             "patch_filters",

@@ -13,7 +13,7 @@ from vitviz.errors.kinds import LimitError
 from vitviz.ui.server.fair_lock import ASK_EVERY, FairOrder, Ticket, current_visitor
 
 
-class Kept(Protocol):
+class Cache(Protocol):
     """What is kept in memory as long as nobody needs the room."""
 
     @property
@@ -36,12 +36,12 @@ class MemoryBudget:
 
     Args:
         max_bytes: of all shares and of what is kept, together.
-        kept: what gives way where a share does not fit, in this order.
+        caches: what gives way where a share does not fit, in this order.
         patience: seconds for which who is next waits for others' shares before what is kept gives way.
     """
 
-    def __init__(self, max_bytes: int, kept: Sequence[Kept] = (), patience: float = 2.0) -> None:
-        self.max_bytes, self.kept, self.patience = max_bytes, tuple(kept), patience
+    def __init__(self, max_bytes: int, caches: Sequence[Cache] = (), patience: float = 2.0) -> None:
+        self.max_bytes, self.caches, self.patience = max_bytes, tuple(caches), patience
         self.most = 0
         self._shares: list[_Share] = []
         self._waiting = FairOrder()
@@ -50,7 +50,7 @@ class MemoryBudget:
     @property
     def nbytes(self) -> int:
         """Bytes that are taken now, by shares and by what is kept."""
-        return sum(share.nbytes for share in list(self._shares)) + sum(each.nbytes for each in self.kept)
+        return sum(share.nbytes for share in list(self._shares)) + sum(each.nbytes for each in self.caches)
 
     @contextmanager
     def share(self, nbytes: int, what: str, asking: Callable[[], None] | None = None) -> Iterator[None]:
@@ -106,9 +106,9 @@ class MemoryBudget:
 
     def _fits(self, share: _Share, has_waited: bool) -> bool:
         """Whether there is room, made where it can be."""
-        for each in self.kept:
+        for each in self.caches:
             # What others are about to give back need not leave what is kept.
-            taken = self.nbytes if has_waited else sum(other.nbytes for other in self.kept)
+            taken = self.nbytes if has_waited else sum(other.nbytes for other in self.caches)
             missing = taken + share.nbytes - self.max_bytes
             if missing <= 0:
                 break

@@ -54,8 +54,8 @@ class FairOrder:
     def join(self, visitor: str) -> Ticket:
         """A new ticket of a visitor."""
         own = [ticket.round for ticket in self._tickets if ticket.visitor == visitor]
-        now = self._tickets[0].round if self._tickets else 0
-        ticket = Ticket(visitor, max(own) + 1 if own else now)
+        current_round = self._tickets[0].round if self._tickets else 0
+        ticket = Ticket(visitor, max(own) + 1 if own else current_round)
         later = (place for place, each in enumerate(self._tickets) if each.round > ticket.round)
         self._tickets.insert(next(later, len(self._tickets)), ticket)
         return ticket
@@ -85,7 +85,7 @@ class FairLock:
         """Wait for one's turn, and have it.
 
         Args:
-            waiting: is told how many are before this one, at first and now and then; an exception that it raises gives
+            waiting: receives how many are before this one, at first and now and then; an exception that it raises gives
                 the place up.
         """
         visitor = current_visitor()
@@ -100,11 +100,11 @@ class FairLock:
                 self._changed.notify_all()
 
     def _wait(self, ticket: Ticket, waiting: Callable[[int], None] | None) -> None:
-        told = -1
+        reported = -1
         while True:
             with self._changed:
                 before = self._order.before(ticket)
-                if before and before == told:
+                if before and before == reported:
                     self._changed.wait(ASK_EVERY)
                     before = self._order.before(ticket)
             if not before:
@@ -112,4 +112,4 @@ class FairLock:
             # Told outside of the lock: others need not wait while a message is sent.
             if waiting is not None:
                 waiting(before)
-            told = before
+            reported = before

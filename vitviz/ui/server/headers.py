@@ -36,8 +36,8 @@ class ResponseHeaders:
 
     def __init__(self, frames: Iterable[str] = (), sources: Iterable[str] = ()) -> None:
         ancestors = {"frame-ancestors": " ".join(["'self'", *frames])}
-        asked = {name: " ".join([PAGE_POLICY[name], *sources]) for name in ("connect-src", "img-src")}
-        policy = {**PAGE_POLICY, **asked, **ancestors}
+        extended = {name: " ".join([PAGE_POLICY[name], *sources]) for name in ("connect-src", "img-src")}
+        policy = {**PAGE_POLICY, **extended, **ancestors}
         self._page = "; ".join(f"{name} {value}" for name, value in policy.items()).encode()
         self._file = f"{FILE_POLICY}; frame-ancestors {ancestors['frame-ancestors']}".encode()
 
@@ -62,6 +62,12 @@ def _downloaded(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]
     kind = next((value for name, value in headers if name.lower() == b"content-type"), b"")
     if kind.split(b";")[0].strip().lower() in PICTURES:
         return headers
-    said = next((value for name, value in headers if name.lower() == b"content-disposition"), b"attachment")
-    kept = [each for each in headers if each[0].lower() != b"content-disposition"]
-    return [*kept, (b"content-disposition", b"attachment" + said[said.find(b";") :] if b";" in said else b"attachment")]
+    disposition = next((value for name, value in headers if name.lower() == b"content-disposition"), b"attachment")
+    others = [each for each in headers if each[0].lower() != b"content-disposition"]
+    return [
+        *others,
+        (
+            b"content-disposition",
+            b"attachment" + disposition[disposition.find(b";") :] if b";" in disposition else b"attachment",
+        ),
+    ]

@@ -159,12 +159,12 @@ def _vision_transformer(arguments: Arguments) -> dict[str, Any]:
         gated = True
     has_cls, registers = arguments.flag("class_token", True), arguments.count("reg_tokens", 0)
     pool = arguments.only("global_pool", "token", "avg", "map")
-    mixed = arguments.flag("pool_include_prefix", False)
-    if pool == "map" and mixed and (has_cls or registers):
+    pools_prefix = arguments.flag("pool_include_prefix", False)
+    if pool == "map" and pools_prefix and (has_cls or registers):
         raise arguments.refuse("pool_include_prefix", "False, where global_pool is 'map'")
     after = arguments.get("fc_norm")
     after = pool == "avg" if after is None else arguments.flag("fc_norm", False)
-    pooling = {"token": "cls", "avg": "mean of all" if mixed else "mean", "map": "attention"}[pool]
+    pooling = {"token": "cls", "avg": "mean of all" if pools_prefix else "mean", "map": "attention"}[pool]
     width = facts["stated"]["width"]
     hidden = int(width * arguments.ratio("mlp_ratio", 4.0))
     prefix = (0,) if arguments.flag("no_embed_class", False) else (has_cls + registers,)

@@ -223,14 +223,14 @@ def open_legacy(file: Path, name: str) -> Content:
     ):
         position = 0
 
-        def following() -> object:
+        def next_value() -> object:
             nonlocal position
             value, position = reader.read(mapped, position)
             return value
 
-        if following() != MAGIC or following() != LEGACY:
+        if next_value() != MAGIC or next_value() != LEGACY:
             refuse(name, "a pickle that is not of torch.save", EXPECTED)
-        system, value, keys = (following() for _ in range(3))
+        system, value, keys = (next_value() for _ in range(3))
         if isinstance(system, dict) and system.get("little_endian") is False:
             refuse(name, "numbers of a big-endian machine", "little-endian ones")
         for key in keys if isinstance(keys, list) else ():
