@@ -212,15 +212,41 @@ def test_a_sink_over_moderate_differences_makes_the_scale_robust_and_over_large_
     assert fit(None, [np.append(large, 200)]).scale is SCALES["log"]
 
 
+@pytest.mark.parametrize("key", [key for key in REAL if key.startswith("several")])
+def test_several_sinks_over_what_holds_most_of_the_sum_make_the_scale_robust(key: str) -> None:
+    assert fit(None, [REAL[key]]).scale is SCALES["robust"]
+    assert median_place(REAL[key]) > 4 * median_place(REAL[key], "linear")
+    # It is not one peak, for which the rule has another sentence.
+    values = np.sort(REAL[key].ravel())
+    assert values[-1] < 3 * values[int(0.99 * (len(values) - 1))]
+
+
+@pytest.mark.parametrize("key", [key for key in REAL if key.startswith("object")])
+def test_an_object_that_holds_most_of_the_sum_stays_linear(key: str) -> None:
+    values = np.sort(REAL[key].ravel())
+    assert values[-1] > 4 * values[int(0.95 * (len(values) - 1))] and median_place(REAL[key], "linear") < 0.1
+    assert fit(None, [values]).scale is SCALES["linear"]
+
+
+@pytest.mark.parametrize("sinks", [4, 6, 10])
+def test_the_number_of_equal_sinks_decides_together_with_what_they_hold(sinks: int) -> None:
+    others = np.linspace(1, 5, 256 - sinks)
+    for height, expected in ((40, "robust"), (4000, "linear")):
+        assert fit(None, [np.append(others, [height] * sinks)]).scale is SCALES[expected]
+
+
 def test_the_rule_in_words_has_the_numbers_of_the_rule() -> None:
     from vitviz.visualization import scales
 
-    assert f"more than {scales.PEAK_RATIO:g} times the {scales.PEAK_PERCENTILE:g}th percentile" in AUTOMATIC
     assert scales.READABLE_MEDIAN == 0.1 and "the lowest tenth" in AUTOMATIC
     assert f"between {scales.READABLE_MEDIAN:.0%}".rstrip("%") in AUTOMATIC
     assert f"and {100 * scales.BRIGHT_MEDIAN:g} %" in AUTOMATIC
-    few, most = scales.PLAIN_PERCENTILES
-    assert f"the {most:g}th percentile is more than {scales.PLAIN_RATIO:g} times the {few:g}nd" in AUTOMATIC
+    assert scales.HELD_SHARE == 0.5 and "more than half of the sum" in AUTOMATIC
+    for peak, low in ((scales.ONE_PEAK, "2nd"), (scales.SEVERAL_PEAKS, "5th")):
+        assert f"more than {peak.ratio:g} times the {peak.percentile:g}th percentile" in AUTOMATIC
+        few, most = peak.spread
+        assert f"the {most:g}th more than {scales.DIFFERENT_RATIO:g} times the {low}" in AUTOMATIC
+        assert low.startswith(f"{few:g}")
 
 
 def test_the_documentation_has_the_rule_and_every_scale() -> None:

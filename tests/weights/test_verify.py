@@ -2,42 +2,33 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import random
 import sys
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 import vitviz
 from tests.parity import CASES
 from tests.parity.case import Case
-from tests.parity.random_configurations import DRAWN
-from tests.parity.random_draws import Draw, silent
+from tests.parity.random_draws import silent
 from tests.reference_packages import timm, transformers
+from tests.support.package_checkpoints import EXACT, change, edit, write
 from vitviz.cli.command import main
 from vitviz.errors.kinds import CheckpointError
 from vitviz.weights.packages import PACKAGES
 from vitviz.weights.packages.reference import package_errors, undisturbed
 from vitviz.weights.read import read_checkpoint
-from vitviz.weights.verify import Comparison, Verification, compare, verify
+from vitviz.weights.verify import TOLERANCE, Comparison, Verification, attention_bound, compare, verify
 
 pytestmark = pytest.mark.parity
 
 PHOTO = Path(__file__).parents[2] / "assets" / "chelsea.jpg"
-# Whole checkpoints of every package that vitviz opens exactly.
-EXACT = {
-    "timm": Draw("vit_tiny_patch16_224", {"num_heads": 2, "depth": 2}, {"safe": True}),
-    "transformers": Draw("ViTForImageClassification", {"num_labels": 3}),
-    "open_clip": Draw("CLIP", {"quick_gelu": True}, {"safe": True}),
-}
 WEIGHTS = {"open_clip": "open_clip_model.safetensors"}
 # Of each row of the parity table the first.
 FOLDERS = {
@@ -46,29 +37,6 @@ FOLDERS = {
     if case.family.startswith("transformers") or case.row == "OpenCLIP visual tower"
 }
 every_package = pytest.mark.parametrize("package", EXACT)
-
-
-def write(package: str, folder: Path, draw: Draw | None = None) -> Path:
-    """A small checkpoint with random weights, in a folder of its own."""
-    folder = folder / "small"
-    folder.mkdir()
-    with silent():
-        torch.manual_seed(0)
-        DRAWN[package].make(draw or EXACT[package], folder)
-    return folder
-
-
-def change(folder: Path, key: str, by: float, file: str = "model.safetensors") -> None:
-    """Change a tensor of a checkpoint."""
-    tensors = load_file(folder / file)
-    tensors[key] = tensors[key] + by
-    save_file(tensors, folder / file, {"format": "pt"})
-
-
-def edit(folder: Path, change: Callable[[dict[str, Any]], None], file: str = "config.json") -> None:
-    values = json.loads((folder / file).read_text())
-    change(values)
-    (folder / file).write_text(json.dumps(values))
 
 
 def run(*arguments: object) -> int:
@@ -354,6 +322,21 @@ def test_a_difference_is_held_to_the_size_of_the_reference() -> None:
     assert (small.exact, large.exact) == (False, False)
     assert small.bound == pytest.approx(1e-5) and large.bound == pytest.approx(1e-3)
     assert small.difference == pytest.approx(2e-5, rel=0.1) and large.difference == pytest.approx(2e-3, rel=0.1)
+
+
+def test_attention_is_held_to_how_far_its_scores_lie_apart() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for apart in (0.5, 4.0, 40.0, 400.0):
+        scores = apart * torch.rand(50, 9, dtype=torch.float64, generator=generator)
+        scores[:, :2] = torch.tensor([0.0, apart])
+        theirs, bound = scores.softmax(-1), attention_bound(scores.softmax(-1))
+        expected = TOLERANCE * max(1.0, min(apart, 88) / 2)
+        torch.testing.assert_close(bound, torch.full_like(bound, expected), rtol=0.02, atol=0)
+        signs = torch.randint(2, scores.shape, generator=generator) * 2 - 1
+        assert compare("attention", (scores + TOLERANCE * min(apart, 88) * signs).softmax(-1), theirs, bound).exact
+        assert not compare("attention", theirs + 1.1 * bound, theirs, bound).exact
+    # Without a spread the tolerance is that of all other numbers.
+    assert attention_bound(torch.full((2, 4), 0.25)).tolist() == [[pytest.approx(TOLERANCE)]] * 2
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

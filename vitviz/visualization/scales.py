@@ -22,20 +22,48 @@ from vitviz.errors.messages import described
 
 PERCENTILES = (2.0, 98.0)
 # The rule by which a scale is chosen; the text of it is AUTOMATIC.
-PEAK_RATIO, PEAK_PERCENTILE = 3.0, 99.0
 READABLE_MEDIAN, BRIGHT_MEDIAN = 0.1, 0.6
-PLAIN_RATIO, PLAIN_PERCENTILES = 3.0, (2.0, 98.0)
+DIFFERENT_RATIO = 3.0
+HELD_SHARE = 0.5
 # The logarithmic scale reaches down to this part of its upper end.
 LOG_FLOOR = 1e-4
 
 AUTOMATIC = (
-    "Linear, unless the highest value is more than 3 times the 99th percentile, the median lies in the lowest tenth "
-    "and the 98th percentile is more than 3 times the 2nd; then robust where that puts the median between 10 and 60 %, "
-    "else logarithmic."
+    "Linear, unless the median lies in the lowest tenth because a few patches take all colours from others that differ "
+    "among themselves. If the highest value is more than 3 times the 99th percentile, and the 98th more than 3 times "
+    "the 2nd: robust where that puts the median between 10 and 60 %, else logarithmic. If the highest value is more "
+    "than 4 times the 95th percentile, the 95th more than 3 times the 5th, and the patches up to the 95th hold more "
+    "than half of the sum: robust."
 )
 
 Ends = Callable[[np.ndarray, tuple[float, float], bool], tuple[float, float]]
 Place = Callable[[np.ndarray, float, float, np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Peak:
+    """When the highest patches take all colours from the others.
+
+    Args:
+        percentile: up to which the others reach.
+        ratio: more than so many times its value is the highest.
+        spread: the percentiles between which the others differ, by more than :data:`DIFFERENT_RATIO`.
+    """
+
+    percentile: float
+    ratio: float
+    spread: tuple[float, float]
+
+    def is_in(self, reference: np.ndarray) -> bool:
+        """Whether sorted values have such a peak."""
+        low, high = self.spread
+        stands_out = float(reference[-1]) > self.ratio * percentile(reference, self.percentile, "lower")
+        return stands_out and percentile(reference, high, "lower") > DIFFERENT_RATIO * percentile(
+            reference, low, "higher"
+        )
+
+
+ONE_PEAK, SEVERAL_PEAKS = Peak(99.0, 3.0, (2.0, 98.0)), Peak(95.0, 4.0, (5.0, 95.0))
 
 
 @dataclass(frozen=True)
@@ -265,18 +293,22 @@ def fit(
 def choose(reference: np.ndarray, percentiles: tuple[float, float] = PERCENTILES, signed: bool = False) -> Scale:
     """The scale that shows most of these sorted values; :data:`AUTOMATIC` puts the rule into words.
 
-    A linear scale stays where no peak stands out, where it is readable all the same, and where all but the peak is
-    alike, since another scale would blow up its noise.
+    A linear scale stays where it is readable, where no peak stands out, and where all but the peak is alike, since
+    another scale would blow up its noise. It stays as well where several patches stand out and hold most of the sum:
+    these are an object, and sinks are not.
     """
-    if float(reference[-1]) <= PEAK_RATIO * percentile(reference, PEAK_PERCENTILE, "lower"):
-        return LINEAR
     if _median_place(LINEAR, reference, percentiles, signed) >= READABLE_MEDIAN:
         return LINEAR
-    few, most = PLAIN_PERCENTILES
-    if percentile(reference, most, "lower") <= PLAIN_RATIO * percentile(reference, few, "higher"):
-        return LINEAR
-    is_readable = READABLE_MEDIAN <= _median_place(ROBUST, reference, percentiles, signed) <= BRIGHT_MEDIAN
-    return ROBUST if is_readable else LOG
+    if ONE_PEAK.is_in(reference):
+        is_readable = READABLE_MEDIAN <= _median_place(ROBUST, reference, percentiles, signed) <= BRIGHT_MEDIAN
+        return ROBUST if is_readable else LOG
+    return ROBUST if SEVERAL_PEAKS.is_in(reference) and _others_hold_most(reference) else LINEAR
+
+
+def _others_hold_most(reference: np.ndarray) -> bool:
+    """Whether the patches below the peaks hold more than :data:`HELD_SHARE` of the sum."""
+    others = reference[: math.floor((len(reference) - 1) * (SEVERAL_PEAKS.percentile / 100)) + 1]
+    return float(others.sum()) > HELD_SHARE * float(reference.sum())
 
 
 def _median_place(scale: Scale, reference: np.ndarray, percentiles: tuple[float, float], signed: bool) -> float:

@@ -135,7 +135,7 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[Si
             found.append(Comparison("attention", math.inf, TOLERANCE, False, layers))
         else:
             for layer, (own, other) in enumerate(zip(weights, expected.attention, strict=True)):
-                each = compare(f"attention, layer {layer}", own, other)
+                each = compare(f"attention, layer {layer}", own, other, attention_bound(other))
                 if layer not in attention or each.part > attention[layer].part:
                     attention[layer] = each
 
@@ -157,19 +157,38 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[Si
     return Verification(model.name, reference.title, (*found, *attention.values()), tuple(without))
 
 
-def compare(what: str, ours: torch.Tensor, theirs: torch.Tensor) -> Comparison:
-    """The element that is furthest beyond, or nearest to, what it may differ by."""
+def compare(what: str, ours: torch.Tensor, theirs: torch.Tensor, bound: torch.Tensor | None = None) -> Comparison:
+    """The element that is furthest beyond, or nearest to, what it may differ by.
+
+    Args:
+        what: for the sentence.
+        ours, theirs: of one shape.
+        bound: what each element may differ by, of a shape that expands to theirs; :data:`TOLERANCE` of the reference,
+            or of 1 where that is smaller, where it is not given.
+    """
     if ours.shape != theirs.shape:
         shapes = f"shape {tuple(ours.shape)}, the package {tuple(theirs.shape)}"
         return Comparison(what, math.inf, TOLERANCE, False, shapes)
     ours, theirs = ours.double(), theirs.double()
-    difference, bound = (ours - theirs).abs(), TOLERANCE * theirs.abs().clamp(min=1)
+    difference = (ours - theirs).abs()
+    bound = TOLERANCE * theirs.abs().clamp(min=1) if bound is None else bound.double().expand_as(theirs)
     part = difference / bound
     # What is no number is not exact, whatever the package has there.
     part[~(ours.isfinite() & theirs.isfinite())] = math.inf
     worst = int(part.argmax())
     figures = float(difference.flatten()[worst]), float(bound.flatten()[worst])
     return Comparison(what, *figures, exact=bool(part.flatten()[worst] <= 1))
+
+
+def attention_bound(weights: torch.Tensor) -> torch.Tensor:
+    """What attention weights ``"... query key"`` may differ by, ``"... query 1"``.
+
+    The softmax of scores of which each is off by e is off by at most tanh(e/2). A score may be off by :data:`TOLERANCE`
+    of how far the scores of its row lie apart, as its weights tell; in trained networks that can be 40 and more.
+    """
+    lowest, highest = weights.double().aminmax(dim=-1, keepdim=True)
+    apart = (highest / lowest.clamp(min=torch.finfo(torch.float32).tiny)).log()
+    return TOLERANCE * (apart / 2).clamp(min=1)
 
 
 def whole_patches(pixels: torch.Tensor, config: ViTConfig) -> torch.Tensor:

@@ -33,6 +33,8 @@ SYNTHETIC = {
     "below zero": np.linspace(-2, -1, 50),
     "a sink": np.append(np.linspace(1, 5, 99), 300),
     "a sink over ratios": np.append(np.geomspace(1e-9, 1, 99), 300),
+    "six sinks": np.append(np.linspace(1, 5, 250), [40] * 6),
+    "six sinks that hold most": np.append(np.linspace(1, 5, 250), [4000] * 6),
     "a peak on a plain background": np.append(np.linspace(1, 1.5, 99), 300),
 }
 

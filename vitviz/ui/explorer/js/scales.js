@@ -1,7 +1,8 @@
 // From the values of a map to places between the two ends of its colours, as vitviz/visualization/scales.py has it.
 
 // The rule by which a scale is chosen.
-const PEAK_RATIO = 3, PEAK_PERCENTILE = 99, READABLE_MEDIAN = 0.1, BRIGHT_MEDIAN = 0.6, PLAIN_RATIO = 3, PLAIN_PERCENTILES = [2, 98];
+const READABLE_MEDIAN = 0.1, BRIGHT_MEDIAN = 0.6, DIFFERENT_RATIO = 3, HELD_SHARE = 0.5;
+const ONE_PEAK = { percentile: 99, ratio: 3, spread: [2, 98] }, SEVERAL_PEAKS = { percentile: 95, ratio: 4, spread: [5, 95] };
 // The logarithmic scale reaches down to this part of its upper end.
 const LOG_FLOOR = 1e-4;
 const SMALLEST_RANGE = 1.1754943508222875e-38;
@@ -123,14 +124,27 @@ function fitScale(name, maps, { percentiles = [2, 98], low = null, high = null, 
   return new FittedScale(chosen, Math.min(start, end), end, sorted, percentiles, signed, name === null);
 }
 
+/** Whether the highest of sorted values take all colours from others that differ: see `Peak` of scales.py. */
+function hasPeak(sorted, { percentile, ratio, spread: [low, high] }) {
+  return sorted.at(-1) > ratio * percentileOf(sorted, percentile, Math.floor)
+    && percentileOf(sorted, high, Math.floor) > DIFFERENT_RATIO * percentileOf(sorted, low, Math.ceil);
+}
+
+/** Whether the patches below several peaks hold most of the sum. */
+function othersHoldMost(sorted) {
+  const count = Math.floor((sorted.length - 1) * (SEVERAL_PEAKS.percentile / 100)) + 1;
+  const sum = (values) => values.reduce((total, value) => total + value, 0);
+  return sum(sorted.subarray(0, count)) > HELD_SHARE * sum(sorted);
+}
+
 /** The scale that shows most of sorted values: see `choose` of scales.py. */
 function chooseScale(sorted, percentiles, signed) {
   const median = percentileOf(sorted, 50, Math.floor);
   const placeOfMedian = (name) => SCALE_PLACES[name](...SCALE_ENDS[name](sorted, percentiles, signed), sorted)(median);
-  if (sorted.at(-1) <= PEAK_RATIO * percentileOf(sorted, PEAK_PERCENTILE, Math.floor)) return "linear";
   if (placeOfMedian("linear") >= READABLE_MEDIAN) return "linear";
-  const [few, most] = PLAIN_PERCENTILES;
-  if (percentileOf(sorted, most, Math.floor) <= PLAIN_RATIO * percentileOf(sorted, few, Math.ceil)) return "linear";
-  const place = placeOfMedian("robust");
-  return place >= READABLE_MEDIAN && place <= BRIGHT_MEDIAN ? "robust" : "log";
+  if (hasPeak(sorted, ONE_PEAK)) {
+    const place = placeOfMedian("robust");
+    return place >= READABLE_MEDIAN && place <= BRIGHT_MEDIAN ? "robust" : "log";
+  }
+  return hasPeak(sorted, SEVERAL_PEAKS) && othersHoldMost(sorted) ? "robust" : "linear";
 }

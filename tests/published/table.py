@@ -1,0 +1,86 @@
+"""Run every published checkpoint there is and write its row into ``docs/published.md``.
+
+VITVIZ_PUBLISHED=FOLDER python -m tests.published.table
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+
+import torch
+
+import tests.reference_packages  # noqa: F401  torchvision also where its operators belong to another torch
+from tests.published.checks import VARIABLE, Figures, check, checkpoints
+from tests.published.networks import NETWORKS
+from vitviz.weights.verify import Comparison
+
+PAGE = Path(__file__).parents[2] / "docs" / "published.md"
+SECTION = re.compile(r"(?<=<!-- published -->\n).*?(?=\n<!-- /published -->)", re.DOTALL)
+HEADER = (
+    "| checkpoint | network | checked | compared with | pixels | output | attention | sums of rows | kept numbers |",
+    "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+)
+COLUMNS = ("pixels", "output", "attention", "rows", "kept numbers")
+NOT_RUN = "not run"
+
+
+def row(name: str, what: str, day: date, figures: Figures) -> str:
+    """One line of the table."""
+    cells = [_cell(figures.comparisons.get(column)) for column in COLUMNS]
+    return f"| {' | '.join((f'`{name}`', what, day.isoformat(), figures.reference, *cells))} |"
+
+
+def _cell(found: Comparison | None) -> str:
+    if found is None:
+        return "–"
+    return f"{found.difference:.1e}" if found.exact else f"**{found.difference:.1e}, allowed {found.bound:.1e}**"
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """The cells of the rows that a page has, by the name of the checkpoint.
+
+    Raises:
+        ValueError: it has no place for the table.
+    """
+    found = SECTION.search(text)
+    if found is None:
+        raise ValueError("the page has no place for the table: expected <!-- published --> and <!-- /published -->")
+    lines = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in found[0].splitlines()[2:]]
+    return {cells[0].strip("`"): cells for cells in lines}
+
+
+def written(text: str, measured: Mapping[str, Figures], day: date) -> str:
+    """The text of a page with the rows of what was measured; all other rows stay as they are."""
+    known = rows(text)
+    lines = []
+    for name in [*(name for name in {**known, **measured} if name not in NETWORKS), *NETWORKS]:
+        what = NETWORKS.get(name) or (known[name][1] if name in known else "")
+        if name in measured:
+            lines.append(row(name, what, day, measured[name]))
+        elif name in known:
+            lines.append(f"| {' | '.join(known[name])} |")
+        else:
+            lines.append(f"| {' | '.join((f'`{name}`', what, NOT_RUN, *[''] * 6))} |")
+    return SECTION.sub(lambda _: "\n".join((*HEADER, *lines)), text)
+
+
+def main() -> None:
+    if VARIABLE not in os.environ:
+        sys.exit(f"{VARIABLE} names no folder of published checkpoints")
+    torch.set_num_threads(1)
+    measured = {}
+    for name, path in checkpoints(Path(os.environ[VARIABLE])).items():
+        measured[name] = check(path)
+        print(row(name, NETWORKS.get(name, ""), date.today(), measured[name]), flush=True)
+        for sentence in measured[name].wrong:
+            print(f"  {sentence}")
+    PAGE.write_text(written(PAGE.read_text(), measured, date.today()))
+
+
+if __name__ == "__main__":
+    main()

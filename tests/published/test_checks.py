@@ -1,0 +1,187 @@
+"""What the checks of published checkpoints find, shown on small ones with random weights; and the page about them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import vitviz
+from tests.published import checks
+from tests.published.checks import OUTPUTS, REFERENCE, VARIABLE, Figures, check, checkpoints
+from tests.published.networks import NETWORKS, download
+from tests.published.table import COLUMNS, HEADER, NOT_RUN, PAGE, rows, written
+from tests.support.package_checkpoints import EXACT, write
+from vitviz.errors.kinds import CheckpointError
+from vitviz.weights.read import read_checkpoint
+from vitviz.weights.verify import Comparison
+
+pytestmark = pytest.mark.parity
+
+ROOT = Path(__file__).parents[2]
+PHOTO = ROOT / "assets" / "coffee.jpg"
+DAY = date(2026, 1, 2)
+
+
+@pytest.mark.parametrize("package", EXACT)
+def test_a_checkpoint_of_every_package_has_its_numbers(package: str, tmp_path: Path) -> None:
+    found = check(write(package, tmp_path))
+    assert found.wrong == [] and f"of {package} " in found.reference
+    assert set(found.comparisons) == set(COLUMNS) - {"kept numbers"}
+
+
+def test_every_photograph_is_compared() -> None:
+    assert {path.stem for path in checks.PHOTOS} == {"astronaut", "chelsea", "coffee", "rocket"}
+
+
+def test_another_crop_other_weights_and_rows_that_do_not_sum_to_one_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, changes = write("timm", tmp_path), {}
+
+    def changed(path: Path) -> Any:
+        reading = read_checkpoint(path)
+        model = changes["change"](reading.model)
+        return replace(reading, model=model)
+
+    def crop(model: vitviz.Model) -> vitviz.Model:
+        return replace(model, preprocessing=replace(model.preprocessing, crop_fraction=0.8))
+
+    def weights(model: vitviz.Model) -> vitviz.Model:
+        model.network.encoder[0].attention.qkv.weight[0].mul_(2)
+        return model
+
+    def attention(model: vitviz.Model) -> vitviz.Model:
+        network, run = model.network, type(model.network).forward
+
+        class Doubled(type(network)):  # type: ignore[misc]
+            def forward(self, pixels: torch.Tensor, **options: Any) -> Any:
+                output, layers = run(self, pixels, **options)
+                return output, [2 * layer for layer in layers]
+
+        network.__class__ = Doubled
+        return model
+
+    monkeypatch.setattr(checks, "read_checkpoint", changed)
+    for change, wrong in (
+        (crop, {"pixels", "output", "attention"}),
+        (weights, {"output", "attention"}),
+        (attention, {"attention", "rows"}),
+    ):
+        changes["change"] = change
+        figures = check(folder, [PHOTO])
+        assert {what for what, each in figures.comparisons.items() if not each.exact} == wrong
+        assert len(figures.wrong) == len(wrong) and all("coffee.jpg" in sentence for sentence in figures.wrong)
+
+
+# Numbers of another program.
+
+
+def keep(folder: Path, **arrays: torch.Tensor) -> None:
+    np.savez(folder / REFERENCE, **{name: tensor.numpy() for name, tensor in arrays.items()})
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_numbers_beside_a_checkpoint_are_compared(name: str, tmp_path: Path) -> None:
+    folder, pixels = write("timm", tmp_path), torch.randn(2, 3, 32, 32)
+    network = read_checkpoint(folder).model.network
+    with torch.inference_mode():
+        right = OUTPUTS[name](network, pixels)
+    keep(folder, pixels=pixels, **{name: right})
+    assert check(folder, [PHOTO]).wrong == []
+    keep(folder, pixels=pixels, **{name: right + 1e-3})
+    assert [sentence.split(" differs")[0] for sentence in check(folder, [PHOTO]).wrong] == [f"{name} of {REFERENCE}"]
+
+
+def test_all_tokens_are_what_the_logits_are_read_from(tmp_path: Path) -> None:
+    network, pixels = read_checkpoint(write("timm", tmp_path)).model.network, torch.randn(2, 3, 32, 32)
+    with torch.inference_mode():
+        tokens = OUTPUTS["hidden"](network, pixels)
+        torch.testing.assert_close(network.classifier(tokens[:, 0]), network(pixels))
+        torch.testing.assert_close(tokens[:, 1:], network.output(pixels, "patches"))
+
+
+@pytest.mark.parametrize("arrays", [("pixels",), ("logits",), ("pixels", "logits", "hidden")])
+def test_kept_numbers_need_pixels_and_one_output(arrays: tuple[str, ...], tmp_path: Path) -> None:
+    folder = write("timm", tmp_path)
+    keep(folder, **dict.fromkeys(arrays, torch.zeros(1)))
+    with pytest.raises(CheckpointError, match="expected 'pixels' and one of 'logits', 'features', 'hidden'"):
+        check(folder, [PHOTO])
+
+
+# The folder.
+
+
+def test_checkpoints_are_found_at_any_depth_by_their_path(tmp_path: Path) -> None:
+    for name in ("owner/one", "owner/two", "three"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "owner/one/config.json").touch()
+    (tmp_path / "three/open_clip_config.json").touch()
+    assert checkpoints(tmp_path) == {"owner/one": tmp_path / "owner/one", "three": tmp_path / "three"}
+
+
+def test_a_folder_without_a_checkpoint_is_an_error_and_no_skip(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "gone"):
+        with pytest.raises(FileNotFoundError, match=f"{VARIABLE} = .*: no published checkpoint found; expected"):
+            checkpoints(folder)
+
+
+def run_published(**environment: str) -> str:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/published/test_published.py"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    return done.stdout
+
+
+@pytest.mark.process
+def test_without_the_variable_the_tests_are_skipped_with_one_sentence() -> None:
+    printed = run_published()
+    assert "1 skipped" in printed and f"{VARIABLE} names no folder of published checkpoints" in printed
+
+
+@pytest.mark.process
+def test_with_the_variable_every_checkpoint_in_the_folder_is_a_test(tmp_path: Path) -> None:
+    write("timm", tmp_path)
+    assert "1 passed" in run_published(**{VARIABLE: str(tmp_path)})
+
+
+# The page.
+
+EXACT_FIGURES = Figures("Model of package 1", {"pixels": Comparison("pixels", 0.0, 1e-5, True)})
+WRONG_FIGURES = Figures("Model of package 1", {"output": Comparison("output", 0.5, 1e-5, False)})
+
+
+def page(*lines: str) -> str:
+    return "\n".join(("before", "<!-- published -->", *HEADER, *lines, "<!-- /published -->", "after\n"))
+
+
+def test_a_row_is_written_and_all_others_stay() -> None:
+    first = written(page(), {"mine": EXACT_FIGURES, "openai/clip-vit-base-patch16": WRONG_FIGURES}, DAY)
+    found = rows(first)
+    assert found["mine"] == ["`mine`", "", "2026-01-02", "Model of package 1", "0.0e+00", "–", "–", "–", "–"]
+    assert found["openai/clip-vit-base-patch16"][5] == "**5.0e-01, allowed 1.0e-05**"
+    assert first.startswith("before\n") and first.endswith("\nafter\n")
+    assert list(found) == ["mine", *NETWORKS]
+    second = rows(written(first, {"facebook/dinov2-base": EXACT_FIGURES}, DAY))
+    assert second["mine"] == found["mine"] and second["facebook/dinov2-base"][2] == "2026-01-02"
+    assert [cells[2] for cells in second.values()].count(NOT_RUN) == len(NETWORKS) - 2
+
+
+def test_the_page_has_every_network_with_its_command_and_says_what_was_not_run() -> None:
+    text = PAGE.read_text()
+    assert "\n".join(HEADER) in text
+    found = rows(text)
+    assert len(NETWORKS) == 20 and set(found) > set(NETWORKS)
+    for name, what in NETWORKS.items():
+        assert found[name][1] == what and f"    {download(name)}\n" in text
+    for cells in found.values():
+        if cells[2] == NOT_RUN:
+            assert set(cells[3:]) == {""}
+        else:
+            assert date.fromisoformat(cells[2]) and all(cells[3:8])
