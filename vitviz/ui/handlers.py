@@ -22,6 +22,7 @@ from vitviz.ui.links import print_link, read_link
 from vitviz.ui.models import ModelChoice, OwnModel, menu
 from vitviz.ui.normalize import Seen, normalize, normalize_input
 from vitviz.ui.pictures import Upload
+from vitviz.ui.probing import Probing
 from vitviz.ui.service import AnalysisService, Report, Step, waiting, waiting_for_memory
 from vitviz.ui.state import FIRST_VIEW, PageState, View
 from vitviz.ui.studies import Studies
@@ -39,7 +40,7 @@ class Handlers:
     """
 
     def __init__(self, service: AnalysisService) -> None:
-        self.service, studies = service, Studies(service)
+        self.service, studies, probing = service, Studies(service), Probing(service)
         # What the event ``run`` does, by the kind of a request.
         self.kinds: dict[str, Callable[[Mapping[str, Any], Report], dict[str, Any]]] = {
             "open": self.open,
@@ -48,6 +49,7 @@ class Handlers:
             "compare": studies.compare,
             "rank": studies.rank,
             "switch": studies.switch,
+            "probe": probing.probe,
         }
 
     def settings(self) -> dict[str, Any]:

@@ -69,8 +69,11 @@ function install(pane, view, facts) {
 }
 
 function load(pane, facts, view) {
-  if (pane.index === active || pane.index === 0) panels.clear();
-  switched = "";
+  if (pane.index === active || pane.index === 0) {
+    panels.clear();
+    probes.clear();
+  }
+  switched = probed = "";
   hovered = cell = null;
   setState("loading");
   pane.element.classList.remove("vx-stale");
@@ -93,6 +96,8 @@ function paneChanged(pane, error) {
   if (error?.expired) return renew(pane);
   if (error?.stopped) notify("Stopped. The map before is a choice of another method away.");
   showControls();
+  wantSwitched();
+  wantProbe();
   describeSoon();
   ask();
 }
@@ -108,7 +113,7 @@ async function fetchFile(pane, facts, name) {
   const answer = name.startsWith("map ") && !OFFLINE ? await fetchMap(pane, facts, name) : await server.file({ uid: facts.uid, name });
   if (!answer) throw Error("The server does not answer");
   if (answer.content) return Uint8Array.from(atob(answer.content), (letter) => letter.charCodeAt(0)).buffer;
-  if (answer.refused) throw Error(answer.refused);
+  if (answer.refused) throw Object.assign(Error(answer.refused), { final: answer.final });
   if (answer.expired) throw Object.assign(Error("expired"), { expired: true });
   const response = await fetch(addressOfFile(answer));
   if (!response.ok) throw Object.assign(Error(`The server answers ${response.status}`), { expired: response.status === 404 });
@@ -138,7 +143,7 @@ function retry() {
 function showBusy(state) {
   find("busy").hidden = !state;
   if (!state) return;
-  const texts = { open: "Opening the link", analysis: "Analysing", switch: "Running the model", rank: "Ranking the heads", compare: "Comparing" };
+  const texts = { open: "Opening the link", analysis: "Analysing", switch: "Running the model", rank: "Ranking the heads", probe: "Looking into the model", compare: "Comparing" };
   find("busy-text").textContent = state.text || METHODS[state.method]?.title || texts[state.slot.split(" ")[0]];
   if (state.done) find("busy-bar").value = state.done / state.total;
   else find("busy-bar").removeAttribute("value");

@@ -5,16 +5,17 @@ const PLAY_EVERY = 450;
 const ABOUT_A_CLASS = "relevance";
 // What is at a place of one picture, or of one grid of patches, means nothing on another.
 const nothingPlaced = { pins: [], patches_off: [] };
-/** Nor does a patch that a map is about likeness to. */
+/** Nor does a patch that a map is about likeness to, or that a probe compares with others. */
 function onAnotherGrid() {
-  const { target, ...others } = store.state.views[active].parameters, kept = withoutPlaces(target);
-  return { ...nothingPlaced, parameters: kept === null ? others : { ...others, target: kept } };
+  const { parameters, probe_parameters } = store.state.views[active];
+  const { target, ...others } = parameters, { query, ...asked } = probe_parameters, kept = withoutPlaces(target);
+  return { ...nothingPlaced, parameters: kept === null ? others : { ...others, target: kept }, probe_parameters: Array.isArray(query) ? asked : probe_parameters };
 }
 
 function choosePicture(picture) {
   const { target } = store.state.views[active].parameters;
   // A patch of another picture than the one that is looked at stays what it is.
-  store.patchView(active, { picture, ...(target?.like ? nothingPlaced : onAnotherGrid()) });
+  store.patchView(active, { picture, ...onAnotherGrid(), ...(target?.like && { parameters: store.state.views[active].parameters }) });
 }
 
 async function takePicture(file) {
@@ -55,7 +56,7 @@ function chooseModel(model) {
     return kind !== "layer" && kind !== "head" && !(kind === "class" && (isOfClasses(value) || withoutPlaces(value) === null));
   }).map(([name, value]) => [name, name === "target" ? withoutPlaces(value) : value]);
   if (isOfClasses(latestShared.target)) delete latestShared.target;
-  store.patchView(active, { model, step: null, fit: null, resolution: null, parameters: Object.fromEntries(kept), heads_off: [], ...nothingPlaced });
+  store.patchView(active, { model, step: null, fit: null, resolution: null, parameters: Object.fromEntries(kept), heads_off: [], ...nothingPlaced, probe_parameters: {} });
 }
 
 async function openOwn({ files, hub, overrides }) {
@@ -104,6 +105,20 @@ function showLayer(layer) {
   const { method } = store.state.views[active], last = panes[active].facts.layers - 1;
   if (!hasParameter(method, "layer")) chooseMethod("attention");
   setParameter("layer", Math.min(Math.max(layer, 0), last));
+}
+
+/** A head of a layer, on the canvas: the attention map where the one before is of no single head. */
+function showHeadOfLayer(layer, head) {
+  const { method } = store.state.views[active];
+  if (!hasParameter(method, "layer") || !hasParameter(method, "head")) chooseMethod("attention");
+  setParameter("head", head);
+  setParameter("layer", layer);
+}
+
+function setProbeParameter(name, value) {
+  const { probe, probe_parameters: { [name]: before, ...others } } = store.state.views[active];
+  const first = defaultOf(PROBES[probe].parameters.find((each) => each.name === name), panes[active].facts);
+  store.patchView(active, { probe_parameters: same(value, first) ? others : { ...others, [name]: value } });
 }
 
 function showHead(head) {
@@ -164,6 +179,7 @@ function activate(pane) {
   if (pane.index === active || !pane.facts) return;
   active = pane.index;
   showControls();
+  wantProbe();
   ask();
 }
 

@@ -1,5 +1,6 @@
 // What is drawn of the state: panes, legends, pins, sheet and strip. A part of explorer.js, whose names it uses.
 
+const OUTLIER_COLOUR = "#ffd43b";
 const QUANTITIES = { attention: "attention weight", rollout: "share of the rollout" };
 
 const isDouble = () => store.state.layout === "two" || store.state.layout === "difference";
@@ -36,8 +37,8 @@ function show() {
     showMap(map);
   }
   if (store.state.layout === "difference") showDifference(...maps);
-  const failure = shown.map(({ packs }) => packs.failure).find(Boolean);
-  setState(failure ? "failed" : "ready");
+  const failures = shown.map(({ packs }) => packs.failure).filter(Boolean);
+  setState(failures.length ? "failed" : "ready", failures.some(({ final }) => !final));
   if (moved) measured.hovers.push(performance.now() - moved);
   moved = 0;
   const map = maps.find(({ pane }) => pane.index === active) ?? maps[0];
@@ -46,6 +47,7 @@ function show() {
   const token = tokenOf(map.query, map.pane.facts, map.pane.model) ?? map.pane.facts.start;
   showSheet(map.pane, token);
   showStrip(find("strip"), map.pane, token, colours[store.state.colormap], { ...lookOf(), grid: false }, fittedScale, (layer) => showLayer(layer));
+  probes.follow(panes[active], hovered?.pane === panes[active] ? hovered.query : null);
   guide.show(store.state.panel === "guide" ? store.state.guide : null, guideFacts(map));
 }
 
@@ -63,15 +65,22 @@ function fittedScale(maps, options) {
 
 function showMap({ pane, query, values, scaled, scale }) {
   const table = colours[store.state.colormap], canvas = pane.find("canvas");
-  pane.show(query, values, scale, table, lookOf(), pane.marks);
+  pane.show(query, values, scale, table, lookOf(), marksOf(pane));
   for (const place of pane.view.patches_off) pane.painter.cross(canvas, place);
   pane.showChips(query, values);
   const under = hovered && !pane.hasToken && hovered.pane === pane && values ? tokenOf(hovered.query, pane.facts, pane.model) : null;
   const value = under === null ? "" : `, ${nameOf(hovered.query)}: ${digits(values[under])}`;
   pane.showLegend(scale, scaled, table, `${quantityOf({ pane, query })}${value}`);
   const about = scale?.caption(scaled, SCALES[scale.name]);
-  pane.say(!values && pane.packs.failure ? reason(pane.packs.failure) : [pane.sentence(query, values), about].filter(Boolean).join(" "));
+  const outliers = store.state.outliers ? pane.facts.outliers?.about : "";
+  pane.say(!values && pane.packs.failure ? reason(pane.packs.failure) : [pane.sentence(query, values), about, outliers].filter(Boolean).join(" "));
   pane.element.classList.toggle("vx-chosen-pane", isDouble() && pane.index === active);
+}
+
+/** The patches that are outlined: outliers where they are asked for, and those that are pinned. */
+function marksOf(pane) {
+  const patches = store.state.outliers ? pane.facts.outliers?.patches ?? [] : [];
+  return [...patches.map((place) => ({ token: pane.attention.token(...place), colour: OUTLIER_COLOUR, isDashed: true })), ...pane.marks];
 }
 
 /** The second pane shows what the first map has more (red) and less (blue) than its own. */
@@ -83,7 +92,7 @@ function showDifference(first, second) {
   const values = first.values.map((value, token) => value - second.values[token]);
   const patches = values.subarray(prefix.length), scale = fittedScale([patches], { signed: true });
   // Two equal maps have the colour of zero, which is in the middle.
-  pane.show(second.query, values, scale, differenceColours, lookOf(), pane.marks);
+  pane.show(second.query, values, scale, differenceColours, lookOf(), marksOf(pane));
   pane.showLegend(scale, patches, differenceColours, "map 1 minus map 2");
   if (pane.index === active) controls.showScale(store.state, scale);
   const best = pane.attention.strongest(values.map(Math.abs)), about = scale.caption(patches, SCALES[scale.name]);

@@ -78,10 +78,7 @@ find("sheet").onpointermove = (event) => { cell = cellUnder(event); ask(); };
 find("sheet").onpointerleave = () => { cell = null; ask(); };
 find("sheet").onclick = (event) => {
   const under = cellUnder(event);
-  if (!under) return;
-  if (!hasParameter(store.state.views[active].method, "layer") || !hasParameter(store.state.views[active].method, "head")) chooseMethod("attention");
-  setParameter("head", under.head);
-  setParameter("layer", under.layer);
+  if (under) showHeadOfLayer(under.layer, under.head);
 };
 find("skip").onclick = () => panes[0].find("canvas").focus();
 find("retry").onclick = retry;

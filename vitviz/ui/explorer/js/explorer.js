@@ -25,15 +25,19 @@ const panels = new Panels(element, {
   heads: (heads_off) => store.patchView(active, { heads_off }), switching: () => ask(), cardOpened: chooseMethod, target: targetOf,
   look: () => ({ table: colours[store.state.colormap], fittedScale }),
 });
+const probes = new Probes(element, {
+  probe: (probe) => store.patchView(active, { probe, probe_parameters: {} }), parameter: setProbeParameter, head: showHeadOfLayer, again: probeAgain,
+  look: () => ({ table: colours[store.state.colormap], fittedScale, look: { ...lookOf(), grid: false, part: undefined } }),
+});
 const guide = new Guide(element, { step: goToStep });
 // `hovered` is a pane's query; the other pane shows the one that is linked to it.
 let active = 0, hovered = null, cell = null, sheet = null, asked = 0, moved = 0, playing = 0, uploaded = 0;
-let typed = { text: "", when: 0 }, describing = 0, acted = false, opening = false, switched = "";
+let typed = { text: "", when: 0 }, describing = 0, acted = false, opening = false, switched = "", probed = "";
 
 /** "empty", "loading", "ready" or "failed", for the style sheet and for tests. */
-function setState(name) {
+function setState(name, canRetry = true) {
   element.querySelector(".vx").dataset.state = name;
-  find("retry").hidden = name !== "failed";
+  find("retry").hidden = name !== "failed" || !canRetry;
 }
 
 /** After every change of the state: ask for what it needs, and draw what is there. */
@@ -57,6 +61,7 @@ function sync() {
   showControls();
   showEntry();
   wantSwitched();
+  wantProbe();
   describeSoon();
   ask();
   measured.changes.push(performance.now() - started);
@@ -66,5 +71,6 @@ function showControls() {
   const { state } = store, view = state.views[active], pane = panes[active];
   source.show(view, pane.key === analysisKey(view) ? pane.facts : null, pane.model);
   panels.show(state, active, pane.facts, pane.model);
+  if (pane.facts) probes.show(view, pane.facts, pane.model);
   if (pane.facts && pane.key === analysisKey(view)) controls.show(state, active, pane.facts, pane.model, playing !== 0);
 }

@@ -59,3 +59,24 @@ function wantSwitched() {
     find("switch-said").textContent = text;
   });
 }
+
+/** What the chosen probe finds, while its panel is open. */
+function wantProbe() {
+  const { panel, views } = store.state, view = views[active], pane = panes[active];
+  if (pane.facts && pane.key !== analysisKey(view)) return;
+  const { probe, probe_parameters: parameters } = view, isAsked = panel === "probes" && !OFFLINE && pane.painter && !pane.model.probe_refusals[probe];
+  const { uid } = pane.facts ?? {}, key = isAsked ? JSON.stringify([uid, probe, parameters]) : "";
+  if (key === probed) return;
+  probed = key;
+  if (!key) return runs.drop("probe");
+  probes.waiting();
+  inPanel("probe", key, { kind: "probe", uid, probe, parameters }, async (reply) => {
+    const tensors = readPack(await fetchPath(reply.path));
+    if (key === probed) probes.showFound(reply, tensors, pane);
+  }, (text) => probes.failed(text));
+}
+
+function probeAgain() {
+  probed = "";
+  wantProbe();
+}
