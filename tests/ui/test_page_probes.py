@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, expect
 
 import vitviz
@@ -24,6 +25,7 @@ from tests.driver import (
     place_of,
     settle,
     state,
+    upload,
 )
 from tests.ui.explorer.page_driver import SmallApp, made, pixels, small_app
 from tests.ui.test_page_targets import without_classes
@@ -236,6 +238,23 @@ def test_outlier_patches_are_marked_and_counted(browser: Browser, app: SmallApp)
     with opened_page(browser, app.address, link) as page:
         assert page.get_by_label("outlier patches").is_checked()
         expect(caption(page)).to_contain_text("2 of 64 patches are outliers")
+
+
+def test_all_of_a_picture_that_is_mostly_cropped_is_a_click_away(
+    browser: Browser, app: SmallApp, tmp_path: Path
+) -> None:
+    Image.effect_noise((60, 150), 90).convert("RGB").save(tmp_path / "tall.png")
+    with opened_page(browser, app.address) as page:
+        hint = page.locator(".vx-cropped")
+        # Two thirds of the example are seen.
+        expect(hint).not_to_be_visible()
+        upload(page, tmp_path / "tall.png")
+        expect(hint).to_contain_text("The model sees the middle 40% of this picture")
+        page.get_by_role("button", name="See the whole picture").click()
+        settle(page)
+        assert first_view(page)["fit"] == "native"
+        expect(hint).not_to_be_visible()
+        expect(page.locator(".vx-seen-as")).to_contain_text("13×5 patches")
 
 
 def test_what_is_switched_off_is_measured_on_another_picture_too(browser: Browser, app: SmallApp) -> None:

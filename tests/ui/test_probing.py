@@ -12,7 +12,7 @@ import pytest
 from safetensors import safe_open
 
 from tests.ui.test_runs import Visit
-from vitviz import Analysis, Model
+from vitviz import Analysis, Model, save_checkpoint
 from vitviz.attention.sinks import OutlierRule, norms_of_patches
 from vitviz.errors.kinds import LimitError
 from vitviz.evaluation.probes import PROBES, probe
@@ -147,3 +147,18 @@ def test_a_state_keeps_the_probe_that_its_model_can_have(visit: Visit, key: str)
     assert answer["state"]["views"][0]["probe_parameters"] == {} and "layer" in answer["notes"][0]
     with pytest.raises(Exception, match="probe = 'x'"):
         View(probe="x")
+
+
+def test_the_lines_of_python_find_the_same(visit: Visit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    handlers = visit.runs.handlers
+    save_checkpoint(tmp_path / "small", handlers.service.start)
+    [facts] = handlers.first()["views"]
+    view = {"probe": "patch_similarity", "probe_parameters": {"query": [1, 2], "layer": 0, "features": "keys"}}
+    open_ = visit.ask("describe", state={"views": [view], "panel": "probes"}, uids=[facts["uid"]])
+    names: dict[str, Any] = {}
+    exec(open_["python"].replace('load("small")', 'load("./small")'), names)
+    asked = {"query": (1, 2), "layer": 0, "features": "keys"}
+    assert names["findings"].summary == probe(analysis_of(visit, facts["uid"]), "patch_similarity", **asked).summary
+    # A closed panel is no part of them.
+    assert "probe" not in visit.ask("describe", state={"views": [view]}, uids=[facts["uid"]])["python"]

@@ -19,7 +19,7 @@ from vitviz.ui.facts import analysis_facts, examples, model_facts, settings, vis
 from vitviz.ui.files import as_webp, keep
 from vitviz.ui.inputs import InputSettings
 from vitviz.ui.links import print_link, read_link
-from vitviz.ui.models import ModelChoice, OwnModel, menu
+from vitviz.ui.models import ModelChoice, OwnModel, menu, title_of
 from vitviz.ui.normalize import Seen, normalize, normalize_input
 from vitviz.ui.pictures import Upload
 from vitviz.ui.probing import Probing
@@ -205,7 +205,7 @@ class Handlers:
         if model_id.startswith("own:"):
             title = self.service.own_models.get(model_id).name
         else:
-            title = ZOO[model_id].title if model_id in ZOO else model_id.removeprefix("hf:") or model.name
+            title = ZOO[model_id].title if model_id in ZOO else model_id.removeprefix("hf:") or title_of(model)
         return model_facts(model_id, title, model)
 
     # ---- maps ----

@@ -109,10 +109,10 @@ class Probes {
     this.say(text);
   }
 
-  /** @param reply of `run`; `tensors` the pack of its measurements, `pane` what it is of */
-  showFound(reply, tensors, pane) {
+  /** @param reply of `run`; `tensors` the pack of its measurements, `pane` what it is of, `key` of the request */
+  showFound(reply, tensors, pane, key) {
     const measurements = Object.entries(tensors).map(([name, values]) => ({ name, values, ...JSON.parse(tensors.about[name]) }));
-    this.found = { reply, pane, measurements, parameters: this.view.probe_parameters };
+    this.found = { key, reply, pane, measurements, parameters: this.view.probe_parameters };
     this.say(reply.summary);
     const table = this.find("probe-table").querySelector("table");
     table.replaceChildren(document.createElement("thead"), document.createElement("tbody"));

@@ -65,14 +65,16 @@ function wantProbe() {
   const { panel, views } = store.state, view = views[active], pane = panes[active];
   if (pane.facts && pane.key !== analysisKey(view)) return;
   const { probe, probe_parameters: parameters } = view, isAsked = panel === "probes" && !OFFLINE && pane.painter && !pane.model.probe_refusals[probe];
-  const { uid } = pane.facts ?? {}, key = isAsked ? JSON.stringify([uid, probe, parameters]) : "";
+  const { uid } = pane.facts ?? {}, key = isAsked ? JSON.stringify([pane.index, uid, probe, parameters]) : "";
   if (key === probed) return;
   probed = key;
   if (!key) return runs.drop("probe");
+  // What was found before the panel was closed.
+  if (probes.found?.key === key) return;
   probes.waiting();
   inPanel("probe", key, { kind: "probe", uid, probe, parameters }, async (reply) => {
     const tensors = readPack(await fetchPath(reply.path));
-    if (key === probed) probes.showFound(reply, tensors, pane);
+    if (key === probed) probes.showFound(reply, tensors, pane, key);
   }, (text) => probes.failed(text));
 }
 
