@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,18 @@ def test_what_the_menu_offers(bundled: Model) -> None:
     offered = menu(bundled)
     assert [each["id"] for each in offered] == ["", *ZOO] and offered[0]["title"] == bundled.name
     assert all(each["megabytes"] == ZOO[each["id"]].megabytes for each in offered[1:] if each["megabytes"])
-    assert menu(bundled, "start") == offered[:1]
+    assert menu(bundled, "start") == offered[:1] and offered[0]["family"] == "vitviz"
+
+
+def test_a_file_stands_under_the_family_that_it_is_of(tmp_path: Path, bundled: Model) -> None:
+    make(tmp_path)
+    (tmp_path / "model.pth").rename(tmp_path / "mine.pth")
+    first = menu(vitviz.load(tmp_path / "mine.pth", **TOLD))[0]
+    assert (first["title"], first["family"]) == ("mine", "timm ViT, DeiT, MAE, SigLIP, CLIP")
+    # One of the list stands there once, as it is called there.
+    offered = menu(replace(bundled, name="dino_vits16"))
+    assert (offered[0]["title"], offered[0]["family"]) == (ZOO["dino_vits16"].title, ZOO["dino_vits16"].family)
+    assert "dino_vits16" not in [each["id"] for each in offered]
 
 
 def test_a_checkpoint_of_ones_own_has_an_id_that_nobody_can_guess(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from vitviz.attention.layout import PATCHES, TokenLayout
 from vitviz.attention.softmax import HEAD_FUSIONS
 from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
 from vitviz.errors.kinds import MethodError
+from vitviz.evaluation.probes import PROBES
 from vitviz.ui.facts import method_facts, model_facts
 from vitviz.ui.links import SOMEBODYS_OWN, print_link, read_link
 from vitviz.ui.normalize import ShownView, normalize
@@ -336,6 +337,8 @@ def views(draw: Any, seen: ShownView) -> View:
     heads = st.tuples(st.integers(0, config.depth - 1), st.integers(0, config.heads - 1))
     patches = st.tuples(st.integers(0, layout.grid_height - 1), st.integers(0, layout.grid_width - 1))
     values = draw(st.fixed_dictionaries({}, optional=given))
+    probe = PROBES[draw(st.sampled_from(list(PROBES)))]
+    asked = {part.name: parameters(part, seen) for part in probe.parameters}
     try:
         return View(
             model=draw(st.sampled_from(["", "vitviz-cifar10", "dino_vits16", "hf:owner/na.me"])),
@@ -348,6 +351,8 @@ def views(draw: Any, seen: ShownView) -> View:
             pins=tuple(draw(st.lists(tokens(layout), max_size=MAX_PINS))),
             heads_off=tuple(draw(st.lists(heads, max_size=5))),
             patches_off=tuple(draw(st.lists(patches, max_size=5))),
+            probe=probe.name,
+            probe_parameters=draw(st.fixed_dictionaries({}, optional=asked)),
         )
     except MethodError:
         # A text of spaces alone.
@@ -365,6 +370,7 @@ def states(draw: Any, seen: ShownView) -> PageState:
         fade=draw(st.booleans()),
         smooth=draw(st.booleans()),
         grid=draw(st.booleans()),
+        outliers=draw(st.booleans()),
         scale=draw(st.sampled_from([None, *SCALES])),
         percentiles=draw(st.tuples(st.floats(0, 49), st.floats(50, 100))),
         shared_scale=draw(st.booleans()),
@@ -386,12 +392,30 @@ def test_a_link_gives_the_state_back_that_it_was_written_from(seen: ShownView, d
 
 
 VIEW_WORDS = ["model", "own", "step", "example", "picture", "fit", "resolution", "method", "words", "pins", "heads-off"]
-PAGE_WORDS = ["patches-off", "layout", "divider", "opacity", "grid", "shared", "guide", "panel"]
+PAGE_WORDS = ["patches-off", "layout", "divider", "opacity", "grid", "shared", "guide", "panel", "outliers"]
 OLD_WORDS = ["tab", "map", "token", "view", "layer", "head"]
 PARAMETER_WORDS = ["p.layer", "p.head", "p.query", "p.target", "p.direction", "p.mass", "p.start_layer", "p.x"]
-WORDS = st.sampled_from([*VIEW_WORDS, *PAGE_WORDS, *OLD_WORDS, *PARAMETER_WORDS])
+PROBE_WORDS = ["probe", "probe.layer", "probe.query", "probe.features"]
+WORDS = st.sampled_from([*VIEW_WORDS, *PAGE_WORDS, *OLD_WORDS, *PARAMETER_WORDS, *PROBE_WORDS])
 VALUES = st.one_of(
-    st.sampled_from(["maps", "relevance", "row", "column", "map legrad", "3,5", "cls", "0", "1.5", "true", "", "-1"]),
+    st.sampled_from(
+        [
+            "maps",
+            "relevance",
+            "row",
+            "column",
+            "map legrad",
+            "3,5",
+            "patch_similarity",
+            "keys",
+            "cls",
+            "0",
+            "1.5",
+            "true",
+            "",
+            "-1",
+        ]
+    ),
     st.sampled_from(["looks at", "the picture's own", "difference", "two", "9" * 20, "٣", "1e5", "%", "&"]),
     st.text(max_size=12),
 )

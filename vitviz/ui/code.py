@@ -11,6 +11,7 @@ from vitviz.analysis.analysis import Analysis
 from vitviz.attention.precision import PRECISIONS
 from vitviz.attribution import METHODS
 from vitviz.attribution.methods import ClassTarget, LayerNumber, Parameter
+from vitviz.evaluation.probes import PROBES
 from vitviz.ui.inputs import Origin
 from vitviz.ui.normalize import resolution_step
 from vitviz.ui.pictures import Upload, example_of
@@ -37,7 +38,8 @@ class Made:
 
 
 def as_python(state: PageState, made: list[Made]) -> str:
-    """The lines that make the pictures of the maps, and save them under the names of their methods.
+    """The lines that make the pictures of the maps, and save them under the names of their methods; those of the first
+    view's probe, too, where its panel is open.
 
     A picture and a checkpoint of the visitor's own are called as their files are, and looked for where the lines run.
 
@@ -52,10 +54,13 @@ def as_python(state: PageState, made: list[Made]) -> str:
     lines = ["import vitviz", "from vitviz import Style"]
     lines += ["from vitviz.weights import resources"] * examples
     lines += ["from vitviz.weights.text_tower import open_text_tower"] * texts
+    probed = state.panel == "probes" and _has_probe(*views[0])
+    lines += ["from vitviz.evaluation.probes import probe"] * probed
     before: list[str] = []
     for index, (view, each) in enumerate(views):
         opened = _opened(each)
         lines += ["", *([] if opened == before else opened), *_map(view, each, state, index)]
+        lines += _probe(view) * (probed and index == 0)
         before = opened
     return "\n".join(lines) + "\n"
 
@@ -105,6 +110,17 @@ def _map(view: View, made: Made, state: PageState, index: int) -> list[str]:
         f"heatmap = analysis.map({arguments})",
         f'heatmap.overlay(Style({_text(state.colormap)}, {look}){mark}).save("{name}.png")',
     ]
+
+
+def _has_probe(view: View, made: Made) -> bool:
+    return PROBES[view.probe].refusal(made.analysis.model.network.config) is None
+
+
+def _probe(view: View) -> list[str]:
+    """The lines that look into the model, and print what was found."""
+    given = (f"{name}={_value(value)}" for name, value in view.probe_parameters.items())
+    arguments = ", ".join(["analysis", _text(view.probe), *given])
+    return [f"findings = probe({arguments})", "print(findings.summary)"]
 
 
 def _scale(state: PageState) -> str:

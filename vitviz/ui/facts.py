@@ -12,9 +12,18 @@ import numpy as np
 from PIL import Image
 
 from vitviz.analysis.analysis import Analysis
+from vitviz.attention.sinks import (
+    OUTLIER_DEVIATIONS,
+    OUTLIER_RATIO,
+    OutlierRule,
+    norms_of_patches,
+    outlier_patches,
+)
 from vitviz.attention.softmax import HEAD_FUSIONS
+from vitviz.attention.trace import AttentionTrace
 from vitviz.attribution import METHODS, Method
 from vitviz.attribution.methods import Choice, HeadNumber, Number, Parameter
+from vitviz.evaluation.probes import PROBES, Probe
 from vitviz.ui.arguments import legal
 from vitviz.ui.files import as_webp
 from vitviz.ui.normalize import pools_by_attention, refusal, resolution_step
@@ -50,6 +59,7 @@ def settings() -> dict[str, Any]:
         "colours": colours(),
         "methods": [method_facts(method) for method in METHODS.values()],
         "scales": scales(),
+        "probes": [probe_facts(probe) for probe in PROBES.values()],
         "fits": list(FITS),
         "overrides": list(OVERRIDES),
         "max_text_chars": MAX_TEXT_CHARS,
@@ -83,6 +93,17 @@ def method_facts(method: Method) -> dict[str, Any]:
         # The page computes it from queries and keys.
         "live": method.name == TOKEN_METHOD,
         "parameters": [_parameter_facts(parameter) for parameter in method.parameters],
+    }
+
+
+def probe_facts(probe: Probe) -> dict[str, Any]:
+    """A probe, with all that its controls need."""
+    return {
+        "name": probe.name,
+        "title": probe.title,
+        "interpretation": probe.interpretation,
+        "citation": probe.citation,
+        "parameters": [_parameter_facts(parameter) for parameter in probe.parameters],
     }
 
 
@@ -140,6 +161,9 @@ def model_facts(model_id: str, title: str, model: Model) -> dict[str, Any]:
         "labels": list(class_names(model.labels)),
         "reads_text": reads_text(model),
         "refusals": {name: f"{reason}." for name, method in METHODS.items() if (reason := refusal(method, model))},
+        "probe_refusals": {
+            name: f"{probe.title}: {reason}." for name, probe in PROBES.items() if (reason := probe.refusal(config))
+        },
         "card": [[visible(name), visible(str(value))] for name, value in card.items()],
         "assumptions": _assumptions(model),
         "steps": None if model.snapshots is None else list(model.snapshots.steps),
@@ -220,6 +244,7 @@ def analysis_facts(
         "layers": trace.layers,
         "heads": trace.heads,
         "rolls": rolls(trace),
+        "outliers": outliers(trace),
         "model": view.model,
         "step": view.step,
         "picture_id": view.picture,
@@ -229,6 +254,20 @@ def analysis_facts(
         "predictions": predictions(analysis),
         "is_out_of_distribution": analysis.is_out_of_distribution,
     }
+
+
+def outliers(trace: AttentionTrace) -> dict[str, Any] | None:
+    """The patches of outlying norm, and a sentence that counts them and states the rule; None without norms."""
+    if trace.norms is None:
+        return None
+    layout, rule, tokens = trace.layout, OutlierRule.of(norms_of_patches(trace)), outlier_patches(trace)
+    count = f"{len(tokens)} of {layout.patch_count} patches" if tokens else "No patch"
+    about = (
+        f"{count} {'is an outlier' if len(tokens) < 2 else 'are outliers'}: norm above {rule.threshold:.1f} where the "
+        f"tokens enter the last layer (the larger of {OUTLIER_RATIO:g} times the median of all patches and the median "
+        f"plus {OUTLIER_DEVIATIONS:g} median absolute deviations)."
+    )
+    return {"patches": [list(layout.cell(token)) for token in tokens], "about": about}
 
 
 def predictions(analysis: Analysis) -> list[dict[str, Any]]:

@@ -19,9 +19,10 @@ from vitviz.ui.facts import analysis_facts, examples, model_facts, settings, vis
 from vitviz.ui.files import as_webp, keep
 from vitviz.ui.inputs import InputSettings
 from vitviz.ui.links import print_link, read_link
-from vitviz.ui.models import ModelChoice, OwnModel, menu
+from vitviz.ui.models import ModelChoice, OwnModel, menu, title_of
 from vitviz.ui.normalize import ShownView, normalize, normalize_input
 from vitviz.ui.pictures import Upload
+from vitviz.ui.probing import Probing
 from vitviz.ui.service import AnalysisService, Report, Step, waiting, waiting_for_memory
 from vitviz.ui.state import FIRST_VIEW, PageState, View
 from vitviz.ui.studies import Studies
@@ -39,7 +40,7 @@ class Handlers:
     """
 
     def __init__(self, service: AnalysisService) -> None:
-        self.service, studies = service, Studies(service)
+        self.service, studies, probing = service, Studies(service), Probing(service)
         # What the event ``run`` does, by the kind of a request.
         self.kinds: dict[str, Callable[[Mapping[str, Any], Report], dict[str, Any]]] = {
             "open": self.open,
@@ -48,6 +49,7 @@ class Handlers:
             "compare": studies.compare,
             "rank": studies.rank,
             "switch": studies.switch,
+            "probe": probing.probe,
         }
 
     def settings(self) -> dict[str, Any]:
@@ -203,7 +205,7 @@ class Handlers:
         if model_id.startswith("own:"):
             title = self.service.own_models.get(model_id).name
         else:
-            title = ZOO[model_id].title if model_id in ZOO else model_id.removeprefix("hf:") or model.name
+            title = ZOO[model_id].title if model_id in ZOO else model_id.removeprefix("hf:") or title_of(model)
         return model_facts(model_id, title, model)
 
     # ---- maps ----

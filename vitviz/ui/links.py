@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
@@ -14,10 +14,12 @@ from vitviz.attribution import METHODS
 from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
 from vitviz.errors.kinds import MethodError, VitvizError
 from vitviz.errors.messages import shown
-from vitviz.ui.state import FIRST_VIEW, OWN_MODEL, TOKEN_METHOD, PageState, View
+from vitviz.evaluation.probes import PROBES
+from vitviz.ui.arguments import parameter_of, target_json
+from vitviz.ui.state import ANYTHING, FIRST_VIEW, OWN_MODEL, TOKEN_METHOD, PageState, View
 
-# Before the name of a parameter, and before what is said of the second view.
-PARAMETER, SECOND = "p.", "second."
+# Before the name of a parameter of the map, of one of the probe, and before what is said of the second view.
+PARAMETER, PROBE_PARAMETER, SECOND = "p.", "probe.", "second."
 MAX_CHARS, MAX_WORDS = 2**16, 200
 # The words for what a view has by itself, where the first view has another.
 START, OWN_FIT, TRAINED, LAST = "start", "own", "trained", "last"
@@ -29,6 +31,7 @@ LOOKS = (
     "fade",
     "smooth",
     "grid",
+    "outliers",
     "scale",
     "percentiles",
     "shared",
@@ -120,6 +123,9 @@ def _view_words(view: View, plain: View, before: str, own_names: Mapping[str, st
             }
         else:
             words[f"{PARAMETER}{name}"] = _word(value)
+    if view.probe != plain.probe or view.probe_parameters:
+        words["probe"] = view.probe
+        words |= {f"{PROBE_PARAMETER}{name}": _word(value) for name, value in view.probe_parameters.items()}
     if view.pins:
         words["pins"] = ";".join(map(_word, view.pins))
     for name, pairs in (("heads-off", view.heads_off), ("patches-off", view.patches_off)):
@@ -212,26 +218,36 @@ class _Reader:
             self.notes.append(f"Link: there is no map {shown(method)}.")
             return view
         view = replace(view, method=method, parameters=self._parameters(method, own))
+        probe = own.get("probe", plain.probe)
+        if probe in PROBES:
+            given = self._values(PROBES[probe].parameters, PROBE_PARAMETER, own)
+            view = replace(view, probe=probe, probe_parameters=given)
+        else:
+            self.notes.append(f"Link: there is no probe {shown(probe)}.")
         for name, field, read in _LISTS:
             if name in own:
                 view = self._with(view, field, own[name], partial(_list, read=read))
         return view
 
     def _parameters(self, method: str, own: Mapping[str, str]) -> dict[str, Any]:
+        found = self._values(METHODS[method].parameters, PARAMETER, own)
+        if METHODS[method].class_specific:
+            self._read_target(method, own, found)
+        return found
+
+    def _values(self, parameters: Iterable[Parameter], before: str, own: Mapping[str, str]) -> dict[str, Any]:
+        """Parameters by the words that are called as they are, behind what stands before them."""
         found: dict[str, Any] = {}
-        for part in METHODS[method].parameters:
-            word = own.get(f"{PARAMETER}{part.name}")
+        for part in parameters:
+            word = own.get(f"{before}{part.name}")
             word = None if word is None else OLD_VALUES.get((part.name, word), word)
             if word is None:
                 continue
             try:
-                value = _read(part, word)
-                View(method=method, parameters={part.name: value})
-                found[part.name] = value
+                value = parameter_of(part, _read(part, word), ANYTHING)
+                found[part.name] = target_json(value) if isinstance(part, ClassTarget) else value
             except VitvizError as error:
-                self._leave_out(f"{PARAMETER}{part.name}", word, error)
-        if METHODS[method].class_specific:
-            self._read_target(method, own, found)
+                self._leave_out(f"{before}{part.name}", word, error)
         return found
 
     def _read_target(self, method: str, own: Mapping[str, str], found: dict[str, Any]) -> None:

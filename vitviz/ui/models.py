@@ -193,7 +193,7 @@ def menu(start: Model, legal: str = "all") -> list[dict[str, Any]]:
         start: the model with which the app starts.
         legal: which models may be opened, by name in :data:`vitviz.ui.server.settings.MODELS`.
     """
-    first = {"id": "", "title": start.name, "family": "vitviz", "megabytes": 0}
+    first = {"id": "", "title": title_of(start), "family": _family_of(start), "megabytes": 0}
     if legal == "start":
         return [first]
     bundled = [
@@ -202,8 +202,22 @@ def menu(start: Model, legal: str = "all") -> list[dict[str, Any]]:
     named = [
         {"id": each.name, "title": each.title, "family": each.family, "megabytes": megabytes(each)}
         for each in ZOO.values()
+        if each.name != start.name
     ]
     return [first, *bundled, *named]
+
+
+def title_of(model: Model) -> str:
+    """What the menu calls a model: a named one by its architecture, a file by its name."""
+    return ZOO[model.name].title if model.name in ZOO else model.name
+
+
+def _family_of(model: Model) -> str:
+    """The group that a model stands in; that of a file is the family as which it was recognised."""
+    if model.name in ZOO:
+        return ZOO[model.name].family
+    # Behind it stands, in parentheses, where that is known from; vitviz's own files do not say it.
+    return model.card.get("family", "vitviz").partition(" (")[0]
 
 
 def megabytes(model: NamedModel) -> float:

@@ -13,6 +13,7 @@ from vitviz.attribution import METHODS, Method
 from vitviz.attribution.methods import ClassTarget, HeadNumber, LayerNumber, Parameter, TokenQuery
 from vitviz.errors.kinds import MethodError, VitvizError
 from vitviz.errors.messages import shown
+from vitviz.evaluation.probes import PROBES
 from vitviz.ui.arguments import Bounds, number, parameter_of, target_json, token_of
 from vitviz.ui.state import MAX_VIEWS, PAIRED_LAYOUTS, TOKEN_METHOD, PageState, View
 from vitviz.weights import Model
@@ -91,9 +92,28 @@ def normalize_view(view: View, shown_view: ShownView) -> tuple[View, list[str]]:
             pins=tuple(dict.fromkeys(pins)),
             heads_off=tuple(heads_off),
             patches_off=tuple(patches_off),
+            probe_parameters=_probe_parameters(view, shown_view, notes),
         ),
         notes,
     )
+
+
+def _probe_parameters(view: View, shown_view: ShownView, notes: list[str]) -> dict[str, Any]:
+    """Parameters of a view's probe that the model and the picture have, and that are not the default."""
+    layout, found = shown_view.layout, {}
+    for part in PROBES[view.probe].parameters:
+        if part.name not in view.probe_parameters:
+            continue
+        try:
+            value = canonical(part, view.probe_parameters[part.name], shown_view.model, layout)
+        except VitvizError as error:
+            notes.append(f"{error}. The default is shown.")
+            continue
+        middle = (layout.grid_height // 2, layout.grid_width // 2)
+        default = middle if isinstance(part, TokenQuery) else _default(part, shown_view.model, layout, None)
+        if value != default:
+            found[part.name] = value
+    return found
 
 
 def normalize_input(view: View, model: Model) -> tuple[View, list[str]]:

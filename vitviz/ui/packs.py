@@ -12,6 +12,7 @@ layer          `log_sums`   `"head query"`        float32, the logarithm of the 
 layer          `bias`       `"head query key"`    float16, added to the scores; only of models that have one
 rollout        `rows`       `"query key"`         float16, every token's attention rollout times the tokens' number
 map NAME       `values`     `"token"`             float32, the map of a method; NaN of tokens that it says nothing of
+probe          its own      its own               float32, the measurements of a probe by name; NaN where there is none
 =============  ===========  ====================  =================================================================
 
 An attention weight is ``exp(queries · keys + bias - log_sums)``. To subtract one vector from all keys changes no
@@ -21,6 +22,7 @@ most 2⁻¹⁰ of the sum of its products' magnitudes, and a weight by that part
 
 from __future__ import annotations
 
+import json
 import math
 import re
 
@@ -34,6 +36,7 @@ from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace
 from vitviz.attribution.rollout import rollout_matrix
 from vitviz.errors.kinds import QueryError
+from vitviz.evaluation.probes import Findings
 
 # Beyond it, the rollout of all tokens takes seconds, and more memory than the page has for it.
 MOST_ROLLED = 1600
@@ -113,6 +116,28 @@ def map_pack(token_map: TokenMap, layout: TokenLayout, own: int | None = None) -
         about["description"] += f"; {name} itself, where this map begins, is left out of the colours"
         about["self"] = str(own)
     return save({"values": values}, about)
+
+
+def findings_pack(findings: Findings) -> bytes:
+    """The measurements of a probe.
+
+    What each is stands as JSON in the file's metadata, under its name: ``axes``, ``quantity``, ``names`` of places
+    along an axis, ``indexes``, the axis whose places the values are, and whether each ``is_flag``, true or false.
+    """
+    measurements = findings.measurements
+    about = {
+        name: json.dumps(
+            {
+                "axes": each.axes,
+                "quantity": each.quantity,
+                "names": dict(each.names),
+                "indexes": each.indexes,
+                "is_flag": each.values.dtype == torch.bool,
+            }
+        )
+        for name, each in measurements.items()
+    }
+    return save({name: each.values.float().contiguous() for name, each in measurements.items()}, about)
 
 
 def _half(tensor: torch.Tensor) -> torch.Tensor:

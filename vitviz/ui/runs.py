@@ -15,7 +15,7 @@ from typing import Any
 
 import gradio as gr
 
-from vitviz.errors.kinds import MethodError, VitvizError
+from vitviz.errors.kinds import MethodError, QueryError, VitvizError
 from vitviz.errors.messages import choices, shown
 from vitviz.ui.arguments import number
 from vitviz.ui.handlers import Handlers, sentence
@@ -128,7 +128,7 @@ class Runs:
         except ExpiredError:
             return {"expired": True}
         except VitvizError as error:
-            return {"failed": sentence(error)}
+            return {"failed": sentence(error), "final": _is_final(error)}
         except Exception as error:
             log_unexpected(f"run {kind}", error)
             return {"failed": UNEXPECTED}
@@ -215,12 +215,17 @@ def _answering(name: str, function: Callable[[Any], dict[str, Any]]) -> Callable
         except ExpiredError:
             return {"expired": True}
         except VitvizError as error:
-            return {"refused": sentence(error)}
+            return {"refused": sentence(error), "final": _is_final(error)}
         except Exception as error:
             log_unexpected(name, error)
             return {"refused": UNEXPECTED}
 
     return answer
+
+
+def _is_final(error: VitvizError) -> bool:
+    """Whether the same request can never be answered, so that there is no use in trying again."""
+    return isinstance(error, MethodError | QueryError)
 
 
 def _named(request: object) -> tuple[str, int]:

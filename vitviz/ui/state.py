@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from vitviz.attention.layout import Query
-from vitviz.attribution import METHODS, Method
-from vitviz.attribution.methods import ClassTarget
+from vitviz.attribution import METHODS
+from vitviz.attribution.methods import ClassTarget, Parameter
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import shown
+from vitviz.evaluation.probes import PROBES
 from vitviz.images.preprocessing import FITS
 from vitviz.ui.arguments import MAX_INDEX, Bounds, number, parameter_of, scale_of, switch, target_json, token_of, word
 from vitviz.ui.arguments import fields as object_fields
@@ -22,13 +23,14 @@ from vitviz.weights import BUNDLED, ZOO
 
 LAYOUTS = ("one", "slide", "two", "difference")
 PAIRED_LAYOUTS = ("two", "difference")
-PANELS = ("", "compare", "switches", "save", "model", "guide")
+PANELS = ("", "compare", "switches", "probes", "save", "model", "guide")
 GUIDE_STEPS = 6
 MAX_VIEWS, MAX_PINS, MAX_OFF = 2, 6, 4096
 MAX_STEP, MAX_RESOLUTION = 10**12 - 1, 99_999
 NATIVE = "native"
 """The resolution that stands for the picture's own."""
 TOKEN_METHOD = "attention"
+FIRST_PROBE = next(iter(PROBES))
 HUB_MODEL = re.compile(r"hf:\w[\w.-]{0,95}/\w[\w.-]{0,95}(@[\w./-]{1,96})?", re.ASCII)
 OWN_MODEL = re.compile(r"own:[\w-]{22}", re.ASCII)
 
@@ -51,6 +53,8 @@ class View:
         pins: tokens whose maps stand below the canvas.
         heads_off: layers and heads that are switched off.
         patches_off: rows and columns of patches that are switched off.
+        probe: by which the page looks into the model, a name in :data:`vitviz.evaluation.probes.PROBES`.
+        probe_parameters: of the probe, as those of the method.
 
     Raises:
         MethodError: one of them is not legal for any model.
@@ -66,6 +70,8 @@ class View:
     pins: tuple[Query, ...] = ()
     heads_off: tuple[tuple[int, int], ...] = ()
     patches_off: tuple[tuple[int, int], ...] = ()
+    probe: str = FIRST_PROBE
+    probe_parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not is_model(self.model):
@@ -80,7 +86,11 @@ class View:
         if self.resolution not in (None, NATIVE):
             number("resolution", self.resolution, 1, MAX_RESOLUTION, whole=True)
         word("method", self.method, METHODS)
-        object.__setattr__(self, "parameters", _checked(METHODS[self.method], self.parameters))
+        checked = _checked("parameters", METHODS[self.method].parameters, self.parameters)
+        object.__setattr__(self, "parameters", checked)
+        word("probe", self.probe, PROBES)
+        checked = _checked("probe_parameters", PROBES[self.probe].parameters, self.probe_parameters)
+        object.__setattr__(self, "probe_parameters", checked)
         object.__setattr__(self, "pins", _unique("pins", self.pins, MAX_PINS, _token))
         for name in ("heads_off", "patches_off"):
             object.__setattr__(self, name, tuple(sorted(_unique(name, getattr(self, name), MAX_OFF, _pair))))
@@ -99,6 +109,7 @@ class PageState:
         fade: whether weak values leave the picture clear.
         smooth: whether colours change between the centres of patches.
         grid: whether the borders of the patches are drawn.
+        outliers: whether patches of outlying norm are marked.
         scale: from values to colours, a name in :data:`vitviz.visualization.SCALES`; None for the one that the values
             of each map ask for.
         percentiles: between which a robust scale lies.
@@ -118,6 +129,7 @@ class PageState:
     fade: bool = True
     smooth: bool = False
     grid: bool = False
+    outliers: bool = False
     scale: str | None = None
     percentiles: tuple[float, float] = PERCENTILES
     shared_scale: bool = False
@@ -131,7 +143,7 @@ class PageState:
             word(name, getattr(self, name), legal)
         for name in ("divider", "opacity"):
             object.__setattr__(self, name, number(name, getattr(self, name), 0, 1))
-        for name in ("fade", "smooth", "grid", "shared_scale"):
+        for name in ("fade", "smooth", "grid", "outliers", "shared_scale"):
             switch(name, getattr(self, name))
         scale_of("scale", self.scale)
         object.__setattr__(self, "percentiles", percentile_pair("percentiles", self.percentiles))
@@ -181,11 +193,11 @@ def is_model(value: object) -> bool:
     return named or HUB_MODEL.fullmatch(value) is not None or OWN_MODEL.fullmatch(value) is not None
 
 
-def _checked(method: Method, value: object) -> dict[str, Any]:
-    """The parameters of a method, as far as they can be checked without a model; without those that are null."""
-    known = {part.name: part for part in method.parameters}
-    given = object_fields("parameters", dict(value) if isinstance(value, Mapping) else value, known)
-    legal = {name: parameter_of(known[name], each, ANYTHING) for name, each in given.items() if each is not None}
+def _checked(field: str, parameters: Sequence[Parameter], value: object) -> dict[str, Any]:
+    """Parameters of a method or a probe, as far as they can be checked without a model; without those that are null."""
+    known = {part.name: part for part in parameters}
+    given = object_fields(field, dict(value) if isinstance(value, Mapping) else value, known)
+    legal = {name: parameter_of(known[name], each, ANYTHING, field) for name, each in given.items() if each is not None}
     return {name: target_json(each) if isinstance(known[name], ClassTarget) else each for name, each in legal.items()}
 
 

@@ -216,6 +216,9 @@ def test_similarity_is_the_cosine(make_model: MakeModel, query: Any, layer: int,
         for vector in vectors
     ]
     near(values_of(findings, "similarity"), expected)
+    # Of any two tokens, the measured vectors say the same.
+    own = analysis.trace.layout.index((2, 3) if query is None else query)
+    near(values_of(findings, "vectors") @ values_of(findings, "vectors")[own], expected)
     found = token_features(analysis, layer, features)
     near(found @ found[analysis.trace.layout.index((2, 3) if query is None else query)], expected)
 
@@ -402,6 +405,9 @@ def test_a_measurement_names_each_of_its_axes() -> None:
         Measurement(torch.ones(2, 3), ("layer", "colour"), "share")
     with pytest.raises(ConfigError, match="2 names along 'prefix': expected one for each of its places"):
         Measurement(torch.ones(3), ("prefix",), "share", {"prefix": ("cls", "register 1")})
+    for values, indexes in ((torch.ones(3), "class"), (torch.arange(3), None), (torch.arange(3), "colour")):
+        with pytest.raises(ConfigError, match="expected int64 and the name of an axis"):
+            Measurement(values, ("token",), "index", indexes=indexes)
     with pytest.raises(ConfigError, match="expected 2 cells"):
         Findings("token_norms", "Nothing.", {}, ("after", "norm"), (("input",),))
 

@@ -182,7 +182,7 @@ def ask(make_model: Callable[..., Model], picture: Upload) -> Asked:
 @pytest.mark.parametrize("wanted", [None, [], "uid", 3, {}, {"uid": 1, "name": "layer 0"}, {"uid": ["a"], "name": "a"}])
 def test_what_is_no_question_is_refused_in_a_sentence(ask: Asked, name: str, wanted: object) -> None:
     answer = ask.functions[name](wanted)
-    assert set(answer) == {"refused"} and answer["refused"].endswith(".")
+    assert set(answer) == {"refused", "final"} and answer["refused"].endswith(".")
 
 
 def test_what_is_gone_is_said_to_be_gone(ask: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,14 +17,17 @@ from PIL import Image
 
 import vitviz
 from tests.driver import ROOT
-from vitviz import METHODS, Model, Preprocessing, VisionTransformer, ViTConfig
+from vitviz import METHODS, Analysis, Model, Preprocessing, VisionTransformer, ViTConfig
+from vitviz.evaluation.probes import PROBES, probe
 from vitviz.ui.explorer import pack, whole_page
+from vitviz.ui.packs import findings_pack
 from vitviz.ui.server.estimates import (
     comparison_bytes,
     forward_bytes,
     layer_bytes,
     map_bytes,
     page_bytes,
+    probe_bytes,
 )
 
 pytestmark = pytest.mark.process
@@ -81,6 +84,8 @@ def measure(shape: str) -> dict[str, tuple[int, int]]:
         )
         if method.refusal(model.network.config) is None and not takes_long:
             tasks[name] = (partial(analysis.map, name, **about), map_bytes(analysis, name))
+    for name in PROBES:
+        tasks[f"probe {name}"] = (partial(_found, analysis, name), probe_bytes(analysis, name))
     if analysis.trace.layout.patch_count <= MAX_OCCLUDED:
         maps = {"rollout": analysis.rollout(), "attention": analysis.attention()}
         tasks["comparison"] = (partial(analysis.faithfulness, maps), comparison_bytes(analysis))
@@ -93,6 +98,10 @@ def measure(shape: str) -> dict[str, tuple[int, int]]:
         task()
         found[name] = (held("VmHWM") - before, estimate)
     return found
+
+
+def _found(analysis: Analysis, name: str) -> bytes:
+    return findings_pack(probe(analysis, name))
 
 
 @pytest.fixture(scope="module")

@@ -79,7 +79,8 @@ def patch_similarity(
         layer, features: as :func:`token_features` takes them.
 
     Returns:
-        ``similarity``: ``"token"``, in [-1, 1]; 1 for the token itself.
+        ``similarity``: ``"token"``, in [-1, 1]; 1 for the token itself. ``vectors``: ``"token feature"``, each of
+        length 1, whose products are the cosines of any two tokens.
 
     Raises:
         QueryError: the model has no such layer or token.
@@ -99,7 +100,10 @@ def patch_similarity(
     return Findings(
         "patch_similarity",
         f"Cosine of {name} with every token {place} {where}{closest}.",
-        {"similarity": Measurement(similarity, ("token",), "cosine")},
+        {
+            "similarity": Measurement(similarity, ("token",), "cosine"),
+            "vectors": Measurement(vectors, ("token", "feature"), "part of a vector of length 1"),
+        },
         ("most like it", "cosine"),
         tuple((layout.name(other), f"{float(similarity[other]):.3f}") for other in nearest),
     )

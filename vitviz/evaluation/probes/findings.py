@@ -38,15 +38,17 @@ class Measurement:
         axes: a name in :data:`AXES` for each dimension.
         quantity: what a value is, such as ``"norm"``.
         names: of the places along an axis, where they have names, such as the labels of classes.
+        indexes: what the values count, where they are no quantity but places along an axis, such as ``"class"``.
 
     Raises:
-        ConfigError: the axes do not fit the values.
+        ConfigError: the axes do not fit the values, or the values are no places along an axis.
     """
 
     values: torch.Tensor
     axes: tuple[str, ...]
     quantity: str
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    indexes: str | None = None
 
     def __post_init__(self) -> None:
         if len(self.axes) != self.values.ndim or len(set(self.axes)) != len(self.axes) or set(self.axes) - set(AXES):
@@ -54,6 +56,9 @@ class Measurement:
         for axis, names in self.names.items():
             if axis not in self.axes or len(names) != self.values.shape[self.axes.index(axis)]:
                 raise ConfigError(f"{len(names)} names along {axis!r}: expected one for each of its places")
+        if (self.indexes is not None) != (self.values.dtype == torch.int64) or self.indexes not in (None, *AXES):
+            found = str(self.values.dtype).removeprefix("torch.")
+            raise ConfigError(f"{found} values that index {self.indexes!r}: expected int64 and the name of an axis")
 
 
 @dataclass(frozen=True, eq=False)

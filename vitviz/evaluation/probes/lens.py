@@ -45,7 +45,9 @@ def logit_lens(analysis: Analysis) -> Findings:
     probability = torch.stack(whole)
     measurements = {"probability": Measurement(probability, ("step", "class"), "probability", {"class": labels})}
     if has_tokens:
-        measurements["token_class"] = Measurement(torch.stack(classes), ("step", "token"), "index of the class")
+        measurements["token_class"] = Measurement(
+            torch.stack(classes), ("step", "token"), "index of the class", indexes="class"
+        )
         measurements["token_probability"] = Measurement(torch.stack(probabilities), ("step", "token"), "probability")
     final = int(probability[-1].argmax())
     rows = []

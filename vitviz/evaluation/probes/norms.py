@@ -123,7 +123,7 @@ def massive_activations(analysis: Analysis) -> Findings:
         summary if features else "No feature of any token is massive.",
         {
             "largest": Measurement(values, ("step", "feature"), "largest magnitude"),
-            "token": Measurement(owners, ("step", "feature"), "index of the token"),
+            "token": Measurement(owners, ("step", "feature"), "index of the token", indexes="token"),
             "median": Measurement(median, ("step",), "median magnitude"),
         },
         ("after", "largest feature", "of", "magnitude", "times the median", "massive features"),

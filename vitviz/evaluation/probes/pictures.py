@@ -35,7 +35,7 @@ def pictures(findings: Findings, layout: TokenLayout) -> dict[str, Figure]:
     for name, measurement in findings.measurements.items():
         draw = DRAWINGS.get(measurement.axes)
         # What counts tokens or classes is no quantity that colours could show.
-        if draw is not None and measurement.values.dtype != torch.int64:
+        if draw is not None and measurement.indexes is None:
             figures[name] = draw(measurement, layout)
             FigureCanvasAgg(figures[name])
     return figures

@@ -10,6 +10,8 @@ from vitviz.analysis.costs import NUMBER_BYTES, cost_of
 from vitviz.attention.layout import TokenLayout
 from vitviz.attribution import METHODS
 from vitviz.attribution.pixels import BATCH
+from vitviz.evaluation.probes import PROBES
+from vitviz.evaluation.probes.lens import TOKENS_AT_ONCE
 from vitviz.metrics.faithfulness import BATCH as SCORED_AT_ONCE
 from vitviz.models.config import ViTConfig
 from vitviz.weights import Model
@@ -21,6 +23,10 @@ SLACK_BYTES = 64 * 2**20
 HELD_WIDTHS = 24
 # Matrices of a layer's attention, all heads, at once where the gradient of the attention is taken.
 GRADIENT_MATRICES = 5
+# Of what a probe finds, as numbers, in the file that the page gets, and on the way there.
+FOUND_COPIES = 4
+# Of weights that are multiplied with one another in double precision.
+WEIGHT_COPIES = 5
 # Of a file of weights in half precision, which become single.
 TOWER_COPIES = 2
 # What the packages that open it take once they run.
@@ -61,6 +67,22 @@ def comparison_bytes(analysis: Analysis) -> int:
         map_bytes(analysis, name) for name, method in METHODS.items() if method.refusal(config, has_target=True) is None
     ]
     return max(*maps, forward_bytes(config, layout, SCORED_AT_ONCE))
+
+
+def probe_bytes(analysis: Analysis, name: str) -> int:
+    """What a probe takes: what it computes from, and what it finds."""
+    config, layout = analysis.model.network.config, analysis.trace.layout
+    record = PROBES[name]
+    if record.requires == "tokens":
+        logits = NUMBER_BYTES * (2 * TOKENS_AT_ONCE + config.depth + 1) * config.classes
+        found = NUMBER_BYTES * FOUND_COPIES * layout.token_count * config.width
+        return forward_bytes(config, layout, 1) + logits + found
+    if record.requires == "model":
+        positions = config.image_height // config.patch_height * (config.image_width // config.patch_width)
+        weight = config.width * config.patch_height * config.patch_width * config.channels
+        return WEIGHT_COPIES * 2 * NUMBER_BYTES * (positions**2 + weight) + SLACK_BYTES
+    found = 2 * NUMBER_BYTES * config.depth * config.heads * layout.token_count
+    return FOUND_COPIES * found + cost_of(config, layout).working_bytes + SLACK_BYTES
 
 
 def tower_bytes(model: Model) -> int:

@@ -132,14 +132,16 @@ class Painter {
   }
 
   /** Outlines a patch; black on both sides of the colour is seen on everything. */
-  mark(canvas, [row, column], colour, stroke) {
+  mark(canvas, [row, column], colour, stroke, isDashed = false) {
     const context = canvas.getContext("2d"), [left, top, right, bottom] = this.box(canvas.width, canvas.height);
     const across = (right - left) / this.facts.columns, down = (bottom - top) / this.facts.rows;
     for (const [style, width] of [["black", 2.5 * stroke], [colour, stroke]]) {
       context.strokeStyle = style;
       context.lineWidth = width;
+      context.setLineDash(isDashed && style === colour ? [3 * stroke, 3 * stroke] : []);
       context.strokeRect(left + column * across, top + row * down, across, down);
     }
+    context.setLineDash([]);
   }
 
   /** Crosses out a patch. */

@@ -1,7 +1,7 @@
 // The controls of the map, made from the records of the methods, and those of the look.
 
 const GROUPS = { token: "Attention of a token", layers: "Through all layers", target: "For a class, a text or a likeness" };
-const LOOK = { divider: Number, colormap: String, opacity: Number, fade: Boolean, smooth: Boolean, grid: Boolean, shared_scale: Boolean };
+const LOOK = { divider: Number, colormap: String, opacity: Number, fade: Boolean, smooth: Boolean, grid: Boolean, outliers: Boolean, shared_scale: Boolean };
 
 let groups = 0;
 
@@ -66,6 +66,7 @@ class Controls {
       play.textContent = playing ? "Stop" : "Play";
     }
     for (const [name, type] of Object.entries(LOOK)) this.find(name)[type === Boolean ? "checked" : "value"] = state[name];
+    this.find("outliers").disabled = !facts.outliers;
     this.find("layout").value = state.layout;
     const isDouble = state.layout === "two" || state.layout === "difference";
     this.find("divided").hidden = state.layout !== "slide";

@@ -205,9 +205,9 @@ class Pane {
   drawOn(canvas, painter, look) {
     const { patches, scale, table, marks } = this.shown;
     painter.paint(canvas, patches, scale, table, look);
-    for (const { token, colour } of marks) {
+    for (const { token, colour, isDashed } of marks) {
       if (token === null || token < this.attention.prefix) continue;
-      painter.mark(canvas, this.attention.cell(token), colour, Math.max(1, canvas.width / 300));
+      painter.mark(canvas, this.attention.cell(token), colour, Math.max(1, canvas.width / 300), isDashed);
     }
   }
 

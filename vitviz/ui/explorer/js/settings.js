@@ -2,6 +2,7 @@
 
 const SETTINGS = props.settings;
 const METHODS = Object.fromEntries(SETTINGS.methods.map((method) => [method.name, method]));
+const PROBES = Object.fromEntries(SETTINGS.probes.map((probe) => [probe.name, probe]));
 // By name; the automatic choice has none.
 const SCALES = Object.fromEntries(SETTINGS.scales.map((scale) => [scale.name ?? "", scale]));
 // A page that was saved as one file has no server.

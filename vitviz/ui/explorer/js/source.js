@@ -3,6 +3,10 @@
 const UNLIKE = "Unlike anything this model was trained on. It has to call every picture one of its classes, and for this one " +
   "no class speaks as clearly as is usual for the pictures that it knows.";
 const MAX_LISTED_CLASSES = 20;
+// The fit that shows all of a picture as it is.
+const WHOLE_FIT = "native";
+// Of a picture of which the model sees less, the page says so.
+const LEAST_SEEN = 0.5;
 
 class Source {
   /** @param hooks picture(file), example(id), model(id), own({ files, hub, overrides }), step(number), seen(change), target(index) */
@@ -21,6 +25,7 @@ class Source {
     this.find("fit").onchange = () => hooks.seen({ fit: this.find("fit").value });
     this.find("resolution").onchange = () => hooks.seen({ resolution: resolutionOf(this.find("resolution").value) });
     this.find("pixels").onchange = () => this.find("pixels").value && hooks.seen({ resolution: Number(this.find("pixels").value) });
+    this.find("cropped").querySelector("button").onclick = () => hooks.seen({ fit: WHOLE_FIT });
     this.find("step").onchange = () => hooks.step(this.model.steps[Number(this.find("step").value)]);
     this.find("step").oninput = () => this.sayStep(this.model.steps[Number(this.find("step").value)]);
   }
@@ -133,9 +138,17 @@ class Source {
       Object.assign(this.find("step"), { max: model.steps.length - 1, value: model.steps.indexOf(step) });
       this.sayStep(step);
     }
+    this.showCropped(facts);
     this.find("unlike").hidden = !facts.is_out_of_distribution;
     this.find("unlike").textContent = facts.is_out_of_distribution ? UNLIKE : "";
     this.showPredictions(view, facts, model);
+  }
+
+  /** What a crop hides is dimmed; where that is most of the picture, all of it is a click away. */
+  showCropped({ fit, box: [left, top, right, bottom], width, height }) {
+    const seen = Math.max(0, Math.min(right, width) - Math.max(left, 0)) * Math.max(0, Math.min(bottom, height) - Math.max(top, 0)) / (width * height);
+    this.find("cropped").hidden = OFFLINE || fit !== "crop" || seen >= LEAST_SEEN;
+    this.find("cropped").querySelector("span").textContent = `The model sees the middle ${Math.round(100 * seen)}% of this picture: the rest is cropped.`;
   }
 
   sayStep(step) {

@@ -68,7 +68,7 @@ const POLL_EVERY = 600;
 // A request that the server does not know after so many questions is sent again, once.
 const LOST_AFTER = 6;
 // What is asked for first; the first word of a slot.
-const ORDER = ["open", "analysis", "map", "switch", "rank", "compare"];
+const ORDER = ["open", "analysis", "map", "switch", "probe", "rank", "compare"];
 
 /** Why a promise is rejected of which nobody needs the result any more. */
 const replaced = () => Object.assign(Error("replaced"), { replaced: true });
@@ -168,7 +168,7 @@ class Runs {
     if (!running || reply?.page !== this.page || reply.number !== running.number) return;
     this.running = null;
     // Of one that was replaced, the promise is rejected already.
-    if (reply.failed) running.reject(Error(reply.failed));
+    if (reply.failed) running.reject(Object.assign(Error(reply.failed), { final: reply.final }));
     else if (reply.stopped) running.reject(Object.assign(Error("Stopped"), { stopped: true }));
     else if (reply.expired) running.reject(Object.assign(Error("expired"), { expired: true }));
     else running.resolve(reply);

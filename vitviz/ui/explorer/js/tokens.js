@@ -14,6 +14,12 @@ function valueOf(view, name, facts) {
   return record.kind === "layer" && record.default < 0 ? facts.layers + record.default : record.default;
 }
 
+/** The default of a probe's parameter, for an analysis: of a token the patch in the middle. */
+function defaultOf(record, facts) {
+  if (record.kind === "token") return [Math.floor(facts.rows / 2), Math.floor(facts.columns / 2)];
+  return record.kind === "layer" && record.default < 0 ? facts.layers + record.default : record.default;
+}
+
 /** A query as the index of a token; null where it is no single token, or there is none. */
 function tokenOf(query, facts, model) {
   if (query === undefined || query === null) return model?.pools_by_attention ? null : facts.start;

@@ -1,0 +1,270 @@
+"""Looking into the model: every probe on the page is the library's, and outlier patches are marked."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import Browser, Locator, Page, expect
+
+import vitviz
+from tests.driver import (
+    ARTEFACTS,
+    EXAMPLE,
+    EXPLORER,
+    canvas,
+    caption,
+    choose_example,
+    choose_method,
+    first_view,
+    opened_page,
+    place_of,
+    settle,
+    state,
+    upload,
+)
+from tests.ui.explorer.page_driver import SmallApp, made, pixels, small_app
+from tests.ui.test_page_targets import without_classes
+from vitviz.attention.sinks import OutlierRule, norms_of_patches
+from vitviz.evaluation.probes import PROBES, probe
+from vitviz.ui.service import NO_TARGET
+
+pytestmark = pytest.mark.browser
+OUTLIERS = ((1, 2), (4, 6))
+
+
+@pytest.fixture(scope="module")
+def app() -> Iterator[SmallApp]:
+    """Of a network two of whose patches are outliers."""
+    model = made(32, 32, 2, 4)
+    for row, column in OUTLIERS:
+        model.network.positions[row, column] *= 100
+    with small_app(model) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def features() -> Iterator[SmallApp]:
+    with small_app(without_classes(made(32, 32, 1, 4))) as found:
+        yield found
+
+
+def said(page: Page) -> Locator:
+    return page.locator(".vx-probe-said")
+
+
+def saved(page: Page, button: Locator) -> Path:
+    """A file under the name that the page gave it."""
+    with page.expect_download() as download:
+        button.click()
+    path = Path(download.value.path())
+    return path.rename(path.with_name(download.value.suggested_filename))
+
+
+def points(page: Page) -> list[str]:
+    """What the points of a chart say."""
+    found: list[str] = page.locator(".vx-figure .vx-point title").evaluate_all(
+        "all => all.map((each) => each.textContent)"
+    )
+    return found
+
+
+def test_every_probe_shows_and_saves_what_the_library_finds(browser: Browser, app: SmallApp) -> None:
+    with opened_page(browser, app.address, "panel=probes") as page:
+        for name, record in PROBES.items():
+            page.locator(".vx-probe").select_option(name)
+            findings = probe(app.analysis, name)
+            expect(said(page)).to_have_text(findings.summary)
+            expect(page.locator(".vx-about-probe")).to_have_text(record.interpretation)
+            rows = page.locator(".vx-probe-table tr").evaluate_all(
+                "all => all.map((row) => [...row.cells].map((cell) => cell.textContent))"
+            )
+            assert rows == ([list(findings.heading), *map(list, findings.rows)] if findings.rows else rows)
+            assert page.locator(".vx-figure").count() >= 1
+            with np.load(saved(page, page.locator(".vx-probe-npz"))) as numbers:
+                assert set(numbers) == {*findings.arrays(), "about"}
+                for each, expected in findings.arrays().items():
+                    np.testing.assert_allclose(numbers[each], expected.astype(float), atol=1e-4, rtol=1e-4)
+        # The state has it, and so have link and history.
+        settle(page)
+        assert first_view(page)["probe"] == "patch_filters" and "probe=patch_filters" in page.url
+
+
+def test_curves_lead_to_their_head(browser: Browser, app: SmallApp) -> None:
+    with opened_page(browser, app.address, "panel=probes&probe=attention_distance&method=grad_cam") as page:
+        distance = probe(app.analysis, "attention_distance").measurements["distance"].values
+        expect(page.locator(".vx-figure .vx-point")).to_have_count(distance.numel())
+        for place, text in enumerate(points(page)):
+            layer, head = divmod(place, distance.shape[1])
+            assert text == f"layer {layer}, head {head}: {float(f'{distance[layer, head]:.3g}'):g}"
+        page.locator(".vx-figure .vx-point").nth(3).click()
+        settle(page)
+        view = first_view(page)
+        assert (view["method"], view["parameters"]["layer"], view["parameters"]["head"]) == ("attention", 1, 1)
+        expect(caption(page)).to_contain_text("layer 1 of 0–2, head 1")
+        # Each chart is saved as a drawing, the table for a spreadsheet.
+        drawing = saved(page, page.get_by_role("button", name="Mean attention distance: save as SVG"))
+        assert (
+            drawing.read_text().startswith("<svg")
+            and drawing.name == "chelsea-attention_distance.mean-attention-distance.svg"
+        )
+        with saved(page, page.locator(".vx-probe-csv")).open(newline="") as file:
+            findings = probe(app.analysis, "attention_distance")
+            assert list(csv.reader(file)) == [list(findings.heading), *map(list, findings.rows)]
+        # The predictions of every layer, as lines.
+        page.locator(".vx-probe").select_option("logit_lens")
+        expect(said(page)).to_have_text(probe(app.analysis, "logit_lens").summary)
+        lens = probe(app.analysis, "logit_lens").measurements["probability"].values
+        found = {text.rpartition(": ")[0]: float(text.rpartition(": ")[2]) for text in points(page)}
+        for index, label in enumerate(app.model.labels):
+            assert found[f"{label} after layer 2"] == pytest.approx(float(lens[3, index]), rel=6e-3, abs=1e-4)
+        # A sheet of heads leads to its head, too.
+        page.locator(".vx-probe").select_option("head_similarity")
+        expect(said(page)).to_have_text(probe(app.analysis, "head_similarity").summary)
+        edges = page.locator(".vx-figure canvas").bounding_box()
+        assert edges is not None
+        page.locator(".vx-figure canvas").click(position={"x": 5, "y": edges["height"] - 5})
+        settle(page)
+        assert [first_view(page)["parameters"].get(name) for name in ("layer", "head")] == [0, 1]
+
+
+def test_one_patch_is_compared_with_all_on_hover(browser: Browser, app: SmallApp) -> None:
+    link = "panel=probes&probe=patch_similarity&probe.layer=1&probe.query=2,3&probe.features=keys"
+    with opened_page(browser, app.address, link) as page:
+        findings = probe(app.analysis, "patch_similarity", query=(2, 3), layer=1, features="keys")
+        expect(said(page)).to_have_text(findings.summary)
+        vectors = findings.measurements["vectors"].values.double().numpy()
+
+        def shown() -> np.ndarray:
+            return np.array(page.evaluate(f"{EXPLORER}.probes.figures[0].values()"))
+
+        def cosines(row: int, column: int) -> np.ndarray:
+            return vectors @ vectors[app.analysis.trace.layout.index((row, column))]
+
+        title = page.locator(".vx-figure figcaption span")
+        expect(title).to_have_text("Cosine of patch (2, 3) with every token")
+        np.testing.assert_allclose(shown(), cosines(2, 3), atol=1e-4)
+        figure = page.locator(".vx-figure canvas")
+        width = figure.evaluate("canvas => canvas.clientWidth") / canvas(page).evaluate("canvas => canvas.clientWidth")
+        place = {name: width * value for name, value in place_of(page, app.analysis, 5, 1).items()}
+        before = pixels(figure)
+        figure.hover(position=place)
+        expect(title).to_have_text("Cosine of patch (5, 1) with every token")
+        np.testing.assert_allclose(shown(), cosines(5, 1), atol=1e-4)
+        assert pixels(figure) != before
+        # Also for what the pointer is on above.
+        canvas(page).hover(position=place_of(page, app.analysis, 6, 6))
+        expect(title).to_have_text("Cosine of patch (6, 6) with every token")
+        page.mouse.move(1, 1)
+        expect(title).to_have_text("Cosine of patch (2, 3) with every token")
+        # A click keeps it; other tokens are in a menu.
+        figure.click(position=place)
+        expect(said(page)).to_contain_text("Cosine of patch (5, 1)")
+        settle(page)
+        assert first_view(page)["probe_parameters"] == {"query": [5, 1], "layer": 1, "features": "keys"}
+        page.get_by_label("Token", exact=True).select_option("register 2")
+        expect(said(page)).to_contain_text("Cosine of register 2")
+        page.get_by_label("Features", exact=True).select_option("tokens")
+        expected = probe(app.analysis, "patch_similarity", query="register 2", layer=1)
+        expect(said(page)).to_have_text(expected.summary)
+        settle(page)
+        np.testing.assert_allclose(shown(), expected.measurements["similarity"].values.numpy(), atol=1e-4)
+        # Another picture has other patches.
+        choose_example(page, "rocket.jpg")
+        assert first_view(page)["probe_parameters"] == {"query": "register 2", "layer": 1}
+        rocket = vitviz.analyze(EXAMPLE.with_name("rocket.jpg"), app.model)
+        expect(said(page)).to_have_text(probe(rocket, "patch_similarity", query="register 2", layer=1).summary)
+        assert "probe.query=register+2" in page.url
+
+
+def test_what_a_model_cannot_have_is_one_sentence(browser: Browser, features: SmallApp) -> None:
+    with opened_page(browser, features.address, "panel=probes&probe=logit_lens") as page:
+        sentence = PROBES["logit_lens"].refusal(features.model.network.config)
+        expect(said(page)).to_have_text(f"Logit lens: {sentence}.")
+        expect(page.locator(".vx-probe-files")).not_to_be_visible()
+        page.locator(".vx-probe").select_option("prefix_mass")
+        expect(said(page)).to_have_text(probe(features.analysis, "prefix_mass").summary)
+        # Nothing is predicted, and where another choice is asked for there is nothing to be tried again.
+        expect(page.locator(".vx-predictions-part")).not_to_be_visible()
+        page.locator(".vx-method").select_option("legrad")
+        expect(caption(page)).to_have_text(f"{NO_TARGET}.")
+        expect(page.get_by_role("button", name="Try again")).not_to_be_visible()
+        # A study that was stopped can be asked for once more.
+        page.evaluate(f"{EXPLORER}.probes.failed('Stopped.')")
+        page.get_by_role("button", name="Compute again").click()
+        expect(said(page)).to_have_text(probe(features.analysis, "prefix_mass").summary)
+
+
+def test_outlier_patches_are_marked_and_counted(browser: Browser, app: SmallApp) -> None:
+    norms = norms_of_patches(app.analysis.trace).numpy()
+    rule = OutlierRule.of(norms_of_patches(app.analysis.trace))
+    assert {divmod(int(place), 8) for place in np.flatnonzero(norms > rule.threshold)} == set(OUTLIERS)
+    with opened_page(browser, app.address) as page:
+        before = pixels(canvas(page))
+        expect(caption(page)).not_to_contain_text("outlier")
+        page.get_by_label("outlier patches").check()
+        settle(page)
+        expect(caption(page)).to_contain_text(f"2 of 64 patches are outliers: norm above {rule.threshold:.1f} where")
+        assert pixels(canvas(page)) != before and state(page)["outliers"] and "outliers=true" in page.url
+        # What is outlined are these patches: the yellow of the marks is nowhere else.
+        yellow = page.evaluate(
+            """() => {
+                const canvas = document.querySelector(".vx-canvas"), { width, height } = canvas;
+                const { data } = canvas.getContext("2d").getImageData(0, 0, width, height), found = [];
+                for (let at = 0; at < data.length; at += 4) {
+                    const isYellow = data[at] === 255 && data[at + 1] === 212 && data[at + 2] === 59;
+                    if (isYellow) found.push([at / 4 % width / width, Math.floor(at / 4 / width) / height]);
+                }
+                return found;
+            }"""
+        )
+        box = app.analysis.prepared.geometry.box
+        width, height = app.analysis.prepared.image.size
+        cells = set()
+        for x, y in yellow:
+            column, row = (x * width - box[0]) / (box[2] - box[0]) * 8, (y * height - box[1]) / (box[3] - box[1]) * 8
+            near = [(r, c) for r, c in OUTLIERS if r - 0.1 <= row <= r + 1.1 and c - 0.1 <= column <= c + 1.1]
+            assert near, (row, column)
+            cells |= set(near)
+        assert cells == set(OUTLIERS)
+        choose_method(page, "rollout")
+        expect(caption(page)).to_contain_text("2 of 64 patches are outliers")
+        page.screenshot(path=ARTEFACTS / "outliers.png", full_page=True)
+        link = page.url.partition("?")[2]
+    with opened_page(browser, app.address, link) as page:
+        assert page.get_by_label("outlier patches").is_checked()
+        expect(caption(page)).to_contain_text("2 of 64 patches are outliers")
+
+
+def test_all_of_a_picture_that_is_mostly_cropped_is_a_click_away(
+    browser: Browser, app: SmallApp, tmp_path: Path
+) -> None:
+    Image.effect_noise((60, 150), 90).convert("RGB").save(tmp_path / "tall.png")
+    with opened_page(browser, app.address) as page:
+        hint = page.locator(".vx-cropped")
+        # Two thirds of the example are seen.
+        expect(hint).not_to_be_visible()
+        upload(page, tmp_path / "tall.png")
+        expect(hint).to_contain_text("The model sees the middle 40% of this picture")
+        page.get_by_role("button", name="See the whole picture").click()
+        settle(page)
+        assert first_view(page)["fit"] == "native"
+        expect(hint).not_to_be_visible()
+        expect(page.locator(".vx-seen-as")).to_contain_text("13×5 patches")
+
+
+def test_what_is_switched_off_is_measured_on_another_picture_too(browser: Browser, app: SmallApp) -> None:
+    with opened_page(browser, app.address, "panel=switches&heads-off=1.0") as page:
+        rocket = vitviz.analyze(EXAMPLE.with_name("rocket.jpg"), app.model)
+        choose_example(page, "rocket.jpg")
+        after = rocket.switched_off([(1, 0)]).softmax(-1)
+        rows = page.locator(".vx-changes tbody tr")
+        expect(rows).to_have_count(3)
+        for index, label in enumerate(app.model.labels):
+            row = rows.filter(has=page.get_by_role("rowheader", name=label, exact=True))
+            text = row.locator("td").nth(1).inner_text()
+            assert float(text.rstrip("%")) == pytest.approx(100 * float(after[index]), abs=0.06, rel=0.06)

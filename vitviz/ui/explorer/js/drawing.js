@@ -1,0 +1,139 @@
+// What is drawn of the state: panes, legends, pins, sheet and strip. A part of explorer.js, whose names it uses.
+
+const OUTLIER_COLOUR = "#ffd43b";
+const QUANTITIES = { attention: "attention weight", rollout: "share of the rollout" };
+
+const isDouble = () => store.state.layout === "two" || store.state.layout === "difference";
+const shownPanes = () => (isDouble() ? panes : panes.slice(0, 1));
+
+function ask() {
+  if (!asked) asked = requestAnimationFrame(show);
+}
+
+/** The query that a pane shows: what is under the pointer, or what was chosen. */
+function queryOfPane(pane) {
+  const { chosen } = pane;
+  if (!hovered || !pane.hasToken) return chosen;
+  const linked = pane.linked(hovered.pane, hovered.query);
+  return linked === undefined ? chosen : linked;
+}
+
+function show() {
+  asked = 0;
+  const shown = shownPanes();
+  if (!element.isConnected || shown.some((pane) => !pane.painter)) return;
+  const maps = shown.map((pane) => {
+    const query = queryOfPane(pane);
+    pane.rest(hovered ? query : null);
+    const values = pane.values(query) ?? (hovered ? pane.values(pane.chosen) : null);
+    const said = pane.values(query) ? query : pane.chosen;
+    return { pane, query: values ? said : query, values, scaled: pane.scaled(said, values), signed: pane.signed(said) };
+  });
+  // Two maps of the same quantity side by side have one scale.
+  const all = maps.map(({ scaled }) => scaled), isShared = store.state.layout === "two" && all.every(Boolean) && quantityOf(maps[0]) === quantityOf(maps[1]);
+  const common = isShared ? fittedScale(all, { signed: maps.some(({ signed }) => signed) }) : null;
+  for (const map of maps) {
+    map.scale = common ?? (map.scaled && fittedScale([map.scaled], { signed: map.signed }));
+    showMap(map);
+  }
+  if (store.state.layout === "difference") showDifference(...maps);
+  const failures = shown.map(({ packs }) => packs.failure).filter(Boolean);
+  setState(failures.length ? "failed" : "ready", failures.some(({ final }) => !final));
+  if (moved) measured.hovers.push(performance.now() - moved);
+  moved = 0;
+  const map = maps.find(({ pane }) => pane.index === active) ?? maps[0];
+  controls.showScale(store.state, map.scale);
+  showPins(find("pins"), map.pane.hasToken ? map.pane.view.pins : [], (canvas, query) => drawPin(canvas, map.pane, query), unpin);
+  const token = tokenOf(map.query, map.pane.facts, map.pane.model) ?? map.pane.facts.start;
+  showSheet(map.pane, token);
+  showStrip(find("strip"), map.pane, token, colours[store.state.colormap], { ...lookOf(), grid: false }, fittedScale, (layer) => showLayer(layer));
+  probes.follow(panes[active], hovered?.pane === panes[active] ? hovered.query : null);
+  guide.show(store.state.panel === "guide" ? store.state.guide : null, guideFacts(map));
+}
+
+const quantityOf = ({ pane, query }) => pane.about(query).quantity ?? QUANTITIES[pane.view.method] ?? "";
+
+function lookOf() {
+  const { opacity, fade, smooth, grid, layout, divider } = store.state;
+  return { opacity, fade, smooth, grid, part: layout === "slide" ? divider : undefined };
+}
+
+/** The scale of the page, fittedScale to maps. */
+function fittedScale(maps, options) {
+  return fitScale(store.state.scale, maps, { percentiles: store.state.percentiles, ...options });
+}
+
+function showMap({ pane, query, values, scaled, scale }) {
+  const table = colours[store.state.colormap], canvas = pane.find("canvas");
+  pane.show(query, values, scale, table, lookOf(), marksOf(pane));
+  for (const place of pane.view.patches_off) pane.painter.cross(canvas, place);
+  pane.showChips(query, values);
+  const under = hovered && !pane.hasToken && hovered.pane === pane && values ? tokenOf(hovered.query, pane.facts, pane.model) : null;
+  const value = under === null ? "" : `, ${nameOf(hovered.query)}: ${digits(values[under])}`;
+  pane.showLegend(scale, scaled, table, `${quantityOf({ pane, query })}${value}`);
+  const about = scale?.caption(scaled, SCALES[scale.name]);
+  const outliers = store.state.outliers ? pane.facts.outliers?.about : "";
+  pane.say(!values && pane.packs.failure ? reason(pane.packs.failure) : [pane.sentence(query, values), about, outliers].filter(Boolean).join(" "));
+  pane.element.classList.toggle("vx-chosen-pane", isDouble() && pane.index === active);
+}
+
+/** The patches that are outlined: outliers where they are asked for, and those that are pinned. */
+function marksOf(pane) {
+  const patches = store.state.outliers ? pane.facts.outliers?.patches ?? [] : [];
+  return [...patches.map((place) => ({ token: pane.attention.token(...place), colour: OUTLIER_COLOUR, isDashed: true })), ...pane.marks];
+}
+
+/** The second pane shows what the first map has more (red) and less (blue) than its own. */
+function showDifference(first, second) {
+  const { pane } = second, { rows, columns, prefix } = first.pane.facts;
+  const alike = rows === pane.facts.rows && columns === pane.facts.columns && prefix.join() === pane.facts.prefix.join();
+  if (!alike) return pane.say("These two have different tokens: there is no difference patch by patch.");
+  if (!first.values || !second.values) return;
+  const values = first.values.map((value, token) => value - second.values[token]);
+  const patches = values.subarray(prefix.length), scale = fittedScale([patches], { signed: true });
+  // Two equal maps have the colour of zero, which is in the middle.
+  pane.show(second.query, values, scale, differenceColours, lookOf(), marksOf(pane));
+  pane.showLegend(scale, patches, differenceColours, "map 1 minus map 2");
+  if (pane.index === active) controls.showScale(store.state, scale);
+  const best = pane.attention.strongest(values.map(Math.abs)), about = scale.caption(patches, SCALES[scale.name]);
+  pane.say(patches.some((value) => value !== 0) ? `Map 1 minus map 2. Largest difference: ${nameOf(queryOf(best, pane.facts))} with ${digits(values[best])}.${about && ` ${about}`}` : "Map 1 minus map 2: they are equal.");
+}
+
+function drawPin(canvas, pane, query) {
+  const values = pane.values(query), scaled = pane.scaled(query, values);
+  pane.painter.draw(canvas, values?.subarray(pane.attention.prefix), scaled && fittedScale([scaled], { signed: pane.signed(query) }), colours[store.state.colormap], { ...lookOf(), part: undefined, grid: false });
+  if (Array.isArray(query)) pane.painter.mark(canvas, query, "white", 1.5);
+}
+
+function showSheet(pane, token) {
+  const { facts, attention, view } = pane, [left, top, right, bottom] = facts.box;
+  if (sheet?.attention !== attention) sheet = new Sheet(find("sheet"), attention);
+  const head = valueOf(view, "head", facts);
+  sheet.show({
+    token, layer: valueOf(view, "layer", facts), head, shared: store.state.shared_scale, fittedScale, colours: colours[store.state.colormap],
+    direction: valueOf(view, "direction", facts) ?? "row", fusion: typeof head === "string" ? head : sheet.wanted?.fusion ?? "mean",
+    loaded: [...pane.packs.held.keys()].filter((name) => name.startsWith("layer")).join(), ratio: (bottom - top) / (right - left),
+    ink: getComputedStyle(pane.find("status")).color,
+  });
+  controls.sayOfCell(cell ? sentenceOfCell(attention, cell, token) : "");
+}
+
+function sentenceOfCell(attention, { layer, head }, token) {
+  const name = typeof head === "number" ? `head ${head}` : `${head} of all heads`;
+  const values = attention.map(layer, head, token, "row");
+  if (!values) return `Layer ${layer} is being fetched …`;
+  const most = Math.log(attention.tokens).toFixed(2), distance = attention.distance(values, token);
+  const far = distance === null ? "" : `, mean distance ${distance.toFixed(2)} patches`;
+  const spread = head === "max" || head === "min" ? "" : `: entropy ${attention.entropy(values).toFixed(2)} of ${most} nats`;
+  return `Layer ${layer}, ${name}${spread}${far}.`;
+}
+
+/** What the guide says of the shown map: of one head's row where it can, since there are the scores. */
+function guideFacts({ pane, query, values }) {
+  const { facts, attention, view } = pane;
+  if (!values) return null;
+  const best = pane.strongest(query, values), row = view.method === "attention" && valueOf(view, "direction", facts) === "row";
+  const sum = values.subarray(attention.prefix).reduce((total, value) => total + value, 0);
+  const name = nameOf(query ?? queryOf(tokenOf(query, facts, pane.model) ?? facts.start, facts));
+  return { facts, name, best: nameOf(queryOf(best, facts)), weight: share(values[best]), sum: share(sum), score: row && values[best] > 0 ? Math.log(values[best]) : null };
+}

@@ -1,0 +1,12 @@
+// The page begins. A part of explorer.js, whose names it uses.
+
+watch("value", () => runs.reply(props.value));
+element.explorer = {
+  panes, store, runs, measured, latest, probes,
+  map: (query) => Array.from(panes[0].values(query) ?? []),
+  settled: () => !opening && !runs.running && isSettled() && latest.version === store.version,
+};
+element.querySelector(".vx").classList.toggle("vx-offline", OFFLINE);
+for (const facts of props.value?.views ?? []) remember(analysisKey(store.state.views[0]), facts);
+if (!OFFLINE && isLink(location.search + location.hash)) openLink(location.search + location.hash);
+sync();
