@@ -17,13 +17,11 @@ import torch
 from PIL import Image
 
 import vitviz
+from tests.support.batches import check_same, photo, workers
 from vitviz import (
     METHODS,
-    Analysis,
     ConfigError,
-    FailedAnalysis,
     ImageError,
-    LimitError,
     Model,
     VisionTransformer,
     analyze,
@@ -34,7 +32,6 @@ from vitviz.analysis.costs import cost_of
 from vitviz.models.vit import Encoding
 
 MakeModel = Callable[..., Model]
-
 MODELS: dict[str, dict[str, Any]] = {
     "CLS": {},
     "five prefix tokens": {"distillation_token": True, "register_tokens": 3},
@@ -44,27 +41,8 @@ MODELS: dict[str, dict[str, Any]] = {
 SIZES = [(30, 20), (30, 20), (20, 60), (20, 60), (20, 60), (90, 20), (30, 20), (24, 16), (24, 16), (24, 16), (25, 17)]
 
 
-def photo(seed: int, width: int = 30, height: int = 20) -> Image.Image:
-    random = np.random.default_rng(seed)
-    return Image.fromarray(random.integers(0, 256, (height, width, 3), dtype=np.uint8))
-
-
 def photos() -> list[Image.Image]:
     return [photo(seed, *size) for seed, size in enumerate(SIZES)]
-
-
-def check_same(found: Analysis, alone: Analysis) -> None:
-    assert found.model is alone.model
-    assert found.prepared.image.tobytes() == alone.prepared.image.tobytes()
-    assert found.prepared.geometry == alone.prepared.geometry
-    assert torch.equal(found.prepared.pixels, alone.prepared.pixels)
-    assert found.trace.layout == alone.trace.layout
-    assert found.trace.keep_bytes == alone.trace.keep_bytes
-    assert found.logits.shape == alone.logits.shape
-    torch.testing.assert_close(found.logits, alone.logits, atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(found.trace.queries, alone.trace.queries, atol=1e-4, rtol=1e-2)
-    torch.testing.assert_close(found.trace.keys, alone.trace.keys, atol=1e-4, rtol=1e-2)
-    torch.testing.assert_close(found.rollout().values, alone.rollout().values, atol=1e-4, rtol=0)
 
 
 @pytest.fixture
@@ -79,10 +57,6 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(VisionTransformer, "encode", counted)
     return sizes
-
-
-def workers() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith("vitviz-batch")]
 
 
 # What comes.
@@ -241,129 +215,6 @@ def test_images_are_opened_by_the_workers(make_model: MakeModel, monkeypatch: py
     assert len(list(analyze_batch([photo(seed) for seed in range(8)], make_model(), workers=2))) == 8
     assert {name.split("_")[0] for name in opened} == {"vitviz-batch"}
     assert len(set(opened)) == 2
-
-
-# What goes wrong.
-
-
-@pytest.mark.parametrize("batch_size", [1, 2, 3, 8])
-@pytest.mark.parametrize("at", [0, 1, 3, 4])
-def test_a_bad_image_is_told_in_its_place(make_model: MakeModel, batch_size: int, at: int) -> None:
-    model = make_model()
-    sources: list[Any] = [photo(seed) for seed in range(6)]
-    sources[at] = b"no image"
-    analyses = analyze_batch(sources, model, batch_size=batch_size)
-    for seed in range(at):
-        check_same(next(analyses), analyze(photo(seed), model))
-    with pytest.raises(ImageError, match="a text file"):
-        next(analyses)
-    assert list(analyses) == []
-    assert workers() == []
-
-
-@pytest.mark.parametrize("batch_size", [1, 2, 8])
-def test_so_is_what_goes_wrong_in_the_iterable(make_model: MakeModel, batch_size: int) -> None:
-    def failing() -> Iterator[Image.Image]:
-        yield from map(photo, range(3))
-        raise ZeroDivisionError("mine")
-
-    analyses = analyze_batch(failing(), make_model(), batch_size=batch_size)
-    assert len([next(analyses) for _ in range(3)]) == 3
-    with pytest.raises(ZeroDivisionError, match="mine"):
-        next(analyses)
-    assert workers() == []
-
-
-@pytest.mark.parametrize("batch_size", [1, 2, 8])
-def test_so_is_an_image_that_needs_more_than_is_allowed(make_model: MakeModel, batch_size: int) -> None:
-    model = make_model(fit="native")
-    # Rounded to whole patches, the square has 25 of them and the others 24.
-    sources = [photo(0), photo(1), photo(2, 20, 20), photo(3)]
-    allowed = cost(sources[0], model).nbytes
-    assert cost(sources[2], model).nbytes > allowed
-    analyses = analyze_batch(sources, model, batch_size=batch_size, max_bytes=allowed)
-    assert len([next(analyses) for _ in range(2)]) == 2
-    with pytest.raises(LimitError, match="image of 20×20 pixels as an input of 20×20: 26 tokens need"):
-        next(analyses)
-    assert workers() == []
-
-
-BROKEN = (0, 2, 3, 6)
-
-
-def with_broken(count: int = 7) -> list[Any]:
-    return [b"no image" if place in BROKEN else photo(place) for place in range(count)]
-
-
-@pytest.mark.parametrize("batch_size", [1, 2, 3, 8])
-def test_a_bad_image_is_skipped(make_model: MakeModel, batch_size: int) -> None:
-    model = make_model()
-    found = list(analyze_batch(with_broken(), model, batch_size=batch_size, on_error="skip"))
-    assert [analysis.source for analysis in found] == [1, 4, 5]
-    for analysis in found:
-        check_same(analysis, analyze(photo(int(str(analysis.source))), model))
-    assert list(analyze_batch([b"no image"] * 20, model, batch_size=batch_size, on_error="skip")) == []
-    assert workers() == []
-
-
-@pytest.mark.parametrize("batch_size", [1, 2, 3, 8])
-def test_a_bad_image_is_kept_as_its_error(make_model: MakeModel, batch_size: int, tmp_path: Path) -> None:
-    model, sources = make_model(), [*with_broken(), tmp_path / "gone.png", {"image": str(tmp_path / "gone.png")}, {}]
-    found = list(analyze_batch(sources, model, batch_size=batch_size, on_error="keep"))
-    assert [each.source for each in found] == [*range(7), tmp_path / "gone.png", tmp_path / "gone.png", 9]
-    for place, each in enumerate(found):
-        if place in BROKEN or place >= 7:
-            assert isinstance(each, FailedAnalysis) and isinstance(each.error, ImageError)
-        else:
-            assert isinstance(each, Analysis)
-            check_same(each, analyze(photo(place), model))
-    assert "a text file" in str(found[0].error) and "gone.png: no such file" in str(found[7].error)
-    assert str(found[9].error).startswith("a row without columns: no column 'image'")
-    assert workers() == []
-
-
-@pytest.mark.parametrize("on_error", ["skip", "keep"])
-def test_an_image_that_needs_more_than_is_allowed_does_not_end_the_others(make_model: MakeModel, on_error: Any) -> None:
-    model = make_model(fit="native")
-    sources = [photo(0), photo(1), photo(2, 20, 20), photo(3)]
-    allowed = cost(sources[0], model).nbytes
-    found = list(analyze_batch(sources, model, max_bytes=allowed, on_error=on_error))
-    assert [each.source for each in found if isinstance(each, Analysis)] == [0, 1, 3]
-    failed = [each for each in found if isinstance(each, FailedAnalysis)]
-    assert [type(each.error) for each in failed] == [LimitError] * (on_error == "keep")
-
-
-def test_a_batch_for_which_there_is_no_memory_is_tried_one_by_one(
-    make_model: MakeModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    encode = VisionTransformer.encode
-
-    def short(network: VisionTransformer, pixels: torch.Tensor, *rest: Any) -> Encoding:
-        if len(pixels) > 1 or float(pixels.mean()) > 0.5:
-            raise MemoryError
-        return encode(network, pixels, *rest)
-
-    monkeypatch.setattr(VisionTransformer, "encode", short)
-    sources, model = [photo(0), Image.new("RGB", (30, 20), "white"), photo(2)], make_model()
-    found = list(analyze_batch(sources, model, on_error="keep"))
-    assert [type(each) for each in found] == [Analysis, FailedAnalysis, Analysis]
-    assert isinstance(found[1], FailedAnalysis) and "not enough memory" in str(found[1].error)
-    assert [each.source for each in analyze_batch(sources, model, on_error="skip")] == [0, 2]
-    with pytest.raises(LimitError):
-        next(analyze_batch(sources, model))
-
-
-@pytest.mark.parametrize("on_error", ["skip", "keep"])
-def test_what_goes_wrong_in_the_iterable_ends_the_analyses(make_model: MakeModel, on_error: Any) -> None:
-    def failing() -> Iterator[Image.Image]:
-        yield photo(0)
-        raise ZeroDivisionError("mine")
-
-    analyses = analyze_batch(failing(), make_model(), on_error=on_error)
-    assert next(analyses).source == 0
-    with pytest.raises(ZeroDivisionError, match="mine"):
-        next(analyses)
-    assert workers() == []
 
 
 # Where an image comes from.

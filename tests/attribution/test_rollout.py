@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.support.attention import LAYOUTS, random_attention
 from tests.support.comparison import closeness
 from tests.support.traces import trace_of, weights_of
 from vitviz import AttentionTrace, Model, TokenLayout, VisionTransformer, open_image
@@ -24,24 +25,12 @@ from vitviz.attribution import threshold as discard
 from vitviz.errors.kinds import MethodError, QueryError
 
 close = closeness(tolerance=1e-12)
-
 REFERENCE = np.load(Path(__file__).parents[1] / "data" / "attention_methods.npz")
 ASSETS = Path(__file__).parents[2] / "assets"
 FUSIONS = ("mean", "max", "min")
-LAYOUTS = {
-    "CLS": TokenLayout(("cls",), 3, 3),
-    "five prefix tokens": TokenLayout(("cls", "register 1", "register 2", "register 3", "register 4"), 2, 3),
-    "distillation": TokenLayout(("cls", "distillation"), 4, 2),
-    "no CLS": TokenLayout((), 2, 5),
-}
 every_layout = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 WITH_CLS = {name: layout for name, layout in LAYOUTS.items() if "cls" in layout.prefix}
 every_layout_with_cls = pytest.mark.parametrize("layout", WITH_CLS.values(), ids=WITH_CLS)
-
-
-def random_attention(layout: TokenLayout, layers: int = 4, heads: int = 3) -> torch.Tensor:
-    scores = torch.randn(layers, heads, layout.token_count, layout.token_count, dtype=torch.float64)
-    return (2 * scores).softmax(-1)
 
 
 # The reference implementations.
@@ -283,151 +272,6 @@ def test_a_trace_stored_in_half_precision_is_followed_in_single(layout: TokenLay
         matrix = rollout_matrix(half, fusion, ratio)
         close(matrix.double(), exact_rollout(weights_of(half).numpy(), fusion, ratio), 1e-5)
         close(found.values, layout.grid(matrix[layout.select(layout.default_query)].mean(0)), 1e-6)
-
-
-# What must hold for every attention.
-
-
-@every_layout
-@pytest.mark.parametrize("fusion", FUSIONS)
-@pytest.mark.parametrize("ratio", [0.0, 0.5, 0.9, 0.99])
-def test_rows_sum_to_1_at_every_setting(layout: TokenLayout, fusion: str, ratio: float) -> None:
-    trace = trace_of(random_attention(layout), layout)
-    for residual, start in product((0.0, 0.25, 1.0), (0, -1)):
-        matrix = rollout_matrix(trace, fusion, ratio, residual, start)
-        assert (matrix >= 0).all()
-        close(matrix.sum(-1), torch.ones(layout.token_count, dtype=torch.float64))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("fusion", FUSIONS)
-def test_a_token_whose_whole_row_is_discarded_stays_where_it_is(fusion: str, dtype: torch.dtype) -> None:
-    layout = TokenLayout(("cls",), 1, 3)
-    attention = torch.full((1, 1, 4, 4), 0.25, dtype=dtype)
-    attention[0, 0, 2] = torch.tensor([0.1, 0.2, 0.3, 0.4])
-    attention[0, 0, 3] = torch.tensor([0.7, 0.15, 0.1, 0.05])
-    attention[0, 0, :2] = torch.tensor([0.41, 0.19, 0.21, 0.19])
-    matrix = rollout_matrix(trace_of(attention, layout), fusion, 15 / 16, 0.0)
-    expected = torch.eye(4, dtype=dtype)
-    expected[3] = torch.tensor([1.0, 0, 0, 0])
-    close(matrix, expected)
-
-
-@every_layout
-@pytest.mark.parametrize("parameters", [{}, {"discard_ratio": 0.6, "residual_weight": 0.2, "head_fusion": "max"}])
-def test_a_tokens_map_is_its_row_of_the_matrix(layout: TokenLayout, parameters: dict[str, Any]) -> None:
-    trace = trace_of(random_attention(layout), layout)
-    matrix = rollout_matrix(trace, **parameters)
-    patches = [(row, column) for row in range(layout.grid_height) for column in range(layout.grid_width)]
-    queries: list[Query] = [*layout.prefix, *patches]
-    for token, query in enumerate(queries):
-        for asked in (query, token):
-            token_map = rollout(trace, query=asked, **parameters)
-            close(token_map.values, layout.grid(matrix[token]))
-            assert list(token_map.prefix) == list(layout.prefix)
-            assert list(token_map.prefix.values()) == pytest.approx(matrix[token, : layout.prefix_count].tolist())
-
-
-@every_layout
-def test_the_mean_patch_has_the_mean_of_the_patches_rows(layout: TokenLayout) -> None:
-    trace = trace_of(random_attention(layout), layout)
-    mean = rollout_matrix(trace, "max", 0.5)[layout.prefix_count :].mean(0)
-    token_map = rollout(trace, "max", 0.5, query="patches")
-    close(token_map.values, layout.grid(mean))
-    assert list(token_map.prefix.values()) == pytest.approx(mean[: layout.prefix_count].tolist())
-
-
-@every_layout
-def test_map_and_prefix_values_sum_to_1(layout: TokenLayout) -> None:
-    trace = trace_of(random_attention(layout), layout)
-    for query in [*layout.prefix, "patches", (1, 1)]:
-        token_map = rollout(trace, "min", 0.9, 0.1, query=query)
-        assert float(token_map.values.sum()) + sum(token_map.prefix.values()) == pytest.approx(1)
-        assert token_map.domain == (0.0, 1.0)
-
-
-@every_layout
-def test_without_a_query_it_is_the_cls_token_or_else_all_patches(layout: TokenLayout) -> None:
-    trace = trace_of(random_attention(layout), layout)
-    asked = rollout(trace, query="cls" if "cls" in layout.prefix else "patches")
-    default = rollout(trace)
-    assert torch.equal(default.values, asked.values)
-    assert default.description == asked.description
-
-
-@every_layout
-@pytest.mark.parametrize("fusion", FUSIONS)
-@pytest.mark.parametrize(("ratio", "residual"), [(0.0, 0.5), (0.0, 0.0), (0.5, 0.5), (0.9, 0.2)])
-def test_identity_attention_rolls_out_to_the_identity(
-    layout: TokenLayout, fusion: str, ratio: float, residual: float
-) -> None:
-    identity = torch.eye(layout.token_count, dtype=torch.float64).expand(3, 2, -1, -1)
-    # Nine tenths discarded would take entries of the diagonal too.
-    ratio = min(ratio, 1 - 1 / layout.token_count)
-    matrix = rollout_matrix(trace_of(identity, layout), fusion, ratio, residual)
-    close(matrix, torch.eye(layout.token_count, dtype=torch.float64))
-
-
-@every_layout
-@pytest.mark.parametrize("residual", [0.0, 0.5, 0.75, 1.0])
-def test_uniform_attention_has_a_closed_form_and_a_constant_map(layout: TokenLayout, residual: float) -> None:
-    tokens, layers = layout.token_count, 3
-    trace = trace_of(torch.full((layers, 2, tokens, tokens), 1 / tokens, dtype=torch.float64), layout)
-    stays = residual**layers
-    expected = stays * torch.eye(tokens) + (1 - stays) / tokens
-    close(rollout_matrix(trace, residual_weight=residual), expected.double(), 1e-7)
-    for query in [*layout.prefix, "patches"]:
-        low, high = rollout(trace, residual_weight=residual, query=query).range
-        assert high - low == pytest.approx(0, abs=1e-12)
-
-
-@every_layout
-@pytest.mark.parametrize("fusion", FUSIONS)
-def test_the_order_of_the_heads_changes_nothing(layout: TokenLayout, fusion: str) -> None:
-    attention = random_attention(layout, heads=5)
-    for reference in (None, *(["vit-explain"] if "cls" in layout.prefix else [])):
-        before = rollout(trace_of(attention, layout), fusion, 0.5, reference=reference)
-        after = rollout(trace_of(attention[:, [3, 1, 4, 0, 2]], layout), fusion, 0.5, reference=reference)
-        close(after.values, before.values)
-
-
-def test_the_order_of_the_layers_matters() -> None:
-    layout = LAYOUTS["CLS"]
-    attention = random_attention(layout)
-    before, after = rollout(trace_of(attention, layout)), rollout(trace_of(attention.flip(0), layout))
-    assert (before.values - after.values).abs().max() > 1e-3
-
-
-@every_layout
-def test_one_layer_with_one_head_is_the_attention_mixed_with_the_identity(layout: TokenLayout) -> None:
-    attention = random_attention(layout, layers=1, heads=1)
-    identity = torch.eye(layout.token_count, dtype=torch.float64)
-    trace = trace_of(attention, layout)
-    for fusion in FUSIONS:
-        close(rollout_matrix(trace, fusion), 0.5 * attention[0, 0] + 0.5 * identity)
-        close(rollout_matrix(trace, fusion, residual_weight=0), attention[0, 0])
-        close(rollout_matrix(trace, fusion, residual_weight=1), identity)
-
-
-@pytest.mark.parametrize(("start", "same"), [(-1, 3), (-4, 0), (-2, 2)])
-def test_the_start_layer_may_be_counted_from_the_end(start: int, same: int) -> None:
-    trace = trace_of(random_attention(LAYOUTS["CLS"]), LAYOUTS["CLS"])
-    assert torch.equal(rollout_matrix(trace, start_layer=start), rollout_matrix(trace, start_layer=same))
-    assert torch.equal(rollout(trace, start_layer=start).values, rollout(trace, start_layer=same).values)
-
-
-def test_only_the_layers_from_the_start_on_count() -> None:
-    attention = random_attention(LAYOUTS["CLS"])
-    upper = trace_of(attention[2:], LAYOUTS["CLS"])
-    close(rollout_matrix(trace_of(attention, LAYOUTS["CLS"]), start_layer=2), rollout_matrix(upper))
-
-
-def test_a_trace_is_not_changed_by_a_rollout() -> None:
-    trace = trace_of(random_attention(LAYOUTS["CLS"]), LAYOUTS["CLS"])
-    queries, keys = trace.queries.clone(), trace.keys.clone()
-    for reference in (None, "vit-explain"):
-        rollout(trace, discard_ratio=0.5, reference=reference)
-    assert torch.equal(trace.queries, queries) and torch.equal(trace.keys, keys)
 
 
 # What vit-explain gives beyond its own case.

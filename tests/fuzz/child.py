@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any
 
-from tests.fuzz.targets import MEGABYTE, TARGETS, Case, Target, drawn
+from tests.fuzz.targets import MEGABYTE, TARGETS, Case, Target, drawn, quick_case
 from tests.isolation.test_hostile_files import forget_peak, peak
 from vitviz import VitvizError
 
@@ -71,14 +71,16 @@ def grows(times: list[float]) -> bool:
 
 def run(name: str, seed: int, first: int, count: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MOST_ADDRESSES, MOST_ADDRESSES))
-    target = TARGETS[name]
-    warm_up(target, name)
+    # The warm-up of the corpus is that of all files.
+    for each in ("corpus", "values") if name == "quick" else (name,):
+        warm_up(TARGETS[each], each)
     # Collections of garbage would go through all that was imported.
     gc.collect()
     gc.freeze()
     for number in range(first, first + count):
         print(json.dumps({"begin": number}), flush=True)
-        wrong = judged(target, drawn(name, seed, number))
+        target, place = quick_case(number) if name == "quick" else (name, number)
+        wrong = judged(TARGETS[target], drawn(target, seed, place))
         print(json.dumps({"end": number, "wrong": wrong}), flush=True)
 
 

@@ -155,6 +155,19 @@ TARGETS: dict[str, Target] = {
 }
 
 
+QUICK = {"corpus": len(CORPUS), "pictures": 25, "checkpoints": 25, "values": 80}
+"""How many cases of each target one process runs, one target after the other, where a minute has to do."""
+
+
+def quick_case(number: int) -> tuple[str, int]:
+    """The target of a number among those of :data:`QUICK`, and the number of the case in it."""
+    for target, count in QUICK.items():
+        if number < count:
+            return target, number
+        number -= count
+    raise ValueError(f"number {number} beyond {sum(QUICK.values())} cases")
+
+
 @dataclass(frozen=True)
 class Case:
     """An input, or four that grow.

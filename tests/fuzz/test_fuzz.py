@@ -17,13 +17,12 @@ from tests.fuzz import parent
 from tests.fuzz.corpus import CORPUS
 from tests.fuzz.formats import json_value
 from tests.fuzz.parent import findings
-from tests.fuzz.targets import TARGETS, drawn
+from tests.fuzz.targets import QUICK, TARGETS, drawn, quick_case
 
 pytestmark = [pytest.mark.hostile, pytest.mark.process]
 
 SEED = int(os.environ.get("VITVIZ_SEED", "0"))
-# As many as take two seconds.
-COUNTS = {"pictures": 25, "checkpoints": 25, "values": 80}
+CHANGED = [target for target in QUICK if target != "corpus"]
 HOUR = 3600
 
 
@@ -31,20 +30,37 @@ def sentences(target: str, found: list[tuple[int, str]]) -> list[str]:
     return [f"{why}: python -m tests.fuzz {target} --seed {SEED} --only {number}" for number, why in found]
 
 
-def test_nothing_that_ever_hurt_hurts_again() -> None:
+@pytest.fixture(scope="module")
+def found() -> dict[str, list[tuple[int, str]]]:
+    """What is wrong with a few cases of every target. One process runs them all: it imports for seconds."""
+    wrong: dict[str, list[tuple[int, str]]] = {target: [] for target in QUICK}
+    for number, why in findings("quick", SEED, 0, sum(QUICK.values())):
+        target, place = quick_case(number)
+        wrong[target].append((place, why))
+    return wrong
+
+
+def test_nothing_that_ever_hurt_hurts_again(found: dict[str, list[tuple[int, str]]]) -> None:
     names = list(CORPUS)
-    assert [(names[number], why) for number, why in findings("corpus", SEED, 0, len(names))] == []
+    assert [(names[number], why) for number, why in found["corpus"]] == []
 
 
-@pytest.mark.parametrize("target", COUNTS)
-def test_what_is_changed_by_chance_costs_little(target: str) -> None:
-    assert sentences(target, list(findings(target, SEED, 0, COUNTS[target]))) == []
+@pytest.mark.parametrize("target", CHANGED)
+def test_what_is_changed_by_chance_costs_little(target: str, found: dict[str, list[tuple[int, str]]]) -> None:
+    assert sentences(target, found[target]) == []
+
+
+def test_every_number_of_a_quick_run_is_one_case() -> None:
+    cases = [quick_case(number) for number in range(sum(QUICK.values()))]
+    assert cases == [(target, number) for target, count in QUICK.items() for number in range(count)]
+    with pytest.raises(ValueError, match="beyond"):
+        quick_case(len(cases))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("target", COUNTS)
+@pytest.mark.parametrize("target", CHANGED)
 def test_an_hour_of_changes_costs_little(target: str) -> None:
-    end, first, found = time.monotonic() + HOUR / len(COUNTS), 0, []
+    end, first, found = time.monotonic() + HOUR / len(CHANGED), 0, []
     while time.monotonic() < end:
         found += findings(target, SEED, first, 200)
         first += 200

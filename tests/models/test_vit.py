@@ -6,23 +6,17 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from PIL import Image
 
+from tests.support.vit import pixels_for
 from vitviz import VisionTransformer, ViTConfig
-from vitviz.attention import softmax
-from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.models import layers
 from vitviz.models.layers import linear_from_convolution
 from vitviz.models.pooling import Pooling
-from vitviz.models.positions import resize_positions
-from vitviz.progress import Progress
 
 Make = Callable[..., VisionTransformer]
-
 VARIANTS: dict[str, dict[str, Any]] = {
     "CLS": {},
     "CLS, pooled by mean": {"pooling": "mean"},
@@ -49,11 +43,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "large epsilon": {"norm_epsilon": 0.1},
 }
 every_variant = pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
-
-
-def pixels_for(network: VisionTransformer, images: int = 2) -> torch.Tensor:
-    config = network.config
-    return torch.randn(images, config.channels, config.image_height, config.image_width)
 
 
 # The plain reference.
@@ -352,232 +341,4 @@ def test_traces_of_a_network_in_training_hold_no_graph(make_network: Make) -> No
     assert not trace.fused(0).requires_grad and not trace.row(2, "patches").requires_grad
 
 
-# Positions and other sizes.
-
-
-def test_at_the_trained_size_the_positions_are_added_unchanged(make_network: Make) -> None:
-    network = make_network(register_tokens=1)
-    assert resize_positions(network.positions, 4, 6) is network.positions
-    network.patch_embedding.weight.zero_()
-    network.patch_embedding.bias.zero_()
-    tokens, layout = network.embed(pixels_for(network))
-    assert (layout.prefix, layout.grid_height, layout.grid_width) == (("cls", "register 1"), 4, 6)
-    for image in tokens:
-        assert torch.equal(image[:2], network.prefix_tokens)
-        assert torch.equal(image[2:], network.positions.reshape(24, 32))
-
-
-@pytest.mark.parametrize(("height", "width"), [(32, 48), (8, 8), (4, 40), (40, 4), (24, 16), (16, 28)])
-@pytest.mark.parametrize("changes", [{}, {"cls_token": False, "pooling": "mean"}, {"register_tokens": 4}])
-def test_other_image_sizes_give_their_own_grid(
-    make_network: Make, height: int, width: int, changes: dict[str, Any]
-) -> None:
-    network = make_network(**changes)
-    encoding = network.encode(torch.randn(2, 3, height, width))
-    layout = encoding.traces[0].layout
-    assert (layout.grid_height, layout.grid_width) == (height // 4, width // 4)
-    assert encoding.logits.shape == (2, 5)
-    assert encoding.logits.isfinite().all()
-    _, weights = network(torch.randn(2, 3, height, width), need_weights=True)
-    assert weights[0].shape[-1] == len(network.config.prefix) + height * width // 16
-
-
-GRIDS = [(8, 12), (2, 3), (1, 1), (3, 10), (7, 4), (4, 9), (4, 5)]
-
-
-@pytest.mark.parametrize("grid", GRIDS)
-def test_resized_positions_equal_pillows_antialiased_bicubic(grid: tuple[int, int]) -> None:
-    positions = torch.randn(4, 6, 5)
-    resized = resize_positions(positions, *grid)
-    assert resized.shape == (*grid, 5)
-    for feature in range(5):
-        plane = Image.fromarray(np.ascontiguousarray(positions[..., feature].numpy()))
-        expected = np.asarray(plane.resize(grid[::-1], Image.Resampling.BICUBIC))
-        np.testing.assert_allclose(resized[..., feature].numpy(), expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("grid", GRIDS)
-def test_constant_positions_stay_constant(grid: tuple[int, int]) -> None:
-    constant = torch.tensor([0.7, -2.0, 0.0])
-    resized = resize_positions(constant.expand(4, 6, 3), *grid)
-    torch.testing.assert_close(resized, constant.expand(*grid, 3))
-
-
-@pytest.mark.parametrize("grid", GRIDS)
-def test_positions_that_tell_rows_apart_still_tell_rows_apart(grid: tuple[int, int]) -> None:
-    rows = torch.arange(4.0)[:, None, None].expand(4, 6, 1)
-    resized = resize_positions(rows, *grid)[..., 0]
-    torch.testing.assert_close(resized, resized[:, :1].expand(*grid))
-    assert (resized.diff(dim=0) > 0).all()
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
-def test_resized_positions_keep_their_precision(dtype: torch.dtype) -> None:
-    positions = torch.randn(4, 6, 5, dtype=torch.float64)
-    resized = resize_positions(positions.to(dtype), 7, 9)
-    assert resized.dtype == dtype
-    tolerance = {torch.float64: 1e-12, torch.bfloat16: 0.05, torch.float16: 0.005}[dtype]
-    torch.testing.assert_close(resized.double(), resize_positions(positions, 7, 9), atol=tolerance, rtol=0)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "kept"),
-    [(torch.float64, torch.float64), (torch.float32, torch.float32), (torch.bfloat16, torch.float32)],
-)
-def test_a_trace_has_the_precision_of_its_network_but_at_least_single(
-    make_network: Make, dtype: torch.dtype, kept: torch.dtype
-) -> None:
-    network = make_network().to(dtype)
-    encoding = network.encode(pixels_for(network).to(dtype))
-    assert encoding.logits.dtype == dtype
-    assert {encoding.traces[0].queries.dtype, encoding.traces[0].keys.dtype} == {kept}
-
-
-# Errors.
-
-
-@pytest.mark.parametrize(
-    ("shape", "message"),
-    [
-        ((2, 1, 16, 24), r"pixels of shape \(2, 1, 16, 24\): expected 'batch channel height width' with 3 channels"),
-        ((2, 16, 24, 3), r"pixels of shape \(2, 16, 24, 3\): expected 'batch channel height width' with 3 channels"),
-        ((3, 16, 24), r"pixels of shape \(3, 16, 24\): expected 'batch channel height width' with 3 channels"),
-        ((1, 2, 3, 16, 24), r"pixels of shape \(1, 2, 3, 16, 24\): expected 'batch channel height width'"),
-        ((2, 3, 15, 24), r"image of 15×24 pixels \(height × width\): both sides must be a multiple of the patch, 4×4"),
-        ((2, 3, 16, 25), r"image of 16×25 pixels"),
-        ((2, 3, 0, 24), r"image of 0×24 pixels"),
-    ],
-)
-@pytest.mark.parametrize("call", ["forward", "encode"])
-def test_pixels_that_do_not_fit_are_refused_by_their_shape(
-    make_network: Make, shape: tuple[int, ...], message: str, call: str
-) -> None:
-    with pytest.raises(ImageError, match=message):
-        getattr(make_network(), call)(torch.zeros(shape))
-
-
-CONFIG: dict[str, Any] = {
-    "image_height": 16,
-    "image_width": 24,
-    "patch_height": 4,
-    "patch_width": 4,
-    "width": 32,
-    "depth": 3,
-    "heads": 4,
-    "head_width": 8,
-    "mlp_width": 64,
-    "classes": 5,
-}
-SIZES = [name for name in CONFIG if name != "classes"] + ["channels"]
-WRONG = [
-    (name, value, f"{name} = {value!r}: expected a whole number of at least 1") for name in SIZES for value in (0, -4)
-]
-WRONG += [
-    (name, value, f"{name} = {value!r}: expected a whole number of at least 0")
-    for name in ("classes", "register_tokens")
-    for value in (-1, 2.0, True, "3", None)
-]
 POOLED = "'cls', 'mean', 'mean of all', 'cls and mean', 'cls and distillation' or 'attention'"
-WRONG += [
-    ("depth", 3.0, "depth = 3.0: expected a whole number of at least 1"),
-    ("width", "32", "width = '32': expected a whole number of at least 1"),
-    ("heads", True, "heads = True: expected a whole number of at least 1"),
-    ("image_height", None, "image_height = None: expected a whole number of at least 1"),
-    ("cls_token", 1, "cls_token = 1: expected True or False"),
-    ("distillation_token", "no", "distillation_token = 'no': expected True or False"),
-    ("qkv_bias", None, "qkv_bias = None: expected True or False"),
-    ("pooling", "max", f"pooling = 'max': expected {POOLED}"),
-    ("pooling", None, f"pooling = None: expected {POOLED}"),
-    ("cls_token", False, "pooling = 'cls' needs cls_token = True; without a CLS token, pool by 'mean'"),
-    ("image_height", 18, "image of 18×24 pixels (height × width): both sides must be a multiple of the patch, 4×4"),
-    ("image_width", 26, "image of 16×26 pixels (height × width): both sides must be a multiple of the patch, 4×4"),
-    ("patch_height", 32, "image of 16×24 pixels (height × width): both sides must be a multiple of the patch, 32×4"),
-]
-WRONG += [
-    ("norm_epsilon", value, f"norm_epsilon = {value!r}: expected a finite number above 0")
-    for value in (0, -1e-6, math.nan, math.inf, "1e-6", True)
-]
-
-
-@pytest.mark.parametrize(("name", "value", "message"), WRONG)
-def test_a_config_that_cannot_be_is_refused_by_name(name: str, value: object, message: str) -> None:
-    with pytest.raises(ConfigError) as raised:
-        ViTConfig(**{**CONFIG, name: value})
-    assert str(raised.value) == message
-
-
-@pytest.mark.parametrize("size", [(0, 24), (16, 0), (-16, 24)])
-def test_a_config_has_no_layout_for_an_empty_image(size: tuple[int, int]) -> None:
-    with pytest.raises(ConfigError):
-        ViTConfig(**CONFIG).layout(*size)
-
-
-@pytest.mark.parametrize(
-    ("changes", "prefix"),
-    [
-        ({}, ("cls",)),
-        ({"distillation_token": True}, ("cls", "distillation")),
-        ({"register_tokens": 2}, ("cls", "register 1", "register 2")),
-        ({"cls_token": False, "pooling": "mean", "register_tokens": 1}, ("register 1",)),
-        ({"distillation_token": True, "register_tokens": 1}, ("cls", "distillation", "register 1")),
-    ],
-)
-def test_prefix_tokens_are_named_in_their_order(changes: dict[str, Any], prefix: tuple[str, ...]) -> None:
-    assert ViTConfig(**{**CONFIG, **changes}).prefix == prefix
-
-
-NEW = [
-    ("final_norm", "last", "final_norm = 'last': expected 'before pooling', 'after pooling' or 'none'"),
-    (
-        "activation",
-        "tanh",
-        "activation = 'tanh': expected 'gelu', 'gelu tanh', 'quick gelu', 'silu' or 'relu'; did you mean 'gelu tanh'?",
-    ),
-    ("rotary", 1, "rotary = 1: expected True or False"),
-    ("attention_scale", math.nan, "attention_scale = nan: expected a finite number above 0 or None"),
-    ("representation_width", -1, "representation_width = -1: expected a whole number of at least 0"),
-]
-
-
-@pytest.mark.parametrize(("name", "value", "message"), NEW)
-def test_what_other_families_need_is_checked_as_well(name: str, value: object, message: str) -> None:
-    with pytest.raises(ConfigError) as raised:
-        ViTConfig(**{**CONFIG, name: value})
-    assert str(raised.value) == message
-
-
-@pytest.mark.parametrize("changes", [{}, {"register_tokens": 4}, {"cls_token": False, "pooling": "mean"}, {"heads": 1}])
-def test_attention_of_very_many_tokens_tells_in_between_and_is_the_same(
-    make_network: Make, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
-) -> None:
-    network = make_network(**changes)
-    pixels = torch.randn(2, 3, 16, 24)
-    expected = network.encode(pixels)
-    # Seven queries at a time, of which the last are fewer.
-    tokens = network.config.layout(16, 24).token_count
-    keys = 2 * network.config.heads * tokens * network.config.head_width
-    monkeypatch.setattr(softmax, "OPERATIONS_PER_KERNEL", 7 * 4 * keys)
-    said: list[Progress] = []
-    found = network.encode(pixels, report=said.append)
-    torch.testing.assert_close(found.logits, expected.logits)
-    for one, other in zip(found.traces, expected.traces, strict=True):
-        for layer in range(3):
-            torch.testing.assert_close(one.weights(layer), other.weights(layer))
-            torch.testing.assert_close(one.log_sums(layer), other.log_sums(layer))
-    pieces = math.ceil(tokens / 7)
-    assert [state.done for state in said[: 2 * pieces + 2]] == [*[0] * pieces, *[1] * (pieces + 1), 2]
-    assert said[-1] == Progress(3, 3) and {state.total for state in said} == {3}
-
-
-def test_it_can_be_ended_in_the_middle_of_a_layer(make_network: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(softmax, "OPERATIONS_PER_KERNEL", 1)
-    said: list[Progress] = []
-
-    def stop(state: Progress) -> None:
-        said.append(state)
-        if len(said) == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        make_network().encode(torch.randn(1, 3, 16, 24), report=stop)
-    assert said == [Progress(0, 3)] * 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import pickle
@@ -10,25 +9,17 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from importlib.metadata import packages_distributions, requires, version
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
-from urllib.error import HTTPError
-from urllib.request import urlopen
 
 import gradio as gr
 import pytest
 import torch
-import yaml
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
-from tests.driver import EXAMPLE, running_app
+from tests.driver import EXAMPLE
 from vitviz import Analysis, Model, VisionTransformer, analyze
 from vitviz.errors.kinds import ConfigError, ImageError, LimitError, QueryError
 from vitviz.progress import Progress
@@ -37,269 +28,7 @@ from vitviz.ui.hosting import Forward, forward, limit_threads, on_gpu, prepare, 
 from vitviz.ui.service import AnalysisService
 
 pytestmark = pytest.mark.process
-
 ROOT = Path(__file__).parents[2]
-
-
-# The front matter of the README.
-
-
-def text(value: Any) -> bool:
-    return isinstance(value, str) and value == value.strip() != ""
-
-
-def texts(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(text, value))
-
-
-def boolean(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def one_of(*choices: str) -> Callable[[Any], bool]:
-    return lambda value: value in choices
-
-
-def like(pattern: str) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, str) and re.fullmatch(pattern, value) is not None
-
-
-COLOUR = one_of("red", "yellow", "green", "blue", "indigo", "purple", "pink", "gray")
-HARDWARE = one_of(
-    *("cpu-basic", "cpu-upgrade", "t4-small", "t4-medium", "l4x1", "l4x4", "l40sx1", "l40sx4", "l40sx8"),
-    *("a10g-small", "a10g-large", "a10g-largex2", "a10g-largex4", "a100-large", "a100x4", "a100x8"),
-)
-HEADERS = {"cross-origin-embedder-policy", "cross-origin-opener-policy", "cross-origin-resource-policy"}
-# "Spaces Configuration Reference" in the documentation of the Hugging Face hub, huggingface.co/docs/hub, August 2026;
-# `license` is in its "Licenses".
-DOCUMENTED: dict[str, Callable[[Any], bool]] = {
-    "title": text,
-    "emoji": like(r"[\u2190-\u2bff\U0001f000-\U0001faff]\ufe0f?"),
-    "colorFrom": COLOUR,
-    "colorTo": COLOUR,
-    "sdk": one_of("gradio", "docker", "static"),
-    "python_version": like(r"3\.\d+(\.\d+)?"),
-    "sdk_version": like(r"\d+\.\d+\.\d+"),
-    "suggested_hardware": HARDWARE,
-    "suggested_storage": one_of("small", "medium", "large"),
-    "app_file": text,
-    "app_build_command": text,
-    "app_port": whole,
-    "base_path": like("/.*"),
-    "fullWidth": boolean,
-    "header": one_of("mini", "default"),
-    # The hub shows no more of it.
-    "short_description": like(".{1,60}"),
-    "models": texts,
-    "datasets": texts,
-    "tags": texts,
-    "thumbnail": like("https://.+"),
-    "pinned": boolean,
-    "hf_oauth": boolean,
-    "hf_oauth_scopes": texts,
-    "hf_oauth_expiration_minutes": whole,
-    "hf_oauth_authorized_org": lambda value: text(value) or texts(value),
-    "disable_embedding": boolean,
-    "startup_duration_timeout": like(r"\d+[mh]"),
-    "custom_headers": lambda value: isinstance(value, dict) and value.keys() <= HEADERS,
-    "preload_from_hub": texts,
-    "license": like(r"[a-z0-9.-]+"),
-}
-# "Spaces ZeroGPU" there; the newest of torch since September 2026.
-LENDING_PYTHONS = ("3.12.12", "3.10.13")
-LENDING_TORCHES = ("2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0")
-
-
-@pytest.fixture(scope="module")
-def front_matter() -> dict[str, Any]:
-    found = re.match(r"---\n(.*?)^---\n\n# ", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
-    assert found is not None
-    return yaml.safe_load(found[1])
-
-
-def requirement(name: str) -> Requirement:
-    return next(each for each in REQUIRED if each.name == name)
-
-
-REQUIRED = [
-    Requirement(line) for line in (ROOT / "requirements.txt").read_text().splitlines() if line and line[0] != "#"
-]
-PYPROJECT = (ROOT / "pyproject.toml").read_text()
-
-
-def test_every_key_of_the_front_matter_is_documented_and_has_a_legal_value(front_matter: dict[str, Any]) -> None:
-    assert {
-        "title",
-        "emoji",
-        "colorFrom",
-        "colorTo",
-        "sdk",
-        "sdk_version",
-        "app_file",
-        "license",
-    } <= front_matter.keys()
-    assert front_matter.keys() <= DOCUMENTED.keys()
-    assert [key for key, value in front_matter.items() if not DOCUMENTED[key](value)] == []
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("colorTo", "violet"), ("emoji", "eye"), ("python_version", 3.12), ("short_description", "a" * 61), ("tags", [])],
-)
-def test_the_test_above_can_fail(key: str, value: Any) -> None:
-    assert not DOCUMENTED[key](value)
-
-
-def test_the_front_matter_agrees_with_the_project(front_matter: dict[str, Any]) -> None:
-    assert (ROOT / front_matter["app_file"]).is_file() and front_matter["sdk"] == "gradio"
-    licence = re.search(r'^license = "(.+)"$', PYPROJECT, re.MULTILINE)
-    assert licence is not None and front_matter["license"] == licence[1].lower()
-    python = front_matter["python_version"]
-    assert f'"Programming Language :: Python :: {".".join(python.split(".")[:2])}"' in PYPROJECT
-    # Nothing is fetched, by the host neither.
-    assert "preload_from_hub" not in front_matter
-
-
-def test_the_versions_are_tested_ones_and_those_of_the_host_that_lends_cards(front_matter: dict[str, Any]) -> None:
-    gradio, lowest = requirement("gradio"), r"gradio>=(\d+\.\d+)"
-    assert front_matter["sdk_version"] in gradio.specifier
-    found = re.search(lowest, (ROOT / "requirements.txt").read_text())
-    assert found is not None and front_matter["sdk_version"] in (f"{found[1]}.0", version("gradio"))
-    assert front_matter["python_version"] in LENDING_PYTHONS
-    assert any(each in requirement("torch").specifier for each in LENDING_TORCHES)
-
-
-# A start as it is on a Space: with nothing but the requirements, and no way out.
-
-WATCHED = """
-import json, os, sys, threading
-from importlib.machinery import PathFinder
-from pathlib import Path
-
-HIDDEN, folder = json.loads(os.environ["HIDDEN"]), Path(os.environ["LOG"])
-ASKED = {"socket.getaddrinfo": 0, "socket.gethostbyname": 0, "socket.connect": 1, "socket.sendto": 1}
-
-
-class Required(PathFinder):
-    @classmethod
-    def find_spec(cls, name, path=None, target=None):
-        return None if name.partition(".")[0] in HIDDEN else super().find_spec(name, path, target)
-
-    @classmethod
-    def find_distributions(cls, context=None):
-        return [] if context is not None and context.name == "vitviz" else super().find_distributions(context)
-
-
-def watch(event, arguments):
-    if event not in ASKED:
-        return
-    asked = arguments[ASKED[event]]
-    host = asked if ASKED[event] == 0 else asked[0] if isinstance(asked, tuple) else None
-    if host in ("127.0.0.1", "localhost", "::1", None):
-        names = sorted({name.partition(".")[0] for name in sys.modules})
-        # Another thread may be here, too, and the test reads it meanwhile.
-        part = folder / f"loaded {threading.get_ident()}"
-        part.write_text(json.dumps(names))
-        os.replace(part, folder / "loaded")
-        return
-    with (folder / "outside").open("a") as log:
-        log.write(f"{event} {asked!r}\\n")
-    raise ConnectionRefusedError(event)
-
-
-sys.meta_path[:] = [Required if finder is PathFinder else finder for finder in sys.meta_path]
-sys.addaudithook(watch)
-"""
-
-
-def installed() -> set[str]:
-    """The distributions that the requirements bring, with theirs, by name."""
-    found: set[tuple[str, frozenset[str]]] = set()
-    waiting = list(REQUIRED)
-    here = {canonicalize_name(name) for names in packages_distributions().values() for name in names}
-    while waiting:
-        one = waiting.pop()
-        name, extras = canonicalize_name(one.name), frozenset(one.extras)
-        if name not in here or (name, extras) in found:
-            continue
-        found.add((name, extras))
-        for other in map(Requirement, requires(name) or ()):
-            if other.marker is None or any(other.marker.evaluate({"extra": extra}) for extra in (*extras, "")):
-                waiting.append(other)
-    return {name for name, _ in found}
-
-
-@dataclass(frozen=True)
-class Start:
-    """What `python app.py` said and did: what it loaded, where it wanted to go, and its cache afterwards."""
-
-    config: dict[str, Any]
-    health: int
-    loaded: set[str]
-    hidden: set[str]
-    outside: str
-    cached: list[Path]
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Start:
-    folder, cache = tmp_path_factory.mktemp("start"), tmp_path_factory.mktemp("cache")
-    (folder / "sitecustomize.py").write_text(WATCHED)
-    (folder / "outside").touch()
-    brought = installed()
-    hidden = {
-        name
-        for name, owners in packages_distributions().items()
-        if name != "vitviz" and not brought & {canonicalize_name(owner) for owner in owners}
-    }
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "GRADIO_"))}
-    environment |= {"HIDDEN": json.dumps(sorted(hidden)), "LOG": str(folder), "PYTHONPATH": str(folder)}
-    environment["HF_HOME"] = str(cache)
-    with running_app(environment) as address:
-        config = json.load(urlopen(f"{address}/config", timeout=60))
-        health = status(f"{address}/health")
-        # Written when the app asks itself for the first time, which on a busy machine may be later.
-        last = time.monotonic() + 30
-        while not (folder / "loaded").exists() and time.monotonic() < last:
-            time.sleep(0.1)
-    loaded = set(json.loads((folder / "loaded").read_text()))
-    return Start(config, health, loaded, hidden, (folder / "outside").read_text(), list(cache.rglob("*")))
-
-
-def status(address: str) -> int:
-    try:
-        return int(urlopen(address, timeout=60).status)
-    except HTTPError as error:
-        return error.code
-
-
-def test_the_app_starts_with_the_requirements_and_nothing_else(start: Start) -> None:
-    assert start.config["title"] == "vitviz"
-    assert {"vitviz", "gradio", "torch"} <= start.loaded
-    # Of what only the tests need.
-    assert {"pytest", "timm", "captum"} <= start.hidden
-    assert not start.loaded & start.hidden
-
-
-def test_nothing_is_fetched_at_the_start_and_nobody_is_told_of_it(start: Start) -> None:
-    assert start.outside == "" and [path for path in start.cached if path.is_file()] == []
-    assert start.config["analytics_enabled"] is False
-
-
-def test_it_is_well_without_being_installed(start: Start) -> None:
-    assert start.health == 200
-
-
-def test_the_entry_is_short_and_launches_only_when_it_is_run() -> None:
-    source = (ROOT / "app.py").read_text()
-    assert len(source.splitlines()) <= 20
-    assert re.search(r"^demo = ", source, re.MULTILINE) and re.search(r"^prepare\(", source, re.MULTILINE)
-    before, _, after = source.partition('if __name__ == "__main__":\n')
-    assert "serve(" not in before and "serve(demo, server_settings)" in after
 
 
 # Processors.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +13,21 @@ import torch
 
 from tests.parity import CASES
 from tests.parity.states import (
-    HIDDEN,
     OPEN,
-    WIDTH,
     Kept,
     answer,
     facts_of,
-    prefixed,
     read,
     refusal,
     save,
 )
-from tests.support.checkpoints import State, timm_state
-from vitviz import Model, save_checkpoint
+from tests.support.checkpoints import timm_state
 from vitviz.errors.kinds import CheckpointError
 from vitviz.models.vit import VisionTransformer
-from vitviz.weights.overrides import CHOICES, OVERRIDES, check_overrides, parse_overrides
+from vitviz.weights.overrides import OVERRIDES
 from vitviz.weights.read import read_checkpoint
 
 pytestmark = pytest.mark.parity
-
 FIRST = {case.family: case for case in reversed(CASES)}
 
 
@@ -87,8 +81,6 @@ WRONG = {
     **{"text": "64", "fraction": 64.5, "truth": True, "negative": -64, "zero": 0, "list": [], "nested": {"a": 64}},
     **{"NaN": math.nan, "infinite": math.inf, "three": [8, 8, 8], "list of truths": [True, True], "long": "x" * 9999},
 }
-
-
 # Counts have one parser and sizes another: every value for one entry of each, and one value for every entry.
 NAMED = [
     *((name, kind) for name in ("hidden_size", "image_size", "patch_size") for kind in WRONG),
@@ -261,76 +253,6 @@ def test_a_patch_size_is_asked_for_where_pixels_make_no_square(tmp_path: Path) -
     assert (config.patch_height, config.patch_width, config.channels) == (4, 8, 3)
 
 
-# FACTS, in Python and as text.
-
-GOOD: dict[str, dict[str, Any]] = {
-    "heads=6": {"heads": 6},
-    " heads = 6 ": {"heads": 6},
-    "image_size=224": {"image_size": (224, 224)},
-    "image_size=224x448": {"image_size": (224, 448)},
-    "image_size=224×448": {"image_size": (224, 448)},
-    "patch_size=8": {"patch_size": (8, 8)},
-    "norm_epsilon=1e-5": {"norm_epsilon": 1e-5},
-    **{f"{fact}={value}": {fact: value} for fact, values in CHOICES.items() for value in values},
-}
-BAD = {
-    "heads": "expected NAME=VALUE",
-    "heads=": "expected NAME=VALUE",
-    "=6": "expected NAME=VALUE",
-    "": "expected NAME=VALUE",
-    "heads=six": "expected a number",
-    "heads=6.0": "expected a number",
-    "heads=0": "expected a whole number above 0",
-    "heads=-2": "expected a whole number above 0",
-    "image_size=0": "expected one or two whole numbers above 0",
-    "image_size=8x": "expected a number",
-    "image_size=8x8x8": "expected one or two whole numbers above 0",
-    "image_size=8,8": "expected a number",
-    "norm_epsilon=0": "expected a finite number above 0",
-    "norm_epsilon=nan": "expected a finite number above 0",
-    "norm_epsilon=inf": "expected a finite number above 0",
-    "norm_epsilon=small": "expected a number",
-    "pooling=max": "expected 'cls', 'mean'",
-    "activation=tanh": "expected 'gelu'",
-    "final_norm=none at all": "expected 'before pooling'",
-    "position_rule=cubic": "expected 'bicubic antialiased'",
-    "width=3": "you can say heads, image_size, patch_size,",
-    "__class__=3": "you can say",
-}
-
-
-@pytest.mark.parametrize("text", GOOD)
-def test_a_fact_as_text(text: str) -> None:
-    assert parse_overrides([text]) == GOOD[text]
-
-
-@pytest.mark.parametrize("text", BAD)
-def test_a_fact_as_text_that_says_nothing_is_refused(text: str) -> None:
-    with pytest.raises(CheckpointError) as caught:
-        parse_overrides(["heads=6", text] if text != "" else [text])
-    assert BAD[text] in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("fact", "value"),
-    [
-        *[("heads", value) for value in (True, 6.0, "6", None, 0, math.nan)],
-        *[("image_size", value) for value in (True, (8,), (8, 8.0), (8, True), "8", None, {8, 9})],
-        *[("norm_epsilon", value) for value in (True, "1e-6", None, -1.0, math.nan)],
-        *[("pooling", value) for value in (None, ["cls"], {"a": 1}, 3)],
-    ],
-)
-def test_a_fact_of_another_type_is_refused(fact: str, value: Any) -> None:
-    with pytest.raises(CheckpointError, match=f"{fact} = .*expected"):
-        check_overrides({fact: value})
-
-
-def test_facts_are_not_changed_where_they_are_given() -> None:
-    given = {"image_size": 32}
-    assert check_overrides(given) == {"image_size": (32, 32)}
-    assert given == {"image_size": 32}
-
-
 # Values of the weights.
 
 
@@ -366,38 +288,3 @@ def test_the_network_owns_its_weights(tmp_path: Path) -> None:
     (tmp_path / "small.pth").write_bytes(b"gone")
     assert torch.equal(answer(reading), before)
     assert not any(parameter.requires_grad for parameter in reading.model.network.parameters())
-
-
-# vitviz's own files say everything themselves.
-
-
-@pytest.mark.parametrize("said", [{"heads": 4}, {"family": "timm"}, {"family": "timm", "pooling": "cls"}])
-def test_nothing_can_be_said_of_a_file_of_vitviz_s_own(
-    said: dict[str, Any], make_model: Callable[..., Model], tmp_path: Path
-) -> None:
-    path = tmp_path / "own.safetensors"
-    save_checkpoint(path, make_model())
-    assert read_checkpoint(path).checks[0].value == "vitviz's own"
-    with pytest.raises(CheckpointError) as caught:
-        read_checkpoint(path, **said)
-    assert (
-        str(caught.value)
-        == f"own.safetensors: a checkpoint of vitviz's own says everything itself; leave out {', '.join(said)}"
-    )
-
-
-def test_a_classifier_of_other_features_is_refused(tmp_path: Path) -> None:
-    kept = Kept(next(case for case in CASES if (case.family, case.name) == ("dinov2", "linear classifier")), tmp_path)
-    with pytest.raises(CheckpointError, match=r"a classifier of 33 features; expected 32 .* or 64"):
-        kept.read({**kept.state, "linear_head.weight": torch.ones(7, 33)})
-
-
-def test_an_encoder_without_layers_is_refused(tmp_path: Path) -> None:
-    state: State = {key: tensor for key, tensor in timm_state().items() if "blocks" not in key}
-    assert "'blocks.0.attn.qkv.weight'" in refusal(state, tmp_path)
-    assert "'net.blocks.0.attn.qkv.weight'" in refusal(prefixed("net.", state), tmp_path)
-
-
-def test_the_small_state_is_what_these_tests_take_it_for(tmp_path: Path) -> None:
-    config = read(timm_state(), tmp_path).model.network.config
-    assert (config.width, config.mlp_width, config.depth, config.heads) == (WIDTH, HIDDEN, 2, 3)

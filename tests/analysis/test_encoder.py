@@ -1,0 +1,212 @@
+"""How an image reaches the model: its fit, resolution, precision and bounds."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.support.analyses import MODELS, photo
+from vitviz import (
+    ConfigError,
+    ImageError,
+    LimitError,
+    Model,
+    Preprocessing,
+    VisionTransformer,
+    analyze,
+    cost,
+)
+from vitviz.analysis.costs import cost_of
+from vitviz.images.opening import open_image
+
+MakeModel = Callable[..., Model]
+every_model = pytest.mark.parametrize("changes", MODELS.values(), ids=MODELS)
+
+
+# How the image reaches the model.
+
+
+@pytest.mark.parametrize(
+    ("size", "fit", "grid", "box"),
+    [
+        ((30, 20), "squash", (4, 6), (0, 0, 30, 20)),
+        ((20, 60), "squash", (4, 6), (0, 0, 20, 60)),
+        ((30, 20), "crop", (4, 6), (0, 0, 30, 20)),
+        ((60, 20), "crop", (4, 6), (15, 0, 45, 20)),
+        ((30, 60), "crop", (4, 6), (0, 20, 30, 40)),
+        ((90, 30), "native", (3, 8), (0, 0, 90, 30)),
+        ((20, 60), "native", (8, 3), (0, 0, 20, 60)),
+    ],
+)
+@pytest.mark.parametrize("own", [True, False], ids=["the checkpoint's fit", "another fit"])
+def test_a_fit_decides_what_of_the_image_the_map_covers(
+    make_model: MakeModel,
+    size: tuple[int, int],
+    fit: str,
+    grid: tuple[int, int],
+    box: tuple[float, ...],
+    own: bool,
+) -> None:
+    model = make_model(fit=fit if own else "squash")
+    analysis = analyze(photo(*size), model, None if own else fit)
+    heatmap = analysis.attention()
+    assert heatmap.values.shape == grid
+    assert heatmap.geometry.box == pytest.approx(box)
+    assert analysis.prepared.pixels.shape == (1, 3, 4 * grid[0], 4 * grid[1])
+    assert heatmap.overlay().size == size
+    seen = ~np.isnan(heatmap.pixels())
+    assert seen.sum() == (box[2] - box[0]) * (box[3] - box[1])
+
+
+def test_an_unknown_fit_is_refused_with_the_legal_ones(make_model: MakeModel) -> None:
+    with pytest.raises(ConfigError, match="fit 'stretch': expected 'crop', 'squash' or 'native'"):
+        analyze(photo(), make_model(), "stretch")
+
+
+def test_an_analysis_counts_what_it_holds(make_model: MakeModel) -> None:
+    model = make_model(register_tokens=4)
+    tokens, pixels = 1 + 4 + 4 * 6, 3 * 16 * 24
+    trace = 4 * 3 * 4 * tokens * (8 + 8 + 1) + 4 * 4 * tokens
+    held = trace + pixels * 4 + 3 * 30 * 20
+    assert analyze(photo(), model, keep_bytes=0).nbytes == held
+    # Of three layers as many fusions of the heads, and queries, keys, values and gradients of a class.
+    assert analyze(photo(), model).nbytes == held + 4 * 3 * 3 * tokens**2 + 4 * 3 * 4 * tokens * 4 * 8
+
+
+# Another resolution, precision and bound.
+
+
+@pytest.mark.parametrize(("fit", "grid"), [("crop", (8, 12)), ("squash", (8, 12)), ("native", (5, 20))])
+@every_model
+def test_a_resolution_is_what_the_model_sees(
+    make_model: MakeModel, changes: dict[str, Any], fit: str, grid: tuple[int, int]
+) -> None:
+    model, image = make_model(**changes), photo(80, 20)
+    analysis = analyze(image, model, fit, resolution=32)
+    assert analysis.attention().values.shape == grid
+    prepared = model.preprocessing.at(32, 4, 4).prepare(open_image(image), 4, 4, fit)
+    assert torch.equal(analysis.prepared.pixels, prepared.pixels)
+    assert analysis.prepared.geometry == prepared.geometry
+    torch.testing.assert_close(analysis.logits, model.network(prepared.pixels)[0, : len(model.labels)])
+    assert analysis.rollout().overlay().size == image.size
+
+
+def test_the_trained_resolution_changes_nothing(make_model: MakeModel) -> None:
+    model = make_model()
+    given, own = analyze(photo(), model, resolution=16), analyze(photo(), model)
+    assert torch.equal(given.logits, own.logits)
+    assert torch.equal(given.trace.queries, own.trace.queries)
+
+
+def test_a_resolution_that_there_is_not_is_refused_before_the_image_is_opened(make_model: MakeModel) -> None:
+    for ask in (analyze, cost):
+        with pytest.raises(ConfigError, match="resolution = 30: expected a multiple of the patch's 4 pixels: 28 or 32"):
+            ask("no such file.png", make_model(), resolution=30)
+
+
+@pytest.mark.parametrize(
+    ("storage", "kept"), [(None, torch.float32), ("bfloat16", torch.bfloat16), ("float16", torch.float16)]
+)
+def test_the_storage_is_how_queries_and_keys_are_kept(
+    make_model: MakeModel, storage: str | None, kept: torch.dtype
+) -> None:
+    model = make_model()
+    analysis = analyze(photo(), model, storage=storage)
+    exact = analyze(photo(), model)
+    assert analysis.trace.queries.dtype == analysis.trace.keys.dtype == kept
+    assert torch.equal(analysis.trace.keys, exact.trace.keys.to(kept))
+    assert torch.equal(analysis.logits, exact.logits)
+    torch.testing.assert_close(analysis.rollout().values, exact.rollout().values, atol=1e-2, rtol=0)
+
+
+def test_matrices_are_kept_where_they_fit(make_model: MakeModel) -> None:
+    model, matrices = make_model(), 4 * 3 * 25**2
+    kept, none = analyze(photo(), model, keep_bytes=matrices), analyze(photo(), model, keep_bytes=matrices - 1)
+    assert kept.trace.fused(0) is kept.trace.fused(0)
+    assert none.trace.fused(0) is not none.trace.fused(0)
+    assert torch.equal(kept.trace.fused(0), none.trace.fused(0))
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"storage": "int8"}, "storage 'int8': expected 'float32', 'bfloat16' or 'float16'"),
+        ({"keep_bytes": -1}, "keep_bytes = -1: expected a whole number of at least 0"),
+        ({"keep_bytes": 1e6}, "keep_bytes = 1000000.0: expected a whole number of at least 0"),
+        ({"max_bytes": -1}, "max_bytes = -1: expected a whole number of at least 0"),
+        ({"max_bytes": None}, "max_bytes = None: expected a whole number of at least 0"),
+        ({"max_bytes": True}, "max_bytes = True: expected a whole number of at least 0"),
+    ],
+)
+def test_options_that_there_are_not_are_refused(make_model: MakeModel, options: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        analyze("no such file.png", make_model(), **options)
+    assert str(caught.value) == told
+
+
+@pytest.mark.parametrize("fit", ["crop", "squash", "native"])
+@pytest.mark.parametrize("resolution", [None, 8, 40])
+@every_model
+def test_the_cost_is_that_of_the_analysis(
+    make_model: MakeModel, changes: dict[str, Any], resolution: int | None, fit: str
+) -> None:
+    model = make_model(**changes)
+    for image in (photo(90, 20), photo(20, 50)):
+        analysis = analyze(image, model, fit, resolution=resolution, keep_bytes=0)
+        found = cost(image, model, fit, resolution=resolution)
+        assert found == cost_of(model.network.config, analysis.trace.layout)
+        assert found.trace_bytes == analysis.trace.nbytes
+
+
+def test_to_ask_for_the_cost_runs_no_model(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make_model()
+    monkeypatch.setattr(VisionTransformer, "encode", None)
+    monkeypatch.setattr(Preprocessing, "prepare", None)
+    assert cost(photo(), model, storage="float16").trace_bytes < cost(photo(), model).trace_bytes
+    with pytest.raises(ImageError, match="no such file"):
+        cost("gone.png", model)
+
+
+@pytest.mark.parametrize("size", [(30, 20), (90, 20), (20, 75)])
+@pytest.mark.parametrize("fit", ["crop", "squash", "native"])
+@pytest.mark.parametrize("changes", [{}, MODELS["no CLS"], MODELS["five prefix tokens"]])
+def test_a_refusal_names_the_largest_resolution_that_fits(
+    make_model: MakeModel, changes: dict[str, Any], fit: str, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A rollout of the larger ones then takes less than one of the smaller ones.
+    monkeypatch.setattr("vitviz.attribution.threshold.HELD_BYTES", 4 * 400**2)
+    monkeypatch.setattr(sys.modules["vitviz.attribution.rollout"], "CHUNK_BYTES", 2**12)
+    model, image = make_model(**changes), photo(*size)
+    costs = {at: cost(image, model, fit, resolution=at) for at in range(4, 81, 4)}
+    needed = {at: found.nbytes for at, found in costs.items()}
+    assert list(needed.values()) != sorted(needed.values())
+    for max_bytes in (needed[20], needed[40] - 1, (needed[76] + needed[80]) // 2):
+        refused = [at for at in needed if needed[at] > max_bytes]
+        assert refused
+        for at in refused:
+            with pytest.raises(LimitError) as caught:
+                analyze(image, model, fit, resolution=at, max_bytes=max_bytes)
+            largest = max(below for below in needed if below < at and needed[below] <= max_bytes)
+            told = str(caught.value)
+            assert told.startswith(f"image of {size[0]}×{size[1]} pixels as an input of ")
+            assert f": {costs[at].tokens:,} tokens need {needed[at]:,} bytes, max_bytes = {max_bytes:,}; " in told
+            assert told.endswith(f"; resolution = {largest} is the largest that fits, or allow more by max_bytes")
+        analyze(image, model, fit, resolution=largest, max_bytes=max_bytes)
+
+
+def test_a_bound_may_be_met_exactly(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make_model()
+    needed = cost(photo(), model).nbytes
+    exact = analyze(photo(), model, max_bytes=needed)
+    assert torch.equal(exact.logits, analyze(photo(), model).logits)
+    monkeypatch.setattr(VisionTransformer, "encode", None)
+    monkeypatch.setattr(Preprocessing, "prepare", None)
+    with pytest.raises(LimitError, match=r"input of 24×16: 25 tokens need .*; resolution = 12 is"):
+        analyze(photo(), model, max_bytes=needed - 1)
+    with pytest.raises(LimitError, match="; no resolution fits, or allow more by max_bytes"):
+        analyze(photo(), model, max_bytes=0)

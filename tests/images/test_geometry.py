@@ -1,0 +1,160 @@
+"""Where patches lie on the user's picture."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vitviz.errors.kinds import ConfigError
+from vitviz.images.geometry import Geometry
+from vitviz.images.preprocessing import Preprocessing
+
+WHITE = (255, 255, 255)
+PATCHES = [(16, 16), (14, 14), (8, 16), (32, 8), (4, 4)]
+
+
+def situations(count: int, seed: int) -> list[tuple[str, Image.Image, Preprocessing, tuple[int, int]]]:
+    """Random images, portrait and landscape in turn, with every fit and patch shape."""
+    random = np.random.default_rng(seed)
+    found = []
+    for index in range(count):
+        short, long = sorted(int(side) for side in random.integers(2, 500, 2))
+        size = (short, long) if index % 2 else (long, short)
+        fit = ("crop", "squash", "native")[index // 2 % 3]
+        patch = PATCHES[index % len(PATCHES)]
+        rows, columns = (int(side) for side in random.integers(1, 9, 2))
+        height, width, fraction = rows * patch[0], columns * patch[1], float(random.choice([1, 0.9, 0.875]))
+        preprocessing = Preprocessing(height, width, (0.5,) * 3, (0.5,) * 3, fit, fraction, squash_fraction=fraction)
+        if index % 4 > 1:
+            preprocessing = replace(preprocessing, rounding="transformers")
+        found.append((fit, Image.new("RGB", size), preprocessing, patch))
+    return found
+
+
+def geometries(count: int, seed: int) -> list[tuple[str, Geometry, int, int]]:
+    found = []
+    for fit, image, preprocessing, patch in situations(count, seed):
+        seen, geometry = preprocessing.fit_image(image, *patch)
+        assert seen.size == (geometry.input_width, geometry.input_height)
+        assert (geometry.image_width, geometry.image_height) == image.size
+        found.append((fit, geometry, geometry.input_height // patch[0], geometry.input_width // patch[1]))
+    return found
+
+
+GEOMETRIES = geometries(120, seed=4)
+
+
+def test_the_centre_of_a_patchs_rectangle_is_in_that_patch() -> None:
+    for _, geometry, rows, columns in GEOMETRIES:
+        for row in range(rows):
+            for column in range(columns):
+                left, top, right, bottom = geometry.patch_rectangle(row, column, rows, columns)
+                assert geometry.patch_at((left + right) / 2, (top + bottom) / 2, rows, columns) == (row, column)
+
+
+def test_patch_rectangles_tile_the_box_without_gap_or_overlap() -> None:
+    for _, geometry, rows, columns in GEOMETRIES:
+        grid = [
+            [geometry.patch_rectangle(row, column, rows, columns) for column in range(columns)] for row in range(rows)
+        ]
+        assert grid[0][0][:2] == geometry.box[:2]
+        assert grid[-1][-1][2:] == geometry.box[2:]
+        for row in range(rows):
+            for column in range(columns):
+                left, top, right, bottom = grid[row][column]
+                assert left < right and top < bottom
+                assert (left, right) == (grid[0][column][0], grid[0][column][2])
+                assert (top, bottom) == (grid[row][0][1], grid[row][0][3])
+                assert column == columns - 1 or right == grid[row][column + 1][0]
+                assert row == rows - 1 or bottom == grid[row + 1][column][1]
+
+
+def test_a_point_goes_to_the_input_and_back_to_itself() -> None:
+    random = np.random.default_rng(5)
+    for _, geometry, rows, columns in GEOMETRIES:
+        for x, y in random.uniform((0, 0), (geometry.image_width, geometry.image_height), (10, 2)):
+            across, down = geometry.to_input(x, y)
+            assert geometry.to_image(across, down) == pytest.approx((x, y), abs=1e-9)
+            seen = 0 <= across < geometry.input_width and 0 <= down < geometry.input_height
+            cell = (int(down * rows / geometry.input_height), int(across * columns / geometry.input_width))
+            assert geometry.patch_at(x, y, rows, columns) == (cell if seen else None)
+
+
+def test_corners_of_the_box_are_corners_of_the_input() -> None:
+    for _, geometry, _, _ in GEOMETRIES:
+        left, top, right, bottom = geometry.box
+        assert geometry.to_input(left, top) == (0, 0)
+        assert geometry.to_input(right, bottom) == pytest.approx((geometry.input_width, geometry.input_height))
+
+
+def test_whole_pixels_on_a_patch_border_belong_to_the_patch_right_and_below() -> None:
+    for side in (90, 100, 224, 300, 518):
+        geometry = Geometry(side, side, (0, 0, side, side), 224, 224)
+        for patches in (7, 10, 14, 37):
+            for pixel in range(side):
+                expected = pixel * patches // side
+                assert geometry.patch_at(pixel, pixel, patches, patches) == (expected, expected)
+
+
+def test_a_point_outside_a_crop_has_no_patch() -> None:
+    preprocessing = Preprocessing(32, 32, (0.5,) * 3, (0.5,) * 3, "crop", 0.875)
+    for size, outside in (
+        ((300, 100), [(10, 50), (290, 50), (150, 1), (150, 99)]),
+        ((100, 300), [(50, 10), (50, 290), (1, 150), (99, 150)]),
+    ):
+        _, geometry = preprocessing.fit_image(Image.new("RGB", size), 8, 8)
+        assert [geometry.patch_at(x, y, 4, 4) for x, y in outside] == [None] * 4
+        assert geometry.patch_at(size[0] / 2 + 1, size[1] / 2 + 1, 4, 4) == (2, 2)
+    for x, y in ((-1, 50), (50, -0.1), (geometry.image_width, 150), (50, geometry.image_height), (math.nan, 50)):
+        assert geometry.patch_at(x, y, 4, 4) is None
+
+
+def test_the_right_and_lower_edge_of_the_image_are_outside() -> None:
+    geometry = Geometry(20, 10, (0, 0, 20, 10), 8, 8)
+    assert geometry.patch_at(0, 0, 2, 2) == (0, 0)
+    assert geometry.patch_at(19.999, 9.999, 2, 2) == (1, 1)
+    assert geometry.patch_at(20, 5, 2, 2) is None
+    assert geometry.patch_at(5, 10, 2, 2) is None
+
+
+@pytest.mark.parametrize("fit", ["crop", "squash", "native"])
+@pytest.mark.parametrize("size", [(640, 360), (360, 640), (500, 500)], ids=["landscape", "portrait", "square"])
+@pytest.mark.parametrize("patch", [(16, 16), (8, 16)], ids=["square patch", "wide patch"])
+def test_an_object_lands_in_the_patch_that_geometry_says(
+    fit: str, size: tuple[int, int], patch: tuple[int, int]
+) -> None:
+    preprocessing = Preprocessing(96, 96, (0.5,) * 3, (0.5,) * 3, fit, 0.875)
+    for across, down in ((0.38, 0.31), (0.66, 0.42), (0.53, 0.7)):
+        x, y = round(size[0] * across), round(size[1] * down)
+        image = Image.new("RGB", size)
+        image.paste(WHITE, (x - 4, y - 4, x + 4, y + 4))
+        prepared = preprocessing.prepare(image, *patch)
+        rows, columns = prepared.pixels.shape[2] // patch[0], prepared.pixels.shape[3] // patch[1]
+        light = prepared.pixels.reshape(3, rows, patch[0], columns, patch[1]).sum((0, 2, 4))
+        brightest = divmod(int(light.argmax()), columns)
+        assert prepared.geometry.patch_at(x, y, rows, columns) == brightest
+        left, top, right, bottom = prepared.geometry.patch_rectangle(*brightest, rows, columns)
+        assert left <= x < right and top <= y < bottom
+        input_y, input_x = np.unravel_index(int(prepared.pixels[0, 0].argmax()), prepared.pixels.shape[2:])
+        assert prepared.geometry.to_image(input_x + 0.5, input_y + 0.5) == pytest.approx((x, y), abs=6)
+
+
+@pytest.mark.parametrize(
+    ("box", "input_size"),
+    [
+        ((0, 0, 21, 10), (4, 4)),
+        ((0, -1, 20, 10), (4, 4)),
+        ((5, 0, 5, 10), (4, 4)),
+        ((8, 0, 5, 10), (4, 4)),
+        ((0, 0, math.nan, 10), (4, 4)),
+        ((0, 0, 20, 10), (0, 4)),
+        ((0, 0, 20, 10), (4, -4)),
+    ],
+)
+def test_a_geometry_that_cannot_be_is_refused(box: tuple[float, ...], input_size: tuple[int, int]) -> None:
+    with pytest.raises(ConfigError, match=r"20×10 pixels|at least 1"):
+        Geometry(20, 10, box, *input_size)

@@ -1,0 +1,36 @@
+"""Pictures for batches, and the check that an analysis is that of its image alone."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import torch
+from PIL import Image
+
+from vitviz import (
+    Analysis,
+)
+
+
+def photo(seed: int, width: int = 30, height: int = 20) -> Image.Image:
+    random = np.random.default_rng(seed)
+    return Image.fromarray(random.integers(0, 256, (height, width, 3), dtype=np.uint8))
+
+
+def check_same(found: Analysis, alone: Analysis) -> None:
+    assert found.model is alone.model
+    assert found.prepared.image.tobytes() == alone.prepared.image.tobytes()
+    assert found.prepared.geometry == alone.prepared.geometry
+    assert torch.equal(found.prepared.pixels, alone.prepared.pixels)
+    assert found.trace.layout == alone.trace.layout
+    assert found.trace.keep_bytes == alone.trace.keep_bytes
+    assert found.logits.shape == alone.logits.shape
+    torch.testing.assert_close(found.logits, alone.logits, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(found.trace.queries, alone.trace.queries, atol=1e-4, rtol=1e-2)
+    torch.testing.assert_close(found.trace.keys, alone.trace.keys, atol=1e-4, rtol=1e-2)
+    torch.testing.assert_close(found.rollout().values, alone.rollout().values, atol=1e-4, rtol=0)
+
+
+def workers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("vitviz-batch")]

@@ -1,0 +1,122 @@
+"""Models as large as published ones, without memory: their shapes, their configurations and what they compute."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import nn
+
+from tests.reference_packages import timm
+from vitviz import ViTConfig
+from vitviz.weights.conversion.assemble import assemble, infer_config
+from vitviz.weights.formats.files import TensorInfo, WeightFile
+from vitviz.weights.metadata.sidecars import Sidecars
+from vitviz.weights.recognize import recognize
+
+
+class Outline(WeightFile):
+    """A checkpoint of which only the shapes are known."""
+
+    def read(self, group: str, key: str) -> torch.Tensor:
+        return torch.empty(self.groups[group][key].shape, device="meta")
+
+
+def outline(state: Mapping[str, torch.Tensor]) -> Outline:
+    infos = {key: TensorInfo(tuple(tensor.shape), "float32") for key, tensor in state.items()}
+    nbytes = sum(4 * tensor.numel() for tensor in state.values())
+    return Outline("outline", "safetensors", {"": infos}, (), {}, Path("/nowhere"), nbytes, {})
+
+
+def inferred(file: WeightFile, config: Mapping[str, Any], complete: bool = False, **overrides: Any) -> ViTConfig:
+    """What vitviz makes of a checkpoint; with ``complete``, every one of its tensors has found its place."""
+    with torch.device("meta"):
+        found = recognize(file, Sidecars(config=config), None, overrides)
+        known = found.settle(found.family.facts(found))
+        made = infer_config(found, known)
+        if complete:
+            assemble(found, known, made)
+    return made
+
+
+@dataclass(frozen=True, eq=False)
+class Published:
+    """A model of timm as it is published: its shapes, its configuration, and what it computes."""
+
+    file: Outline
+    config: dict[str, Any]
+    parameters: int
+    expected: dict[str, Any]
+
+
+@cache
+def published(name: str) -> Published:
+    # Weights without memory need no values; the class Eva fills them unless its function does nothing.
+    skip = {} if name.partition(".")[0] in timm.list_models(module="eva") else {"weight_init": "skip"}
+    with torch.device("meta"), mock.patch.object(timm.models.eva, "trunc_normal_"):
+        model = timm.create_model(name, **skip)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    return Published(outline(model.state_dict()), config_of(model), count, expected_of(model))
+
+
+def config_of(model: nn.Module, with_arguments: bool = False) -> dict[str, Any]:
+    """The ``config.json`` that timm writes; its older releases wrote none of the arguments of the model."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "config.json")
+        timm.models._hub.save_config_for_hf(model, path)
+        written: dict[str, Any] = json.loads(path.read_text())
+    if not with_arguments:
+        written.pop("model_args", None)
+    return written
+
+
+ACTIVATIONS = {"GELU": "gelu", "GELUTanh": "gelu tanh", "QuickGELU": "quick gelu", "SiLU": "silu"}
+POOLINGS = {"token": "cls", "avg": "mean", "map": "attention"}
+
+
+def expected_of(model: Any) -> dict[str, Any]:
+    """What a model of timm computes, from its modules, in the words of vitviz."""
+    block, heads = model.blocks[0], model.blocks[0].attn.num_heads
+    before = not isinstance(model.norm, nn.Identity)
+    after = not isinstance(getattr(model, "fc_norm", nn.Identity()), nn.Identity)
+    classifies = isinstance(model.head, nn.Linear) and model.head.bias is not None
+    return {
+        "depth": len(model.blocks),
+        "heads": heads,
+        "head_width": len(block.attn.qkv.weight) // 3 // heads,
+        "width": model.embed_dim,
+        "patch": tuple(model.patch_embed.patch_size),
+        "grid": tuple(model.patch_embed.grid_size),
+        "prefix": model.num_prefix_tokens,
+        "pooling": "cls and distillation" if hasattr(model, "head_dist") else POOLINGS[model.global_pool],
+        "final_norm": "after pooling" if after else "before pooling" if before else "none",
+        "norm_epsilon": block.norm1.eps,
+        "activation": ACTIVATIONS[type(block.mlp.act).__name__],
+        "classes": model.num_classes if classifies else 0,
+    }
+
+
+def summary(config: ViTConfig) -> dict[str, Any]:
+    """The same of vitviz's configuration."""
+    layout = config.layout(config.image_height, config.image_width)
+    return {
+        "depth": config.depth,
+        "heads": config.heads,
+        "head_width": config.head_width,
+        "width": config.width,
+        "patch": (config.patch_height, config.patch_width),
+        "grid": (layout.grid_height, layout.grid_width),
+        "prefix": len(config.prefix),
+        "pooling": config.pooling,
+        "final_norm": config.final_norm,
+        "norm_epsilon": config.norm_epsilon,
+        "activation": config.activation,
+        "classes": config.classes,
+    }

@@ -1,0 +1,29 @@
+"""Probes of small networks, and the attention that they are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from vitviz import Analysis, Model, analyze
+from vitviz.evaluation.probes import Findings
+
+MakeModel = Callable[..., Model]
+
+
+def analysis_of(make_model: MakeModel, **changes: Any) -> Analysis:
+    pixels = np.random.default_rng(0).integers(0, 256, (48, 60, 3), np.uint8)
+    return analyze(Image.fromarray(pixels), make_model(**changes))
+
+
+def values_of(findings: Findings, name: str) -> torch.Tensor:
+    return findings.measurements[name].values
+
+
+def near(found: torch.Tensor, expected: Any, tolerance: float = 1e-4) -> None:
+    expected = torch.as_tensor(np.array(expected, dtype=np.float64))
+    torch.testing.assert_close(found.double(), expected, atol=tolerance, rtol=tolerance)

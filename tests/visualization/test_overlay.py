@@ -1,0 +1,243 @@
+"""The colours, marks and grids of an overlay."""
+
+from __future__ import annotations
+
+import matplotlib
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tests.support.heatmaps import array, noise, prepared, token_map, whole
+from vitviz import Geometry, Heatmap, QueryError, Style, TokenMap
+from vitviz.visualization.heatmaps import BAND, COLORMAPS, colour_table
+
+SIZES = {"landscape": (61, 37), "portrait": (37, 61), "square": (48, 48), "panorama": (203, 20), "tiny": (3, 5)}
+every_fit = pytest.mark.parametrize("fit", ["crop", "squash", "native"])
+
+
+def matplotlibs(colormap: str, values: np.ndarray) -> np.ndarray:
+    """The colours that matplotlib gives to values in [0, 1], in [0, 255]."""
+    return matplotlib.colormaps[colormap](values)[..., :3] * 255
+
+
+# Colours.
+
+
+@pytest.mark.parametrize("value", [0.0, 0.2, -3.0, 1e-30])
+@pytest.mark.parametrize("smooth", [False, True])
+def test_a_constant_map_has_one_colour_the_lowest(value: float, smooth: bool) -> None:
+    heatmap = whole(torch.full((2, 3), value), noise(12, 8))
+    overlay = array(heatmap.overlay(Style(opacity=1.0, smooth=smooth)))
+    np.testing.assert_allclose(overlay, np.broadcast_to(colour_table(Style().colormap)[0], overlay.shape), atol=0.5001)
+
+
+def test_a_range_too_small_for_single_precision_is_not_divided_by() -> None:
+    values = torch.tensor([[0.0, 1e-200]], dtype=torch.float64)
+    box = (0.0, 0.0, 4.0, 2.0)
+    heatmap = Heatmap(TokenMap(values, {}, "weight", "a map"), noise(4, 2), Geometry(4, 2, box, 2, 4))
+    assert len(np.unique(array(heatmap.overlay(Style(opacity=1.0))).reshape(-1, 3), axis=0)) == 1
+
+
+@pytest.mark.parametrize("colormap", COLORMAPS)
+def test_opaque_colours_are_matplotlibs(colormap: str) -> None:
+    # 256 values and those next to the borders between two colours.
+    steps = np.arange(257, dtype=np.float32) / 256
+    values = np.concatenate([steps, np.nextafter(steps[1:], 0), (steps[:-1] + steps[1:]) / 2]).reshape(1, -1)
+    overlay = whole(values, noise(values.size, 1)).overlay(Style(colormap, opacity=1.0))
+    np.testing.assert_allclose(array(overlay), matplotlibs(colormap, values), atol=0.5001)
+
+
+@pytest.mark.parametrize("colormap", COLORMAPS)
+def test_the_colour_table_is_matplotlibs(colormap: str) -> None:
+    table = colour_table(colormap)
+    assert (table.shape, table.dtype) == ((256, 3), np.float32)
+    np.testing.assert_allclose(table, matplotlibs(colormap, np.arange(256)), atol=1e-4)
+
+
+@every_fit
+def test_no_opacity_gives_back_the_image_where_it_was_seen(fit: str) -> None:
+    image, geometry, rows, columns = prepared(SIZES["landscape"], fit)
+    heatmap = Heatmap(token_map(torch.rand(rows, columns)), image, geometry)
+    seen = ~np.isnan(heatmap.pixels())
+    assert np.array_equal(array(heatmap.overlay(Style(opacity=0.0)))[seen], array(image)[seen])
+
+
+def exact(heatmap: Heatmap, smooth: bool) -> np.ndarray:
+    """The value at every pixel in double precision, NaN where it was not seen."""
+    left, top, right, bottom = heatmap.geometry.box
+    values = heatmap.values.double().numpy()
+    for start, end, pixels in ((top, bottom, heatmap.image.height), (left, right, heatmap.image.width)):
+        centres = np.arange(pixels) + 0.5
+        position = (centres - start) * len(values) / (end - start) - 0.5
+        position = np.clip(position if smooth else np.floor(position + 0.5), 0, len(values) - 1)
+        before = np.floor(position).astype(int)
+        behind = np.minimum(before + 1, len(values) - 1)
+        along = (position - before)[:, None]
+        values = (1 - along) * values[before] + along * values[behind]
+        values[(centres < start) | (centres >= end)] = np.nan
+        values = values.T
+    return values
+
+
+def assert_mixed(heatmap: Heatmap, style: Style) -> None:
+    """Every channel is within 1 level of the mixture in exact numbers, and has none of it where there is one part."""
+    low, high = heatmap.token_map.range
+    low, high = low if style.low is None else style.low, high if style.high is None else style.high
+    steps = 256 * (exact(heatmap, style.smooth) - low) / (high - low)
+    unseen, image, overlay = np.isnan(steps), array(heatmap.image), array(heatmap.overlay(style))
+    away = []
+    # What lies on the border between two colours, up to single precision, may have either.
+    for shift in (-1e-3, 1e-3):
+        places = np.where(unseen, 0, steps + shift).clip(0, 255).astype(int)
+        mixture = (1 - style.opacity) * image + style.opacity * matplotlibs(style.colormap, places)
+        away.append(np.abs(overlay - mixture.round())[~unseen])
+    assert np.minimum(*away).max() <= (0 if style.opacity in (0, 1) else 1)
+    assert np.array_equal(overlay[unseen], (0.35 * image[unseen]).round())
+
+
+@pytest.mark.parametrize("opacity", [0.0, 0.05, 0.3, 0.5, 0.6, 0.95, 1.0])
+@pytest.mark.parametrize("smooth", [False, True])
+@pytest.mark.parametrize("ends", [(None, None), (0.3, 0.6), (-1.0, None)])
+@every_fit
+def test_colours_are_mixed_with_the_image_by_the_opacity(
+    fit: str, ends: tuple[float | None, float | None], smooth: bool, opacity: float
+) -> None:
+    image, geometry, rows, columns = prepared((250, 170), fit)
+    heatmap = Heatmap(token_map(torch.rand(rows, columns)), image, geometry)
+    assert_mixed(heatmap, Style("turbo", opacity, smooth, low=ends[0], high=ends[1]))
+
+
+@pytest.mark.parametrize("height", [5, BAND - 1, BAND, BAND + 1, 2 * BAND + 7])
+@pytest.mark.parametrize("smooth", [False, True])
+def test_a_picture_of_any_height_is_coloured_to_its_last_row(height: int, smooth: bool) -> None:
+    assert_mixed(whole(torch.rand(7, 3), noise(11, height)), Style("viridis", smooth=smooth))
+
+
+def test_every_level_mixes_with_every_colour() -> None:
+    levels = np.broadcast_to(np.arange(256, dtype=np.uint8)[:, None, None], (256, 256, 3))
+    heatmap = whole(torch.arange(256)[None] / 255, Image.fromarray(np.ascontiguousarray(levels)))
+    for colormap in COLORMAPS:
+        for opacity in np.linspace(0, 1, 21):
+            assert_mixed(heatmap, Style(colormap, float(opacity)))
+
+
+def test_a_map_far_wider_than_the_ends_of_its_colours_is_as_exact_as_single_precision() -> None:
+    heatmap = whole([[0.2, 0.5]], noise(100, 2))
+    overlay = array(heatmap.overlay(Style("gray", 1.0, smooth=True, low=0.45, high=0.45)))[0, :, 0]
+    assert np.array_equal(overlay, np.where(exact(heatmap, True)[0] > 0.45, 255, 0))
+
+
+def test_the_overlay_carries_none_of_the_files_notes() -> None:
+    image = noise(8, 8)
+    image.info = {"icc_profile": b"profile", "transparency": (0, 0, 0)}
+    assert all(not whole([[0.0, 1.0]], image).overlay(Style(opacity=o)).info for o in (0.0, 0.6, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "levels"),
+    [
+        (None, None, [0, 127.5, 191.25, 255]),
+        (0.0, None, [85, 170, 212.5, 255]),
+        (None, 0.8, [0, 85, 127.5, 170]),
+        (0.3, 0.5, [0, 127.5, 255, 255]),
+        (0.7, None, [0, 0, 0, 0]),
+        (None, 0.1, [255, 255, 255, 255]),
+        (0.45, 0.45, [0, 0, 255, 255]),
+        (-1e30, 1e30, [127.5, 127.5, 127.5, 127.5]),
+        (0.0, 1e-40, [255, 255, 255, 255]),
+    ],
+)
+def test_the_ends_of_the_colours_are_the_maps_own_or_those_of_the_style(
+    low: float | None, high: float | None, levels: list[float]
+) -> None:
+    heatmap = whole([[0.2, 0.4, 0.5, 0.6]], noise(4, 2))
+    overlay = array(heatmap.overlay(Style("gray", 1.0, low=low, high=high)))
+    np.testing.assert_allclose(overlay[..., 0], [levels] * 2, atol=1.5)
+
+
+@pytest.mark.parametrize(
+    "style", [Style(opacity=1.0), Style(opacity=1.0, grid=True, smooth=True)], ids=["plain", "grid and smooth"]
+)
+def test_the_users_image_is_left_untouched(style: Style) -> None:
+    image = noise(30, 20)
+    before = image.tobytes()
+    heatmap = whole(torch.rand(4, 6), image)
+    overlay = heatmap.overlay(style, mark=(1, 2))
+    heatmap.resized(15).overlay(style)
+    assert overlay.mode == "RGB" and overlay.size == image.size
+    assert overlay.tobytes() != before
+    assert image.tobytes() == before
+
+
+def test_a_heatmap_says_what_its_map_says() -> None:
+    heatmap = whole([[0.1, 0.2]], noise(4, 4))
+    assert heatmap.values is heatmap.token_map.values
+    assert heatmap.description == "a map"
+
+
+# Marks and grids.
+
+
+def changed(before: Image.Image, after: Image.Image) -> np.ndarray:
+    """``"height width"``: where two pictures differ."""
+    return (array(before) != array(after)).any(-1)
+
+
+@pytest.mark.parametrize("mark", [(1, 2), (0, 0), (2, 3)])
+def test_a_mark_is_a_black_and_white_frame_around_its_patch_and_nothing_else(mark: tuple[int, int]) -> None:
+    heatmap = whole(torch.rand(3, 4), Image.new("RGB", (80, 60), (90, 120, 150)))
+    plain, marked = heatmap.overlay(), heatmap.overlay(mark=mark)
+    top, left = 20 * mark[0], 20 * mark[1]
+    frame = np.zeros((100, 120), int)
+    frame[top + 18 : top + 42, left + 18 : left + 42] = 1
+    frame[top + 19 : top + 41, left + 19 : left + 41] = 2
+    frame[top + 20 : top + 40, left + 20 : left + 40] = 0
+    frame = frame[20:80, 20:100]
+    assert np.array_equal(changed(plain, marked), frame > 0)
+    assert (array(marked)[frame == 1] == 0).all()
+    assert (array(marked)[frame == 2] == 255).all()
+
+
+def test_a_mark_on_a_large_picture_is_thicker() -> None:
+    heatmap = whole(torch.rand(3, 4), Image.new("RGB", (1200, 900), "gray"))
+    marked = array(heatmap.overlay(mark=(1, 1)))
+    assert (marked[450, 296:300] == 255).all()
+    assert (marked[450, 292:296] == 0).all()
+
+
+@pytest.mark.parametrize("fit", ["crop", "squash"])
+def test_a_mark_lies_where_the_model_saw_its_patch(fit: str) -> None:
+    image, geometry, rows, columns = prepared((640, 200), fit)
+    heatmap = Heatmap(token_map(torch.rand(rows, columns)), image, geometry)
+    ys, xs = np.nonzero(changed(heatmap.overlay(), heatmap.overlay(mark=(2, 3))))
+    left, top, right, bottom = geometry.patch_rectangle(2, 3, rows, columns)
+    assert (xs.min() + xs.max() + 1) / 2 == pytest.approx((left + right) / 2, abs=1)
+    assert (ys.min() + ys.max() + 1) / 2 == pytest.approx((top + bottom) / 2, abs=1)
+
+
+@pytest.mark.parametrize("mark", [(3, 0), (0, 4), (-1, 0), (0, -1)])
+def test_a_mark_on_a_patch_that_is_not_there_is_refused(mark: tuple[int, int]) -> None:
+    heatmap = whole(torch.rand(3, 4), noise(20, 20))
+    message = rf"^mark \({mark[0]}, {mark[1]}\): this map has patches \(0, 0\) to \(2, 3\)$"
+    with pytest.raises(QueryError, match=message):
+        heatmap.overlay(mark=mark)
+
+
+def test_the_grid_is_drawn_along_the_borders_of_the_patches_only() -> None:
+    heatmap = whole(torch.rand(3, 4), Image.new("RGB", (80, 60)))
+    lines = changed(heatmap.overlay(), heatmap.overlay(Style(grid=True)))
+    expected = np.zeros((60, 80), bool)
+    expected[[0, 20, 40, 59]] = True
+    expected[:, [0, 20, 40, 60, 79]] = True
+    assert np.array_equal(lines, expected)
+
+
+def test_the_grid_stays_within_what_the_model_saw() -> None:
+    image, geometry, rows, columns = prepared((640, 200), "crop")
+    heatmap = Heatmap(token_map(torch.rand(rows, columns)), image, geometry)
+    ys, xs = np.nonzero(changed(heatmap.overlay(), heatmap.overlay(Style(grid=True))))
+    left, top, right, bottom = geometry.box
+    assert left - 1 <= xs.min() and xs.max() <= right + 1
+    assert top - 1 <= ys.min() and ys.max() <= bottom + 1
+    assert (xs.min(), xs.max()) == (pytest.approx(left, abs=1.5), pytest.approx(right, abs=1.5))
