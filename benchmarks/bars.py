@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from benchmarks.measure import Entry
-from benchmarks.parts import analysis, batch, gradients, interaction, large, overlay
+from benchmarks.numbers import mebibytes, significant
+from benchmarks.parts import analysis, batch, gradients, interaction, large, overlay, probes
 from benchmarks.shapes import B_14, B_16, FIVE, S_8
 
 MIB = 2**20
@@ -21,6 +22,7 @@ class Bar:
         part, case, contestant: of the entry.
         kind: ``"time"`` or ``"memory"``.
         limit: the ratio of times, or bytes.
+        in_interval: whether the limit has to lie in the confidence interval of the ratio.
     """
 
     part: str
@@ -28,9 +30,24 @@ class Bar:
     contestant: str
     kind: str
     limit: float
+    in_interval: bool = False
 
     def is_met(self, entry: Entry) -> bool:
-        return measured(entry) <= self.limit
+        if not self.in_interval:
+            return measured(entry) <= self.limit
+        if entry["interval"] is None:
+            return False
+        low, high = entry["interval"]
+        return bool(low <= self.limit <= high)
+
+    def shown(self, value: float) -> str:
+        """What is measured, or the limit, in its unit."""
+        return mebibytes(value) if self.kind == "memory" else significant(value)
+
+    @property
+    def condition(self) -> str:
+        """What the column of limits says."""
+        return f"{self.shown(self.limit)} in the interval" if self.in_interval else self.shown(self.limit)
 
 
 def measured(entry: Entry) -> float:
@@ -52,6 +69,7 @@ BARS: tuple[Bar, ...] = (
         for contestant in (analysis.MEAN, analysis.MAX)
         for case, limit in ((B_14.title, 150 * MIB), (S_8.at(480).title, 260 * MIB))
     ),
+    *(Bar("probes", case.name, probes.WITH, "time", 1.0, in_interval=True) for case in probes.PART.cases),
     Bar("gradients", B_14.title, gradients.RELEVANCE, "time", 2.7),
     Bar("gradients", B_14.title, gradients.RELEVANCE, "memory", 550 * MIB),
     *_times("interaction", interaction.ROWS, dict.fromkeys(_PAIR, 0.002)),

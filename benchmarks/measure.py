@@ -6,6 +6,7 @@ import json
 import sys
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from time import perf_counter, process_time
 from typing import Any
 
 from benchmarks.part import Part, Settings
@@ -66,10 +67,12 @@ def measure(job: Job, part: Part) -> list[Entry]:
         assert job.contestant is not None
         peak = peak_bytes(makes[job.contestant]())
         return [{"case": case.name, "contestant": job.contestant, "kind": "memory", "bytes": peak}]
-    from benchmarks.spread import ratios, spread
+    from benchmarks.spread import median_interval, ratios, spread
     from benchmarks.timing import interleave
 
-    found = interleave({name: make() for name, make in makes.items()}, job.settings.repeats or case.repeats)
+    runs = {name: make() for name, make in makes.items()}
+    clock = process_time if part.paired else perf_counter
+    found = interleave(runs, job.settings.repeats or case.repeats, clock, alternate=part.paired)
     baseline = next(iter(found))
     return [
         {
@@ -79,6 +82,7 @@ def measure(job: Job, part: Part) -> list[Entry]:
             "tokens": case.seen.tokens,
             "seconds": spread([value / case.images for value in seconds])._asdict(),
             "ratio": spread(ratios(seconds, found[baseline]))._asdict(),
+            **({"interval": median_interval(ratios(seconds, found[baseline]))} if part.paired else {}),
             "baseline": baseline,
         }
         for name, seconds in found.items()

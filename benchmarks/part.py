@@ -82,6 +82,8 @@ class Part:
             is no contest.
         facts: what is measured without contestants.
         tried: the cases of which stand-ins suffice to try out the part.
+        paired: whether contestants differ so little that their order and other processes would decide. Then every
+            second round goes backwards, processor time is counted, and each ratio has a confidence interval.
     """
 
     name: str
@@ -91,6 +93,7 @@ class Part:
     contestants: Callable[[Case, Settings], dict[str, Make]] | None = None
     facts: Callable[[Case, Settings], Facts] | None = None
     tried: tuple[int, ...] = field(default=(0,))
+    paired: bool = False
 
     def chosen(self, settings: Settings) -> list[Case]:
         """The cases, or their stand-ins."""

@@ -57,7 +57,7 @@ def _summary(results: Results) -> list[str]:
         for entry in results.get(bar.part, {}).get("entries", []):
             if bars.bar_of(bar.part, entry) == bar:
                 value = bars.measured(entry)
-                numbers = [_held(bar.kind, value), _held(bar.kind, bar.limit), MARKS[bar.is_met(entry)]]
+                numbers = [bar.shown(value), bar.condition, MARKS[bar.is_met(entry)]]
                 rows.append([f"{PARTS[bar.part].title}: {bar.case}", bar.contestant, *numbers])
     if not rows:
         return []
@@ -72,7 +72,7 @@ def _case(part: str, entries: list[Entry], results: Results) -> list[str]:
     times = {entry["contestant"]: entry for entry in entries if entry["kind"] == "time"}
     memories = {entry["contestant"]: entry for entry in entries if entry["kind"] == "memory"}
     baseline = next((entry["baseline"] for entry in times.values()), "")
-    header = ["", "median", "middle half", "least", "runs", f"× {baseline}", "at most", "met"]
+    header = ["", "median", "middle half", "least", "runs", f"× {baseline}", "95 % interval", "at most", "met"]
     rows = [[name, *_time(part, times.get(name)), *_memory(part, memories.get(name))] for name in {**times, **memories}]
     lines = table([*header, "peak memory", "at most", "met"], rows) if rows else []
     return [*lines, *([""] if lines and failures else []), *failures]
@@ -80,12 +80,12 @@ def _case(part: str, entries: list[Entry], results: Results) -> list[str]:
 
 def _time(part: str, entry: Entry | None) -> list[str]:
     if entry is None:
-        return [""] * 7
+        return [""] * 8
     found = entry["seconds"]
     middle = f"{seconds(found['lower'])} – {seconds(found['upper'])}"
     return [
         *(seconds(found["median"]), middle, seconds(found["least"]), str(found["count"])),
-        *(_ratio(entry["ratio"]), *_bar(part, entry)),
+        *(_ratio(entry["ratio"]), _interval(entry), *_bar(part, entry)),
     ]
 
 
@@ -95,7 +95,7 @@ def _memory(part: str, entry: Entry | None) -> list[str]:
 
 def _bar(part: str, entry: Entry) -> list[str]:
     bar = bars.bar_of(part, entry)
-    return ["", ""] if bar is None else [_held(bar.kind, bar.limit), MARKS[bar.is_met(entry)]]
+    return ["", ""] if bar is None else [bar.condition, MARKS[bar.is_met(entry)]]
 
 
 def _facts(entries: list[Entry], results: Results) -> list[str]:
@@ -126,8 +126,9 @@ def _ratio(ratio: dict[str, float]) -> str:
     return f"{significant(ratio['median'])} ({significant(ratio['lower'])} – {significant(ratio['upper'])})"
 
 
-def _held(kind: str, value: float) -> str:
-    return mebibytes(value) if kind == "memory" else significant(value)
+def _interval(entry: Entry) -> str:
+    """The confidence interval of the ratio, where it has one."""
+    return " – ".join(f"{end:.4f}" for end in entry["interval"]) if entry.get("interval") else ""
 
 
 def _machine(machine: dict[str, Any]) -> str:

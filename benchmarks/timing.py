@@ -12,9 +12,11 @@ SLOW_ROUNDS = 2
 
 
 def interleave(
-    runs: Mapping[str, Run], rounds: int, clock: Callable[[], float] = perf_counter
+    runs: Mapping[str, Run], rounds: int, clock: Callable[[], float] = perf_counter, alternate: bool = False
 ) -> dict[str, list[float]]:
-    """Seconds of every run in every round, each round in the same order; one round before does not count.
+    """Seconds of every run in every round; one round before does not count.
+
+    Each round goes in the same order, or with ``alternate`` every second one backwards.
 
     What took more than :data:`SLOW` times as long as the first run in the round before is timed only in the first
     :data:`SLOW_ROUNDS`.
@@ -35,7 +37,7 @@ def interleave(
     counts = {name: rounds if took <= SLOW * before[first] else SLOW_ROUNDS for name, took in before.items()}
     found: dict[str, list[float]] = {name: [] for name in runs}
     for number in range(rounds):
-        for name, run in runs.items():
+        for name, run in reversed(runs.items()) if alternate and number % 2 else runs.items():
             if number < counts[name]:
                 found[name].append(seconds(run))
     return found

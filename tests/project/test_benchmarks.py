@@ -20,12 +20,12 @@ from benchmarks.models import Models
 from benchmarks.numbers import seconds, significant
 from benchmarks.others import backward, transmm
 from benchmarks.part import Case, Settings
-from benchmarks.parts import PARTS, gradients
+from benchmarks.parts import PARTS, gradients, probes
 from benchmarks.parts.analysis import analysis, timm_hooks
 from benchmarks.plot import apart, points
 from benchmarks.report import report
 from benchmarks.shapes import B_14, FIVE
-from benchmarks.spread import ratios, spread
+from benchmarks.spread import interval, median_interval, ratios, spread
 from benchmarks.timing import interleave
 
 pytestmark = pytest.mark.process
@@ -161,6 +161,46 @@ def test_contestants_take_turns_and_slow_ones_fewer() -> None:
     assert found == {"base": [1.0] * 3, "near": [5.0] * 3, "slow": [6.0] * 2}
     turn = ["base", "near", "slow"]
     assert order == ["base", *turn, *turn, *turn, "base", "near"]
+    order.clear()
+    interleave({"base": runner("base", 1.0), "near": runner("near", 1.0)}, 3, clock=lambda: now, alternate=True)
+    assert order == ["base", "base", "near", *("base", "near"), *("near", "base"), *("base", "near")]
+
+
+def test_an_interval_of_a_mean_is_students() -> None:
+    # By the table: t of two degrees of freedom is 4.303.
+    assert interval([1.0, 2.0, 3.0]) == (2.0, pytest.approx(4.303 / 3**0.5, rel=1e-3))
+    assert interval([1.0, 2.0, 3.0]).holds(-0.48) and not interval([1.0, 2.0, 3.0]).holds(-0.49)
+
+
+def test_an_interval_of_a_median_is_the_ranks_of_the_sign_test() -> None:
+    # By the table: the third lowest and highest of 13, the sixth of 21, the lowest and highest of six.
+    for count, rank in ((6, 1), (13, 3), (21, 6), (41, 14)):
+        values = [float(value) for value in range(count)]
+        assert median_interval(values[::-1]) == (rank - 1, count - rank)
+    assert median_interval([1.0] * 5) is None
+
+
+@pytest.mark.parametrize(
+    ("ends", "mark"), [((0.99, 1.01), "✓"), ((1.0, 1.1), "✓"), ((1.001, 1.1), "✗"), ((0.9, 0.99), "✗"), (None, "✗")]
+)
+def test_a_bar_of_equality_is_met_where_the_interval_holds_one(ends: tuple[float, float] | None, mark: str) -> None:
+    case = PARTS["probes"].cases[0].name
+    found = {**entry(probes.WITH, 1.0, case), "interval": ends}
+    text = report({"probes": part(found)})
+    assert text.count(mark) == 2 and "1.00 in the interval" in text
+    assert ends is None or f"| {ends[0]:.4f} – {ends[1]:.4f} |" in text
+
+
+def test_both_contestants_of_the_probes_find_the_same(tmp_path: Path) -> None:
+    settings = Settings(tmp_path, 1, quick=True)
+    (case,) = PARTS["probes"].chosen(settings)
+    runs = {name: make() for name, make in probes.contestants(case, settings).items()}
+    (without, rows, rollout), (asked, other_rows, other_rollout) = runs[probes.WITHOUT](), runs[probes.WITH]()
+    assert without.traces[0].norms is None and asked.traces[0].norms is not None
+    assert torch.equal(without.logits, asked.logits) and torch.equal(rows, other_rows)
+    assert torch.equal(rollout.values, other_rollout.values)
+    (first, second) = measure(Job("probes", case.name, "time", settings), PARTS["probes"])
+    assert first["baseline"] == probes.WITHOUT and second["interval"] is None
 
 
 def test_peak_memory_is_that_of_the_run_alone() -> None:

@@ -1,0 +1,71 @@
+"""The benchmark of rollouts with something left out measures what it says, and its tables say what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import vitviz
+from benchmarks.exclusion import LEFT_OUT, NOTHING, ROLLOUTS, Measured, main, measure, record, tables
+from vitviz import Model
+from vitviz.attribution.exclusion import EXCLUSIONS
+from vitviz.metrics.faithfulness import METRICS, RANDOM
+
+Make = Callable[..., Model]
+PHOTO = Path(__file__).parents[2] / "assets" / "coffee.jpg"
+LABEL = next(iter(ROLLOUTS))
+
+
+@pytest.fixture
+def one_sink(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule that finds the first patch, and one that finds none."""
+    monkeypatch.setitem(EXCLUSIONS, "sinks", ("sink patches", lambda trace: [trace.layout.prefix_count]))
+    monkeypatch.setitem(EXCLUSIONS, "outliers", ("outlier patches", lambda trace: []))
+
+
+@pytest.mark.parametrize("classes", [5, 0])
+@pytest.mark.usefixtures("one_sink")
+def test_areas_are_those_of_the_maps_for_the_class_or_the_likeness(classes: int, make_model: Make) -> None:
+    analysis = vitviz.analyze(PHOTO, make_model(classes=classes))
+    found = measure(analysis, seed=3)
+    assert found.found == {"outliers": 0, "sinks": 1}
+    target = None if classes else vitviz.likeness(analysis)
+    for areas in found.areas.values():
+        assert set(areas) == {RANDOM, *((label, name) for label in ROLLOUTS for name in LEFT_OUT)}
+        for label in ROLLOUTS:
+            # What finds nothing makes no difference, not even by chance; what finds something does.
+            assert areas[label, "outliers"] == areas[label, NOTHING]
+    maps = {"mean": analysis.rollout(exclude="sinks")}
+    curves = analysis.faithfulness(maps, target, metrics=["deletion"])
+    assert found.areas["deletion"][LABEL, "sinks"] == pytest.approx(curves["deletion"]["mean"].area, abs=1e-6)
+    assert any(areas[LABEL, "sinks"] != areas[LABEL, NOTHING] for areas in found.areas.values())
+
+
+def measured(plain: float, without: float, sinks: int = 1) -> Measured:
+    areas = {
+        metric: {RANDOM: 0.5, **{(LABEL, name): without if name == "sinks" else plain for name in LEFT_OUT}}
+        for metric in METRICS
+    }
+    return Measured(areas, {"outliers": 0, "sinks": sinks})
+
+
+def test_a_difference_is_marked_where_its_interval_leaves_zero_out() -> None:
+    pictures = [measured(0.5, 0.4), measured(0.6, 0.49), measured(0.7, 0.61, sinks=0)]
+    text = tables(pictures)
+    assert text.splitlines()[2] == f"| {LABEL} | {NOTHING} |{' 0.600 ± 0.248 |' * 5}"
+    (row,) = (line for line in text.splitlines() if line.startswith(f"| {LABEL} | sinks | 2 of 3 "))
+    cells = [cell.strip() for cell in row.strip("|").split("|")][3:]
+    marks = ["▲" if metric.lower_is_better else "▼" for metric in METRICS.values()]
+    assert cells == [f"-0.100 ± 0.025 {mark}" for mark in marks]
+    assert f"| {LABEL} | outliers | 0 of 3 |{' none |' * 5}" in text
+    unsure = tables([measured(0.5, 0.4), measured(0.5, 0.6), measured(0.5, 0.5)])
+    assert "▲" not in unsure and "▼" not in unsure
+    assert '"sinks": 1' in record([Path("a"), Path("b"), Path("c")], pictures)
+
+
+def test_one_photograph_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["vitviz-cifar10", "one.jpg"])
+    assert "at least two photographs" in capsys.readouterr().err
