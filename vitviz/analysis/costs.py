@@ -8,14 +8,19 @@ from vitviz.attention.layout import TokenLayout
 from vitviz.attention.precision import type_of
 from vitviz.attribution.rollout import working_bytes
 from vitviz.errors.arguments import whole
+from vitviz.models.capture import ModuleConfig
 from vitviz.models.config import ViTConfig
 from vitviz.models.layers import tokens_at_once
+from vitviz.models.network import NetworkConfig
 from vitviz.models.pooling import POOLINGS
 
 # Everything is computed in single precision at most.
 NUMBER_BYTES = 4
 # glibc does not return blocks up to this size to the system; it keeps about two of the largest.
 RETAINED_BYTES = 32 * 2**20
+# Features of a token that a usual layer holds at once, in widths of the stream; matrices that a softmax makes.
+MODULE_WIDTHS = 24
+MODULE_MATRICES = 3
 
 
 @dataclass(frozen=True)
@@ -40,8 +45,8 @@ class Cost:
         return self.trace_bytes + self.working_bytes
 
 
-def cost_of(config: ViTConfig, layout: TokenLayout, batch: int = 1, storage: str | None = None) -> Cost:
-    """What the analysis of so many images takes.
+def cost_of(config: NetworkConfig, layout: TokenLayout, batch: int = 1, storage: str | None = None) -> Cost:
+    """What the analysis of so many images takes; of a captured module, what is known of it without its parts.
 
     Args:
         config: of the network.
@@ -53,6 +58,8 @@ def cost_of(config: ViTConfig, layout: TokenLayout, batch: int = 1, storage: str
         ConfigError: the storage is no precision, or the batch is no positive whole number.
     """
     batch = whole("batch", batch, 1)
+    if not isinstance(config, ViTConfig):
+        return _cost_of_module(config, layout, batch, storage)
     rows = config.depth * config.heads * layout.token_count
     stored = NUMBER_BYTES if storage is None else type_of(storage, "storage").itemsize
     norms = (config.depth + 1) * layout.token_count * NUMBER_BYTES
@@ -65,6 +72,29 @@ def cost_of(config: ViTConfig, layout: TokenLayout, batch: int = 1, storage: str
     working = NUMBER_BYTES * pixel_copies + max(NUMBER_BYTES * batch * forward, rollout)
     working += _retained(config, batch, layout.token_count)
     return Cost(layout.token_count, batch * trace, working, batch * _image_flops(config, layout))
+
+
+def _cost_of_module(config: NetworkConfig, layout: TokenLayout, batch: int, storage: str | None) -> Cost:
+    """What a captured module takes: its trace exactly, and its own forward pass as that of a usual Vision Transformer.
+
+    It encodes one image after the other.
+    """
+    assert isinstance(config, ModuleConfig), "there are two kinds of networks"
+    tokens, matrix = layout.token_count, NUMBER_BYTES * layout.token_count**2
+    rows = config.depth * config.heads * tokens
+    stored = NUMBER_BYTES if storage is None else type_of(storage, "storage").itemsize
+    trace = rows * (2 * config.head_width * stored + NUMBER_BYTES) + config.bias_matrices * matrix
+    pixels = config.channels * layout.patch_count * config.patch_height * config.patch_width
+    forward = NUMBER_BYTES * (2 * pixels + MODULE_WIDTHS * tokens * config.width)
+    if config.is_written_out:
+        forward += MODULE_MATRICES * config.heads * matrix
+    if config.bias_matrices:
+        # What the layers add is kept until all of it is joined.
+        forward += config.bias_matrices * matrix
+    rollout = working_bytes(tokens, config.heads, NUMBER_BYTES)
+    working = batch * NUMBER_BYTES * pixels + max(forward, rollout) + 2 * RETAINED_BYTES
+    products = config.parameters * tokens + 2 * config.depth * tokens**2 * config.heads * config.head_width
+    return Cost(tokens, batch * trace, working, 2 * batch * products)
 
 
 def _embedding(config: ViTConfig, layout: TokenLayout, pixels: int) -> int:

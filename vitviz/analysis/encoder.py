@@ -19,7 +19,7 @@ from vitviz.errors.messages import described
 from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import FITS, PreparedImage, Preprocessing, Sized
 from vitviz.images.sources import COLUMN, ImageSource, Row, ValueRange, checked_range, image_of, origin
-from vitviz.models.vit import Encoding, VisionTransformer
+from vitviz.models.network import Encoding
 from vitviz.progress import Progress
 from vitviz.weights import Model
 
@@ -126,8 +126,8 @@ class Encoder:
         what = f"input of {geometry.input_width}×{geometry.input_height}: {needed.tokens:,} tokens"
         with torch.inference_mode(), enough_memory(f"{what}, about {needed.nbytes:,} bytes"):
             pixels = prepared[0].pixels if len(prepared) == 1 else torch.cat([one.pixels for one in prepared])
-            forward = self.forward or VisionTransformer.encode
-            encoding = forward(network, pixels.to(network.device), self.storage, self.keep_bytes, report)
+            options = (pixels.to(network.device), self.storage, self.keep_bytes, report)
+            encoding = network.encode(*options) if self.forward is None else self.forward(network, *options)
             logits = encoding.logits if network.config.classes else encoding.logits[:, :0]
         return [Analysis(self.model, *parts) for parts in zip(prepared, logits, encoding.traces, strict=True)]
 

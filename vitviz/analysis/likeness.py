@@ -14,9 +14,9 @@ from vitviz.errors.arguments import instance, named_arguments, pair_or_none
 from vitviz.errors.kinds import MethodError, QueryError
 from vitviz.errors.messages import described
 from vitviz.images.preprocessing import PreparedImage
+from vitviz.models.network import Network
 from vitviz.models.pooling import Output
 from vitviz.models.targets import LikenessScore, Target
-from vitviz.models.vit import VisionTransformer
 
 UNNAMED = "another picture"
 
@@ -54,9 +54,7 @@ def likeness(other: Analysis, patch: tuple[int, int] | None = None, *, name: str
     return likeness_target(other.model.network, other.prepared, place, name)
 
 
-def likeness_target(
-    network: VisionTransformer, prepared: PreparedImage, patch: tuple[int, int] | None, name: str
-) -> Target:
+def likeness_target(network: Network, prepared: PreparedImage, patch: tuple[int, int] | None, name: str) -> Target:
     """The same of a picture that is only prepared, by its name.
 
     Args:

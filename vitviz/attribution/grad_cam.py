@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import math
 
-import torch
-
 from vitviz.attention.layout import PATCHES, numbered
-from vitviz.attention.precision import precise
 from vitviz.attention.token_map import TokenMap
 from vitviz.attribution.inputs import AttributionInput
+from vitviz.models.gradients import layer_features
 
 
 def grad_cam(inputs: AttributionInput, layer: int = -1) -> TokenMap:
@@ -34,24 +32,9 @@ def grad_cam(inputs: AttributionInput, layer: int = -1) -> TokenMap:
         QueryError: the model has no such layer.
         MethodError: the score is as high as it can be.
     """
-    network, layer = inputs.network, inputs.layer_index(layer)
-    with torch.inference_mode(False):
-        with torch.no_grad():
-            tokens, layout = network.embed(inputs.pixels.clone())
-            angles, steps = network.angles(layout), network.steps(layout, inputs.target.reads)
-            for below, count in steps[:layer]:
-                with network.computing():
-                    tokens = below(tokens, angles, count)
-        (encoder_layer, count), *above = steps[layer:]
-        with torch.enable_grad(), network.computing():
-            normed = encoder_layer.attention_norm(tokens).detach().requires_grad_()
-            stream = encoder_layer.residual_mlp(tokens, encoder_layer.attention(normed, angles, count).context)
-            for layer_above, count in above:
-                stream = layer_above(stream, angles, count)
-        with torch.enable_grad():
-            score = inputs.target.rising_score(network.read(stream, layout, inputs.target.reads)[0])
-            gradient = torch.autograd.grad(score, normed)[0]
-    weights = precise(gradient[0, layout.select(PATCHES)]).mean(0)
-    strength = (precise(normed[0].detach()) @ weights).relu()
-    what = f"Grad-CAM for {inputs.target.name}: {numbered('layer', layer, network.config.depth)}"
+    layer = inputs.layer_index(layer)
+    features, gradient, layout = layer_features(inputs.network, inputs.pixels, inputs.target, layer)
+    weights = gradient[layout.select(PATCHES)].mean(0)
+    strength = (features @ weights).relu()
+    what = f"Grad-CAM for {inputs.target.name}: {numbered('layer', layer, inputs.network.config.depth)}"
     return TokenMap(layout.grid(strength), {}, "activation times gradient", what, (0.0, math.inf))

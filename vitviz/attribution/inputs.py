@@ -9,8 +9,8 @@ import torch
 
 from vitviz.attention.layout import index_from_end
 from vitviz.models.gradients import GradientTrace, trace_gradients
+from vitviz.models.network import Network
 from vitviz.models.targets import Target
-from vitviz.models.vit import VisionTransformer
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +23,7 @@ class AttributionInput:
         target: whose score the maps are about.
     """
 
-    network: VisionTransformer
+    network: Network
     pixels: torch.Tensor
     target: Target
 

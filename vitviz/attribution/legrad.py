@@ -15,6 +15,7 @@ from vitviz.attention.precision import precise
 from vitviz.attention.softmax import scores_in_chunks
 from vitviz.attention.token_map import TokenMap
 from vitviz.attribution.inputs import AttributionInput
+from vitviz.models.own import own_network
 
 
 def legrad(inputs: AttributionInput, start_layer: int = 0) -> TokenMap:
@@ -34,7 +35,7 @@ def legrad(inputs: AttributionInput, start_layer: int = 0) -> TokenMap:
     Raises:
         QueryError: the model has no such layer.
     """
-    network, target, start_layer = inputs.network, inputs.target, inputs.layer_index(start_layer)
+    network, target, start_layer = own_network(inputs.network, "legrad"), inputs.target, inputs.layer_index(start_layer)
     depth = network.config.depth
     with torch.inference_mode(False), torch.no_grad():
         tokens, layout = network.embed(inputs.pixels.clone())

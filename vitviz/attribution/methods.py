@@ -23,6 +23,8 @@ from vitviz.attribution.propagation import REFERENCES
 from vitviz.attribution.relevance import relevance
 from vitviz.attribution.rollout import rollout
 from vitviz.models.config import ViTConfig
+from vitviz.models.network import NetworkConfig
+from vitviz.models.own import NOT_OF_A_MODULE
 from vitviz.models.targets import NO_CLASSIFIER
 
 
@@ -121,6 +123,7 @@ class Method:
         package: that it is computed by, which the extra of the same name installs; None where nothing more is needed.
         pooling: how a model must pool, a name in :data:`vitviz.models.pooling.POOLINGS`, and why it cannot have it
             otherwise.
+        reads_layers: whether it runs the network layer by layer, which a captured module does not allow.
     """
 
     name: str
@@ -132,6 +135,7 @@ class Method:
     interpretation: str
     pooling: tuple[str, str] | None = None
     package: str | None = None
+    reads_layers: bool = False
 
     @property
     def class_specific(self) -> bool:
@@ -143,13 +147,15 @@ class Method:
         """Whether ``compute`` takes ``report``: what takes long tells how far it is, and an exception ends it."""
         return "report" in signature(self.compute).parameters
 
-    def refusal(self, config: ViTConfig, *, has_target: bool = False) -> str | None:
+    def refusal(self, config: NetworkConfig, *, has_target: bool = False) -> str | None:
         """Why it gives no map here for a model of this configuration; None where it does.
 
         Args:
             config: of the model.
             has_target: whether maps can be about something without a classifier, such as a text.
         """
+        if self.reads_layers and not isinstance(config, ViTConfig):
+            return NOT_OF_A_MODULE
         if self.package is not None and find_spec(self.package) is None:
             return f"this needs {self.package}: pip install 'vitviz[{self.package}]'"
         if self.pooling is not None and config.pooling != self.pooling[0]:
@@ -286,6 +292,7 @@ METHODS = {
             "Bousselham et al. 2025, LeGrad: An Explainability Method for Vision Transformers via Feature Formation "
             "Sensitivity",
             "Where more attention in any layer would raise the score, however much there is already.",
+            reads_layers=True,
         ),
         Method(
             "grad_cam",

@@ -31,6 +31,7 @@ from vitviz.cli.probing import add_probe, run_probes
 from vitviz.cli.targets import TargetOptions
 from vitviz.errors.kinds import ConfigError, DataError, VitvizError
 from vitviz.errors.messages import listed, several
+from vitviz.models.own import own_network
 from vitviz.progress import Progress
 from vitviz.visualization.heatmaps import Style
 from vitviz.weights import BUNDLED, ZOO, Model, is_cached, read, resources
@@ -302,7 +303,7 @@ def _run_evaluate(
     if data.labels != model.labels:
         known = several(model.labels, 10)
         raise DataError(f"{images}: classes {several(data.labels, 10)}; {model.name} knows {known}, in this order")
-    accuracy = evaluate(model.network, model.preprocessing, data, model.network.device)
+    accuracy = evaluate(own_network(model.network, model.name), model.preprocessing, data, model.network.device)
     for label, part in accuracy.per_class.items():
         print(f"{label:>16}  {part:.1%}  {_interval(accuracy.interval(label))}")
     print(

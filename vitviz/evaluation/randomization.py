@@ -24,6 +24,7 @@ from vitviz.attribution import METHODS
 from vitviz.errors.arguments import instance, named_arguments, whole_or_none, words
 from vitviz.errors.kinds import ConfigError, MethodError, QueryError
 from vitviz.errors.messages import described
+from vitviz.models.own import own_network
 from vitviz.models.targets import Target, TargetChoice, as_target, chosen_target
 from vitviz.models.vit import VisionTransformer
 from vitviz.progress import Progress
@@ -175,7 +176,7 @@ def _encode_with(model: Model, analysis: Analysis) -> Analysis:
 
 def _randomized_models(model: Model, seed: int) -> Iterator[Model]:
     """The same copy of a model after each part is shuffled; use it before advancing the iterator."""
-    network = deepcopy(model.network).eval().requires_grad_(False)
+    network = deepcopy(own_network(model.network, "randomisation")).eval().requires_grad_(False)
     # The card's accuracy no longer holds.
     copied = replace(model, name=f"{model.name}, randomised", network=network, card={})
     # On the processor, so that the same seed gives the same weights on every device.

@@ -24,6 +24,7 @@ from vitviz.images.opening import MAX_PIXELS
 from vitviz.images.preprocessing import PreparedImage, Preprocessing
 from vitviz.isolation.limits import Limits
 from vitviz.isolation.worker import Conversation, Worker
+from vitviz.models.own import own_config
 from vitviz.models.targets import Target
 from vitviz.weights.model import Model, Origin
 from vitviz.weights.native import load_checkpoint
@@ -220,7 +221,7 @@ class IsolatedTower:
     """
 
     def __init__(self, worker: Worker, model: Model, max_bytes: int) -> None:
-        origin, config = model.origin, model.network.config
+        origin, config = model.origin, own_config(model.network.config, f"texts for {model.name}")
         if origin is not None:
             fetch_words(origin)
             # The other process may stand in another folder.

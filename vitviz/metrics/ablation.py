@@ -13,10 +13,13 @@ import torch
 from einops import rearrange, repeat
 
 from vitviz.errors.arguments import pairs, whole
-from vitviz.errors.kinds import ImageError, MethodError, QueryError
+from vitviz.errors.kinds import ConfigError, ImageError, MethodError, QueryError
+from vitviz.models.capture import CapturedNetwork
+from vitviz.models.capture.switching import output_without
+from vitviz.models.network import Network
+from vitviz.models.own import own_network
 from vitviz.models.pooling import Output
-from vitviz.models.targets import Target, watched_score
-from vitviz.models.vit import VisionTransformer
+from vitviz.models.targets import Target, WatchedScore, watched_score
 from vitviz.progress import Progress
 
 
@@ -57,7 +60,7 @@ class HeadEffects:
 
 
 def switched_off(
-    network: VisionTransformer,
+    network: Network,
     pixels: torch.Tensor,
     heads: Iterable[tuple[int, int]] = (),
     patches: Iterable[tuple[int, int]] = (),
@@ -83,22 +86,30 @@ def switched_off(
     Raises:
         ImageError: as :meth:`vitviz.VisionTransformer.forward`, or there are several images.
         QueryError: the model has no such head or patch, or no patch is left.
+        MethodError: it is a captured module that reads patches otherwise than by attention.
     """
     if len(pixels) != 1:
         raise ImageError(f"{len(pixels)} images: expected one, '1 channel height width'")
     config = network.config
+    try:
+        layout = config.layout(*pixels.shape[-2:])
+    except ConfigError as error:
+        raise ImageError(str(error)) from None
     mask = torch.ones(config.depth, config.heads, device=network.device)
     for number, head in pairs("heads", heads, "layer and head", QueryError):
         if not (0 <= number < config.depth and 0 <= head < config.heads):
             legal = f"layers 0 to {config.depth - 1} and heads 0 to {config.heads - 1}"
             raise QueryError(f"layer {number}, head {head}: this model has {legal}")
         mask[number, head] = 0
+    hidden = {layout.index(patch) for patch in pairs("patches", patches, "row and column", QueryError)}
+    left = sorted(set(range(layout.token_count)) - hidden)
+    if len(left) == layout.prefix_count:
+        raise QueryError(f"all {layout.patch_count} patches are off: expected at least one that is on")
+    if isinstance(network, CapturedNetwork):
+        return output_without(network, pixels, mask, hidden, output)[0]
+    network = own_network(network, "switched_off")
     with torch.inference_mode():
         tokens, layout = network.embed(pixels.to(network.device))
-        off_patches = pairs("patches", patches, "row and column", QueryError)
-        left = sorted(set(range(layout.token_count)) - {layout.index(patch) for patch in off_patches})
-        if len(left) == layout.prefix_count:
-            raise QueryError(f"all {layout.patch_count} patches are off: expected at least one that is on")
         remaining = torch.tensor(left, device=tokens.device)
         tokens, angles = tokens[:, remaining], network.angles(layout)
         if angles is not None:
@@ -110,7 +121,7 @@ def switched_off(
 
 
 def head_effects(
-    network: VisionTransformer,
+    network: Network,
     pixels: torch.Tensor,
     target: int | Target,
     report: Callable[[Progress], None] | None = None,
@@ -132,6 +143,9 @@ def head_effects(
     """
     config = network.config
     watched = watched_score(target, config.classes)
+    if isinstance(network, CapturedNetwork):
+        return _captured_effects(network, pixels, target, watched, report)
+    network = own_network(network, "head_effects")
     without = torch.zeros(config.depth, config.heads)
     alone_off = rearrange(1 - torch.eye(config.heads, device=network.device), "batch head -> batch head 1 1")
     with torch.inference_mode():
@@ -149,6 +163,31 @@ def head_effects(
                 report(Progress((number + 1) * config.heads, without.numel()))
         whole = float(watched.scores(network.read(tokens, layout, watched.reads)))
     return HeadEffects(whole, without, isinstance(target, int))
+
+
+def _captured_effects(
+    network: CapturedNetwork,
+    pixels: torch.Tensor,
+    target: int | Target,
+    watched: WatchedScore,
+    report: Callable[[Progress], None] | None,
+) -> HeadEffects:
+    """The same of a captured module: one of its own forward passes for each head."""
+    config = network.config
+    everything = torch.ones(config.depth, config.heads, device=network.device)
+
+    def score(mask: torch.Tensor) -> float:
+        return float(watched.scores(output_without(network, pixels, mask, output=watched.reads)))
+
+    without = torch.zeros(config.depth, config.heads)
+    for layer in range(config.depth):
+        for head in range(config.heads):
+            mask = everything.clone()
+            mask[layer, head] = 0
+            without[layer, head] = score(mask)
+        if report is not None:
+            report(Progress((layer + 1) * config.heads, without.numel()))
+    return HeadEffects(score(everything), without, isinstance(target, int))
 
 
 def _times(tokens: torch.Tensor, count: int) -> torch.Tensor:

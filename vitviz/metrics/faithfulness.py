@@ -18,8 +18,8 @@ import torch
 from vitviz.errors.arguments import whole, words
 from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.metrics.perturbation import Fill, blurred, imputed, pixel_mask, zeros
+from vitviz.models.network import Network
 from vitviz.models.targets import Target, WatchedScore, watched_score
-from vitviz.models.vit import VisionTransformer
 from vitviz.progress import Progress
 
 RANDOM = "random order"
@@ -126,7 +126,7 @@ class Curve:
 
 
 def faithfulness(
-    network: VisionTransformer,
+    network: Network,
     pixels: torch.Tensor,
     maps: Mapping[str, torch.Tensor],
     target: int | Target,
@@ -190,7 +190,7 @@ def faithfulness(
     return found
 
 
-def ends(network: VisionTransformer, pixels: torch.Tensor, target: Target) -> tuple[float, float]:
+def ends(network: Network, pixels: torch.Tensor, target: Target) -> tuple[float, float]:
     """The scores of an image without any patch and of the whole image, which are the shares 0 and 1.
 
     Args:
@@ -236,7 +236,7 @@ def _without(
 
 
 def _scores(
-    network: VisionTransformer,
+    network: Network,
     images: Iterator[torch.Tensor],
     watched: WatchedScore,
     total: int,
@@ -253,7 +253,7 @@ def _scores(
         yield from scores
 
 
-def _watched(network: VisionTransformer, images: Sequence[torch.Tensor], watched: WatchedScore) -> torch.Tensor:
+def _watched(network: Network, images: Sequence[torch.Tensor], watched: WatchedScore) -> torch.Tensor:
     with torch.inference_mode():
         pixels = torch.stack(list(images)).to(network.device)
         return watched.scores(network.output(pixels, watched.reads)).cpu()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal, overload
 
@@ -27,17 +26,10 @@ from vitviz.attention.trace import AttentionTrace
 from vitviz.errors.kinds import ConfigError, ImageError, MethodError
 from vitviz.models.config import ViTConfig
 from vitviz.models.layers import Attended, AttentionPooling, EncoderLayer, either
+from vitviz.models.network import Encoding
 from vitviz.models.pooling import POOLINGS, Output
 from vitviz.models.positions import resize_positions, rotary_angles, rotary_periods
 from vitviz.progress import Progress
-
-
-@dataclass(frozen=True, eq=False)
-class Encoding:
-    """What one forward pass gives: ``logits`` ``"batch class"`` and one trace per image."""
-
-    logits: torch.Tensor
-    traces: tuple[AttentionTrace, ...]
 
 
 class VisionTransformer(nn.Module):

@@ -26,7 +26,8 @@ import torch
 
 from vitviz.analysis.costs import cost_of
 from vitviz.errors.kinds import ConfigError, LimitError, VitvizError
-from vitviz.models.vit import Encoding, VisionTransformer
+from vitviz.models.network import Encoding
+from vitviz.models.vit import VisionTransformer
 from vitviz.progress import Progress
 from vitviz.ui.files import empty, own_folder
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from vitviz.attention.precision import type_of
 from vitviz.errors.arguments import named_arguments
-from vitviz.errors.kinds import CheckpointError, LimitError
+from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError
 from vitviz.models.devices import usable_device
+from vitviz.models.own import own_network
 from vitviz.weights.formats.limits import memory_for, needed_bytes
 from vitviz.weights.formats.paths import path_exists
 from vitviz.weights.hub.download import DownloadProgress, download
 from vitviz.weights.model import Model, Origin
+from vitviz.weights.modules.load import Forward, Labels, load_module
 from vitviz.weights.read import Reading, read_checkpoint
 from vitviz.weights.suggestions import HUB, no_checkpoint
 from vitviz.weights.verify import PHOTO
@@ -29,11 +32,11 @@ BUNDLED = ("vitviz-cifar10",)
 
 @named_arguments(CheckpointError)
 def load(
-    source: str | os.PathLike[str] = BUNDLED[0],
+    source: str | os.PathLike[str] | nn.Module = BUNDLED[0],
     *,
     family: str | None = None,
-    device: str | torch.device = "cpu",
-    precision: str = "float32",
+    device: str | torch.device | None = None,
+    precision: str | None = None,
     report: Callable[[DownloadProgress], None] | None = None,
     ignore: Sequence[str] = (),
     max_bytes: int | None = None,
@@ -48,21 +51,34 @@ def load(
     image_size: int | tuple[int, int] | None = None,
     patch_size: int | tuple[int, int] | None = None,
     verify: bool = False,
+    preprocessing: Any = None,
+    labels: Labels | None = None,
+    prefix: Sequence[str] | None = None,
+    forward: Forward | None = None,
 ) -> Model:
-    """Open a checkpoint of any family that vitviz reads. Nothing in its file is ever executed.
+    """Open a checkpoint of any family that vitviz reads, or a module that is in memory already.
+
+    Nothing in a checkpoint's file is ever executed.
 
     Its weights are frozen: a loaded model is to be looked at, training builds its own. What its file leaves open and
     changes numbers is asked for; what was taken from published checkpoints of the same shapes instead stands in
     ``model.assumptions``.
 
+    A module (timm, transformers, torchvision, open_clip, a class of one's own) stays exactly as it is. Its attention is
+    captured while its own forward pass runs, and held to what the module computes. What it does not say of itself is
+    asked for by name. Of a module, only ``device``, ``normalisation``, ``image_size``, ``patch_size`` and the last four
+    parameters can be said.
+
     Args:
         source: the name of a bundled or published checkpoint (``"dino_vits16"``; ``vitviz models`` lists them), a hub
             id (``"hf:facebook/dinov2-small"``, with ``@revision`` behind it if wanted), or the path of a file or of a
             folder with a file and its configuration, or with the snapshots of a training run, of which it opens the
-            last (:func:`open_snapshot` the others).
+            last (:func:`open_snapshot` the others); or a module in evaluation mode.
         family: the name of its family, where its keys do not tell.
-        device: where the model runs, such as ``"cuda"``; images are brought to it.
-        precision: in what its layers compute: ``"float32"``, ``"bfloat16"`` or ``"float16"``.
+        device: where the model runs, such as ``"cuda"``; images are brought to it. The processor where it is not given;
+            a module stays where it is.
+        precision: in what its layers compute: ``"float32"``, the default, ``"bfloat16"`` or ``"float16"``. A module
+            computes in its own.
         report: receives how far a download is.
         ignore: patterns of keys and settings to leave out: ``["head.*", "config.json:model_args.foo"]``.
         max_bytes: memory that its network may take; where it is not given, 2 GiB or 8 times the size of its file,
@@ -80,11 +96,20 @@ def load(
         image_size, patch_size: in pixels, one number or height and width.
         verify: also build the model of the package that the files beside the checkpoint name, and refuse the
             checkpoint where a number differs; see :func:`vitviz.weights.verify.verify`.
+        preprocessing: how images are prepared for a module: a :class:`vitviz.Preprocessing`, an image processor of
+            transformers, the ``transforms()`` of torchvision's weights, a transform of timm or open_clip, or timm's
+            ``data_config``.
+        labels: of a module's classes, from 0 on; ``()`` where its outputs are features.
+        prefix: names of a module's tokens that are no patches, in their order: ``["cls", "register 1"]``.
+        forward: how a module is called: takes it and pixels ``"batch channel height width"``, and returns logits
+            ``"batch class"``, or features ``"batch feature"``.
 
     Raises:
         CheckpointError: there is no such checkpoint, it cannot be downloaded, or it cannot be loaded exactly; or it is
             to be verified and differs from its package, or cannot be held to it.
-        ConfigError: there is no such precision, or no such device on this machine.
+        ConfigError: there is no such precision, or no such device on this machine; or the module is in a state in
+            which it cannot be captured, does not say what has to be known, or its attention cannot be seen exactly.
+        ImageError: the module cannot be run on an image of its size.
         LimitError: its network takes more memory than is allowed or free.
     """
     overrides = {
@@ -99,12 +124,25 @@ def load(
         "image_size": image_size,
         "patch_size": patch_size,
     }
+    of_modules: dict[str, Any] = {
+        "preprocessing": preprocessing,
+        "labels": labels,
+        "prefix": prefix,
+        "forward": forward,
+    }
+    if isinstance(source, nn.Module):
+        of_checkpoints: dict[str, Any] = {**overrides, "family": family, "precision": precision, "report": report}
+        of_checkpoints |= {"ignore": ignore or None, "max_bytes": max_bytes, "verify": verify or None}
+        shared = {name: of_checkpoints.pop(name) for name in ("normalisation", "image_size", "patch_size")}
+        _refuse(of_checkpoints, f"a module says itself; expected {', '.join(('device', *shared, *of_modules))}")
+        return load_module(source, device=device, **shared, **of_modules)
+    _refuse(of_modules, "of a module in memory alone; a checkpoint says it itself")
     facts: dict[str, Any] = {fact: value for fact, value in overrides.items() if value is not None}
     reading = read(
         source,
         family=family,
-        device=device,
-        precision=precision,
+        device="cpu" if device is None else device,
+        precision="float32" if precision is None else precision,
         report=report,
         ignore=ignore,
         max_bytes=max_bytes,
@@ -112,6 +150,13 @@ def load(
         **facts,
     )
     return reading.model
+
+
+def _refuse(arguments: Mapping[str, Any], reason: str) -> None:
+    """Refuse arguments that do not belong to what is loaded."""
+    given = [name for name, value in arguments.items() if value is not None]
+    if given:
+        raise ConfigError(f"{', '.join(given)}: {reason}")
 
 
 def read(
@@ -135,7 +180,7 @@ def read(
         found = hold_to_package(reading, resources("assets") / PHOTO)
         if not found.exact:
             raise CheckpointError(found.sentence)
-    network = reading.model.network
+    network = own_network(reading.model.network, reading.model.name)
     with memory_for(reading.model.name, needed_bytes(network)):
         network.to(place).set_precision(precision)
     return reading

@@ -14,7 +14,7 @@ from vitviz.errors.kinds import ConfigError
 from vitviz.errors.messages import shown
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.devices import usable_device
-from vitviz.models.vit import VisionTransformer
+from vitviz.models.network import Network
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ class Model:
 
     Args:
         name: what the user calls it.
-        network: the Vision Transformer, in evaluation mode; one that :func:`vitviz.load` gives is frozen.
+        network: the Vision Transformer, in evaluation mode: vitviz's own, of which those that :func:`vitviz.load` gives
+            are frozen, or the user's module, captured.
         preprocessing: how its images are prepared.
         labels: one per class; empty for a model without a classifier.
         card: facts about it, such as its accuracy, by name.
@@ -69,7 +70,7 @@ class Model:
     """
 
     name: str
-    network: VisionTransformer
+    network: Network
     preprocessing: Preprocessing
     labels: tuple[str, ...]
     card: dict[str, str] = field(default_factory=dict)

@@ -19,6 +19,7 @@ from vitviz.errors.kinds import CheckpointError, ConfigError
 from vitviz.errors.messages import several
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.config import ViTConfig
+from vitviz.models.own import own_network
 from vitviz.models.vit import VisionTransformer
 from vitviz.weights.formats.atomic import atomic_write
 from vitviz.weights.formats.limits import MAX_DEPTH, check_bytes, memory_for, needed_bytes
@@ -46,16 +47,17 @@ def save_checkpoint(path: str | os.PathLike[str], model: Model) -> None:
 
 def write_checkpoint(stream: BinaryIO, model: Model) -> None:
     """Write the same to an open file. Beside the model it needs the memory of one tensor, not of all once more."""
+    network = own_network(model.network, f"{model.name} as a checkpoint")
     texts = {
         "format": FORMAT,
-        "config": json.dumps(asdict(model.network.config)),
+        "config": json.dumps(asdict(network.config)),
         "preprocessing": json.dumps(model.preprocessing.to_dict()),
         "labels": json.dumps(model.labels),
         "card": json.dumps(model.card),
     }
     if model.ood_threshold is not None:
         texts["ood_threshold"] = json.dumps(model.ood_threshold)
-    tensors = model.network.state_dict()
+    tensors = network.state_dict()
     # The safetensors format: https://github.com/huggingface/safetensors, "Format".
     header: dict[str, Any] = {"__metadata__": texts}
     end = 0
@@ -97,11 +99,12 @@ def load_checkpoint(path: str | os.PathLike[str], name: str | None = None, max_b
                 found = reprlib.repr(header["format"]) if "format" in header else "none"
                 raise CheckpointError(f"{path.name}: format {found} in its header; expected {FORMAT!r}")
             model = _read_header(header, name or path.stem, path.name)
+            network = own_network(model.network, path.name)
             # Shapes are compared before anything of the size that the header claims is built.
             parts = {key: file.get_slice(key) for key in list(file.keys())}
             kinds = {key: (tuple(part.get_shape()), part.get_dtype()) for key, part in parts.items()}
-            _check_tensors(kinds, model.network.state_dict(), path.name)
-            needed = needed_bytes(model.network)
+            _check_tensors(kinds, network.state_dict(), path.name)
+            needed = needed_bytes(network)
             check_bytes(path.name, needed, path.stat().st_size, max_bytes)
             with memory_for(path.name, needed) as tensors:
                 for key in kinds:
@@ -111,8 +114,8 @@ def load_checkpoint(path: str | os.PathLike[str], name: str | None = None, max_b
     broken = [key for key, tensor in tensors.items() if not tensor.isfinite().all()]
     if broken:
         raise CheckpointError(f"{path.name}: values that are not finite in {several(broken)}")
-    model.network.load_state_dict(tensors, assign=True)
-    model.network.requires_grad_(False)
+    network.load_state_dict(tensors, assign=True)
+    network.requires_grad_(False)
     return model
 
 

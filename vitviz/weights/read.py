@@ -13,6 +13,7 @@ from vitviz.errors.kinds import CheckpointError, ConfigError
 from vitviz.errors.messages import several
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.config import ViTConfig
+from vitviz.models.network import NetworkConfig
 from vitviz.weights.conversion.assemble import assemble, infer_config
 from vitviz.weights.conversion.canonical import Check, MatchedCheckpoint
 from vitviz.weights.conversion.heads import question_pooling
@@ -153,7 +154,7 @@ def _read_own(file: str, model: Model, family: str | None, overrides: Mapping[st
 
 
 def describe(
-    config: ViTConfig, shapes: str = "shapes of its weights", family: str = "its family or its configuration"
+    config: NetworkConfig, shapes: str = "shapes of its weights", family: str = "its family or its configuration"
 ) -> list[Check]:
     """A configuration in words.
 
@@ -163,17 +164,24 @@ def describe(
         family: how the rest is known.
     """
     trained = config.layout(config.image_height, config.image_width)
-    return [
+    own = config if isinstance(config, ViTConfig) else None
+    width = Check("width", f"{config.width}", shapes)
+    checks = [
         Check("layers", str(config.depth), shapes),
         Check("heads", f"{config.heads} of {config.head_width} features", family),
-        Check("width, MLP width", f"{config.width}, {config.mlp_width}", shapes),
+        width if own is None else Check("width, MLP width", f"{own.width}, {own.mlp_width}", shapes),
         Check("patch", f"{config.patch_height}×{config.patch_width} pixels, {config.channels} channels", shapes),
         Check("grid", f"{trained.grid_height}×{trained.grid_width} patches", shapes),
         Check("prefix tokens", ", ".join(config.prefix) or "none", shapes),
         Check("classes", f"{config.classes:,}" if config.classes else "no classifier", shapes),
-        Check("pooling", f"{config.pooling}, final norm {config.final_norm}", family),
-        Check("activation", f"{config.activation}, gated" if config.gated_mlp else config.activation, family),
-        Check("positions", "rotary" if config.rotary else f"learned; other grids: {config.position_rule}", family),
+    ]
+    if own is None:
+        return [*checks, Check("pooling", config.pooling, family)]
+    return [
+        *checks,
+        Check("pooling", f"{own.pooling}, final norm {own.final_norm}", family),
+        Check("activation", f"{own.activation}, gated" if own.gated_mlp else own.activation, family),
+        Check("positions", "rotary" if own.rotary else f"learned; other grids: {own.position_rule}", family),
     ]
 
 

@@ -14,6 +14,7 @@ from vitviz.errors.kinds import CheckpointError, VitvizError
 from vitviz.errors.messages import several
 from vitviz.images.opening import open_image
 from vitviz.models.config import ViTConfig
+from vitviz.models.own import own_network
 from vitviz.models.pooling import POOLINGS
 from vitviz.models.vit import VisionTransformer
 from vitviz.weights.packages import PACKAGES, Answer, ReferenceModel, find_package, open_reference
@@ -114,7 +115,7 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[Si
     model = reading.model
     package = find_package(PACKAGES, reading.sidecars, model.name)
     assert model.origin is not None, "files beside it were read"
-    folder, network = model.origin.folder, model.network
+    folder, network = model.origin.folder, own_network(model.network, model.name)
     reference = open_reference(package, folder)
     named = "the image" if isinstance(image, Image.Image) else Path(image).name
     photo = open_image(image)

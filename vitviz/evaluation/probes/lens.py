@@ -8,6 +8,7 @@ from vitviz.analysis.analysis import Analysis
 from vitviz.attention.precision import precise
 from vitviz.evaluation.probes.findings import Findings, Measurement, step_name
 from vitviz.evaluation.probes.tokens import stream_of
+from vitviz.models.own import own_network
 from vitviz.models.pooling import POOLINGS
 
 NO_LENS = "this model has no classifier, so that no token speaks for a class"
@@ -30,7 +31,8 @@ def logit_lens(analysis: Analysis) -> Findings:
     Raises:
         MethodError: the model has no classifier.
     """
-    network, labels, layout = analysis.model.network, analysis.model.labels, analysis.trace.layout
+    network = own_network(analysis.model.network, "logit_lens")
+    labels, layout = analysis.model.labels, analysis.trace.layout
     has_tokens = POOLINGS[network.config.pooling].parts == 1
     whole, classes, probabilities = [], [], []
     for tokens in stream_of(analysis):

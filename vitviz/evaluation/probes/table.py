@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vitviz.analysis.analysis import Analysis
+from vitviz.attention.sinks import NO_NORMS
 from vitviz.attribution.methods import Choice, LayerNumber, Parameter, TokenQuery
 from vitviz.errors.arguments import instance, no_parameter, word
 from vitviz.errors.kinds import MethodError
@@ -26,6 +27,8 @@ from vitviz.evaluation.probes.norms import massive_activations, outlier_patches,
 from vitviz.evaluation.probes.tokens import FEATURES
 from vitviz.evaluation.probes.weights import NO_POSITIONS, patch_filters, position_similarity
 from vitviz.models.config import ViTConfig
+from vitviz.models.network import NetworkConfig
+from vitviz.models.own import NOT_OF_A_MODULE
 
 Requirement = Literal["trace", "tokens", "model"]
 
@@ -53,11 +56,17 @@ class Probe:
     citation: str
     interpretation: str
     parameters: tuple[Parameter, ...] = ()
-    missing: Callable[[ViTConfig], str | None] = lambda config: None
+    missing: Callable[[NetworkConfig], str | None] = lambda config: None
 
-    def refusal(self, config: ViTConfig) -> str | None:
+    def refusal(self, config: NetworkConfig) -> str | None:
         """Why a model of this configuration cannot have it; None where it can."""
+        if self.requires != "trace" and not isinstance(config, ViTConfig):
+            return NOT_OF_A_MODULE
         return self.missing(config)
+
+
+def _no_norms(config: NetworkConfig) -> str | None:
+    return None if isinstance(config, ViTConfig) else NO_NORMS
 
 
 _LAYER = LayerNumber("layer", "Layer", -1, "encoder layer, 0 is nearest to the image")
@@ -75,6 +84,7 @@ PROBES = {
             token_norms,
             _DARCET,
             "How long each token is after every layer; a few patches far above all others are the model's own storage.",
+            missing=_no_norms,
         ),
         Probe(
             "outlier_patches",
@@ -83,6 +93,7 @@ PROBES = {
             outlier_patches,
             _DARCET,
             "Patches of outlying norm where they enter the last layer: they say little of their place in the picture.",
+            missing=_no_norms,
         ),
         Probe(
             "sink_tokens",
@@ -180,7 +191,7 @@ PROBES = {
             position_similarity,
             _DOSOVITSKIY,
             "How alike the embeddings of two places are: near ones should be, and those of one row or column.",
-            missing=lambda config: NO_POSITIONS if config.rotary else None,
+            missing=lambda config: NO_POSITIONS if isinstance(config, ViTConfig) and config.rotary else None,
         ),
         Probe(
             "patch_filters",

@@ -13,6 +13,7 @@ from vitviz.analysis.analysis import Analysis
 from vitviz.attention.memory import enough_memory
 from vitviz.attention.precision import precise
 from vitviz.errors.arguments import word
+from vitviz.models.own import own_network
 
 FEATURES = ("tokens", "keys")
 
@@ -25,7 +26,7 @@ def stream_of(analysis: Analysis) -> Iterator[torch.Tensor]:
     Raises:
         LimitError: the machine has not the memory for it.
     """
-    network = analysis.model.network
+    network = own_network(analysis.model.network, "tokens of each layer")
     stream = network.stream(analysis.prepared.pixels.to(network.device))
     with enough_memory(f"the tokens of {analysis.trace.layout.token_count:,}"):
         while True:

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from einops import rearrange
 
 from vitviz.evaluation.probes.findings import Findings, Measurement
+from vitviz.models.own import own_network
 from vitviz.weights import Model
 
 NO_POSITIONS = "this model has no learned position embeddings: its positions are rotary"
@@ -22,7 +23,7 @@ def position_similarity(model: Model) -> Findings:
     Returns:
         ``similarity``: ``"row column 'other row' 'other column'"``, in [-1, 1].
     """
-    positions = model.network.positions.detach().cpu().double()
+    positions = own_network(model.network, "position_similarity").positions.detach().cpu().double()
     height, width, _ = positions.shape
     vectors = F.normalize(positions.flatten(0, 1), dim=-1)
     cosines = (vectors @ vectors.T).clamp(-1, 1)
@@ -52,7 +53,8 @@ def patch_filters(model: Model) -> Findings:
         ``filters``: ``"component channel row column"``, each of length 1; ``variance``: ``"component"``, the share of
         the whole variance that each has.
     """
-    config, weight = model.network.config, model.network.patch_embedding.weight.detach().cpu().double()
+    network = own_network(model.network, "patch_filters")
+    config, weight = network.config, network.patch_embedding.weight.detach().cpu().double()
     _, sizes, directions = torch.linalg.svd(weight - weight.mean(0), full_matrices=False)
     count = min(FILTERS, len(sizes))
     directions = directions[:count]

@@ -13,7 +13,7 @@ from vitviz.attribution.pixels import BATCH
 from vitviz.evaluation.probes import PROBES
 from vitviz.evaluation.probes.lens import TOKENS_AT_ONCE
 from vitviz.metrics.faithfulness import BATCH as SCORED_AT_ONCE
-from vitviz.models.config import ViTConfig
+from vitviz.models.network import NetworkConfig
 from vitviz.weights import Model
 from vitviz.weights.formats.files import SUFFIXES
 
@@ -47,13 +47,13 @@ def map_bytes(analysis: Analysis, method: str) -> int:
     return cost_of(config, layout).working_bytes + SLACK_BYTES
 
 
-def gradient_bytes(config: ViTConfig, layout: TokenLayout) -> int:
+def gradient_bytes(config: NetworkConfig, layout: TokenLayout) -> int:
     """What the gradients of a class with respect to the attention of all layers take."""
     matrix = NUMBER_BYTES * config.heads * layout.token_count**2
     return 6 * cost_of(config, layout).trace_bytes + GRADIENT_MATRICES * matrix + SLACK_BYTES
 
 
-def forward_bytes(config: ViTConfig, layout: TokenLayout, batch: int, has_gradient: bool = False) -> int:
+def forward_bytes(config: NetworkConfig, layout: TokenLayout, batch: int, has_gradient: bool = False) -> int:
     """What a forward pass of so many inputs at once takes, and where it is asked for the gradient of the pixels."""
     layers = config.depth if has_gradient else 2
     held = NUMBER_BYTES * batch * layers * layout.token_count * HELD_WIDTHS * config.width

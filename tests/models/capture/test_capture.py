@@ -1,0 +1,474 @@
+"""A module's attention is captured exactly, whichever way it is computed, and the module stays as it was."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load as read
+from torch import nn
+
+import vitviz
+from tests.support.comparison import closeness
+from tests.support.modules import DEPTH, HEADS, LABELS, SIZE, WAYS, OwnViT, explicit_weights, load_own
+from vitviz import ConfigError, ImageError, Model, QueryError, VitvizError
+from vitviz.models.capture.interception import Interception
+from vitviz.ui.facts import model_facts
+from vitviz.ui.packs import pack
+
+close = closeness(tolerance=1e-5, any_type=True)
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    **{way: {"way": way} for way in WAYS},
+    **{f"{way}, bias": {"way": way, "has_bias": True} for way in WAYS[:4]},
+    "a scale for each layer": {"scales": (0.1, 0.5, None)},
+    "a scale for each layer, written out": {"way": "written out", "scales": (0.1, 0.5, None)},
+    "grouped keys": {"groups": 2},
+    "registers behind the patches": {"registers": 3},
+    "registers behind, bias": {"registers": 2, "has_bias": True},
+}
+every_variant = pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
+
+
+def prefix(variant: dict[str, Any]) -> list[str]:
+    return ["cls", *(f"register {number + 1}" for number in range(variant.get("registers", 0)))]
+
+
+def in_layout(weights: torch.Tensor, registers: int) -> torch.Tensor:
+    """``"head query key"`` with the registers behind the CLS token."""
+    count = weights.shape[-1]
+    order = [0, *range(count - registers, count), *range(1, count - registers)]
+    return weights[:, order][:, :, order]
+
+
+@every_variant
+def test_a_trace_has_the_weights_of_the_plain_formula(variant: dict[str, Any]) -> None:
+    module, pixels = OwnViT(**variant), torch.randn(2, 3, *SIZE)
+    model = load_own(module, prefix=prefix(variant))
+    encoding = model.network.encode(pixels)
+    assert torch.equal(encoding.logits, torch.cat([module(image[None]) for image in pixels]))
+    for image, trace in zip(pixels, encoding.traces, strict=True):
+        assert (trace.layers, trace.heads) == (DEPTH, HEADS)
+        for layer, expected in enumerate(explicit_weights(module, image[None])):
+            expected = in_layout(expected, variant.get("registers", 0))
+            close(trace.weights(layer), expected)
+            close(trace.row(layer, "cls"), expected[:, 0])
+            close(trace.row(layer, (1, 2)), expected[:, trace.layout.index((1, 2))])
+            close(trace.column(layer, (3, 5)), expected[..., trace.layout.index((3, 5))])
+
+
+@every_variant
+def test_rollout_is_that_of_the_plain_formula(variant: dict[str, Any]) -> None:
+    module, pixels = OwnViT(**variant), torch.randn(1, 3, *SIZE)
+    trace = load_own(module, prefix=prefix(variant)).network.encode(pixels).traces[0]
+    expected = torch.eye(trace.layout.token_count, dtype=torch.float64)
+    for weights in explicit_weights(module, pixels):
+        fused = in_layout(weights, variant.get("registers", 0)).amax(0) * 0.7
+        mixed = fused + 0.3 * torch.eye(len(fused))
+        expected = mixed / mixed.sum(-1, keepdim=True) @ expected
+    found = vitviz.attribution.rollout(trace, "max", residual_weight=0.3)
+    close(found.values.flatten(), expected[0, trace.layout.prefix_count :])
+
+
+def test_another_size_of_image_is_verified_and_captured_too() -> None:
+    module, pixels = OwnViT(), torch.randn(1, 3, 8, 40)
+    trace = load_own(module).network.encode(pixels).traces[0]
+    assert (trace.layout.grid_height, trace.layout.grid_width) == (2, 10)
+    close(trace.weights(1), explicit_weights(module, pixels)[1])
+
+
+def test_queries_and_keys_can_be_stored_in_less() -> None:
+    model = load_own(OwnViT())
+    trace = model.network.encode(torch.randn(1, 3, *SIZE), storage="bfloat16").traces[0]
+    assert trace.queries.dtype == torch.bfloat16
+    with pytest.raises(ConfigError, match="storage 'int8'"):
+        model.network.encode(torch.randn(1, 3, *SIZE), storage="int8")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("way", WAYS)
+def test_modules_of_other_precisions_are_captured(way: str, dtype: torch.dtype) -> None:
+    module = OwnViT(way).to(dtype)
+    model = load_own(module)
+    trace = model.network.encode(torch.randn(1, 3, *SIZE)).traces[0]
+    assert model.network.precision == dtype
+    assert next(module.parameters()).dtype == dtype
+    close(trace.weights(0).sum(-1), torch.ones(HEADS, trace.layout.token_count))
+
+
+def test_progress_is_told_and_an_exception_ends_the_forward_pass() -> None:
+    model, done = load_own(OwnViT()), []
+
+    def stop(progress: Any) -> None:
+        done.append(progress.done)
+        if progress.done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        model.network.encode(torch.randn(1, 3, *SIZE), report=stop)
+    assert done == [1, 2]
+    assert len(model.network.encode(torch.randn(1, 3, *SIZE)).traces) == 1
+
+
+# The module itself.
+
+
+def state_of(module: nn.Module) -> dict[str, Any]:
+    """Everything that could be changed about a module."""
+    return {
+        name: {
+            key: (type(value), {inner: id(each) for inner, each in value.items()} if isinstance(value, dict) else value)
+            for key, value in vars(part).items()
+        }
+        for name, part in module.named_modules()
+    }
+
+
+@every_variant
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_module_stays_as_it_was(variant: dict[str, Any], frozen: bool) -> None:
+    module = OwnViT(**variant).requires_grad_(not frozen)
+    module.register_forward_hook(lambda *_: None)
+    before, weights = state_of(module), copy.deepcopy(module.state_dict())
+    pixels = torch.randn(1, 3, *SIZE)
+    expected, fast = module(pixels), torch.backends.mha.get_fastpath_enabled()
+    model = load_own(module, prefix=prefix(variant))
+    analysis = vitviz.analyze(picture(), model)
+    analysis.rollout()
+    analysis.map("relevance")
+    analysis.map("grad_cam")
+    analysis.switched_off([(0, 1)])
+    assert state_of(module) == before
+    assert torch.backends.mha.get_fastpath_enabled() == fast
+    assert all(torch.equal(weights[name], tensor) for name, tensor in module.state_dict().items())
+    assert all(parameter.grad is None for parameter in module.parameters())
+    assert torch.equal(module(pixels), expected)
+
+
+def picture() -> Any:
+    from PIL import Image
+
+    return Image.linear_gradient("L").convert("RGB")
+
+
+def test_what_a_module_keeps_of_a_forward_pass_can_still_be_trained_with() -> None:
+    class Caching(OwnViT):
+        cache: torch.Tensor | None = None
+
+        def tokens(self, pixels: torch.Tensor) -> torch.Tensor:
+            if self.cache is None:
+                self.cache = torch.ones(1) * 2
+            return super().tokens(pixels) * self.cache
+
+    module = Caching()
+    vitviz.analyze(picture(), load_own(module))
+    module.train()(torch.randn(1, 3, *SIZE)).sum().backward()
+    assert module.cls_token.grad is not None
+
+
+def test_two_threads_do_not_see_each_other() -> None:
+    seen: list[int] = []
+    with Interception(lambda call: (seen.append(call.heads), call.output)[1]):
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(OwnViT(), torch.randn(1, 3, *SIZE)).result()
+    assert not seen
+
+
+def test_an_analysis_can_be_pickled() -> None:
+    model = Model("own", load_own(OwnViT()).network, vitviz.load().preprocessing.at(16, 4, 4), LABELS)
+    assert len(pickle.dumps(model)) > 1000
+
+
+# What is refused.
+
+
+class Mixed(OwnViT):
+    """Mixes heads behind the softmax."""
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        tokens = self.tokens(pixels)
+        weights = (tokens @ tokens.mT)[:, None].expand(-1, HEADS, -1, -1).softmax(-1)
+        mixed = torch.einsum("bhij,gh->bgij", weights, torch.ones(HEADS, HEADS))
+        return self.classifier((mixed @ tokens[:, None]).sum((1, 2)))
+
+
+class Untrue(OwnViT):
+    """Changes the keys in place after their product was followed."""
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        tokens = self.tokens(pixels)[:, None]
+        keys = tokens.clone()
+        scores = tokens @ keys.mT
+        keys.mul_(0.5)
+        return self.classifier((scores.softmax(-1) @ tokens)[:, 0, 0])
+
+
+class Windowed(OwnViT):
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        parts = self.tokens(pixels)[:, 1:].unflatten(1, (4, 6))[:, :, None]
+        return self.classifier(F.scaled_dot_product_attention(parts, parts, parts).flatten(1, 3).mean(1))
+
+
+class Pooling(OwnViT):
+    """Half of the tokens from one layer to the next."""
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        tokens = self.tokens(pixels)[:, 1:]
+        tokens = self.layers[1](self.layers[0](tokens)[:, ::2])
+        return self.classifier(tokens.mean(1))
+
+
+class Columns(OwnViT):
+    """Reads patches column by column."""
+
+    def tokens(self, pixels: torch.Tensor) -> torch.Tensor:
+        return super().tokens(pixels)[:, [0, *(1 + 6 * row + column for column in range(6) for row in range(4))]]
+
+
+class Dropping(OwnViT):
+    """Forgets patches."""
+
+    def tokens(self, pixels: torch.Tensor) -> torch.Tensor:
+        return super().tokens(pixels)[:, :20]
+
+
+class Random(OwnViT):
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        return F.dropout(super().forward(pixels), 0.5)
+
+
+class Blind(OwnViT):
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        return self.classifier(self.tokens(pixels).mean(1))
+
+
+class Failing(OwnViT):
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        raise AssertionError("Input height (16)\n  does not match")
+
+
+REFUSED = {
+    Mixed: "Mixed: attention of 0 layers was seen, and 1 softmaxes between tokens .* in a way of its own",
+    Untrue: r"Untrue: attention of layer 0: softmax.* differs from what .* computed by \S+; expected at most .*",
+    Windowed: "Windowed: attention among 4 windows of 6 tokens: vitviz does not show windows yet; .*",
+    Pooling: "Pooling: attention among 24 tokens, 12 tokens: several grids in one network; .*",
+    Columns: "Columns: 12 of 25 tokens changed with 12 patches of a grid of 4×6, and not those of these patches; .*",
+    Dropping: "Dropping: attention among 20 tokens: fewer than the 24 patches of the picture; .*",
+    Random: r"Random: two forward passes on one image differ by \S+: expected a module without randomness",
+    Blind: "Blind: no attention was seen: .*",
+}
+
+
+@pytest.mark.parametrize(("kind", "message"), REFUSED.items(), ids=[kind.__name__ for kind in REFUSED])
+def test_what_cannot_be_captured_exactly_is_refused(kind: type[OwnViT], message: str) -> None:
+    module = kind()
+    before = state_of(module)
+    with pytest.raises(ConfigError, match=f"^{message}$"):
+        load_own(module)
+    assert state_of(module) == before
+
+
+def test_an_error_of_the_module_is_one_sentence() -> None:
+    message = r"^Failing does not take an image of 24×16 pixels: AssertionError: Input height \(16\) does not match$"
+    with pytest.raises(ImageError, match=message):
+        load_own(Failing())
+
+
+def test_a_size_that_the_module_does_not_take_is_one_sentence() -> None:
+    class Fixed(OwnViT):
+        def tokens(self, pixels: torch.Tensor) -> torch.Tensor:
+            if tuple(pixels.shape[-2:]) != SIZE:
+                raise ValueError("only 24×16")
+            return super().tokens(pixels)
+
+    model = load_own(Fixed())
+    with pytest.raises(ImageError, match=r"^Fixed does not take an image of 48×32 pixels: ValueError: only 24×16$"):
+        vitviz.analyze(picture(), model, resolution=32)
+
+
+def test_a_patch_size_that_is_not_the_modules_is_refused() -> None:
+    with pytest.raises(ConfigError, match="OwnViT: attention among 25 tokens: fewer than the 96 patches"):
+        load_own(OwnViT(), patch_size=2)
+    with pytest.raises(
+        ConfigError,
+        match=r"^OwnViT: \d+ of 25 tokens changed with 3 patches of a grid of 2×3, and not those of these patches; .*$",
+    ):
+        load_own(OwnViT(), patch_size=8)
+
+
+def test_tokens_need_names() -> None:
+    message = r"^OwnViT: 4 tokens that are no patches \(1 before them\), and prefix=\['cls'\] names 1; .*$"
+    with pytest.raises(ConfigError, match=message):
+        load_own(OwnViT(registers=3))
+
+
+def in_training(module: OwnViT) -> nn.Module:
+    module.layers[1].mlp.train()
+    return module
+
+
+STATES = {
+    "training": (lambda: OwnViT().train(), "OwnViT: it is in training mode, .*: call module.eval.. first"),
+    "partly training": (
+        lambda: in_training(OwnViT()),
+        r"OwnViT: its part 'layers\.1\.mlp' is in training mode, where dropout is random: call module.eval\(\) first",
+    ),
+    "scripted": (
+        lambda: torch.jit.trace(OwnViT(), torch.randn(1, 3, *SIZE)),
+        "TopLevelTracedModule: it is scripted by torch.jit, inside which nothing is seen: expected it in Python",
+    ),
+    "meta": (lambda: OwnViT().to("meta"), "OwnViT: weights on the meta device, .*"),
+}
+
+
+@pytest.mark.parametrize(("make", "message"), STATES.values(), ids=STATES)
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
+def test_a_module_in_another_state_is_refused(make: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{message}$"):
+        load_own(make())
+
+
+def test_a_module_that_is_put_into_training_mode_later_is_refused_then() -> None:
+    module = OwnViT()
+    model = load_own(module)
+    module.train()
+    with pytest.raises(ConfigError, match="training mode"):
+        vitviz.analyze(picture(), model)
+    assert module.training
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_compiled_modules_are_unwrapped_or_refused() -> None:
+    module = OwnViT()
+    model = load_own(torch.compile(module))
+    assert model.name == "OwnViT"
+    assert load_own(nn.DataParallel(module).eval()).network.config.depth == DEPTH
+    inner = OwnViT()
+    inner.layers[0].compile()
+    with pytest.raises(ConfigError, match=r"^OwnViT: its part 'layers\.0' is compiled, .*"):
+        load_own(inner)
+
+
+def test_quantised_linear_maps_are_captured_as_they_compute() -> None:
+    import warnings
+
+    from torch.ao.quantization import quantize_dynamic
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = quantize_dynamic(OwnViT("fused"), {nn.Linear}, dtype=torch.qint8).eval()
+    pixels = torch.randn(1, 3, *SIZE)
+    found = load_own(module).network.encode(pixels)
+    assert torch.equal(found.logits, module(pixels))
+
+
+# What a captured module can and cannot.
+
+
+def test_switching_off_what_a_module_reads_otherwise_is_refused() -> None:
+    class Mean(OwnViT):
+        def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+            tokens = self.tokens(pixels)
+            for layer in self.layers:
+                tokens = layer(tokens)
+            return self.classifier(self.norm(tokens).mean(1))
+
+    analysis = vitviz.analyze(picture(), load_own(Mean()))
+    assert analysis.switched_off([(0, 0)]).shape == (5,)
+    with pytest.raises(VitvizError, match=r"^Mean: hidden patches change its output by .*, so it reads .*$"):
+        analysis.switched_off(patches=[(0, 1)])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_heads_and_patches_that_are_off_are_as_in_the_plain_formula(way: str) -> None:
+    module, hidden = OwnViT(way, registers=1), [(0, 1), (2, 3)]
+    model = load_own(module, prefix=["cls", "register 1"])
+    analysis = vitviz.analyze(picture(), model)
+    pixels = analysis.prepared.pixels
+    # Without the patches' tokens at all.
+    kept = [token for token in range(26) if token not in [1 + 6 * row + column for row, column in hidden]]
+    tokens = module.tokens(pixels)[:, kept]
+    for layer in module.layers:
+        tokens = layer(tokens)
+    expected = module.classifier(module.norm(tokens)[:, 0])[0]
+    close(analysis.switched_off(patches=hidden), expected)
+    # A head is silent where its columns of the projection are zero.
+    silent = copy.deepcopy(module)
+    projection = silent.layers[1].projection if way != WAYS[4] else silent.layers[1].multi_head.out_proj
+    projection.weight.data[:, 16:24] = 0
+    close(analysis.switched_off([(1, 2)]), silent(pixels)[0])
+    effects = analysis.head_effects(target=3)
+    close(effects.without[1, 2], silent(pixels)[0].softmax(-1)[3].detach())
+    assert effects.without.shape == (DEPTH, HEADS)
+    with pytest.raises(QueryError, match="layer 3, head 0: this model has layers 0 to 2 and heads 0 to 3"):
+        analysis.switched_off([(3, 0)])
+
+
+@pytest.mark.parametrize("method", ["legrad"])
+def test_methods_that_need_the_layers_say_so(method: str) -> None:
+    analysis = vitviz.analyze(picture(), load_own(OwnViT()))
+    with pytest.raises(VitvizError, match=f"^{method}: this model is a module that vitviz captures, .*$"):
+        analysis.map(method)
+
+
+def test_rooms_that_need_the_layers_say_so(tmp_path: Any) -> None:
+    model = load_own(OwnViT())
+    analysis = vitviz.analyze(picture(), model)
+    from vitviz.evaluation.probes import PROBES
+    from vitviz.evaluation.probes.table import probe
+
+    for name in PROBES:
+        try:
+            probe(analysis, name)
+        except VitvizError as error:
+            assert "captures" in str(error) or "captured" in str(error) or "norms" in str(error), (name, error)
+    with pytest.raises(VitvizError, match="captures"):
+        vitviz.save_checkpoint(tmp_path / "own.safetensors", model)
+    with pytest.raises(VitvizError, match="norms: this trace has no token norms"):
+        analysis.rollout(exclude="outliers")
+    analysis.rollout(exclude="sinks")
+
+
+def test_the_explorer_has_the_bias_of_a_captured_module() -> None:
+    trace = vitviz.analyze(picture(), load_own(OwnViT(has_bias=True))).trace
+    for layer in range(DEPTH):
+        parts = {name: tensor.double() for name, tensor in read(pack(trace, f"layer {layer}")).items()}
+        scores = parts["queries"] @ parts["keys"].mT + parts["bias"] - parts["log_sums"][..., None]
+        close(scores.exp(), trace.weights(layer), 2e-2)
+    facts = model_facts("own", "OwnViT", load_own(OwnViT()))
+    assert (facts["layers"], facts["heads"]) == (DEPTH, HEADS)
+
+
+def test_cost_holds_the_trace_and_knows_of_bias() -> None:
+    plain, biased = (load_own(OwnViT(has_bias=has_bias)) for has_bias in (False, True))
+    for model in (plain, biased):
+        analysis = vitviz.analyze(picture(), model)
+        trace = analysis.trace
+        bias = 0 if trace.bias is None else trace.bias.nbytes
+        logarithms = 4 * trace.layers * trace.heads * trace.layout.token_count
+        cost = vitviz.cost(picture(), model)
+        assert cost.trace_bytes == trace.queries.nbytes + trace.keys.nbytes + bias + logarithms
+        assert cost.flops > 0
+    with pytest.raises(vitviz.LimitError, match=r"need .* bytes"):
+        vitviz.analyze(picture(), plain, max_bytes=1000)
+
+
+def test_a_likeness_reads_what_the_classifier_reads() -> None:
+    module = OwnViT()
+    model = load_own(module)
+    first = vitviz.analyze(picture(), model)
+    target = vitviz.likeness(vitviz.analyze(picture().rotate(90), model))
+    pixels = first.prepared.pixels
+    tokens = module.tokens(pixels)
+    for layer in module.layers:
+        tokens = layer(tokens)
+    close(model.network.output(pixels, "features"), module.norm(tokens)[:, 0])
+    assert first.map("relevance", target=target).values.max() > 0
+    with pytest.raises(VitvizError, match="OwnViT: a captured module does not say which tokens are its final ones"):
+        vitviz.likeness(first, patch=(0, 0))

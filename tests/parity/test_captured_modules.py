@@ -1,0 +1,319 @@
+"""Modules of the real packages, captured: the same numbers as vitviz's own network, or as the package's own attention.
+
+Where both open a configuration, every map of one is that of the other. Where only capture does, its attention weights
+are those that the package computes by itself, with its fused kernel off.
+"""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, settings
+
+from tests.parity.case import randomised
+from tests.parity.random_configurations import DRAWN
+from tests.parity.random_draws import SEED, Draw, silent
+from tests.reference_packages import open_clip, timm, torchvision, transformers
+from vitviz import Model, VitvizError, load
+from vitviz.attribution import METHODS, AttributionInput
+from vitviz.metrics.ablation import switched_off
+from vitviz.models.targets import class_target
+from vitviz.weights.packages.timm import TimmModel
+from vitviz.weights.packages.transformers import TransformersModel
+from vitviz.weights.read import read_checkpoint
+
+pytestmark = pytest.mark.parity
+
+TOLERANCE = 1e-5
+COUNTS = {"timm": 10, "transformers": 10, "open_clip": 5}
+LEAST_COMPARED = {"timm": 3, "transformers": 4, "open_clip": 2}
+
+
+def close(found: torch.Tensor, expected: torch.Tensor, what: str) -> None:
+    scale = max(1.0, float(expected.abs().max()))
+    assert found.shape == expected.shape, f"{what}: {found.shape}, expected {expected.shape}"
+    difference = float((found.double() - expected.double()).abs().max())
+    assert difference <= TOLERANCE * scale, f"{what}: {difference:.2g}"
+
+
+def both_ways(captured: Model, own: Model, pixels: torch.Tensor) -> None:
+    """Everything that both networks give of an image."""
+    ours, theirs = own.network.encode(pixels), captured.network.encode(pixels)
+    if own.network.config.classes:
+        close(theirs.logits, ours.logits, "logits")
+    one, other = theirs.traces[0], ours.traces[0]
+    assert one.layout == other.layout
+    patch = one.layout.index((one.layout.grid_height - 1, 0))
+    for layer in range(other.layers):
+        close(one.weights(layer), other.weights(layer), f"weights of layer {layer}")
+        close(one.row(layer, patch), other.row(layer, patch), "row")
+        close(one.column(layer, patch), other.column(layer, patch), "column")
+    options: list[dict[str, Any]] = [
+        {"head_fusion": "max", "residual_weight": 0.3, "start_layer": -1},
+        {"head_fusion": "min", "query": patch},
+        {"discard_ratio": 0.5},
+        {"exclude": [patch]},
+        {"exclude": "sinks", "query": "patches"},
+        {},
+    ]
+    if "cls" in one.layout.prefix:
+        options.append({"reference": "vit-explain", "discard_ratio": 0.2})
+    for option in options:
+        maps = [METHODS["rollout"].compute(trace, **option).values for trace in (one, other)]
+        close(*maps, f"rollout {option}")
+    for method in ("attention", "attention_mass", "attention_flow"):
+        close(*(METHODS[method].compute(trace).values for trace in (one, other)), method)
+    if not own.network.config.classes:
+        return
+    target = class_target(0, own.network.config.classes)
+    inputs = [AttributionInput(model.network, pixels, target) for model in (captured, own)]
+    for method in ("gradient_rollout", "relevance"):
+        close(*(METHODS[method].compute(each.gradients).values for each in inputs), method)
+    maps = [METHODS["grad_cam"].compute(each, layer=0).values for each in inputs]
+    close(*(each / max(1e-6, float(maps[1].abs().max())) for each in maps), "grad_cam")
+    close(*(switched_off(each.network, pixels, [(0, 0)]) for each in inputs), "a head switched off")
+    try:
+        without = switched_off(captured.network, pixels, patches=[(0, 0)])
+    except VitvizError as error:
+        assert "hidden patches change its output" in str(error)
+    else:
+        close(without, switched_off(own.network, pixels, patches=[(0, 0)]), "a patch left out")
+
+
+@pytest.mark.parametrize("package", COUNTS)
+def test_random_configurations_have_the_same_maps_captured_as_by_vitviz_itself(package: str) -> None:
+    drawn, outcomes = DRAWN[package], []
+
+    def attempt(draw: Draw) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            torch.default_generator.manual_seed(0)
+            try:
+                with silent(), torch.random.fork_rng(devices=[]):
+                    case = drawn.make(draw, Path(name))
+            except Exception:
+                return outcomes.append("impossible")
+            try:
+                own = read_checkpoint(Path(name)).model
+            except VitvizError:
+                own = None
+            module = getattr(case.reference, "visual", None) or case.reference.model  # type: ignore[attr-defined]
+            said: dict[str, Any] = {"normalisation": "half"}
+            if own is not None:
+                said |= {"preprocessing": own.preprocessing, "labels": own.labels, "prefix": own.network.config.prefix}
+            try:
+                with silent():
+                    captured = load(module, **said)
+            except VitvizError as error:
+                assert "differs from what" not in str(error), f"{draw}: {error}"
+                return outcomes.append(f"refused: {error}")
+            if own is None:
+                return outcomes.append("captured alone")
+            with silent():
+                both_ways(captured, own, torch.randn(1, case.channels, *case.size))
+            outcomes.append("compared")
+
+    @hypothesis.seed(SEED)
+    @settings(
+        max_examples=COUNTS[package],
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @hypothesis.given(drawn.strategy)
+    def draw_all(draw: Draw) -> None:
+        attempt(draw)
+
+    draw_all()
+    assert outcomes.count("compared") >= LEAST_COMPARED[package], outcomes
+
+
+# Families that only capture opens.
+
+SMALL = {"img_size": 48, "embed_dim": 32, "depth": 2, "num_heads": 4, "num_classes": 5}
+ONLY_CAPTURED: dict[str, dict[str, Any]] = {
+    "beit_base_patch16_224": {},
+    "beitv2_base_patch16_224": {"use_shared_rel_pos_bias": True, "use_rel_pos_bias": False},
+    "eva02_tiny_patch14_224": {"patch_size": 16},
+    "vit_base_patch16_rope_224": {},
+    "vit_base_patch16_rope_mixed_224": {},
+    "vit_base_patch16_rope_reg1_gap_256": {},
+    "vit_pe_core_tiny_patch16_384": {},
+    "vit_relpos_small_patch16_224": {},
+    "vit_relpos_medium_patch16_cls_224": {},
+    "aimv2_large_patch14_224": {"patch_size": 16},
+    "deit3_small_patch16_224": {},
+}
+
+
+@pytest.mark.parametrize("name", ONLY_CAPTURED)
+def test_families_of_timm_have_the_attention_that_timm_computes_without_its_kernel(name: str) -> None:
+    with silent():
+        module = randomised(timm.create_model(name, **{**SMALL, **ONLY_CAPTURED[name]}))
+        model = load(module)
+        pixels = torch.randn(1, 3, 48, 48)
+        encoding = model.network.encode(pixels)
+        assert torch.equal(encoding.logits, module(pixels))
+        expected = TimmModel(module).answer(pixels).attention
+    trace = encoding.traces[0]
+    assert len(expected) == trace.layers == 2
+    for layer, weights in enumerate(expected):
+        close(trace.weights(layer), weights[0], f"{name}, layer {layer}")
+        close(trace.column(layer, (1, 2)), weights[0][..., trace.layout.index((1, 2))], "column")
+    assert float((expected[0][0, :, 0] - 1 / expected[0].shape[-1]).abs().max()) > 0.01, "even attention proves nothing"
+
+
+def materialised_gradients(
+    module: torch.nn.Module, pixels: torch.Tensor
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Every layer's attention weights and the gradient of class 0 with respect to them, with timm's kernel off."""
+    found: list[torch.Tensor] = []
+    attentions = [block.attn for block in module.blocks]  # type: ignore[union-attr]
+
+    def keep(_: Any, __: Any, output: torch.Tensor) -> None:
+        output.retain_grad()
+        found.append(output)
+
+    hooks = [attention.attn_drop.register_forward_hook(keep) for attention in attentions]
+    for attention in attentions:
+        attention.fused_attn = False
+    module.requires_grad_(True)
+    module(pixels)[0, 0].backward()
+    module.requires_grad_(False)
+    for hook, attention in zip(hooks, attentions, strict=True):
+        hook.remove()
+        attention.fused_attn = True
+    return [each[0].detach() for each in found], [each.grad[0] for each in found if each.grad is not None]
+
+
+@pytest.mark.parametrize(
+    "name", ["beit_base_patch16_224", "eva02_tiny_patch14_224", "vit_relpos_medium_patch16_cls_224"]
+)
+def test_relevance_of_families_that_only_capture_opens_is_that_of_materialised_attention(name: str) -> None:
+    with silent():
+        module = randomised(timm.create_model(name, **{**SMALL, **ONLY_CAPTURED[name]}))
+        model = load(module)
+        pixels = torch.randn(1, 3, 48, 48)
+        matrices, gradients = materialised_gradients(module, pixels)
+        inputs = AttributionInput(model.network, pixels, class_target(0, 5))
+        found = METHODS["relevance"].compute(inputs.gradients)
+    relevance = torch.eye(matrices[0].shape[-1])
+    for weights, gradient in zip(matrices, gradients, strict=True):
+        relevance = relevance + (weights * gradient).relu().mean(0) @ relevance
+    close(found.values.flatten(), relevance[0, 1:], name)
+    assert relevance[0, 1:].max() > 1e-4
+    for layer, gradient in enumerate(gradients):
+        chunks = [chunk.clone() for _, _, chunk in inputs.gradients.in_chunks(layer)]
+        scale = float(gradient.abs().max())
+        close(torch.cat(chunks, 1) / scale, gradient / scale, f"gradient of layer {layer}")
+
+
+HF: dict[str, tuple[str, dict[str, Any]]] = {
+    "BeitForImageClassification": ("BeitConfig", {"use_relative_position_bias": True}),
+    "BeitModel": ("BeitConfig", {"use_shared_relative_position_bias": True}),
+    "Data2VecVisionForImageClassification": ("Data2VecVisionConfig", {"use_relative_position_bias": True}),
+    "BlipVisionModel": ("BlipVisionConfig", {}),
+    "YolosModel": ("YolosConfig", {"image_size": [48, 48], "num_detection_tokens": 3}),
+}
+
+
+@pytest.mark.parametrize(("name", "kernel"), list(itertools.product(HF, ["sdpa", "eager"])))
+def test_families_of_transformers_have_the_attention_that_it_returns(name: str, kernel: str) -> None:
+    config_name, options = HF[name]
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+    made = {**sizes, "image_size": 48, "patch_size": 16, "num_labels": 5, **options}
+    with silent():
+        config = getattr(transformers, config_name)(**made)
+        config._attn_implementation = "eager"
+        module = randomised(getattr(transformers, name)(config))
+        pixels = torch.randn(1, 3, 48, 48)
+        expected = TransformersModel(module, Path()).answer(pixels).attention
+        module.set_attn_implementation(kernel)
+        prefix = {"prefix": ["cls", "detection 1", "detection 2", "detection 3"]} if name.startswith("Yolos") else {}
+        kernel = module.config._attn_implementation
+        model = load(module, normalisation="half", **prefix)
+        trace = model.network.encode(pixels).traces[0]
+        assert module.config._attn_implementation == kernel
+    assert len(expected) == trace.layers == 2
+    count = trace.layout.token_count
+    behind = trace.layout.prefix_count - 1
+    order = [0, *range(count - behind, count), *range(1, count - behind)]
+    for layer, weights in enumerate(expected):
+        close(trace.weights(layer), weights[0][:, order][:, :, order], f"layer {layer}")
+
+
+def test_torchvision_needs_its_transforms_and_then_has_its_own_outputs() -> None:
+    module = randomised(torchvision.models.VisionTransformer(48, 16, 2, 4, 32, 48, num_classes=1000))
+    with pytest.raises(VitvizError, match=r"^preprocessing: the module does not say .*transforms\(\)"):
+        load(module)
+    transforms = torchvision.models.ViT_B_16_Weights.IMAGENET1K_V1.transforms()
+    model = load(module, preprocessing=transforms)
+    assert model.labels[0] == "tench, Tinca tinca"
+    assert model.assumptions
+    pixels = torch.randn(2, 3, 48, 48)
+    close(model.network.encode(pixels).logits, module(pixels), "logits")
+
+
+# What a module says of itself.
+
+
+def test_timm_says_everything() -> None:
+    with silent():
+        module = timm.create_model("vit_tiny_patch16_224", depth=1).eval()
+        transform = timm.data.create_transform(**timm.data.resolve_model_data_config(module))
+    model = load(module)
+    assert model.name == "vit_tiny_patch16_224"
+    assert (model.preprocessing.height, model.preprocessing.mean) == (224, (0.5, 0.5, 0.5))
+    assert (model.preprocessing.crop_fraction * 248) // 1 == 224 - (model.preprocessing.crop_fraction * 248 < 224)
+    assert model.network.config.prefix == ("cls",)
+    assert len(model.labels) == 1000
+    by_transform = load(module, preprocessing=transform).preprocessing
+    assert by_transform.mean == (0.5, 0.5, 0.5)
+
+
+def test_transformers_says_its_labels_and_its_processor_the_rest() -> None:
+    options = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 48}
+    names = {0: "cat", 1: "dog", 2: "owl"}
+    config = transformers.ViTConfig(image_size=48, patch_size=16, id2label=names, **options)
+    with silent():
+        module = transformers.ViTForImageClassification(config).eval()
+        processor = transformers.ViTImageProcessor(size={"height": 48, "width": 48}, image_mean=[0.1, 0.2, 0.3])
+    model = load(module, preprocessing=processor)
+    assert model.labels == ("cat", "dog", "owl")
+    assert (model.preprocessing.height, model.preprocessing.mean) == (48, (0.1, 0.2, 0.3))
+    assert (model.preprocessing.fit, model.preprocessing.interpolation) == ("squash", "bilinear")
+    larger = model.network.encode(torch.randn(1, 3, 64, 80)).traces[0]
+    assert (larger.layout.grid_height, larger.layout.grid_width) == (4, 5)
+
+
+def test_open_clip_says_how_its_tower_prepares_pictures() -> None:
+    with silent():
+        clip = open_clip.CLIP(24, {"image_size": 48, "patch_size": 16, "width": 64, "layers": 1}, {"width": 64})
+        module = clip.visual.eval()
+        module.preprocess_cfg = {"size": 48, "mode": "RGB", "mean": (0.1,) * 3, "std": (0.5,) * 3}
+        model = load(module)
+    assert model.labels == ()
+    assert (model.preprocessing.height, model.preprocessing.mean) == (48, (0.1, 0.1, 0.1))
+
+
+REFUSED = {
+    "swin_tiny_patch4_window7_224": "windows of 49 tokens.*: vitviz does not show windows yet",
+    "pit_ti_224": "several grids in one network",
+    "cait_xxs24_224": "softmaxes between tokens whose scores or weights it changes in a way of its own",
+    "resnet18": "the module does not say its patch_size",
+    "mixer_s32_224": "no attention was seen",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_other_architectures_are_refused_as_what_they_are(name: str) -> None:
+    with silent():
+        module = timm.create_model(name).eval()
+    with pytest.raises(VitvizError, match=REFUSED[name]):
+        load(module)

@@ -1,0 +1,327 @@
+"""A module that the user has, as a network: its own forward pass, captured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from vitviz.attention.layout import TokenLayout
+from vitviz.attention.precision import type_of
+from vitviz.errors.kinds import ConfigError, MethodError
+from vitviz.models.capture.calls import AttentionCall
+from vitviz.models.capture.interception import Interception
+from vitviz.models.capture.outputs import first_output, is_vector, primary_output
+from vitviz.models.capture.recording import Recording
+from vitviz.models.capture.state import check_asked_device, check_state, device_of, dtype_of
+from vitviz.models.capture.verification import VerifiedCapture, verify_capture
+from vitviz.models.network import Encoding
+from vitviz.models.pooling import Output
+from vitviz.progress import Progress
+
+POOLED_BY_ATTENTION, POOLED_BY_ITSELF = "attention", "the module's own"
+Size = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class ModuleFacts:
+    """What has to be known of a module before it is run.
+
+    Args:
+        name: what messages call it.
+        image_size, patch_size: height and width in pixels.
+        channels: of the image.
+        prefix: names of the tokens that are no patches, in the module's order.
+        classes: how many it classifies; 0 where its output is no classification.
+        forward: the module and pixels ``"batch channel height width"`` to what it returns.
+        depth: how many layers the module says that it has; None where it does not.
+
+    Raises:
+        ConfigError: the patch does not divide the image.
+    """
+
+    name: str
+    image_size: Size
+    patch_size: Size
+    channels: int
+    prefix: tuple[str, ...]
+    classes: int
+    forward: Callable[[nn.Module, torch.Tensor], Any]
+    depth: int | None = None
+
+    def __post_init__(self) -> None:
+        self.grid(*self.image_size)
+
+    def grid(self, image_height: int, image_width: int) -> Size:
+        """Rows and columns of patches.
+
+        Raises:
+            ConfigError: the patch does not divide the image.
+        """
+        rows, rest = divmod(image_height, self.patch_size[0])
+        columns, other_rest = divmod(image_width, self.patch_size[1])
+        if rest or other_rest or not rows or not columns:
+            sizes = f"image of {image_height}×{image_width} pixels (height × width)"
+            patch = f"{self.patch_size[0]}×{self.patch_size[1]}"
+            raise ConfigError(f"{sizes}: both sides must be a multiple of the patch, {patch}")
+        return rows, columns
+
+
+@dataclass(frozen=True)
+class ModuleConfig:
+    """The facts about a captured module, as :class:`vitviz.models.network.NetworkConfig` has them.
+
+    Args:
+        facts: what was known before.
+        depth, heads, head_width, width: of its layers, as its calls show them.
+        pooling: ``"attention"`` where one learned query reads the tokens behind the layers.
+        parameters: number of its weights.
+        bias_matrices: how many matrices of bias a trace keeps, each of a number for every pair of tokens.
+        is_written_out: whether the module itself makes whole matrices of attention weights.
+    """
+
+    facts: ModuleFacts
+    depth: int
+    heads: int
+    head_width: int
+    width: int
+    pooling: str
+    parameters: int
+    bias_matrices: int
+    is_written_out: bool
+
+    @property
+    def image_height(self) -> int:
+        return self.facts.image_size[0]
+
+    @property
+    def image_width(self) -> int:
+        return self.facts.image_size[1]
+
+    @property
+    def patch_height(self) -> int:
+        return self.facts.patch_size[0]
+
+    @property
+    def patch_width(self) -> int:
+        return self.facts.patch_size[1]
+
+    @property
+    def channels(self) -> int:
+        return self.facts.channels
+
+    @property
+    def classes(self) -> int:
+        return self.facts.classes
+
+    @property
+    def prefix(self) -> tuple[str, ...]:
+        return self.facts.prefix
+
+    def layout(self, image_height: int, image_width: int) -> TokenLayout:
+        """The tokens of an image of this size in pixels.
+
+        Raises:
+            ConfigError: the size is no multiple of the patch size.
+        """
+        return TokenLayout(self.prefix, *self.facts.grid(image_height, image_width))
+
+
+def _own_output(call: AttentionCall) -> torch.Tensor:
+    return call.output
+
+
+class CapturedNetwork:
+    """A module of any package whose attention is seen while its own forward pass runs.
+
+    The module stays as it is: its mode, device, gradients, hooks and settings are never touched. Every shape of input
+    is verified when it is first met (:func:`vitviz.models.capture.verification.verify_capture`).
+
+    Args:
+        module: in evaluation mode.
+        facts: about it.
+
+    Raises:
+        ConfigError: its attention cannot be seen whole, or a number differs.
+    """
+
+    def __init__(self, module: nn.Module, facts: ModuleFacts) -> None:
+        self.module = module
+        self._facts = facts
+        self._verified: dict[tuple[Size, torch.dtype, torch.device], VerifiedCapture] = {}
+        check_state(module)
+        noise = torch.randn(1, facts.channels, *facts.image_size, generator=torch.Generator().manual_seed(0))
+        verified = self.verified(noise)
+        structure = verified.structure
+        pooling = POOLED_BY_ITSELF if structure.pooling is None else POOLED_BY_ATTENTION
+        self._config = ModuleConfig(
+            facts,
+            structure.depth,
+            structure.heads,
+            structure.head_width,
+            structure.heads * structure.head_width,
+            pooling,
+            sum(parameter.numel() for parameter in module.parameters()),
+            structure.heads * structure.depth if verified.has_bias else 0,
+            verified.is_written_out,
+        )
+
+    @property
+    def name(self) -> str:
+        """What messages call the module."""
+        return self._facts.name
+
+    @property
+    def config(self) -> ModuleConfig:
+        """The facts about it."""
+        return self._config
+
+    @property
+    def device(self) -> torch.device:
+        """Where the module's weights are."""
+        return device_of(self.module)
+
+    @property
+    def precision(self) -> torch.dtype:
+        """The type of the module's weights."""
+        return dtype_of(self.module)
+
+    def to(self, device: torch.device) -> CapturedNetwork:
+        """Itself, if this is the module's own device.
+
+        Raises:
+            ConfigError: it is another.
+        """
+        check_asked_device(self.module, device)
+        return self
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """The module's weights."""
+        return self.module.parameters()
+
+    def encode(
+        self,
+        pixels: torch.Tensor,
+        storage: str | None = None,
+        keep_bytes: int = 0,
+        report: Callable[[Progress], None] | None = None,
+    ) -> Encoding:
+        """Logits, and the queries and keys of the same forward pass, one image after the other.
+
+        Arguments as those of :meth:`vitviz.VisionTransformer.encode`. Logits have no columns where the module does not
+        classify.
+
+        Raises:
+            ImageError: the module cannot take an input of this size.
+            ConfigError: the storage is no precision, the module's state has changed, or a number differs.
+        """
+        dtype = None if storage is None else type_of(storage, "storage")
+        check_state(self.module)
+        traces, logits = [], []
+        for image in pixels.split(1):
+            verified = self.verified(image)
+            layout = self.config.layout(*image.shape[-2:])
+            recording = Recording(verified, layout, dtype, report)
+            with self.running(image) as own:
+                with Interception(recording):
+                    output = self._run(own)
+                traces.append(recording.trace(keep_bytes))
+            logits.append(output if self.config.classes else output.new_zeros(1, 0))
+        return Encoding(torch.cat(logits).float(), tuple(traces))
+
+    def output(self, pixels: torch.Tensor, output: Output = "logits") -> torch.Tensor:
+        """What the module gives of images.
+
+        Args:
+            pixels: ``"batch channel height width"``, normalised as the module was trained.
+            output: ``"logits"`` for its output ``"batch class"``, which are features where it does not classify;
+                ``"features"`` for what its classifier reads, ``"batch feature"``.
+
+        Raises:
+            MethodError: the module does not say this of itself.
+        """
+        check_state(self.module)
+        with self.running(pixels, torch.is_grad_enabled()) as own:
+            return self.output_of(own, output, None)
+
+    def output_of(
+        self, pixels: torch.Tensor, output: Output, on_call: Callable[[AttentionCall], torch.Tensor] | None
+    ) -> torch.Tensor:
+        """:meth:`output` of pixels as :meth:`running` gives them, with what a function makes of the attention.
+
+        Args:
+            pixels: ``"batch channel height width"``.
+            output: as :meth:`output` takes it.
+            on_call: receives each call of attention and returns what the module gets; None where it gets its own.
+
+        Raises:
+            MethodError: the module does not say this of itself.
+        """
+        if output == "patches":
+            raise MethodError(f"{self.name}: a captured module does not say which tokens are its final ones")
+        is_plain = on_call is None and (output == "logits" or not self.config.classes)
+        if is_plain:
+            found = self._run(pixels)
+        else:
+            with Interception(on_call or _own_output) as seen:
+                found = self._run(pixels)
+            if output == "features" and self.config.classes:
+                if seen.projection is None or seen.projection[1] is not found:
+                    linear = "its output is not that of a linear classifier, whose input would be its features"
+                    raise MethodError(f"{self.name}: {linear}")
+                found = seen.projection[0]
+        if not is_vector(found):
+            shape = f"an output of shape {tuple(found.shape)}"
+            raise MethodError(f"{self.name}: {shape}, no row of numbers for each image, can be no target")
+        return found
+
+    def verified(self, image: torch.Tensor) -> VerifiedCapture:
+        """What a capture of an image of this shape is, verified when it is first met.
+
+        Raises:
+            ImageError: the module cannot take an input of this size.
+            ConfigError: a number differs.
+        """
+        size = (image.shape[-2], image.shape[-1])
+        key = (size, self.precision, self.device)
+        if key not in self._verified:
+            grid = self._facts.grid(*size)
+            with self.running(image) as own:
+                self._try(own)
+                verified = self._verify(own, grid)
+            self._verified[key] = verified
+        return self._verified[key]
+
+    @contextmanager
+    def running(self, pixels: torch.Tensor, has_gradients: bool = False) -> Iterator[torch.Tensor]:
+        """Pixels as the module takes them, outside inference mode: what it keeps of a forward pass stays usable."""
+        with torch.inference_mode(False), torch.set_grad_enabled(has_gradients):
+            own = pixels.clone() if pixels.is_inference() else pixels
+            yield own.to(self.device, self.precision)
+
+    def _run(self, pixels: torch.Tensor) -> torch.Tensor:
+        return primary_output(self._facts.forward(self.module, pixels))
+
+    def _try(self, pixels: torch.Tensor) -> None:
+        """Run the module once, so that what it says of an input is told apart from what a capture does to it."""
+        output = primary_output(first_output(self.name, self.module, self._facts.forward, pixels))
+        classes = self._facts.classes
+        if classes and (not is_vector(output) or output.shape[1] != classes):
+            shape = f"an output of shape {tuple(output.shape)} for {classes} labels"
+            raise ConfigError(f"{self.name}: {shape}; expected 'batch class', one class for each label")
+
+    def _verify(self, pixels: torch.Tensor, grid: Size) -> VerifiedCapture:
+        name, prefix = self._facts.name, self._facts.prefix
+        try:
+            verified = verify_capture(self._run, pixels, grid, self._facts.depth)
+        except ConfigError as error:
+            raise ConfigError(f"{name}: {error}") from None
+        if verified.order.extra != len(prefix):
+            found = f"{verified.order.extra} tokens that are no patches ({verified.order.before} before them)"
+            names = f"prefix={list(prefix)} names {len(prefix)}"
+            raise ConfigError(f"{name}: {found}, and {names}; expected a name for each, such as prefix=['cls']")
+        return verified

@@ -1,0 +1,92 @@
+"""Which of a module's calls of attention are its layers, and which is its pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vitviz.errors.kinds import ConfigError
+from vitviz.errors.messages import several
+from vitviz.models.capture.calls import AttentionCall
+
+
+@dataclass(frozen=True)
+class CallShape:
+    """The sizes of one call.
+
+    Args:
+        windows: sequences that attend apart from each other; 1 for global attention.
+        heads, queries, keys: how many.
+        dim: features of a query.
+    """
+
+    windows: int
+    heads: int
+    queries: int
+    keys: int
+    dim: int
+
+    @classmethod
+    def of(cls, call: AttentionCall) -> CallShape:
+        return cls(call.windows, call.heads, call.query_count, call.key_count, call.queries.shape[-1])
+
+    @property
+    def tokens(self) -> str:
+        """Who attends to whom, in words."""
+        count = f"{self.queries} tokens"
+        if self.queries != self.keys:
+            count = f"{self.queries} {'query' if self.queries == 1 else 'queries'} to {self.keys} keys"
+        return count if self.windows == 1 else f"{self.windows} windows of {count}"
+
+
+@dataclass(frozen=True)
+class AttentionStructure:
+    """The layers among a module's calls, which come first, and its attention pooling.
+
+    Args:
+        depth, heads, head_width, tokens: of every layer.
+        pooling: the sizes of the call behind the layers in which one learned query reads the tokens; None for none.
+    """
+
+    depth: int
+    heads: int
+    head_width: int
+    tokens: int
+    pooling: CallShape | None
+
+    @classmethod
+    def of(cls, calls: Sequence[CallShape], patches: int, stated_depth: int | None = None) -> AttentionStructure:
+        """The layers among all calls, in order.
+
+        Args:
+            calls: of one image, at least one.
+            patches: of its grid.
+            stated_depth: how many layers the module says that it has, where it does.
+
+        Raises:
+            ConfigError: they are not one grid of tokens in all layers, and at most one query behind them.
+        """
+        depth = next((at for at, each in enumerate(calls) if each.queries != each.keys), len(calls))
+        behind = calls[depth:]
+        kinds = list(dict.fromkeys(each.tokens for each in calls))
+        found = f"attention among {several(kinds, 6)}"
+        if any(each.windows != 1 for each in calls):
+            raise ConfigError(f"{found}: vitviz does not show windows yet; expected global attention in every layer")
+        if len({each.queries for each in calls[:depth]}) > 1 or any(each.queries != 1 for each in behind):
+            raise ConfigError(f"{found}: several grids in one network; expected the same tokens in every layer")
+        if not depth or len(behind) > 1:
+            expected = "expected tokens that attend to each other, and at most one query behind them"
+            raise ConfigError(f"{found}: class attention in {len(behind)} layers of its own; {expected}")
+        first = calls[0]
+        for number, each in enumerate(calls[:depth]):
+            if (each.heads, each.dim) != (first.heads, first.dim):
+                sizes = f"{each.heads} heads of {each.dim} features, layer 0 has {first.heads} of {first.dim}"
+                raise ConfigError(f"layer {number} has {sizes}; expected the same in every layer")
+        if stated_depth is not None and depth != stated_depth:
+            raise ConfigError(f"attention of {depth} layers was seen of {stated_depth}; the others use another kernel")
+        if first.queries < patches:
+            raise ConfigError(f"{found}: fewer than the {patches} patches of the picture; expected a token for each")
+        pooling = behind[0] if behind else None
+        if pooling is not None and pooling.keys not in (first.queries, patches):
+            raise ConfigError(f"{found}: the pooling reads neither all tokens nor all patches")
+        return cls(depth, first.heads, first.dim, first.queries, pooling)

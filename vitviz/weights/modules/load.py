@@ -1,0 +1,170 @@
+"""A module in memory as a :class:`vitviz.Model`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any
+
+import torch
+from torch import nn
+
+from vitviz.errors.kinds import ConfigError
+from vitviz.errors.messages import described
+from vitviz.models.capture import CapturedNetwork, ModuleFacts
+from vitviz.models.capture.outputs import first_output, is_vector, primary_output
+from vitviz.models.capture.state import check_asked_device, check_state, device_of, dtype_of
+from vitviz.models.devices import usable_device
+from vitviz.weights.metadata.classes import read_labels
+from vitviz.weights.model import Model
+from vitviz.weights.modules.preparation import module_preprocessing, sidecars
+from vitviz.weights.modules.sizes import (
+    Size,
+    checked_prefix,
+    checked_size,
+    find_channels,
+    find_depth,
+    find_image_size,
+    find_patch_size,
+    find_prefix,
+)
+from vitviz.weights.modules.unwrap import package_of, unwrapped
+
+Forward = Callable[[nn.Module, torch.Tensor], Any]
+Labels = Sequence[str] | Mapping[int, str]
+
+
+def load_module(
+    module: nn.Module,
+    *,
+    device: str | torch.device | None = None,
+    preprocessing: Any = None,
+    normalisation: str | None = None,
+    labels: Labels | None = None,
+    image_size: int | Size | None = None,
+    patch_size: int | Size | None = None,
+    prefix: Sequence[str] | None = None,
+    forward: Forward | None = None,
+) -> Model:
+    """A module as a model, by capturing its attention while its own forward pass runs.
+
+    Arguments as those of :func:`vitviz.load`. The module stays as it is.
+
+    Raises:
+        ConfigError: something has to be known that the module does not say; it is in a state in which it cannot be
+            captured; its attention cannot be seen whole, or differs from what is captured.
+        CheckpointError: what it says of its images cannot be done exactly.
+        ImageError: it cannot be run on an image of its size.
+    """
+    module = unwrapped(module)
+    name = module_name(module)
+    try:
+        check_state(module)
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error}") from None
+    if device is not None:
+        check_asked_device(module, usable_device(device))
+    size = checked_size("image_size", image_size) or find_image_size(module)
+    if size is None:
+        raise _unknown(name, "image_size", "the height and width of its images in pixels, such as 224")
+    patch = checked_size("patch_size", patch_size) or find_patch_size(module, size)
+    if patch is None:
+        raise _unknown(name, "patch_size", "the height and width of its patches in pixels, such as 16")
+    tokens = find_prefix(module) if prefix is None else checked_prefix(prefix)
+    if tokens is None:
+        raise _unknown(name, "prefix", "the names of its tokens that are no patches, such as ['cls', 'register 1']")
+    channels = find_channels(module)
+    prepared, source = module_preprocessing(module, preprocessing, normalisation, size, patch, channels)
+    run = DefaultForward.of(module, size) if forward is None else forward
+    noise = torch.zeros(1, channels, *size, dtype=dtype_of(module), device=device_of(module))
+    class_names, origin, assumed = _labels(module, name, labels, first_output(name, module, run, noise))
+    facts = ModuleFacts(name, size, patch, channels, tokens, len(class_names), run, find_depth(module))
+    network = CapturedNetwork(module, facts)
+    card = {
+        "captured from": f"{type(module).__module__}.{type(module).__name__}",
+        "preprocessing": source,
+        "labels": origin,
+    }
+    assumptions = (f"labels {origin}",) if assumed else ()
+    return Model(name, network, prepared, class_names, card, assumptions=assumptions)
+
+
+def module_name(module: nn.Module) -> str:
+    """timm's name of its architecture, the checkpoint that transformers opened, or the name of its class."""
+    pretrained = getattr(module, "pretrained_cfg", None)
+    architecture = pretrained.get("architecture") if isinstance(pretrained, Mapping) else None
+    opened = getattr(getattr(module, "config", None), "name_or_path", None)
+    return next((name for name in (architecture, opened) if isinstance(name, str) and name), type(module).__name__)
+
+
+@dataclass(frozen=True)
+class DefaultForward:
+    """How a module is called: with its pixels, and at another size than its own with interpolated positions.
+
+    Args:
+        size: its own.
+        is_named: whether its pixels are called ``pixel_values``, as in transformers.
+        interpolates: whether it has to be told that positions are to be interpolated.
+    """
+
+    size: Size
+    is_named: bool
+    interpolates: bool
+
+    @classmethod
+    def of(cls, module: nn.Module, size: Size) -> DefaultForward:
+        parameters = signature(module.forward).parameters
+        return cls(size, "pixel_values" in parameters, "interpolate_pos_encoding" in parameters)
+
+    def __call__(self, module: nn.Module, pixels: torch.Tensor) -> Any:
+        is_other = self.interpolates and tuple(pixels.shape[-2:]) != self.size
+        options = {"interpolate_pos_encoding": True} if is_other else {}
+        return module(pixel_values=pixels, **options) if self.is_named else module(pixels, **options)
+
+
+def _unknown(name: str, argument: str, what: str) -> ConfigError:
+    return ConfigError(f"{name}: the module does not say its {argument}; expected {argument} = {what}")
+
+
+def _labels(module: nn.Module, name: str, labels: Labels | None, returned: Any) -> tuple[tuple[str, ...], str, bool]:
+    """Names of the classes, where they come from, and whether they are assumed; none of a module without a classifier.
+
+    Args:
+        module: whose output it is.
+        name: what messages call it.
+        labels: that the user gives.
+        returned: by the module, for an image.
+
+    Raises:
+        ConfigError: the module does not say whether its outputs are classes, or the labels are none.
+    """
+    if labels is not None:
+        return _given_labels(labels), "given", False
+    output, package = primary_output(returned), package_of(module)
+    if not is_vector(output) or package == "open_clip":
+        return (), "no classifier", False
+    width, stated = output.shape[1], getattr(module, "num_classes", None)
+    if isinstance(returned, Mapping):
+        if "logits" not in returned:
+            return (), "no classifier", False
+        names = getattr(getattr(module, "config", None), "id2label", None) or {}
+        texts = {str(number): text for number, text in names.items()}
+        return read_labels(sidecars(config={"id2label": texts}), width)
+    if stated == 0:
+        return (), "no classifier", False
+    if stated != width:
+        what = f"{width} names where its {width} outputs are classes, or () where they are features"
+        raise _unknown(name, "labels", what)
+    pretrained = getattr(module, "pretrained_cfg", None)
+    stated_names = pretrained.get("label_names") if isinstance(pretrained, Mapping) else None
+    config = {} if stated_names is None else {"pretrained_cfg": {"label_names": list(stated_names)}}
+    return read_labels(sidecars(config=config), width)
+
+
+def _given_labels(labels: Any) -> tuple[str, ...]:
+    listed = [labels.get(number) for number in range(len(labels))] if isinstance(labels, Mapping) else labels
+    if isinstance(listed, str) or not isinstance(listed, Sequence) or not all(isinstance(e, str) for e in listed):
+        expected = "expected a name for each class from 0 on, or () where the outputs are no classes"
+        raise ConfigError(f"labels = {described(labels)}: {expected}")
+    return tuple(listed)
