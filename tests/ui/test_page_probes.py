@@ -21,6 +21,8 @@ from tests.driver import (
     choose_example,
     choose_method,
     first_view,
+    notice,
+    open_settings,
     opened_page,
     place_of,
     settle,
@@ -249,6 +251,12 @@ def test_all_of_a_picture_that_is_mostly_cropped_is_a_click_away(
         # Two thirds of the example are seen.
         expect(hint).not_to_be_visible()
         upload(page, tmp_path / "tall.png")
+        # A new picture of which most would be hidden is shown whole.
+        assert first_view(page)["fit"] == "native" and not hint.is_visible()
+        expect(notice(page)).to_contain_text("hides 60% of this picture, which is shown whole")
+        open_settings(page).locator(".vx-fit").select_option("crop")
+        settle(page)
+        assert first_view(page)["fit"] is None
         expect(hint).to_contain_text("The model sees the middle 40% of this picture")
         page.get_by_role("button", name="See the whole picture").click()
         settle(page)

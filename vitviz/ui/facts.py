@@ -49,6 +49,8 @@ THUMBNAIL_SIDE = 128
 DIFFERENCE = "coolwarm"
 # They shape letters and emoji.
 JOINERS = "\u200c\u200d"
+# Of a picture's area: where a crop shows less, it hides most of it.
+LEAST_SEEN = 0.5
 # What a map says of whom, by which the menu groups methods.
 TOKEN, LAYERS, TARGET = "token", "layers", "target"
 
@@ -66,6 +68,7 @@ def settings() -> dict[str, Any]:
         "models": [],
         "examples": [],
         "max_upload_bytes": 0,
+        "least_seen": LEAST_SEEN,
     }
 
 

@@ -15,7 +15,7 @@ from vitviz.errors.messages import shown
 from vitviz.progress import Progress
 from vitviz.ui.arguments import LONGEST_NAME, LikenessRequest, fields, method_of, number, parameters_of, upload_of
 from vitviz.ui.code import Made, as_python
-from vitviz.ui.facts import analysis_facts, examples, model_facts, settings, visible
+from vitviz.ui.facts import LEAST_SEEN, analysis_facts, examples, model_facts, settings, visible
 from vitviz.ui.files import as_webp, keep
 from vitviz.ui.inputs import InputSettings
 from vitviz.ui.links import print_link, read_link
@@ -137,7 +137,11 @@ class Handlers:
             upload = upload_of(request["upload"], "upload")
         model = self._model_of(view, report)
         view, notes = normalize_input(view, model)
-        upload = upload or self.service.pictures.upload(view.picture)
+        if upload is None:
+            upload = self.service.pictures.upload(view.picture)
+        else:
+            view, said = self._seen_whole(view, model, upload, report)
+            notes += said
         key, analysis = self._analyzed(view, model, upload, report)
         view = replace(view, picture=self.service.pictures.id(upload))
         shown_views: list[ShownView | None] = [None] * len(state.views)
@@ -150,6 +154,16 @@ class Handlers:
             "models": {view.model: self._model(view.model, model)},
             "notes": [*notes, *changes],
         }
+
+    def _seen_whole(self, view: View, model: Model, upload: Upload, report: Report) -> tuple[View, list[str]]:
+        """A view of a new picture as a whole, where the model's own crop hides most of it, and what was changed."""
+        if view.fit is not None or model.preprocessing.fit != "crop":
+            return view, []
+        share = self.service.seen_share(model, upload, InputSettings(None, view.resolution), waiting(report))
+        if share >= LEAST_SEEN:
+            return view, []
+        note = f"The crop that this model was trained with hides {1 - share:.0%} of this picture, which is shown whole"
+        return replace(view, fit="native"), [f"{note}, in its own shape. Under Seen as it can be cropped."]
 
     def first(self) -> dict[str, Any]:
         """The reply with which a page opens."""

@@ -216,6 +216,18 @@ class AnalysisService:
         with self.uploaded.opened(upload) as picture:
             return Encoder(model, fit, resolution).cost(picture), picture.size
 
+    def seen_share(
+        self, model: Model, upload: Upload, settings: InputSettings, waiting: Callable[[int], None] | None = None
+    ) -> float:
+        """How much of a picture a model sees, of its area.
+
+        Raises:
+            ImageError, ConfigError, LimitError: as :meth:`analyze`.
+        """
+        geometry = self._prepared(model, upload, settings, waiting)[1].geometry
+        left, top, right, bottom = geometry.box
+        return (right - left) * (bottom - top) / (geometry.image_width * geometry.image_height)
+
     def _prepared(
         self, model: Model, upload: Upload, settings: InputSettings, waiting: Callable[[int], None] | None
     ) -> tuple[Encoder, PreparedImage, tuple[int, int], bool]:

@@ -27,7 +27,10 @@ const panels = new Panels(element, {
 });
 const probes = new Probes(element, {
   probe: (probe) => store.patchView(active, { probe, probe_parameters: {} }), parameter: setProbeParameter, head: showHeadOfLayer, again: probeAgain,
-  look: () => ({ table: colours[store.state.colormap], fittedScale, look: { ...lookOf(), grid: false, part: undefined } }),
+  look: () => {
+    const { colormap, scale, percentiles } = store.state, look = { ...lookOf(), grid: false, part: undefined };
+    return { table: colours[colormap], fittedScale, look, key: JSON.stringify([colormap, scale, percentiles, look]) };
+  },
 });
 const guide = new Guide(element, { step: goToStep });
 // `hovered` is a pane's query; the other pane shows the one that is linked to it.

@@ -158,7 +158,11 @@ function classesFigure({ values, names, indexes }, steps, context) {
   const nameOfClass = (index) => (labels[index] ?? `${indexes} ${index}`).split(",")[0], counts = new Map();
   for (const step of steps) for (const index of slice(values, step).subarray(prefix)) counts.set(index, (counts.get(index) ?? 0) + 1);
   const most = [...counts].sort(([, one], [, other]) => other - one).slice(0, MAX_LINES).map(([index]) => index);
-  const colourOf = (index) => (most.includes(index) ? PIN_COLOURS[most.indexOf(index)] : OTHER_CLASS);
+  // A class has the colour of its line, where it has one.
+  const lines = context.measurements.find(({ axes }) => axes.join() === `step,${indexes}`), drawn = lines ? highestOf(lines.values) : [];
+  const free = PIN_COLOURS.filter((_, place) => !most.includes(drawn[place]));
+  const colours = new Map(most.map((index) => [index, drawn.includes(index) ? PIN_COLOURS[drawn.indexOf(index)] : free.shift()]));
+  const colourOf = (index) => colours.get(index) ?? OTHER_CLASS;
   const cells = steps.map((step) => {
     const patches = slice(values, step).subarray(prefix), raster = rasterOf(rows, columns, (patch) => bytesOf(colourOf(patches[patch])));
     return { title: stepName(step), paint: onPicture(pane, (canvas) => overPicture(pane, canvas, raster, hooks.look().look.opacity)) };
@@ -231,12 +235,17 @@ function headsFigure({ values, quantity, names }, context) {
   return curves(PROBES[context.probe].title, quantity, found, context);
 }
 
-/** Of every step, those places of the other axis that are highest in some step, the highest first. */
+/** The places of the second axis that are highest in some step, the highest first. */
+function highestOf(values) {
+  const [steps, count] = values.shape, highest = rangeOf(count).map((place) => Math.max(...rangeOf(steps).map((step) => values[step * count + place])));
+  return rangeOf(count).sort((one, other) => highest[other] - highest[one]).slice(0, MAX_LINES);
+}
+
+/** Lines over the steps, of those places of the other axis that are highest in some step. */
 function linesFigure({ values, axes: [, axis], quantity, names, indexes }) {
   // What counts tokens is no quantity that a line could show.
   if (indexes) return [];
-  const [steps, count] = values.shape, highest = rangeOf(count).map((place) => Math.max(...rangeOf(steps).map((step) => values[step * count + place])));
-  const chosen = rangeOf(count).sort((one, other) => highest[other] - highest[one]).slice(0, MAX_LINES);
+  const [steps, count] = values.shape, chosen = highestOf(values);
   const nameOfPlace = (place) => names[axis]?.[place].split(",")[0] ?? `${axis} ${place}`;
   const lines = chosen.map((place, order) => ({ name: nameOfPlace(place), colour: PIN_COLOURS[order], values: rangeOf(steps).map((step) => values[step * count + place]) }));
   const points = lines.flatMap(({ name, colour, values: own }) => own.map((value, step) => ({ x: step, y: value, colour, said: `${name} ${afterStep(step)}: ${digits(value)}` })));

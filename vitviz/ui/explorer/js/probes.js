@@ -3,7 +3,7 @@
 class Probes {
   /**
    * @param hooks probe(name), parameter(name, value), head(layer, head) to be shown on the canvas, again(),
-   *   look() the colours of maps, what fits their scale, and how they lie on the picture
+   *   look() the colours of maps, what fits their scale, how they lie on the picture, and a key of all this
    */
   constructor(root, hooks) {
     Object.assign(this, { root, hooks, found: null, figures: [], made: "", painted: "", followed: null });
@@ -33,9 +33,9 @@ class Probes {
       this.clear();
       this.say(refusal);
     }
-    const { table, ...look } = this.hooks.look(), painted = JSON.stringify([look.look, SETTINGS.scales.length, store.state.colormap, store.state.scale, store.state.percentiles]);
-    if (this.painted !== painted) {
-      this.painted = painted;
+    const { key } = this.hooks.look();
+    if (this.painted !== key) {
+      this.painted = key;
       if (this.found) this.make();
     }
   }

@@ -5,8 +5,6 @@ const UNLIKE = "Unlike anything this model was trained on. It has to call every 
 const MAX_LISTED_CLASSES = 20;
 // The fit that shows all of a picture as it is.
 const WHOLE_FIT = "native";
-// Of a picture of which the model sees less, the page says so.
-const LEAST_SEEN = 0.5;
 
 class Source {
   /** @param hooks picture(file), example(id), model(id), own({ files, hub, overrides }), step(number), seen(change), target(index) */
@@ -147,7 +145,7 @@ class Source {
   /** What a crop hides is dimmed; where that is most of the picture, all of it is a click away. */
   showCropped({ fit, box: [left, top, right, bottom], width, height }) {
     const seen = Math.max(0, Math.min(right, width) - Math.max(left, 0)) * Math.max(0, Math.min(bottom, height) - Math.max(top, 0)) / (width * height);
-    this.find("cropped").hidden = OFFLINE || fit !== "crop" || seen >= LEAST_SEEN;
+    this.find("cropped").hidden = OFFLINE || fit !== "crop" || seen >= SETTINGS.least_seen;
     this.find("cropped").querySelector("span").textContent = `The model sees the middle ${Math.round(100 * seen)}% of this picture: the rest is cropped.`;
   }
 
