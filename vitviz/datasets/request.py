@@ -118,8 +118,8 @@ class BatchRequest:
 def weights_digest(model: Model) -> str:
     """The SHA-256 of a network's configuration and weights, the first 16 hexadecimal digits."""
     found = hashlib.sha256(repr(model.network.config).encode())
-    for name, tensor in sorted(model.network.state_dict().items()):
+    for tensor in model.network.parameters():
         content = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
-        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        found.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
         found.update(content.data)
     return found.hexdigest()[:16]
