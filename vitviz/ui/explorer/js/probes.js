@@ -130,7 +130,7 @@ class Probes {
 
   make() {
     const { reply, pane, measurements, parameters } = this.found;
-    if (!pane.painter) return;
+    this.followed = null;
     this.figures = measurements.flatMap((measurement) => figuresOf(measurement, { probe: reply.probe, pane, measurements, parameters, hooks: this.hooks }));
     this.find("found").replaceChildren(...this.figures.map((figure) => this.figure(figure)));
     this.draw();
