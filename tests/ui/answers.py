@@ -188,11 +188,9 @@ class Expected:
 
     @property
     def itself(self) -> int | None:
-        """The index of a patch that is left out of the colours of the class map that begins there."""
-        query = self.view.parameters.get("query")
-        return (
-            self.layout.index(query) if METHODS[self.view.method].class_specific and isinstance(query, tuple) else None
-        )
+        """The index of a patch that is left out of the colours of the map that begins there."""
+        query, begins = self.view.parameters.get("query"), METHODS[self.view.method].begins_with_identity
+        return self.layout.index(query) if begins and isinstance(query, tuple) else None
 
     @cached_property
     def highest(self) -> float:

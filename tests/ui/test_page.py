@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-from playwright.sync_api import Page
+import time
 
-from tests.driver import ARTEFACTS, EXPLORER
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.driver import ARTEFACTS, EXPLORER, open_panel, opened_page
 from tests.ui.answers import Library, check_page
+from tests.ui.explorer.page_driver import small_app
+from vitviz import Model
 
 pytestmark = pytest.mark.browser
 
@@ -59,3 +63,20 @@ def test_something_else_is_noticed(page: Page, library: Library) -> None:
             check_page(page, library)
         page.evaluate("() => window.takeBack()")
     check_page(page, library)
+
+
+def test_what_takes_long_is_seen_and_ends_when_its_page_is_closed(browser: Browser, bundled: Model) -> None:
+    with small_app(bundled) as app:
+        with opened_page(browser, app.address) as page:
+            open_panel(page, "compare")
+            page.locator(".vx-compare-start").click()
+            busy = page.locator(".vx-busy")
+            expect(busy).to_be_visible()
+            expect(busy).to_have_css("opacity", "1")
+            expect(busy.get_by_role("button", name="Stop")).to_be_visible()
+            assert [run.is_over for run in app.runs._runs.values()].count(False) == 1
+        deadline = time.monotonic() + 60
+        while not all(run.is_over for run in app.runs._runs.values()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        [last] = [run.reply for run in app.runs._runs.values() if run.reply and run.reply["kind"] == "compare"]
+        assert last.get("stopped") is True

@@ -208,11 +208,18 @@ def test_every_map_is_that_of_the_library(visit: Visit, analysis: Analysis, uid:
     assert visit.ask("map", uid=uid, method=method, parameters=parameters) == {"path": answer["path"]}
 
 
-def test_a_class_map_of_a_patch_says_which_value_is_its_own(visit: Visit, analysis: Analysis, uid: str) -> None:
-    for method, query, own in (("relevance", [1, 2], 9), ("gradient_rollout", [0, 0], 1), ("relevance", "cls", None)):
-        answer = visit.run("map", uid=uid, method=method, parameters={"query": query, "target": 1})
+def test_a_map_that_begins_with_a_patch_says_which_value_is_its_own(
+    visit: Visit, analysis: Analysis, uid: str
+) -> None:
+    for method, query, own, others in (
+        ("relevance", [1, 2], 9, {"target": 1}),
+        ("gradient_rollout", [0, 0], 1, {"target": 1}),
+        ("relevance", "cls", None, {"target": 1}),
+        ("rollout", [1, 2], 9, {"discard_ratio": 0.2}),
+    ):
+        answer = visit.run("map", uid=uid, method=method, parameters={"query": query, **others})
         asked: Any = tuple(query) if isinstance(query, list) else query
-        expected = analysis.map(method, query=asked, target=1)
+        expected = analysis.map(method, query=asked, **others)
         # The library's numbers, all of them.
         np.testing.assert_allclose(patches(answer, analysis), expected.values.flatten(), rtol=1e-5)
         with safe_open(answer["path"], "np") as pack:
@@ -220,8 +227,8 @@ def test_a_class_map_of_a_patch_says_which_value_is_its_own(visit: Visit, analys
         assert about.get("self") == (None if own is None else str(own))
         left_out = f"; patch ({query[0]}, {query[1]}) itself, where this map begins, is left out of the colours"
         assert about["description"] == expected.description + (left_out if own is not None else "")
-    rollout = visit.ask("map", uid=uid, method="rollout", parameters={"query": [1, 2]})
-    with safe_open(rollout["path"], "np") as pack:
+    attention = visit.ask("map", uid=uid, method="attention_mass", parameters={})
+    with safe_open(attention["path"], "np") as pack:
         assert "self" not in pack.metadata()
 
 

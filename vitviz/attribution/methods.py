@@ -123,6 +123,8 @@ class Method:
         package: that it is computed by, which the extra of the same name installs; None where nothing more is needed.
         pooling: how a model must pool, a name in :data:`vitviz.models.pooling.POOLINGS`, and why it cannot have it
             otherwise.
+        begins_with_identity: whether the map of a patch holds an identity term of that patch, beside which the others
+            can hardly be seen; the page leaves it out of its colours.
         reads_layers: whether it runs the network layer by layer, which a captured module does not allow.
     """
 
@@ -135,6 +137,7 @@ class Method:
     interpretation: str
     pooling: tuple[str, str] | None = None
     package: str | None = None
+    begins_with_identity: bool = False
     reads_layers: bool = False
 
     @property
@@ -250,6 +253,7 @@ METHODS = {
             ),
             "Abnar & Zuidema 2020, Quantifying Attention Flow in Transformers",
             "Where information may have come from through all layers; not class-specific, and blind to the values.",
+            begins_with_identity=True,
         ),
         Method(
             "attention_flow",
@@ -272,6 +276,7 @@ METHODS = {
             (_TARGET, _DISCARD, _RESIDUAL, _START, _REFERENCE, _QUERY),
             "Chefer, Gur & Wolf 2021, Transformer Interpretability Beyond Attention Visualization",
             "Rollout along the attention that would raise the score; the residual weight is a choice.",
+            begins_with_identity=True,
         ),
         Method(
             "relevance",
@@ -282,6 +287,7 @@ METHODS = {
             "Chefer, Gur & Wolf 2021, Generic Attention-model Explainability for Interpreting Bi-Modal and "
             "Encoder-Decoder Transformers",
             "What raises the score, followed through all layers; what lowers it is left out.",
+            begins_with_identity=True,
         ),
         Method(
             "legrad",

@@ -91,6 +91,7 @@ def method_facts(method: Method) -> dict[str, Any]:
         "about_a_class": method.class_specific,
         "reports": method.reports,
         "requires": method.requires,
+        "begins_with_identity": method.begins_with_identity,
         "interpretation": method.interpretation,
         "citation": method.citation,
         # The page computes it from queries and keys.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import gradio as gr
 
 from vitviz.errors.arguments import instance
@@ -14,6 +16,14 @@ from vitviz.ui.server.fair_lock import RUNS_LONG
 from vitviz.ui.server.settings import ServerSettings
 from vitviz.ui.service import AnalysisService
 from vitviz.weights import Model, load
+
+
+class _WatchedBlocks(gr.Blocks):
+    """Whose pages tell the server that they are open, so that what runs for one ends when it is closed."""
+
+    def get_config_file(self) -> Any:
+        # Gradio does that for pages with a state or an event of its own at the end alone.
+        return {**super().get_config_file(), "connect_heartbeat": True}
 
 
 def build_demo(model: Model | None = None, server_settings: ServerSettings | None = None) -> gr.Blocks:
@@ -34,7 +44,7 @@ def build_demo(model: Model | None = None, server_settings: ServerSettings | Non
     handlers = Handlers(service)
     runs = Runs(handlers)
     delete_cache = (min(3600, server_settings.keep_seconds), server_settings.keep_seconds)
-    with gr.Blocks(title="vitviz", fill_width=True, delete_cache=delete_cache, analytics_enabled=False) as demo:
+    with _WatchedBlocks(title="vitviz", fill_width=True, delete_cache=delete_cache, analytics_enabled=False) as demo:
         explorer = Explorer(
             handlers.first(), answers=runs.answers(), settings=handlers.settings(), elem_id="vv-explorer"
         )

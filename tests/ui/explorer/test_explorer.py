@@ -579,7 +579,7 @@ def test_a_very_wide_or_tall_picture_fits_the_screen(browser: Browser, tmp_path:
     assert edges is not None and edges["height"] <= 450 and edges["width"] <= 700
     assert edges["width"] / edges["height"] == pytest.approx(shape[1] / shape[0], rel=0.05)
     canvas(page).hover(position={"x": edges["width"] * 0.7, "y": edges["height"] * 0.7})
-    expect(caption(page)).to_contain_text("Attention from patch (5, 5)")
+    expect(caption(page)).to_contain_text("Attention rollout for patch (5, 5)")
     assert page.evaluate("document.documentElement.scrollWidth") <= 700
     page.close()
 

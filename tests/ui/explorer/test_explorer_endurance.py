@@ -298,12 +298,12 @@ def test_the_whole_explorer_is_saved_although_the_server_had_forgotten_it(page: 
     before = page.evaluate(f"{EXPLORER}.panes[0].facts.uid")
     app.forget()
     panel(page, "Save and share")
-    page.get_by_role("button", name="Whole explorer, HTML").click()
+    page.get_by_role("button", name="Explorer as one file, HTML").click()
     expect(page.locator(".vx-said")).to_contain_text("the server had to compute this picture again; try once more")
     page.wait_for_function(f"(before) => {EXPLORER}.panes[0].facts?.uid !== before", arg=before)
     settle(page)
     with page.expect_download() as download:
-        page.get_by_role("button", name="Whole explorer, HTML").click()
+        page.get_by_role("button", name="Explorer as one file, HTML").click()
     assert b"layer 7" in Path(download.value.path()).read_bytes()
 
 

@@ -117,8 +117,7 @@ class MapFiles:
             LimitError: there is no room for it.
         """
         layout, query = analysis.trace.layout, parameters.get("query")
-        # A class map of a patch starts from that patch itself, beside which nothing else would be seen.
-        own = layout.index(query) if method.class_specific and isinstance(query, tuple) else None
+        own = layout.index(query) if method.begins_with_identity and isinstance(query, tuple) else None
         path = Path(keep(map_pack(token_map, layout, own), "pack.safetensors", folder))
         made = self._made.setdefault(analysis, OrderedDict())
         made[_key(method, parameters, kind)] = path

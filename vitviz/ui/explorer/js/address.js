@@ -18,8 +18,8 @@ async function described() {
   if (version !== store.version || !answer || answer.expired) return latest;
   Object.assign(latest, { link: answer.link, python: answer.python, version });
   showAddress();
-  if (answer.notes?.length) notify(answer.notes.join(" "));
   if (!same(answer.state, store.state)) store.replace(answer.state);
+  if (answer.notes?.length) notify(answer.notes.join(" "));
   return latest;
 }
 

@@ -52,8 +52,8 @@ function failed(pane, key, error) {
   if (error.expired) return sync();
   if (!pane.facts) return pane.say(reason(error));
   const kept = Object.fromEntries([...ANALYSED, "pins", "patches_off", "heads_off", "parameters", "method"].map((name) => [name, pane.view[name]]));
-  notify(`${error.message.replace(/\.$/, "")}. Below is still what was there before.`);
   store.patchView(pane.index, kept);
+  notify(`${error.message.replace(/\.$/, "")}. Below is still what was there before.`);
 }
 
 function remember(key, facts) {
@@ -142,6 +142,8 @@ function retry() {
 
 function showBusy(state) {
   find("busy").hidden = !state;
+  // It appears by a transition, which begins once it is there: what is soon over shows nothing.
+  requestAnimationFrame(() => find("busy").classList.toggle("vx-shown", !find("busy").hidden));
   if (!state) return;
   const texts = { open: "Opening the link", analysis: "Analysing", switch: "Running the model", rank: "Ranking the heads", probe: "Looking into the model", compare: "Comparing" };
   find("busy-text").textContent = state.text || METHODS[state.method]?.title || texts[state.slot.split(" ")[0]];

@@ -44,7 +44,8 @@ class Controls {
     const title = scale === null && fitted ? `Automatic (${SCALES[fitted.name].title.toLowerCase()})` : "Automatic";
     if (automatic.textContent !== title) automatic.textContent = title;
     Object.assign(select, { value: name, title: SCALES[name].help });
-    this.find("percentiles").hidden = (scale ?? fitted?.name) !== "robust";
+    // Where the scale is chosen for every map anew, nothing may move under the pointer.
+    this.find("percentiles").hidden = scale !== "robust";
     this.percentiles = percentiles;
     this.percentileInputs.forEach((input, index) => { if (document.activeElement !== input) input.value = percentiles[index]; });
   }

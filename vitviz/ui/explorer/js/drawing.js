@@ -128,12 +128,12 @@ function sentenceOfCell(attention, { layer, head }, token) {
   return `Layer ${layer}, ${name}${spread}${far}.`;
 }
 
-/** What the guide says of the shown map: of one head's row where it can, since there are the scores. */
+/** What the guide says of the shown map. */
 function guideFacts({ pane, query, values }) {
-  const { facts, attention, view } = pane;
+  const { facts, attention } = pane;
   if (!values) return null;
-  const best = pane.strongest(query, values), row = view.method === "attention" && valueOf(view, "direction", facts) === "row";
+  const best = pane.strongest(query, values);
   const sum = values.subarray(attention.prefix).reduce((total, value) => total + value, 0);
   const name = nameOf(query ?? queryOf(tokenOf(query, facts, pane.model) ?? facts.start, facts));
-  return { facts, name, best: nameOf(queryOf(best, facts)), weight: share(values[best]), sum: share(sum), score: row && values[best] > 0 ? Math.log(values[best]) : null };
+  return { facts, name, best: nameOf(queryOf(best, facts)), weight: share(values[best]), sum: share(sum) };
 }

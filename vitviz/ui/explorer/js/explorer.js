@@ -44,8 +44,10 @@ function setState(name, canRetry = true) {
 }
 
 /** After every change of the state: ask for what it needs, and draw what is there. */
-function sync() {
+function sync(before) {
   const started = performance.now(), { views, layout } = store.state;
+  // What was said of the choice before goes with the next one.
+  if (before && !same(before.views, views)) notify("");
   element.querySelector(".vx").dataset.layout = layout;
   panes[1].element.hidden = !isDouble();
   if (active >= views.length) active = 0;

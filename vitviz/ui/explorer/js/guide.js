@@ -6,8 +6,8 @@ const STEPS = [
     `${facts.fit === "crop" ? "What is dimmed at the edges was cut off before it looked." : "The whole picture was brought to its input."} “Seen as” chooses how, and how finely.`, "seen"],
   ["Patches become tokens", ({ facts }) => `Every patch becomes a token: a list of numbers that the layers change step by step.` +
     `${facts.prefix.length ? ` ${facts.prefix.length} more ${facts.prefix.length > 1 ? "stand" : "stands"} for no patch: ${facts.prefix.map(nameOf).join(", ")}. From CLS, models of this kind read the class.` : ""}`, "chips"],
-  ["One token asks, the others answer", ({ facts, name, query, best, score }) => `In each head a token has a query, and every token a key. Their product is a score: ` +
-    `${name} asks here, and ${best} answers with the highest score of the patches${score === null ? "" : `, ${score.toFixed(2)} (the logarithm of its weight)`}. Move over the picture, and another patch asks.`, "canvas", "attention"],
+  ["One token asks, the others answer", ({ name, best }) => `In each head a token has a query, and every token a key. Their product is a score: ` +
+    `${name} asks here, and of all patches, ${best} answers most strongly. Move over the picture, and another patch asks.`, "canvas", "attention"],
   ["Softmax makes weights: the map", ({ best, weight, sum }) => `The scores become weights that sum to 1 over all tokens. ` +
     `${best} gets ${weight}; all patches together get ${sum}. The map shows these weights in colours, and the legend below the picture which colour stands for which.`, "legend", "attention"],
   ["Heads and layers differ", ({ facts }) => `This model has ${facts.layers} layers of ${facts.heads} heads. The sheet has the same token in all of them: ` +

@@ -153,19 +153,27 @@ class Pane {
     return (file && this.packs.get(file)?.about) || {};
   }
 
+  /** The asking patch, where its map holds an identity term of its own; undefined elsewhere. */
+  itself(query) {
+    const { self } = this.about(query);
+    if (self !== undefined) return Number(self);
+    const asks = query ?? this.defaultQuery;
+    return METHODS[this.view.method].begins_with_identity && Array.isArray(asks) ? tokenOf(asks, this.facts, this.model) : undefined;
+  }
+
   /** The values that a map compares: the asking patch's own identity is left out, which is far above all others. */
   compared(query, values) {
-    const own = this.about(query).self;
+    const own = this.itself(query);
     if (own === undefined) return values;
     const others = values.slice();
-    others[Number(own)] = this.attention.range(values)[0];
+    others[own] = this.attention.range(values)[0];
     return others;
   }
 
   /** The values of the patches that a scale is fitted to: all but the asking patch's own identity. */
   scaled(query, values) {
-    const patches = values?.subarray(this.attention.prefix), { self } = this.about(query);
-    return patches && self !== undefined ? patches.filter((_, patch) => patch !== Number(self) - this.attention.prefix) : patches;
+    const patches = values?.subarray(this.attention.prefix), own = this.itself(query);
+    return patches && own !== undefined ? patches.filter((_, patch) => patch !== own - this.attention.prefix) : patches;
   }
 
   /** Whether zero lies in the middle of the colours. */
@@ -309,7 +317,10 @@ class Pane {
   liveSentence(query) {
     const { layers, heads } = this.facts, place = placeOf(this.view, this.facts);
     const name = longNameOf(query ?? queryOf(tokenOf(query, this.facts, this.model), this.facts));
-    if (this.view.method === "rollout") return `Attention rollout for ${name}: mean of ${heads} heads, residual 0.5, ${layers > 1 ? `layers 0 to ${layers - 1}` : "layer 0"}`;
+    if (this.view.method === "rollout") {
+      const left = this.itself(query) === undefined ? "" : `; ${name} itself, where this map begins, is left out of the colours`;
+      return `Attention rollout for ${name}: mean of ${heads} heads, residual 0.5, ${layers > 1 ? `layers 0 to ${layers - 1}` : "layer 0"}${left}`;
+    }
     const isColumn = valueOf(this.view, "direction", this.facts) === "column";
     return `${isColumn ? `Attention each patch pays to ${name}` : `Attention from ${name} to each patch`}, ${place}`;
   }

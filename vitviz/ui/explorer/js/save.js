@@ -15,7 +15,7 @@ const ACTS = {
   sheet: async () => save(await asPng(sheet.picture(SHEET_WIDTH)), fileName("sheet.png")),
   drawing: () => save(sheetAsSvg(sheet, activePane().sentence(chosenQuery(), activePane().values(chosenQuery()))), fileName("svg"), "image/svg+xml"),
   numbers: () => save(numbersOf(activePane(), chosenQuery(), metadata()), fileName("npz")),
-  page: async () => save(await fetchFile(activePane(), activePane().facts, "page"), fileName("html"), "text/html"),
+  page: async () => save(await fetchFile(activePane(), activePane().facts, "page"), `${pictureName()}.html`, "text/html"),
 };
 
 const activePane = () => panes[active];
@@ -101,8 +101,10 @@ async function asPng(canvas) {
   return blob;
 }
 
+const pictureName = () => activePane().facts.name.replace(/\.[^.]*$/, "") || "picture";
+
 function fileName(suffix) {
-  const { facts, view } = activePane(), name = facts.name.replace(/\.[^.]*$/, "") || "picture";
+  const { facts, view } = activePane(), name = pictureName();
   const token = hasParameter(view.method, "query") ? `-${nameOf(chosenQuery() ?? queryOf(activePane().token ?? 0, facts)).replace(/\W+/g, "-").replace(/-$/, "")}` : "";
   return `${name}-${view.method}${token}.${suffix}`;
 }
