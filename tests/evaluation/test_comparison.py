@@ -75,13 +75,13 @@ def test_the_best_come_first_by_each_metric(found: Comparison) -> None:
 
 
 def test_progress_is_told_to_the_end_and_what_it_raises_ends_it(analysis: Analysis) -> None:
-    told: list[Progress] = []
-    compare(analysis, metrics=("deletion",), report=told.append)
+    reports: list[Progress] = []
+    compare(analysis, metrics=("deletion",), report=reports.append)
     # A map that takes long says so between one number and the next.
-    assert [state.done for state in told] == sorted(state.done for state in told)
-    assert {state.total for state in told} == {told[-1].done}
+    assert [state.done for state in reports] == sorted(state.done for state in reports)
+    assert {state.total for state in reports} == {reports[-1].done}
     # Every map of the model as it is, and of the shuffled one.
-    assert {state.done for state in told} >= set(range(1, 2 * len(SERVING) + 1))
+    assert {state.done for state in reports} >= set(range(1, 2 * len(SERVING) + 1))
 
     def enough(state: Progress) -> None:
         if state.done == 3:
