@@ -76,12 +76,12 @@ def test_an_error_is_one_line_and_leaves_no_file(
     names |= {"timm": write_timm(photo.parent), "dino": write_dino(photo.parent)}
     before = sorted(photo.parent.iterdir())
     assert main([argument.format(**names) for argument in arguments]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("vitviz: ")
-    assert message in said.err
-    assert said.err.count("\n") == 1
-    assert said.err.endswith("\n")
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("vitviz: ")
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+    assert captured.err.endswith("\n")
     assert sorted(photo.parent.iterdir()) == before
 
 

@@ -84,8 +84,8 @@ def test_an_interrupted_training_says_how_it_continues(
     with monkeypatch.context() as patch:
         patch.setattr(loop, "average_into", interrupted)
         assert main(command) == 130
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert said == "vitviz: interrupted; the same command continues after the last whole epoch"
+    captured = capsys.readouterr().err.splitlines()[-1]
+    assert captured == "vitviz: interrupted; the same command continues after the last whole epoch"
     assert torch.load(tmp_path / "run" / loop.STATE, weights_only=True)["epoch"] == 1
 
     seen = []

@@ -34,9 +34,9 @@ def test_every_map_is_its_own_as_shares_of_its_sum(analysis: Analysis, found: Co
     assert [each.method for each in found.maps] == SERVING
     assert (found.target, found.target_name) == (ship, "class ship")
     for each in found.maps:
-        said = {"target": "ship"} if METHODS[each.method].class_specific else {}
-        said |= {"head_fusion": "max"} if each.method == "rollout" else {}
-        values = analysis.map(each.method, **said).values
+        options = {"target": "ship"} if METHODS[each.method].class_specific else {}
+        options |= {"head_fusion": "max"} if each.method == "rollout" else {}
+        values = analysis.map(each.method, **options).values
         torch.testing.assert_close(each.heatmap.values, values / values.sum())
         assert float(each.heatmap.values.max()) <= found.highest <= 1
     assert found.highest == max(float(each.heatmap.values.max()) for each in found.maps)
@@ -57,9 +57,9 @@ def test_its_scores_are_those_of_the_measures(analysis: Analysis, found: Compari
 def test_it_says_what_is_left_when_the_weights_are_shuffled(analysis: Analysis, found: Comparison) -> None:
     shuffled = randomized_analysis(analysis, seed=3)
     for each in found.maps:
-        said = {"target": "ship"} if METHODS[each.method].class_specific else {}
-        said |= {"head_fusion": "max"} if each.method == "rollout" else {}
-        left = rank_correlation(each.heatmap.values, shuffled.map(each.method, **said).values)
+        options = {"target": "ship"} if METHODS[each.method].class_specific else {}
+        options |= {"head_fusion": "max"} if each.method == "rollout" else {}
+        left = rank_correlation(each.heatmap.values, shuffled.map(each.method, **options).values)
         assert each.randomization_correlation == pytest.approx(left, nan_ok=True)
 
 

@@ -176,8 +176,8 @@ def test_every_step_is_the_map_of_the_model_that_forgot(analysis: Analysis, imag
     models = [analysis.model, *(randomised(analysis.model, count, 5) for count in (0, 1, 2, 3, None))]
     assert steps(DEPTH) == ["as trained", "0", "1", "2", "3", "everything"]
     for name, correlations in found.items():
-        said = {"target": target} if METHODS[name].class_specific else {}
-        maps = [vitviz.analyze(image, model).map(name, **said).values for model in models]
+        options = {"target": target} if METHODS[name].class_specific else {}
+        maps = [vitviz.analyze(image, model).map(name, **options).values for model in models]
         expected = [rank_correlation(maps[0], each) for each in maps]
         torch.testing.assert_close(correlations, torch.tensor(expected))
         assert correlations[0] == pytest.approx(1)

@@ -193,8 +193,8 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
 forking = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 
 
-def by(run: Forward, model: Model, **said: Any) -> Analysis:
-    return analyze(EXAMPLE, model, resolution=24, forward=run, **said)
+def by(run: Forward, model: Model, **options: Any) -> Analysis:
+    return analyze(EXAMPLE, model, resolution=24, forward=run, **options)
 
 
 def assert_same(found: Analysis, expected: Analysis) -> None:
