@@ -28,7 +28,9 @@ def main() -> int:
         while time.monotonic() < end:
             for number, why in findings(target, options.seed, first, BATCH):
                 wrong += 1
-                print(f"{target}: {why} (python -m tests.fuzz {target} --seed {options.seed} --only {number})", flush=True)
+                print(
+                    f"{target}: {why} (python -m tests.fuzz {target} --seed {options.seed} --only {number})", flush=True
+                )
             first += BATCH
         print(f"{target}: {first:,} cases", flush=True)
     return wrong > 0
