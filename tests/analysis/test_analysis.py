@@ -283,7 +283,7 @@ def test_an_unknown_parameter_is_refused_with_the_legal_ones(make_model: MakeMod
 
 
 @pytest.mark.parametrize(
-    ("parameters", "told"),
+    ("parameters", "message"),
     [
         ({"layer": 3}, "layer 3: this model has layers 0 to 2"),
         ({"head": 4}, "head 4: this model has heads 0 to 3"),
@@ -292,9 +292,9 @@ def test_an_unknown_parameter_is_refused_with_the_legal_ones(make_model: MakeMod
     ],
 )
 def test_what_the_model_does_not_have_is_refused_with_what_it_has(
-    make_model: MakeModel, parameters: dict[str, Any], told: str
+    make_model: MakeModel, parameters: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(QueryError, match=told):
+    with pytest.raises(QueryError, match=message):
         analyze(photo(), make_model()).attention(**parameters)
 
 

@@ -299,7 +299,7 @@ def test_an_interrupt_of_the_forward_pass_leaves_no_thread(
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"batch_size": 0}, "batch_size = 0: expected a whole number of at least 1"),
         ({"batch_size": 2.0}, "batch_size = 2.0: expected a whole number of at least 1"),
@@ -313,11 +313,11 @@ def test_an_interrupt_of_the_forward_pass_leaves_no_thread(
     ],
 )
 def test_options_that_there_are_not_are_refused_at_once(
-    make_model: MakeModel, options: dict[str, Any], told: str
+    make_model: MakeModel, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         analyze_batch([], make_model(), **options)
-    assert str(caught.value) == told
+    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize(

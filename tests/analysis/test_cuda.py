@@ -26,9 +26,9 @@ def test_every_map_is_that_of_the_processor(bundled: Model, precision: str) -> N
     target = int(expected.logits.argmax())
     # What is in or out, or the narrowest way, can change by a whole value.
     for name in METHODS.keys() - {"attention_mass", "attention_flow", "pooling_attention"}:
-        said = {"target": target} if METHODS[name].class_specific else {}
-        values = expected.map(name, **said).values
-        difference = (found.map(name, **said).values.cpu() - values).abs().max()
+        options = {"target": target} if METHODS[name].class_specific else {}
+        values = expected.map(name, **options).values
+        difference = (found.map(name, **options).values.cpu() - values).abs().max()
         assert float(difference) <= bound * float(values.max()), name
     for layer in range(expected.trace.layers):
         assert found.trace.row(layer, "cls").dtype == torch.float32

@@ -133,7 +133,7 @@ def test_matrices_are_kept_where_they_fit(make_model: MakeModel) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"storage": "int8"}, "storage 'int8': expected 'float32', 'bfloat16' or 'float16'"),
         ({"keep_bytes": -1}, "keep_bytes = -1: expected a whole number of at least 0"),
@@ -143,10 +143,10 @@ def test_matrices_are_kept_where_they_fit(make_model: MakeModel) -> None:
         ({"max_bytes": True}, "max_bytes = True: expected a whole number of at least 0"),
     ],
 )
-def test_options_that_there_are_not_are_refused(make_model: MakeModel, options: dict[str, Any], told: str) -> None:
+def test_options_that_there_are_not_are_refused(make_model: MakeModel, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         analyze("no such file.png", make_model(), **options)
-    assert str(caught.value) == told
+    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize("fit", ["crop", "squash", "native"])
@@ -192,10 +192,10 @@ def test_a_refusal_names_the_largest_resolution_that_fits(
             with pytest.raises(LimitError) as caught:
                 analyze(image, model, fit, resolution=at, max_bytes=max_bytes)
             largest = max(below for below in needed if below < at and needed[below] <= max_bytes)
-            told = str(caught.value)
-            assert told.startswith(f"image of {size[0]}×{size[1]} pixels as an input of ")
-            assert f": {costs[at].tokens:,} tokens need {needed[at]:,} bytes, max_bytes = {max_bytes:,}; " in told
-            assert told.endswith(f"; resolution = {largest} is the largest that fits, or allow more by max_bytes")
+            message = str(caught.value)
+            assert message.startswith(f"image of {size[0]}×{size[1]} pixels as an input of ")
+            assert f": {costs[at].tokens:,} tokens need {needed[at]:,} bytes, max_bytes = {max_bytes:,}; " in message
+            assert message.endswith(f"; resolution = {largest} is the largest that fits, or allow more by max_bytes")
         analyze(image, model, fit, resolution=largest, max_bytes=max_bytes)
 
 

@@ -171,7 +171,7 @@ CAPTION = "Attention rollout for the CLS token: mean of 3 heads, residual 0.5, l
 
 
 @pytest.mark.parametrize(
-    ("outliers", "said"),
+    ("outliers", "message"),
     [
         ([], "without outlier patches, of which there are none"),
         ([4], "without 1 outlier patch: (1, 0)"),
@@ -179,15 +179,15 @@ CAPTION = "Attention rollout for the CLS token: mean of 3 heads, residual 0.5, l
         ([1, 2, 4, 6], "without 4 outlier patches: (0, 0), (0, 1), (1, 0), (1, 2)"),
     ],
 )
-def test_outliers_are_left_out_and_the_caption_names_them(outliers: list[int], said: str) -> None:
+def test_outliers_are_left_out_and_the_caption_names_them(outliers: list[int], message: str) -> None:
     layout = LAYOUTS["CLS"]
     # The norm of a prefix token is nobody's outlier.
     trace = replace(random_trace(layout), norms=norms_with(layout, 0, *outliers))
     found = rollout(trace, exclude="outliers")
-    assert found.description == f"{CAPTION}, {said}"
+    assert found.description == f"{CAPTION}, {message}"
     close(found.values, rollout(trace, exclude=outliers or None).values)
     place = "Attention from the CLS token to each patch, layer 1 of 0–3, head 2"
-    assert attention(trace, 1, 2, exclude="outliers").description == f"{place}, {said}"
+    assert attention(trace, 1, 2, exclude="outliers").description == f"{place}, {message}"
 
 
 def test_sinks_are_left_out_and_the_caption_names_them() -> None:
@@ -202,16 +202,16 @@ def test_sinks_are_left_out_and_the_caption_names_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("exclude", "said"),
+    ("exclude", "message"),
     [
         (["cls", (1, 0)], "without the CLS token, patch (1, 0)"),
         ([4, [1, 0], np.array([2, 2])], "without patch (1, 0), patch (2, 2)"),
         (range(1, 8), "without patch (0, 0), patch (0, 1), patch (0, 2), patch (1, 0) and 3 more"),
     ],
 )
-def test_tokens_by_hand_are_named_too(exclude: Any, said: str) -> None:
+def test_tokens_by_hand_are_named_too(exclude: Any, message: str) -> None:
     found = rollout(random_trace(LAYOUTS["CLS"]), exclude=exclude)
-    assert found.description == f"{CAPTION}, {said}"
+    assert found.description == f"{CAPTION}, {message}"
 
 
 EXPECTED = "expected 'outliers' or 'sinks', or a list of tokens such as \\[\\(0, 3\\), 'cls'\\]"

@@ -158,9 +158,9 @@ def test_pooling_keeps_what_cells_get_from_a_prefix_token() -> None:
 
 def test_progress_is_told_and_an_exception_ends_it() -> None:
     trace = random_trace(LAYOUTS["CLS"])
-    told: list[Progress] = []
-    attention_flow(trace, report=told.append)
-    assert told == [Progress(done, 13) for done in range(1, 14)]
+    reports: list[Progress] = []
+    attention_flow(trace, report=reports.append)
+    assert reports == [Progress(done, 13) for done in range(1, 14)]
 
     def stop(progress: Progress) -> None:
         if progress.done == 3:

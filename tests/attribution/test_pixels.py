@@ -71,39 +71,39 @@ def test_occlusion_is_the_fall_of_the_score_without_each_patch(subject: Attribut
 
 def test_progress_is_told_after_every_batch_and_changes_nothing(make_network: Make) -> None:
     subject = AttributionInput(make_network(), torch.randn(1, 3, 16, 24), class_target(1, 5))
-    told: list[Progress] = []
-    found = integrated_gradients(subject, 20, report=told.append)
-    assert told == [Progress(16, 20), Progress(20, 20)]
+    reports: list[Progress] = []
+    found = integrated_gradients(subject, 20, report=reports.append)
+    assert reports == [Progress(16, 20), Progress(20, 20)]
     assert torch.equal(found.values, integrated_gradients(subject, 20).values)
-    told.clear()
-    found = occlusion(subject, report=told.append)
+    reports.clear()
+    found = occlusion(subject, report=reports.append)
     # The whole image, and one without each of the 24 patches.
-    assert told == [Progress(1, 25), Progress(17, 25), Progress(25, 25)]
+    assert reports == [Progress(1, 25), Progress(17, 25), Progress(25, 25)]
     assert torch.equal(found.values, occlusion(subject).values)
 
 
 @pytest.mark.parametrize("compute", [integrated_gradients, occlusion])
 def test_an_exception_of_who_is_told_ends_it(make_network: Make, compute: Any) -> None:
     subject = AttributionInput(make_network(), torch.randn(1, 3, 16, 24), class_target(1, 5))
-    told: list[Progress] = []
+    reports: list[Progress] = []
 
     def stop(state: Progress) -> None:
-        told.append(state)
+        reports.append(state)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         compute(subject, report=stop)
-    assert len(told) == 1 and told[0].done < told[0].total
+    assert len(reports) == 1 and reports[0].done < reports[0].total
 
 
 def test_what_takes_long_tells_how_far_it_is_and_nothing_else_does(make_model: Callable[..., Model]) -> None:
     analysis = vitviz.analyze(Image.new("RGB", (24, 16)), make_model(cls_token=False, pooling="attention"))
     for name, method in METHODS.items():
-        told: list[Progress] = []
-        analysis.map(name, report=told.append)
+        reports: list[Progress] = []
+        analysis.map(name, report=reports.append)
         assert method.reports == (name in ("attention_flow", "integrated_gradients", "occlusion"))
-        assert bool(told) == method.reports
-        assert all(state.done == state.total for state in told[-1:])
+        assert bool(reports) == method.reports
+        assert all(state.done == state.total for state in reports[-1:])
 
 
 def test_the_command_shows_a_bar_for_what_takes_long(

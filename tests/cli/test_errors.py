@@ -68,20 +68,20 @@ ERRORS: dict[str, tuple[list[str], str]] = {
 }
 
 
-@pytest.mark.parametrize(("arguments", "told"), ERRORS.values(), ids=ERRORS)
+@pytest.mark.parametrize(("arguments", "message"), ERRORS.values(), ids=ERRORS)
 def test_an_error_is_one_line_and_leaves_no_file(
-    photo: Path, checkpoint: Path, capsys: Capture, arguments: list[str], told: str
+    photo: Path, checkpoint: Path, capsys: Capture, arguments: list[str], message: str
 ) -> None:
     names = {"photo": photo, "checkpoint": checkpoint, "folder": photo.parent}
     names |= {"timm": write_timm(photo.parent), "dino": write_dino(photo.parent)}
     before = sorted(photo.parent.iterdir())
     assert main([argument.format(**names) for argument in arguments]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("vitviz: ")
-    assert told in said.err
-    assert said.err.count("\n") == 1
-    assert said.err.endswith("\n")
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("vitviz: ")
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+    assert captured.err.endswith("\n")
     assert sorted(photo.parent.iterdir()) == before
 
 
@@ -106,14 +106,14 @@ USAGE = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "told"), USAGE, ids=[" ".join(arguments) for arguments, _ in USAGE])
-def test_what_is_typed_wrong_is_told_with_the_usage(capsys: Capture, arguments: list[str], told: str) -> None:
+@pytest.mark.parametrize(("arguments", "message"), USAGE, ids=[" ".join(arguments) for arguments, _ in USAGE])
+def test_what_is_typed_wrong_is_told_with_the_usage(capsys: Capture, arguments: list[str], message: str) -> None:
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2
     usage, *_, error = capsys.readouterr().err.splitlines()
     assert usage.startswith("usage: vitviz")
-    assert told in error
+    assert message in error
 
 
 @pytest.mark.parametrize("text", ["2,3", "2, 3", " 2 ,3 "])

@@ -163,5 +163,5 @@ def test_a_checkpoint_of_others_is_evaluated(colours: Path, tmp_path: Path, caps
     shown = capsys.readouterr().out.splitlines()
     assert shown[-1] == summary(expected)
     assert main(["evaluate", str(colours), "--checkpoint", str(write_timm(tmp_path)), *as_options(TIMM)]) == 2
-    told = capsys.readouterr().err.splitlines()[-1]
-    assert "images: classes blue, red; timm knows class 0, class 1, in this order" in told
+    captured = capsys.readouterr().err.splitlines()[-1]
+    assert "images: classes blue, red; timm knows class 0, class 1, in this order" in captured

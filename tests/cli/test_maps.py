@@ -74,9 +74,9 @@ def test_a_command_writes_the_overlay_of_the_library(
     assert main([*arguments, str(photo), "--checkpoint", str(checkpoint), "-o", str(output)]) == 0
     heatmap = analyze(photo, load(checkpoint)).map(arguments[0], **parameters)
     assert same_pixels(output, heatmap.overlay(style, mark))
-    told = capsys.readouterr()
-    assert told.out == f"{heatmap.caption(style)}\nwritten to {output}\n"
-    assert told.err == ""
+    captured = capsys.readouterr()
+    assert captured.out == f"{heatmap.caption(style)}\nwritten to {output}\n"
+    assert captured.err == ""
 
 
 def test_the_explorer_is_one_file_that_knows_how_it_was_made(

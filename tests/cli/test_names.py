@@ -42,9 +42,9 @@ def test_models_lists_every_name_under_its_family(monkeypatch: pytest.MonkeyPatc
         assert heading == model.family
         assert described == f"{model.title}, {model.input_size} pixels, {model.licence}, {cost}"
         assert source == f"hf:{model.repository}"
-    said = " ".join(shown.out.split())
+    message = " ".join(shown.out.split())
     for family, sentence in {(model.family, model.known_for) for model in ZOO.values()}:
-        assert sentence in said.split(family, 1)[1]
+        assert sentence in message.split(family, 1)[1]
 
 
 @pytest.fixture
@@ -90,10 +90,10 @@ def test_the_bar_of_a_download_does_not_stand_in_what_is_printed(
 def test_a_download_that_fails_ends_with_one_line(server: HubServer, photo: Path, capsys: Capture) -> None:
     server.fault(404, "GET model.safetensors")
     assert main(["inspect", "small-one"]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.splitlines()[-1].startswith("vitviz: someone/small: ")
-    assert "Traceback" not in said.err
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines()[-1].startswith("vitviz: someone/small: ")
+    assert "Traceback" not in captured.err
 
 
 def test_an_unknown_name_is_answered_with_near_ones(capsys: Capture) -> None:

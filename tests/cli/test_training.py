@@ -43,8 +43,8 @@ def test_evaluate_prints_the_accuracy(checkpoint: Path, tmp_path: Path, capsys: 
 def test_evaluate_refuses_images_of_other_classes(checkpoint: Path, tmp_path: Path, capsys: Capture) -> None:
     folder = write_images(tmp_path / "images", {"cat": (1, 2, 3)}, test=1)
     assert main(["evaluate", str(folder), "--checkpoint", str(checkpoint)]) == 2
-    told = capsys.readouterr().err.splitlines()[-1]
-    assert "images: classes cat; small knows class 0, class 1, class 2, class 3, class 4" in told
+    captured = capsys.readouterr().err.splitlines()[-1]
+    assert "images: classes cat; small knows class 0, class 1, class 2, class 3, class 4" in captured
 
 
 TINY = ["--image-size", "8", "--patch-size", "2", "--width", "16", "--depth", "1", "--heads", "2", "--batch-size", "8"]
@@ -55,13 +55,13 @@ def test_a_model_is_trained_evaluated_and_used(colours: Path, photo: Path, capsy
     output = photo.with_name("run")
     assert main(["train", str(colours), str(output), *TINY]) == 0
     trained = output / loop.CHECKPOINT
-    told = re.search(r"top-1 accuracy ([\d.]+)% of 8 test images\nwritten to (.*)\n$", capsys.readouterr().out)
-    assert told is not None
-    assert float(told[1]) > 80
-    assert told[2] == str(trained)
+    match = re.search(r"top-1 accuracy ([\d.]+)% of 8 test images\nwritten to (.*)\n$", capsys.readouterr().out)
+    assert match is not None
+    assert float(match[1]) > 80
+    assert match[2] == str(trained)
 
     assert main(["evaluate", str(colours), "--checkpoint", str(trained)]) == 0
-    assert re.search(rf"top-1 accuracy {told[1]}% \(.*\) of 8 images", capsys.readouterr().out)
+    assert re.search(rf"top-1 accuracy {match[1]}% \(.*\) of 8 images", capsys.readouterr().out)
 
     picture = photo.with_name("map.png")
     assert main(["attention", str(photo), "--checkpoint", str(trained), "-o", str(picture), "--query", "3,3"]) == 0
@@ -84,8 +84,8 @@ def test_an_interrupted_training_says_how_it_continues(
     with monkeypatch.context() as patch:
         patch.setattr(loop, "average_into", interrupted)
         assert main(command) == 130
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert said == "vitviz: interrupted; the same command continues after the last whole epoch"
+    captured = capsys.readouterr().err.splitlines()[-1]
+    assert captured == "vitviz: interrupted; the same command continues after the last whole epoch"
     assert torch.load(tmp_path / "run" / loop.STATE, weights_only=True)["epoch"] == 1
 
     seen = []

@@ -34,9 +34,9 @@ def test_every_map_is_its_own_as_shares_of_its_sum(analysis: Analysis, found: Co
     assert [each.method for each in found.maps] == SERVING
     assert (found.target, found.target_name) == (ship, "class ship")
     for each in found.maps:
-        said = {"target": "ship"} if METHODS[each.method].class_specific else {}
-        said |= {"head_fusion": "max"} if each.method == "rollout" else {}
-        values = analysis.map(each.method, **said).values
+        options = {"target": "ship"} if METHODS[each.method].class_specific else {}
+        options |= {"head_fusion": "max"} if each.method == "rollout" else {}
+        values = analysis.map(each.method, **options).values
         torch.testing.assert_close(each.heatmap.values, values / values.sum())
         assert float(each.heatmap.values.max()) <= found.highest <= 1
     assert found.highest == max(float(each.heatmap.values.max()) for each in found.maps)
@@ -57,9 +57,9 @@ def test_its_scores_are_those_of_the_measures(analysis: Analysis, found: Compari
 def test_it_says_what_is_left_when_the_weights_are_shuffled(analysis: Analysis, found: Comparison) -> None:
     shuffled = randomized_analysis(analysis, seed=3)
     for each in found.maps:
-        said = {"target": "ship"} if METHODS[each.method].class_specific else {}
-        said |= {"head_fusion": "max"} if each.method == "rollout" else {}
-        left = rank_correlation(each.heatmap.values, shuffled.map(each.method, **said).values)
+        options = {"target": "ship"} if METHODS[each.method].class_specific else {}
+        options |= {"head_fusion": "max"} if each.method == "rollout" else {}
+        left = rank_correlation(each.heatmap.values, shuffled.map(each.method, **options).values)
         assert each.randomization_correlation == pytest.approx(left, nan_ok=True)
 
 
@@ -75,13 +75,13 @@ def test_the_best_come_first_by_each_metric(found: Comparison) -> None:
 
 
 def test_progress_is_told_to_the_end_and_what_it_raises_ends_it(analysis: Analysis) -> None:
-    told: list[Progress] = []
-    compare(analysis, metrics=("deletion",), report=told.append)
+    reports: list[Progress] = []
+    compare(analysis, metrics=("deletion",), report=reports.append)
     # A map that takes long says so between one number and the next.
-    assert [state.done for state in told] == sorted(state.done for state in told)
-    assert {state.total for state in told} == {told[-1].done}
+    assert [state.done for state in reports] == sorted(state.done for state in reports)
+    assert {state.total for state in reports} == {reports[-1].done}
     # Every map of the model as it is, and of the shuffled one.
-    assert {state.done for state in told} >= set(range(1, 2 * len(SERVING) + 1))
+    assert {state.done for state in reports} >= set(range(1, 2 * len(SERVING) + 1))
 
     def enough(state: Progress) -> None:
         if state.done == 3:

@@ -94,9 +94,9 @@ def test_the_command_prints_tables_and_writes_the_figure(
 
 
 def test_the_figure_has_a_dot_for_each_head(make_model: Make, folder: Path) -> None:
-    told: list[int] = []
-    found = measure_heads_over(make_model(), find_images(folder, 2), told.append)
-    assert told == [1, 2]
+    reports: list[int] = []
+    found = measure_heads_over(make_model(), find_images(folder, 2), reports.append)
+    assert reports == [1, 2]
     axes = heads_picture(found).axes
     assert [each.get_title() for each in axes] == [measure.title for measure in MEASURES.values()]
     for each, values in zip(axes, found.values(), strict=True):

@@ -46,15 +46,15 @@ def test_images_are_found_at_any_depth_by_chance_but_the_same_again(folder: Path
     assert len(set(find_images(folder, 5))) == 5
     assert find_images(folder, 3, seed=1) == find_images(folder, 3, seed=1)
     assert len({tuple(find_images(folder, 3, seed)) for seed in range(9)}) > 1
-    for place, count, told in ((folder, 6, "5 images in it; expected at least 6"), (folder, 1, "at least 2")):
-        with pytest.raises(DataError, match=told):
+    for place, count, message in ((folder, 6, "5 images in it; expected at least 6"), (folder, 1, "at least 2")):
+        with pytest.raises(DataError, match=message):
             find_images(place, count)
 
 
 def test_every_method_is_compared_with_chance_on_the_same_images(make_model: MakeModel, folder: Path) -> None:
-    model, told = make_model(), list[int]()
-    found = areas(model, find_images(folder, 2), report=told.append)
-    assert told == [1, 2]
+    model, reports = make_model(), list[int]()
+    found = areas(model, find_images(folder, 2), report=reports.append)
+    assert reports == [1, 2]
     assert list(found) == list(METRICS)
     for each in found.values():
         assert list(each) == [*SERVING, RANDOM]

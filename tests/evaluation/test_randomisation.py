@@ -137,8 +137,8 @@ def test_precision_stays_and_what_a_trainer_set_does_not(make_model: MakeModel) 
 
 @pytest.mark.parametrize("layers", [-1, 4])
 def test_a_model_has_only_its_own_layers_to_forget(make_model: MakeModel, layers: int) -> None:
-    told = rf"^layers = {layers}: this model has 3; expected 0 to 3, or None for everything$"
-    with pytest.raises(QueryError, match=told):
+    message = rf"^layers = {layers}: this model has 3; expected 0 to 3, or None for everything$"
+    with pytest.raises(QueryError, match=message):
         randomised(make_model(), layers)
 
 
@@ -176,8 +176,8 @@ def test_every_step_is_the_map_of_the_model_that_forgot(analysis: Analysis, imag
     models = [analysis.model, *(randomised(analysis.model, count, 5) for count in (0, 1, 2, 3, None))]
     assert steps(DEPTH) == ["as trained", "0", "1", "2", "3", "everything"]
     for name, correlations in found.items():
-        said = {"target": target} if METHODS[name].class_specific else {}
-        maps = [vitviz.analyze(image, model).map(name, **said).values for model in models]
+        options = {"target": target} if METHODS[name].class_specific else {}
+        maps = [vitviz.analyze(image, model).map(name, **options).values for model in models]
         expected = [rank_correlation(maps[0], each) for each in maps]
         torch.testing.assert_close(correlations, torch.tensor(expected))
         assert correlations[0] == pytest.approx(1)
@@ -243,20 +243,20 @@ def test_the_image_is_not_opened_again(analysis: Analysis, monkeypatch: pytest.M
 
 
 def test_progress_is_told_to_the_end_and_what_it_raises_ends_it(analysis: Analysis) -> None:
-    told: list[Progress] = []
-    cascade(analysis, FEW, report=told.append)
+    reports: list[Progress] = []
+    cascade(analysis, FEW, report=reports.append)
     total = len(FEW) * len(steps(DEPTH))
-    assert told == [Progress(done + 1, total) for done in range(total)]
+    assert reports == [Progress(done + 1, total) for done in range(total)]
 
     def enough(state: Progress) -> None:
-        told.append(state)
+        reports.append(state)
         if state.done == 4:
             raise KeyboardInterrupt
 
-    told.clear()
+    reports.clear()
     with pytest.raises(KeyboardInterrupt):
         cascade(analysis, FEW, report=enough)
-    assert len(told) == 4
+    assert len(reports) == 4
 
 
 def test_what_cannot_be_asked_is_refused_by_name_before_anything_is_computed(
@@ -269,8 +269,8 @@ def test_what_cannot_be_asked_is_refused_by_name_before_anything_is_computed(
             cascade(analysis, ["rollout", name])
     with pytest.raises(MethodError, match=r"^relevance: this model has no classifier"):
         cascade(no_classes, ["relevance"])
-    for target, told in (("zebra", "this model has no such class"), (5, "this model has classes 0 to 4")):
-        with pytest.raises(MethodError, match=rf"^target {target!r}: {told}"):
+    for target, message in (("zebra", "this model has no such class"), (5, "this model has classes 0 to 4")):
+        with pytest.raises(MethodError, match=rf"^target {target!r}: {message}"):
             cascade(analysis, ["rollout"], target)
     with pytest.raises(MethodError, match=r"^target 1: this model has no classifier"):
         cascade(no_classes, ["rollout"], 1)
@@ -280,9 +280,9 @@ def test_what_cannot_be_asked_is_refused_by_name_before_anything_is_computed(
 
 
 def test_every_image_has_its_own_way_to_shuffle(make_model: MakeModel, folder: Path) -> None:
-    model, told, images = make_model(), list[int](), find_images(folder, 3)
-    found = cascades(model, images, iter(FEW), told.append)
-    assert told == [1, 2, 3]
+    model, reports, images = make_model(), list[int](), find_images(folder, 3)
+    found = cascades(model, images, iter(FEW), reports.append)
+    assert reports == [1, 2, 3]
     for number, path in enumerate(images):
         alone = cascade(vitviz.analyze(path, model), FEW, seed=number)
         assert all(torch.equal(found[name][number], alone[name]) for name in FEW)

@@ -18,17 +18,19 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60, help="for each target")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, help="run the case of this number and write its inputs to a folder")
-    said = parser.parse_args()
-    targets = list(TARGETS) if said.target == "all" else [said.target]
-    if said.only is not None:
-        return _one(targets[0], said.seed, said.only)
+    options = parser.parse_args()
+    targets = list(TARGETS) if options.target == "all" else [options.target]
+    if options.only is not None:
+        return _one(targets[0], options.seed, options.only)
     wrong = 0
     for target in targets:
-        end, first = time.monotonic() + said.seconds, 0
+        end, first = time.monotonic() + options.seconds, 0
         while time.monotonic() < end:
-            for number, why in findings(target, said.seed, first, BATCH):
+            for number, why in findings(target, options.seed, first, BATCH):
                 wrong += 1
-                print(f"{target}: {why} (python -m tests.fuzz {target} --seed {said.seed} --only {number})", flush=True)
+                print(
+                    f"{target}: {why} (python -m tests.fuzz {target} --seed {options.seed} --only {number})", flush=True
+                )
             first += BATCH
         print(f"{target}: {first:,} cases", flush=True)
     return wrong > 0

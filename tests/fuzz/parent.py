@@ -35,13 +35,13 @@ def _findings(errors: IO[str], target: str, seed: int, first: int, count: int) -
             if line is None:
                 why = f"no answer for {PATIENCE:g} s"
                 break
-            said = json.loads(line)
-            if "begin" in said:
-                begun = said["begin"]
+            event = json.loads(line)
+            if "begin" in event:
+                begun = event["begin"]
             else:
-                begun, reached = None, said["end"] + 1
-                if said["wrong"]:
-                    yield said["end"], said["wrong"]
+                begun, reached = None, event["end"] + 1
+                if event["wrong"]:
+                    yield event["end"], event["wrong"]
         if begun is None:
             if reached < end:
                 errors.seek(0)

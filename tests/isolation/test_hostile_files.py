@@ -281,11 +281,11 @@ def test_a_bad_upload_is_told_to_the_letter_and_the_next_picture_is_shown(
     for name, source in SHOWN.items():
         content = {"name": name, "mimeType": "image/png", "buffer": (corpus / source).read_bytes()}
         upload(page, content)
-        told = notice(page)
-        expect(told).to_contain_text(f"{legible(name)}: ")
-        expect(told).to_contain_text(FILES[source].outcome.words or "")
-        expect(told).not_to_contain_text(re.compile("Traceback|/tmp/|gradio|site-packages|\u202e"))
-        expect(told.locator("img, a, em, code")).to_have_count(0)
+        message = notice(page)
+        expect(message).to_contain_text(f"{legible(name)}: ")
+        expect(message).to_contain_text(FILES[source].outcome.words or "")
+        expect(message).not_to_contain_text(re.compile("Traceback|/tmp/|gradio|site-packages|\u202e"))
+        expect(message.locator("img, a, em, code")).to_have_count(0)
         # The state is that of before, and what is below can be asked for still.
         assert first_view(page) == before
         choose_method(page, "rollout")

@@ -75,9 +75,9 @@ def test_the_strongest_are_those_whose_fall_is_largest() -> None:
 
 def test_progress_is_told_and_what_is_not_there_refused(make_network: Make) -> None:
     network, pixels = make_network(), torch.randn(1, 3, 16, 24)
-    told: list[Progress] = []
-    head_effects(network, pixels, 0, told.append)
-    assert told == [Progress(4 * layer, 12) for layer in (1, 2, 3)]
+    reports: list[Progress] = []
+    head_effects(network, pixels, 0, reports.append)
+    assert reports == [Progress(4 * layer, 12) for layer in (1, 2, 3)]
     with pytest.raises(MethodError, match="target 5: this model has classes 0 to 4"):
         head_effects(network, pixels, 5)
     with pytest.raises(MethodError, match="target 0: this model has no classifier"):

@@ -166,10 +166,10 @@ def test_shares_are_those_of_the_way_from_the_blank_to_the_whole_image(make_netw
     target = class_target(index, 5)
     blank, whole, soft = (float(each[index]) for each in logits)
     assert ends(network, pixels, target) == pytest.approx((blank, whole), abs=1e-5)
-    told: list[Progress] = []
+    reports: list[Progress] = []
     maps = {"map": torch.rand(4, 6)}
-    found = faithfulness(network, pixels, maps, target, ("deletion", "insertion"), report=told.append)
-    assert told[-1] == Progress(2 * 17 * (1 + RANDOM_ORDERS), 2 * 17 * (1 + RANDOM_ORDERS))
+    found = faithfulness(network, pixels, maps, target, ("deletion", "insertion"), report=reports.append)
+    assert reports[-1] == Progress(2 * 17 * (1 + RANDOM_ORDERS), 2 * 17 * (1 + RANDOM_ORDERS))
     for name in ("map", RANDOM):
         for metric, last in (("deletion", 0.0), ("insertion", (soft - blank) / (whole - blank))):
             assert found[metric][name].scores[0] == pytest.approx(1, abs=1e-4)
@@ -223,11 +223,11 @@ def test_any_layout_will_do_and_the_same_seed_gives_the_same(make_network: Make,
 
 def test_progress_is_told_and_an_exception_ends_it(make_network: Make) -> None:
     network, pixels = make_network(), torch.randn(1, 3, 16, 24)
-    told: list[Progress] = []
-    faithfulness(network, pixels, {"map": torch.rand(4, 6)}, 0, ("deletion",), report=told.append)
+    reports: list[Progress] = []
+    faithfulness(network, pixels, {"map": torch.rand(4, 6)}, 0, ("deletion",), report=reports.append)
     total = 17 * (1 + RANDOM_ORDERS)
-    assert [each.done for each in told] == [*range(BATCH, total, BATCH), total]
-    assert {each.total for each in told} == {total}
+    assert [each.done for each in reports] == [*range(BATCH, total, BATCH), total]
+    assert {each.total for each in reports} == {total}
 
     def stop(progress: Progress) -> None:
         raise KeyboardInterrupt

@@ -226,27 +226,27 @@ def test_attention_of_very_many_tokens_tells_in_between_and_is_the_same(
     tokens = network.config.layout(16, 24).token_count
     keys = 2 * network.config.heads * tokens * network.config.head_width
     monkeypatch.setattr(softmax, "OPERATIONS_PER_KERNEL", 7 * 4 * keys)
-    said: list[Progress] = []
-    found = network.encode(pixels, report=said.append)
+    reports: list[Progress] = []
+    found = network.encode(pixels, report=reports.append)
     torch.testing.assert_close(found.logits, expected.logits)
     for one, other in zip(found.traces, expected.traces, strict=True):
         for layer in range(3):
             torch.testing.assert_close(one.weights(layer), other.weights(layer))
             torch.testing.assert_close(one.log_sums(layer), other.log_sums(layer))
     pieces = math.ceil(tokens / 7)
-    assert [state.done for state in said[: 2 * pieces + 2]] == [*[0] * pieces, *[1] * (pieces + 1), 2]
-    assert said[-1] == Progress(3, 3) and {state.total for state in said} == {3}
+    assert [state.done for state in reports[: 2 * pieces + 2]] == [*[0] * pieces, *[1] * (pieces + 1), 2]
+    assert reports[-1] == Progress(3, 3) and {state.total for state in reports} == {3}
 
 
 def test_it_can_be_ended_in_the_middle_of_a_layer(make_network: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(softmax, "OPERATIONS_PER_KERNEL", 1)
-    said: list[Progress] = []
+    reports: list[Progress] = []
 
     def stop(state: Progress) -> None:
-        said.append(state)
-        if len(said) == 3:
+        reports.append(state)
+        if len(reports) == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         make_network().encode(torch.randn(1, 3, 16, 24), report=stop)
-    assert said == [Progress(0, 3)] * 3
+    assert reports == [Progress(0, 3)] * 3

@@ -140,9 +140,9 @@ def attempt(draw: Draw, make: Maker) -> Outcome:
             reading = read_checkpoint(folder)
             found = list(differences(reading, case, pixels, expected))
         except VitvizError as error:
-            said = str(error)
-            sentence = "\n" not in said and len(said) > 20 and "Traceback" not in said
-            return Outcome("refused" if sentence else "no sentence", said.removeprefix(f"{folder.name}: "))
+            message = str(error)
+            sentence = "\n" not in message and len(message) > 20 and "Traceback" not in message
+            return Outcome("refused" if sentence else "no sentence", message.removeprefix(f"{folder.name}: "))
         except Exception as error:
             return Outcome("no sentence", f"{type(error).__name__}: {error}")
     wrong = [each.text for each in found if not each.exact]

@@ -193,8 +193,8 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
 forking = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 
 
-def by(run: Forward, model: Model, **said: Any) -> Analysis:
-    return analyze(EXAMPLE, model, resolution=24, forward=run, **said)
+def by(run: Forward, model: Model, **options: Any) -> Analysis:
+    return analyze(EXAMPLE, model, resolution=24, forward=run, **options)
 
 
 def assert_same(found: Analysis, expected: Analysis) -> None:
@@ -238,15 +238,15 @@ def test_the_host_gets_the_forward_pass_once_and_nothing_else(
 def test_what_comes_back_is_what_the_processor_gives(
     host: Host, make_model: Callable[..., Model], changes: dict[str, Any]
 ) -> None:
-    model, told = make_model(**changes), []
+    model, reports = make_model(**changes), []
     for _ in range(2):
         expected = by(VisionTransformer.encode, model)
-        found = by(forward(), model, report=told.append)
+        found = by(forward(), model, report=reports.append)
         assert_same(found, expected)
         assert (found.trace.pooled is None) == (expected.trace.pooled is None)
         assert torch.equal(found.rollout().values, expected.rollout().values)
         assert torch.equal(found.map("relevance").values, expected.map("relevance").values)
-    assert told == 2 * [Progress(0, 3), Progress(3, 3)]
+    assert reports == 2 * [Progress(0, 3), Progress(3, 3)]
     # The process was forked with it.
     assert [network for _, _, network in host.calls] == [None, None]
 

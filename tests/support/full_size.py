@@ -60,7 +60,12 @@ class Published:
 def published(name: str) -> Published:
     # Weights without memory need no values; the class Eva fills them unless its function does nothing.
     skip = {} if name.partition(".")[0] in timm.list_models(module="eva") else {"weight_init": "skip"}
-    with torch.device("meta"), mock.patch.object(timm.models.eva, "trunc_normal_"):
+    with (
+        torch.device("meta"),
+        mock.patch.object(timm.models.eva, "trunc_normal_"),
+        mock.patch.object(nn.Linear, "reset_parameters", lambda module: None),
+        mock.patch.object(nn.Conv2d, "reset_parameters", lambda module: None),
+    ):
         model = timm.create_model(name, **skip)
     count = sum(parameter.numel() for parameter in model.parameters())
     return Published(outline(model.state_dict()), config_of(model), count, expected_of(model))

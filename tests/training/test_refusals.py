@@ -41,13 +41,13 @@ FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-@pytest.mark.parametrize(("damage", "told"), FOLDERS.values(), ids=FOLDERS)
+@pytest.mark.parametrize(("damage", "message"), FOLDERS.values(), ids=FOLDERS)
 def test_a_folder_that_cannot_be_trained_on_is_refused(
-    folder: Path, tmp_path: Path, damage: Callable[[Path], object], told: str
+    folder: Path, tmp_path: Path, damage: Callable[[Path], object], message: str
 ) -> None:
     root = shutil.copytree(folder, tmp_path / "images")
     damage(root)
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=message):
         loop.train(root, tmp_path / "run", SMALL)
     assert not (tmp_path / "run").exists()
 
@@ -85,9 +85,9 @@ CONFIGS = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "told"), CONFIGS, ids=[next(iter(changes)) for changes, _ in CONFIGS])
-def test_a_configuration_out_of_range_is_refused_at_once(changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+@pytest.mark.parametrize(("changes", "message"), CONFIGS, ids=[next(iter(changes)) for changes, _ in CONFIGS])
+def test_a_configuration_out_of_range_is_refused_at_once(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         TrainingConfig(**changes)
 
 

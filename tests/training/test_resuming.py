@@ -87,18 +87,18 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize(("changes", "told"), CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize(("changes", "message"), CHANGES.values(), ids=CHANGES)
 def test_another_configuration_is_not_resumed_and_the_difference_is_told(
-    finished: Finished, folder: Path, tmp_path: Path, changes: dict[str, Any], told: str
+    finished: Finished, folder: Path, tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     before = shutil.copy(finished.output / loop.STATE, tmp_path / loop.STATE).read_bytes()
-    with pytest.raises(CheckpointError, match=rf"state\.pt: belongs to another run \({re.escape(told)}\)"):
+    with pytest.raises(CheckpointError, match=rf"state\.pt: belongs to another run \({re.escape(message)}\)"):
         loop.train(folder, tmp_path, replace(SMALL, **changes))
     assert (tmp_path / loop.STATE).read_bytes() == before
 
 
 @pytest.mark.parametrize(
-    ("classes", "count", "told"),
+    ("classes", "count", "message"),
     [
         (("blue", "green", "yellow"), 12, r"classes was \['blue', 'green', 'red'\], now \['blue', 'green', 'yellow'\]"),
         (("blue", "green", "red"), 13, "training images was 36, now 39"),
@@ -106,11 +106,11 @@ def test_another_configuration_is_not_resumed_and_the_difference_is_told(
     ids=["classes", "count"],
 )
 def test_other_images_are_not_resumed(
-    finished: Finished, tmp_path: Path, classes: tuple[str, ...], count: int, told: str
+    finished: Finished, tmp_path: Path, classes: tuple[str, ...], count: int, message: str
 ) -> None:
     other = write_folder(tmp_path / "images", dict.fromkeys(classes, (9, 9, 9)), train=count, test=1)
     shutil.copy(finished.output / loop.STATE, tmp_path / loop.STATE)
-    with pytest.raises(CheckpointError, match=told):
+    with pytest.raises(CheckpointError, match=message):
         loop.train(other, tmp_path, SMALL)
 
 
@@ -159,18 +159,18 @@ COMPACT_DAMAGES: dict[str, tuple[Callable[[Path], object], dict[str, Any], str]]
 }
 
 
-@pytest.mark.parametrize(("damage", "changes", "told"), COMPACT_DAMAGES.values(), ids=COMPACT_DAMAGES)
+@pytest.mark.parametrize(("damage", "changes", "message"), COMPACT_DAMAGES.values(), ids=COMPACT_DAMAGES)
 def test_a_compact_state_that_does_not_fit_is_refused(
     finished: Finished,
     folder: Path,
     tmp_path: Path,
     damage: Callable[[Path], object],
     changes: dict[str, Any],
-    told: str,
+    message: str,
 ) -> None:
     compact = Path(shutil.copy(finished.output / loop.COMPACT, tmp_path))
     damage(compact)
-    with pytest.raises(CheckpointError, match=told):
+    with pytest.raises(CheckpointError, match=message):
         loop.train(folder, tmp_path / "run", replace(SMALL, **changes), resume_from=compact)
 
 

@@ -195,7 +195,7 @@ def test_an_installed_package_is_asked_before_the_repository(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize(
-    ("labels", "mean", "height", "told"),
+    ("labels", "mean", "height", "message"),
     [
         (4, (0.5,) * 3, 16, "small: 4 labels for 5 classes"),
         (5, (0.5,), 16, "small: 1 channel means for 3 channels"),
@@ -203,8 +203,8 @@ def test_an_installed_package_is_asked_before_the_repository(tmp_path: Path, mon
     ],
 )
 def test_a_model_of_parts_that_contradict_each_other_is_refused(
-    make_model: MakeModel, labels: int, mean: tuple[float, ...], height: int, told: str
+    make_model: MakeModel, labels: int, mean: tuple[float, ...], height: int, message: str
 ) -> None:
     network = make_model().network
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         Model("small", network, Preprocessing(height, 24, mean, mean, "squash"), ("label",) * labels)

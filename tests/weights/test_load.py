@@ -370,8 +370,8 @@ def test_every_weight_is_brought_to_the_device(monkeypatch: pytest.MonkeyPatch) 
 def test_a_device_that_there_is_not_is_refused_before_anything_is_opened(device: object) -> None:
     with pytest.raises(ConfigError) as caught:
         load("no such checkpoint", device=device)
-    told = f"device {str(device)!r}: this machine has none of this name; expected 'cpu'"
-    assert str(caught.value).startswith(told)
+    message = f"device {str(device)!r}: this machine has none of this name; expected 'cpu'"
+    assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
 
 

@@ -138,11 +138,11 @@ def test_a_text_lifts_no_refusal_but_that_of_the_missing_classifier(
 ) -> None:
     analysis, cat = vitviz.analyze(picture, clip), open_text_tower(clip).target("a cat")
     monkeypatch.setattr("vitviz.attribution.methods.find_spec", lambda name: None)
-    said = "this needs captum: pip install 'vitviz[captum]'"
+    message = "this needs captum: pip install 'vitviz[captum]'"
     for name in ("integrated_gradients", "occlusion"):
         with pytest.raises(MethodError) as error:
             analysis.map(name, target=cat)
-        assert str(error.value) == f"{name}: {said}" and refusal(METHODS[name], clip) == said
+        assert str(error.value) == f"{name}: {message}" and refusal(METHODS[name], clip) == message
     offered = [each.method for each in compare(analysis, target=cat, metrics=()).maps]
     assert offered == [name for name in SERVING if name not in ("integrated_gradients", "occlusion")]
     pooled = replace(METHODS["relevance"], pooling=("attention", "it pools otherwise"))

@@ -305,8 +305,8 @@ def test_the_hub_is_out_of_reach_while_a_package_works() -> None:
 
 
 def test_what_a_package_raises_is_one_sentence() -> None:
-    for error, said in ((KeyError("a"), r"KeyError: 'a'"), (RuntimeError("\nfirst\nsecond"), "RuntimeError: first")):
-        sentence = rf"^timm cannot open small \({said}\)$"
+    for error, message in ((KeyError("a"), r"KeyError: 'a'"), (RuntimeError("\nfirst\nsecond"), "RuntimeError: first")):
+        sentence = rf"^timm cannot open small \({message}\)$"
         with pytest.raises(CheckpointError, match=sentence), package_errors("timm", "cannot open small"):
             raise error
 
