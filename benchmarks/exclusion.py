@@ -1,6 +1,7 @@
 """Faithfulness of rollout with and without outlier patches and sinks: the tables of docs/faithfulness.md.
 
     python -m benchmarks.exclusion CHECKPOINT PHOTO... [--seed 0] [--output FILE.json]
+    python -m benchmarks.exclusion CHECKPOINT FOLDER --count 200 --affected
 
 What is watched is the probability of the most probable class, or of a network without a classifier the likeness of the
 picture without some of its patches to the whole picture. Differences are those of the same rollout of the same
@@ -22,6 +23,7 @@ import vitviz
 from benchmarks.spread import Interval, interval
 from vitviz import Analysis, Heatmap, Target
 from vitviz.attribution.exclusion import EXCLUSIONS
+from vitviz.evaluation.method_table import find_images
 from vitviz.metrics.faithfulness import METRICS, RANDOM
 
 ROLLOUTS: dict[str, dict[str, Any]] = {
@@ -64,7 +66,12 @@ def measure(analysis: Analysis, seed: int = 0) -> Measured:
         }
         for metric, each in curves.items()
     }
-    return Measured(areas, {name: len(rule(analysis.trace)) for name, (_, rule) in EXCLUSIONS.items()})
+    return Measured(areas, found(analysis))
+
+
+def found(analysis: Analysis) -> dict[str, int]:
+    """By exclusion, how many patches it leaves out."""
+    return {name: len(rule(analysis.trace)) for name, (_, rule) in EXCLUSIONS.items()}
 
 
 def _distinct(maps: Mapping[Row, Heatmap]) -> tuple[list[Row], dict[Row, Row]]:
@@ -117,31 +124,42 @@ def _difference(measured: Sequence[Measured], metric: str, row: Row) -> str:
     differences = [without - whole for without, whole in pairs]
     if not any(differences):
         return "none"
-    found = interval(differences)
-    is_better = (found.mean < 0) == METRICS[metric].lower_is_better
-    return f"{found.mean:+.3f} ± {found.margin:.3f}{'' if found.holds(0) else ' ▲' if is_better else ' ▼'}"
+    mean, margin = difference = interval(differences)
+    is_better = (mean < 0) == METRICS[metric].lower_is_better
+    return f"{mean:+.3f} ± {margin:.3f}{'' if difference.holds(0) else ' ▲' if is_better else ' ▼'}"
 
 
-def _cell(found: Interval) -> str:
-    return f"{found.mean:.3f} ± {found.margin:.3f}"
+def _cell(area: Interval) -> str:
+    return f"{area.mean:.3f} ± {area.margin:.3f}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m benchmarks.exclusion", description=__doc__.partition("\n")[0])
     parser.add_argument("checkpoint", help="as vitviz.load takes it; 'vitviz-cifar10' is the bundled one")
-    parser.add_argument("photos", type=Path, nargs="+", metavar="PHOTO", help="at least two")
+    parser.add_argument("photos", type=Path, nargs="+", metavar="PHOTO", help="files, at least two; or folders")
+    parser.add_argument("--count", type=int, default=200, help="of the images drawn by chance from each folder (200)")
+    parser.add_argument("--affected", action="store_true", help="measure only what has something to leave out")
     parser.add_argument("--seed", type=int, default=0, help="of the random orders of the first picture (0)")
     parser.add_argument("--output", type=Path, help="a JSON file for the area of every picture")
     options = parser.parse_args(arguments)
-    if len(options.photos) < 2:
-        parser.error("expected at least two photographs: one has no confidence interval")
-    model, measured = vitviz.load(options.checkpoint), []
-    for number, path in enumerate(options.photos):
-        measured.append(measure(vitviz.analyze(path, model), options.seed + number))
-        print(f"{path.name}: {', '.join(f'{count} {name}' for name, count in measured[-1].found.items())}", flush=True)
+    photos = [
+        file for path in options.photos for file in (find_images(path, options.count) if path.is_dir() else [path])
+    ]
+    model, measured = vitviz.load(options.checkpoint), {}
+    for number, path in enumerate(photos):
+        analysis = vitviz.analyze(path, model)
+        left_out = found(analysis)
+        if options.affected and not any(left_out.values()):
+            continue
+        print(f"{path.name}: {', '.join(f'{count} {name}' for name, count in left_out.items())}", flush=True)
+        measured[path] = measure(analysis, options.seed + number)
+    if options.affected:
+        print(f"{len(measured)} of {len(photos)} pictures have something to leave out")
+    if len(measured) < 2:
+        parser.error(f"{len(measured)} pictures to measure; expected at least two: one has no confidence interval")
     if options.output is not None:
-        options.output.write_text(record(options.photos, measured))
-    print(f"\n{tables(measured)}")
+        options.output.write_text(record(list(measured), list(measured.values())))
+    print(f"\n{tables(list(measured.values()))}")
 
 
 def record(photos: Sequence[Path], measured: Sequence[Measured]) -> str:

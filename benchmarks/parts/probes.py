@@ -9,7 +9,7 @@ import torch
 
 from benchmarks.models import Models
 from benchmarks.part import Case, Make, Part, Run, Settings
-from benchmarks.shapes import B_14, B_16, S_8, TI_16
+from benchmarks.shapes import B_16, S_8, TI_16
 from vitviz.attention.memory import copy_tokens, empty_record, trim_heap
 from vitviz.attention.precision import precise
 from vitviz.attention.trace import AttentionTrace
@@ -70,7 +70,7 @@ PART = Part(
     "Logits, trace, CLS rows and mean rollout, with the norms of all tokens, which the probes need and every forward "
     "pass measures, and without. Processor time; every second round goes backwards. The interval is that of the "
     "median of the ratios, by ranks; the bar is that it holds 1.",
-    (Case(TI_16, 101), Case(B_16, 41), Case(S_8, 31), Case(B_14, 21)),
+    (Case(TI_16, 101), Case(B_16, 41), Case(S_8, 31)),
     contestants,
     paired=True,
 )

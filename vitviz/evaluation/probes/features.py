@@ -70,7 +70,7 @@ def patch_similarity(
 ) -> Findings:
     """The cosine of one token with every other, after a layer.
 
-    Caron et al. 2021, "Emerging Properties in Self-Supervised Vision Transformers"; keys as in Amir et al. 2021, "Deep
+    Caron et al. 2021, "Emerging Properties in Self-Supervised Vision Transformers"; keys as in Amir et al. 2022, "Deep
     ViT Features as Dense Visual Descriptors".
 
     Args:

@@ -127,7 +127,7 @@ PROBES = {
             "Patch similarity",
             "tokens",
             patch_similarity,
-            "Caron et al. 2021, Emerging Properties in Self-Supervised Vision Transformers; Amir et al. 2021, Deep ViT "
+            "Caron et al. 2021, Emerging Properties in Self-Supervised Vision Transformers; Amir et al. 2022, Deep ViT "
             "Features as Dense Visual Descriptors",
             "Which patches the model takes for the same thing, or the same place, as one patch.",
             (
