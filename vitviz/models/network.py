@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -97,6 +97,9 @@ class Network(Protocol):
         Raises:
             ConfigError: it is a module that stays where it is.
         """
+
+    def state_dict(self) -> Mapping[str, torch.Tensor]:
+        """Its weights by name."""
 
     def parameters(self) -> Iterator[torch.nn.Parameter]:
         """Its weights."""
