@@ -67,6 +67,9 @@ class Network(Protocol):
     each kind of network. What needs more than this protocol takes :func:`vitviz.models.own.own_network` of it.
     """
 
+    def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Logits ``"batch class"``, or features ``"batch feature"`` where it does not classify."""
+
     @property
     def config(self) -> NetworkConfig:
         """The facts about it."""

@@ -170,6 +170,10 @@ class CapturedNetwork:
             verified.is_written_out,
         )
 
+    def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
+        """The module's output, as :meth:`output` gives it."""
+        return self.output(pixels)
+
     @property
     def name(self) -> str:
         """What messages call the module."""
