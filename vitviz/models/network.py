@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -67,6 +67,9 @@ class Network(Protocol):
     each kind of network. What needs more than this protocol takes :func:`vitviz.models.own.own_network` of it.
     """
 
+    def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Logits ``"batch class"``, or features ``"batch feature"`` where it does not classify."""
+
     @property
     def config(self) -> NetworkConfig:
         """The facts about it."""
@@ -97,6 +100,9 @@ class Network(Protocol):
         Raises:
             ConfigError: it is a module that stays where it is.
         """
+
+    def state_dict(self) -> Mapping[str, torch.Tensor]:
+        """Its weights by name."""
 
     def parameters(self) -> Iterator[torch.nn.Parameter]:
         """Its weights."""

@@ -472,3 +472,20 @@ def test_a_likeness_reads_what_the_classifier_reads() -> None:
     assert first.map("relevance", target=target).values.max() > 0
     with pytest.raises(VitvizError, match="OwnViT: a captured module does not say which tokens are its final ones"):
         vitviz.likeness(first, patch=(0, 0))
+
+
+@pytest.mark.parametrize("shape", [(25, 8), (1, 25, 8), (4, 25, 8), (1, 1, 25, 8), (1, 4, 25, 8)], ids=str)
+@pytest.mark.parametrize("groups", [1, None])
+def test_attention_of_one_image_may_leave_out_dimensions(shape: tuple[int, ...], groups: int | None) -> None:
+    queries, keys = torch.randn(shape), torch.randn(shape)
+    if groups is not None:
+        # One head of keys for all queries.
+        keys = keys[..., :1, :, :] if keys.ndim > 2 else keys
+    bias, calls = torch.randn(25), []
+    with Interception(lambda call: (calls.append(call), call.output)[1]):
+        F.scaled_dot_product_attention(queries, keys, keys, attn_mask=bias.expand(25, 25))
+    found = calls[0]
+    assert found.queries.shape == found.keys.shape
+    assert found.queries.ndim == 4
+    close(found.to_output(found.context()), found.output)
+    assert found.head_bias().shape == (1, 25, 25)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -47,6 +47,37 @@ class AttentionCall:
     to_output: Callable[[torch.Tensor], torch.Tensor] = _same
     tokens: torch.Tensor | None = None
 
+    def aligned(self) -> AttentionCall:
+        """The same call with as many leading dimensions for each part: ``"… head token dim"``, of one image at least.
+
+        Raises:
+            ConfigError: the parts do not fit together.
+        """
+        parts = (self.queries, self.keys, self.values)
+        try:
+            leading = torch.broadcast_shapes(*(part.shape[:-2] for part in parts))
+        except RuntimeError:
+            shapes = ", ".join(str(tuple(part.shape)) for part in parts)
+            raise ConfigError(
+                f"attention of queries, keys and values of shapes {shapes}: expected one of each"
+            ) from None
+        queries, keys, values = (part.expand(*leading, *part.shape[-2:]) for part in parts)
+        found = replace(self, queries=queries, keys=keys, values=values)
+        if len(leading) > 1:
+            return found
+        # One image without a dimension for it, or without one for heads.
+        missing = 2 - len(leading)
+        shape = (1,) * missing
+        bias, to_output = self.bias, self.to_output
+        return replace(
+            found,
+            queries=queries.reshape(*shape, *queries.shape),
+            keys=keys.reshape(*shape, *keys.shape),
+            values=values.reshape(*shape, *values.shape),
+            bias=bias if bias is None or bias.ndim < 3 else bias[None],
+            to_output=lambda context: to_output(context.reshape(*leading, *context.shape[-2:])),
+        )
+
     @property
     def heads(self) -> int:
         return self.queries.shape[-3]
@@ -71,7 +102,7 @@ class AttentionCall:
         bias = self.bias
         while bias.ndim > 3:
             bias = bias[0]
-        if bias.ndim == 2:
+        while bias.ndim < 3:
             bias = bias[None]
         return bias.expand(bias.shape[0], self.query_count, self.key_count)
 

@@ -72,15 +72,7 @@ class Interception(TorchFunctionMode):
         tokens = None if self.projection is None else self.projection[0]
         if tokens is not None and tokens.ndim == 3 and tokens.shape[1] == call.key_count:
             call = replace(call, tokens=tokens)
-        if call.queries.ndim > 3:
-            return call
-        # Heads of one image without a dimension for it.
-        parts = {name: getattr(call, name)[None] for name in ("queries", "keys", "values")}
-        bias = None if call.bias is None or call.bias.ndim < 3 else call.bias[None]
-        to_output = call.to_output
-        return replace(
-            call, **parts, bias=call.bias if bias is None else bias, to_output=lambda context: to_output(context[0])
-        )
+        return call.aligned()
 
 
 def _fused_call(args: tuple[Any, ...], kwargs: Mapping[str, Any], output: torch.Tensor) -> AttentionCall:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -50,7 +50,7 @@ class ModuleFacts:
     channels: int
     prefix: tuple[str, ...]
     classes: int
-    forward: Callable[[nn.Module, torch.Tensor], Any]
+    forward: Callable[[nn.Module, torch.Tensor], Any] = field(repr=False)
     depth: int | None = None
 
     def __post_init__(self) -> None:
@@ -170,6 +170,10 @@ class CapturedNetwork:
             verified.is_written_out,
         )
 
+    def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
+        """The module's output, as :meth:`output` gives it."""
+        return self.output(pixels)
+
     @property
     def name(self) -> str:
         """What messages call the module."""
@@ -202,6 +206,10 @@ class CapturedNetwork:
     def parameters(self) -> Iterator[nn.Parameter]:
         """The module's weights."""
         return self.module.parameters()
+
+    def state_dict(self) -> Mapping[str, torch.Tensor]:
+        """The module's weights by name."""
+        return self.module.state_dict()
 
     def encode(
         self,

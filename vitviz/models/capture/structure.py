@@ -83,7 +83,8 @@ class AttentionStructure:
                 sizes = f"{each.heads} heads of {each.dim} features, layer 0 has {first.heads} of {first.dim}"
                 raise ConfigError(f"layer {number} has {sizes}; expected the same in every layer")
         if stated_depth is not None and depth != stated_depth:
-            raise ConfigError(f"attention of {depth} layers was seen of {stated_depth}; the others use another kernel")
+            reason = "some use another kernel" if depth < stated_depth else "some layers attend more than once"
+            raise ConfigError(f"{depth} calls of attention were seen for {stated_depth} layers: {reason}")
         if first.queries < patches:
             raise ConfigError(f"{found}: fewer than the {patches} patches of the picture; expected a token for each")
         pooling = behind[0] if behind else None
