@@ -208,9 +208,7 @@ def test_every_map_is_that_of_the_library(visit: Visit, analysis: Analysis, uid:
     assert visit.ask("map", uid=uid, method=method, parameters=parameters) == {"path": answer["path"]}
 
 
-def test_a_map_that_begins_with_a_patch_says_which_value_is_its_own(
-    visit: Visit, analysis: Analysis, uid: str
-) -> None:
+def test_a_map_that_begins_with_a_patch_says_which_value_is_its_own(visit: Visit, analysis: Analysis, uid: str) -> None:
     for method, query, own, others in (
         ("relevance", [1, 2], 9, {"target": 1}),
         ("gradient_rollout", [0, 0], 1, {"target": 1}),
