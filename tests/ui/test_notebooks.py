@@ -106,6 +106,7 @@ def test_what_an_analysis_says_in_a_notebook_is_shown_to_the_letter(browser: Bro
         ((EXAMPLE,), {"height": 10}, "height = 10: expected a whole number of at least 200"),
         ((EXAMPLE,), {"height": 20_000}, "height = 20000: expected at most 10000 pixels"),
         ((EXAMPLE,), {"hight": 300}, "no parameter 'hight'"),
+        ((made(24, 40, 4, 4), EXAMPLE), {}, "expected the image first: explore(image, model)"),
         ((EXAMPLE,), {}, "model: None found; expected a Model, such as vitviz.load() gives"),
     ],
 )

@@ -75,7 +75,7 @@ def expect_scores(page: Page, found: Comparison) -> None:
         wins = 0
         for metric, area in each.areas.items():
             row = card.get_by_role("row").filter(has_text=re.compile(f"^{METRICS[metric].title}"))
-            said = re.search(r"(-?\d\.\d+), (better|worse) than (-?\d\.\d+) by chance", row.inner_text())
+            said = re.search(r"(-?\d\.\d+), (better|worse) than chance \((-?\d\.\d+)\)", row.inner_text())
             assert said is not None, row.inner_text()
             assert float(said[1]) == pytest.approx(area, abs=2e-3)
             assert float(said[3]) == pytest.approx(found.chance[metric], abs=2e-3)

@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     for method in METHODS.values():
         drawn = commands.add_parser(
             method.name.replace("_", "-"),
-            help=f"save the {method.title.lower()} of an image",
+            help=f"save a map of an image: {method.title}",
             epilog=method.interpretation,
         )
         add_image(drawn)
@@ -166,7 +166,8 @@ def _run_method(
     analysis = analyze(image, model, **settings)
     if about is not None:
         parameters["target"] = about.choice(analysis, **settings)
-    with tqdm(desc=METHODS[method].title, disable=not METHODS[method].reports) as bar:
+    # It appears with the first report, which knows how much there is to do.
+    with tqdm(desc=METHODS[method].title, disable=not METHODS[method].reports, delay=1e-9) as bar:
 
         def report(state: Progress) -> None:
             bar.total = state.total

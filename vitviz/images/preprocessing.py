@@ -115,7 +115,7 @@ class Preprocessing:
     def __post_init__(self) -> None:
         sides = (self.height, self.width)
         if not all(isinstance(side, int) and side >= 1 for side in sides) or math.prod(sides) > MAX_PIXELS:
-            expected = f"two whole numbers of at least 1 and at most {MAX_PIXELS:,} pixels"
+            expected = f"whole numbers of at least 1, and at most {MAX_PIXELS:,} pixels together"
             raise ConfigError(f"input of {self.height!r}×{self.width!r} pixels: expected {expected}")
         for name, values in (("mean", self.mean), ("std", self.std)):
             if not isinstance(values, tuple) or len(values) not in (1, 3) or not all(map(_is_number, values)):
@@ -175,7 +175,7 @@ class Preprocessing:
             return self
         if shorter is None or shorter < 1 or shorter % patch:
             about = number_or_none(resolution)
-            below = 0 if about is None else math.floor(about / patch) * patch
+            below = math.floor((side if about is None or about < 1 else about) / patch) * patch
             near = choices((max(below, patch), max(below, patch) + patch))
             what = "" if about is not None else "one number, the shorter side in pixels: "
             raise ConfigError(

@@ -16,6 +16,8 @@ from vitviz.models.pooling import Output
 
 # A score so near to its maximum has a gradient that is mostly rounding.
 NEAR_MAXIMUM = 1e-6
+# A message names all classes where there are no more.
+FEW_LABELS = 12
 NO_CLASSIFIER = "this model has no classifier, so no map can be about a class"
 
 
@@ -264,7 +266,8 @@ def class_index(choice: int | str | None, logits: torch.Tensor, labels: Sequence
     number = whole_or_none(choice)
     if number is not None:
         return number
-    expected = f"expected a label or a number to {len(logits) - 1}"
+    known = f": {', '.join(labels)}" if len(labels) <= FEW_LABELS else ""
+    expected = f"expected a label or a number to {len(logits) - 1}{known}"
     if not isinstance(choice, str):
         raise MethodError(f"target {described(choice)}: {expected}, or a vitviz.Target")
     found = [index for index, label in enumerate(labels) if label == choice]

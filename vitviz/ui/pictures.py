@@ -18,7 +18,7 @@ from vitviz.weights import resources
 EXAMPLES = ("chelsea.jpg", "rocket.jpg", "coffee.jpg", "astronaut.jpg")
 PICTURE_ID = re.compile(r"[\w-]{22}", re.ASCII)
 MAX_KEPT = 10_000
-PICTURE = "expected example:NAME or picture:ID"
+PICTURE = "expected example:NAME, or picture: and the 22 characters that a link of the page has"
 GONE = "The picture of this link is no longer kept here, or its link is not whole: drop the picture here again."
 
 

@@ -168,7 +168,7 @@ def describe(
     width = Check("width", f"{config.width}", shapes)
     checks = [
         Check("layers", str(config.depth), shapes),
-        Check("heads", f"{config.heads} of {config.head_width} features", family),
+        Check("heads", f"{config.heads}, each with {config.head_width} features", family),
         width if own is None else Check("width, MLP width", f"{own.width}, {own.mlp_width}", shapes),
         Check("patch", f"{config.patch_height}×{config.patch_width} pixels, {config.channels} channels", shapes),
         Check("grid", f"{trained.grid_height}×{trained.grid_width} patches", shapes),

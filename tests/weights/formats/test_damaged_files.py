@@ -21,16 +21,16 @@ from vitviz.weights.formats.files import open_weights
 
 FILES: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "an empty file; expected safetensors, a file of torch.save or npz"),
-    "a byte": (b"x", "it begins with b'x'"),
-    "zeros": (bytes(4096), r"it begins with b'\\x00"),
-    "text": (b"not a checkpoint, only some text\n" * 20, "it begins with b'not a checkpoint"),
+    "a byte": (b"x", "it begins with 'x'"),
+    "zeros": (bytes(4096), "it begins with the bytes 00 00"),
+    "text": (b"not a checkpoint, only some text\n" * 20, "it begins with 'not a checkpoint"),
     "a page": (b"\n<!DOCTYPE html><html><head>", "a web page, not the weights"),
     "an old page": (b"<HTML><BODY>404", "a web page, not the weights"),
     "a git-lfs pointer": (
         b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 346000000\n",
         "a git-lfs pointer, not the weights",
     ),
-    "an image": (b"\x89PNG\r\n\x1a\n" + bytes(100), r"it begins with b'\\x89PNG"),
+    "an image": (b"\x89PNG\r\n\x1a\n" + bytes(100), "it begins with the bytes 89 50 4e 47"),
     "an array": (described("(4,)"), "a single NumPy array"),
     "an archive of zeros": (b"PK\x03\x04" + bytes(100), "damaged zip archive"),
     "a pickle of values": (pickle.dumps({"w": 1.5}), "a pickle that is not of torch.save"),

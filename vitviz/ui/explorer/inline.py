@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vitviz.analysis.analysis import Analysis
-from vitviz.analysis.encoder import MAX_BYTES, analyze
+from vitviz.analysis.encoder import MAX_BYTES, analyze, check_order
 from vitviz.errors.arguments import instance, named_arguments, whole
 from vitviz.errors.kinds import ImageError, MethodError
 from vitviz.errors.messages import described
@@ -85,6 +85,7 @@ def explore(
         MethodError: the height is out of range, or there is a model beside an analysis.
         ImageError, LimitError, ConfigError: as :func:`vitviz.analyze`.
     """
+    check_order("explore", image, model)
     height = whole("height", height, MIN_HEIGHT, MethodError)
     if height > MAX_HEIGHT:
         raise MethodError(f"height = {height}: expected at most {MAX_HEIGHT} pixels")

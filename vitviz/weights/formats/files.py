@@ -264,7 +264,12 @@ def _open_kind(file: Path, start: bytes, name: str) -> Content:
     elif start.startswith(b"\x93NUMPY"):
         found = "a single NumPy array"
     else:
-        found = f"it begins with {start[:16]!r}"
+        text = start[:16].decode("ascii", "replace")
+        found = (
+            f"it begins with {text!r}"
+            if text.isprintable() and "\ufffd" not in text
+            else f"it begins with the bytes {start[:8].hex(' ')}"
+        )
     refuse(name, found, EXPECTED)
 
 

@@ -107,7 +107,7 @@ class Panels {
     open.setAttribute("aria-label", `Show ${title} on the picture`);
     const rows = metrics.filter((metric) => metric.name in areas).map((metric) => {
       const mark = beats[metric.name] ? "better" : "worse";
-      return [`${metric.title} ${metric.lower_is_better ? "↓" : "↑"}`, `${areas[metric.name].toFixed(3)}, ${mark} than ${chance[metric.name].toFixed(3)} by chance`, metric.interpretation];
+      return [`${metric.title} ${metric.lower_is_better ? "↓" : "↑"}`, `${areas[metric.name].toFixed(3)}, ${mark} than chance (${chance[metric.name].toFixed(3)})`, metric.interpretation];
     });
     rows.push(["Weights shuffled", correlation === null ? "no order" : `rank correlation ${signed((correlation + 0).toFixed(2))}`,
       "Rank correlation with the map of the same model with all weights shuffled (Adebayo et al. 2018): near 1, the map does not depend on what was learnt"]);
