@@ -105,7 +105,7 @@ class DefaultForward:
     Args:
         size: its own.
         is_named: whether its pixels are called ``pixel_values``, as in transformers.
-        interpolates: whether it has to be told that positions are to be interpolated.
+        interpolates: whether it interpolates positions only on request.
     """
 
     size: Size
