@@ -103,12 +103,16 @@ def test_random_configurations_have_the_same_maps_captured_as_by_vitviz_itself(p
             except VitvizError:
                 own = None
             module = getattr(case.reference, "visual", None) or case.reference.model  # type: ignore[attr-defined]
-            said: dict[str, Any] = {"normalisation": "half"}
+            options: dict[str, Any] = {"normalisation": "half"}
             if own is not None:
-                said |= {"preprocessing": own.preprocessing, "labels": own.labels, "prefix": own.network.config.prefix}
+                options |= {
+                    "preprocessing": own.preprocessing,
+                    "labels": own.labels,
+                    "prefix": own.network.config.prefix,
+                }
             try:
                 with silent():
-                    captured = load(module, **said)
+                    captured = load(module, **options)
             except VitvizError as error:
                 assert "differs from what" not in str(error), f"{draw}: {error}"
                 return outcomes.append(f"refused: {error}")

@@ -141,8 +141,8 @@ def explicit_weights(module: OwnViT, pixels: torch.Tensor) -> list[torch.Tensor]
 
 def load_own(module: nn.Module, **arguments: Any) -> Model:
     """The module as a model, with what its class does not say."""
-    said = {"image_size": SIZE, "normalisation": "half", "labels": LABELS, "prefix": ["cls"]}
-    return load(module, **{**said, **arguments})
+    options = {"image_size": SIZE, "normalisation": "half", "labels": LABELS, "prefix": ["cls"]}
+    return load(module, **{**options, **arguments})
 
 
 assert math.prod(SIZE) % PATCH**2 == 0

@@ -100,7 +100,7 @@ def test_modules_of_other_precisions_are_captured(way: str, dtype: torch.dtype) 
     close(trace.weights(0).sum(-1), torch.ones(HEADS, trace.layout.token_count))
 
 
-def test_progress_is_told_and_an_exception_ends_the_forward_pass() -> None:
+def test_progress_is_reported_and_an_exception_ends_the_forward_pass() -> None:
     model, done = load_own(OwnViT()), []
 
     def stop(progress: Any) -> None:

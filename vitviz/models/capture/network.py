@@ -315,7 +315,7 @@ class CapturedNetwork:
         return primary_output(self._facts.forward(self.module, pixels))
 
     def _try(self, pixels: torch.Tensor) -> None:
-        """Run the module once, so that what it says of an input is told apart from what a capture does to it."""
+        """Run the module once without capture, so that an error of its own is known as such."""
         output = primary_output(first_output(self.name, self.module, self._facts.forward, pixels))
         classes = self._facts.classes
         if classes and (not is_vector(output) or output.shape[1] != classes):

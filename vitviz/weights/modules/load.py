@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
+from pathlib import PurePath
 from typing import Any
 
 import torch
@@ -95,7 +96,9 @@ def module_name(module: nn.Module) -> str:
     pretrained = getattr(module, "pretrained_cfg", None)
     architecture = pretrained.get("architecture") if isinstance(pretrained, Mapping) else None
     opened = getattr(getattr(module, "config", None), "name_or_path", None)
-    return next((name for name in (architecture, opened) if isinstance(name, str) and name), type(module).__name__)
+    found = next((name for name in (architecture, opened) if isinstance(name, str) and name), type(module).__name__)
+    # A hub id has one slash; what has more is the path of a folder.
+    return found if found.count("/") <= 1 else PurePath(found).name
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ class DefaultForward:
     Args:
         size: its own.
         is_named: whether its pixels are called ``pixel_values``, as in transformers.
-        interpolates: whether it has to be told that positions are to be interpolated.
+        interpolates: whether it interpolates positions only on request.
     """
 
     size: Size

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import nn
 
+from vitviz.errors.arguments import word
 from vitviz.errors.kinds import ConfigError
 from vitviz.errors.messages import choices, described
 from vitviz.images.preprocessing import Preprocessing
@@ -55,6 +56,7 @@ def module_preprocessing(
         preprocessing, source = rule.fit_network(*size, patch, False)
         return preprocessing, source
     if normalisation is not None:
+        word("normalisation", normalisation, NORMALISATIONS, ConfigError)
         mean, std = (values[:channels] for values in NORMALISATIONS[normalisation])
         return Preprocessing(*size, mean, std), f"normalisation {normalisation!r}, by a centred crop"
     raise ConfigError(

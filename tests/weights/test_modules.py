@@ -1,0 +1,89 @@
+"""What a module does not say of itself is asked for by name, and what cannot be is refused in one sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import vitviz
+from tests.support.modules import LABELS, SIZE, OwnViT, load_own
+from vitviz import Preprocessing, VitvizError
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "no image size": ({"image_size": None}, "OwnViT: the module does not say its image_size; expected image_size = .*"),
+    "no preparation": (
+        {"normalisation": None},
+        "preprocessing: the module does not say how its images are prepared; expected a vitviz.Preprocessing, .*",
+    ),
+    "no labels": (
+        {"labels": None},
+        r"OwnViT: the module does not say its labels; expected labels = 5 names .*, or \(\) where they are features",
+    ),
+    "few labels": ({"labels": ["a"]}, r"OwnViT: an output of shape \(1, 5\) for 1 labels; expected 'batch class', .*"),
+    "one text": ({"labels": "abcde"}, "labels = 'abcde': expected a name for each class from 0 on, .*"),
+    "a gap": ({"labels": {0: "a", 2: "b"}}, "labels = .*: expected a name for each class from 0 on, .*"),
+    "heads": ({"heads": 3}, "heads: a module says itself; expected device, normalisation, .*"),
+    "precision": ({"precision": "bfloat16"}, "precision: a module says itself; .*"),
+    "verify": ({"verify": True}, "verify: a module says itself; .*"),
+    "device": ({"device": "nowhere"}, "device 'nowhere': this machine has none of this name; .*"),
+    "part of a patch": ({"image_size": (16, 25)}, "image of 16×25 pixels .*: both sides must be a multiple of .* 4×4"),
+    "no size": ({"image_size": 0}, "image_size = 0: expected one or two whole numbers above 0 .*"),
+    "a text for tokens": ({"prefix": "cls"}, "prefix = 'cls': expected a list of names, .*"),
+    "a token twice": ({"prefix": ["cls", "cls"]}, "prefix = cls, cls: names must differ"),
+    "no preprocessing": ({"preprocessing": 3}, "preprocessing = 3: expected a vitviz.Preprocessing, .*"),
+    "no normalisation": ({"normalisation": "clp"}, "normalisation 'clp': expected .*; did you mean 'clip'.*"),
+    "another output": ({"forward": lambda module, pixels: module(pixels)[0]}, "OwnViT: an output of shape .*"),
+    "no output": (
+        {"forward": lambda module, pixels: {"a": 1}},
+        "the module returns .*; expected a tensor, or forward=.*",
+    ),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), WRONG.values(), ids=WRONG)
+def test_a_wrong_or_missing_argument_is_one_sentence(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(VitvizError, match=f"^{message}$"):
+        load_own(OwnViT(), **arguments)
+
+
+def test_arguments_of_modules_do_not_fit_checkpoints() -> None:
+    with pytest.raises(
+        VitvizError, match=r"^labels, prefix: of a module in memory alone; a checkpoint says it itself$"
+    ):
+        vitviz.load(labels=["a"], prefix=["cls"])
+
+
+def test_a_module_on_another_device_than_asked_stays_there() -> None:
+    model = load_own(OwnViT(), device="cpu")
+    assert model.to("cpu") is model
+    with pytest.raises(VitvizError, match=r"^device 'meta'"):
+        model.to("meta")
+
+
+def test_what_is_given_is_used() -> None:
+    module, preprocessing = OwnViT(classes=0), Preprocessing(*SIZE, (0.1,) * 3, (0.2,) * 3, "squash")
+    model = load_own(module, preprocessing=preprocessing, labels=())
+    assert model.preprocessing is preprocessing
+    assert model.labels == ()
+    pixels = torch.randn(1, 3, *SIZE)
+    assert model.network.encode(pixels).logits.shape == (1, 0)
+    assert torch.equal(model.network(pixels), module(pixels))
+    assert load_own(OwnViT(), labels=dict(enumerate(LABELS))).labels == LABELS
+    assert model.card["captured from"] == "tests.support.modules.OwnViT"
+
+
+def test_tokens_of_several_kinds_need_names_in_a_package_that_nobody_knows() -> None:
+    class Registers(OwnViT):
+        def __init__(self) -> None:
+            super().__init__(registers=2)
+            self.register_tokens = nn.Parameter(torch.zeros(1, 2, 32))
+
+    with pytest.raises(VitvizError, match=r"^Registers: the module does not say its prefix; expected prefix = .*$"):
+        load_own(Registers(), prefix=None)
+    layout = load_own(Registers(), prefix=["cls", "register 1", "register 2"]).network.config.layout(*SIZE)
+    assert layout.prefix == ("cls", "register 1", "register 2")
+    # A single kind is found by the name of its parameter, and counted in the tokens.
+    assert load_own(OwnViT(), prefix=None).network.config.prefix == ("cls",)
