@@ -26,7 +26,7 @@ TOKENS = (
 )
 LAYERS = "this model has layers 0 to 2 (or -3 to -1 from the end)"
 HEADS = "expected a number from 0 to 3, 'mean', 'max' or 'min'"
-TARGETS = "expected a label or a number to 4"
+TARGETS = "expected a label or a number to 4: 'cat', 'dog', 'crane', 'owl, night bird' or 'frog'"
 COLORMAPS = "expected 'inferno', 'viridis', 'magma', 'cividis', 'gray' or 'turbo'"
 ROLLOUT = "expected 'head_fusion', 'discard_ratio', 'residual_weight', 'start_layer', 'reference', 'exclude' or 'query'"
 KINDS = "expected a path, bytes, a PIL image, a NumPy array or a tensor"
@@ -199,7 +199,7 @@ SLIPS: list[tuple[str, type[VitvizError], str]] = [
         "vitviz.analyze(photo, model, resolution=(224, 224))",
         ConfigError,
         "resolution = (224, 224): expected one number, the shorter side in pixels: a multiple of the patch's 4 pixels: "
-        "4 or 8",
+        "16 or 20",
     ),
     (
         "vitviz.analyze(photo, model, resolution=18)",

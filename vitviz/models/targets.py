@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from vitviz.attention.precision import precise
 from vitviz.errors.arguments import whole_or_none
 from vitviz.errors.kinds import MethodError
-from vitviz.errors.messages import described, did_you_mean
+from vitviz.errors.messages import choices, described, did_you_mean
 from vitviz.models.pooling import Output
 
 # A score so near to its maximum has a gradient that is mostly rounding.
@@ -266,7 +266,7 @@ def class_index(choice: int | str | None, logits: torch.Tensor, labels: Sequence
     number = whole_or_none(choice)
     if number is not None:
         return number
-    known = f": {', '.join(labels)}" if len(labels) <= FEW_LABELS else ""
+    known = f": {choices(labels)}" if len(labels) <= FEW_LABELS else ""
     expected = f"expected a label or a number to {len(logits) - 1}{known}"
     if not isinstance(choice, str):
         raise MethodError(f"target {described(choice)}: {expected}, or a vitviz.Target")
