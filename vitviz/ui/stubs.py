@@ -27,7 +27,8 @@ def import_gradio() -> None:
         with warnings.catch_warnings():
             # In a notebook, what draws the bars of downloads asks for a package that nothing here needs.
             warnings.filterwarnings("ignore", "IProgress not found")
-            components = importlib.import_module("gradio.component_meta")
+            modules = [importlib.import_module(f"gradio.{name}") for name in ("component_meta", "blocks_events")]
     finally:
         functions.getfile = find_file
-    setattr(components, WRITES_STUBS, lambda *description: None)
+    for module in modules:
+        setattr(module, WRITES_STUBS, lambda *description: None)
