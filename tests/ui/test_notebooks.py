@@ -144,6 +144,8 @@ def test_the_notebooks_of_the_documents_run_and_show_what_they_say(
     startup.mkdir(parents=True)
     (startup / "names.py").write_text("import tests.torchvision_names")
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    # What downloads of other packages would like for their bars is nothing that a reader of these notebooks needs.
+    monkeypatch.setenv("PYTHONWARNINGS", "ignore:IProgress not found")
     content = nbformat.read(notebook, 4)  # type: ignore[no-untyped-call]
     assert all(not cell.get("outputs") for cell in content.cells), "notebooks are kept without outputs"
     NotebookClient(content, timeout=300, resources={"metadata": {"path": str(folder)}}).execute()
