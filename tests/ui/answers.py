@@ -169,9 +169,9 @@ class Expected:
     @cached_property
     def allowed(self) -> np.ndarray | float:
         """How far each may be off."""
-        query = self.view.parameters.get("query")
+        query = self.view.parameters.get("query", self.layout.default_query)
         if self.view.method == "attention" and query != "patches":
-            token = self.layout.index(self.layout.default_query if query is None else query)
+            token = self.layout.index(query)
             error = live_error(self.analysis.trace, self.parameter("layer"), token, self.parameter("direction"))
             head = self.parameter("head")
             found: np.ndarray = (error[head] if isinstance(head, int) else error.amax(0)).numpy()
@@ -252,10 +252,9 @@ class Expected:
 
     def check_chips(self, chips: list[list[str | None]]) -> None:
         query, target = (self.view.parameters.get(name) for name in ("query", "target"))
-        first = self.layout.prefix[0] if self.layout.prefix else None
-        if query is None and isinstance(target, Mapping) and "patch" in target:
-            query = "patches"
-        chosen = {"cls": "CLS", "patches": "mean patch"}.get(str(query), query) if query else first and "CLS"
+        if query is None:
+            query = "patches" if isinstance(target, Mapping) and "patch" in target else self.layout.default_query
+        chosen = {"cls": "CLS", "patches": "mean patch", None: "pooling query"}.get(query, query)
         for name, value, pressed in chips:
             if name is None:
                 continue

@@ -232,7 +232,8 @@ class Pane {
     const folded = !this.unfolded && queries.length > MAX_CHIPS + 1;
     const visible = folded ? [...queries.slice(0, MAX_CHIPS - 1), queries.at(-1)] : queries;
     if (folded && typeof query === "string" && !visible.includes(query)) visible.splice(-1, 0, query);
-    const names = JSON.stringify([visible, folded, this.hasToken]);
+    const names = JSON.stringify([visible, folded, this.hasToken]), first = tokenOf(null, facts, model);
+    const standard = first !== null ? queryOf(first, facts) : model.pools_by_attention ? null : "patches";
     if (chips.dataset.names !== names) {
       chips.dataset.names = names;
       chips.replaceChildren(...visible.map((each) => this.chip(each)), ...(folded ? [this.moreChips(queries.length - visible.length)] : []));
@@ -243,7 +244,7 @@ class Pane {
       chip.lastElementChild.textContent = value === undefined ? "…" : Number.isNaN(value) ? "" : (bound === "inf" ? digits : share)(value);
       const pin = this.view.pins.findIndex((pinned) => same(pinned, each));
       chip.style.borderColor = pin < 0 ? "" : PIN_COLOURS[pin];
-      chip.setAttribute("aria-pressed", same(each, query ?? queries[0]) && this.hasToken);
+      chip.setAttribute("aria-pressed", same(each, query ?? standard) && this.hasToken);
     });
   }
 

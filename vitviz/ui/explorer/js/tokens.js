@@ -22,7 +22,8 @@ function defaultOf(record, facts) {
 
 /** A query as the index of a token; null where it is no single token, or there is none. */
 function tokenOf(query, facts, model) {
-  if (query === undefined || query === null) return model?.pools_by_attention ? null : facts.start;
+  // A model without CLS reads the mean of its patches, of which a page without a server has no map.
+  if (query === undefined || query === null) return model?.pools_by_attention || (!OFFLINE && model?.default_query === "patches") ? null : facts.start;
   if (Array.isArray(query)) {
     const [row, column] = query;
     return row < facts.rows && column < facts.columns ? facts.prefix.length + row * facts.columns + column : null;

@@ -1,0 +1,49 @@
+"""A model without a CLS token reads the mean of its patches, and so does the page until a token is chosen."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+import vitviz
+from tests.driver import EXAMPLE, choose_method, click_patch, first_view, opened_page, settle
+from tests.ui.answers import Library, check_page
+from tests.ui.explorer.page_driver import made, small_app
+from vitviz.models.config import ViTConfig
+from vitviz.models.vit import VisionTransformer
+from vitviz.weights import Model
+
+pytestmark = pytest.mark.browser
+
+
+def without_cls(registers: int) -> Model:
+    """A network of random weights that classifies by the mean of its patches."""
+    model = made(32, 32, registers, 8)
+    config = ViTConfig(**{**vars(model.network.config), "cls_token": False, "pooling": "mean"})
+    network = VisionTransformer(config).eval().requires_grad_(False)
+    for parameter in network.parameters():
+        parameter.normal_(0, 0.7)
+    return Model("mean", network, model.preprocessing, model.labels)
+
+
+@pytest.mark.parametrize("registers", [0, 2])
+def test_the_mean_patch_is_asked_until_a_token_is_chosen(browser: Browser, registers: int) -> None:
+    model = without_cls(registers)
+    library, analysis = Library(model), vitviz.analyze(EXAMPLE, model)
+    with small_app(model) as app, opened_page(browser, app.address) as page:
+        mean = page.locator(".vx-chip", has_text="mean patch").first
+        for method in ("attention", "rollout"):
+            choose_method(page, method)
+            expect(mean).to_have_attribute("aria-pressed", "true")
+            check_page(page, library)
+        click_patch(page, analysis, 1, 2)
+        assert first_view(page)["parameters"]["query"] == [1, 2]
+        expect(mean).to_have_attribute("aria-pressed", "false")
+        check_page(page, library)
+        mean.click()
+        settle(page)
+        check_page(page, library)
+        if registers:
+            page.locator(".vx-chip", has_text="register 1").first.click()
+            settle(page)
+            check_page(page, library)
