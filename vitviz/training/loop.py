@@ -32,7 +32,7 @@ from vitviz.weights.snapshots import FOLDER as SNAPSHOTS
 
 CHECKPOINT, LOGS = "checkpoint.safetensors", "logs"
 # On a CPU, a batch is computed in pieces of this many tokens, whose activations stay in the cache.
-TOKENS_AT_ONCE = 2048
+TOKENS_AT_ONCE = 4096
 
 
 def train(
