@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Error, Locator, Page, Request, expect, sync_playwright
 
 from tests.browser import find_browser
+from tests.support.resting import DESKTOP, MOUNTING, close_resting, mount_again, rest
 from vitviz import Analysis, Heatmap
 
 ROOT = Path(__file__).parents[1]
@@ -63,7 +64,7 @@ def running_app(environment: Mapping[str, str], *arguments: str, with_packages: 
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     with subprocess.Popen(command, env=kept, cwd=ROOT, **pipes) as app:
         assert app.stdout is not None
-        printed = ""
+        printed, found = "", None
         try:
             for line in app.stdout:
                 printed += line
@@ -74,6 +75,7 @@ def running_app(environment: Mapping[str, str], *arguments: str, with_packages: 
             else:
                 pytest.fail(f"the app printed no address: {printed}")
         finally:
+            close_resting(found[0] if found else "")
             app.terminate()
 
 
@@ -84,7 +86,9 @@ def running_browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
         # With an empty page, so that its process stays when another one is closed.
-        browser.new_context(viewport={"width": 1400, "height": 1000}).new_page()
+        context = browser.new_context(viewport=DESKTOP)
+        context.add_init_script(MOUNTING)
+        context.new_page()
         yield browser
 
 
@@ -100,9 +104,14 @@ EXPLORER = """(() => {
     return part?.explorer;
 })()"""
 # Nothing runs, link and controls are those of the state, and every map that is wanted is there or cannot be had.
+# The page asks for its link when nothing has changed for a while; here that is asked for at once.
 SETTLED = f"""() => {{
     const explorer = {EXPLORER};
-    if (!explorer?.settled()) return false;
+    if (!explorer?.settled()) {{
+        const isBusy = !explorer || explorer.asking || explorer.runs.running;
+        if (!isBusy) explorer.asking = explorer.describe().catch(() => null).finally(() => {{ explorer.asking = null; }});
+        return false;
+    }}
     const {{ views, layout }} = explorer.store.state, isDouble = layout === "two" || layout === "difference";
     return explorer.panes.slice(0, isDouble ? 2 : 1).every((pane, index) => {{
         const {{ painter, packs }} = pane, {{ query }} = views[index].parameters;
@@ -119,29 +128,57 @@ TOKENS = "method=attention"
 def opened_page(browser: Browser, address: str, link: str = "", errors: list[str] | None = None) -> Iterator[Page]:
     """The opened app; fails the test on a console error, a page error or a request that leaves this machine.
 
+    The page of an earlier test is used again where one is at rest: its explorer is mounted anew.
+
     Args:
         browser, address: where it is opened, and where it runs.
         link: what its address asks for, behind the question mark; token attention where it names no map.
         errors: receives what goes wrong, which is looked at here otherwise.
     """
-    page = new_page(browser)
-    with watched(page, address, errors):
-        page.goto(f"{address}/?__theme=light&{link if re.search(r'(^|&)method=', link) else f'{TOKENS}&{link}'}")
-        settle(page)
-        yield page
-    page.close()
+    asked = f"{address}/?__theme=light&{link if re.search(r'(^|&)method=', link) else f'{TOKENS}&{link}'}"
+    page = mount_again(browser, address, asked)
+    is_new = page is None
+    page = page or new_page(browser)
+    try:
+        with watched(page, address, errors):
+            if is_new:
+                page.goto(asked)
+            settle(page)
+            yield page
+    except BaseException:
+        page.close()
+        raise
+    if page.evaluate(f"() => {EXPLORER}?.settled() ?? false"):
+        rest(page, address)
+    else:
+        page.close()
 
 
 @contextmanager
 def watched(page: Page, address: str, errors: list[str] | None = None) -> Iterator[None]:
     """Fails the test on an error of a page, or a request that leaves this machine."""
     wrong: list[str] = [] if errors is None else errors
-    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on(
-        "request", lambda sent: None if sent.url.startswith((address, "data:", "blob:")) else wrong.append(sent.url)
-    )
-    yield
+
+    def console(message: ConsoleMessage) -> None:
+        if message.type == "error":
+            wrong.append(message.text)
+
+    def request(sent: Request) -> None:
+        if not sent.url.startswith((address, "data:", "blob:")):
+            wrong.append(sent.url)
+
+    def thrown(error: Error) -> None:
+        wrong.append(str(error))
+
+    page.on("console", console)
+    page.on("pageerror", thrown)
+    page.on("request", request)
+    try:
+        yield
+    finally:
+        page.remove_listener("console", console)
+        page.remove_listener("pageerror", thrown)
+        page.remove_listener("request", request)
     # What Gradio says of an error that no handler put into a sentence.
     wrong += page.locator(".toast-body").all_inner_texts()
     assert errors is not None or wrong == [], wrong

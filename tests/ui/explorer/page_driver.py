@@ -16,6 +16,7 @@ from playwright.sync_api import Locator, Page, Request, expect
 import vitviz
 from tests.driver import EXAMPLE
 from tests.support.apps import close
+from tests.support.resting import close_resting
 from vitviz import Analysis, Model, Preprocessing, VisionTransformer, ViTConfig
 from vitviz.ui import build_demo, serve
 from vitviz.ui.handlers import Handlers
@@ -99,6 +100,7 @@ def small_app(model: Model, server_settings: ServerSettings | None = None) -> It
     try:
         yield SmallApp(address, demo, model)
     finally:
+        close_resting(address)
         close(demo)
 
 

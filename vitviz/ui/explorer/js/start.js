@@ -2,7 +2,7 @@
 
 watch("value", () => runs.reply(props.value));
 element.explorer = {
-  panes, store, runs, measured, latest, probes,
+  panes, store, runs, measured, latest, probes, describe: described,
   map: (query) => Array.from(panes[0].values(query) ?? []),
   settled: () => !opening && !runs.running && isSettled() && latest.version === store.version,
 };

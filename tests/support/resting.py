@@ -1,0 +1,79 @@
+"""Pages of the app that one test leaves and the next one goes on with.
+
+Of what opening a page takes, most is Gradio's: its files are compiled and its parts made. What a test could have
+changed is the explorer's, and that begins anew: its element, its code, the value and the address it starts with.
+"""
+
+from __future__ import annotations
+
+from playwright.sync_api import Browser, Page, ViewportSize
+
+DESKTOP: ViewportSize = {"width": 1400, "height": 1000}
+# What listened to a page of an earlier test stays with it.
+MOST_VISITS = 12
+# Gradio makes a function of the explorer's code and calls it with the element; here that can be repeated.
+MOUNTING = """(() => {
+    const { Function } = window;
+    const made = (make, self, words) => {
+        const run = Reflect.apply(make, self, words);
+        return words[0] === "element" && words[1] === "trigger" ? starting(run) : run;
+    };
+    const starting = (run) => (element, trigger, props, ...others) => {
+        const start = JSON.stringify(props.value ?? null), html = element.innerHTML, body = document.body.className;
+        let mounted = element;
+        window.mountAgain = (address) => {
+            const fresh = element.cloneNode(false);
+            fresh.innerHTML = html;
+            mounted.replaceWith(fresh);
+            mounted = fresh;
+            history.replaceState(null, "", address);
+            document.body.className = body;
+            document.documentElement.style.colorScheme = "";
+            scrollTo(0, 0);
+            let isStarting = true;
+            const value = (all, name) => name === "value" && isStarting ? JSON.parse(start) : all[name];
+            run(fresh, trigger, new Proxy(props, { get: value }), ...others);
+            isStarting = false;
+        };
+        run(element, trigger, props, ...others);
+    };
+    window.Function = new Proxy(Function, { apply: made });
+})();"""
+
+_resting: dict[str, list[Page]] = {}
+_visits: dict[Page, int] = {}
+
+
+def mount_again(browser: Browser, address: str, asked: str) -> Page | None:
+    """A page of an app that is at rest, as if it had just been opened with an address; None where there is none."""
+    while pages := _resting.get(address):
+        page = pages.pop()
+        if not page.is_closed() and page.context in browser.contexts:
+            page.bring_to_front()
+            page.evaluate("(asked) => window.mountAgain(asked)", asked)
+            return page
+    return None
+
+
+def rest(page: Page, address: str) -> None:
+    """Keep a page for the next test, unless it is worn, or is no longer a page of the app."""
+    _visits[page] = _visits.get(page, 0) + 1
+    can_rest = page.url.startswith(f"{address}/") and page.evaluate("() => typeof window.mountAgain === 'function'")
+    if _visits[page] >= MOST_VISITS or not can_rest:
+        _visits.pop(page)
+        page.close()
+        return
+    page.unroute_all()
+    page.emulate_media(media="null", color_scheme="null", reduced_motion="null", forced_colors="null")
+    page.set_viewport_size(DESKTOP)
+    # Where nothing of the page is hovered.
+    page.mouse.move(0, 0)
+    _resting.setdefault(address, []).append(page)
+
+
+def close_resting(address: str) -> None:
+    """Before an app ends: none of its pages goes on to ask it."""
+    for page in _resting.pop(address, ()):
+        _visits.pop(page, None)
+        if not page.is_closed():
+            page.close()
