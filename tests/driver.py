@@ -108,8 +108,8 @@ EXPLORER = """(() => {
 SETTLED = f"""() => {{
     const explorer = {EXPLORER};
     if (!explorer?.settled()) {{
-        const isBusy = !explorer || explorer.asking || explorer.runs.running;
-        if (!isBusy) explorer.asking = explorer.describe().catch(() => null).finally(() => {{ explorer.asking = null; }});
+        const asked = () => explorer.describe().catch(() => null).finally(() => {{ explorer.asking = null; }});
+        if (explorer && !explorer.asking && !explorer.runs.running) explorer.asking = asked();
         return false;
     }}
     const {{ views, layout }} = explorer.store.state, isDouble = layout === "two" || layout === "difference";
