@@ -56,6 +56,15 @@ def running_app(environment: Mapping[str, str], *arguments: str, with_packages: 
         *arguments: of `vitviz app`.
         with_packages: whether the app imports transformers or open_clip, which takes seconds.
     """
+    with app_process(environment, *arguments, with_packages=with_packages) as (address, _):
+        yield address
+
+
+@contextmanager
+def app_process(
+    environment: Mapping[str, str], *arguments: str, with_packages: bool = False
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The same, with its process."""
     run = ["-c", WITH_PACKAGES] if with_packages else ["-m", "vitviz.cli"]
     own = [*run, "app", *arguments] if arguments else [str(ROOT / "app.py")]
     command = [sys.executable, "-u", *own]
@@ -70,7 +79,7 @@ def running_app(environment: Mapping[str, str], *arguments: str, with_packages: 
                 printed += line
                 found = re.search(r"http://127\.0\.0\.1:\d+", line)
                 if found:
-                    yield found[0]
+                    yield found[0], app
                     break
             else:
                 pytest.fail(f"the app printed no address: {printed}")
