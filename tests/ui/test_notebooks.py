@@ -12,6 +12,7 @@ import nbformat
 import numpy as np
 import pytest
 from nbclient import NotebookClient
+from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser, Frame, Page, expect
 
 import vitviz
@@ -130,26 +131,38 @@ def test_an_analysis_has_its_model_and_picture(analysis: Analysis, small: Model,
         made_page.save(3)  # type: ignore[arg-type]
 
 
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, list[Any]]:
+    """The cells of every notebook with their outputs: one kernel runs them all, and forgets its names in between."""
+    root = tmp_path_factory.mktemp("notebooks")
+    folder = root / "docs" / "notebooks"
+    folder.mkdir(parents=True)
+    (root / "assets").symlink_to(ROOT / "assets")
+    # Where the builds of torch and torchvision differ, its names stand in for it, as in the other tests.
+    startup = root / "ipython" / "profile_default" / "startup"
+    startup.mkdir(parents=True)
+    (startup / "names.py").write_text("import tests.torchvision_names")
+    contents = {path: nbformat.read(path, 4) for path in NOTEBOOKS}  # type: ignore[no-untyped-call]
+    whole = new_notebook()  # type: ignore[no-untyped-call]
+    for content in contents.values():
+        assert all(not cell.get("outputs") for cell in content.cells), "notebooks are kept without outputs"
+        whole.cells += [*content.cells, new_code_cell("%reset -f")]  # type: ignore[no-untyped-call]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT))
+        patch.setenv("IPYTHONDIR", str(root / "ipython"))
+        patch.setenv("OMP_NUM_THREADS", "1")
+        # What downloads of other packages would like for their bars is nothing that a reader of these notebooks needs.
+        patch.setenv("PYTHONWARNINGS", "ignore:IProgress not found")
+        NotebookClient(whole, timeout=300, resources={"metadata": {"path": str(folder)}}).execute()
+    return {path: content.cells for path, content in contents.items()}
+
+
 @pytest.mark.process
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_notebooks_of_the_documents_run_and_show_what_they_say(
-    browser: Browser, notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    browser: Browser, notebook: Path, executed: dict[Path, list[Any]]
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    folder = tmp_path / "docs" / "notebooks"
-    folder.mkdir(parents=True)
-    (tmp_path / "assets").symlink_to(ROOT / "assets")
-    # Where the builds of torch and torchvision differ, its names stand in for it, as in the other tests.
-    startup = tmp_path / "ipython" / "profile_default" / "startup"
-    startup.mkdir(parents=True)
-    (startup / "names.py").write_text("import tests.torchvision_names")
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    # What downloads of other packages would like for their bars is nothing that a reader of these notebooks needs.
-    monkeypatch.setenv("PYTHONWARNINGS", "ignore:IProgress not found")
-    content = nbformat.read(notebook, 4)  # type: ignore[no-untyped-call]
-    assert all(not cell.get("outputs") for cell in content.cells), "notebooks are kept without outputs"
-    NotebookClient(content, timeout=300, resources={"metadata": {"path": str(folder)}}).execute()
-    outputs = [output for cell in content.cells for output in cell.get("outputs", [])]
+    outputs = [output for cell in executed[notebook] for output in cell.get("outputs", [])]
     assert [output.text for output in outputs if output.get("name") == "stderr"] == []
     html = [output.data["text/html"] for output in outputs if "text/html" in output.get("data", {})]
     pictures = [output.data["image/png"] for output in outputs if "image/png" in output.get("data", {})]
