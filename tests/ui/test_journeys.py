@@ -22,8 +22,8 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Library
         yield found
 
 
-def test_three_journeys_end_as_the_library_says(browser: Browser, app: tuple[str, Library]) -> None:
-    assert travel(browser, *app, range(SEED, SEED + 3)) == []
+def test_five_journeys_end_as_the_library_says(browser: Browser, app: tuple[str, Library]) -> None:
+    assert travel(browser, *app, range(SEED, SEED + 5)) == []
 
 
 @pytest.mark.long
