@@ -2,7 +2,7 @@
 """Write the photographs of the run as an image folder: photos.py PHOTOS.npz OUT
 
 `PHOTOS.npz` holds WebP files and the labels that their sources gave them. Each photograph of the classes below becomes
-`OUT/{train,test}/CLASS/INDEX.webp`; photographs of other labels are left out, to serve as strangers.
+`OUT/{train,test}/CLASS/INDEX.webp`; the test photographs of other labels become `OUT/strangers/INDEX.webp`.
 """
 
 from __future__ import annotations
@@ -143,6 +143,12 @@ def write_folder(photographs: Path, out: Path) -> None:
     archive = np.load(photographs)
     numbers = {str(name): number for number, name in enumerate(archive["labels"])}
     label, test, offset, data = archive["label"], archive["test"], archive["offset"], archive["webp"]
+    known = [numbers[source] for sources in CLASSES.values() for source in sources.split()]
+    strangers = np.flatnonzero(test & ~np.isin(label, known))
+    (out / "strangers").mkdir(parents=True, exist_ok=True)
+    for index in strangers:
+        (out / "strangers" / f"{index:05d}.webp").write_bytes(data[offset[index] : offset[index + 1]].tobytes())
+    print(f"{len(strangers):,} strangers of {len(numbers) - len(known)} labels")
     for name, sources in CLASSES.items():
         chosen = np.flatnonzero(np.isin(label, [numbers[source] for source in sources.split()]))
         for split in ("train", "test"):

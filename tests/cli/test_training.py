@@ -40,6 +40,31 @@ def test_evaluate_prints_the_accuracy(checkpoint: Path, tmp_path: Path, capsys: 
     assert 0 < expected.top1 < 1
 
 
+def test_evaluate_tells_strangers_and_measures_classes_together(
+    checkpoint: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    colours = {f"class {index}": (50 * index, 255 - 60 * index, 128) for index in range(5)}
+    folder = write_images(tmp_path / "images", colours, val=3)
+    strangers = write_images(tmp_path / "others", {"x": (255, 0, 255), "y": (0, 0, 0)}, test=4) / "test"
+    command = ["evaluate", str(folder), "--checkpoint", str(checkpoint), "--strangers", str(strangers)]
+    assert main([*command, "--class", "class 1", "--class", "class 4"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"class 1, class 4 together: top-1 accuracy [\d.]+% \(.*\) of 6 images", lines[5])
+    model = load(checkpoint)
+
+    def energies(paths: list[Path]) -> list[float]:
+        return [analyze(path, model).energy_score for path in paths]
+
+    known, unknown = energies(sorted((folder / "val").rglob("*.*"))), energies(sorted(strangers.rglob("*.*")))
+    above = sum((one > other) + (one == other) / 2 for one in known for other in unknown) / (len(known) * len(unknown))
+    assert lines[7] == f"energy: area under the curve {above:.3f}, test images against 8 strangers"
+    assert [line.partition(":")[0] for line in lines[8:]] == ["highest logit", "highest probability"]
+
+    (tmp_path / "nothing").mkdir()
+    assert main([*command[:-1], str(tmp_path / "nothing")]) == 2
+    assert "nothing: no image in it; expected .jpg" in capsys.readouterr().err
+
+
 def test_evaluate_refuses_images_of_other_classes(checkpoint: Path, tmp_path: Path, capsys: Capture) -> None:
     folder = write_images(tmp_path / "images", {"cat": (1, 2, 3)}, test=1)
     assert main(["evaluate", str(folder), "--checkpoint", str(checkpoint)]) == 2

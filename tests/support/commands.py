@@ -110,8 +110,9 @@ def write_transformers(folder: Path) -> Path:
 def summary(found: Accuracy) -> str:
     """The last line of an evaluation."""
     low, high = found.interval()
+    top5 = f"top-5 {found.top5:.2%}, " if len(found.counts) > 5 else ""
     return (
-        f"top-1 accuracy {found.top1:.2%} ({low:.1%} to {high:.1%}) of {found.images} images, cross-entropy "
+        f"top-1 accuracy {found.top1:.2%} ({low:.1%} to {high:.1%}) of {found.images} images, {top5}cross-entropy "
         f"{found.loss:.3f}, expected calibration error {found.calibration_error:.1%}"
     )
 

@@ -16,7 +16,8 @@ from vitviz import (
     VisionTransformer,
 )
 from vitviz.training.data import LabelledImages
-from vitviz.training.evaluate import Accuracy, evaluate
+from vitviz.training.evaluate import Accuracy, classify, evaluate, logits_of
+from vitviz.training.strangers import area_under_curve
 from vitviz.training.watch import SIDE, attention_picture
 
 # Evaluation.
@@ -69,9 +70,39 @@ def binned(probabilities: np.ndarray, targets: np.ndarray) -> float:
     ],
 )
 def test_an_interval_is_wilsons(share: float, count: int, low: float, high: float) -> None:
-    found = Accuracy(share, 0.0, count, {"cat": share}, {"cat": count}, 0.0)
+    found = Accuracy(share, 0.0, count, {"cat": share}, {"cat": count}, 0.0, 1.0)
     assert found.interval() == found.interval("cat")
     assert found.interval() == pytest.approx((low, high), abs=6e-5)
+
+
+def test_classes_are_measured_together(make_network: Callable[..., VisionTransformer]) -> None:
+    network = make_network(classes=8)
+    images = torch.randint(0, 256, (40, 3, 16, 24), dtype=torch.uint8)
+    best = logits_of(network, PLAIN, images).topk(6).indices
+    # Of six images, one is right and five are among the five.
+    data = LabelledImages(images, best[range(40), torch.arange(40) % 6], tuple("abcdefgh"))
+    logits = classify(network, PLAIN, data).numpy()
+    found = evaluate(network, PLAIN, data)
+    targets = data.targets.numpy()
+    together = [data.labels[index] for index in np.unique(targets)[:2]]
+    chosen = np.isin(targets, np.unique(targets)[:2])
+    share, count = found.of(together)
+    assert count == chosen.sum()
+    assert share == pytest.approx((logits.argmax(1) == targets)[chosen].mean())
+    assert found.interval(*together)[0] < share < found.interval(*together)[1]
+    among = np.argsort(-logits, axis=1)[:, :5]
+    assert found.top5 == pytest.approx((among == targets[:, None]).any(1).mean())
+    assert found.top1 < found.top5 < 1
+    with pytest.raises(DataError, match="class 'z': expected one of a, b, c"):
+        found.of(("b", "z"))
+
+
+def test_the_area_under_the_curve_is_how_often_the_known_score_higher() -> None:
+    known, strangers = torch.randint(9, (31,)).double(), torch.randint(7, (23,)).double()
+    above = (known[:, None] > strangers).double() + 0.5 * (known[:, None] == strangers).double()
+    assert area_under_curve(known, strangers) == pytest.approx(float(above.mean()))
+    assert area_under_curve(known + 10, strangers) == 1
+    assert area_under_curve(known - 10, strangers) == 0
 
 
 def test_evaluation_refuses_images_of_other_classes(make_network: Callable[..., VisionTransformer]) -> None:

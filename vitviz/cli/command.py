@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from vitviz.attribution import METHODS
 from vitviz.cli.batching import add_batch
 from vitviz.cli.batching import run as run_batch_command
 from vitviz.cli.checkpoints import load_with_bar, read_with_bar
+from vitviz.cli.evaluating import add_evaluate
 from vitviz.cli.options import (
     add_checkpoint,
     add_image,
@@ -29,9 +29,9 @@ from vitviz.cli.options import (
 from vitviz.cli.output import LINE_CHARS, write_whole
 from vitviz.cli.probing import add_probe, run_probes
 from vitviz.cli.targets import TargetOptions
-from vitviz.errors.kinds import ConfigError, DataError, VitvizError
-from vitviz.errors.messages import listed, several
-from vitviz.models.own import own_network
+from vitviz.errors.extras import extra
+from vitviz.errors.kinds import ConfigError, VitvizError
+from vitviz.errors.messages import listed
 from vitviz.progress import Progress
 from vitviz.visualization.heatmaps import Style
 from vitviz.weights import BUNDLED, ZOO, Model, is_cached, read, resources
@@ -107,9 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     app.set_defaults(run=_run_app)
 
     evaluated = commands.add_parser("evaluate", help="measure a checkpoint's accuracy on an image folder")
-    evaluated.add_argument("images", type=Path, help="folder with test/CLASS/IMAGE")
-    add_checkpoint(evaluated)
-    evaluated.set_defaults(run=_run_evaluate)
+    add_evaluate(evaluated)
 
     compared = commands.add_parser("evaluate-methods", help="measure how faithful every method's maps are, on a folder")
     add_images(compared, 200, "area")
@@ -293,33 +291,6 @@ def _run_app(host: str | None, port: int | None, **opened: Any) -> None:
     serve(build_demo(model, server_settings), server_settings, server_name=host, server_port=port)
 
 
-def _run_evaluate(
-    images: Path, checkpoint: str, family: str | None, overrides: list[str], device: str, precision: str
-) -> None:
-    with _extra("train"):
-        from vitviz.training.data import read_image_folder
-        from vitviz.training.evaluate import evaluate
-    model = load_with_bar(checkpoint, family, overrides, device, precision)
-    config = model.network.config
-    if not model.labels:
-        raise ConfigError(f"{model.name} has no classifier, so it has no accuracy")
-    data = read_image_folder(images, "test", model.preprocessing, config.patch_height, config.patch_width)
-    if data.labels != model.labels:
-        known = several(model.labels, 10)
-        raise DataError(f"{images}: classes {several(data.labels, 10)}; {model.name} knows {known}, in this order")
-    accuracy = evaluate(own_network(model.network, model.name), model.preprocessing, data, model.network.device)
-    for label, part in accuracy.per_class.items():
-        print(f"{label:>16}  {part:.1%}  {_interval(accuracy.interval(label))}")
-    print(
-        f"top-1 accuracy {accuracy.top1:.2%} {_interval(accuracy.interval())} of {accuracy.images:,} images, "
-        f"cross-entropy {accuracy.loss:.3f}, expected calibration error {accuracy.calibration_error:.1%}"
-    )
-
-
-def _interval(ends: tuple[float, float]) -> str:
-    return "({:.1%} to {:.1%})".format(*ends)
-
-
 def _run_evaluate_methods(images: Path, count: int, resolution: int | None, output: Path | None, **opened: Any) -> None:
     from vitviz.evaluation.method_table import areas, find_images, methods_for, record, table
 
@@ -373,24 +344,11 @@ def _with_bar(measure: Callable[..., Any], model: Model, images: Sequence[Path],
 
 
 def _run_train(images: Path, output: Path, snapshots: int, resume_from: Path | None, **settings: Any) -> None:
-    with _extra("train"):
+    with extra("train"):
         from vitviz.training.loop import CHECKPOINT, train
     _, accuracy = train(images, output, training_config(**settings), snapshots, resume_from)
     print(f"top-1 accuracy {accuracy.top1:.2%} of {accuracy.images:,} test images")
     print(f"written to {output / CHECKPOINT}")
-
-
-@contextmanager
-def _extra(name: str) -> Iterator[None]:
-    """Imports of what only an extra installs; where it is missing, the error says how to get it."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"this needs {error.name}: pip install 'vitviz[{name}]'") from None
-
-
-if __name__ == "__main__":
-    sys.exit(main())
 
 
 # What an interrupted run says of the next one.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from vitviz.errors.kinds import DataError
+from vitviz.errors.messages import several, shown
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.vit import VisionTransformer
 from vitviz.training.calibrate import calibration_error
@@ -30,6 +32,7 @@ class Accuracy:
         per_class: the part that is right among the images of each class, by label.
         counts: the images of each class.
         calibration_error: expected calibration error, in [0, 1].
+        top5: part of the images whose class is among the five most probable ones, in [0, 1].
     """
 
     top1: float
@@ -38,13 +41,26 @@ class Accuracy:
     per_class: dict[str, float]
     counts: dict[str, int]
     calibration_error: float
+    top5: float
 
-    def interval(self, label: str | None = None) -> tuple[float, float]:
-        """Between which the accuracy on all images of this kind lies, with a confidence of 95 %; of one class or all.
+    def of(self, labels: Sequence[str]) -> tuple[float, int]:
+        """The part that is right among the images of some classes taken together, and how many they are.
+
+        Raises:
+            DataError: a class is none of them.
+        """
+        for label in labels:
+            if label not in self.counts:
+                raise DataError(f"class {shown(label)}: expected one of {several(tuple(self.counts), 10)}")
+        count = sum(self.counts[label] for label in labels)
+        return sum(self.per_class[label] * self.counts[label] for label in labels) / count, count
+
+    def interval(self, *labels: str) -> tuple[float, float]:
+        """Between which the accuracy on all images of some classes lies, or of all classes, with a confidence of 95 %.
 
         Wilson 1927, "Probable Inference, the Law of Succession, and Statistical Inference".
         """
-        share, count = (self.top1, self.images) if label is None else (self.per_class[label], self.counts[label])
+        share, count = self.of(labels or tuple(self.counts))
         squared = NORMAL_95**2 / count
         middle = (share + squared / 2) / (1 + squared)
         half = NORMAL_95 / (1 + squared) * math.sqrt(share * (1 - share) / count + squared / (4 * count))
@@ -67,7 +83,6 @@ def evaluate(
     return accuracy_of(classify(network, preprocessing, data, device, bfloat16, batch_size), data)
 
 
-@torch.inference_mode()
 def classify(
     network: VisionTransformer,
     preprocessing: Preprocessing,
@@ -83,11 +98,24 @@ def classify(
     """
     if network.config.classes != len(data.labels):
         raise DataError(f"{len(data.labels)} classes in the images, {network.config.classes} in the model")
+    return logits_of(network, preprocessing, data.images, device, bfloat16, batch_size)
+
+
+@torch.inference_mode()
+def logits_of(
+    network: VisionTransformer,
+    preprocessing: Preprocessing,
+    images: torch.Tensor,
+    device: torch.device | None = None,
+    bfloat16: bool = False,
+    batch_size: int = 250,
+) -> torch.Tensor:
+    """The logits ``"image class"`` of images ``"image channel height width"``, uint8 of the model's input size."""
     device = device or torch.device("cpu")
     logits = []
     with torch.autocast(device.type, torch.bfloat16) if bfloat16 else nullcontext():
-        for images in data.images.split(batch_size):
-            pixels = preprocessing.standardise(images.float() / 255)
+        for some in images.split(batch_size):
+            pixels = preprocessing.standardise(some.float() / 255)
             logits.append(network(pixels.to(device)).float().cpu())
     return torch.cat(logits)
 
@@ -103,4 +131,5 @@ def accuracy_of(logits: torch.Tensor, data: LabelledImages) -> Accuracy:
         {label: float(right[those].mean()) for label, those in of_class.items()},
         {label: int(those.sum()) for label, those in of_class.items()},
         calibration_error(logits, data.targets),
+        float((logits.topk(min(5, logits.shape[-1])).indices == data.targets[:, None]).any(-1).float().mean()),
     )

@@ -1,0 +1,77 @@
+"""The command ``vitviz evaluate``: how often a checkpoint is right, and what it takes for strangers."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from vitviz.cli.checkpoints import load_with_bar
+from vitviz.cli.options import add_checkpoint
+from vitviz.errors.extras import extra
+from vitviz.errors.kinds import ConfigError, DataError
+from vitviz.errors.messages import several
+from vitviz.models.own import own_network
+
+
+def add_evaluate(parser: argparse.ArgumentParser) -> None:
+    """The options of ``vitviz evaluate``: an image folder, a checkpoint, and what else is measured."""
+    parser.add_argument("images", type=Path, help="folder with test/CLASS/IMAGE")
+    add_checkpoint(parser)
+    together = "classes to measure together as well; may be repeated"
+    parser.add_argument("--class", dest="labels", action="append", default=None, metavar="CLASS", help=together)
+    strangers = "folder of images of other things, to measure how well scores tell them from the test images"
+    parser.add_argument("--strangers", type=Path, default=None, metavar="FOLDER", help=strangers)
+    parser.set_defaults(run=run_evaluate)
+
+
+def run_evaluate(images: Path, labels: list[str] | None, strangers: Path | None, **opened: Any) -> None:
+    """Print the accuracy of every class and of all, and how well strangers are told from them.
+
+    Args:
+        images: folder with ``test/CLASS/IMAGE``.
+        labels: of classes that are measured together as well.
+        strangers: a folder of images of other things.
+        opened: of :func:`vitviz.cli.checkpoints.load_with_bar`.
+
+    Raises:
+        ConfigError: the model has no classifier.
+        DataError: the images or their classes are not those of the model.
+    """
+    with extra("train"):
+        from vitviz.training.data import read_image_folder
+        from vitviz.training.evaluate import accuracy_of, classify, logits_of
+        from vitviz.training.strangers import SCORES, area_under_curve, read_pictures
+    model = load_with_bar(**opened)
+    if not model.labels:
+        raise ConfigError(f"{model.name} has no classifier, so it has no accuracy")
+    network, preprocessing = own_network(model.network, model.name), model.preprocessing
+    patch = network.config.patch_height, network.config.patch_width
+    data = read_image_folder(images, "test", preprocessing, *patch)
+    if data.labels != model.labels:
+        known = several(model.labels, 10)
+        raise DataError(f"{images}: classes {several(data.labels, 10)}; {model.name} knows {known}, in this order")
+    others = None if strangers is None else read_pictures(strangers, preprocessing, *patch)
+
+    logits = classify(network, preprocessing, data, network.device)
+    accuracy = accuracy_of(logits, data)
+    together = None if labels is None else (*accuracy.of(labels), accuracy.interval(*labels))
+    for label, part in accuracy.per_class.items():
+        print(f"{label:>16}  {part:.1%}  {_interval(accuracy.interval(label))}")
+    if together is not None and labels is not None:
+        share, count, ends = together
+        print(f"{', '.join(labels)} together: top-1 accuracy {share:.2%} {_interval(ends)} of {count:,} images")
+    top5 = f"top-5 {accuracy.top5:.2%}, " if len(model.labels) > 5 else ""
+    print(
+        f"top-1 accuracy {accuracy.top1:.2%} {_interval(accuracy.interval())} of {accuracy.images:,} images, {top5}"
+        f"cross-entropy {accuracy.loss:.3f}, expected calibration error {accuracy.calibration_error:.1%}"
+    )
+    if others is not None:
+        unknown = logits_of(network, preprocessing, others, network.device)
+        for name, score in SCORES.items():
+            area = area_under_curve(score(logits), score(unknown))
+            print(f"{name}: area under the curve {area:.3f}, test images against {len(others):,} strangers")
+
+
+def _interval(ends: tuple[float, float]) -> str:
+    return "({:.1%} to {:.1%})".format(*ends)
