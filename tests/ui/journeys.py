@@ -14,6 +14,7 @@ import re
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -168,7 +169,9 @@ def travel(
                 assert wrong == [], wrong
         except (AssertionError, Error, KeyError) as error:
             failed.append(seed)
+            place = traceback.extract_tb(error.__traceback__)[-1]
             say(f"seed {seed} FAILED: {type(error).__name__}: {str(error)[:1500]}")
+            say(f"  at {place.name}, line {place.lineno}: {place.line}")
             say(f"  steps: {journey.steps}")
             say(f"  address: {page.url}\n  caption: {page.locator('.vx-status').all_inner_texts()}")
             say(f"  state: {page.evaluate(f'{EXPLORER}?.store.state')}\n  console: {wrong}")
