@@ -6,10 +6,12 @@ import io
 import struct
 import zipfile
 from collections.abc import Callable, Mapping
+from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
+from safetensors.torch import save
 
 from tests.hostile_files import JPEG, PICTURE, deflated_zeros, jpeg_with, png_with, segment
 from tests.support.image_files import chunk, encoded
@@ -19,11 +21,15 @@ SCANS = encoded(PICTURE, "JPEG", progressive=True)
 LAST_SCAN = SCANS.rindex(b"\xff\xda")
 
 
+# What is no file, but a text in the JSON of a request.
+TEXT = ""
+
+
 class Hurt(NamedTuple):
     """A file that once took too long or too much.
 
     Args:
-        file: what it is called.
+        file: what it is called; :data:`TEXT` of a text in UTF-8.
         make: of about so many bytes.
         words: of the message; None where it opens.
         size: the smallest of the four that are measured, in bytes.
@@ -107,9 +113,8 @@ def truths(size: int) -> bytes:
     return stream.getvalue()
 
 
-def shared_layers(size: int) -> bytes:
-    """Two hundred layers that share their tensors; every other is a sixth of the size."""
-    width = 2 * int((size / 200) ** 0.5)
+def layers_of(width: int, count: int, tensor: Callable[[tuple[int, ...]], torch.Tensor]) -> dict[str, torch.Tensor]:
+    """A network by timm's names, whose layers have what is made for each of their shapes."""
     shapes: dict[str, tuple[int, ...]] = {f"norm{index}.{part}": (width,) for index in (1, 2) for part in PARTS}
     for name, (rows, columns) in {
         "attn.qkv": (3, 1),
@@ -118,21 +123,45 @@ def shared_layers(size: int) -> bytes:
         "mlp.fc2": (1, 4),
     }.items():
         shapes |= {f"{name}.weight": (rows * width, columns * width), f"{name}.bias": (rows * width,)}
-    layer = {key: torch.zeros(shape) for key, shape in shapes.items()}
     state = {"cls_token": torch.zeros(1, 1, width), "pos_embed": torch.zeros(1, 17, width)}
     state |= {"patch_embed.proj.weight": torch.zeros(width, 3, 4, 4), "patch_embed.proj.bias": torch.zeros(width)}
-    state |= {f"blocks.{index}.{key}": tensor for index in range(200) for key, tensor in layer.items()}
-    state |= {f"norm.{part}": torch.zeros(width) for part in PARTS}
+    state |= {f"blocks.{index}.{key}": tensor(shape) for index in range(count) for key, shape in shapes.items()}
+    return state | {f"norm.{part}": torch.zeros(width) for part in PARTS}
+
+
+def saved(state: dict[str, torch.Tensor]) -> bytes:
     stream = io.BytesIO()
     torch.save(state, stream)
     return stream.getvalue()
 
 
+def shared_layers(size: int) -> bytes:
+    """Two hundred layers that share their tensors; every other is a sixth of the size."""
+    return saved(layers_of(2 * int((size / 200) ** 0.5), 200, cache(torch.zeros)))
+
+
+def scattered_layers(size: int) -> bytes:
+    """Layers whose tensors are numbers here and there of one storage, which each of them reaches over."""
+    numbers = torch.zeros(size // 4)
+
+    def scattered(shape: tuple[int, ...]) -> torch.Tensor:
+        return numbers.as_strided(shape, [len(numbers) // len(shape) // length for length in shape])
+
+    return saved(layers_of(8, size // 20_000, scattered))
+
+
+def long_header(size: int) -> bytes:
+    """Small tensors behind a header that is mostly a text."""
+    return save(layers_of(8, size // 20_000, torch.zeros), {"comment": "x" * (size // 2)})
+
+
 PARTS = ("weight", "bias")
-# What the file of such layers leaves open, and less memory than they take.
-SHARED = {"family": "timm", "heads": 2, "activation": "gelu", "pooling": "cls", "norm_epsilon": 1e-6}
-SHARED |= {"final_norm": "before pooling", "normalisation": "half", "image_size": 16, "max_bytes": 2**20}
-SHARED |= {"position_rule": "bicubic antialiased"}
+# What the file of such layers leaves open.
+OPENS = {"family": "timm", "heads": 2, "activation": "gelu", "pooling": "cls", "norm_epsilon": 1e-6}
+OPENS |= {"final_norm": "before pooling", "normalisation": "half", "image_size": 16}
+OPENS |= {"position_rule": "bicubic antialiased"}
+# Less memory than they take.
+SHARED = {**OPENS, "max_bytes": 2**20}
 
 DAMAGED = "its pickle is damaged"
 NO_DICT = "is no dict"
@@ -200,9 +229,18 @@ CORPUS: dict[str, Hurt] = {
         2_000_000,
     ),
     "layers that share a tensor": Hurt("x.pth", shared_layers, "allow more by max_bytes=", 20_000, False, SHARED),
+    # Each of its tensors was read with all that lies between its numbers, or with the whole header.
+    "numbers here and there": Hurt("x.pth", scattered_layers, "between whose values lie", 1_000_000, options=OPENS),
+    "a long header": Hurt("x.safetensors", long_header, None, 1_000_000, options=OPENS),
     # The product of its lengths has millions of digits.
     "dimensions": Hurt("x.safetensors", dimensions, "dimensions; expected at most"),
     "fields of a member": Hurt("x.npz", many_fields, "no NumPy array", 1_000_000),
     "headers of arrays": Hurt("x.npz", many_headers, "no NumPy array", 500_000),
     "a shape of truths": Hurt("x.npz", truths, "no NumPy array"),
+    # Patterns that try every place at which they could begin again.
+    "an address of addresses": Hurt(
+        TEXT, lambda size: b"https://x/" + b"gradio_api/file=/" * (size // 17) + b"\n", None, 100_000
+    ),
+    "schemes": Hurt(TEXT, lambda size: b"https://" * (size // 8), None, 100_000),
+    "digits of a misspelt name": Hurt(TEXT, lambda size: b"1" * size, None, 100_000),
 }

@@ -217,6 +217,25 @@ TEXTS = ("", "a", "\0", "\ud800", "\u202e", "x" * 5000, "1e999", "../../etc/pass
 NUMBERS = (0, -1, 1, 2**31, 2**63, 10**400, 0.5, 1e308, -0.0, float("nan"), float("inf"), True, False, None)
 
 
+# Of texts that grow: what the patterns of the app know, and what they stop at.
+FRAGMENTS = (
+    *'/.-_:@=,;&?#\\"()[{*aA10e \t\n\0İé\u202e\ud800',
+    *("//", "..", "%2f", "http://", "https://", "https://x/", "/gradio_api/file=", "gradio_api/file=/", "://", "[::1]"),
+    *("example:", "picture:", "own:", "hf:", "method=", "second.", "p.layer=1&", "1.1;"),
+    *("like", "rollout", "layer 1", "register 1", "x (1)"),
+)
+
+
+def growing_texts(size: int, chance: random.Random) -> list[str]:
+    """A text of about a size, and of twice, four and eight times that: a few fragments that are repeated."""
+
+    def some(most: int, least: int = 0) -> str:
+        return "".join(chance.choices(FRAGMENTS, k=chance.randint(least, most)))
+
+    start, part, end = some(2), some(3, 1), some(2)
+    return [start + part * (size * factor // len(part)) + end for factor in (1, 2, 4, 8)]
+
+
 def json_value(chance: random.Random, depth: int = 4) -> object:
     """Any value, deep or wide, of some thousand parts at most."""
     kind = chance.random()

@@ -5,19 +5,22 @@ from __future__ import annotations
 import random
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tests.fuzz import formats
-from tests.fuzz.corpus import CORPUS
+from tests.fuzz.corpus import CORPUS, TEXT
 from tests.fuzz.formats import Seed
 from tests.fuzz.mutations import mutated, repeated
 
 MEGABYTE = 1e6
 # Where growth is measured from, in bytes; the largest file is eight times as large. Small constants need large files.
 GROWN_FROM = (16_384, 16_384, 16_384, 262_144)
+# The largest is as large as a body of JSON may be.
+TEXT_GROWN_FROM = 2**17
 
 
 @dataclass(frozen=True)
@@ -93,11 +96,30 @@ def check_body(value: Any) -> None:
     from vitviz.ui.server.routes import PREFIX
 
     for path, body in BODIES.items():
-        for tried in (value, *({**body, name: value} for name in body)):
+        inside = [{**body, "data": [{"path": value}, value], "image": {"path": value}}] if "data" in body else []
+        for tried in (value, *({**body, name: value} for name in body), *inside):
             try:
                 check_json(small_app(), f"{PREFIX}/{path}", b"{}", tried)
             except (VitvizError, RequestError) as error:
                 check_message(error)
+
+
+def check_headers(value: Any) -> None:
+    """What a request says of itself."""
+    from vitviz.ui.server.bodies import RequestError
+    from vitviz.ui.server.hosts import HostRules
+    from vitviz.ui.server.routes import find_route, is_local_file
+
+    text = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else b"x"
+    # What the server reads of a head, at most.
+    text = text[: 2**16]
+    find_route("GET", text.decode("latin-1"))
+    is_local_file(text.decode("latin-1"))
+    for name in (b"host", b"x-forwarded-host", b"x-forwarded-for", b"x-forwarded-proto", b"origin"):
+        scope = {"client": ("127.0.0.1", 1), "headers": [(b"host", b"localhost"), (name, text)]}
+        for rules in (HostRules.of().admit, HostRules.of().check_origin):
+            with suppress(RequestError):
+                rules(scope)
 
 
 def check_message(error: Exception) -> None:
@@ -107,18 +129,23 @@ def check_message(error: Exception) -> None:
 
 def check_value(name: str, value: object) -> object:
     from vitviz import VitvizError
+    from vitviz.ui.server.bodies import RequestError
 
     for function in value_functions().values():
-        try:
-            function(value)
-        except VitvizError as error:
-            check_message(error)
+        # A text may stand for a value, be the name of one, or stand where an upload says its path.
+        for tried in (value, {value: 1}, {"path": value}) if isinstance(value, str) else (value,):
+            try:
+                function(tried)
+            except (VitvizError, RequestError) as error:
+                check_message(error)
     return None
 
 
 def value_functions() -> Mapping[str, Callable[[Any], object]]:
     """Those of the app."""
-    from vitviz.ui import arguments
+    from vitviz.attribution.methods import ClassTarget
+    from vitviz.ui import arguments, links, state
+    from vitviz.weights import parse_overrides
 
     return {
         "upload": arguments.upload_of,
@@ -128,6 +155,14 @@ def value_functions() -> Mapping[str, Callable[[Any], object]]:
         "switch": lambda value: arguments.switch("x", value),
         "fields": lambda value: arguments.fields("x", value, ("method", "parameters")),
         "method": arguments.method_of,
+        "token": lambda value: arguments.token_of("x", value, None),
+        "class": lambda value: arguments.parameter_of(ClassTarget("x", "", ""), value, arguments.Bounds()),
+        "model": state.is_model,
+        "state": state.PageState.from_json,
+        "view": lambda value: state.PageState.from_json({"views": [{"model": value, "picture": value}]}),
+        "link": lambda value: links.read_link(value) if isinstance(value, str) else None,
+        "overrides": lambda value: parse_overrides(value.split(",")) if isinstance(value, str) else None,
+        "headers": check_headers,
         "body": check_body,
     }
 
@@ -137,14 +172,18 @@ def open_hurt(name: str, content: bytes) -> object:
     from vitviz import VitvizError
 
     hurt = CORPUS[name]
+    if hurt.file == TEXT:
+        return check_value("", content.decode())
+    is_picture = hurt.file.endswith((".jpg", ".png"))
     try:
-        if hurt.file.endswith((".jpg", ".png")):
-            return open_picture(hurt.file, content)
-        return open_checkpoint(hurt.file, content, **hurt.options)
+        opened = open_picture(hurt.file, content) if is_picture else open_checkpoint(hurt.file, content, **hurt.options)
     except VitvizError as error:
         if hurt.words is not None and hurt.words not in str(error):
             raise AssertionError(f"{hurt.words!r} is not in {error}") from error
         raise
+    if hurt.words is not None:
+        raise AssertionError(f"it opens; expected {hurt.words!r}")
+    return opened
 
 
 TARGETS: dict[str, Target] = {
@@ -188,6 +227,8 @@ def drawn(target: str, seed: int, number: int) -> Case:
         return Case(name, [hurt.make(hurt.size * factor) for factor in ((1, 2, 4, 8) if hurt.grows else (1,))])
     chance = random.Random(f"{target} {seed} {number}")
     seeds = TARGETS[target].seeds
+    if seeds is None and chance.random() < 0.5:
+        return Case("", list(formats.growing_texts(TEXT_GROWN_FROM, chance)))
     if seeds is None:
         return Case("", [formats.json_value(chance)])
     files = SEEDS.setdefault(target, seeds())

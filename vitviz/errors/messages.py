@@ -9,6 +9,9 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
+# No name that is legal anywhere is half as long.
+MAX_MISSPELT_CHARS = 1000
+
 
 def choices(options: Iterable[object]) -> str:
     """The legal choices as they stand in an error message: ``'mean', 'max' or 'min'``."""
@@ -21,9 +24,10 @@ def nearest(name: object, legal: Iterable[object]) -> str | None:
 
     Capitals, hyphens, spaces and underscores make no difference; names with different digits are not similar.
     """
-    if not isinstance(name, str):
+    if not isinstance(name, str) or len(name) > MAX_MISSPELT_CHARS:
         return None
-    alike = {_letters(each): each for each in legal if isinstance(each, str) and _digits(each) == _digits(name)}
+    digits = _digits(name)
+    alike = {_letters(each): each for each in legal if isinstance(each, str) and _digits(each) == digits}
     found = get_close_matches(_letters(name), alike, 1)
     return alike[found[0]] if found else None
 

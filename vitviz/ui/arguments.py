@@ -34,8 +34,10 @@ LONGEST_NAME = 120
 MAX_INDEX = 1_000_000
 TOKEN_NAME = re.compile(r"[a-z]{1,20}( \d{1,4})?", re.ASCII)
 FILE = "expected a file that was uploaded here; gradio_client uploads with handle_file(PATH)"
-# An upload by its address, as Gradio's tool for uploads names it.
-ADDRESS = re.compile(r"https?://[^/]+/(?:.*/)?gradio_api/file=(.+)")
+# Stands before the path of an upload in its address, as Gradio's tool for uploads names it.
+ADDRESS, SCHEMES = "/gradio_api/file=", ("http://", "https://")
+# Of a path; Linux takes no longer one.
+LONGEST_PATH = 4096
 
 
 def upload_of(value: object, field: str = "image") -> Upload:
@@ -46,8 +48,12 @@ def upload_of(value: object, field: str = "image") -> Upload:
     """
     if not isinstance(value, dict) or not isinstance(value.get("path"), str):
         raise ImageError(f"{field} = {shown(value)}: {FILE}")
-    address = ADDRESS.fullmatch(value["path"])
-    path = value["path"] if address is None else unquote(address[1])
+    path = value["path"]
+    if len(path) > LONGEST_PATH:
+        raise ImageError(f"{field} = {shown(path)}: a path of {len(path):,} characters; {FILE}")
+    server, mark, rest = path.rpartition(ADDRESS)
+    if mark and server.startswith(SCHEMES):
+        path = unquote(rest)
     try:
         FileData.model_validate(value)
         is_kept = is_in_or_equal(path, get_upload_folder()) and Path(path).is_file()

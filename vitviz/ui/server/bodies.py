@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Result = TypeVar("Result")
 
 # Objects and lists inside each other.
 MAX_DEPTH = 32
@@ -26,8 +27,8 @@ NOT_JSON = "the body is no JSON, or has a number of thousands of digits"
 TOO_DEEP = f"the body is no JSON, or has lists or objects more than {MAX_DEPTH} deep in each other"
 # Of a tool call, everything but the strings. A picture is one string.
 MAX_STRUCTURE_BYTES = 2**18
-# Larger bodies are parsed in a thread, since the event loop serves everybody.
-PARSE_INLINE_BYTES = 2**16
+# Larger bodies are parsed and checked in a thread, since the event loop serves everybody.
+INLINE_BYTES = 2**16
 # A body gets these seconds, and more as its bytes come at this rate.
 BODY_SECONDS = 30.0
 MIN_BYTES_PER_SECOND = 2048
@@ -207,15 +208,18 @@ async def read_json(body: TimedBody, scanner: DepthScanner, take: Callable[[int]
     return bytes(content)
 
 
-async def parse_json(content: bytes) -> Any:
+async def aside(nbytes: int, function: Callable[[], Result]) -> Result:
+    """What a function makes of a body of so many bytes: of a large one in a thread."""
+    return await asyncio.to_thread(function) if nbytes > INLINE_BYTES else function()
+
+
+def parse_json(content: bytes) -> Any:
     """The value of a body.
 
     Raises:
         RequestError: it is no JSON.
     """
     try:
-        if len(content) > PARSE_INLINE_BYTES:
-            return await asyncio.to_thread(json.loads, content)
         return json.loads(content)
     # Text that is no Unicode is a ValueError, too.
     except ValueError:

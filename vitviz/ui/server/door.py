@@ -7,6 +7,7 @@ import errno
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -26,13 +27,14 @@ from vitviz.ui.server.bodies import (
     Scope,
     Send,
     TimedBody,
+    aside,
     declared_bytes,
     linger,
     parse_json,
     read_json,
     replayed,
 )
-from vitviz.ui.server.calls import ANSWER, CALL, check_json
+from vitviz.ui.server.calls import ANSWER, CALL, CheckedCall, check_json
 from vitviz.ui.server.fetching import REFUSED, forbid_fetching
 from vitviz.ui.server.headers import ResponseHeaders
 from vitviz.ui.server.hosts import HostRules, visitor_key
@@ -168,13 +170,16 @@ class Door:
         with ExitStack() as stack:
             content = await read_json(body, scanner, stack.enter_context(self._bodies.of(visitor)))
             if route.body is Body.JSON:
-                call = check_json(self._blocks, path, content, await parse_json(content) if content else None)
+                call = await aside(len(content), partial(self._checked, path, content))
                 content = call.content
                 if call.session is not None:
                     self._sessions.claim(call.session, visitor)
                 if path == JOIN or CALL.fullmatch(path):
                     answer.before_body = stack.enter_context(self._answers.asking(visitor, call.session))
             await self._app(scope, replayed(content, receive), answer.send)
+
+    def _checked(self, path: str, content: bytes) -> CheckedCall:
+        return check_json(self._blocks, path, content, parse_json(content) if content else None)
 
     def _page_closed(self, session: str) -> None:
         """Tell the app, past Gradio's own event, which would make a copy of the whole page for every session."""

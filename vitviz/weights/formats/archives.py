@@ -30,6 +30,9 @@ MAX_HEADER, MAX_DIRECTORY = 8 * 2**20, 8 * 2**20
 # How many times larger than in the file a member of an npz may be; what is smaller than the slack may be so anyway.
 MAX_EXPANSION = 20
 SLACK = 2**20
+# How many times the size of a file may lie between the values of its tensors, of all together: of parts of a larger
+# tensor everything between them is read, for each part.
+MAX_SCATTER = 64
 
 # How the legacy format of torch.save begins: a pickle of this number.
 MAGIC = 0x1950A86A20F9469CFC6C
@@ -93,18 +96,23 @@ class _Member:
     checksum: int
 
     def head(self, most: int) -> bytes | bytearray:
-        raw = _bytes(self.file, self.start, min(self.stored, most))
+        raw = read_bytes(self.file, self.start, min(self.stored, most))
         return zlib.decompressobj(-zlib.MAX_WBITS).decompress(raw, most) if self.deflated else raw
 
     def content(self) -> bytes | bytearray:
-        raw = _bytes(self.file, self.start, self.stored)
+        raw = read_bytes(self.file, self.start, self.stored)
         content = zlib.decompressobj(-zlib.MAX_WBITS).decompress(raw, self.size + 1) if self.deflated else raw
         if len(content) != self.size or zlib.crc32(content) != self.checksum:
             raise EOFError
         return content
 
 
-def _bytes(file: Path, start: int, size: int) -> bytearray:
+def read_bytes(file: Path, start: int, size: int) -> bytearray:
+    """So many bytes of a file, which is not mapped: one that is cut while it is mapped ends the process.
+
+    Raises:
+        EOFError: there are fewer.
+    """
     content = bytearray(size)
     with open(file, "rb") as stream:
         stream.seek(start)
@@ -208,7 +216,7 @@ def _open_torch(file: Path, name: str, members: Mapping[str, _Member], top: str)
     if f"{top}byteorder" in members and members[f"{top}byteorder"].head(16) != b"little":
         refuse(name, "numbers of a big-endian machine", "little-endian ones")
     pickled = members[f"{top}data.pkl"]
-    value, _ = PickleReader(name).read(_bytes(file, pickled.start, pickled.size))
+    value, _ = PickleReader(name).read(read_bytes(file, pickled.start, pickled.size))
     places = {part: (member.start, member.size) for part, member in members.items()}
     return _torch_content(file, name, value, lambda storage: places.get(f"{top}data/{storage.key}"))
 
@@ -255,6 +263,7 @@ def _torch_content(file: Path, name: str, value: object, place: Callable[[Storag
         group: {key: _torch_part(file, name, key, tensor, place) for key, tensor in tensors.items()}
         for group, tensors in groups.items()
     }
+    _check_scatter(name, file.stat().st_size, groups)
     return Content("torch", parts, beside)
 
 
@@ -315,6 +324,19 @@ def _state_dicts(
     return groups, tuple([str(key) for key in entries] if beside is None else beside)
 
 
+def _check_scatter(name: str, file_size: int, groups: Mapping[str, Mapping[str, StoredTensor]]) -> None:
+    """Refuse a file of which all tensors, each with what lies between its values, are far more than the file."""
+    between = sum(
+        (_extent(tensor) - math.prod(tensor.shape)) * DTYPES[tensor.dtype].itemsize
+        for tensors in groups.values()
+        for tensor in tensors.values()
+        if tensor.dtype in READABLE and tensor.storage is not None
+    )
+    if between > MAX_SCATTER * file_size:
+        found = f"tensors between whose values lie {between:,} bytes"
+        refuse(name, f"{found}, in a file of {file_size:,}", "tensors that are contiguous, as .contiguous() makes them")
+
+
 def _torch_part(
     file: Path, name: str, key: str, tensor: StoredTensor, place: Callable[[Storage], tuple[int, int] | None]
 ) -> Part:
@@ -346,5 +368,5 @@ def _load_strided(file: Path, start: int, tensor: StoredTensor) -> torch.Tensor:
     dtype = DTYPES[tensor.dtype]
     if 0 in tensor.shape:
         return torch.empty(tensor.shape, dtype=dtype)
-    content = _bytes(file, start, _extent(tensor) * dtype.itemsize)
+    content = read_bytes(file, start, _extent(tensor) * dtype.itemsize)
     return torch.frombuffer(content, dtype=dtype).as_strided(tensor.shape, tensor.strides)

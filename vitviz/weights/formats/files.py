@@ -33,10 +33,11 @@ from vitviz.weights.formats.archives import (
     TensorInfo,
     open_legacy,
     open_zip,
+    read_bytes,
     refuse,
 )
 from vitviz.weights.formats.paths import existing_path
-from vitviz.weights.formats.pickled import MAX_DIMENSIONS, MAX_TENSORS
+from vitviz.weights.formats.pickled import DTYPES, MAX_DIMENSIONS, MAX_TENSORS
 
 __all__ = ["TensorInfo", "WeightFile", "open_weights"]
 
@@ -53,6 +54,8 @@ USUAL = (
     "open_clip_pytorch_model.bin",
 )
 
+# Of the number with which a safetensors file begins, the length of its header.
+NUMBER_BYTES = 8
 SAFETENSORS = {
     "F64": "float64",
     "F32": "float32",
@@ -291,7 +294,7 @@ def _json(content: bytes, name: str) -> Any:
 
 def _open_safetensors(file: Path, name: str) -> Content:
     with open(file, "rb") as stream:
-        length = int.from_bytes(stream.read(8), "little")
+        length = int.from_bytes(stream.read(NUMBER_BYTES), "little")
         if length > MAX_HEADER:
             refuse(name, f"a header of {length:,} bytes", f"at most {MAX_HEADER:,}")
         header = stream.read(length)
@@ -306,19 +309,23 @@ def _open_safetensors(file: Path, name: str) -> Content:
         if len(shape) > MAX_DIMENSIONS:
             refuse(name, f"{shown(key)} of {len(shape):,} dimensions", f"at most {MAX_DIMENSIONS}")
     # The library takes the last of two equal keys.
-    _json(header, name)
-    parts = {
-        key: Part(TensorInfo(shape, SAFETENSORS.get(dtype, dtype.lower())), partial(_load_safetensors, file, key))
-        for key, (shape, dtype) in kinds.items()
-    }
+    places = _json(header, name)
+    parts = {}
+    for key, (shape, stored) in kinds.items():
+        info = TensorInfo(shape, SAFETENSORS.get(stored, stored.lower()))
+        start, end = places[key]["data_offsets"]
+        load = partial(_load_safetensors, file, NUMBER_BYTES + length + start, end - start, info)
+        parts[key] = Part(info, load if info.dtype in READABLE else None)
     return Content("safetensors", {"": parts}, metadata=metadata)
 
 
-def _load_safetensors(file: Path, key: str) -> torch.Tensor:
-    # The library maps the file, and one that is cut while it is mapped ends the process: it is never mapped for long.
-    with safe_open(file, framework="pt") as opened:
-        tensor: torch.Tensor = opened.get_tensor(key)
-        return tensor.clone()
+def _load_safetensors(file: Path, start: int, size: int, info: TensorInfo) -> torch.Tensor:
+    # Not by the library, which would read the whole header for every tensor.
+    dtype = DTYPES[info.dtype]
+    if math.prod(info.shape) * dtype.itemsize != size:
+        raise EOFError
+    content = read_bytes(file, start, size)
+    return torch.frombuffer(content, dtype=dtype).reshape(info.shape) if size else torch.empty(info.shape, dtype=dtype)
 
 
 def _open_index(file: Path) -> Content:

@@ -17,7 +17,7 @@ LENGTHS: dict[tuple[int, ...], int] = {(1, 0): 2, (2, 0): 4}
 HEADER = re.compile(
     r"\{\s*'descr'\s*:\s*(?:'(?P<kind>[^'\\]{1,40})'|(?P<fields>\[.*\]))\s*,"
     r"\s*'fortran_order'\s*:\s*(?P<fortran>True|False)\s*,"
-    r"\s*'shape'\s*:\s*\((?P<shape>[\dL, ]*)\)\s*,?\s*\}\s*",
+    r"\s*'shape'\s*:\s*\((?P<shape>[\dL, ]*)\)\s*(?:,\s*)?\}\s*",
     re.ASCII,
 )
 LENGTH = re.compile(r"\d{1,19}L?", re.ASCII)
