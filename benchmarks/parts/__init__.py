@@ -11,6 +11,7 @@ from benchmarks.parts import (
     large,
     load,
     overlay,
+    page,
     probes,
     start,
     storage,
@@ -31,6 +32,7 @@ PARTS: dict[str, Part] = {
         large,
         storage,
         explorer,
+        page,
         start,
         load,
     )

@@ -88,6 +88,9 @@ def test_an_error_is_one_line_and_leaves_no_file(
 USAGE = [
     ([], "the following arguments are required: COMMAND"),
     (["draw"], "invalid choice: 'draw'"),
+    (["Rolout"], "; did you mean 'rollout'?"),
+    (["check-method"], "; did you mean 'check-methods'?"),
+    (["rollout", "a.png", "--scale", "lineer"], "; did you mean 'linear'?"),
     (["attention"], "the following arguments are required: image"),
     (["inspect"], "the following arguments are required: checkpoint"),
     (["inspect", "a.pth", "--fact"], "argument --fact: expected one argument"),

@@ -260,9 +260,9 @@ class Expected:
                 continue
             if self.has_token:
                 assert (pressed == "true") == (name == chosen), (chips, query)
-            if value and value.endswith("%") and name in self.token_names():
-                expected = 100 * self.values[self.token_names()[name]]
-                assert abs(number_of(value[:-1]) - expected) <= max(0.051, 0.06 * abs(expected)), (name, value)
+            if value and name in self.token_names():
+                expected = float(self.values[self.token_names()[name]])
+                assert close(number_of(value), expected), (name, value, expected)
 
     @property
     def has_token(self) -> bool:

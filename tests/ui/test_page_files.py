@@ -21,6 +21,7 @@ from tests.driver import (
     caption,
     choose_example,
     choose_method,
+    choose_option,
     click_patch,
     expect_map,
     first_view,
@@ -28,6 +29,7 @@ from tests.driver import (
     notice,
     open_panel,
     place_of,
+    set_slider,
     settle,
     shown_values,
     upload,
@@ -252,6 +254,36 @@ def test_the_whole_explorer_works_from_disk(page: Page, browser: Browser, exampl
         for part in (".vx-source", ".vx-camera", "[data-act=page]"):
             expect(other.locator(part).first).not_to_be_visible()
         other.screenshot(path=ARTEFACTS / "offline.png", full_page=True)
+    other.close()
+
+
+def test_a_saved_explorer_opens_as_it_was_left(page: Page, browser: Browser, example: Analysis) -> None:
+    choose_method(page, "attention")
+    set_slider(page, "layer", 2)
+    choose_option(page, "head", 4)
+    click_patch(page, example, 5, 6)
+    page.keyboard.press("Enter")
+    page.locator(".vx-colormap").select_option("viridis")
+    settle(page)
+    path = saved(page, "page").replace(ARTEFACTS / "kept.html")
+    expect(page.locator(".vx-said")).to_have_text("")
+    other = new_page(browser)
+    with watched(other, path.as_uri()):
+        other.goto(path.as_uri())
+        other.wait_for_function("() => document.querySelector('.vx')?.dataset.state === 'ready'")
+        expect(caption(other)).to_contain_text(example.attention(layer=2, head=4, query=(5, 6)).description)
+        expect(other.locator(".vx-pin")).to_have_text(["patch (5, 6)"])
+        expect(other.locator(".vx-colormap")).to_have_value("viridis")
+    # A map that needs the server is not in the file, which is said.
+    choose_method(page, "relevance")
+    path = saved(page, "page").replace(ARTEFACTS / "kept.html")
+    expect(page.locator(".vx-said")).to_contain_text("needs the server")
+    with watched(other, path.as_uri()):
+        other.goto(path.as_uri())
+        other.wait_for_function("() => document.querySelector('.vx')?.dataset.state === 'ready'")
+        expect(caption(other)).to_contain_text(example.rollout(query=(5, 6)).description)
+        # The mean patch is no token that the file could compute.
+        expect(other.locator(".vx-chips").first).not_to_contain_text("mean patch")
     other.close()
 
 

@@ -32,6 +32,7 @@ from tests.driver import (
 from tests.towers import make_transformers
 from tests.ui.answers import Library, check_page
 from vitviz import METHODS, Analysis, Model
+from vitviz.errors.number_text import digits
 from vitviz.evaluation.comparison import Comparison, compare
 from vitviz.metrics.faithfulness import METRICS
 from vitviz.weights.text_tower import open_text_tower
@@ -242,17 +243,50 @@ def test_the_guide_goes_through_six_steps_of_the_own_picture(page: Page, example
     expect(page.locator(".vx-lit")).to_have_count(0)
 
 
-def test_the_guide_says_the_real_numbers_of_the_map(browser: Browser, address: str, example: Analysis) -> None:
-    with opened_page(browser, address, "method=attention&p.head=2&panel=guide&guide=3") as page:
-        shown = example.attention(head=2)
-        best, total = shown.token_map.strongest, float(shown.values.sum())
-        expect(page.locator(".vx-guide-text")).to_contain_text(f"patch {best} gets ")
-        said = re.search(
-            r"gets ([\d.]+)%; all patches together get ([\d.]+)%", page.locator(".vx-guide-text").inner_text()
-        )
-        assert said is not None
-        assert float(said[1]) == pytest.approx(100 * float(shown.values.max()), abs=0.06)
-        assert float(said[2]) == pytest.approx(100 * total, abs=0.06)
+@pytest.mark.parametrize("link", ["method=attention&p.head=2&p.layer=3&p.query=4,7", "method=rollout&p.query=4,7"])
+def test_the_guide_says_the_real_numbers_of_one_head(
+    browser: Browser, address: str, example: Analysis, link: str
+) -> None:
+    """Scores before the softmax, and weights, whatever the map is of."""
+    layer, head = (3, 2) if "p.layer" in link else (5, 0)
+    trace, layout = example.trace, example.trace.layout
+    scores = trace.queries[layer][head, layout.index((4, 7))] @ trace.keys[layer][head].T * trace.scale
+    patches = (scores - scores.mean())[layout.prefix_count :]
+    weights = example.attention(query=(4, 7), layer=layer, head=head)
+    with opened_page(browser, address, f"{link}&panel=guide&guide=2") as page:
+        text = page.locator(".vx-guide-text")
+        said = re.search(r"scores go from (\S+) to (\S+), and (patch \(.*?\)) answers", text.inner_text())
+        assert said is not None and f"In head {head} of layer {layer}, patch (4, 7) asks" in text.inner_text()
+        best = f"patch {weights.token_map.strongest}"
+        assert said[3] == best
+        ends = [float(patches.min()), float(patches.max())]
+        assert [float(said[1]), float(said[2])] == pytest.approx(ends, rel=0.01, abs=0.01)
+        page.locator(".vx-guide-next").click()
+        settle(page)
+        # It is now the map that is shown, too.
+        assert first_view(page)["method"] == "attention" and first_view(page)["parameters"]["head"] == head
+        found = re.search(rf"{re.escape(best)} gets ([\d.]+); all patches together get ([\d.]+)\.", text.inner_text())
+        assert found is not None
+        expected = [float(weights.values.max()), float(weights.values.sum())]
+        assert [float(found[1]), float(found[2])] == pytest.approx(expected, rel=0.01)
+        expect(caption(page)).to_contain_text(f"Strongest: {best} with {found[1]}")
+
+
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (768, 1024), (1440, 900)])
+def test_the_card_of_the_guide_covers_nothing_of_what_it_is_about(
+    browser: Browser, address: str, width: int, height: int
+) -> None:
+    context = browser.new_context(viewport={"width": width, "height": height})
+    page = context.new_page()
+    for step in range(6):
+        page.goto(f"{address}/?__theme=light&panel=guide&guide={step}")
+        settle(page)
+        lit, card = page.locator(".vx-lit").bounding_box(), page.locator(".vx-guide").bounding_box()
+        assert lit is not None and card is not None
+        beside = lit["x"] >= card["x"] + card["width"] or lit["x"] + lit["width"] <= card["x"]
+        assert lit["y"] >= 0 and lit["y"] + lit["height"] <= height, (step, lit)
+        assert beside or lit["y"] + lit["height"] <= card["y"], (step, lit, card)
+    context.close()
 
 
 # ---- about the model ----
@@ -320,7 +354,7 @@ def test_a_model_without_classes_is_asked_in_words(browser: Browser, clip: Path)
         layer, number, fall = analysis.head_effects(target).strongest(1)[0]
         said = page.locator(".vx-switch-said")
         expect(said).to_contain_text(f"The score of {target.name} with one head off")
-        expect(said).to_contain_text(f"Most needed: layer {layer}, head {number} (−{fall:.2f})")
+        expect(said).to_contain_text(f"Most needed: layer {layer}, head {number} (−{digits(fall)})")
         open_panel(page, "compare")
         page.locator(".vx-compare-start").click()
         expect(cards(page)).to_have_count(len(SERVING), timeout=1000 * COMPARE_SECONDS)

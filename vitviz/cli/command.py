@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from vitviz.analysis.encoder import analyze
 from vitviz.attention.layout import Query
@@ -31,11 +32,20 @@ from vitviz.cli.probing import add_probe, run_probes
 from vitviz.cli.targets import TargetOptions
 from vitviz.errors.extras import extra
 from vitviz.errors.kinds import ConfigError, VitvizError
-from vitviz.errors.messages import listed
+from vitviz.errors.messages import did_you_mean, listed
 from vitviz.progress import Progress
 from vitviz.visualization.heatmaps import Style
 from vitviz.weights import BUNDLED, ZOO, Model, is_cached, read, resources
 from vitviz.weights.verify import PHOTO, verify
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that suggests the command or choice that a misspelt one is most like."""
+
+    def error(self, message: str) -> NoReturn:
+        found = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)$", message)
+        legal = [name.strip(" '") for name in found[2].split(",")] if found else []
+        super().error(message + did_you_mean(found[1] if found else None, legal))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     description = "See what a Vision Transformer attends to, on your own image."
-    parser = argparse.ArgumentParser("vitviz", description=description)
+    parser = _Parser("vitviz", description=description)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for method in METHODS.values():
         drawn = commands.add_parser(

@@ -23,6 +23,7 @@ from vitviz.attention.softmax import HEAD_FUSIONS
 from vitviz.attention.trace import AttentionTrace
 from vitviz.attribution import METHODS, Method
 from vitviz.attribution.methods import Choice, HeadNumber, Number, Parameter
+from vitviz.errors.number_text import digits
 from vitviz.evaluation.probes import PROBES, Probe
 from vitviz.ui.arguments import legal
 from vitviz.ui.files import as_webp
@@ -37,9 +38,9 @@ from vitviz.weights import OVERRIDES, Model, describe, resources
 from vitviz.weights.text_tower import MAX_TEXT_CHARS, reads_text
 
 FITS = (
-    {"name": "squash", "title": "whole picture, stretched"},
-    {"name": "crop", "title": "centre, cropped"},
-    {"name": "native", "title": "whole picture, its own shape"},
+    {"name": "squash", "title": "squash (whole picture, stretched)"},
+    {"name": "crop", "title": "crop (centre)"},
+    {"name": "native", "title": "native (whole picture, own shape)"},
 )
 # Of the trained resolution.
 LARGER = (1.5, 2, 3, 4)
@@ -266,8 +267,9 @@ def outliers(trace: AttentionTrace) -> dict[str, Any] | None:
         return None
     layout, rule, tokens = trace.layout, OutlierRule.of(norms_of_patches(trace)), outlier_patches(trace)
     count = f"{len(tokens)} of {layout.patch_count} patches" if tokens else "No patch"
+    verb = "is an outlier" if len(tokens) < 2 else "are outliers"
     about = (
-        f"{count} {'is an outlier' if len(tokens) < 2 else 'are outliers'}: norm above {rule.threshold:.1f} where the "
+        f"{count} {verb}: norm above {digits(rule.threshold)} where the "
         f"tokens enter the last layer (the larger of {OUTLIER_RATIO:g} times the median of all patches and the median "
         f"plus {OUTLIER_DEVIATIONS:g} median absolute deviations)."
     )

@@ -97,8 +97,7 @@ def rollout_pack(trace: AttentionTrace) -> bytes:
 def map_pack(token_map: TokenMap, layout: TokenLayout, own: int | None = None) -> bytes:
     """Any map, with what it says of itself in the file's metadata.
 
-    That is its ``description``, its ``quantity``, the upper ``bound`` of its values as a number, such as ``"inf"``, and
-    ``signed``, ``"true"``, where values below zero mean something.
+    That is its ``description``, its ``quantity``, and ``signed``, ``"true"``, where values below zero mean something.
 
     Args:
         token_map: the map.
@@ -108,7 +107,7 @@ def map_pack(token_map: TokenMap, layout: TokenLayout, own: int | None = None) -
     """
     prefix = torch.tensor([token_map.prefix.get(name, math.nan) for name in layout.prefix])
     values = torch.cat([prefix, token_map.values.detach().cpu().float().flatten()])
-    about = {"description": token_map.description, "quantity": token_map.quantity, "bound": str(token_map.domain[1])}
+    about = {"description": token_map.description, "quantity": token_map.quantity}
     if token_map.signed:
         about["signed"] = "true"
     if own is not None:

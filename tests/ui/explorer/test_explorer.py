@@ -41,6 +41,7 @@ from tests.ui.explorer.page_driver import (
 )
 from tests.ui.explorer.test_explorer_files import allowed
 from vitviz import Style
+from vitviz.errors.number_text import digits
 from vitviz.ui.explorer.page import whole_page
 from vitviz.visualization.scales import fit
 
@@ -229,7 +230,7 @@ def test_prefix_tokens_are_hovered_and_chosen_like_patches(registers_page: Page,
     page.mouse.move(0, 0)
     expect(chips.locator("b")).to_have_text(["CLS", *(f"register {number}" for number in range(1, 5)), "mean patch"])
     shares = registers.analysis.attention(query="cls").token_map.prefix
-    expect(chips.locator("span")).to_have_text([*(f"{100 * share:.1f}%" for share in shares.values()), ""])
+    expect(chips.locator("span")).to_have_text([*map(digits, shares.values()), ""])
     chips.nth(2).hover()
     expect(caption(page)).to_contain_text("Attention from register 2")
     chips.nth(3).click()

@@ -187,6 +187,7 @@ def test_the_numbers_are_those_of_the_library(page: Firefox, small: Analysis) ->
 
 
 def test_the_picture_goes_with_the_pointer(page: Firefox, small: Analysis) -> None:
+    set_value(page, f"{FILE} .vx-method", "attention")
     set_value(page, f"{FILE} .vx-opacity", "1")
     page.click(*place(page, f"{FILE} .vx-fade"))
     layout = small.trace.layout
@@ -209,6 +210,7 @@ def test_the_picture_goes_with_the_pointer(page: Firefox, small: Analysis) -> No
 
 
 def test_keys_choose_token_layer_and_head(page: Firefox) -> None:
+    set_value(page, f"{FILE} .vx-method", "attention")
     page.evaluate(f"document.querySelector('{FILE} .vx-canvas').focus()")
     for key, said in {
         "r": "register 1",
@@ -228,6 +230,7 @@ def test_keys_choose_token_layer_and_head(page: Firefox) -> None:
 
 
 def test_two_maps_share_pointer_token_and_scale(page: Firefox, small: Analysis) -> None:
+    set_value(page, f"{FILE} .vx-method", "attention")
     set_value(page, f"{FILE} .vx-layout", "two")
     # A click makes a map the one that the controls are about.
     page.click(*place(page, f"{FILE} .vx-pane:nth-child(2) .vx-canvas", *middle(small, 0, 0)))
@@ -258,7 +261,7 @@ def app(firefox: Firefox, request: pytest.FixtureRequest) -> str:
 
 
 def test_the_app_opens_with_an_example_and_shows_its_maps(firefox: Firefox, app: str, example: Analysis) -> None:
-    firefox.open(f"{app}/?__theme=light")
+    firefox.open(f"{app}/?__theme=light&method=attention")
     first = example.attention().token_map.strongest
     expect_text(firefox, status(APP), "Attention from the CLS token to each patch, layer 5 of 0–5, mean of 6 heads. ")
     expect_text(firefox, status(APP), f"Strongest: patch {first} ")

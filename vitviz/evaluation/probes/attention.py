@@ -8,6 +8,7 @@ import torch
 
 from vitviz.attention.sinks import SINK_RATIO, received_attention, sink_patches
 from vitviz.attention.trace import AttentionTrace
+from vitviz.errors.number_text import digits
 from vitviz.evaluation.head_table import MEASURES, measure_heads
 from vitviz.evaluation.probes.findings import Findings, Measurement
 
@@ -31,8 +32,8 @@ def sink_tokens(trace: AttentionTrace) -> Findings:
         token = int(shares.argmax())
         patch = layout.prefix_count + int(shares[layout.prefix_count :].argmax())
         head = int(received[layer, :, token].argmax())
-        places = (layout.name(token), f"{float(shares[token]):.1f}", str(head))
-        rows.append((str(layer), *places, layout.name(patch), f"{float(shares[patch]):.1f}"))
+        places = (layout.name(token), digits(float(shares[token])), str(head))
+        rows.append((str(layer), *places, layout.name(patch), digits(float(shares[patch]))))
     sinks = [layout.name(token) for token in sink_patches(trace)]
     some = ", ".join(sinks[:8]) + ", …" * (len(sinks) > 8)
     rule = f"more than {SINK_RATIO:g} even shares of the attention in some layer"
@@ -57,14 +58,14 @@ def prefix_mass(trace: AttentionTrace) -> Findings:
     layout = trace.layout
     mass = received_attention(trace, layout.prefix_count)[..., : layout.prefix_count]
     rows = [
-        (str(layer), *(f"{float(value):.1%}" for value in values.mean(0)), f"{float(values.sum(-1).mean()):.1%}")
+        (str(layer), *map(digits, values.mean(0).tolist()), digits(float(values.sum(-1).mean())))
         for layer, values in enumerate(mass)
     ]
     layer, head = divmod(int(mass.sum(-1).argmax()), trace.heads)
-    most = f"{float(mass[layer, head].sum()):.0%}"
+    most = digits(float(mass[layer, head].sum()))
     return Findings(
         "prefix_mass",
-        f"Head {head} of layer {layer} sends most of it, {most} of the patches' attention, to prefix tokens.",
+        f"Head {head} of layer {layer} sends most, {most} of the patches' attention, to prefix tokens.",
         {"mass": Measurement(mass.float(), ("layer", "head", "prefix"), "share", {"prefix": layout.prefix})},
         ("layer", *layout.prefix, "all of them"),
         tuple(rows),
@@ -120,13 +121,13 @@ def head_similarity(trace: AttentionTrace) -> Findings:
         alike, unlike = (
             f"{int(pairs[0, place])} and {int(pairs[1, place])}" for place in (apart.argmin(), apart.argmax())
         )
-        numbers = (f"{float(apart.min()):.2f}", f"{float(apart.mean()):.2f}", f"{float(apart.max()):.2f}")
+        numbers = [digits(float(number)) for number in (apart.min(), apart.mean(), apart.max())]
         rows.append((str(layer), alike, numbers[0], numbers[1], unlike, numbers[2]))
     means = divergence.sum((-1, -2)) / (heads * (heads - 1))
     layer = int(means.argmin())
     return Findings(
         "head_similarity",
-        f"The heads of layer {layer} are most alike, {float(means[layer]):.2f} apart in the mean.",
+        f"The heads of layer {layer} are most alike, {digits(float(means[layer]))} apart in the mean.",
         {"divergence": Measurement(divergence.float(), ("layer", "head", "other head"), "Jensen-Shannon divergence")},
         ("layer", "most alike", "apart", "mean apart", "least alike", "apart"),
         tuple(rows),
@@ -139,13 +140,13 @@ def _of_heads(probe: str, measure: str, values: torch.Tensor, verb: str) -> Find
     rows = []
     for layer, heads in enumerate(values):
         known = heads[~heads.isnan()]
-        numbers = [f"{float(number):.2f}" for number in (known.min(), known.mean(), known.max())] if len(known) else []
+        numbers = [digits(float(number)) for number in (known.min(), known.mean(), known.max())] if len(known) else []
         rows.append((str(layer), *(numbers or ["–"] * 3)))
     means = values.nanmean(1).nan_to_num(0)
     layer = int(means.argmax())
     return Findings(
         probe,
-        f"The heads of layer {layer} {verb}, {float(means[layer]):.2f} {unit} in the mean.",
+        f"The heads of layer {layer} {verb}, {digits(float(means[layer]))} {unit} in the mean.",
         {measure: Measurement(values.float(), ("layer", "head"), unit)},
         ("layer", "lowest head", f"mean, in {unit}", "highest head"),
         tuple(rows),

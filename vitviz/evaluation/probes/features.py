@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.attention.layout import Query, numbered
+from vitviz.errors.number_text import digits, percent
 from vitviz.evaluation.probes.findings import Findings, Measurement
 from vitviz.evaluation.probes.tokens import stream_of, token_features
 
@@ -50,7 +51,7 @@ def patch_components(analysis: Analysis, layer: int = -1) -> Findings:
     where = numbered("layer", layer, trace.layers)
     return Findings(
         "patch_components",
-        f"After {where}, three components hold {float(shares.sum()):.0%} of the variance of the patches' tokens.",
+        f"After {where}, three components hold {percent(float(shares.sum()))} of the variance of the patches' tokens.",
         {
             "colours": Measurement(
                 colours.float().unflatten(0, (layout.grid_height, layout.grid_width)),
@@ -61,7 +62,7 @@ def patch_components(analysis: Analysis, layer: int = -1) -> Findings:
             "variance": Measurement(shares.float(), ("component",), "share of the variance"),
         },
         ("component", "colour", "share of the variance"),
-        tuple((str(place), colour, f"{float(shares[place]):.1%}") for place, colour in enumerate(COLOURS)),
+        tuple((str(place), colour, percent(float(shares[place]))) for place, colour in enumerate(COLOURS)),
     )
 
 
@@ -105,5 +106,5 @@ def patch_similarity(
             "vectors": Measurement(vectors, ("token", "feature"), "part of a vector of length 1"),
         },
         ("most like it", "cosine"),
-        tuple((layout.name(other), f"{float(similarity[other]):.3f}") for other in nearest),
+        tuple((layout.name(other), digits(float(similarity[other]))) for other in nearest),
     )

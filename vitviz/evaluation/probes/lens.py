@@ -6,6 +6,7 @@ import torch
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.attention.precision import precise
+from vitviz.errors.number_text import percent
 from vitviz.evaluation.probes.findings import Findings, Measurement, step_name
 from vitviz.evaluation.probes.tokens import stream_of
 from vitviz.models.own import own_network
@@ -56,8 +57,8 @@ def logit_lens(analysis: Analysis) -> Findings:
     for step, values in enumerate(probability):
         best_class = int(values.argmax())
         patches = classes[step][layout.prefix_count :] if has_tokens else None
-        share = "–" if patches is None else f"{float((patches == final).double().mean()):.0%}"
-        row = (labels[best_class], f"{float(values[best_class]):.0%}", f"{float(values[final]):.0%}", share)
+        share = "–" if patches is None else percent(float((patches == final).double().mean()))
+        row = (labels[best_class], percent(float(values[best_class])), percent(float(values[final])), share)
         rows.append((step_name(step), *row))
     first = next(step for step in range(len(rows)) if (probability[step:].argmax(-1) == final).all())
     since = "before the first layer" if first == 0 else f"layer {first - 1}"

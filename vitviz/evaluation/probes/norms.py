@@ -10,6 +10,7 @@ from vitviz.attention.sinks import NO_NORMS, OutlierRule, norms_of_patches
 from vitviz.attention.sinks import outlier_patches as find_outliers
 from vitviz.attention.trace import AttentionTrace
 from vitviz.errors.kinds import MethodError
+from vitviz.errors.number_text import digits
 from vitviz.evaluation.probes.findings import Findings, Measurement, step_name
 from vitviz.evaluation.probes.tokens import stream_of
 
@@ -38,14 +39,14 @@ def token_norms(trace: AttentionTrace) -> Findings:
         known = patches[~patches.isnan()]
         # Quantiles of nothing do not exist.
         found = torch.quantile(known, torch.tensor([0, 0.5, 1], dtype=known.dtype)).tolist() if len(known) else []
-        prefix = ["–" if value.isnan() else f"{float(value):.1f}" for value in values[: layout.prefix_count]]
-        rows.append((step_name(step), *prefix, *([f"{value:.1f}" for value in found] or ["–"] * 3)))
+        prefix = map(digits, values[: layout.prefix_count].tolist())
+        rows.append((step_name(step), *prefix, *(map(digits, found or [torch.nan] * 3))))
     highest = norms.nan_to_num(0).flatten().argmax()
     step, token = divmod(int(highest), layout.token_count)
     where = "before the first layer" if step == 0 else f"after layer {step - 1}"
     return Findings(
         "token_norms",
-        f"The longest token is {layout.name(token)} {where}, with norm {float(norms[step, token]):.1f}.",
+        f"The longest token is {layout.name(token)} {where}, with norm {digits(float(norms[step, token]))}.",
         {"norms": Measurement(norms, ("step", "token"), "norm")},
         ("after", *layout.prefix, "lowest patch", "median patch", "highest patch"),
         tuple(rows),
@@ -70,12 +71,12 @@ def outlier_patches(trace: AttentionTrace) -> Findings:
     values = torch.cat([torch.full((layout.prefix_count,), torch.nan, dtype=norms.dtype), norms])
     longest = sorted(tokens, key=lambda token: -float(values[token]))
     rows = [
-        (layout.name(token), f"{float(values[token]):.1f}", f"{float(values[token]) / rule.median:.1f}")
+        (layout.name(token), digits(float(values[token])), digits(float(values[token]) / rule.median))
         for token in longest
     ]
     found = f"{len(tokens)} of {layout.patch_count} patches" if tokens else "No patch"
     verb = "is an outlier" if len(tokens) < 2 else "are outliers"
-    bounds = f"threshold {rule.threshold:.1f}, median {rule.median:.1f}, longest {float(norms.max()):.1f}"
+    bounds = f"threshold {digits(rule.threshold)}, median {digits(rule.median)}, longest {digits(float(norms.max()))}"
     return Findings(
         "outlier_patches",
         f"{found} {verb} where the tokens enter the last layer: {bounds}.",
@@ -113,7 +114,7 @@ def massive_activations(analysis: Analysis) -> Findings:
         feature = int(sizes.argmax())
         ratio = float(sizes[feature] / median[step]) if median[step] > 0 else torch.inf
         name = layout.name(int(who[feature]))
-        row = (str(feature), name, f"{float(sizes[feature]):.1f}", f"{ratio:,.0f}", str(int(massive[step].sum())))
+        row = (str(feature), name, digits(float(sizes[feature])), digits(ratio), str(int(massive[step].sum())))
         rows.append((step_name(step), *row))
     features = sorted({feature for _, feature in massive.nonzero().tolist()})
     listing = ", ".join(map(str, features[:8])) + ", …" * (len(features) > 8)

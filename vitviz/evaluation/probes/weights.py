@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from einops import rearrange
 
+from vitviz.errors.number_text import digits, percent
 from vitviz.evaluation.probes.findings import Findings, Measurement
 from vitviz.models.own import own_network
 from vitviz.weights import Model
@@ -32,11 +33,11 @@ def position_similarity(model: Model) -> Findings:
     for distance in range(max(height, width)):
         beside = similarity.diagonal(distance, 1, 3).diagonal(0, 0, 1) if distance < width else None
         below = similarity.diagonal(distance, 0, 2).diagonal(0, 0, 1) if distance < height else None
-        cells = ("–" if part is None else f"{float(part.mean()):.2f}" for part in (beside, below))
+        cells = ("–" if part is None else digits(float(part.mean())) for part in (beside, below))
         rows.append((str(distance), *cells))
     return Findings(
         "position_similarity",
-        f"Positions on a grid of {height}×{width}: the mean cosine of two is {float(cosines.mean()):.2f}.",
+        f"Positions on a grid of {height}×{width}: the mean cosine of two is {digits(float(cosines.mean()))}.",
         {"similarity": Measurement(similarity.float(), ("row", "column", "other row", "other column"), "cosine")},
         ("patches apart", "in a row", "in a column"),
         tuple(rows),
@@ -76,7 +77,7 @@ def patch_filters(model: Model) -> Findings:
         },
         ("component", "share of the variance", "with those before"),
         tuple(
-            (str(place), f"{float(share):.1%}", f"{float(total):.1%}")
+            (str(place), percent(float(share)), percent(float(total)))
             for place, (share, total) in enumerate(zip(shares, summed, strict=True))
         ),
     )

@@ -58,11 +58,17 @@ class Attention {
   }
 
   /** One head's weights: `into` "token". */
-  weights({ queries, keys, log_sums: sums, bias }, head, token, direction, into) {
+  weights(pack, head, token, direction, into) {
+    this.scores(pack, head, token, direction, into);
+    const { log_sums: sums } = pack, first = head * this.tokens, row = direction === "row";
+    for (let other = 0; other < this.tokens; other++) into[other] = Math.exp(into[other] - sums[first + (row ? token : other)]);
+  }
+
+  /** One head's scores before the softmax, counted from the mean key's: `into` "token". */
+  scores({ queries, keys, bias }, head, token, direction, into) {
     const first = head * this.tokens, row = direction === "row";
     products(row ? queries : keys, first + token, row ? keys : queries, first, queries.shape[2], into);
     if (bias) this.addBias(bias, first, token, row, into);
-    for (let other = 0; other < this.tokens; other++) into[other] = Math.exp(into[other] - sums[first + (row ? token : other)]);
   }
 
   /** `bias` "head query key", of which one row or column is added to scores "token". */

@@ -80,7 +80,7 @@ class Chart {
     const text = (content, x, y, anchor, others = {}) => svgPart("text", { x, y, "text-anchor": anchor, fill: ink, ...others }, content);
     const parts = ticksOf(this.low, this.high, this.isLog).flatMap((tick) => [
       svgPart("line", { x1: left, x2: width - right, y1: this.y(tick), y2: this.y(tick), stroke: ink, "stroke-opacity": 0.15 }),
-      text(digits(Number(tick.toPrecision(6))), left - 6, this.y(tick) + 4, "end"),
+      text(formOf(this.quantity)(Number(tick.toPrecision(6))), left - 6, this.y(tick) + 4, "end"),
     ]);
     // Numbers that stand apart.
     const every = Math.ceil(this.places.length * 34 / (width - left - right));

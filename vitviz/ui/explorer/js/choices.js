@@ -196,7 +196,8 @@ function play() {
 
 /** A step of the guide, with the map that it is about; null closes the guide. */
 function goToStep(step) {
-  const method = step === null ? null : STEPS[step][3];
+  const [, , , method, isOfOneHead] = STEPS[step] ?? [];
   if (method && store.state.views[active].method !== method) chooseMethod(method);
+  if (isOfOneHead && typeof valueOf(store.state.views[active], "head", panes[active].facts) !== "number") setParameter("head", 0);
   store.patch(step === null ? { panel: "", guide: 0 } : { panel: "guide", guide: step });
 }

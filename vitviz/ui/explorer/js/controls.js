@@ -76,9 +76,7 @@ class Controls {
   }
 
   make(view, facts, model) {
-    // A saved page has the maps that are computed in it, the default rollouts, and what was saved with it.
-    const isHere = ({ name, live }) => !OFFLINE || live || (name === "rollout" && facts.rolls) || SETTINGS.saved.includes(name);
-    const offered = Object.values(METHODS).filter((method) => !model.refusals[method.name] && isHere(method));
+    const offered = Object.values(METHODS).filter(({ name }) => !model.refusals[name] && (!OFFLINE || worksOffline(name, facts)));
     this.find("method").replaceChildren(...Object.entries(GROUPS).flatMap(([group, title]) => {
       const options = offered.filter((method) => method.group === group).map(({ name, title: own }) => new Option(own, name));
       if (!options.length) return [];
@@ -96,7 +94,7 @@ class Controls {
     const field = document.createElement(record.kind === "head" || record.kind === "choice" ? "fieldset" : "div");
     field.className = `vx-field vx-parameter vx-parameter-${record.kind}`;
     Object.assign(field.dataset, { name: record.name });
-    field.title = record.help;
+    field.title = `${record.help}. In Python: ${record.name}`;
     field.append(...this[`make_${record.kind}`](record, facts, model));
     return field;
   }
@@ -174,5 +172,8 @@ class Controls {
     if (this.find("cell").textContent !== text) this.find("cell").textContent = text;
   }
 }
+
+/** Whether a saved page has a method's maps: those that it computes, the default rollouts, and what was saved with it. */
+const worksOffline = (method, facts) => METHODS[method].live || (method === "rollout" && facts.rolls) || Boolean(SETTINGS.saved?.includes(method));
 
 const shownParameters = (method) => METHODS[method].parameters.filter(({ name, kind }) => !OFFLINE || isLive(method, [name]) || kind === "token");

@@ -95,8 +95,9 @@ function showDifference(first, second) {
   pane.show(second.query, values, scale, differenceColours, lookOf(), marksOf(pane));
   pane.showLegend(scale, patches, differenceColours, "map 1 minus map 2");
   if (pane.index === active) controls.showScale(store.state, scale);
+  const quantities = [first, second].map(quantityOf), alone = quantities[0] === quantities[1] ? "" : ` They are different quantities: ${quantities.join(", and ")}.`;
   const best = pane.attention.strongest(values.map(Math.abs)), about = scale.caption(patches, SCALES[scale.name]);
-  pane.say(patches.some((value) => value !== 0) ? `Map 1 minus map 2. Largest difference: ${nameOf(queryOf(best, pane.facts))} with ${digits(values[best])}.${about && ` ${about}`}` : "Map 1 minus map 2: they are equal.");
+  pane.say(patches.some((value) => value !== 0) ? `Map 1 minus map 2. Largest difference: ${nameOf(queryOf(best, pane.facts))} with ${digits(values[best])}.${alone}${about && ` ${about}`}` : "Map 1 minus map 2: they are equal.");
 }
 
 function drawPin(canvas, pane, query) {
@@ -122,18 +123,22 @@ function sentenceOfCell(attention, { layer, head }, token) {
   const name = typeof head === "number" ? `head ${head}` : `${head} of all heads`;
   const values = attention.map(layer, head, token, "row");
   if (!values) return `Layer ${layer} is being fetched …`;
-  const most = Math.log(attention.tokens).toFixed(2), distance = attention.distance(values, token);
-  const far = distance === null ? "" : `, mean distance ${distance.toFixed(2)} patches`;
-  const spread = head === "max" || head === "min" ? "" : `: entropy ${attention.entropy(values).toFixed(2)} of ${most} nats`;
+  const most = digits(Math.log(attention.tokens)), distance = attention.distance(values, token);
+  const far = distance === null ? "" : `, mean distance ${digits(distance)} patches`;
+  const spread = head === "max" || head === "min" ? "" : `: entropy ${digits(attention.entropy(values))} of ${most} nats`;
   return `Layer ${layer}, ${name}${spread}${far}.`;
 }
 
-/** What the guide says of the shown map. */
-function guideFacts({ pane, query, values }) {
-  const { facts, attention } = pane;
-  if (!values) return null;
-  const best = pane.strongest(query, values);
-  const sum = values.subarray(attention.prefix).reduce((total, value) => total + value, 0);
-  const name = nameOf(query ?? queryOf(tokenOf(query, facts, pane.model) ?? facts.start, facts));
-  return { facts, name, best: nameOf(queryOf(best, facts)), weight: share(values[best]), sum: share(sum) };
+/** What the guide says of the shown token: the numbers of one head; null while its layer is not there. */
+function guideFacts({ pane, query }) {
+  const { facts, attention, view } = pane, token = tokenOf(query, facts, pane.model) ?? facts.start;
+  const layer = valueOf(view, "layer", facts) ?? facts.layers - 1, chosen = valueOf(view, "head", facts), head = typeof chosen === "number" ? chosen : 0;
+  const weights = attention.map(layer, head, token, "row");
+  if (!weights) return null;
+  const scores = new Float32Array(attention.tokens), best = attention.strongest(weights);
+  attention.scores(pane.packs.get(`layer ${layer}`), head, token, "row", scores);
+  return {
+    facts, head: `head ${head} of layer ${layer}`, name: nameOf(queryOf(token, facts)), best: nameOf(queryOf(best, facts)),
+    scores: [...attention.range(scores)].map(digits), weight: digits(weights[best]), sum: digits(sumOf(weights.subarray(attention.prefix))),
+  };
 }

@@ -1,25 +1,27 @@
 // How to read this: six steps on the visitor's own picture, each beside the control that it is about.
 
-/** Each step: title, text (of what is shown now), the part of the page that it points at, and the map that it is about. */
+/** Each step: title, text (of what is shown now), the part of the page that it points at, the map that it is about, and whether of one head. */
 const STEPS = [
   ["The picture becomes patches", ({ facts }) => `The model does not see pixels but ${facts.rows * facts.columns} patches, ${facts.rows} rows of ${facts.columns}. ` +
     `${facts.fit === "crop" ? "What is dimmed at the edges was cut off before it looked." : "The whole picture was brought to its input."} “Seen as” chooses how, and how finely.`, "seen"],
   ["Patches become tokens", ({ facts }) => `Every patch becomes a token: a list of numbers that the layers change step by step.` +
     `${facts.prefix.length ? ` ${facts.prefix.length} more ${facts.prefix.length > 1 ? "stand" : "stands"} for no patch: ${facts.prefix.map(nameOf).join(", ")}. From CLS, models of this kind read the class.` : ""}`, "chips"],
-  ["One token asks, the others answer", ({ name, best }) => `In each head a token has a query, and every token a key. Their product is a score: ` +
-    `${name} asks here, and of all patches, ${best} answers most strongly. Move over the picture, and another patch asks.`, "canvas", "attention"],
-  ["Softmax makes weights: the map", ({ best, weight, sum }) => `The scores become weights that sum to 1 over all tokens. ` +
-    `${best} gets ${weight}; all patches together get ${sum}. The map shows these weights in colours, and the legend below the picture which colour stands for which.`, "legend", "attention"],
+  ["One token asks, the others answer", ({ head, name, scores: [low, high], best }) => `In each head a token has a query, and every token a key. Their product is a score, counted here from its mean over all keys. ` +
+    `In ${head}, ${name} asks: the patches' scores go from ${low} to ${high}, and ${best} answers most strongly. Move over the picture, and another patch asks.`, "canvas", "attention", true],
+  ["Softmax makes weights: the map", ({ head, scores: [, high], best, weight, sum }) => `Softmax takes e to the power of every score, and divides by the sum: the weights of all tokens sum to 1. ` +
+    `In ${head}, with the score ${high}, ${best} gets ${weight}; all patches together get ${sum}. The map shows these weights in colours, and the legend which colour stands for which.`, "legend", "attention", true],
   ["Heads and layers differ", ({ facts }) => `This model has ${facts.layers} layers of ${facts.heads} heads. The sheet has the same token in all of them: ` +
     `one head may follow edges, another look at its neighbours. Click a cell to see it large.`, "sheet-part", "attention"],
   ["Through all layers, and what it does not say", () => `Attention of one layer mixes what the layers before have mixed. Attention rollout multiplies them: where information may have come from. ` +
     `It says nothing of what was done with it. For that, choose a map for a class, and check it under “Compare all methods” and “Switch parts off”.`, "method", "rollout"],
 ];
+// Between the card and what it is about, in pixels; and how long the page may still grow after a step, in milliseconds.
+const GUIDE_GAP = 14, GUIDE_GROWS = 2000;
 
 class Guide {
   /** @param hooks step(number) goes to a step, or closes with null */
   constructor(root, hooks) {
-    Object.assign(this, { root, hooks, step: null, from: null });
+    Object.assign(this, { root, hooks, step: null, placed: null, from: null });
     this.part = root.querySelector(".vx-guide");
     root.querySelector(".vx-guide-open").onclick = (event) => {
       this.from = event.currentTarget;
@@ -32,18 +34,23 @@ class Guide {
       if (event.key === "Escape") hooks.step(null);
       event.stopPropagation();
     };
+    new ResizeObserver(() => this.grown()).observe(root);
+  }
+
+  /** What is still being drawn moves what is below it. */
+  grown() {
+    if (this.placed !== null && performance.now() - this.since < GUIDE_GROWS) this.place();
   }
 
   /** @param step its number, or null; `shown` what the texts are about, or null while there is nothing to show */
   show(step, shown) {
-    const isNew = step !== this.step;
+    if (this.step !== null && step === null) this.from?.focus();
     this.step = step;
     this.part.hidden = step === null || !shown;
     for (const lit of this.root.querySelectorAll(".vx-lit")) lit.classList.remove("vx-lit");
-    if (this.part.hidden) {
-      if (isNew && step === null) this.from?.focus();
-      return;
-    }
+    const isNew = !this.part.hidden && step !== this.placed;
+    this.placed = this.part.hidden ? null : step;
+    if (this.part.hidden) return;
     const [title, text, part] = STEPS[step];
     this.part.querySelector(".vx-guide-place").textContent = `${step + 1} of ${STEPS.length}`;
     this.part.querySelector("h2").textContent = title;
@@ -53,7 +60,17 @@ class Guide {
     const lit = this.root.querySelector(`.vx-${part}`);
     lit.classList.add("vx-lit");
     if (!isNew) return;
-    lit.scrollIntoView({ block: "nearest" });
+    Object.assign(this, { lit, since: performance.now() });
     this.part.querySelector("h2").focus({ preventScroll: true });
+    this.place();
+  }
+
+  /** Bring a part of the page where the card does not cover it: beside the card, or above it. */
+  place() {
+    const { lit, part: { classList } } = this, { left, right } = lit.getBoundingClientRect();
+    classList.toggle("vx-left", left + right > innerWidth);
+    const card = this.part.getBoundingClientRect(), isBeside = right < card.left || left > card.right;
+    lit.style.scrollMargin = `${GUIDE_GAP}px 0 ${isBeside ? GUIDE_GAP : innerHeight - card.top + GUIDE_GAP}px`;
+    lit.scrollIntoView({ block: "nearest" });
   }
 }

@@ -62,7 +62,7 @@ const cellOf = ({ pane }, across, down) => pane.painter.cellAt(across, down);
 const patchesOf = ({ pane }, values) => values.subarray(pane.attention.prefix);
 
 /** Maps of tokens on one scale; `tokens` has the values of each, `marked` the tokens that are outlined. */
-function mapsFigure(title, titles, tokens, context, { say, act = null, wide = true, most = 200, marked = [], ...others }) {
+function mapsFigure(title, titles, tokens, context, { say, act = null, wide = true, most = 200, marked = [], quantity }) {
   const { pane, hooks } = context, maps = tokens.map((values) => patchesOf(context, values));
   const fit = () => hooks.look().fittedScale(maps.map((values) => values.filter(isKnown)));
   const scale = fit();
@@ -79,7 +79,7 @@ function mapsFigure(title, titles, tokens, context, { say, act = null, wide = tr
     const cell = cellOf(context, across, down);
     return cell ? run(place, cell, tokens[place][pane.attention.token(...cell)]) : "";
   });
-  return mosaicFigure(title, cells, { ...options, say: at(say), act: at(act), ...others }, { wide, scale });
+  return mosaicFigure(title, cells, { ...options, say: at(say), act: at(act) }, { wide, scale, quantity });
 }
 
 function tokenFigure(measurement, context) {
@@ -147,7 +147,7 @@ function stepsFigure(measurement, context) {
   const steps = rangeOf(values.shape[0]).filter((step) => slice(values, step).subarray(prefix).some(isKnown));
   if (indexes) return classesFigure(measurement, steps, context);
   return mapsFigure(`${quantity}, after every layer`, steps.map(stepName), steps.map((step) => slice(values, step)), context, {
-    say: (place, cell, value) => `${nameOf(cell)} ${afterStep(steps[place])}: ${digits(value)}`,
+    quantity, say: (place, cell, value) => `${nameOf(cell)} ${afterStep(steps[place])}: ${formOf(quantity)(value)}`,
   });
 }
 
@@ -248,7 +248,7 @@ function linesFigure({ values, axes: [, axis], quantity, names, indexes }) {
   const [steps, count] = values.shape, chosen = highestOf(values);
   const nameOfPlace = (place) => names[axis]?.[place].split(",")[0] ?? `${axis} ${place}`;
   const lines = chosen.map((place, order) => ({ name: nameOfPlace(place), colour: PIN_COLOURS[order], values: rangeOf(steps).map((step) => values[step * count + place]) }));
-  const points = lines.flatMap(({ name, colour, values: own }) => own.map((value, step) => ({ x: step, y: value, colour, said: `${name} ${afterStep(step)}: ${digits(value)}` })));
+  const points = lines.flatMap(({ name, colour, values: own }) => own.map((value, step) => ({ x: step, y: value, colour, said: `${name} ${afterStep(step)}: ${formOf(quantity)(value)}` })));
   return chartFigure(`${quantity} of each ${axis}, after every layer`, { places: rangeOf(steps).map((step) => (step ? String(step - 1) : "input")), axis: "after layer", quantity, lines, points });
 }
 

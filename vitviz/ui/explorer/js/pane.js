@@ -228,8 +228,8 @@ class Pane {
 
   /** What can be asked about and is no patch, as chips, each with what it has of the shown map. */
   showChips(query, values) {
-    const { facts, model } = this, chips = this.find("chips"), { bound } = this.about(query);
-    const queries = [...(model.pools_by_attention ? [null] : []), ...facts.prefix, ...(this.hasToken ? ["patches"] : [])];
+    const { facts, model } = this, chips = this.find("chips");
+    const queries = [...(model.pools_by_attention && !OFFLINE ? [null] : []), ...facts.prefix, ...(this.hasToken && !OFFLINE ? ["patches"] : [])];
     const folded = !this.unfolded && queries.length > MAX_CHIPS + 1;
     const visible = folded ? [...queries.slice(0, MAX_CHIPS - 1), queries.at(-1)] : queries;
     if (folded && typeof query === "string" && !visible.includes(query)) visible.splice(-1, 0, query);
@@ -241,8 +241,7 @@ class Pane {
     }
     visible.forEach((each, place) => {
       const chip = chips.children[place], token = facts.prefix.indexOf(each), value = token < 0 ? NaN : values?.[token];
-      // Of what has no bound, a percentage would say nothing.
-      chip.lastElementChild.textContent = value === undefined ? "…" : Number.isNaN(value) ? "" : (bound === "inf" ? digits : share)(value);
+      chip.lastElementChild.textContent = value === undefined ? "…" : Number.isNaN(value) ? "" : digits(value);
       const pin = this.view.pins.findIndex((pinned) => same(pinned, each));
       chip.style.borderColor = pin < 0 ? "" : PIN_COLOURS[pin];
       chip.setAttribute("aria-pressed", same(each, query ?? standard) && this.hasToken);

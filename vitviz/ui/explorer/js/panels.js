@@ -1,8 +1,8 @@
 // What stands below the map: comparing methods, switching parts off, and what the model is.
 
 const UNITS = {
-  probability: { level: share, change: (value) => `${(100 * value).toFixed(Math.abs(value) < 0.001 ? 3 : 1)} points` },
-  score: { level: (value) => value.toFixed(2), change: (value) => value.toFixed(2) },
+  probability: { level: share, change: (value) => `${digits(100 * value)} points` },
+  score: { level: digits, change: digits },
 };
 
 const NO_SCORE = "This model has no classifier. Choose a map for a likeness and a picture to be like: the change of that likeness can then be measured.";
@@ -107,9 +107,9 @@ class Panels {
     open.setAttribute("aria-label", `Show ${title} on the picture`);
     const rows = metrics.filter((metric) => metric.name in areas).map((metric) => {
       const mark = beats[metric.name] ? "better" : "worse";
-      return [`${metric.title} ${metric.lower_is_better ? "↓" : "↑"}`, `${areas[metric.name].toFixed(3)}, ${mark} than chance (${chance[metric.name].toFixed(3)})`, metric.interpretation];
+      return [`${metric.title} ${metric.lower_is_better ? "↓" : "↑"}`, `${digits(areas[metric.name])}, ${mark} than chance (${digits(chance[metric.name])})`, metric.interpretation];
     });
-    rows.push(["Weights shuffled", correlation === null ? "no order" : `rank correlation ${signed((correlation + 0).toFixed(2))}`,
+    rows.push(["Weights shuffled", correlation === null ? "no order" : `rank correlation ${signed(digits(correlation))}`,
       "Rank correlation with the map of the same model with all weights shuffled (Adebayo et al. 2018): near 1, the map does not depend on what was learnt"]);
     details.append(summary, tableOf(rows));
     card.className = "vx-compared";
@@ -128,7 +128,9 @@ class Panels {
     if (holder.dataset.size !== size) {
       holder.dataset.size = size;
       holder.style.setProperty("--heads", facts.heads + 1);
-      holder.replaceChildren(...Array.from({ length: facts.layers }, (_, layer) => [
+      const names = ["layer", ...Array(facts.heads).keys()].map((textContent) => Object.assign(document.createElement("span"), { textContent }));
+      for (const name of names) name.setAttribute("aria-hidden", "true");
+      holder.replaceChildren(...names, ...Array.from({ length: facts.layers }, (_, layer) => [
         this.headButton(`layer ${layer}`, String(layer), () => this.toggle(Array.from({ length: facts.heads }, (_, head) => [layer, head]))),
         ...Array.from({ length: facts.heads }, (_, head) => this.headButton(`layer ${layer}, head ${head}`, "", () => this.toggle([[layer, head]]))),
       ]).flat());
@@ -137,7 +139,7 @@ class Panels {
     const off = new Set(view.heads_off.map(([layer, head]) => layer * facts.heads + head)), drops = this.ranked?.drops;
     const most = drops ? Math.max(...drops.flat().map(Math.abs), 1e-12) : 1;
     for (let layer = 0; layer < facts.layers; layer++) {
-      const row = [...holder.children].slice(layer * (facts.heads + 1), (layer + 1) * (facts.heads + 1));
+      const row = [...holder.children].slice((layer + 1) * (facts.heads + 1), (layer + 2) * (facts.heads + 1));
       row[0].setAttribute("aria-pressed", row.slice(1).every((_, head) => off.has(layer * facts.heads + head)));
       row.slice(1).forEach((button, head) => {
         button.setAttribute("aria-pressed", off.has(layer * facts.heads + head));
@@ -167,7 +169,7 @@ class Panels {
     const best = ranked.drops.flatMap((row, layer) => row.map((drop, head) => ({ layer, head, drop }))).sort((one, other) => other.drop - one.drop);
     const { change } = UNITS[ranked.unit];
     const named = best.slice(0, 5).map(({ layer, head, drop }) => `layer ${layer}, head ${head} (${signed(change(-drop))})`);
-    this.find("switch-said").textContent = `The ${ranked.unit} of ${ranked.target_name} with one head off at a time: orange where it falls, blue where it rises. Most needed: ${named.join("; ")}.`;
+    this.find("switch-said").textContent = `The ${ranked.unit} of ${ranked.target_name} with one head off at a time and all others on: orange where it falls, blue where it rises. Most needed: ${named.join("; ")}.`;
   }
 
   /** @param changed the reply of `run`, or null where everything is on */

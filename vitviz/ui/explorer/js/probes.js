@@ -152,7 +152,7 @@ class Probes {
       figure.parts[0].setAttribute("aria-label", figure.title);
       note.textContent = figure.note ?? "";
       note.hidden = !figure.note;
-      this.showLegend(legend, figure.scale);
+      this.showLegend(legend, figure);
     };
     if (figure.follow) figure.changed = (token) => this.followWith(figure, token);
     figure.label();
@@ -170,13 +170,14 @@ class Probes {
     return list;
   }
 
-  showLegend(legend, scale) {
+  showLegend(legend, { scale, quantity }) {
     legend.hidden = !scale;
     if (!scale) return;
-    const ramp = Object.assign(document.createElement("span"), { className: "vx-ramp" }), [low, high] = scale.ends.map(digits);
+    const [bar, ramp] = ["vx-bar-of", "vx-ramp"].map((className) => Object.assign(document.createElement("span"), { className }));
+    const said = (textContent) => Object.assign(document.createElement("span"), { textContent }), [low, high] = scale.ends.map(formOf(quantity)).map(said);
     ramp.style.background = gradient(this.hooks.look().table);
-    const said = (textContent) => Object.assign(document.createElement("span"), { textContent });
-    legend.replaceChildren(said(low), ramp, said(high), ...(scale.name === "linear" ? [] : [said(`${SCALES[scale.name].title.toLowerCase()} scale`)]));
+    bar.append(low, ramp, high);
+    legend.replaceChildren(bar, ...(scale.name === "linear" ? [] : [said(`${SCALES[scale.name].title.toLowerCase()} scale`)]));
   }
 
   get ink() {

@@ -2,6 +2,7 @@
 
 const OPEN_TO_ALL = " Whoever has this link sees your picture, as long as the server keeps it.";
 const OWN_MODEL = " Your own checkpoint is not part of it: whoever opens it is told to open the same one.";
+const NEEDS_SERVER = "What is shown here needs the server: the file opens with what it can compute by itself.";
 const SHEET_WIDTH = 1600;
 
 const ACTS = {
@@ -15,8 +16,25 @@ const ACTS = {
   sheet: async () => save(await asPng(sheet.picture(SHEET_WIDTH)), fileName("sheet.png")),
   drawing: () => save(sheetAsSvg(sheet, activePane().sentence(chosenQuery(), activePane().values(chosenQuery()))), fileName("svg"), "image/svg+xml"),
   numbers: () => save(numbersOf(activePane(), chosenQuery(), metadata()), fileName("npz")),
-  page: async () => save(await fetchFile(activePane(), activePane().facts, "page"), `${pictureName()}.html`, "text/html"),
+  page: async () => {
+    const page = new TextDecoder().decode(await fetchFile(activePane(), activePane().facts, "page")), shown = shownOffline();
+    save(page.replace("const SHOWN = null;", () => `const SHOWN = ${JSON.stringify(shown.state).replaceAll("<", "\\u003c")};`), `${pictureName()}.html`, "text/html");
+    find("said").textContent = shown.isLess ? NEEDS_SERVER : "";
+  },
 };
+
+/** What a saved page begins with: the maps of its analysis, as far as they need no server, and whether that is less than is shown. */
+function shownOffline() {
+  const { views, panel, guide, ...look } = store.state, { key, facts } = activePane();
+  const own = views.filter((view) => analysisKey(view) === key), isHere = (query) => tokenOf(query, facts, null) !== null;
+  const kept = own.map(({ method, parameters, pins }) => {
+    const next = worksOffline(method, facts) ? method : facts.rolls ? "rollout" : "attention";
+    const isKept = ([name, value]) => (next === "rollout" ? name === "query" : LIVE_PARAMETERS.includes(name)) && (name !== "query" || isHere(value));
+    return { method: next, parameters: Object.fromEntries(Object.entries(parameters).filter(isKept)), pins: pins.filter(isHere) };
+  });
+  const isLess = kept.length < views.length || own.some(({ method, parameters }, place) => !same({ method, parameters }, { method: kept[place].method, parameters: kept[place].parameters }));
+  return { state: { ...look, views: kept, layout: kept.length < views.length ? "one" : look.layout }, isLess };
+}
 
 const activePane = () => panes[active];
 const chosenQuery = () => activePane().chosen;

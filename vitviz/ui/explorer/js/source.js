@@ -129,7 +129,8 @@ class Source {
     this.find("pixels").value = typeof view.resolution === "number" ? view.resolution : "";
     this.find("pixels").step = model.patch[0];
     const fitted = this.settings.fits.find(({ name }) => name === this.find("fit").value)?.title;
-    this.find("seen-as").textContent = `${fitted}, ${facts.resolution ?? model.trained} pixels, ${facts.rows}×${facts.columns} patches`;
+    const { rows, columns } = facts, [high, wide] = model.patch;
+    this.find("seen-as").textContent = `${fitted}, ${rows * high}×${columns * wide} pixels: ${rows}×${columns} patches of ${high}×${wide} pixels`;
     this.find("steps").hidden = !model.steps;
     if (model.steps) {
       const step = view.step ?? model.steps.at(-1);

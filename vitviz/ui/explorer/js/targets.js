@@ -101,8 +101,8 @@ class TargetField {
     const isBest = this.against.value.trim().toLowerCase() === BEST_OTHER;
     const index = this.indexOf(this.target), other = isBest ? undefined : this.indexOf(this.against);
     const unknown = [[index, this.target], [other, this.against]].find(([found]) => found === null);
-    if (unknown) return this.hooks.failed(`${unknown[1].value}: this model has no class of this name.`);
-    if (index !== undefined && index === other) return this.hooks.failed(`${this.against.value}: choose another class than the one that the map is about.`);
+    if (unknown) return this.refuse(`${unknown[1].value}: this model has no class of this name.`);
+    if (index !== undefined && index === other) return this.refuse(`${this.against.value}: choose another class than the one that the map is about.`);
     const first = index === undefined ? {} : { class: index };
     if (isBest) this.hooks.choose({ ...first, margin: true });
     else if (other !== undefined) this.hooks.choose({ ...first, against: other });
@@ -112,14 +112,20 @@ class TargetField {
   choosePatch() {
     const found = /^\s*(\d{1,4})\s*[,; ]\s*(\d{1,4})\s*$/.exec(this.patch.value), like = this.value?.like ? { like: this.value.like } : {};
     if (found) this.hooks.choose({ ...like, patch: [Number(found[1]), Number(found[2])] });
-    else if (this.patch.value.trim()) this.hooks.failed(`${this.patch.value}: expected a row and a column of patches, such as 3, 5.`);
+    else if (this.patch.value.trim()) this.refuse(`${this.patch.value}: expected a row and a column of patches, such as 3, 5.`);
     else this.hooks.choose(like.like ? like : null);
   }
 
-  /** Say what is chosen. */
-  show(value) {
+  /** Say why a text is not taken; the fields say again what is chosen. */
+  refuse(reason) {
+    this.hooks.failed(reason);
+    this.show(this.value, true);
+  }
+
+  /** Say what is chosen; what is being written stays, unless it was refused. */
+  show(value, isRefused = false) {
     this.value = value ?? null;
-    const write = (input, text) => { if (input && document.activeElement !== input) input.value = text; };
+    const write = (input, text) => { if (input && (isRefused || document.activeElement !== input)) input.value = text; };
     const labelled = (index) => (typeof index === "number" ? labelOf(this.model, index) : "");
     write(this.target, labelled(typeof value === "number" ? value : value?.class));
     write(this.against, value?.margin ? BEST_OTHER : labelled(value?.against));

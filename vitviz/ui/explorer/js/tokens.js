@@ -22,8 +22,9 @@ function defaultOf(record, facts) {
 
 /** A query as the index of a token; null where it is no single token, or there is none. */
 function tokenOf(query, facts, model) {
-  // A model without CLS reads the mean of its patches, of which a page without a server has no map.
-  if (query === undefined || query === null) return model?.pools_by_attention || (!OFFLINE && model?.default_query === "patches") ? null : facts.start;
+  // Some models read the mean of their patches, or by a query of their own: a page without a server has no map of either.
+  const isOfNone = !OFFLINE && (model?.pools_by_attention || model?.default_query === "patches");
+  if (query === undefined || query === null) return isOfNone ? null : facts.start;
   if (Array.isArray(query)) {
     const [row, column] = query;
     return row < facts.rows && column < facts.columns ? facts.prefix.length + row * facts.columns + column : null;
@@ -70,17 +71,20 @@ function placeOf(view, facts) {
   return parts.join(", ");
 }
 
-/** A share of a whole, with two digits that say something. */
+/** A probability or another share of a whole in percent; `percent` of vitviz/errors/messages.py. */
 function share(value) {
   if (Number.isNaN(value)) return "–";
   const percent = 100 * value;
   return percent === 0 ? "0%" : percent >= 0.1 ? `${percent.toFixed(1)}%` : `${percent.toPrecision(1)}%`;
 }
 
-/** A number to three significant digits, written the same everywhere. */
+/** A number to three significant digits, written the same everywhere; `digits` of vitviz/errors/messages.py. */
 function digits(value) {
   if (Number.isNaN(value)) return "–";
   if (value === 0) return "0";
   const size = Math.abs(value);
   return size >= 1e-4 && size < 1e5 ? String(Number(value.toPrecision(3))) : value.toExponential(2);
 }
+
+/** How the values of a quantity are written. */
+const formOf = (quantity) => (quantity === "probability" ? share : digits);
