@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from vitviz.errors.kinds import ConfigError
+from vitviz.errors.kinds import ConfigError, VitvizError
 from vitviz.errors.messages import described
 from vitviz.models.capture import CapturedNetwork, ModuleFacts
 from vitviz.models.capture.outputs import first_output, is_vector, primary_output
@@ -30,6 +30,7 @@ from vitviz.weights.modules.sizes import (
     find_patch_size,
     find_prefix,
 )
+from vitviz.weights.modules.stages import module_stages
 from vitviz.weights.modules.unwrap import package_of, unwrapped
 
 Forward = Callable[[nn.Module, torch.Tensor], Any]
@@ -69,25 +70,43 @@ def load_module(
     size = checked_size("image_size", image_size) or find_image_size(module)
     if size is None:
         raise _unknown(name, "image_size", "the height and width of its images in pixels, such as 224")
-    patch = checked_size("patch_size", patch_size) or find_patch_size(module, size)
-    if patch is None:
-        raise _unknown(name, "patch_size", "the height and width of its patches in pixels, such as 16")
+    asked_patch = checked_size("patch_size", patch_size)
     tokens = find_prefix(module) if prefix is None else checked_prefix(prefix)
     if tokens is None:
         raise _unknown(name, "prefix", "the names of its tokens that are no patches, such as ['cls', 'register 1']")
     channels = find_channels(module)
-    prepared, source = module_preprocessing(module, preprocessing, normalisation, size, patch, channels)
     run = DefaultForward.of(module, size) if forward is None else forward
     noise = torch.zeros(1, channels, *size, dtype=dtype_of(module), device=device_of(module))
-    class_names, origin, assumed = _labels(module, name, labels, first_output(name, module, run, noise))
-    facts = ModuleFacts(name, size, patch, channels, tokens, len(class_names), run, find_depth(module))
-    network = CapturedNetwork(module, facts)
+    returned = first_output(name, module, run, noise)
+    stages = module_stages(module, run, noise, len(tokens))
+    found = [asked_patch or find_patch_size(module, size)] if asked_patch or not stages.grids else stages.patches
+    class_names, origin, assumed = _labels(module, name, labels, returned)
+    refused: VitvizError | None = None
+    for patch in found:
+        if patch is None:
+            raise _unknown(name, "patch_size", "the height and width of its patches in pixels, such as 16")
+        prepared, source = module_preprocessing(module, preprocessing, normalisation, size, patch, channels)
+        own_tokens = () if stages.extra(patch) == 0 and prefix is None else tokens
+        depth = None if stages.grids else find_depth(module)
+        facts = ModuleFacts(name, size, patch, channels, own_tokens, len(class_names), run, depth)
+        try:
+            network = CapturedNetwork(module, facts)
+        except ConfigError as error:
+            refused = refused or error
+            continue
+        break
+    else:
+        assert refused is not None, "there is a patch size"
+        raise refused
     card = {
         "captured from": f"{type(module).__module__}.{type(module).__name__}",
         "preprocessing": source,
         "labels": origin,
     }
-    assumptions = (f"labels {origin}",) if assumed else ()
+    assumptions: tuple[str, ...] = (f"labels {origin}",) if assumed else ()
+    if stages.grids and patch in stages.patches:
+        card["grid"] = stages.chosen(patch)
+        assumptions += () if asked_patch else (card["grid"],)
     return Model(name, network, prepared, class_names, card, assumptions=assumptions)
 
 
