@@ -193,6 +193,8 @@ def test_everything_else_works_inside_windows() -> None:
     analysis = vitviz.analyze(image, model)
     for method in ("rollout", "attention_mass", "attention_flow", "grad_cam"):
         assert np.isfinite(np.asarray(analysis.map(method).values)).all()
+    caption = analysis.attention(1, query=(0, 0)).description
+    assert caption == "Attention from patch (0, 0) to each patch, layer 1 of 0–1, mean of 4 heads, within its window"
     window = set(windows(GRID, (2, 3), 0)[0].tolist())
     row = analysis.attention(0, query=(0, 0)).values
     seen = {place for place, value in enumerate(np.asarray(row).flatten()) if value > 0}

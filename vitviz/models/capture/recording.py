@@ -92,8 +92,16 @@ class Recording:
             raise ConfigError(f"{self.calls} calls of attention: {expected}")
         queries, keys, _ = self.records
         bias = joint_bias(self.biases)
+        windows = self.verified.windows
         return AttentionTrace(
-            queries, keys, self.scale, self.layout, bias=bias, keep_bytes=keep_bytes, pooled=self.pooled
+            queries,
+            keys,
+            self.scale,
+            self.layout,
+            bias=bias,
+            keep_bytes=keep_bytes,
+            pooled=self.pooled,
+            windows=windows if max(windows) > 1 else (),
         )
 
 

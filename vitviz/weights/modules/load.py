@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from inspect import signature
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -19,6 +17,7 @@ from vitviz.models.capture.state import check_asked_device, check_state, device_
 from vitviz.models.devices import usable_device
 from vitviz.weights.metadata.classes import read_labels
 from vitviz.weights.model import Model
+from vitviz.weights.modules.calling import Forward, default_forward
 from vitviz.weights.modules.preparation import module_preprocessing, sidecars
 from vitviz.weights.modules.sizes import (
     Size,
@@ -33,7 +32,6 @@ from vitviz.weights.modules.sizes import (
 from vitviz.weights.modules.stages import module_stages
 from vitviz.weights.modules.unwrap import package_of, unwrapped
 
-Forward = Callable[[nn.Module, torch.Tensor], Any]
 Labels = Sequence[str] | Mapping[int, str]
 
 
@@ -75,7 +73,7 @@ def load_module(
     if tokens is None:
         raise _unknown(name, "prefix", "the names of its tokens that are no patches, such as ['cls', 'register 1']")
     channels = find_channels(module)
-    run = DefaultForward.of(module, size) if forward is None else forward
+    run = default_forward(module, name, size) if forward is None else forward
     noise = torch.zeros(1, channels, *size, dtype=dtype_of(module), device=device_of(module))
     returned = first_output(name, module, run, noise)
     stages = module_stages(module, run, noise, len(tokens))
@@ -86,6 +84,7 @@ def load_module(
         if patch is None:
             raise _unknown(name, "patch_size", "the height and width of its patches in pixels, such as 16")
         prepared, source = module_preprocessing(module, preprocessing, normalisation, size, patch, channels)
+        # A class token that joins behind the layers is none of theirs.
         own_tokens = () if stages.extra(patch) == 0 and prefix is None else tokens
         depth = None if stages.grids else find_depth(module)
         facts = ModuleFacts(name, size, patch, channels, own_tokens, len(class_names), run, depth)
@@ -118,31 +117,6 @@ def module_name(module: nn.Module) -> str:
     found = next((name for name in (architecture, opened) if isinstance(name, str) and name), type(module).__name__)
     # A hub id has one slash; what has more is the path of a folder.
     return found if found.count("/") <= 1 else PurePath(found).name
-
-
-@dataclass(frozen=True)
-class DefaultForward:
-    """How a module is called: with its pixels, and at another size than its own with interpolated positions.
-
-    Args:
-        size: its own.
-        is_named: whether its pixels are called ``pixel_values``, as in transformers.
-        interpolates: whether it interpolates positions only on request.
-    """
-
-    size: Size
-    is_named: bool
-    interpolates: bool
-
-    @classmethod
-    def of(cls, module: nn.Module, size: Size) -> DefaultForward:
-        parameters = signature(module.forward).parameters
-        return cls(size, "pixel_values" in parameters, "interpolate_pos_encoding" in parameters)
-
-    def __call__(self, module: nn.Module, pixels: torch.Tensor) -> Any:
-        is_other = self.interpolates and tuple(pixels.shape[-2:]) != self.size
-        options = {"interpolate_pos_encoding": True} if is_other else {}
-        return module(pixel_values=pixels, **options) if self.is_named else module(pixels, **options)
 
 
 def _unknown(name: str, argument: str, what: str) -> ConfigError:

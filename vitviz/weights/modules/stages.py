@@ -22,10 +22,12 @@ class Stages:
     Args:
         size: height and width of its images.
         grids: that of most layers first; empty for a module whose layers all attend among the same tokens.
+        tokens: how many these are; None where there are several grids, or no attention.
     """
 
     size: Size
     grids: tuple[AttentionGrid, ...]
+    tokens: int | None
 
     @property
     def patches(self) -> tuple[Size, ...]:
@@ -34,6 +36,8 @@ class Stages:
 
     def extra(self, patch: Size) -> int | None:
         """How many tokens that are no patches stand among those of this size; None where there is no such grid."""
+        if self.tokens is not None:
+            return self.tokens - (self.size[0] // patch[0]) * (self.size[1] // patch[1])
         return next((grid.extra for grid, own in zip(self.grids, self.patches, strict=True) if own == patch), None)
 
     def chosen(self, patch: Size) -> str:
@@ -59,7 +63,9 @@ def module_stages(
     size = (pixels.shape[-2], pixels.shape[-1])
     with torch.inference_mode(False), torch.no_grad():
         shapes = called_shapes(lambda image: primary_output(forward(module, image)), pixels)
-    return Stages(size, () if is_one_grid(shapes) else tuple(attention_grids(shapes, size, extra)))
+    if not is_one_grid(shapes):
+        return Stages(size, tuple(attention_grids(shapes, size, extra)), None)
+    return Stages(size, (), shapes[0].queries if shapes else None)
 
 
 def _pixels(patch: Size) -> str:
