@@ -63,6 +63,8 @@ class AttentionTrace:
             each row summing to 1; None where the model pools otherwise.
         norms: ``"step token"``, length of every token before the first layer and after each one; NaN where the last
             layer computes a token for nobody. None where they were not measured.
+        windows: how many windows the patches of each layer attend in, where not all layers attend globally, else empty:
+            outside of its window a token's attention is zero, by the bias.
         keep_bytes: fused matrices are kept once computed, all layers of a head fusion if they fit into so many bytes,
             else none; the fusions used last stay.
 
@@ -79,6 +81,7 @@ class AttentionTrace:
     keep_bytes: int = 0
     pooled: torch.Tensor | None = None
     norms: torch.Tensor | None = None
+    windows: tuple[int, ...] = ()
     _cached_fused: dict[str, list[torch.Tensor]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -95,6 +98,8 @@ class AttentionTrace:
                 raise ConfigError(
                     f"bias of shape {tuple(self.bias.shape)}: expected {expected}; layer and head may be 1"
                 )
+        if self.windows and len(self.windows) != layers:
+            raise ConfigError(f"windows of {len(self.windows)} layers: expected those of {layers}")
         if self.norms is not None and self.norms.shape != (layers + 1, tokens):
             expected = f"expected 'step token', {(layers + 1, tokens)}"
             raise ConfigError(f"norms of shape {tuple(self.norms.shape)}: {expected}")
@@ -133,6 +138,15 @@ class AttentionTrace:
             + fused_bytes
             + sum(part.nbytes for part in (self.bias, self.norms) if part is not None)
         )
+
+    def is_windowed(self, layer: int) -> bool:
+        """Whether tokens of a layer attend inside windows alone.
+
+        Raises:
+            QueryError: there is no such layer.
+        """
+        layer = self.layer_index(layer)
+        return bool(self.windows) and self.windows[layer] > 1
 
     def layer_index(self, layer: int) -> int:
         """A layer counted from 0, or from the end as ``-1``, as an index from 0.

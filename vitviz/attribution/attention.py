@@ -83,5 +83,6 @@ def _map(
     name = trace.layout.name(trace.layout.default_query if query is None else query)
     verb = f"Attention from {name} to each patch" if direction == "row" else f"Attention each patch pays to {name}"
     place = f"{numbered('layer', trace.layer_index(layer), trace.layers)}, {which}"
-    description = ", ".join(filter(None, [verb, place, without]))
+    inside = "within its window" if trace.is_windowed(layer) else ""
+    description = ", ".join(filter(None, [verb, place, inside, without]))
     return TokenMap.of_tokens(tokens, trace.layout, "attention weight", description, (0.0, 1.0))

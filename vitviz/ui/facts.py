@@ -248,6 +248,7 @@ def analysis_facts(
         "start": 0 if layout.prefix else middle,
         "layers": trace.layers,
         "heads": trace.heads,
+        "windows": list(trace.windows),
         "rolls": rolls(trace),
         "outliers": outliers(trace),
         "model": view.model,

@@ -209,28 +209,6 @@ class Untrue(OwnViT):
         return self.classifier((scores.softmax(-1) @ tokens)[:, 0, 0])
 
 
-class Windowed(OwnViT):
-    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        parts = self.tokens(pixels)[:, 1:].unflatten(1, (4, 6))[:, :, None]
-        return self.classifier(F.scaled_dot_product_attention(parts, parts, parts).flatten(1, 3).mean(1))
-
-
-class Pooling(OwnViT):
-    """Half of the tokens from one layer to the next."""
-
-    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        tokens = self.tokens(pixels)[:, 1:]
-        tokens = self.layers[1](self.layers[0](tokens)[:, ::2])
-        return self.classifier(tokens.mean(1))
-
-
-class Columns(OwnViT):
-    """Reads patches column by column."""
-
-    def tokens(self, pixels: torch.Tensor) -> torch.Tensor:
-        return super().tokens(pixels)[:, [0, *(1 + 6 * row + column for column in range(6) for row in range(4))]]
-
-
 class Dropping(OwnViT):
     """Forgets patches."""
 
@@ -256,9 +234,6 @@ class Failing(OwnViT):
 REFUSED = {
     Mixed: "Mixed: attention of 0 layers was seen, and 1 softmaxes between tokens .* in a way of its own",
     Untrue: r"Untrue: attention of layer 0: softmax.* differs from what .* computed by \S+; expected at most .*",
-    Windowed: "Windowed: attention among 4 windows of 6 tokens: vitviz does not show windows yet; .*",
-    Pooling: "Pooling: attention among 24 tokens, 12 tokens: several grids in one network; .*",
-    Columns: "Columns: 12 of 25 tokens changed with 12 patches of a grid of 4×6, and not those of these patches; .*",
     Dropping: "Dropping: attention among 20 tokens: fewer than the 24 patches of the picture; .*",
     Random: r"Random: two forward passes on one image differ by \S+: expected a module without randomness",
     Blind: "Blind: no attention was seen: .*",

@@ -12,7 +12,7 @@ from vitviz.attention.precision import precise
 from vitviz.errors.kinds import MethodError
 from vitviz.models.capture.calls import AttentionCall
 from vitviz.models.capture.network import CapturedNetwork
-from vitviz.models.capture.recording import pooling_weights, sorted_bias
+from vitviz.models.capture.recording import pooling_weights
 from vitviz.models.capture.verification import VerifiedCapture
 from vitviz.models.gradient_trace import GradientTrace
 from vitviz.models.targets import Target
@@ -20,11 +20,12 @@ from vitviz.models.targets import Target
 
 @dataclass
 class _Graph:
-    """Keeps the calls from a layer on, with their outputs in the graph of the score.
+    """Keeps the layers from one on, and the pooling, with their outputs in the graph of the score.
 
     What is below the first output is cut off, so that it needs no gradient.
     """
 
+    verified: VerifiedCapture
     start_layer: int
     is_cut: bool = True
     number: int = 0
@@ -34,8 +35,11 @@ class _Graph:
     def __call__(self, call: AttentionCall) -> torch.Tensor:
         number, output = self.number, call.output
         self.number += 1
-        if number < self.start_layer:
+        layer = self.verified.layer_of(number)
+        if number < self.verified.first + self.start_layer:
             return output.detach() if self.is_cut else output
+        if layer is None and not self.verified.is_pooling(number):
+            return output
         if not self.outputs and self.is_cut:
             output = output.detach().requires_grad_()
         self.calls.append(call)
@@ -53,30 +57,34 @@ def captured_gradients(
         MethodError: the score is as high as it can be, the module's output says nothing of it, or the module computes
             without gradients.
     """
-    verified, graph = network.verified(pixels), _Graph(start_layer)
-    structure, order = verified.structure, verified.order
+    verified = network.verified(pixels)
+    graph = _Graph(verified, start_layer)
+    structure = verified.structure
     layout = network.config.layout(*pixels.shape[-2:])
     with network.running(pixels, has_gradients=True) as own:
         output = network.output_of(own, target.reads, graph)
         score = target.rising_score(output[0])
         gradients = _gradients(score, graph.outputs)
     count = structure.depth - start_layer
-    contexts = [call.context_gradient(gradient) for call, gradient in zip(graph.calls, gradients, strict=True)]
-    layers, pooling = graph.calls[:count], graph.calls[count:]
+    places = verified.places[start_layer:]
+    layers = [each.by_window(call) for each, call in zip(places, graph.calls[:count], strict=True)]
+    contexts = [call.context_gradient(gradient) for call, gradient in zip(layers, gradients[:count], strict=True)]
+    pooling = graph.calls[count:]
     scale = layers[0].scale
+    ordered = list(zip(places, layers, strict=True))
     return GradientTrace(
-        tuple(order.sort(call.queries[0].detach(), 1) * (call.scale / scale) for call in layers),
-        tuple(order.sort(call.keys[0].detach(), 1) for call in layers),
-        tuple(order.sort(call.values[0].detach(), 1) for call in layers),
-        tuple(order.sort(gradient[0], 1) for gradient in contexts[:count]),
+        tuple(each.sort(call.queries.detach()) * (call.scale / scale) for each, call in ordered),
+        tuple(each.sort(call.keys.detach()) for each, call in ordered),
+        tuple(each.sort(call.values.detach()) for each, call in ordered),
+        tuple(each.sort(gradient) for each, gradient in zip(places, contexts, strict=True)),
         (None,) * count,
         scale,
         layout,
         start_layer,
         target,
         float(score.detach()),
-        _pooled(pooling[0], contexts[count], verified, layout) if pooling else None,
-        tuple(sorted_bias(call, order) for call in layers),
+        _pooled(pooling[0], pooling[0].context_gradient(gradients[count]), verified, layout) if pooling else None,
+        tuple(each.bias(call) for each, call in ordered),
     )
 
 
@@ -91,7 +99,8 @@ def captured_features(
     Raises:
         MethodError: as :func:`captured_gradients`, or the module does not project its tokens by a linear map.
     """
-    verified, graph = network.verified(pixels), _Graph(0, is_cut=False)
+    verified = network.verified(pixels)
+    graph = _Graph(verified, 0, is_cut=False)
     layout = network.config.layout(*pixels.shape[-2:])
     with network.running(pixels, has_gradients=True) as own:
         output = network.output_of(own.detach().clone().requires_grad_(), target.reads, graph)
@@ -100,8 +109,9 @@ def captured_features(
             name = network.name
             raise MethodError(f"{name}: layer {layer} projects its tokens by no linear map, whose input they would be")
         gradient = _gradients(target.rising_score(output[0]), [tokens])[0]
-    found = (part.detach().flatten(0, -2) for part in (tokens, gradient))
-    features, gradient = (verified.order.sort(precise(part), 0) for part in found)
+    index = verified.places[layer].index.to(tokens.device)
+    found = (precise(part.detach().flatten(0, -2)).index_select(0, index) for part in (tokens, gradient))
+    features, gradient = found
     return features, gradient, layout
 
 

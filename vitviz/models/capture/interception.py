@@ -70,7 +70,7 @@ class Interception(TorchFunctionMode):
     def _with_tokens(self, call: AttentionCall) -> AttentionCall:
         """With what was projected last, if that has as many tokens as there are keys."""
         tokens = None if self.projection is None else self.projection[0]
-        if tokens is not None and tokens.ndim == 3 and tokens.shape[1] == call.key_count:
+        if tokens is not None and tokens.ndim >= 3 and tokens.shape[-2] == call.key_count:
             call = replace(call, tokens=tokens)
         return call.aligned()
 

@@ -325,7 +325,7 @@ class CapturedNetwork:
     def _verify(self, pixels: torch.Tensor, grid: Size) -> VerifiedCapture:
         name, prefix = self._facts.name, self._facts.prefix
         try:
-            verified = verify_capture(self._run, pixels, grid, self._facts.depth)
+            verified = verify_capture(self._run, pixels, grid, len(prefix), self._facts.depth)
         except ConfigError as error:
             raise ConfigError(f"{name}: {error}") from None
         if verified.order.extra != len(prefix):

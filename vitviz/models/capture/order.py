@@ -14,6 +14,7 @@ from einops import repeat
 
 from vitviz.attention.precision import precise
 from vitviz.errors.kinds import ConfigError
+from vitviz.models.capture.places import TokenPlaces
 
 SEED = 0
 # A convolutional stem smears patches over their neighbours. What is left of the pattern then correlates with it at
@@ -39,14 +40,18 @@ class TokenOrder:
     def extra(self) -> int:
         return self.before + self.after
 
+    @property
+    def places(self) -> TokenPlaces:
+        """Where the tokens of every layer are: those that are no patches first."""
+        patches = torch.arange(self.before, self.before + self.patches)
+        others = [*range(self.before), *range(self.before + self.patches, self.extra + self.patches)]
+        return TokenPlaces(torch.cat([torch.tensor(others, dtype=torch.long), patches]))
+
     def sort(self, tokens: torch.Tensor, dim: int) -> torch.Tensor:
         """Tokens of the module in the order of a :class:`vitviz.TokenLayout`: those that are no patches first."""
         if not self.after:
             return tokens
-        patches, last = self.before + self.patches, tokens.shape[dim]
-        parts = (slice(0, self.before), slice(patches, last), slice(self.before, patches))
-        places = torch.cat([torch.arange(part.start, part.stop, device=tokens.device) for part in parts])
-        return tokens.index_select(dim, places)
+        return tokens.index_select(dim, self.places.index.to(tokens.device))
 
     def place(self, token: int) -> int:
         """Where a token of the layout stands in the module's own order."""

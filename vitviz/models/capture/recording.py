@@ -51,30 +51,35 @@ class Recording:
         return self.verified.order
 
     def __call__(self, call: AttentionCall) -> torch.Tensor:
-        structure, number = self.structure, self.calls
+        verified, number = self.verified, self.calls
         self.calls += 1
-        if number == structure.depth and structure.pooling == CallShape.of(call):
-            self.pooled = pooling_weights(call, self.order)
-            return call.output
-        layer = CallShape(1, structure.heads, structure.tokens, structure.tokens, structure.head_width)
-        if number >= structure.depth or CallShape.of(call) != layer:
+        if number >= len(verified.shapes) or CallShape.of(call) != verified.shapes[number]:
             found = f"call {number}: attention among {CallShape.of(call).tokens}"
             raise ConfigError(f"{found}; when it was verified, this module attended otherwise")
-        queries, keys = (self.order.sort(part[0].detach(), 1) for part in (call.queries, call.keys))
+        if verified.is_pooling(number):
+            self.pooled = pooling_weights(call, self.order)
+        layer = verified.layer_of(number)
+        if layer is not None:
+            self._keep(layer, call)
+        return call.output
+
+    def _keep(self, layer: int, call: AttentionCall) -> None:
+        places = self.verified.places[layer]
+        ordered = places.by_window(call)
+        queries, keys = (places.sort(part.detach()) for part in (ordered.queries, ordered.keys))
         if self.records is None:
             like = precise(keys[:0]) if self.dtype is None else keys[:0].to(self.dtype)
-            self.records = empty_record((structure.depth, *keys.shape), like)
+            self.records = empty_record((self.structure.depth, *keys.shape), like)
             self.scale = call.scale
         kept_queries, kept_keys, _ = self.records
-        copy_tokens(queries, kept_queries[number])
-        copy_tokens(keys, kept_keys[number])
+        copy_tokens(queries, kept_queries[layer])
+        copy_tokens(keys, kept_keys[layer])
         if call.scale != self.scale:
             # A trace has one scale.
-            kept_queries[number] *= call.scale / self.scale
-        self.biases.append(sorted_bias(call, self.order))
+            kept_queries[layer] *= call.scale / self.scale
+        self.biases.append(places.bias(ordered))
         if self.report is not None:
-            self.report(Progress(number + 1, structure.depth))
-        return call.output
+            self.report(Progress(layer + 1, self.structure.depth))
 
     def trace(self, keep_bytes: int) -> AttentionTrace:
         """The trace of the image, once the module is through.
@@ -82,20 +87,22 @@ class Recording:
         Raises:
             ConfigError: the module made fewer calls than when it was verified.
         """
-        if self.records is None or self.calls < self.structure.depth + (self.structure.pooling is not None):
-            expected = f"when it was verified, this module had {self.structure.depth} layers"
+        if self.records is None or self.calls < len(self.verified.shapes):
+            expected = f"when it was verified, this module made {len(self.verified.shapes)}"
             raise ConfigError(f"{self.calls} calls of attention: {expected}")
         queries, keys, _ = self.records
         bias = joint_bias(self.biases)
+        windows = self.verified.windows
         return AttentionTrace(
-            queries, keys, self.scale, self.layout, bias=bias, keep_bytes=keep_bytes, pooled=self.pooled
+            queries,
+            keys,
+            self.scale,
+            self.layout,
+            bias=bias,
+            keep_bytes=keep_bytes,
+            pooled=self.pooled,
+            windows=windows if max(windows) > 1 else (),
         )
-
-
-def sorted_bias(call: AttentionCall, order: TokenOrder) -> torch.Tensor | None:
-    """The bias of a layer, ``"head query key"`` in the order of the layout, of which the head may be 1."""
-    bias = call.head_bias()
-    return None if bias is None else precise(order.sort(order.sort(bias.detach(), 1), 2))
 
 
 def joint_bias(biases: list[torch.Tensor | None]) -> torch.Tensor | None:

@@ -18,6 +18,7 @@ class CallShape:
         windows: sequences that attend apart from each other; 1 for global attention.
         heads, queries, keys: how many.
         dim: features of a query.
+        leading: the dimensions before the heads, whose product is the number of windows.
     """
 
     windows: int
@@ -25,10 +26,18 @@ class CallShape:
     queries: int
     keys: int
     dim: int
+    leading: tuple[int, ...] = (1,)
 
     @classmethod
     def of(cls, call: AttentionCall) -> CallShape:
-        return cls(call.windows, call.heads, call.query_count, call.key_count, call.queries.shape[-1])
+        leading = tuple(call.queries.shape[:-3])
+        return cls(call.windows, call.heads, call.query_count, call.key_count, call.queries.shape[-1], leading)
+
+    @property
+    def token_counts(self) -> set[int]:
+        """How many tokens all windows may have together: of two leading dimensions the second may be the heads."""
+        found = {self.windows * self.queries}
+        return found | {self.leading[0] * self.heads * self.queries} if len(self.leading) == 2 else found
 
     @property
     def tokens(self) -> str:
@@ -37,6 +46,14 @@ class CallShape:
         if self.queries != self.keys:
             count = f"{self.queries} {'query' if self.queries == 1 else 'queries'} to {self.keys} keys"
         return count if self.windows == 1 else f"{self.windows} windows of {count}"
+
+    def sizes(self, has_heads_first: bool) -> tuple[int, int]:
+        """Heads, and features of a query."""
+        return self.leading[1] if has_heads_first else self.heads, self.dim
+
+    def pools(self, tokens: int, patches: int) -> bool:
+        """Whether one query reads all tokens, or all patches."""
+        return self.windows == 1 and self.queries == 1 and self.keys in (tokens, patches)
 
 
 @dataclass(frozen=True)
@@ -71,7 +88,7 @@ class AttentionStructure:
         kinds = list(dict.fromkeys(each.tokens for each in calls))
         found = f"attention among {several(kinds, 6)}"
         if any(each.windows != 1 for each in calls):
-            raise ConfigError(f"{found}: vitviz does not show windows yet; expected global attention in every layer")
+            raise ConfigError(f"{found}: windows; expected global attention in every layer")
         if len({each.queries for each in calls[:depth]}) > 1 or any(each.queries != 1 for each in behind):
             raise ConfigError(f"{found}: several grids in one network; expected the same tokens in every layer")
         if not depth or len(behind) > 1:

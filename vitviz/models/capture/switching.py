@@ -32,16 +32,20 @@ class _Switch:
     def __call__(self, call: AttentionCall) -> torch.Tensor:
         number, order = self.number, self.verified.order
         self.number += 1
-        mask = self.head_mask[number] if number < len(self.head_mask) else None
+        layer = self.verified.layer_of(number)
+        mask = None if layer is None else self.head_mask[layer]
         mask = None if mask is None or bool(mask.all()) else mask
         if not self.hidden:
-            return call.output if mask is None else call.switched(mask, None)
+            return call.output if layer is None or mask is None else self._without_heads(layer, call, mask)
         # A pooling may read the patches alone.
         first = 0 if call.key_count > order.patches else order.extra
         key_bias = torch.zeros(call.key_count, device=call.keys.device)
         places = [token - first if first else order.place(token) for token in self.hidden]
         key_bias[places] = -math.inf
         return call.switched(mask, key_bias)
+
+    def _without_heads(self, layer: int, call: AttentionCall, mask: torch.Tensor) -> torch.Tensor:
+        return self.verified.places[layer].by_window(call).switched(mask, None)
 
 
 def output_without(
@@ -64,6 +68,11 @@ def output_without(
         MethodError: the module does not say this of itself, or reads hidden patches otherwise than by attention.
     """
     verified = network.verified(pixels)
+    if hidden and not verified.is_whole:
+        raise MethodError(
+            f"{network.name}: patches cannot be hidden from attention inside windows, or of which other grids make "
+            "their own; expected the same global attention in every layer"
+        )
     with network.running(pixels) as own:
 
         def run(image: torch.Tensor) -> torch.Tensor:

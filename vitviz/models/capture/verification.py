@@ -10,8 +10,10 @@ import torch
 from vitviz.attention.precision import precise
 from vitviz.errors.kinds import ConfigError
 from vitviz.models.capture.calls import AttentionCall
+from vitviz.models.capture.codes import coded_places
 from vitviz.models.capture.interception import Interception
 from vitviz.models.capture.order import TokenOrder, changed_patches, measured_order
+from vitviz.models.capture.places import TokenPlaces
 from vitviz.models.capture.structure import AttentionStructure, CallShape
 
 Run = Callable[[torch.Tensor], torch.Tensor]
@@ -56,25 +58,51 @@ class VerifiedCapture:
     Args:
         structure: its layers.
         order: where its patches stand among its tokens.
-        has_bias: whether a layer adds something to its scores.
+        has_bias: whether a layer adds something to its scores, or attends inside windows.
         is_written_out: whether the module makes whole matrices of attention weights.
+        shapes: the sizes of all calls.
+        first: which call of attention is the first layer.
+        places: where the tokens of every layer are.
     """
 
     structure: AttentionStructure
     order: TokenOrder
     has_bias: bool
     is_written_out: bool
+    shapes: tuple[CallShape, ...]
+    first: int
+    places: tuple[TokenPlaces, ...]
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        """How many windows the patches attend in, of every layer."""
+        return tuple(each.windows for each in self.places)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every call is a layer or the pooling, its tokens in the order of reading, each seen by all."""
+        known = self.structure.depth + (self.structure.pooling is not None)
+        return len(self.shapes) == known and all(each.is_in_reading_order for each in self.places)
+
+    def layer_of(self, call: int) -> int | None:
+        """Which layer a call of attention is, by its number in the forward pass; None for one that is no layer."""
+        return call - self.first if 0 <= call - self.first < self.structure.depth else None
+
+    def is_pooling(self, call: int) -> bool:
+        """Whether a call is the pooling behind the layers."""
+        return self.structure.pooling is not None and call == self.first + self.structure.depth
 
 
 def verify_capture(
-    run: Run, pixels: torch.Tensor, grid: tuple[int, int], stated_depth: int | None = None
+    run: Run, pixels: torch.Tensor, grid: tuple[int, int], extra: int, stated_depth: int | None = None
 ) -> VerifiedCapture:
-    """Run a module three times on an image: as it is, captured, and captured with half of the patches changed.
+    """Run a module on an image: as it is, captured, and captured with some of the patches changed.
 
     Args:
         run: its forward pass.
         pixels: ``"1 channel height width"``.
         grid: rows and columns of patches that the image should have.
+        extra: how many tokens the module has that are no patches.
         stated_depth: how many layers the module says that it has, where it does.
 
     Raises:
@@ -91,15 +119,66 @@ def verify_capture(
         raise ConfigError(
             "no attention was seen: it has none, or that of another package's kernel, which shows nothing"
         )
-    structure = AttentionStructure.of(check.shapes, grid[0] * grid[1], stated_depth)
     _check_output(plain, captured)
+    is_written_out = seen.written_out.calls > 0
+    try:
+        structure = AttentionStructure.of(check.shapes, grid[0] * grid[1], stated_depth)
+        order = _simple_order(run, pixels, grid, check)
+        places = (order.places,) * structure.depth
+        return VerifiedCapture(structure, order, check.has_bias, is_written_out, tuple(check.shapes), 0, places)
+    except ConfigError as error:
+        if stated_depth is not None and len(check.shapes) < stated_depth:
+            raise
+        return _coded(run, pixels, grid, extra, check, is_written_out, str(error))
+
+
+def _simple_order(run: Run, pixels: torch.Tensor, grid: tuple[int, int], check: _Check) -> TokenOrder:
     chosen, changed = changed_patches(pixels, grid)
     first = _First()
     with Interception(first):
         run(changed)
     assert check.values is not None and first.values is not None, "the first call was seen"
-    order = measured_order(check.values, first.values, chosen)
-    return VerifiedCapture(structure, order, check.has_bias, seen.written_out.calls > 0)
+    return measured_order(check.values, first.values, chosen)
+
+
+def _coded(
+    run: Run,
+    pixels: torch.Tensor,
+    grid: tuple[int, int],
+    extra: int,
+    check: _Check,
+    is_written_out: bool,
+    reason: str,
+) -> VerifiedCapture:
+    """The layers of one grid among others, or inside windows, or of tokens in another order."""
+    places: dict[int, TokenPlaces] = {}
+    for more in dict.fromkeys((extra, 0)):
+        places = places or coded_places(run, pixels, grid, check.shapes, more)
+    if not places:
+        raise ConfigError(reason)
+    first, last = min(places), max(places)
+    between = [shape.tokens for at, shape in enumerate(check.shapes) if first < at < last and at not in places]
+    patches = f"{len(places)} layers attend among the {grid[0]}×{grid[1]} patches"
+    if between:
+        others = f"{len(between)} between them otherwise, such as {between[0]}"
+        raise ConfigError(f"{patches}, and {others}: padded windows, coarser keys or attention between channels")
+    shapes = [check.shapes[at] for at in range(first, last + 1)]
+    sizes = [each.sizes(places[first + at].has_heads_first) for at, each in enumerate(shapes)]
+    if len(set(sizes)) > 1:
+        found = " and ".join(f"{heads} heads of {dim} features" for heads, dim in dict.fromkeys(sizes))
+        raise ConfigError(f"{patches}, with {found}; expected the same in every layer")
+    tokens = len(places[first].index)
+    behind = check.shapes[last + 1 :]
+    pooling = behind[0] if len(behind) == 1 and behind[0].pools(tokens, grid[0] * grid[1]) else None
+    heads, dim = sizes[0]
+    structure = AttentionStructure(len(shapes), heads, dim, tokens, pooling)
+    in_order = tuple(places[at] for at in range(first, last + 1))
+    own_extra = tokens - grid[0] * grid[1]
+    order = TokenOrder(own_extra, 0, grid[0] * grid[1])
+    if pooling is not None and not all(each.is_sorted for each in in_order):
+        raise ConfigError(f"{patches} in an order of its own, and a pooling reads them: vitviz does not follow that")
+    has_bias = check.has_bias or any(each.windows > 1 for each in in_order)
+    return VerifiedCapture(structure, order, has_bias, is_written_out, tuple(check.shapes), first, in_order)
 
 
 @dataclass

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from inspect import signature
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
 import torch
 from torch import nn
 
-from vitviz.errors.kinds import ConfigError
+from vitviz.errors.kinds import ConfigError, VitvizError
 from vitviz.errors.messages import described
 from vitviz.models.capture import CapturedNetwork, ModuleFacts
 from vitviz.models.capture.outputs import first_output, is_vector, primary_output
@@ -19,6 +17,7 @@ from vitviz.models.capture.state import check_asked_device, check_state, device_
 from vitviz.models.devices import usable_device
 from vitviz.weights.metadata.classes import read_labels
 from vitviz.weights.model import Model
+from vitviz.weights.modules.calling import Forward, default_forward
 from vitviz.weights.modules.preparation import module_preprocessing, sidecars
 from vitviz.weights.modules.sizes import (
     Size,
@@ -30,9 +29,9 @@ from vitviz.weights.modules.sizes import (
     find_patch_size,
     find_prefix,
 )
+from vitviz.weights.modules.stages import module_stages
 from vitviz.weights.modules.unwrap import package_of, unwrapped
 
-Forward = Callable[[nn.Module, torch.Tensor], Any]
 Labels = Sequence[str] | Mapping[int, str]
 
 
@@ -69,25 +68,44 @@ def load_module(
     size = checked_size("image_size", image_size) or find_image_size(module)
     if size is None:
         raise _unknown(name, "image_size", "the height and width of its images in pixels, such as 224")
-    patch = checked_size("patch_size", patch_size) or find_patch_size(module, size)
-    if patch is None:
-        raise _unknown(name, "patch_size", "the height and width of its patches in pixels, such as 16")
+    asked_patch = checked_size("patch_size", patch_size)
     tokens = find_prefix(module) if prefix is None else checked_prefix(prefix)
     if tokens is None:
         raise _unknown(name, "prefix", "the names of its tokens that are no patches, such as ['cls', 'register 1']")
     channels = find_channels(module)
-    prepared, source = module_preprocessing(module, preprocessing, normalisation, size, patch, channels)
-    run = DefaultForward.of(module, size) if forward is None else forward
+    run = default_forward(module, name, size) if forward is None else forward
     noise = torch.zeros(1, channels, *size, dtype=dtype_of(module), device=device_of(module))
-    class_names, origin, assumed = _labels(module, name, labels, first_output(name, module, run, noise))
-    facts = ModuleFacts(name, size, patch, channels, tokens, len(class_names), run, find_depth(module))
-    network = CapturedNetwork(module, facts)
+    returned = first_output(name, module, run, noise)
+    stages = module_stages(module, run, noise, len(tokens))
+    found = [asked_patch or find_patch_size(module, size)] if asked_patch or not stages.grids else stages.patches
+    class_names, origin, assumed = _labels(module, name, labels, returned)
+    refused: VitvizError | None = None
+    for patch in found:
+        if patch is None:
+            raise _unknown(name, "patch_size", "the height and width of its patches in pixels, such as 16")
+        prepared, source = module_preprocessing(module, preprocessing, normalisation, size, patch, channels)
+        # A class token that joins behind the layers is none of theirs.
+        own_tokens = () if stages.extra(patch) == 0 and prefix is None else tokens
+        depth = None if stages.grids else find_depth(module)
+        facts = ModuleFacts(name, size, patch, channels, own_tokens, len(class_names), run, depth)
+        try:
+            network = CapturedNetwork(module, facts)
+        except ConfigError as error:
+            refused = refused or error
+            continue
+        break
+    else:
+        assert refused is not None, "there is a patch size"
+        raise refused
     card = {
         "captured from": f"{type(module).__module__}.{type(module).__name__}",
         "preprocessing": source,
         "labels": origin,
     }
-    assumptions = (f"labels {origin}",) if assumed else ()
+    assumptions: tuple[str, ...] = (f"labels {origin}",) if assumed else ()
+    if stages.grids and patch in stages.patches:
+        card["grid"] = stages.chosen(patch)
+        assumptions += () if asked_patch else (card["grid"],)
     return Model(name, network, prepared, class_names, card, assumptions=assumptions)
 
 
@@ -99,31 +117,6 @@ def module_name(module: nn.Module) -> str:
     found = next((name for name in (architecture, opened) if isinstance(name, str) and name), type(module).__name__)
     # A hub id has one slash; what has more is the path of a folder.
     return found if found.count("/") <= 1 else PurePath(found).name
-
-
-@dataclass(frozen=True)
-class DefaultForward:
-    """How a module is called: with its pixels, and at another size than its own with interpolated positions.
-
-    Args:
-        size: its own.
-        is_named: whether its pixels are called ``pixel_values``, as in transformers.
-        interpolates: whether it interpolates positions only on request.
-    """
-
-    size: Size
-    is_named: bool
-    interpolates: bool
-
-    @classmethod
-    def of(cls, module: nn.Module, size: Size) -> DefaultForward:
-        parameters = signature(module.forward).parameters
-        return cls(size, "pixel_values" in parameters, "interpolate_pos_encoding" in parameters)
-
-    def __call__(self, module: nn.Module, pixels: torch.Tensor) -> Any:
-        is_other = self.interpolates and tuple(pixels.shape[-2:]) != self.size
-        options = {"interpolate_pos_encoding": True} if is_other else {}
-        return module(pixel_values=pixels, **options) if self.is_named else module(pixels, **options)
 
 
 def _unknown(name: str, argument: str, what: str) -> ConfigError:

@@ -134,9 +134,10 @@ def _convolution_patch(module: nn.Module) -> Size | None:
 
 
 def _vision_config(module: nn.Module) -> Any:
-    """transformers' configuration, of a model with two towers that of the images'; None where there is none."""
+    """transformers' configuration, of a model made of others that of its images' tower; None where there is none."""
     config = getattr(module, "config", None) if package_of(module) == "transformers" else None
-    return getattr(config, "vision_config", config)
+    holders = (getattr(config, name, None) for name in ("vision_config", "backbone_config"))
+    return next((found for found in holders if hasattr(found, "patch_size")), config)
 
 
 def _pair(value: Any) -> Size | None:

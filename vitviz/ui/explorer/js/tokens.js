@@ -68,6 +68,7 @@ function placeOf(view, facts) {
   const parts = [];
   if (layer !== undefined) parts.push(numbered("layer", layer, facts.layers));
   if (head !== undefined) parts.push(typeof head === "number" ? `head ${head}` : `${head} of ${facts.heads} heads`);
+  if (view.method === "attention" && facts.windows[layer] > 1) parts.push("within its window");
   return parts.join(", ");
 }
 

@@ -1,0 +1,272 @@
+"""Windows, several grids and tokens in any order: attention lies on the picture where the module has it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+import vitviz
+from tests.support.comparison import closeness
+from tests.support.modules import HEADS, LABELS, PATCH, SIZE, WIDTH, OwnViT, explicit_weights, load_own
+from vitviz import ConfigError, VitvizError
+from vitviz.attribution import METHODS, AttributionInput
+from vitviz.metrics.ablation import switched_off
+from vitviz.models.targets import class_target
+from vitviz.ui.packs import pack
+
+close = closeness(tolerance=1e-5, any_type=True)
+GRID = (SIZE[0] // PATCH, SIZE[1] // PATCH)
+DIM = WIDTH // HEADS
+
+
+def windows(grid: tuple[int, int], window: tuple[int, int], shift: int) -> torch.Tensor:
+    """``"window token"``: the patches of every window, of a grid that was rolled up and left by so many."""
+    numbers = torch.arange(grid[0] * grid[1]).view(grid).roll((-shift, -shift), (0, 1))
+    rows, columns = window
+    parts = numbers.view(grid[0] // rows, rows, grid[1] // columns, columns)
+    return parts.transpose(1, 2).reshape(-1, rows * columns)
+
+
+class WindowLayer(nn.Module):
+    """Attention inside windows that are shifted, written in one of three ways; keeps its weights."""
+
+    def __init__(self, width: int, heads: int, index: torch.Tensor, way: str, has_bias: bool) -> None:
+        super().__init__()
+        self.heads, self.index, self.way = heads, index, way
+        self.norm, self.maps = nn.LayerNorm(width), nn.Linear(width, 3 * width)
+        self.projection = nn.Linear(width, width)
+        count = index.shape[1]
+        self.bias = nn.Parameter(torch.randn(heads, count, count)) if has_bias else None
+        # As Swin's: tokens from the other end of the picture are hidden in the last window.
+        self.mask = torch.zeros(len(index), 1, count, count)
+        self.mask[-1, 0, : count // 2, count // 2 :] = -100.0
+        self.seen, self.is_explicit = torch.empty(0), False
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        parts = self.norm(tokens)[:, self.index.flatten()].unflatten(1, tuple(self.index.shape))
+        queries, keys, values = self.maps(parts).unflatten(-1, (3, self.heads, -1)).permute(3, 0, 1, 4, 2, 5)
+        bias = self.mask if self.bias is None else self.mask + self.bias
+        with torch.no_grad():
+            scores = queries.double() @ keys.double().mT * queries.shape[-1] ** -0.5 + bias
+            # Not by a softmax, which would be one more of the module's own.
+            self.seen = (scores.exp() / scores.exp().sum(-1, keepdim=True))[0]
+        if self.way == "heads first":
+            queries, keys, values = (part.transpose(1, 2) for part in (queries, keys, values))
+            bias = bias.transpose(0, 1)
+        elif self.way == "batch of windows":
+            queries, keys, values = (part.flatten(0, 1) for part in (queries, keys, values))
+        if self.is_explicit:
+            weights = (queries @ keys.mT * DIM**-0.5 + bias).softmax(-1)
+            self.seen = weights
+            weights.retain_grad()
+            found = weights @ values
+        else:
+            found = nn.functional.scaled_dot_product_attention(queries, keys, values, attn_mask=bias)
+        if self.way == "heads first":
+            found = found.transpose(1, 2)
+        elif self.way == "batch of windows":
+            found = found[None]
+        found = found.transpose(2, 3).flatten(3).flatten(1, 2)
+        return tokens + self.projection(found[:, self.index.flatten().argsort()])
+
+
+class Hierarchical(OwnViT):
+    """Two layers in shifted windows, every four patches made one, and two global layers."""
+
+    def __init__(self, way: str = "batch of windows", has_bias: bool = True, coarse_layers: int = 2) -> None:
+        super().__init__()
+        index = [windows(GRID, (2, 3), shift) for shift in (0, 1)]
+        whole = torch.arange(GRID[0] * GRID[1] // 4)[None]
+        self.layers = nn.ModuleList(WindowLayer(WIDTH, HEADS, each, way, has_bias) for each in index)
+        self.merging = nn.Linear(4 * WIDTH, 2 * WIDTH)
+        self.coarse = nn.ModuleList(
+            WindowLayer(2 * WIDTH, 2 * HEADS, whole, way, has_bias) for _ in range(coarse_layers)
+        )
+        self.classifier = nn.Linear(2 * WIDTH, len(LABELS))
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, 0, 0.2)
+        self.eval()
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        tokens = self.tokens(pixels)[:, 1:]
+        for layer in self.layers:
+            tokens = layer(tokens)
+        grid = tokens.unflatten(1, (GRID[0] // 2, 2, GRID[1] // 2, 2)).transpose(2, 3)
+        tokens = self.merging(grid.flatten(3, -1).flatten(1, 2))
+        for layer in self.coarse:
+            tokens = layer(tokens)
+        return self.classifier(tokens.mean(1))
+
+
+def on_the_picture(layer: WindowLayer, seen: torch.Tensor | None = None) -> torch.Tensor:
+    """What a layer has of each window, its weights as a rule, as ``"head query key"`` of all patches, else zero."""
+    count = layer.index.numel()
+    whole = torch.zeros(layer.heads, count, count, dtype=torch.float64)
+    for weights, places in zip(layer.seen if seen is None else seen, layer.index, strict=True):
+        whole[:, places[:, None], places] = weights.double()
+    return whole
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("way", ["windows", "heads first", "batch of windows"])
+def test_windows_lie_on_the_picture(way: str, has_bias: bool) -> None:
+    module = Hierarchical(way, has_bias)
+    model = load_own(module, prefix=None, patch_size=PATCH)
+    pixels = torch.randn(1, 3, *SIZE)
+    encoding = model.network.encode(pixels)
+    # With gradients, torch takes another kernel, a bit off.
+    with torch.no_grad():
+        assert torch.equal(encoding.logits, module(pixels))
+    trace = encoding.traces[0]
+    assert (trace.layers, trace.heads, trace.layout.prefix) == (2, HEADS, ())
+    for number, layer in enumerate(module.layers):
+        assert isinstance(layer, WindowLayer)
+        expected = on_the_picture(layer)
+        close(trace.weights(number), expected)
+        close(trace.row(number, (1, 2)), expected[:, trace.layout.index((1, 2))])
+        close(trace.column(number, (3, 5)), expected[..., trace.layout.index((3, 5))])
+        assert float((expected == 0).float().mean()) >= 0.75
+
+
+def test_the_grid_of_most_layers_is_shown_and_any_other_can_be() -> None:
+    module = Hierarchical(coarse_layers=3)
+    model = load_own(module, prefix=None)
+    assert model.assumptions == ("patches of 8 pixels: 3 layers of 2×3; patch_size=4 shows other layers",)
+    trace = model.network.encode(torch.randn(1, 3, *SIZE)).traces[0]
+    assert (trace.layers, trace.heads, trace.layout.grid_height, trace.layout.grid_width) == (3, 2 * HEADS, 2, 3)
+    for number, layer in enumerate(module.coarse):
+        assert isinstance(layer, WindowLayer)
+        close(trace.weights(number), on_the_picture(layer))
+    fine = load_own(module, prefix=None, patch_size=4)
+    assert not fine.assumptions
+    assert fine.card["grid"] == "patches of 4 pixels: 2 layers of 4×6; patch_size=8 shows other layers"
+    assert load_own(Hierarchical(), prefix=None).network.config.depth == 2, "of as many layers, the finer"
+
+
+@pytest.mark.parametrize("way", ["windows", "heads first", "batch of windows"])
+def test_relevance_goes_through_windows(way: str) -> None:
+    module, pixels = Hierarchical(way), torch.randn(1, 3, *SIZE)
+    model = load_own(module, prefix=None, patch_size=PATCH)
+    target = class_target(1, len(LABELS))
+    found = AttributionInput(model.network, pixels, target)
+    relevance = METHODS["relevance"].compute(found.gradients, query=(1, 2)).values
+    rollout = METHODS["gradient_rollout"].compute(found.gradients, query=(1, 2)).values
+    for layer in module.layers:
+        layer.way, layer.is_explicit = "windows", True
+    module(pixels)[0, 1].backward()
+    expected = torch.eye(24, dtype=torch.float64)
+    for layer in module.layers:
+        weights, gradient = layer.seen.detach(), layer.seen.grad
+        assert gradient is not None
+        shape = (-1, *weights.shape[-3:])
+        product = on_the_picture(layer, (weights * gradient).reshape(shape))
+        expected = expected + product.relu().mean(0) @ expected
+    close(relevance.flatten(), expected[trace_index(model, (1, 2))])
+    assert float(rollout.max()) > 0
+    assert relevance.max() > 1e-6
+
+
+def trace_index(model: vitviz.Model, patch: tuple[int, int]) -> int:
+    return model.network.config.layout(*SIZE).index(patch)
+
+
+@pytest.mark.parametrize("way", ["windows", "heads first", "batch of windows"])
+def test_heads_of_windows_are_switched_off_and_patches_are_not(way: str) -> None:
+    module, pixels = Hierarchical(way), torch.randn(1, 3, *SIZE)
+    model = load_own(module, prefix=None, patch_size=PATCH)
+    found = switched_off(model.network, pixels, [(1, 2)])
+    with torch.no_grad():
+        module.layers[1].projection.weight[:, 2 * DIM : 3 * DIM] = 0
+        close(found, module(pixels)[0])
+    with pytest.raises(VitvizError, match=r"^Hierarchical: patches cannot be hidden from attention inside windows, .*"):
+        switched_off(model.network, pixels, patches=[(0, 0)])
+
+
+def test_everything_else_works_inside_windows() -> None:
+    model = load_own(Hierarchical(), prefix=None, patch_size=PATCH)
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (16, 24, 3), dtype=np.uint8))
+    analysis = vitviz.analyze(image, model)
+    for method in ("rollout", "attention_mass", "attention_flow", "grad_cam"):
+        assert np.isfinite(np.asarray(analysis.map(method).values)).all()
+    caption = analysis.attention(1, query=(0, 0)).description
+    assert caption == "Attention from patch (0, 0) to each patch, layer 1 of 0–1, mean of 4 heads, within its window"
+    window = set(windows(GRID, (2, 3), 0)[0].tolist())
+    row = analysis.attention(0, query=(0, 0)).values
+    seen = {place for place, value in enumerate(np.asarray(row).flatten()) if value > 0}
+    assert seen == window
+    assert len(pack(analysis.trace, "layer 0")) > 24 * 24 * HEADS * 2
+
+
+class Columns(OwnViT):
+    """Reads patches column by column."""
+
+    order = (0, *(1 + 6 * row + column for column in range(6) for row in range(4)))
+
+    def tokens(self, pixels: torch.Tensor) -> torch.Tensor:
+        return super().tokens(pixels)[:, list(self.order)]
+
+
+def test_tokens_in_another_order_are_put_in_that_of_the_picture() -> None:
+    module, pixels = Columns(), torch.randn(1, 3, *SIZE)
+    back = torch.tensor(module.order).argsort()
+    trace = load_own(module).network.encode(pixels).traces[0]
+    for number, weights in enumerate(explicit_weights(module, pixels)):
+        close(trace.weights(number), weights[:, back][:, :, back])
+
+
+class Stem(Hierarchical):
+    """Convolutions before the patches let neighbours mix."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.stem = nn.Conv2d(3, 3, 3, padding=1)
+        nn.init.normal_(self.stem.weight, 0, 0.3)
+        self.eval()
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        return super().forward(self.stem(self.stem(pixels)))
+
+
+def test_a_stem_that_mixes_neighbours_is_seen_through() -> None:
+    module = Stem()
+    trace = load_own(module, prefix=None, patch_size=PATCH).network.encode(torch.randn(1, 3, *SIZE)).traces[0]
+    for number, layer in enumerate(module.layers):
+        assert isinstance(layer, WindowLayer)
+        close(trace.weights(number), on_the_picture(layer))
+
+
+class Padded(Hierarchical):
+    """Windows that reach beyond the picture."""
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        tokens = self.tokens(pixels)[:, 1:]
+        parts = torch.cat([tokens, torch.zeros_like(tokens[:, :6])], 1).unflatten(1, (5, 6))[0, :, None]
+        found = nn.functional.scaled_dot_product_attention(parts, parts, parts).flatten(0, 2)[None, :24]
+        return self.classifier(torch.cat([tokens + found] * 2, -1).mean(1))
+
+
+class Channels(Hierarchical):
+    """Between two layers of windows, features attend to features."""
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        tokens = self.layers[0](self.tokens(pixels)[:, 1:])
+        features = tokens.mT[:, None]
+        mixed = nn.functional.scaled_dot_product_attention(features, features, features)[:, 0].mT
+        return self.classifier(torch.cat([self.layers[1](tokens + mixed)] * 2, -1).mean(1))
+
+
+REFUSED = {
+    Padded: "Padded: attention among 5 windows of 6 tokens: windows; expected global attention in every layer",
+    Channels: "Channels: 2 layers attend among the 4×6 patches, and 1 between them otherwise, such as 32 tokens: .*",
+}
+
+
+@pytest.mark.parametrize(("kind", "message"), REFUSED.items(), ids=[kind.__name__ for kind in REFUSED])
+def test_other_windows_are_refused_as_what_they_are(kind: type[Hierarchical], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{message}$"):
+        load_own(kind(), prefix=None, patch_size=PATCH)

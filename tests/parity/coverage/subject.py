@@ -1,0 +1,120 @@
+"""One architecture, and how it is held to its package."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+import vitviz
+from vitviz.errors.kinds import VitvizError
+from vitviz.models.capture import CapturedNetwork
+from vitviz.models.capture.outputs import primary_output
+
+TOLERANCE = 1e-5
+SOFTMAXES = (F.softmax, torch.softmax, torch.Tensor.softmax)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An architecture that is looked at.
+
+    Args:
+        package, group, name: of the package; its module there; and its name.
+        build: makes it with random weights, in evaluation mode.
+        materialise: makes it compute its attention weights by a softmax, in its package's own way.
+        options: what :func:`vitviz.load` is told of it.
+        reason: why it cannot be built here; it is then not looked at.
+    """
+
+    package: str
+    group: str
+    name: str
+    build: Callable[[], nn.Module]
+    materialise: Callable[[nn.Module], None]
+    options: dict[str, Any] = field(default_factory=dict)
+    reason: str = ""
+
+
+class Softmaxes(TorchFunctionMode):
+    """Keeps what every softmax of a module gives, and the weights of ``torch.nn.MultiheadAttention``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[torch.Tensor] = []
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        if function in SOFTMAXES and result.ndim > 2:
+            self.found.append(result.detach())
+        elif function is F.multi_head_attention_forward and result[1] is not None:
+            self.found.append(result[1].detach())
+        return result
+
+
+def looked_at(subject: Subject) -> dict[str, Any]:
+    """How an architecture fared: ``"exact"``, ``"refused"`` or ``"wrong"``, with figures."""
+    row: dict[str, Any] = {"package": subject.package, "group": subject.group, "name": subject.name}
+    if subject.reason:
+        return {**row, "result": "not run", "reason": subject.reason}
+    try:
+        network = subject.build()
+    # A configuration that only this script cannot make small.
+    except Exception as error:
+        return {**row, "result": "not built", "reason": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
+    try:
+        model = vitviz.load(network, **subject.options)
+        size = (model.network.config.image_height * 3 // 4, model.network.config.image_width, 3)
+        noise = np.random.default_rng(0).integers(0, 256, size, dtype=np.uint8)
+        analysis = vitviz.analyze(noise, model)
+        analysis.rollout()
+    except VitvizError as error:
+        return {**row, "result": "refused", "reason": str(error)}
+    captured, pixels, trace = model.network, analysis.prepared.pixels, analysis.trace
+    assert isinstance(captured, CapturedNetwork)
+    verified = captured.verified(pixels)
+    row |= {"layers": trace.layers, "grid": model.card.get("grid", ""), "tokens": trace.layout.token_count}
+    row["rows"] = max(float((trace.weights(layer).sum(-1) - 1).abs().max()) for layer in range(trace.layers))
+    with torch.no_grad():
+        outputs = primary_output(captured._facts.forward(network, pixels))
+        subject.materialise(network)
+        with Softmaxes() as seen:
+            captured._facts.forward(network, pixels)
+    if model.labels:
+        row["output"] = float((analysis.logits - outputs.flatten()).abs().max() / outputs.abs().max())
+    sizes = {(shape.queries, shape.keys) for shape in verified.shapes}
+    own = [each for each in seen.found if tuple(each.shape[-2:]) in sizes]
+    row["compared"] = 0
+    if len(own) == len(verified.shapes):
+        pairs = zip(verified.places, own[verified.first :], strict=False)
+        row["weights"] = max(
+            _difference(trace.weights(layer), places, theirs) for layer, (places, theirs) in enumerate(pairs)
+        )
+        row["compared"] = trace.layers
+    figures = [row[name] for name in ("output", "rows", "weights") if row.get(name) is not None]
+    return {**row, "result": "exact" if max(figures) <= TOLERANCE else "wrong"}
+
+
+def _difference(ours: torch.Tensor, places: Any, theirs: torch.Tensor) -> float:
+    """Of weights ``"head query key"`` on the picture, and those of a package in its own order and windows."""
+    if places.has_heads_first:
+        theirs = theirs.transpose(1, 2)
+    count = theirs.shape[-1]
+    theirs = theirs.reshape(-1, ours.shape[0], count, count)
+    token = torch.empty(len(places.index), dtype=torch.long)
+    token[places.index] = torch.arange(len(places.index))
+    own = torch.stack([ours[:, window][:, :, window] for window in token.view(len(theirs), -1)])
+    inside = float(own.sum()) / ours[..., 0].numel()
+    return max(float((own - theirs).abs().max()), abs(inside - 1))
+
+
+def forget() -> None:
+    """Give memory back before the next architecture."""
+    gc.collect()

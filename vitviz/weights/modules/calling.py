@@ -1,0 +1,103 @@
+"""How a module is called with pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any
+
+import torch
+from einops import rearrange, repeat
+from torch import nn
+
+from vitviz.errors.kinds import ConfigError
+from vitviz.models.capture.outputs import primary_output
+from vitviz.weights.modules.unwrap import package_of
+
+Forward = Callable[[nn.Module, torch.Tensor], Any]
+Size = tuple[int, int]
+# transformers' vision towers whose images are packed into patches as Qwen2-VL's processor does, by their model_type.
+PACKED = (
+    *("qwen2_vl", "qwen2_5_vl", "qwen2_5_omni", "qwen3_vl", "qwen3_vl_moe", "qwen3_omni_moe", "qwen3_5"),
+    *("qwen3_5_moe", "glm4v", "glm4v_moe", "glm46v", "glm_ocr", "exaone4_5"),
+)
+
+
+@dataclass(frozen=True)
+class DefaultForward:
+    """A module is called with its pixels, and at another size than its own with interpolated positions.
+
+    Args:
+        size: its own.
+        is_named: whether its pixels are called ``pixel_values``, as in transformers.
+        interpolates: whether it interpolates positions only on request.
+    """
+
+    size: Size
+    is_named: bool
+    interpolates: bool
+
+    def __call__(self, module: nn.Module, pixels: torch.Tensor) -> Any:
+        is_other = self.interpolates and tuple(pixels.shape[-2:]) != self.size
+        options = {"interpolate_pos_encoding": True} if is_other else {}
+        return module(pixel_values=pixels, **options) if self.is_named else module(pixels, **options)
+
+
+@dataclass(frozen=True)
+class PackedForward:
+    """A vision tower that takes patches as rows of numbers, and how many there are in time, height and width.
+
+    Groups of patches that are merged behind the tower stand together, row by row. A picture is repeated in time.
+
+    Args:
+        patch, merged, frames: pixels of a patch's side, patches of a group's side, and images of a patch.
+    """
+
+    patch: int
+    merged: int
+    frames: int
+
+    def __call__(self, module: nn.Module, pixels: torch.Tensor) -> torch.Tensor:
+        """The tower's tokens or features, ``"1 token feature"``.
+
+        Raises:
+            ConfigError: a group of patches does not divide the image.
+        """
+        height, width = (side // self.patch for side in pixels.shape[-2:])
+        if height % self.merged or width % self.merged:
+            side = self.patch * self.merged
+            raise ConfigError(f"image of {pixels.shape[-2]}×{pixels.shape[-1]} pixels: expected multiples of {side}")
+        rows = rearrange(
+            repeat(pixels, "1 channel height width -> frame channel height width", frame=self.frames),
+            "frame channel (down row py) (right column px) -> (down right row column) (channel frame py px)",
+            py=self.patch,
+            px=self.patch,
+            row=self.merged,
+            column=self.merged,
+        )
+        grid = torch.tensor([[1, height, width]], device=pixels.device)
+        return primary_output(module(rows, grid_thw=grid))[None]
+
+
+def default_forward(module: nn.Module, name: str, size: Size) -> Forward:
+    """How a module is called, by its arguments.
+
+    Args:
+        module: of any package.
+        name: what messages call it.
+        size: of its images.
+
+    Raises:
+        ConfigError: it takes something else than pixels.
+    """
+    parameters = signature(module.forward).parameters
+    if "grid_thw" not in parameters:
+        return DefaultForward(size, "pixel_values" in parameters, "interpolate_pos_encoding" in parameters)
+    config = getattr(module, "config", None)
+    kind = str(getattr(config, "model_type", "")).removesuffix("_vision").removesuffix("_encoder")
+    patch, merged = (getattr(config, field, None) for field in ("patch_size", "spatial_merge_size"))
+    if package_of(module) != "transformers" or kind not in PACKED or not isinstance(patch, int) or not merged:
+        expected = "expected forward = (module, pixels) to its output, which packs pixels into its patches"
+        raise ConfigError(f"{name}: the module takes grid_thw and patches of its own making; {expected}")
+    return PackedForward(patch, merged, getattr(config, "temporal_patch_size", 1) or 1)

@@ -1,0 +1,72 @@
+"""Hierarchical modules: of several grids of patches, one at a time is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from vitviz.models.capture.grids import AttentionGrid, attention_grids, called_shapes, is_one_grid
+from vitviz.models.capture.outputs import primary_output
+
+Size = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Stages:
+    """The grids of a module whose layers attend inside windows or among several grids.
+
+    Args:
+        size: height and width of its images.
+        grids: that of most layers first; empty for a module whose layers all attend among the same tokens.
+        tokens: how many these are; None where there are several grids, or no attention.
+    """
+
+    size: Size
+    grids: tuple[AttentionGrid, ...]
+    tokens: int | None
+
+    @property
+    def patches(self) -> tuple[Size, ...]:
+        """Height and width of the patches of every grid in pixels."""
+        return tuple((self.size[0] // grid.rows, self.size[1] // grid.columns) for grid in self.grids)
+
+    def extra(self, patch: Size) -> int | None:
+        """How many tokens that are no patches stand among those of this size; None where there is no such grid."""
+        if self.tokens is not None:
+            return self.tokens - (self.size[0] // patch[0]) * (self.size[1] // patch[1])
+        return next((grid.extra for grid, own in zip(self.grids, self.patches, strict=True) if own == patch), None)
+
+    def chosen(self, patch: Size) -> str:
+        """Which grid is shown, in words: ``"patches of 16 pixels: 6 layers of 14×14; others: 4, 8 and 32 pixels"``."""
+        own = next(grid for grid, size in zip(self.grids, self.patches, strict=True) if size == patch)
+        count = f"{own.layers} layer{'s' if own.layers > 1 else ''} of {own.rows}×{own.columns}"
+        others = sorted({_pixels(size) for size in self.patches if size != patch}, key=lambda text: (len(text), text))
+        more = f"; patch_size={' or '.join(others)} shows other layers" if others else ""
+        return f"patches of {_pixels(patch)} pixels: {count}{more}"
+
+
+def module_stages(
+    module: nn.Module, forward: Callable[[nn.Module, torch.Tensor], Any], pixels: torch.Tensor, extra: int
+) -> Stages:
+    """The grids of a module, found in one forward pass.
+
+    Args:
+        module: in evaluation mode.
+        forward: how it is called.
+        pixels: ``"1 channel height width"``.
+        extra: how many tokens it has that are no patches.
+    """
+    size = (pixels.shape[-2], pixels.shape[-1])
+    with torch.inference_mode(False), torch.no_grad():
+        shapes = called_shapes(lambda image: primary_output(forward(module, image)), pixels)
+    if not is_one_grid(shapes):
+        return Stages(size, tuple(attention_grids(shapes, size, extra)), None)
+    return Stages(size, (), shapes[0].queries if shapes else None)
+
+
+def _pixels(patch: Size) -> str:
+    return str(patch[0]) if patch[0] == patch[1] else f"({patch[0]}, {patch[1]})"
