@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from tests.hub_server import HubServer, Request
+from tests.hub_server import HubServer
+from tests.support.hub_answers import Request
 from vitviz import CheckpointError
 from vitviz.weights.hub.download import DownloadProgress
 from vitviz.weights.hub.names import is_cached

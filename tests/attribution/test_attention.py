@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -326,17 +323,3 @@ def test_a_method_that_a_model_cannot_serve_says_why(make_network: Callable[...,
     assert (refusal is not None and "no classifier" in refusal) == method.class_specific
     if method.pooling is not None:
         assert method.refusal(make_network().config) == method.pooling[1]
-
-
-@pytest.mark.process
-def test_attribution_is_imported_without_gradio_and_matplotlib() -> None:
-    # The last line shows that matplotlib would be seen.
-    code = (
-        "import sys, vitviz.attribution, vitviz.visualization.heatmaps\n"
-        "print(sorted({'gradio', 'matplotlib'} & set(sys.modules)))\n"
-        "vitviz.visualization.heatmaps.colour_table('turbo')\n"
-        "print(sorted({'gradio', 'matplotlib'} & set(sys.modules)))"
-    )
-    root = Path(__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
-    assert done.stdout.split("\n")[:2] == ["[]", "['matplotlib']"]

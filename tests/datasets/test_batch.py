@@ -21,6 +21,7 @@ from PIL import Image
 import vitviz
 from vitviz import ConfigError, MethodError, Model, QueryError, Style, VitvizError
 from vitviz.cli.batching import map_request
+from vitviz.cli.command import main
 from vitviz.datasets import BatchRequest, MapRequest, Summary, read_items, run_batch
 from vitviz.datasets.request import weights_digest
 from vitviz.evaluation.probes import probe
@@ -148,15 +149,17 @@ def test_a_run_goes_on_where_it_was_ended(model: Model, photos: Path, tmp_path: 
 
 
 @pytest.mark.process
-def test_a_run_that_is_killed_leaves_nothing_broken_and_counts_nothing_twice(model: Model, tmp_path: Path) -> None:
+def test_a_run_that_is_killed_leaves_nothing_broken_and_counts_nothing_twice(
+    model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     count, folder, output = 400, tmp_path / "photos", tmp_path / "out"
     folder.mkdir()
     for number in range(count):
         Image.new("RGB", (24, 16), (number % 256, number // 256, 0)).save(folder / f"{number:03d}.bmp")
     vitviz.save_checkpoint(tmp_path / "small.safetensors", model)
-    command = [sys.executable, "-m", "vitviz.cli", "batch", str(folder), str(output), "--map", "rollout"]
+    command = ["batch", str(folder), str(output), "--map", "rollout"]
     command += ["--checkpoint", str(tmp_path / "small.safetensors")]
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL) as first:
+    with subprocess.Popen([sys.executable, "-m", "vitviz.cli", *command], cwd=ROOT, stderr=subprocess.DEVNULL) as first:
         while first.poll() is None and not (output / "parts" / "part-000000.parquet").exists():
             time.sleep(0.01)
         os.kill(first.pid, signal.SIGKILL)
@@ -164,8 +167,7 @@ def test_a_run_that_is_killed_leaves_nothing_broken_and_counts_nothing_twice(mod
     (output / "parts" / ".part-000001.parquet.partial").write_bytes(b"half")
     there = len(rows(output))
     assert 0 < there < count
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0 and f"{there:,} there before" in done.stdout, done.stderr
+    assert main(command) == 0 and f"{there:,} there before" in capsys.readouterr().out
     found = rows(output)
     assert len(found) == count
     for name in ("000.bmp", "299.bmp", "399.bmp"):
@@ -267,8 +269,6 @@ def test_a_map_is_written_in_one_word(text: str, expected: MapRequest) -> None:
     ],
 )
 def test_a_wrong_map_is_one_sentence(text: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    from vitviz.cli.command import main
-
     with pytest.raises(SystemExit) as ended:
         main(["batch", "photos", "out", "--map", text])
     assert ended.value.code == 2 and words in " ".join(capsys.readouterr().err.split())
@@ -277,8 +277,6 @@ def test_a_wrong_map_is_one_sentence(text: str, words: str, capsys: pytest.Captu
 def test_the_command_says_what_it_did(
     model: Model, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from vitviz.cli.command import main
-
     vitviz.save_checkpoint(tmp_path / "small.safetensors", model)
     command = [
         "batch",

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from safetensors.torch import save
 
-from tests.hostile_files import JPEG, PICTURE, deflated_zeros, jpeg_with, png_with, segment
+from tests.support.hostile_pieces import JPEG, PICTURE, deflated_zeros, jpeg_with, png_with, segment
 from tests.support.image_files import chunk, encoded
 
 PRIME = 2**61 - 1

@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import save
 
 from tests.fuzz.mutations import Units
-from tests.hostile_files import FORMATS, jpeg_with, png_with, raw_profile, segment
+from tests.support.hostile_pieces import FORMATS, jpeg_with, png_with, raw_profile, segment
 from tests.support.image_files import chunk
 
 

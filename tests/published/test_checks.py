@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
+import importlib
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -133,22 +135,42 @@ def test_a_folder_without_a_checkpoint_is_an_error_and_no_skip(tmp_path: Path) -
             checkpoints(folder)
 
 
-def run_published(**environment: str) -> str:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/published/test_published.py"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
-    return done.stdout
+@pytest.fixture
+def published() -> Iterator[Callable[[], ModuleType]]:
+    """The module of tests of published checkpoints, as pytest imports it under the variables of this moment."""
+    name = "tests.published.test_published"
+    before = sys.modules.pop(name, None)
+    yield lambda: importlib.import_module(name)
+    sys.modules.pop(name, None)
+    if before is not None:
+        sys.modules[name] = before
 
 
-@pytest.mark.process
-def test_without_the_variable_the_tests_are_skipped_with_one_sentence() -> None:
-    printed = run_published()
-    assert "1 skipped" in printed and f"{VARIABLE} names no folder of published checkpoints" in printed
+def test_without_the_variable_the_tests_are_skipped_with_one_sentence(
+    published: Callable[[], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    with pytest.raises(pytest.skip.Exception, match=f"^{VARIABLE} names no folder of published checkpoints; ") as skip:
+        published()
+    # All of them, not one test.
+    assert skip.value.allow_module_level
 
 
-@pytest.mark.process
-def test_with_the_variable_every_checkpoint_in_the_folder_is_a_test(tmp_path: Path) -> None:
-    write("timm", tmp_path)
-    assert "1 passed" in run_published(**{VARIABLE: str(tmp_path)})
+def test_with_the_variable_every_checkpoint_in_the_folder_is_a_test(
+    published: Callable[[], ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        write("timm", tmp_path / name)
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    module = published()
+    test = module.test_a_published_checkpoint_has_the_numbers_of_its_package
+    [mark] = [mark for mark in test.pytestmark if mark.name == "parametrize"]
+    assert sorted(mark.args[1]) == ["one/small", "two/small"]
+    test("two/small")
+    monkeypatch.setattr(module, "check", lambda path: WRONG_FIGURES)
+    with pytest.raises(AssertionError):
+        test("two/small")
 
 
 # The page.

@@ -29,7 +29,8 @@ from tests.downloads import (
     steady,
     storage,
 )
-from tests.hub_server import HubServer, git_hash
+from tests.hub_server import HubServer
+from tests.support.hub_answers import git_hash
 from vitviz.weights.hub import client
 from vitviz.weights.hub import download as hub_download
 from vitviz.weights.hub.download import DownloadProgress, ProgressMeter, download
