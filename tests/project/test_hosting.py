@@ -307,7 +307,8 @@ prepare()
 folder = pathlib.Path(os.environ["GRADIO_TEMP_DIR"])
 (folder / "some").mkdir()
 (folder / "some" / "upload.png").write_bytes(b"somebody's")
-print(f"{os.getpid()} {folder}", flush=True)
+# At once: with PYTHONUNBUFFERED, print writes a line and its end apart, and the other's line comes between.
+os.write(1, f"{os.getpid()} {folder}\\n".encode())
 if child:
     os.waitpid(child, 0)
 time.sleep(60)

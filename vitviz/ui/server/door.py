@@ -35,6 +35,7 @@ from vitviz.ui.server.bodies import (
     replayed,
 )
 from vitviz.ui.server.calls import ANSWER, CALL, CheckedCall, check_json
+from vitviz.ui.server.fair_queue import share_fairly
 from vitviz.ui.server.fetching import REFUSED, forbid_fetching
 from vitviz.ui.server.headers import ResponseHeaders
 from vitviz.ui.server.hosts import HostRules, visitor_key
@@ -315,6 +316,7 @@ def app_options(health: Health, rules: HostRules, max_upload_bytes: int) -> dict
         sessions = Sessions()
         app.state_holder = sessions
         sessions.set_blocks(blocks)
+        share_fairly(blocks._queue)
         # Before anybody is served. Gradio adds its own layers before those that it is given.
         app.middleware_stack = Door(app.middleware_stack, blocks, rules, health, sessions, max_upload_bytes)
         yield

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import TypeAlias
 from urllib.parse import urlsplit
@@ -197,6 +198,7 @@ class HostRules:
         return peer
 
 
+@lru_cache(1024)
 def visitor_key(address: str) -> str:
     """By which the requests of one visitor are counted; a network of IPv6 is one, since everybody has a whole one."""
     found = _address(address)
