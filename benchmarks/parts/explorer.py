@@ -29,7 +29,7 @@ def facts(case: Case, settings: Settings) -> Facts:
     file.write_text(whole_page(analysis))
     with running_browser() as browser:
         page = browser.new_page(viewport={"width": 1400, "height": 1000})
-        page.goto(file.as_uri())
+        page.goto(file.as_uri(), timeout=120_000)
         page.locator(".vx-canvas[data-loaded]").first.wait_for(timeout=120_000)
         found = _hover(page, MOVES // 10 if settings.quick else MOVES)
         page.close()

@@ -21,7 +21,7 @@ STEPPED = "One step of a slider, main thread of the browser"
 FETCHED = "A map of the server, from the choice to the drawing, beside the library"
 # Each with a parameter that no map before it had, and the values that it takes.
 MAPS_OF: dict[str, tuple[str, Callable[[int], Any]]] = {
-    "rollout": ("discard_ratio", lambda index: round(0.05 + 0.05 * index, 2)),
+    "rollout": ("discard_ratio", lambda index: round(0.05 + 0.04 * index, 2)),
     "relevance": ("target", lambda index: 10 * index),
 }
 

@@ -271,3 +271,14 @@ def test_an_analysis_that_is_not_kept_any_more_is_asked_for_again(
         check_page(page, library)
         assert page.evaluate(f"{EXPLORER}.panes[0].facts.uid") != uid
         expect(caption(page)).not_to_contain_text("no longer")
+
+
+def test_a_state_that_the_server_refuses_does_not_last(page: Page, library: Library) -> None:
+    """Whatever brought it: the last legal one takes its place, and the page says so."""
+    choose_method(page, "grad_cam")
+    before = state(page)
+    page.evaluate(f"{EXPLORER}.store.patchView(0, {{ method: 'relevance', parameters: {{ direction: 'column' }} }})")
+    expect(notice(page)).to_contain_text("parameters has no 'direction'")
+    settle(page)
+    assert state(page) == before
+    check_page(page, library)

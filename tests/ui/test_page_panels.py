@@ -76,10 +76,10 @@ def expect_scores(page: Page, found: Comparison) -> None:
         wins = 0
         for metric, area in each.areas.items():
             row = card.get_by_role("row").filter(has_text=re.compile(f"^{METRICS[metric].title}"))
-            said = re.search(r"(-?\d\.\d+), (better|worse) than chance \((-?\d\.\d+)\)", row.inner_text())
+            said = re.search(r"(\S+), (better|worse) than chance \((\S+)\)", row.inner_text())
             assert said is not None, row.inner_text()
-            assert float(said[1]) == pytest.approx(area, abs=2e-3)
-            assert float(said[3]) == pytest.approx(found.chance[metric], abs=2e-3)
+            assert float(said[1]) == pytest.approx(area, rel=6e-3, abs=1e-6)
+            assert float(said[3]) == pytest.approx(found.chance[metric], rel=6e-3, abs=1e-6)
             assert (said[2] == "better") == found.beats_chance(each, metric)
             wins += found.beats_chance(each, metric)
         expect(card.locator("summary")).to_have_text(f"better than chance by {wins} of {len(METRICS)} measures")

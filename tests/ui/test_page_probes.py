@@ -32,6 +32,7 @@ from tests.driver import (
 from tests.ui.explorer.page_driver import SmallApp, made, pixels, small_app
 from tests.ui.test_page_targets import without_classes
 from vitviz.attention.sinks import OutlierRule, norms_of_patches
+from vitviz.errors.number_text import percent
 from vitviz.evaluation.probes import PROBES, probe
 from vitviz.ui.service import NO_TARGET
 
@@ -121,9 +122,9 @@ def test_curves_lead_to_their_head(browser: Browser, app: SmallApp) -> None:
         page.locator(".vx-probe").select_option("logit_lens")
         expect(said(page)).to_have_text(probe(app.analysis, "logit_lens").summary)
         lens = probe(app.analysis, "logit_lens").measurements["probability"].values
-        found = {text.rpartition(": ")[0]: float(text.rpartition(": ")[2]) for text in points(page)}
+        found = dict(text.rsplit(": ", 1) for text in points(page))
         for index, label in enumerate(app.model.labels):
-            assert found[f"{label} after layer 2"] == pytest.approx(float(lens[3, index]), rel=6e-3, abs=1e-4)
+            assert found[f"{label} after layer 2"] == percent(float(lens[3, index]))
         # A sheet of heads leads to its head, too.
         page.locator(".vx-probe").select_option("head_similarity")
         expect(said(page)).to_have_text(probe(app.analysis, "head_similarity").summary)

@@ -182,3 +182,15 @@ def test_what_was_chosen_while_a_link_was_opened_stays_chosen(page: Page) -> Non
         "guide": 1,
     }
     assert page.evaluate("([link, state]) => withChanges(link, state, state)", [link, before]) == link
+    # Another method has parameters of its own: none of the link's, which are about another one.
+    view = {"method": "attention", "parameters": {"layer": 2}, "probe": "token_norms", "probe_parameters": {}}
+    chosen = {
+        "method": "relevance",
+        "parameters": {"target": 3},
+        "probe": "patch_similarity",
+        "probe_parameters": {"layer": 1},
+    }
+    column = {"method": "attention", "parameters": {"direction": "column"}, "probe": "massive_activations"}
+    states = [{"views": [each]} for each in ({**view, **column}, view, {**view, **chosen})]
+    merged = page.evaluate("([link, before, after]) => withChanges(link, before, after)", states)
+    assert merged == {"views": [{**view, **chosen}]}

@@ -16,11 +16,26 @@ async function described() {
   const { version } = store, uids = shownPanes().map(({ facts }) => facts.uid);
   const answer = await server.describe({ state: store.state, uids });
   if (version !== store.version || !answer || answer.expired) return latest;
-  Object.assign(latest, { link: answer.link, python: answer.python, version });
+  if (answer.refused) return answer.final ? leaveIllegal(answer.refused) : latest;
+  Object.assign(latest, { link: answer.link, python: answer.python, version, state: answer.state });
   showAddress();
   if (!same(answer.state, store.state)) store.replace(answer.state);
   if (answer.notes?.length) notify(answer.notes.join(" "));
   return latest;
+}
+
+/** A state that the server refuses must not last: the last legal one takes its place. */
+function leaveIllegal(refused) {
+  if (!latest.state || same(latest.state, store.state)) return latest;
+  store.replace(latest.state);
+  notify(refused);
+  return latest;
+}
+
+/** A view without settings that its method or probe does not have, such as those of one that was chosen before. */
+function withOwnSettings(view) {
+  const kept = (given, records) => Object.fromEntries(Object.entries(given).filter(([name]) => records.some((each) => each.name === name)));
+  return { ...view, parameters: kept(view.parameters, METHODS[view.method].parameters), probe_parameters: kept(view.probe_parameters, PROBES[view.probe].parameters) };
 }
 
 /** The address of a link; what Gradio and its hosts put there stays. */
@@ -72,7 +87,8 @@ function openLink(link) {
     Object.assign(models, reply.models);
     reply.views.forEach((facts, index) => remember(analysisKey(reply.state.views[index]), facts));
     // What the visitor chose meanwhile stays chosen.
-    store.replace(withChanges(reply.state, before, store.state));
+    const merged = withChanges(reply.state, before, store.state);
+    store.replace({ ...merged, views: merged.views.map(withOwnSettings) });
     end();
     if (reply.notes?.length) notify(reply.notes.join(" "));
     if (reply.state.panel === "compare") compare();

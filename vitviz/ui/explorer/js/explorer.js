@@ -9,7 +9,7 @@ const known = new Map(), uploads = new Map();
 const visited = new Map();
 // Pictures that were uploaded to be like, by their ids: name, url.
 const liked = new Map();
-const latest = { link: "", python: "", version: -1 };
+const latest = { link: "", python: "", version: -1, state: props.value?.state ?? SETTINGS.state };
 const hooks = { hover, choose: chooseToken, pin, changed: paneChanged, fetchFile, wanted, isOpening: () => opening };
 const panes = [...element.querySelectorAll(".vx-pane")].map((part, index) => new Pane(part, index, hooks));
 const store = new Store(props.value?.state ?? SETTINGS.state, sync);

@@ -241,7 +241,7 @@ class Pane {
     }
     visible.forEach((each, place) => {
       const chip = chips.children[place], token = facts.prefix.indexOf(each), value = token < 0 ? NaN : values?.[token];
-      chip.lastElementChild.textContent = value === undefined ? "…" : Number.isNaN(value) ? "" : digits(value);
+      chip.lastElementChild.textContent = value === undefined ? (this.packs.failure ? "" : "…") : Number.isNaN(value) ? "" : digits(value);
       const pin = this.view.pins.findIndex((pinned) => same(pinned, each));
       chip.style.borderColor = pin < 0 ? "" : PIN_COLOURS[pin];
       chip.setAttribute("aria-pressed", same(each, query ?? standard) && this.hasToken);

@@ -176,7 +176,7 @@ class Source {
       Object.assign(button, { type: "button", title: "Show a map about this class", onclick: () => this.hooks.target(index) });
       button.dataset.index = index;
       button.setAttribute("aria-pressed", view.parameters.target === index);
-      Object.assign(bar.style, { width: `${100 * probability}%` });
+      bar.style.setProperty("--part", probability);
       said.textContent = share(probability);
       button.append(bar, labelOf(model, index), said);
       return button;

@@ -6,6 +6,9 @@ const MAX_PINS = 6;
 // Analyses to which the page can go back without asking for them again.
 const MAX_KNOWN = 8;
 
+// What is chosen in a view, and the settings that belong to that choice alone.
+const SETTINGS_OF = [["method", "parameters"], ["probe", "probe_parameters"]];
+
 const copyOf = (value) => JSON.parse(JSON.stringify(value));
 const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
 
@@ -25,6 +28,7 @@ function withChanges(state, before, after) {
     else if (now === undefined) delete merged[name];
     else merged[name] = now;
   }
+  for (const [name, settings] of SETTINGS_OF) if (name in state && !same(before[name], after[name])) merged[settings] = after[settings];
   return merged;
 }
 
