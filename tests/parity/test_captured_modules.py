@@ -17,10 +17,11 @@ import torch
 from hypothesis import HealthCheck, Phase, settings
 
 from tests.parity.case import randomised
+from tests.parity.coverage.subject import Softmaxes
 from tests.parity.random_configurations import DRAWN
 from tests.parity.random_draws import SEED, Draw, silent
 from tests.reference_packages import open_clip, timm, torchvision, transformers
-from vitviz import Model, VitvizError, load
+from vitviz import Model, VisionTransformer, VitvizError, load
 from vitviz.attribution import METHODS, AttributionInput
 from vitviz.metrics.ablation import switched_off
 from vitviz.models.targets import class_target
@@ -264,6 +265,99 @@ def test_torchvision_needs_its_transforms_and_then_has_its_own_outputs() -> None
     close(model.network.encode(pixels).logits, module(pixels), "logits")
 
 
+# Windows: where they lie is written here once more, as Liu et al. 2021 have it.
+
+
+def swin_windows(side: int, window: int, shift: int) -> torch.Tensor:
+    """``"window token"``: the patches of every window."""
+    numbers = torch.arange(side * side).view(side, side).roll((-shift, -shift), (0, 1))
+    parts = numbers.view(side // window, window, side // window, window).transpose(1, 2)
+    return parts.reshape(-1, window * window)
+
+
+@pytest.mark.parametrize("name", ["swin_tiny_patch4_window7_224", "swinv2_tiny_window8_256", "hiera_tiny_224"])
+def test_hierarchical_networks_of_timm_have_the_attention_that_timm_computes(name: str) -> None:
+    options: dict[str, Any] = {"num_classes": 5}
+    if name.startswith("swin"):
+        options |= {"img_size": 64, "window_size": 4, "embed_dim": 48, "depths": (2, 2, 4, 2)}
+    else:
+        options |= {"img_size": (224, 224), "embed_dim": 32, "stages": (1, 2, 4, 1)}
+    with silent():
+        module = randomised(timm.create_model(name, **options))
+        model = load(module, labels=list("abcde"), patch_size=8 if name.startswith("swin") else 16)
+        size = (model.network.config.image_height, model.network.config.image_width)
+        pixels = torch.randn(1, 3, *size)
+        encoding = model.network.encode(pixels)
+        assert torch.equal(encoding.logits, module(pixels))
+        expected = softmaxes(module, pixels)
+    trace = encoding.traces[0]
+    side = trace.layout.grid_height
+    if name.startswith("swin"):
+        assert (trace.layers, side) == (2, 8)
+        for layer, weights in enumerate(expected[2:4]):
+            whole = torch.zeros(trace.heads, side**2, side**2)
+            for own, places in zip(weights, swin_windows(side, 4, 2 * layer), strict=True):
+                whole[:, places[:, None], places] = own
+            close(trace.weights(layer), whole, f"{name}, layer {layer}")
+        return
+    # Hiera's tokens stand in the order of three unrollings, each of pairs of rows and columns.
+    assert (trace.layers, side) == (3, 14)
+    order = torch.arange(56 * 56).view(1, 56, 56, 1)
+    for _ in range(3):
+        parts, rows, columns, _ = order.shape
+        order = order.view(parts, rows // 2, 2, columns // 2, 2, 1).permute(0, 2, 4, 1, 3, 5)
+        order = order.reshape(4 * parts, rows // 2, columns // 2, 1)
+    pooled = order.view(4, 4, 4 * 49)[0, 0]
+    rows, columns = pooled // 56 // 4, pooled % 56 // 4
+    back = (rows * 14 + columns).argsort()
+    for layer, weights in enumerate([each for each in expected if each.shape[-1] == each.shape[-2] == 196]):
+        matrix = weights.reshape(-1, 196, 196)
+        close(trace.weights(layer), matrix[:, back][:, :, back], f"{name}, layer {layer}")
+
+
+def softmaxes(module: torch.nn.Module, pixels: torch.Tensor) -> list[torch.Tensor]:
+    """What every softmax of a module of timm gives, with its kernel off."""
+    for part in module.modules():
+        if hasattr(part, "fused_attn"):
+            part.fused_attn = False
+    with Softmaxes() as seen:
+        module(pixels)
+    return seen.found
+
+
+# Both engines.
+
+
+@pytest.mark.parametrize("package", ["timm", "transformers"])
+def test_the_own_engine_has_the_same_trace(package: str) -> None:
+    with silent():
+        if package == "timm":
+            module = randomised(
+                timm.create_model("vit_tiny_patch16_224", depth=2, img_size=48, num_heads=6, num_classes=5)
+            )
+        else:
+            sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+            config = transformers.ViTConfig(image_size=48, patch_size=16, num_labels=5, **sizes)
+            module = randomised(transformers.ViTForImageClassification(config))
+        options: dict[str, Any] = {"normalisation": "half", "labels": list("abcde")}
+        captured, own = load(module, **options), load(module, engine="own", **options)
+        both_ways(captured, own, torch.randn(1, 3, 48, 48))
+    assert own.preprocessing == captured.preprocessing
+    assert isinstance(own.network, VisionTransformer)
+
+
+def test_the_own_engine_is_refused_where_it_would_be_another_network() -> None:
+    with silent():
+        module = randomised(timm.create_model("vit_tiny_patch16_224", depth=1, img_size=48))
+        module.norm.eps = 0.5
+        with pytest.raises(VitvizError, match=r"^engine 'own': its numbers differ from the module's by .*$"):
+            load(module, engine="own")
+        with pytest.raises(VitvizError, match=r"^engine 'own': .*; expected engine = 'module'$"):
+            load(randomised(timm.create_model("beit_base_patch16_224", **SMALL)), engine="own")
+    with pytest.raises(VitvizError, match=r"^engine 'ours': expected"):
+        load(module, engine="ours")
+
+
 # What a module says of itself.
 
 
@@ -307,8 +401,6 @@ def test_open_clip_says_how_its_tower_prepares_pictures() -> None:
 
 
 REFUSED = {
-    "swin_tiny_patch4_window7_224": "windows of 49 tokens.*: vitviz does not show windows yet",
-    "pit_ti_224": "several grids in one network",
     "cait_xxs24_224": "softmaxes between tokens whose scores or weights it changes in a way of its own",
     "resnet18": "the module does not say its patch_size",
     "mixer_s32_224": "no attention was seen",

@@ -74,6 +74,27 @@ def test_rollout_is_that_of_the_plain_formula(variant: dict[str, Any]) -> None:
     close(found.values.flatten(), expected[0, trace.layout.prefix_count :])
 
 
+class Encoder(OwnViT):
+    """torch's own layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(32, HEADS, 48, 0.1, batch_first=True, norm_first=True)
+        self.layers = nn.ModuleList([nn.TransformerEncoder(layer, DEPTH, enable_nested_tensor=False)])
+        self.eval()
+
+
+def test_the_encoder_of_torch_is_captured_although_it_has_a_kernel_for_whole_layers() -> None:
+    module, pixels = Encoder(), torch.randn(1, 3, *SIZE)
+    trace = load_own(module).network.encode(pixels).traces[0]
+    tokens = module.tokens(pixels)
+    for number, layer in enumerate(module.layers[0].layers):
+        normed = layer.norm1(tokens)
+        _, expected = layer.self_attn(normed, normed, normed, average_attn_weights=False)
+        close(trace.weights(number), expected[0])
+        tokens = layer(tokens)
+
+
 def test_another_size_of_image_is_verified_and_captured_too() -> None:
     module, pixels = OwnViT(), torch.randn(1, 3, 8, 40)
     trace = load_own(module).network.encode(pixels).traces[0]

@@ -261,7 +261,7 @@ class Channels(Hierarchical):
 
 
 REFUSED = {
-    Padded: "Padded: attention among 5 windows of 6 tokens: windows; expected global attention in every layer",
+    Padded: "Padded: attention among 5 windows of 6 tokens: windows; no layer's tokens .*, each of them once",
     Channels: "Channels: 2 layers attend among the 4×6 patches, and 1 between them otherwise, such as 32 tokens: .*",
 }
 

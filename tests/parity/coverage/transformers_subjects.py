@@ -56,8 +56,8 @@ def subjects() -> Iterator[Subject]:
             continue
         kind, config = found
         options: dict[str, Any] = {"normalisation": "half"}
-        if "grid_thw" in inspect.signature(kind.forward).parameters:
-            options["image_size"] = SMALL["image_size"]
+        if getattr(config(), "image_size", None) is None and getattr(config(), "backbone_config", None) is None:
+            options["image_size"] = 224 if _is_hierarchical(config()) else SMALL["image_size"]
         if name in PREFIXES:
             options["prefix"] = PREFIXES[name]
         yield Subject(
@@ -87,9 +87,12 @@ def built(kind: Any, config: Any, name: str) -> nn.Module:
 
 def _small(start: Any) -> dict[str, Any]:
     """Small numbers for the fields that a configuration has."""
-    is_hierarchical = any(isinstance(getattr(start, each, None), list | tuple) for each in ("depths", "num_heads"))
+    is_hierarchical = _is_hierarchical(start)
     found: dict[str, Any] = {}
     for field, number in (WIDTHS if is_hierarchical else SMALL).items():
+        # The layers that a head reads stay.
+        if field == "num_hidden_layers" and len(getattr(start, "out_features", None) or ()) > 1:
+            continue
         value = getattr(start, field, None)
         if isinstance(value, int) and not isinstance(value, bool):
             found[field] = number
@@ -99,6 +102,10 @@ def _small(start: Any) -> dict[str, Any]:
     if is_hierarchical and isinstance(depths, list | tuple):
         found["depths"] = [min(depth, 2) for depth in depths]
     return found
+
+
+def _is_hierarchical(config: Any) -> bool:
+    return any(isinstance(getattr(config, each, None), list | tuple) for each in ("depths", "num_heads"))
 
 
 def _class_of(name: str) -> tuple[Any, Any] | None:

@@ -88,9 +88,9 @@ class AttentionStructure:
         kinds = list(dict.fromkeys(each.tokens for each in calls))
         found = f"attention among {several(kinds, 6)}"
         if any(each.windows != 1 for each in calls):
-            raise ConfigError(f"{found}: windows; expected global attention in every layer")
+            raise ConfigError(f"{found}: windows")
         if len({each.queries for each in calls[:depth]}) > 1 or any(each.queries != 1 for each in behind):
-            raise ConfigError(f"{found}: several grids in one network; expected the same tokens in every layer")
+            raise ConfigError(f"{found}: several grids in one network")
         if not depth or len(behind) > 1:
             expected = "expected tokens that attend to each other, and at most one query behind them"
             raise ConfigError(f"{found}: class attention in {len(behind)} layers of its own; {expected}")

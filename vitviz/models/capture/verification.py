@@ -11,6 +11,7 @@ from vitviz.attention.precision import precise
 from vitviz.errors.kinds import ConfigError
 from vitviz.models.capture.calls import AttentionCall
 from vitviz.models.capture.codes import coded_places
+from vitviz.models.capture.grids import is_one_grid
 from vitviz.models.capture.interception import Interception
 from vitviz.models.capture.order import TokenOrder, changed_patches, measured_order
 from vitviz.models.capture.places import TokenPlaces
@@ -155,7 +156,8 @@ def _coded(
     for more in dict.fromkeys((extra, 0)):
         places = places or coded_places(run, pixels, grid, check.shapes, more)
     if not places:
-        raise ConfigError(reason)
+        grids = f"no layer's tokens can be told to be the {grid[0]}×{grid[1]} patches, each of them once"
+        raise ConfigError(reason if is_one_grid(check.shapes) else f"{reason}; {grids}")
     first, last = min(places), max(places)
     between = [shape.tokens for at, shape in enumerate(check.shapes) if first < at < last and at not in places]
     patches = f"{len(places)} layers attend among the {grid[0]}×{grid[1]} patches"

@@ -95,7 +95,7 @@ def default_forward(module: nn.Module, name: str, size: Size) -> Forward:
     if "grid_thw" not in parameters:
         return DefaultForward(size, "pixel_values" in parameters, "interpolate_pos_encoding" in parameters)
     config = getattr(module, "config", None)
-    kind = str(getattr(config, "model_type", "")).removesuffix("_vision").removesuffix("_encoder")
+    kind = str(getattr(config, "model_type", "")).removesuffix("_encoder").removesuffix("_vision")
     patch, merged = (getattr(config, field, None) for field in ("patch_size", "spatial_merge_size"))
     if package_of(module) != "transformers" or kind not in PACKED or not isinstance(patch, int) or not merged:
         expected = "expected forward = (module, pixels) to its output, which packs pixels into its patches"

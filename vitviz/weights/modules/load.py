@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from vitviz.errors.arguments import word
 from vitviz.errors.kinds import ConfigError, VitvizError
 from vitviz.errors.messages import described
 from vitviz.models.capture import CapturedNetwork, ModuleFacts
@@ -18,6 +19,7 @@ from vitviz.models.devices import usable_device
 from vitviz.weights.metadata.classes import read_labels
 from vitviz.weights.model import Model
 from vitviz.weights.modules.calling import Forward, default_forward
+from vitviz.weights.modules.own_engine import ENGINES, own_model
 from vitviz.weights.modules.preparation import module_preprocessing, sidecars
 from vitviz.weights.modules.sizes import (
     Size,
@@ -46,6 +48,7 @@ def load_module(
     patch_size: int | Size | None = None,
     prefix: Sequence[str] | None = None,
     forward: Forward | None = None,
+    engine: str | None = None,
 ) -> Model:
     """A module as a model, by capturing its attention while its own forward pass runs.
 
@@ -57,6 +60,8 @@ def load_module(
         CheckpointError: what it says of its images cannot be done exactly.
         ImageError: it cannot be run on an image of its size.
     """
+    if engine is not None:
+        word("engine", engine, ENGINES, ConfigError)
     module = unwrapped(module)
     name = module_name(module)
     try:
@@ -106,7 +111,8 @@ def load_module(
     if stages.grids and patch in stages.patches:
         card["grid"] = stages.chosen(patch)
         assumptions += () if asked_patch else (card["grid"],)
-    return Model(name, network, prepared, class_names, card, assumptions=assumptions)
+    model = Model(name, network, prepared, class_names, card, assumptions=assumptions)
+    return own_model(module, model) if engine == "own" else model
 
 
 def module_name(module: nn.Module) -> str:
