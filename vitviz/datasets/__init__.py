@@ -7,5 +7,17 @@ found of one picture does not: that is the work of ``analysis``, ``attribution``
 from vitviz.datasets.batch import Summary, run_batch
 from vitviz.datasets.readers import READERS, Item, read_items
 from vitviz.datasets.request import BatchRequest, MapRequest
+from vitviz.datasets.writers import NUMBERS, Writer, overlays
 
-__all__ = ["READERS", "BatchRequest", "Item", "MapRequest", "Summary", "read_items", "run_batch"]
+__all__ = [
+    "NUMBERS",
+    "READERS",
+    "BatchRequest",
+    "Item",
+    "MapRequest",
+    "Summary",
+    "Writer",
+    "overlays",
+    "read_items",
+    "run_batch",
+]
