@@ -82,7 +82,7 @@ PART = Part(
     "A folder of pictures",
     f"Per picture, JPEGs of {WIDTH}×{HEIGHT} pixels from disk, {BATCH} at a time, {WORKERS} workers. vitviz writes its "
     "table in this time too, and looks at the request and at every weight before it begins, once in a run.",
-    (Case(TI_16, 5, images=256), Case(B_16, 3, images=96)),
+    (Case(TI_16, 5, images=128), Case(B_16, 3, images=64)),
     contestants,
     tried=(0, 1),
 )

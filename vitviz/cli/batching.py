@@ -1,4 +1,4 @@
-"""The command ``vitviz batch``: many pictures, kept as Parquet."""
+"""The commands ``vitviz batch``, many pictures kept as Parquet, and ``vitviz atlas``, what they tell of the model."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ from vitviz.datasets import (
     Summary,
     Writer,
     overlays,
+    read_atlas,
     read_items,
     run_batch,
+    write_atlas,
 )
 from vitviz.datasets.batch import WORKERS
 from vitviz.datasets.gallery import EXPLORERS, GALLERY_PROBES, write_gallery
@@ -155,6 +157,19 @@ def _explorers(source: str, fit: str | None, resolution: int | None) -> Writer:
             file.write(page.encode())
 
     return Writer(EXPLORERS, write, whole_pictures=False)
+
+
+def add_atlas(parser: argparse.ArgumentParser) -> None:
+    """The options of ``vitviz atlas``: the results of a batch, and a folder."""
+    parser.add_argument("results", type=Path, help="folder that vitviz batch wrote")
+    parser.add_argument("output", type=Path, help="folder for the page, the figures and the numbers")
+    parser.set_defaults(run=run_atlas)
+
+
+def run_atlas(results: Path, output: Path) -> None:
+    """Write the atlas of some results."""
+    atlas = read_atlas(results)
+    print(f"atlas of {atlas.pictures:,} pictures: {write_atlas(atlas, output)}")
 
 
 def _is_streamed(source: str) -> bool:
