@@ -121,6 +121,7 @@ def test_what_differs_in_shape_is_not_mixed_and_keeps_its_place(
     check(rollouts(several), [rollout(trace) for trace in several])
     assert together == [3, 2, 2]
     # Two heads of 13 × 13 weights in single precision are 1,352 bytes.
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     monkeypatch.setattr(group, "CHUNK_BYTES", 3 * 1352)
     assert [len(each.traces) for each in groups_of(traces(large, 7))] == [3, 3, 1]
     monkeypatch.setattr(group, "CHUNK_BYTES", 1)

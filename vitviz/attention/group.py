@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from vitviz.attention.precision import precise
-from vitviz.attention.softmax import CHUNK_BYTES, HEAD_FUSIONS, weights_in_chunks
+from vitviz.attention.softmax import CHUNK_BYTES, DEVICE_CHUNK_BYTES, HEAD_FUSIONS, weights_in_chunks
 from vitviz.attention.trace import AttentionTrace, Chunks
 from vitviz.errors.arguments import word
 
@@ -43,7 +43,9 @@ class TraceGroup:
         queries = torch.cat([precise(trace.queries[layer]) for trace in self.traces])
         known = [trace.known_log_sums[layer] for trace in self.traces if layer in trace.known_log_sums]
         log_sums = torch.cat(known) if len(known) == len(self.traces) else None
-        return weights_in_chunks(queries, keys, self.traces[0].scale, self._bias(layer), rows, log_sums)
+        return weights_in_chunks(
+            queries, keys, self.traces[0].scale, self._bias(layer), rows, log_sums, _most_bytes(keys)
+        )
 
     def fused_in_chunks(self, layer: int, fusion: str = "mean", rows: slice = slice(None)) -> Chunks:
         """The same with the heads fused: ``"image query key"``.
@@ -93,4 +95,9 @@ def _kind(trace: AttentionTrace) -> tuple[object, ...]:
 
 
 def _most_together(trace: AttentionTrace) -> int:
-    return max(1, CHUNK_BYTES // (trace.heads * trace.layout.token_count**2 * trace.dtype.itemsize))
+    return max(1, _most_bytes(trace.keys) // (trace.heads * trace.layout.token_count**2 * trace.dtype.itemsize))
+
+
+def _most_bytes(like: torch.Tensor) -> int:
+    """Of the attention of a group in one layer: every thread's share stays in its processor's cache."""
+    return CHUNK_BYTES * torch.get_num_threads() if like.device.type == "cpu" else DEVICE_CHUNK_BYTES

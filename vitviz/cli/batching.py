@@ -17,12 +17,14 @@ from vitviz.datasets import (
     NUMBERS,
     READERS,
     BatchRequest,
+    Item,
     MapRequest,
     Summary,
     Writer,
     overlays,
     read_atlas,
     read_items,
+    reader_of,
     run_batch,
     write_atlas,
 )
@@ -57,7 +59,8 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--probe", dest="probes", action="append", default=[], metavar="PROBE", help=probes)
     parser.add_argument("--pictures", action="store_true", help="also write an overlay of every map, as PNG")
     parser.add_argument("--numbers", action="store_true", help="also write every picture's maps as an NPZ file")
-    parser.add_argument("--column", default=COLUMN, help="of a Parquet file, with the pictures (default: %(default)s)")
+    column = "of a Parquet file or data set, with the pictures (default: %(default)s)"
+    parser.add_argument("--column", default=COLUMN, help=column)
     parser.add_argument(
         "--explorers", action="store_true", help="also write the explorer of every picture, one HTML file each"
     )
@@ -127,7 +130,9 @@ def run(
 ) -> int:
     """Run the batch; the exit status says whether some pictures failed."""
     # Found before the model is loaded: a wrong path should not take as long as that.
-    items = list(read_items(source, column)) if not _is_streamed(source) else read_items(source, column)
+    items: Iterable[Item] = read_items(source, column)
+    if not reader_of(source).streams:
+        items = list(items)
     # The gallery sorts by what these find.
     probes += [name for name in GALLERY_PROBES if gallery and name not in probes]
     request = BatchRequest(load_with_bar(**opened), tuple(maps), tuple(probes), fit, resolution)
@@ -170,11 +175,6 @@ def run_atlas(results: Path, output: Path) -> None:
     """Write the atlas of some results."""
     atlas = read_atlas(results)
     print(f"atlas of {atlas.pictures:,} pictures: {write_atlas(atlas, output)}")
-
-
-def _is_streamed(source: str) -> bool:
-    """Whether its pictures are read while they are asked for, so that they need not all be in memory."""
-    return Path(source).is_file() and not source.endswith(".txt")
 
 
 def _with_bar(request: BatchRequest, items: Iterable[Any], output: Path, **options: Any) -> Summary:
