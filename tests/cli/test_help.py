@@ -36,6 +36,7 @@ def test_there_is_a_command_for_every_method() -> None:
         "explore",
         "probe",
         "batch",
+        "atlas",
         "evaluate",
         "evaluate-methods",
         "check-methods",

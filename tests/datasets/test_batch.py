@@ -22,7 +22,7 @@ import vitviz
 from vitviz import ConfigError, MethodError, Model, QueryError, Style, VitvizError
 from vitviz.cli.batching import map_request
 from vitviz.cli.command import main
-from vitviz.datasets import BatchRequest, MapRequest, Summary, read_items, run_batch
+from vitviz.datasets import NUMBERS, BatchRequest, MapRequest, Summary, overlays, read_items, run_batch
 from vitviz.datasets.request import weights_digest
 from vitviz.evaluation.probes import probe
 from vitviz.progress import Progress
@@ -105,7 +105,7 @@ def test_every_row_is_what_the_library_says_of_the_picture(
 
 def test_overlays_and_numbers_are_those_of_the_maps(model: Model, photos: Path, tmp_path: Path) -> None:
     request, style = asked(model, probes=()), Style("viridis", grid=True)
-    run_batch(request, read_items(str(photos)), tmp_path / "out", pictures=style, numbers=True)
+    run_batch(request, read_items(str(photos)), tmp_path / "out", writers=(overlays(style), NUMBERS))
     analysis = vitviz.analyze(photos / "07.png", model)
     with Image.open(tmp_path / "out" / "pictures" / "07.png.rollout.png") as picture:
         difference = np.abs(np.asarray(picture, int) - np.asarray(analysis.rollout().overlay(style), int))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 import torch
@@ -129,23 +130,59 @@ def analyze_batch(
     if single or not isinstance(images, Iterable):
         raise ConfigError(f"images: one {type(images).__name__} found; expected several, such as a list of paths")
     encoder = Encoder(model, fit, resolution, storage, keep_bytes, max_bytes, value_range=value_range, column=column)
-    return _analyses(_Queue(encoder, iter(images), batch_size, on_error == "raise"), workers, on_error == "keep")
+    queue = BatchQueue(encoder, iter(images), batch_size, workers=workers, raises=on_error == "raise")
+    return _analyses(queue, on_error == "keep")
 
 
-class _Queue:
-    """Images on their way: opened by other threads, taken in order.
+class BatchQueue:
+    """Images on their way: opened by other threads, taken in order, encoded several at a time.
 
     Args:
         encoder: that prepares and encodes them.
         images: that are still to come.
         batch_size: most images that are encoded together.
+        workers: threads that open images.
         raises: whether the error of an image ends the run.
+        prepare: opens an image, with its place among the images, as :meth:`Encoder.prepare` does; that where it is not
+            given. It is called by the workers.
+
+    Attributes:
+        waited: seconds for which the model had nothing to do, since images were still being opened.
     """
 
-    def __init__(self, encoder: Encoder, images: Iterator[ImageSource | Row], batch_size: int, raises: bool) -> None:
-        self.encoder, self.images, self.batch_size, self.raises = encoder, images, batch_size, raises
+    def __init__(
+        self,
+        encoder: Encoder,
+        images: Iterator[Any],
+        batch_size: int,
+        *,
+        workers: int,
+        raises: bool = False,
+        prepare: Callable[[Any, int], PreparedImage] | None = None,
+    ) -> None:
+        self.encoder, self.images, self.batch_size = encoder, images, batch_size
+        self.workers, self.raises = workers, raises
+        self.prepare = encoder.prepare if prepare is None else prepare
         self.places = count()
         self.coming: deque[Future[PreparedImage | FailedAnalysis]] = deque()
+        self.waited = 0.0
+
+    def batches(self) -> Generator[deque[Analysis | FailedAnalysis], None, None]:
+        """What was encoded together, or one image that failed; closing it leaves no thread running."""
+        pool = ThreadPoolExecutor(self.workers, "vitviz-batch")
+        try:
+            while self.refill(pool):
+                started = time.perf_counter()
+                batch = self.next_batch()
+                self.waited += time.perf_counter() - started
+                # The workers go on while the model runs.
+                self.refill(pool)
+                found = deque([batch] if isinstance(batch, FailedAnalysis) else self.encode(batch))
+                del batch
+                yield found
+                del found
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def refill(self, pool: ThreadPoolExecutor) -> bool:
         """Submit images until enough are prepared ahead; returns whether any is pending."""
@@ -190,24 +227,19 @@ class _Queue:
                 return [FailedAnalysis(batch[0].source, error)]
         return [each for prepared in batch for each in self.encode([prepared])]
 
-    def _prepare(self, source: ImageSource | Row, place: int) -> PreparedImage | FailedAnalysis:
+    def _prepare(self, source: Any, place: int) -> PreparedImage | FailedAnalysis:
         try:
-            return self.encoder.prepare(source, place)
+            return self.prepare(source, place)
         except VitvizError as error:
             if self.raises:
                 raise
             return FailedAnalysis(origin(source, self.encoder.column, place), error)
 
 
-def _analyses(queue: _Queue, workers: int, keeps: bool) -> Generator[Analysis | FailedAnalysis, None, None]:
-    pool = ThreadPoolExecutor(workers, "vitviz-batch")
+def _analyses(queue: BatchQueue, keeps: bool) -> Generator[Analysis | FailedAnalysis, None, None]:
+    batches = queue.batches()
     try:
-        while queue.refill(pool):
-            batch = queue.next_batch()
-            # The workers go on while the model runs.
-            queue.refill(pool)
-            found = deque([batch] if isinstance(batch, FailedAnalysis) else queue.encode(batch))
-            del batch
+        for found in batches:
             while found:
                 if keeps or isinstance(found[0], Analysis):
                     # Keep no reference while the caller uses the analysis.
@@ -215,7 +247,7 @@ def _analyses(queue: _Queue, workers: int, keeps: bool) -> Generator[Analysis | 
                 else:
                     found.popleft()
     finally:
-        pool.shutdown(cancel_futures=True)
+        batches.close()
 
 
 def _input_size(prepared: PreparedImage) -> tuple[int, int]:

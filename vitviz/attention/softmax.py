@@ -50,6 +50,7 @@ def scores_in_chunks(
     bias: torch.Tensor | None = None,
     rows: slice = slice(None),
     log_sums: torch.Tensor | None = None,
+    most_bytes: int | None = None,
 ) -> Iterator[tuple[slice, torch.Tensor]]:
     """Attention scores of a few query tokens at a time, in memory that does not grow with the square of the tokens.
 
@@ -61,14 +62,16 @@ def scores_in_chunks(
         rows: of which query tokens; all where it is not given.
         log_sums: ``"head query"``, taken away from each row. With the logarithm of the sum of its exponentials, what
             remains are the logarithms of attention weights.
+        most_bytes: of the scores; :data:`CHUNK_BYTES` on a processor and :data:`DEVICE_CHUNK_BYTES` elsewhere where it
+            is not given.
 
     Yields:
-        Which query tokens, and their scores ``"head query key"``: at most :data:`CHUNK_BYTES` on a processor and
-        :data:`DEVICE_CHUNK_BYTES` elsewhere, at least one query token; overwritten when the next are asked for.
+        Which query tokens, and their scores ``"head query key"``: at most so many bytes, at least one query token;
+        overwritten when the next are asked for.
     """
     heads, tokens, _ = keys.shape
     start, end, _ = rows.indices(queries.shape[1])
-    most = CHUNK_BYTES if keys.device.type == "cpu" else DEVICE_CHUNK_BYTES
+    most = most_bytes or (CHUNK_BYTES if keys.device.type == "cpu" else DEVICE_CHUNK_BYTES)
     count = max(1, min(end - start, most // (heads * tokens * keys.itemsize)))
     # Contiguous keys, or every product would copy them again.
     columns = keys.transpose(1, 2).contiguous()
@@ -93,6 +96,7 @@ def weights_in_chunks(
     bias: torch.Tensor | None = None,
     rows: slice = slice(None),
     log_sums: torch.Tensor | None = None,
+    most_bytes: int | None = None,
 ) -> Iterator[tuple[slice, torch.Tensor]]:
     """Attention weights of a few query tokens at a time, as :func:`scores_in_chunks` gives scores.
 
@@ -100,7 +104,7 @@ def weights_in_chunks(
     own place and take one pass over it; without, in a second buffer of the same size.
     """
     buffer = None
-    for chosen, scores in scores_in_chunks(queries, keys, scale, bias, rows, log_sums):
+    for chosen, scores in scores_in_chunks(queries, keys, scale, bias, rows, log_sums, most_bytes):
         if log_sums is not None:
             yield chosen, scores.exp_()
             continue

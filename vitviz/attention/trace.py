@@ -111,7 +111,7 @@ class AttentionTrace:
 
     def __getstate__(self) -> dict[str, Any]:
         # Fused matrices can be recomputed, and would make a pickle many times as large.
-        return {**self.__dict__, "_kept": {}}
+        return {**self.__dict__, "_cached_fused": {}}
 
     @property
     def layers(self) -> int:

@@ -11,6 +11,7 @@ from typing import Literal
 from vitviz.attention.softmax import HEAD_FUSIONS
 from vitviz.attention.token_map import TokenMap
 from vitviz.attribution.attention import DIRECTIONS, attention
+from vitviz.attribution.batched_rollout import rollouts
 from vitviz.attribution.exclusion import EXCLUSIONS
 from vitviz.attribution.flow import attention_flow
 from vitviz.attribution.grad_cam import grad_cam
@@ -126,6 +127,8 @@ class Method:
         begins_with_identity: whether the map of a patch holds an identity term of that patch, beside which the others
             can hardly be seen; the page leaves it out of its colours.
         reads_layers: whether it runs the network layer by layer, which a captured module does not allow.
+        compute_batch: what ``compute`` gives for each of several of what it requires, in less time; None where they are
+            computed one by one.
     """
 
     name: str
@@ -139,6 +142,7 @@ class Method:
     package: str | None = None
     begins_with_identity: bool = False
     reads_layers: bool = False
+    compute_batch: Callable[..., list[TokenMap]] | None = None
 
     @property
     def class_specific(self) -> bool:
@@ -254,6 +258,7 @@ METHODS = {
             "Abnar & Zuidema 2020, Quantifying Attention Flow in Transformers",
             "Where information may have come from through all layers; not class-specific, and blind to the values.",
             begins_with_identity=True,
+            compute_batch=rollouts,
         ),
         Method(
             "attention_flow",

@@ -18,7 +18,10 @@ REFERENCES = (VIT_EXPLAIN,)
 EVERY = slice(None)
 
 Matrices = Callable[[int, slice], Chunks]
-"""The fused matrix of a layer in chunks ``"query key"``: all of it, or no more than some rows where they suffice."""
+"""The fused matrix of a layer in chunks ``"query key"``: all of it, or no more than some rows where they suffice.
+
+Of several images at once, chunks ``"image query key"``, with steps of ``"image start token"``.
+"""
 Step = Callable[[int, torch.Tensor, slice], torch.Tensor]
 """Layer, ``"start token"`` of its output, and which of these tokens are not zero: ``"start token"`` of its input."""
 
@@ -139,26 +142,31 @@ def normalising(matrices: Matrices, options: RolloutOptions) -> Step:
     return step
 
 
+def add_product(total: torch.Tensor, weights: torch.Tensor, chunk: torch.Tensor, share: float = 1) -> None:
+    """Add ``share`` times a product to a sum in place: ``"start query"`` by ``"query key"``, or of several images."""
+    (total.addmm_ if total.ndim == 2 else total.baddbmm_)(weights, chunk, alpha=share)
+
+
 def _divided_by_row(tokens: torch.Tensor, chunks: Chunks, residual_weight: float) -> torch.Tensor:
-    """``"start query"`` times the matrix mixed with the identity, each row divided by its sum."""
+    """``"... start query"`` times the matrix mixed with the identity, each row divided by its sum."""
     product, residual = torch.zeros_like(tokens), residual_weight / (1 - residual_weight)
     for rows, chunk in chunks:
-        sums, weights = chunk.sum(-1).add_(residual), tokens[:, rows]
+        sums, weights = chunk.sum(-1).add_(residual)[..., None, :], tokens[..., rows]
         if residual:
             weights = weights / sums
-            product[:, rows].add_(weights, alpha=residual)
+            product[..., rows].add_(weights, alpha=residual)
         else:
             # A fully discarded row passes nothing on: its token stays where it is.
-            product[:, rows] += weights * (sums == 0)
+            product[..., rows] += weights * (sums == 0)
             weights = weights / sums.where(sums > 0, 1.0)
-        product.addmm_(weights, chunk)
+        add_product(product, weights, chunk)
     return product
 
 
 def _divided_by_column(tokens: torch.Tensor, chunks: Chunks, residual_weight: float) -> torch.Tensor:
     """As above, but column i is divided by the sum of row i; needs all rows."""
-    product, sums = torch.zeros_like(tokens), tokens.new_ones(tokens.shape[-1])
+    product, sums = torch.zeros_like(tokens), torch.ones_like(tokens[..., :1, :])
     for rows, chunk in chunks:
-        sums[rows] = (1 - residual_weight) * chunk.sum(-1) + residual_weight
-        product.addmm_(tokens[:, rows], chunk, alpha=1 - residual_weight)
+        sums[..., 0, rows] = (1 - residual_weight) * chunk.sum(-1) + residual_weight
+        add_product(product, tokens[..., rows], chunk, 1 - residual_weight)
     return product.add_(tokens, alpha=residual_weight).div_(sums)

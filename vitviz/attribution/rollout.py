@@ -5,6 +5,8 @@ Abnar & Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3.1.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
 from vitviz.attention.layout import Query
@@ -68,18 +70,8 @@ def rollout(
         QueryError: the model has no such layer or token.
         MethodError: a parameter is out of range or unknown, the reference has no such parameter, or no patch is left.
     """
-    options = RolloutOptions(discard_ratio, residual_weight, trace.layer_index(start_layer), reference)
-    if reference is not None and exclude is not None:
-        raise MethodError(f"exclude = {described(exclude)}: {reference} leaves no token out; expected None")
-    trace, without = excluding(trace, exclude)
-    pooled = trace.pooled if query is None else None
-    query = trace.layout.default_query if query is None else query
-    row, active_rows = start_row(trace.layout, query, options, precise(trace.keys[:0]))
-    if pooled is not None:
-        row, active_rows = pooled.mean(0, keepdim=True).to(row), EVERY
-    tokens = propagate(row, active_rows, trace.layers, _steps(trace, head_fusion, options), options)[0]
-    what = f"Attention rollout for {trace.layout.name(query) if pooled is None else POOLED}"
-    return as_map(tokens, trace.layout, trace.layers, options, what, f"{head_fusion} of {trace.heads} heads", without)
+    setup = RolloutSetup.of(trace, head_fusion, discard_ratio, residual_weight, start_layer, query, reference, exclude)
+    return setup.as_map(setup.propagated())
 
 
 def rollout_matrix(
@@ -98,6 +90,70 @@ def rollout_matrix(
     trace, _ = excluding(trace, exclude)
     start = torch.eye(trace.layout.token_count, dtype=trace.dtype, device=trace.keys.device)
     return propagate(start, slice(None), trace.layers, _steps(trace, head_fusion, options), options)
+
+
+@dataclass(frozen=True, eq=False)
+class RolloutSetup:
+    """The rollout of one image, ready to be followed down.
+
+    Args:
+        trace: of the image, without the tokens that are left out.
+        head_fusion: as :func:`rollout` takes it.
+        options: of the steps.
+        row: ``"1 token"``, where it starts.
+        active_rows: the tokens of ``row`` that are not zero.
+        name: of the token or query, for the caption.
+        without: what is left out, for the caption.
+    """
+
+    trace: AttentionTrace
+    head_fusion: str
+    options: RolloutOptions
+    row: torch.Tensor
+    active_rows: slice
+    name: str
+    without: str
+
+    @classmethod
+    def of(
+        cls,
+        trace: AttentionTrace,
+        head_fusion: str,
+        discard_ratio: float,
+        residual_weight: float,
+        start_layer: int,
+        query: Query | None,
+        reference: str | None,
+        exclude: Exclude,
+    ) -> RolloutSetup:
+        """Arguments and errors as those of :func:`rollout`."""
+        options = RolloutOptions(discard_ratio, residual_weight, trace.layer_index(start_layer), reference)
+        if reference is not None and exclude is not None:
+            raise MethodError(f"exclude = {described(exclude)}: {reference} leaves no token out; expected None")
+        trace, without = excluding(trace, exclude)
+        pooled = trace.pooled if query is None else None
+        query = trace.layout.default_query if query is None else query
+        row, active_rows = start_row(trace.layout, query, options, precise(trace.keys[:0]))
+        if pooled is not None:
+            row, active_rows = pooled.mean(0, keepdim=True).to(row), EVERY
+        name = trace.layout.name(query) if pooled is None else POOLED
+        return cls(trace, head_fusion, options, row, active_rows, name, without)
+
+    @property
+    def mixes_only(self) -> bool:
+        """Whether the rows of every layer's matrix sum to 1 already, so that steps need not look at them whole."""
+        return self.head_fusion == "mean" and not self.options.discards and self.options.reference is None
+
+    def propagated(self) -> torch.Tensor:
+        """The row at the start layer's input, ``"token"``."""
+        steps = _steps(self.trace, self.head_fusion, self.options)
+        return propagate(self.row, self.active_rows, self.trace.layers, steps, self.options)[0]
+
+    def as_map(self, tokens: torch.Tensor) -> TokenMap:
+        """The map of a propagated row."""
+        trace, fused = self.trace, f"{self.head_fusion} of {self.trace.heads} heads"
+        what = f"Attention rollout for {self.name}"
+        return as_map(tokens, trace.layout, trace.layers, self.options, what, fused, self.without)
 
 
 def working_bytes(tokens: int, heads: int, itemsize: int) -> int:

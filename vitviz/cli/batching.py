@@ -1,4 +1,4 @@
-"""The command ``vitviz batch``: many pictures, kept as Parquet."""
+"""The commands ``vitviz batch``, many pictures kept as Parquet, and ``vitviz atlas``, what they tell of the model."""
 
 from __future__ import annotations
 
@@ -13,18 +13,37 @@ from vitviz.attribution import METHODS
 from vitviz.attribution.methods import Parameter
 from vitviz.cli.checkpoints import load_with_bar
 from vitviz.cli.options import add_checkpoint, add_resolution, argument_of
-from vitviz.datasets import READERS, BatchRequest, MapRequest, Summary, read_items, run_batch
-from vitviz.datasets.batch import BATCH_SIZE
+from vitviz.datasets import (
+    NUMBERS,
+    READERS,
+    BatchRequest,
+    Item,
+    MapRequest,
+    Summary,
+    Writer,
+    overlays,
+    read_atlas,
+    read_items,
+    reader_of,
+    run_batch,
+    write_atlas,
+)
+from vitviz.datasets.batch import WORKERS
+from vitviz.datasets.gallery import EXPLORERS, GALLERY_PROBES, write_gallery
+from vitviz.datasets.rows import Found
+from vitviz.datasets.writers import Place
 from vitviz.errors.kinds import MethodError
 from vitviz.evaluation.probes import PROBES
 from vitviz.images.preprocessing import FITS
 from vitviz.images.sources import COLUMN
 from vitviz.progress import Progress
 from vitviz.visualization.heatmaps import Style
+from vitviz.weights.formats.atomic import atomic_write
 
 # Commas also stand between the row and column of a patch.
 NEXT_PARAMETER = re.compile(r",(?=\w+=)")
 SOME_FAILED = 1
+AUTO = "auto"
 
 
 def add_batch(parser: argparse.ArgumentParser) -> None:
@@ -40,9 +59,17 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--probe", dest="probes", action="append", default=[], metavar="PROBE", help=probes)
     parser.add_argument("--pictures", action="store_true", help="also write an overlay of every map, as PNG")
     parser.add_argument("--numbers", action="store_true", help="also write every picture's maps as an NPZ file")
-    parser.add_argument("--column", default=COLUMN, help="of a Parquet file, with the pictures (default: %(default)s)")
-    size = "pictures that are encoded together, fewer where --max-bytes asks for it (default: %(default)s)"
-    parser.add_argument("--batch-size", type=int, default=BATCH_SIZE, help=size)
+    column = "of a Parquet file or data set, with the pictures (default: %(default)s)"
+    parser.add_argument("--column", default=COLUMN, help=column)
+    parser.add_argument(
+        "--explorers", action="store_true", help="also write the explorer of every picture, one HTML file each"
+    )
+    gallery = "also write RESULTS/gallery.html, one page with all pictures to sort; adds the probes that it sorts by"
+    parser.add_argument("--gallery", action="store_true", help=gallery)
+    size = "pictures that are encoded together, or auto for what the memory allows (default: %(default)s)"
+    parser.add_argument("--batch-size", type=_batch_size, default=AUTO, metavar="auto|COUNT", help=size)
+    threads = "threads that open pictures while the model runs (default: %(default)s)"
+    parser.add_argument("--workers", type=int, default=WORKERS, help=threads)
     memory = "most memory that one batch may need (default: %(default)s)"
     parser.add_argument("--max-bytes", type=int, default=MAX_BYTES, metavar="BYTES", help=memory)
     parser.add_argument("--fit", choices=FITS, default=None, help="what the model sees (default: the checkpoint's own)")
@@ -91,8 +118,11 @@ def run(
     probes: list[str],
     pictures: bool,
     numbers: bool,
+    explorers: bool,
+    gallery: bool,
     column: str,
-    batch_size: int,
+    batch_size: int | str,
+    workers: int,
     max_bytes: int,
     fit: str | None,
     resolution: int | None,
@@ -100,27 +130,54 @@ def run(
 ) -> int:
     """Run the batch; the exit status says whether some pictures failed."""
     # Found before the model is loaded: a wrong path should not take as long as that.
-    items = list(read_items(source, column)) if not _is_streamed(source) else read_items(source, column)
+    items: Iterable[Item] = read_items(source, column)
+    if not reader_of(source).streams:
+        items = list(items)
+    # The gallery sorts by what these find.
+    probes += [name for name in GALLERY_PROBES if gallery and name not in probes]
     request = BatchRequest(load_with_bar(**opened), tuple(maps), tuple(probes), fit, resolution)
-    summary = _with_bar(request, items, output, batch_size, max_bytes, Style() if pictures else None, numbers)
+    writers = [overlays(Style())] * pictures + [NUMBERS] * numbers
+    if explorers:
+        writers.append(_explorers(opened["checkpoint"], fit, resolution))
+    options: dict[str, Any] = {"max_bytes": max_bytes, "workers": workers, "writers": writers, "thumbnails": gallery}
+    summary = _with_bar(request, items, output, batch_size=None if batch_size == AUTO else batch_size, **options)
     _print(summary, output)
+    if gallery:
+        print(f"gallery: {write_gallery(output)}")
     return SOME_FAILED if summary.failed else 0
 
 
-def _is_streamed(source: str) -> bool:
-    """Whether its pictures are read while they are asked for, so that they need not all be in memory."""
-    return Path(source).is_file() and not source.endswith(".txt")
+def _batch_size(text: str) -> int | str:
+    return text if text == AUTO else int(text)
 
 
-def _with_bar(
-    request: BatchRequest,
-    items: Iterable[Any],
-    output: Path,
-    batch_size: int,
-    max_bytes: int,
-    style: Style | None,
-    numbers: bool,
-) -> Summary:
+def _explorers(source: str, fit: str | None, resolution: int | None) -> Writer:
+    """The explorer of every picture."""
+    from vitviz.ui.explorer import whole_page
+
+    def write(found: Found, place: Place) -> None:
+        name = Path(str(found.analysis.source)).name
+        page = whole_page(found.analysis, name, source=source, name=name, fit=fit or "", resolution=resolution)
+        with atomic_write(place("html")) as file:
+            file.write(page.encode())
+
+    return Writer(EXPLORERS, write, whole_pictures=False)
+
+
+def add_atlas(parser: argparse.ArgumentParser) -> None:
+    """The options of ``vitviz atlas``: the results of a batch, and a folder."""
+    parser.add_argument("results", type=Path, help="folder that vitviz batch wrote")
+    parser.add_argument("output", type=Path, help="folder for the page, the figures and the numbers")
+    parser.set_defaults(run=run_atlas)
+
+
+def run_atlas(results: Path, output: Path) -> None:
+    """Write the atlas of some results."""
+    atlas = read_atlas(results)
+    print(f"atlas of {atlas.pictures:,} pictures: {write_atlas(atlas, output)}")
+
+
+def _with_bar(request: BatchRequest, items: Iterable[Any], output: Path, **options: Any) -> Summary:
     from tqdm import tqdm
 
     with tqdm(desc="Pictures", unit=" pictures") as bar:
@@ -129,16 +186,7 @@ def _with_bar(
             bar.total = state.total or None
             bar.update(state.done - bar.n)
 
-        return run_batch(
-            request,
-            items,
-            output,
-            batch_size=batch_size,
-            max_bytes=max_bytes,
-            pictures=style,
-            numbers=numbers,
-            report=report,
-        )
+        return run_batch(request, items, output, report=report, **options)
 
 
 def _print(summary: Summary, output: Path) -> None:
@@ -147,4 +195,8 @@ def _print(summary: Summary, output: Path) -> None:
     kept = f"; {summary.kept:,} there before" if summary.kept else ""
     failed = f"; {summary.failed:,} could not be analysed, see the column error" if summary.failed else ""
     noun = "picture" if summary.analysed == 1 else "pictures"
-    print(f"{summary.analysed:,} {noun} analysed{rate}{failed}{kept}\nwritten to {output / 'parts'}")
+    waited = f"; the model waited {summary.waited / summary.seconds:.0%} of the time for pictures" if done else ""
+    print(
+        f"{summary.analysed:,} {noun} analysed{rate}, {summary.batch_size} at once{waited}{failed}{kept}\n"
+        f"written to {output / 'parts'}"
+    )

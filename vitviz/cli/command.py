@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from vitviz.analysis.encoder import analyze
 from vitviz.attention.layout import Query
 from vitviz.attribution import METHODS
-from vitviz.cli.batching import add_batch
+from vitviz.cli.batching import add_atlas, add_batch
 from vitviz.cli.batching import run as run_batch_command
 from vitviz.cli.checkpoints import load_with_bar, read_with_bar
 from vitviz.cli.evaluating import add_evaluate
@@ -97,6 +97,9 @@ def _parser() -> argparse.ArgumentParser:
 
     many = commands.add_parser("batch", help="analyse a folder, a list or an archive of images, and keep the results")
     add_batch(many)
+
+    told = commands.add_parser("atlas", help="say what the results of a batch tell about the model, as a page")
+    add_atlas(told)
 
     listed = commands.add_parser("models", help="list the checkpoints that have a name")
     listed.set_defaults(run=_run_models)

@@ -4,8 +4,26 @@ What belongs here reads sources of pictures, keeps what was found of them, and g
 found of one picture does not: that is the work of ``analysis``, ``attribution`` and ``evaluation``.
 """
 
+from vitviz.datasets.atlas import Atlas, read_atlas
+from vitviz.datasets.atlas_page import write_atlas
 from vitviz.datasets.batch import Summary, run_batch
-from vitviz.datasets.readers import READERS, Item, read_items
+from vitviz.datasets.readers import READERS, Item, read_items, reader_of
 from vitviz.datasets.request import BatchRequest, MapRequest
+from vitviz.datasets.writers import NUMBERS, Writer, overlays
 
-__all__ = ["READERS", "BatchRequest", "Item", "MapRequest", "Summary", "read_items", "run_batch"]
+__all__ = [
+    "NUMBERS",
+    "READERS",
+    "Atlas",
+    "BatchRequest",
+    "Item",
+    "MapRequest",
+    "Summary",
+    "Writer",
+    "overlays",
+    "read_atlas",
+    "read_items",
+    "reader_of",
+    "run_batch",
+    "write_atlas",
+]

@@ -4,29 +4,38 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from PIL import Image
 
 from vitviz.analysis.analysis import Analysis
-from vitviz.analysis.batches import FailedAnalysis, analyze_batch
-from vitviz.analysis.encoder import MAX_BYTES, analyze
+from vitviz.analysis.batches import BatchQueue, FailedAnalysis
+from vitviz.analysis.encoder import MAX_BYTES, Encoder, analyze
+from vitviz.attention.machine import free_memory
 from vitviz.datasets.output import OutputFolder, key_digest
 from vitviz.datasets.readers import Item
 from vitviz.datasets.request import BatchRequest
-from vitviz.datasets.rows import Found, failed_row, row, schema
+from vitviz.datasets.rows import Found, Source, digest, failed_row, found_of, row, schema
+from vitviz.datasets.writers import Writer
 from vitviz.errors.arguments import whole
 from vitviz.errors.kinds import VitvizError
+from vitviz.images.preprocessing import PreparedImage
 from vitviz.progress import Progress
-from vitviz.visualization.heatmaps import Style
-from vitviz.weights.formats.atomic import atomic_write
 
 # A run that is killed has to compute again what it found in the last half minute, or of so many pictures.
 PART_ROWS, PART_SECONDS = 256, 30.0
-BATCH_SIZE, WORKERS = 32, 2
+WORKERS = 2
+# More pictures than this at once gain nothing: the products of a layer are large by then.
+MOST_AT_ONCE, MOST_ON_CARD = 32, 256
+# The rest is for pictures that are opened ahead, for the table, and for others.
+MEMORY_SHARE = 0.5
+# A larger picture waits for its turn at this longer side, where nobody asks for it at its own size.
+WAITING_PIXELS, WAITING_SIDE = 2**20, 1024
 
 
 @dataclass(frozen=True)
@@ -38,12 +47,16 @@ class Summary:
         failed: pictures that could not be opened or analysed, whose rows say why.
         kept: pictures whose rows were there before.
         seconds: that the run took.
+        waited: seconds of it for which the model waited for pictures to be opened.
+        batch_size: most pictures that were encoded together.
     """
 
     analysed: int
     failed: int
     kept: int
     seconds: float
+    waited: float
+    batch_size: int
 
 
 def run_batch(
@@ -51,11 +64,11 @@ def run_batch(
     items: Iterable[Item],
     output: Path,
     *,
-    batch_size: int = BATCH_SIZE,
+    batch_size: int | None = None,
     max_bytes: int = MAX_BYTES,
     workers: int = WORKERS,
-    pictures: Style | None = None,
-    numbers: bool = False,
+    writers: Sequence[Writer] = (),
+    thumbnails: bool = False,
     report: Callable[[Progress], None] | None = None,
 ) -> Summary:
     """Answer a request for every picture, and keep the answers as Parquet files in ``output/parts``.
@@ -67,9 +80,10 @@ def run_batch(
         request: what is asked about every picture.
         items: the pictures, as :func:`vitviz.datasets.read_items` gives them.
         output: the folder; an empty or new one, or that of a run with the same request.
-        batch_size, max_bytes, workers: as :func:`vitviz.analyze_batch` takes them.
-        pictures: how overlays of all maps are drawn, as PNG files in ``output/pictures``; None for no overlays.
-        numbers: whether every picture's maps are also written as an NPZ file in ``output/numbers``.
+        batch_size: most pictures that are encoded together; :func:`fitting_batch_size` where it is not given.
+        max_bytes, workers: as :func:`vitviz.analyze_batch` takes them.
+        writers: what is written beside the table, of every picture that is analysed in this run.
+        thumbnails: whether rows get small pictures, for the gallery.
         report: receives the pictures that are done, and the total where it is known, else 0; an exception that it
             raises ends the run, with all that was found written.
 
@@ -77,23 +91,48 @@ def run_batch(
         ConfigError: the folder holds something else, somebody else writes there, or it cannot be written.
         MethodError, QueryError: the model cannot serve the request: it has no such class, layer, head or token.
     """
-    whole("batch_size", batch_size, 1)
-    columns = schema(request, rehearsed(request))
+    batch_size = fitting_batch_size(request, max_bytes) if batch_size is None else whole("batch_size", batch_size, 1)
+    whole("workers", workers, 1)
+    columns = schema(request, rehearsed(request), thumbnails)
     folder = OutputFolder(output, request.to_json())
     with folder.locked():
-        run = _Run(request, folder, columns, pictures, numbers, report)
+        encoder = encoder_of(request, max_bytes)
+        run = _Run(request, encoder, folder, columns, writers, thumbnails, report)
         run.start(items)
-        settings: dict[str, Any] = {"batch_size": batch_size, "max_bytes": max_bytes, "workers": workers}
-        analyses = analyze_batch(
-            run.sources(), request.model, request.fit, resolution=request.resolution, on_error="keep", **settings
-        )
+        queue = BatchQueue(encoder, run.waiting(), batch_size, workers=workers, prepare=run.prepare)
+        batches = queue.batches()
         try:
-            for found in analyses:
+            for found in batches:
                 run.take(found)
         finally:
-            analyses.close()
+            batches.close()
             run.flush()
-        return run.summary()
+        seconds = time.monotonic() - run.started
+        return Summary(run.analysed, run.failed, run.kept, seconds, queue.waited, batch_size)
+
+
+def encoder_of(request: BatchRequest, max_bytes: int = MAX_BYTES) -> Encoder:
+    """What encodes the pictures of a request; maps that can be computed for many pictures at once keep no matrices."""
+    return Encoder(request.model, request.fit, request.resolution, keep_bytes=0, max_bytes=max_bytes)
+
+
+def fitting_batch_size(request: BatchRequest, max_bytes: int = MAX_BYTES) -> int:
+    """How many pictures are best encoded together: a power of two, by :func:`vitviz.cost` and the memory there is.
+
+    Args:
+        request: with the model and the size of its input.
+        max_bytes: most that one batch may need.
+    """
+    encoder, device = encoder_of(request), request.model.network.device
+    own = encoder.preprocessing
+    if device.type == "cuda":
+        free, size = torch.cuda.mem_get_info(device)[0], MOST_ON_CARD
+    else:
+        free, size = free_memory(), MOST_AT_ONCE
+    most = min(max_bytes, int(free * MEMORY_SHARE))
+    while size > 1 and encoder.cost_at(own.height, own.width, size).nbytes > most:
+        size //= 2
+    return size
 
 
 def rehearsed(request: BatchRequest) -> Found:
@@ -108,24 +147,28 @@ class _Run:
 
     Args:
         request: what is asked.
+        encoder: of the pictures.
         folder: where the rows go.
         columns: of the rows.
-        pictures, numbers, report: as :func:`run_batch` takes them.
+        writers, thumbnails, report: as :func:`run_batch` takes them.
     """
 
     def __init__(
         self,
         request: BatchRequest,
+        encoder: Encoder,
         folder: OutputFolder,
         columns: Any,
-        pictures: Style | None,
-        numbers: bool,
+        writers: Sequence[Writer],
+        thumbnails: bool,
         report: Callable[[Progress], None] | None,
     ) -> None:
-        self.request, self.folder, self.columns = request, folder, columns
-        self.pictures, self.numbers, self.report = pictures, numbers, report
+        self.request, self.encoder, self.folder, self.columns = request, encoder, folder, columns
+        self.writers, self.thumbnails, self.report = writers, thumbnails, report
+        self.keeps_pictures = any(writer.whole_pictures for writer in writers)
         self.rows: list[dict[str, Any]] = []
         self.sent: deque[Item] = deque()
+        self.opened: dict[str, Source] = {}
         self.analysed = self.failed = self.kept = self.total = 0
         self.started = self.written = time.monotonic()
 
@@ -134,7 +177,7 @@ class _Run:
         self.items = iter(items)
         self.total = len(items) if isinstance(items, list | tuple) else 0
 
-    def sources(self) -> Iterator[Path | bytes]:
+    def waiting(self) -> Iterator[Item]:
         """What is still to be analysed."""
         for item in self.items:
             key = key_digest(item.key)
@@ -143,44 +186,51 @@ class _Run:
                 continue
             self.there.add(key)
             self.sent.append(item)
-            yield item.source
+            yield item
 
-    def take(self, found: Analysis | FailedAnalysis) -> None:
-        """Keep what was found of the next picture."""
-        item = self.sent.popleft()
-        try:
-            if isinstance(found, FailedAnalysis):
-                raise found.error
-            answer = Found.of(found, self.request)
-            self._write_beside(item, answer)
-            self.rows.append(row(item, answer))
-            self.analysed += 1
-        except VitvizError as error:
-            self.rows.append(failed_row(item, error))
-            self.failed += 1
-        if len(self.rows) >= PART_ROWS or time.monotonic() - self.written > PART_SECONDS:
-            self.flush()
-        if self.report is not None:
-            self.report(Progress(self.analysed + self.failed + self.kept, self.total))
+    def prepare(self, item: Item, place: int) -> PreparedImage:
+        """Open a picture; the workers do."""
+        source = self.opened[item.key] = Source(digest(item))
+        prepared = self.encoder.prepare(item.source, place)
+        width, height = prepared.image.size
+        self.opened[item.key] = replace(source, width=width, height=height)
+        return prepared if self.keeps_pictures or width * height <= WAITING_PIXELS else _shrunk(prepared)
+
+    def take(self, found: deque[Analysis | FailedAnalysis]) -> None:
+        """Keep what was found of the next pictures."""
+        computed = iter(found_of([each for each in found if isinstance(each, Analysis)], self.request))
+        answers = [each.error if isinstance(each, FailedAnalysis) else next(computed) for each in found]
+        found.clear()
+        while answers:
+            self._keep(self.sent.popleft(), answers.pop(0))
+            if len(self.rows) >= PART_ROWS or time.monotonic() - self.written > PART_SECONDS:
+                self.flush()
+            if self.report is not None:
+                self.report(Progress(self.analysed + self.failed + self.kept, self.total))
 
     def flush(self) -> None:
         if self.rows:
             self.folder.write(self.rows, self.columns)
         self.rows, self.written = [], time.monotonic()
 
-    def summary(self) -> Summary:
-        return Summary(self.analysed, self.failed, self.kept, time.monotonic() - self.started)
+    def _keep(self, item: Item, answer: Found | VitvizError) -> None:
+        source = self.opened.pop(item.key)
+        try:
+            if isinstance(answer, VitvizError):
+                raise answer
+            for writer in self.writers:
+                writer.write(answer, lambda ending, at=writer.folder: self.folder.beside(at, item.key, ending))  # type: ignore[misc]
+            self.rows.append(row(item.key, source, answer, self.thumbnails))
+            self.analysed += 1
+        except VitvizError as error:
+            self.rows.append(failed_row(item.key, source, error))
+            self.failed += 1
 
-    def _write_beside(self, item: Item, found: Found) -> None:
-        if self.pictures is not None:
-            for name, heatmap in found.maps.items():
-                heatmap.save(self.folder.beside("pictures", item.key, f"{_file_name(name)}.png"), self.pictures)
-        if self.numbers:
-            arrays = {name: heatmap.numpy() for name, heatmap in found.maps.items()}
-            with atomic_write(self.folder.beside("numbers", item.key, "npz")) as file:
-                np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
-
-def _file_name(column: str) -> str:
-    """Of a column, without the signs that some file systems refuse."""
-    return "".join(sign if sign.isalnum() or sign in "._-=," else "_" for sign in column)
+def _shrunk(prepared: PreparedImage) -> PreparedImage:
+    """The same input on a smaller picture, which is made in a fraction of the time of decoding."""
+    image = prepared.image
+    scale = WAITING_SIDE / max(image.size)
+    width, height = (max(1, round(side * scale)) for side in image.size)
+    small = image.resize((width, height), Image.Resampling.BOX, reducing_gap=1.0)
+    return replace(prepared, image=small, geometry=prepared.geometry.resized(width, height))

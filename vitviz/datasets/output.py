@@ -6,7 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from vitviz.errors.messages import listed
 from vitviz.weights.formats.atomic import atomic_write
 
 RUN, PARTS, LOCK = "run.json", "parts", ".lock"
+ROWS_AT_A_TIME = 64
 
 
 class OutputFolder:
@@ -110,11 +111,7 @@ class OutputFolder:
 
     def beside(self, folder: str, key: str, ending: str) -> Path:
         """The path of another file about a picture, such as its overlay; its folder is made."""
-        names = [name for name in key.replace(os.sep, "/").split("/") if name not in ("", ".", "..")]
-        plain = "/".join(names)
-        # Where the name had to be changed, the file of another picture could have it.
-        mark = "" if plain == key else f".{hashlib.sha256(key.encode()).hexdigest()[:8]}"
-        path = self.path / folder / f"{plain}{mark}.{ending}"
+        path = self.path / folder / file_name_of(key, ending)
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
@@ -125,3 +122,46 @@ class OutputFolder:
 def key_digest(key: str) -> bytes:
     """Of a row's key, 16 bytes."""
     return hashlib.blake2b(key.encode(), digest_size=16).digest()
+
+
+def file_name_of(key: str, ending: str) -> str:
+    """Of a file about the picture of a key, in a folder of its own kind."""
+    names = [name for name in key.replace(os.sep, "/").split("/") if name not in ("", ".", "..")]
+    plain = "/".join(names)
+    # Where the name had to be changed, the file of another picture could have it.
+    mark = "" if plain == key else f".{hashlib.sha256(key.encode()).hexdigest()[:8]}"
+    return f"{plain}{mark}.{ending}"
+
+
+def request_of(results: Path) -> dict[str, Any]:
+    """What the rows of a folder answer, as :meth:`BatchRequest.to_json` gives it.
+
+    Raises:
+        ConfigError: no batch wrote there, or its file is damaged.
+    """
+    try:
+        request = json.loads((results / RUN).read_text(encoding="utf-8"))
+        if not isinstance(request, dict) or not {"schema", "model", "maps", "probes"} <= request.keys():
+            raise ValueError
+    except (OSError, ValueError):
+        raise ConfigError(
+            f"{results}: no results of a batch there; expected the folder that vitviz batch wrote"
+        ) from None
+    return request
+
+
+def read_rows(results: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The rows of all parts in their order, a few at a time; a part lacks the columns that its run was not asked for.
+
+    Raises:
+        ConfigError: a part is damaged.
+    """
+    pa, parquet = arrow()
+    for part in sorted((results / PARTS).glob("part-*.parquet")):
+        try:
+            with parquet.ParquetFile(part) as table:
+                known = [name for name in columns if name in table.schema_arrow.names]
+                for batch in table.iter_batches(ROWS_AT_A_TIME, columns=known):
+                    yield from batch.to_pylist()
+        except (pa.ArrowException, OSError) as error:
+            raise ConfigError(f"{part}: damaged ({error}); remove it to have its pictures again") from None

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vitviz.datasets.hub import HOW, PREFIX, hub_cells
 from vitviz.errors.kinds import DataError
 from vitviz.errors.messages import choices
 from vitviz.images.opening import FILE_SUFFIXES
@@ -41,11 +42,13 @@ class Reader:
         name: what it is, for a message.
         takes: whether a source is of this kind.
         items: its pictures, always in the same order.
+        streams: whether items hold the content of their files, so that they are read while they are asked for.
     """
 
     name: str
     takes: Callable[[str], bool]
     items: Callable[[str, str], Iterator[Item]]
+    streams: bool = False
 
 
 def read_items(source: str, column: str = COLUMN) -> Iterator[Item]:
@@ -53,21 +56,31 @@ def read_items(source: str, column: str = COLUMN) -> Iterator[Item]:
 
     Args:
         source: a folder, which is searched at every depth; a pattern such as ``"photos/*.jpg"``; a text file with a
-            path on every line; a tar archive; or a Parquet file or folder.
+            path on every line; a tar archive; a Parquet file or folder; or a data set of the Hugging Face hub.
         column: of a Parquet file, the one that holds the pictures: their bytes, or ``bytes`` and ``path``.
 
     Raises:
         DataError: there is no such source, it holds no picture, or it is damaged.
     """
-    reader = next((each for each in READERS if each.takes(source)), None)
-    if reader is None:
-        kinds = choices([each.name for each in READERS])
-        raise DataError(f"{source}: no such file or folder, or of an unknown kind; expected {kinds}")
+    reader = reader_of(source)
     found = reader.items(source, column)
     first = next(found, None)
     if first is None:
         raise DataError(f"{source}: no picture in it; expected {reader.name}")
     return _from(first, found)
+
+
+def reader_of(source: str) -> Reader:
+    """The kind of a source.
+
+    Raises:
+        DataError: there is no such source.
+    """
+    reader = next((each for each in READERS if each.takes(source)), None)
+    if reader is None:
+        kinds = choices([each.name for each in READERS])
+        raise DataError(f"{source}: no such file or folder, or of an unknown kind; expected {kinds}")
+    return reader
 
 
 def _from(first: Item, others: Iterator[Item]) -> Iterator[Item]:
@@ -143,6 +156,13 @@ def _of_parquet(source: str, column: str) -> Iterator[Item]:
             raise DataError(f"{file}: damaged Parquet file ({error})") from None
 
 
+def _of_hub(source: str, column: str) -> Iterator[Item]:
+    for key, cell in hub_cells(source, column):
+        # The name alone: where a file lies differs from one machine to the next.
+        name = Path(str(cell.get("path") or "")).name if isinstance(cell, dict) else ""
+        yield Item(f"{key} {name}" if name else key, _content(Path(source), int(key.rpartition("#")[2]), cell))
+
+
 def _key(name: str, row: int, cell: Any) -> str:
     path = cell.get("path") if isinstance(cell, dict) else None
     return f"{name}#{row}" + (f" {path}" if path else "")
@@ -166,9 +186,15 @@ def _holds_parquet(source: str) -> bool:
 
 
 READERS = (
-    Reader("a Parquet file, or a folder of them", _holds_parquet, _of_parquet),
+    Reader(HOW, lambda source: source.startswith(PREFIX), _of_hub, streams=True),
+    Reader("a Parquet file, or a folder of them", _holds_parquet, _of_parquet, streams=True),
     Reader("a folder with pictures", lambda source: Path(source).is_dir(), _of_folder),
-    Reader("a tar archive", lambda source: source.endswith(TAR_ENDINGS) and Path(source).is_file(), _of_tar),
+    Reader(
+        "a tar archive",
+        lambda source: source.endswith(TAR_ENDINGS) and Path(source).is_file(),
+        _of_tar,
+        streams=True,
+    ),
     Reader(
         "a text file (.txt) with a path on every line",
         lambda source: source.endswith(".txt") and Path(source).is_file(),

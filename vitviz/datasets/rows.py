@@ -6,20 +6,27 @@ The schema is documented in ``docs/scale.md``; what a column means also stands i
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 
-from vitviz.analysis.analysis import Analysis
+from vitviz.analysis.analysis import Analysis, map_batch
 from vitviz.attribution import METHODS
 from vitviz.datasets.arrow import arrow
 from vitviz.datasets.readers import Item
 from vitviz.datasets.request import PREDICTIONS, BatchRequest
+from vitviz.errors.kinds import VitvizError
 from vitviz.evaluation.probes import Findings, probe
 from vitviz.visualization.heatmaps import Heatmap
+
+# Of the gallery: a column's name and ending, and its pictures' longer side in pixels.
+THUMBNAIL, THUMBNAIL_SIDE = "thumbnail", 160
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +54,31 @@ class Found:
         return cls(analysis, maps, tuple(probe(analysis, name) for name in request.probes))
 
 
-def schema(request: BatchRequest, example: Found) -> Any:
+def found_of(analyses: Sequence[Analysis], request: BatchRequest) -> list[Found | VitvizError]:
+    """What a request asks for of several pictures, computed together where that takes less time; or why it cannot."""
+    try:
+        columns = [map_batch(analyses, each.method, **each.parameters) for each in request.maps]
+    except VitvizError:
+        # One of them has no such map: the others do.
+        return [_found_or_error(analysis, request) for analysis in analyses]
+    found: list[Found | VitvizError] = []
+    for number, analysis in enumerate(analyses):
+        maps = {each.name: column[number] for each, column in zip(request.maps, columns, strict=True)}
+        try:
+            found.append(Found(analysis, maps, tuple(probe(analysis, name) for name in request.probes)))
+        except VitvizError as error:
+            found.append(error)
+    return found
+
+
+def _found_or_error(analysis: Analysis, request: BatchRequest) -> Found | VitvizError:
+    try:
+        return Found.of(analysis, request)
+    except VitvizError as error:
+        return error
+
+
+def schema(request: BatchRequest, example: Found, thumbnails: bool = False) -> Any:
     """The columns of a request, by what was found of any picture: an ``pyarrow.Schema``."""
     pa, _ = arrow()
     text, count, numbers = pa.string(), pa.int32(), pa.list_(pa.float32())
@@ -78,19 +109,36 @@ def schema(request: BatchRequest, example: Found) -> Any:
             column = f"{findings.probe}.{name}"
             fields.append(pa.field(column, pa.list_(_type(each.values)), metadata=_strings(about)))
             fields.append(pa.field(f"{column}.shape", pa.list_(count), metadata={"meaning": "of its axes"}))
+    if thumbnails:
+        names = [THUMBNAIL, *(f"{each.name}.{THUMBNAIL}" for each in request.maps[:1])]
+        meaning = "JPEG, for the gallery"
+        fields += [pa.field(name, pa.binary(), metadata={"meaning": meaning}) for name in names]
     return pa.schema(fields, metadata={"vitviz": json.dumps(request.to_json())})
 
 
-def row(item: Item, found: Found) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Source:
+    """What is known of a picture's file once it was opened.
+
+    Args:
+        sha256: of its content, hexadecimal; None where it cannot be read.
+        width, height: of the picture, in pixels.
+    """
+
+    sha256: str | None
+    width: int = 0
+    height: int = 0
+
+
+def row(key: str, source: Source, found: Found, thumbnails: bool = False) -> dict[str, Any]:
     """The row of a picture."""
     analysis = found.analysis
-    width, height = analysis.prepared.image.size
     layout = analysis.trace.layout
     cells: dict[str, Any] = {
-        "path": item.key,
-        "sha256": digest(item),
-        "width": width,
-        "height": height,
+        "path": key,
+        "sha256": source.sha256,
+        "width": source.width,
+        "height": source.height,
         "rows": layout.grid_height,
         "columns": layout.grid_width,
     }
@@ -105,12 +153,25 @@ def row(item: Item, found: Found) -> dict[str, Any]:
         for name, each in findings.measurements.items():
             cells[f"{findings.probe}.{name}"] = each.values.numpy().ravel()
             cells[f"{findings.probe}.{name}.shape"] = list(each.values.shape)
+    if thumbnails:
+        prepared = analysis.prepared.resized(THUMBNAIL_SIDE)
+        cells[THUMBNAIL] = _jpeg(prepared.image)
+        for name, heatmap in list(found.maps.items())[:1]:
+            cells[f"{name}.{THUMBNAIL}"] = _jpeg(
+                Heatmap(heatmap.token_map, prepared.image, prepared.geometry).overlay()
+            )
     return cells
 
 
-def failed_row(item: Item, error: Exception) -> dict[str, Any]:
+def failed_row(key: str, source: Source, error: Exception) -> dict[str, Any]:
     """The row of a picture that nothing was found of."""
-    return {"path": item.key, "error": str(error), "sha256": digest(item)}
+    return {"path": key, "error": str(error), "sha256": source.sha256}
+
+
+def _jpeg(image: Image.Image) -> bytes:
+    stream = io.BytesIO()
+    image.save(stream, "JPEG", quality=80)
+    return stream.getvalue()
 
 
 def digest(item: Item) -> str | None:

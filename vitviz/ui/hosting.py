@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -25,6 +25,7 @@ import gradio as gr
 import torch
 
 from vitviz.analysis.costs import cost_of
+from vitviz.attention.machine import control_groups
 from vitviz.errors.kinds import ConfigError, LimitError, VitvizError
 from vitviz.models.network import Encoding
 from vitviz.models.vit import VisionTransformer
@@ -86,17 +87,6 @@ def processors(root: Path = Path("/")) -> int:
     affinity = getattr(os, "sched_getaffinity", None)
     here = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
     return max(1, min([here, *(int(quota) for quota in _quotas(root))]))
-
-
-def memory(root: Path = Path("/")) -> int:
-    """How many bytes of memory this process may take: those of the machine, or of the control groups that it is in.
-
-    Args:
-        root: of the file system in which the control groups are looked up.
-    """
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limits = (_limit(group, "memory.max", "memory.limit_in_bytes") for group in _groups(root, "memory"))
-    return min([machine, *(limit for limit in limits if limit is not None)])
 
 
 def limit_threads(threads: int | None = None) -> int:
@@ -239,27 +229,10 @@ def _unpacked(content: bytes, device: str) -> Any:
 
 def _quotas(root: Path) -> Iterator[float]:
     """Of all control groups that the process is in, where they have one, in processors."""
-    for group in _groups(root, "cpu"):
+    for group in control_groups(root, "cpu"):
         quota = _quota(group)
         if quota is not None:
             yield quota
-
-
-def _groups(root: Path, controller: str) -> Iterator[Path]:
-    """The folders of the control groups that the process is in, of one controller."""
-    try:
-        lines = (root / "proc" / "self" / "cgroup").read_text().splitlines()
-    # Not Linux.
-    except OSError:
-        return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        # Version 2 has no names of controllers here; of version 1, one is enough.
-        if controllers and controller not in controllers.split(","):
-            continue
-        top = root / "sys" / "fs" / "cgroup" / controllers
-        inner = PurePosixPath(path).relative_to("/")
-        yield from (top / group for group in (inner, *inner.parents))
 
 
 def _quota(group: Path) -> float | None:
@@ -272,12 +245,3 @@ def _quota(group: Path) -> float | None:
     except OSError:
         return None
     return None if quota in ("max", "-1") else int(quota) / int(period)
-
-
-def _limit(group: Path, *names: str) -> int | None:
-    """The number in the first of these files of a control group that is there; None where it sets no limit."""
-    for name in names:
-        with suppress(OSError):
-            text = (group / name).read_text().strip()
-            return int(text) if text.isdigit() else None
-    return None

@@ -13,6 +13,7 @@ from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.cache import AnalysisCache, ModelCache
 from vitviz.analysis.costs import Cost, cost_of
 from vitviz.analysis.encoder import Encoder
+from vitviz.attention.machine import memory
 from vitviz.attention.precision import PRECISIONS
 from vitviz.attribution import Method
 from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError
@@ -23,7 +24,7 @@ from vitviz.models.own import own_network
 from vitviz.models.targets import ClassDifference, Target, TargetChoice
 from vitviz.progress import Progress
 from vitviz.ui.arguments import LikenessRequest, TargetRequest
-from vitviz.ui.hosting import forward, memory
+from vitviz.ui.hosting import forward
 from vitviz.ui.inputs import InputSettings, Origin
 from vitviz.ui.models import DEFAULT_MODEL, SERIES, ModelChoice, OwnModels, open_choice
 from vitviz.ui.packs import rolls

@@ -47,6 +47,19 @@ def sink_tokens(trace: AttentionTrace) -> Findings:
     )
 
 
+def sink_mass(trace: AttentionTrace) -> Findings:
+    """The share of every head's attention that its sinks take: tokens that receive ten even shares of it each.
+
+    Gu et al. 2025, "When Attention Sink Emerges in Language Models", section 3, with a bound in even shares.
+
+    Returns:
+        ``mass``: ``"layer head"``, in [0, 1]; 0 for a head without sinks.
+    """
+    received = received_attention(trace)
+    is_sink = received * trace.layout.token_count > SINK_RATIO
+    return _of_heads("sink_mass", "mass", (received * is_sink).sum(-1), "send most to sinks", "share")
+
+
 def prefix_mass(trace: AttentionTrace) -> Findings:
     """The share of the patches' attention that goes to each prefix token.
 
@@ -134,9 +147,9 @@ def head_similarity(trace: AttentionTrace) -> Findings:
     )
 
 
-def _of_heads(probe: str, measure: str, values: torch.Tensor, verb: str) -> Findings:
-    """A measure ``"layer head"`` of :func:`vitviz.evaluation.head_table.measure_heads`."""
-    unit = MEASURES[measure].unit
+def _of_heads(probe: str, measure: str, values: torch.Tensor, verb: str, unit: str = "") -> Findings:
+    """A measure ``"layer head"``, by default one of :func:`vitviz.evaluation.head_table.measure_heads`."""
+    unit = unit or MEASURES[measure].unit
     rows = []
     for layer, heads in enumerate(values):
         known = heads[~heads.isnan()]

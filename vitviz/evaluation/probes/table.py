@@ -18,6 +18,7 @@ from vitviz.evaluation.probes.attention import (
     attention_entropy,
     head_similarity,
     prefix_mass,
+    sink_mass,
     sink_tokens,
 )
 from vitviz.evaluation.probes.features import patch_components, patch_similarity
@@ -103,6 +104,14 @@ PROBES = {
             "Xiao et al. 2024, Efficient Streaming Language Models with Attention Sinks; Gu et al. 2025, When "
             "Attention Sink Emerges in Language Models",
             "How much attention each token receives; what takes many even shares outshines the rest of a map.",
+        ),
+        Probe(
+            "sink_mass",
+            "Attention to sinks",
+            "trace",
+            sink_mass,
+            "Gu et al. 2025, When Attention Sink Emerges in Language Models",
+            "How much of a head's attention its sinks take: near 1, the head does next to nothing for this picture.",
         ),
         Probe(
             "logit_lens",

@@ -1,0 +1,185 @@
+"""An atlas: its numbers are those of a plain computation over the same rows."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+from PIL import Image
+from playwright.sync_api import Browser
+from scipy import stats
+
+from vitviz import ConfigError, DataError, Model
+from vitviz.datasets import BatchRequest, MapRequest, read_atlas, read_items, run_batch, write_atlas
+from vitviz.datasets.atlas import MOST_CLASSES
+
+PROBES = ("attention_entropy", "attention_distance", "sink_mass", "head_similarity", "token_norms")
+COUNT = 14
+QUOTED = "attention:head=max,query=1x2"
+
+
+@pytest.fixture
+def results(make_model: Callable[..., Model], tmp_path: Path) -> Path:
+    """Pictures of two grids, one broken, in several parts."""
+    folder, rng = tmp_path / "photos", np.random.default_rng(0)
+    folder.mkdir()
+    for number in range(COUNT):
+        size = (20, 60) if number % 7 == 6 else (40, 60)
+        Image.fromarray(rng.integers(0, 255, (*size, 3), np.uint8)).save(folder / f"{number:02d} '\"<b>.png")
+    (folder / "broken.png").write_bytes(b"none")
+    maps = (MapRequest("rollout"), MapRequest("attention", {"head": "max", "query": (1, 2)}))
+    request = BatchRequest(make_model(), maps, PROBES, "native")
+    items = list(read_items(str(folder)))
+    for end in (5, 9, len(items)):
+        run_batch(request, items[:end], tmp_path / "results", thumbnails=end != 9)
+    assert len(list((tmp_path / "results" / "parts").iterdir())) == 3
+    return tmp_path / "results"
+
+
+def rows_of(results: Path) -> list[dict[str, Any]]:
+    found = [row for part in (results / "parts").iterdir() for row in parquet.read_table(part).to_pylist()]
+    return [row for row in found if row["error"] is None]
+
+
+def test_means_and_intervals_are_those_of_the_pictures(results: Path) -> None:
+    atlas, rows = read_atlas(results), rows_of(results)
+    assert (atlas.model, atlas.pictures, atlas.failed) == ("small", COUNT, 1)
+    assert set(atlas.heads) == {"attention_entropy.entropy", "attention_distance.distance", "sink_mass.mass"}
+    assert set(atlas.pairs) == {"head_similarity.divergence"}
+    for name, means in {**atlas.heads, **atlas.pairs}.items():
+        values = np.array([np.reshape(row[name], row[f"{name}.shape"]) for row in rows], float)
+        np.testing.assert_allclose(means.mean, values.mean(0), rtol=1e-6, atol=1e-9)
+        half = stats.sem(values) * stats.t.ppf(0.975, COUNT - 1)
+        np.testing.assert_allclose(means.high - means.mean, half, rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(means.mean - means.low, half, rtol=1e-6, atol=1e-9)
+        assert (means.count == COUNT).all()
+
+
+def test_mean_maps_are_of_one_grid_and_by_class(results: Path) -> None:
+    atlas, rows = read_atlas(results), rows_of(results)
+    grids = Counter((row["rows"], row["columns"]) for row in rows)
+    assert len(grids) == 2 and atlas.grid == grids.most_common(1)[0][0] and atlas.left_out == min(grids.values())
+    rows = [row for row in rows if (row["rows"], row["columns"]) == atlas.grid]
+    classes = Counter(row["predictions"][0]["label"] for row in rows)
+    assert set(atlas.maps) == {"rollout", QUOTED}
+    for name, whole in atlas.maps.items():
+        assert whole.count == len(rows)
+        np.testing.assert_allclose(whole.values.ravel(), np.mean([row[name] for row in rows], 0), rtol=1e-5)
+        assert {label: each.count for label, each in atlas.classes[name].items()} == dict(
+            classes.most_common(MOST_CLASSES)
+        )
+        for label, each in atlas.classes[name].items():
+            chosen = [row[name] for row in rows if row["predictions"][0]["label"] == label]
+            np.testing.assert_allclose(each.values.ravel(), np.mean(chosen, 0), rtol=1e-5)
+
+
+def test_pictures_that_stand_out_are_the_extremes(results: Path) -> None:
+    atlas, rows = read_atlas(results), rows_of(results)
+    name = "attention_entropy.entropy"
+    shape = atlas.heads[name].mean.shape
+    for layer, head in np.ndindex(shape):
+        order = sorted(((row[name][layer * shape[1] + head], row["path"]) for row in rows), reverse=True)
+        found = atlas.standouts[name][layer][head]
+        assert [path for path, _ in found.highest] == [path for _, path in order[:3]]
+        assert [path for path, _ in found.lowest] == [path for _, path in order[:-4:-1]]
+        assert [value for _, value in found.highest] == pytest.approx([value for value, _ in order[:3]])
+    # The second run kept no small pictures.
+    named = {path for layers in atlas.standouts[name] for each in layers for path, _ in each.highest + each.lowest}
+    assert atlas.thumbnails and set(atlas.thumbnails) < {row["path"] for row in rows}
+    assert named & set(atlas.thumbnails)
+
+
+def test_a_missing_number_is_left_out_of_a_mean(results: Path) -> None:
+    part = min((results / "parts").iterdir())
+    table = parquet.read_table(part)
+    name = "sink_mass.mass"
+    values = [None if each is None else [float("nan"), *each[1:]] for each in table.column(name).to_pylist()]
+    place = table.schema.get_field_index(name)
+    parquet.write_table(
+        table.set_column(place, table.schema.field(place), pa.array(values, pa.list_(pa.float32()))), part
+    )
+    before = sum(each is not None for each in values)
+    means = read_atlas(results).heads[name]
+    assert means.count[0, 0] == COUNT - before and (means.count.flat[1:] == COUNT).all()
+    assert np.isfinite(means.mean).all()
+
+
+@pytest.mark.parametrize("look", [("light", 1200), ("dark", 340)], ids=str)
+def test_the_page_has_everything_inside(browser: Browser, results: Path, tmp_path: Path, look: tuple[Any, int]) -> None:
+    atlas = read_atlas(results)
+    path = write_atlas(atlas, tmp_path / "atlas")
+    numbers = json.loads((tmp_path / "atlas" / "atlas.json").read_text())
+    assert numbers["heads"]["sink_mass.mass"]["mean"] == atlas.heads["sink_mass.mass"].mean.tolist()
+    assert len(list((tmp_path / "atlas" / "figures").glob("*.svg"))) == 6
+    context = browser.new_context(color_scheme=look[0], viewport={"width": look[1], "height": 700}, offline=True)
+    page, asked = context.new_page(), []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(path.as_uri())
+    assert [url for url in asked if not url.startswith("data:")] == [path.as_uri()]
+    assert page.locator("figure img").count() == 6
+    assert all(page.locator("figure img").nth(each).evaluate("image => image.naturalWidth > 100") for each in range(6))
+    page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    entropy = atlas.heads["attention_entropy.entropy"]
+    cells = page.locator("table").first.locator("tbody tr").first.locator("td").all_text_contents()
+    assert cells == [
+        "0",
+        "0",
+        f"{entropy.mean[0, 0]:.4g}",
+        f"{entropy.low[0, 0]:.4g} to {entropy.high[0, 0]:.4g}",
+        "14",
+    ]
+    assert page.get_by_text(atlas.standouts["attention_entropy.entropy"][0][0].highest[0][0]).first.is_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= look[1]
+    context.close()
+
+
+def test_what_there_is_no_atlas_of_is_one_sentence(
+    make_model: Callable[..., Model], results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match="no results of a batch there"):
+        read_atlas(tmp_path)
+    folder = tmp_path / "broken"
+    folder.mkdir()
+    (folder / "broken.png").write_bytes(b"none")
+    run_batch(BatchRequest(make_model(), (MapRequest("rollout"),)), read_items(str(folder)), tmp_path / "none")
+    with pytest.raises(DataError, match="none of 1 pictures could be analysed"):
+        read_atlas(tmp_path / "none")
+    run_batch(BatchRequest(make_model()), [], tmp_path / "empty")
+    with pytest.raises(DataError, match="no rows in it"):
+        read_atlas(tmp_path / "empty")
+    Image.new("RGB", (40, 30)).save(folder / "broken.png")
+    run_batch(BatchRequest(make_model(), probes=("token_norms",)), read_items(str(folder)), tmp_path / "norms")
+    with pytest.raises(DataError, match="expected a batch with at least one --map, or a --probe of heads"):
+        read_atlas(tmp_path / "norms")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot be written"):
+        write_atlas(read_atlas(results), tmp_path / "file" / "atlas")
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "duckdb", None)
+        with pytest.raises(ConfigError, match=r"pip install 'vitviz\[atlas\]'"):
+            read_atlas(results)
+    run = json.loads((results / "run.json").read_text())
+    (results / "run.json").write_text(json.dumps({**run, "schema": 99}))
+    with pytest.raises(ConfigError, match="rows of schema 99; this version reads"):
+        read_atlas(results)
+    (results / "run.json").write_text(json.dumps(run))
+    min((results / "parts").iterdir()).write_bytes(b"damaged")
+    with pytest.raises(DataError, match=r"part-000000\.parquet: damaged"):
+        read_atlas(results)
+
+
+def test_the_command_writes_it(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from vitviz.cli.command import main
+
+    assert main(["atlas", str(results), str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().out
+    assert re.fullmatch(rf"atlas of {COUNT} pictures: .*atlas\.html\n", said)

@@ -1,0 +1,57 @@
+"""Data sets of the Hugging Face hub and local ones of its package ``datasets``, read as a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from vitviz.errors.kinds import ConfigError, DataError
+from vitviz.errors.messages import choices
+
+PREFIX = "hf:datasets/"
+HOW = f"{PREFIX}OWNER/NAME:SPLIT of the Hugging Face hub, or {PREFIX}FOLDER:SPLIT"
+
+
+def hub_cells(source: str, column: str) -> Iterator[tuple[str, Any]]:
+    """The pictures of a split, not decoded, each with a key that is the same every time.
+
+    Nothing but what is asked for next is downloaded, and no program of a data set is run.
+
+    Args:
+        source: as :data:`HOW` says; the split may be left out where there is one alone.
+        column: that holds the pictures.
+
+    Raises:
+        ConfigError: the package is not installed.
+        DataError: there is no such data set, split or column, it holds no pictures there, or it cannot be read.
+    """
+    try:
+        import datasets
+    except ImportError:
+        raise ConfigError("data sets of the hub need datasets: install the extra, pip install 'vitviz[hub]'") from None
+    name, sign, split = source.removeprefix(PREFIX).rpartition(":")
+    if not sign:
+        name, split = split, ""
+    try:
+        splits = datasets.load_dataset(name, streaming=True)
+        if not split and len(splits) == 1:
+            split = next(iter(splits))
+        if split not in splits:
+            found = f"no split {split!r}" if split else f"{len(splits)} splits"
+            raise DataError(f"{source}: {found}; expected {PREFIX}{name}:SPLIT with one of {choices(splits)}")
+        rows = splits[split]
+        if rows.features is None:
+            rows = rows._resolve_features()
+        if column not in rows.features:
+            raise DataError(f"{source}: no column {column!r}; expected --column with one of {choices(rows.features)}")
+        rows = rows.select_columns([column])
+        if isinstance(rows.features[column], datasets.Image):
+            rows = rows.cast_column(column, datasets.Image(decode=False))
+        for number, row in enumerate(rows):
+            yield f"{split}#{number}", row[column]
+    except DataError:
+        raise
+    # The package, and what it downloads and reads with, raise dozens of kinds.
+    except Exception as error:
+        sentence = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise DataError(f"{source}: cannot be read ({sentence}); expected {HOW}") from None
