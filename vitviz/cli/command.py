@@ -77,6 +77,8 @@ def _parser() -> argparse.ArgumentParser:
     explored.add_argument(
         "-o", "--output", type=Path, default=None, help="HTML to write (default: IMAGE.html in the working folder)"
     )
+    link_help = "what it opens with: an address of the app, or its part behind '?', without model and picture"
+    explored.add_argument("--link", default="", help=link_help)
     explored.set_defaults(run=_run_explore)
 
     probed = commands.add_parser("probe", help="look into a model: its tokens, attention and weights, for an image")
@@ -189,13 +191,14 @@ def _in_working_folder(image: str, ending: str) -> Path:
 
 
 def _run_explore(
-    image: str, output: Path | None, fit: str | None, resolution: int | None, max_bytes: int, **opened: Any
+    image: str, output: Path | None, link: str, fit: str | None, resolution: int | None, max_bytes: int, **opened: Any
 ) -> None:
     analysis = analyze(image, load_with_bar(**opened), fit, resolution=resolution, max_bytes=max_bytes)
     from vitviz.ui.explorer import whole_page
 
     name, source = Path(image).name, opened["checkpoint"]
-    page = whole_page(analysis, name, source=source, name=name, fit=fit or "", resolution=resolution)
+    link = link.partition("?")[2] if "://" in link else link
+    page = whole_page(analysis, name, source=source, name=name, fit=fit or "", resolution=resolution, link=link)
     output = output or _in_working_folder(image, ".html")
     write_whole(output, lambda file: file.write(page.encode()))
     print(f"All layers and heads, {len(page) / 1e6:.1f} MB\nwritten to {output}")

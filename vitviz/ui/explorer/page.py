@@ -6,16 +6,15 @@ import base64
 import html
 import json
 import re
-from dataclasses import replace
 from typing import Any
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.errors.arguments import instance
 from vitviz.ui.explorer.component import script, template
+from vitviz.ui.explorer.opening import opening
 from vitviz.ui.facts import analysis_facts, model_facts, settings
 from vitviz.ui.files import as_webp
-from vitviz.ui.packs import file_names, pack, rolls
-from vitviz.ui.state import FIRST_VIEW, PageState, View
+from vitviz.ui.packs import file_names, pack
 
 
 def whole_page(
@@ -26,30 +25,39 @@ def whole_page(
     name: str = "picture.jpg",
     fit: str = "",
     resolution: int | None = None,
+    link: str = "",
 ) -> str:
     """The explorer with all layers and heads of an analysis inside.
 
-    The file is about 2.7 bytes for each feature of each query and key: 10 MB of a ViT-B/16 at 197 tokens.
+    The file is about 2.7 bytes for each feature of each query and key: 10 MB of a ViT-B/16 at 197 tokens. A map that
+    the page cannot compute by itself, such as relevance, is inside as the link asks for it.
 
     Args:
         analysis: of one image.
         title: of the page, shown to the letter.
         source, name, fit, resolution: what :func:`vitviz.load` and :func:`vitviz.analyze` were given, which the page
             says; the bundled model, its own fit and resolution where they are not.
+        link: the part of an address of the app behind ``?``, without model and picture: what the page opens with.
+
+    Raises:
+        MethodError: the link is not legal for the analysis.
     """
     instance("analysis", analysis, Analysis, "vitviz.analyze(image, model)")
     address = f"data:image/webp;base64,{_base64(as_webp(analysis.prepared.image, quality=90))}"
-    first = FIRST_VIEW if rolls(analysis.trace) else View()
-    view = replace(first, fit=None if fit == analysis.model.preprocessing.fit else fit or None, resolution=resolution)
-    state = PageState((view,)).to_json()
+    opened = opening(
+        analysis, link, None if fit == analysis.model.preprocessing.fit else fit or None, resolution=resolution
+    )
+    view, state = opened.state.views[0], opened.state.to_json()
     value = {
         "number": 0,
         "state": state,
         "views": [analysis_facts("page", analysis, {"url": address}, view=view, name=name)],
         "models": {"": model_facts("", source or analysis.model.name, analysis.model)},
     }
-    props = {"settings": {**settings(), "legal": "start", "state": state, "offline": True}, "value": value}
+    offline = {"legal": "start", "state": state, "offline": True, "saved": opened.methods}
+    props = {"settings": {**settings(), **offline}, "value": value}
     files = {name: _base64(pack(analysis.trace, name)) for name in file_names(analysis.trace)}
+    files |= {name: _base64(content) for name, content in opened.maps.items()}
     layout = analysis.trace.layout
     about = (
         f"{analysis.model.name}: {analysis.trace.layers} layers × {analysis.trace.heads} heads, "

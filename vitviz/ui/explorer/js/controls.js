@@ -76,8 +76,8 @@ class Controls {
   }
 
   make(view, facts, model) {
-    // A saved page has the maps that are computed in it, and the default rollouts.
-    const isHere = ({ name, live }) => !OFFLINE || live || (name === "rollout" && facts.rolls);
+    // A saved page has the maps that are computed in it, the default rollouts, and what was saved with it.
+    const isHere = ({ name, live }) => !OFFLINE || live || (name === "rollout" && facts.rolls) || SETTINGS.saved.includes(name);
     const offered = Object.values(METHODS).filter((method) => !model.refusals[method.name] && isHere(method));
     this.find("method").replaceChildren(...Object.entries(GROUPS).flatMap(([group, title]) => {
       const options = offered.filter((method) => method.group === group).map(({ name, title: own }) => new Option(own, name));

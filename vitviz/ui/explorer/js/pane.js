@@ -189,7 +189,8 @@ class Pane {
   rest(query) {
     clearTimeout(this.resting);
     if (same(this.rested, query)) return;
-    if (query === null || !this.fileOf(query) || this.values(query)) {
+    // A saved page has nobody to ask.
+    if (query === null || OFFLINE || !this.fileOf(query) || this.values(query)) {
       this.rested = query === null ? null : this.rested;
       return;
     }

@@ -1,0 +1,97 @@
+"""A saved explorer opens with what a link says, and holds the maps that it cannot compute."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, expect
+from safetensors.numpy import load as load_pack
+
+from tests.driver import EXAMPLE
+from vitviz import Analysis, MethodError
+from vitviz.cli import main
+from vitviz.ui.explorer.opening import opening
+from vitviz.ui.explorer.page import whole_page
+
+
+def test_without_a_link_it_opens_as_the_app_does(coarse_example: Analysis) -> None:
+    opened = opening(coarse_example, "", None, None)
+    assert (opened.state.views[0].method, opened.maps, opened.methods) == ("rollout", {}, ())
+
+
+@pytest.mark.parametrize("link", ["?method=attention&p.layer=2&p.head=3&p.query=1,2", "?method=rollout&p.query=cls"])
+def test_what_the_page_computes_is_not_saved(coarse_example: Analysis, link: str) -> None:
+    assert opening(coarse_example, link, None, None).maps == {}
+
+
+@pytest.mark.parametrize(
+    ("link", "name", "arguments"),
+    [
+        ("?method=relevance&p.target=dog", 'map ["relevance",{"target":5}]', {"target": "dog"}),
+        ("method=grad_cam", 'map ["grad_cam",{}]', {}),
+        ("?method=rollout&p.head_fusion=max", 'map ["rollout",{"head_fusion":"max"}]', {"head_fusion": "max"}),
+        ("?method=rollout&p.residual_weight=1", 'map ["rollout",{"residual_weight":1}]', {"residual_weight": 1.0}),
+        ("?method=attention&p.query=patches", 'map ["attention",{"query":"patches"}]', {"query": "patches"}),
+    ],
+)
+def test_a_map_that_needs_the_model_is_saved(
+    coarse_example: Analysis, link: str, name: str, arguments: dict[str, object]
+) -> None:
+    opened = opening(coarse_example, link, None, None)
+    method = opened.state.views[0].method
+    assert opened.methods == (method,) and name in opened.maps and f'map ["{method}",{{}}]' in opened.maps
+    token_map = coarse_example.map(method, **arguments).token_map
+    values = load_pack(opened.maps[name])["values"][len(coarse_example.trace.layout.prefix) :]
+    np.testing.assert_allclose(values, token_map.values.flatten(), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("link", "found"),
+    [
+        ("?model=dino_vits16", "names a model, picture, fit or resolution"),
+        ("?resolution=96", "names a model, picture, fit or resolution"),
+        ("?method=telepathy", "no map 'telepathy'"),
+        ("?method=attention&p.layer=6", "expected a whole number from -6 to 5"),
+        ("?method=relevance&p.target=unicorn", "unicorn"),
+        ("?method=relevance&like=example:coffee.jpg", "expected a class"),
+    ],
+)
+def test_a_link_that_cannot_be_shown_is_refused(coarse_example: Analysis, link: str, found: str) -> None:
+    with pytest.raises(MethodError, match=re.escape(found)):
+        opening(coarse_example, link, None, None)
+
+
+def test_the_command_takes_an_address_of_the_app(tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    address = "http://127.0.0.1:7860/?method=attention&p.layer=1&layout=slide"
+    assert main(["explore", str(EXAMPLE), "--resolution", "32", "--link", address, "-o", str(file)]) == 0
+    props = re.search(r"const PROPS = (\{.*\});", file.read_text())
+    assert props is not None
+    state = json.loads(props[1])["settings"]["state"]
+    assert (state["layout"], state["views"][0]["method"], state["views"][0]["parameters"]) == (
+        *("slide", "attention"),
+        {"layer": 1},
+    )
+
+
+def test_a_saved_page_shows_its_class_map(browser: Browser, coarse_example: Analysis, tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    file.write_text(whole_page(coarse_example, "cat", resolution=32, link="?method=relevance&p.target=dog"))
+    page = browser.new_page()
+    page.goto(file.as_uri())
+    strongest = coarse_example.map("relevance", target="dog").token_map.strongest
+    status = page.locator(".vx-status").first
+    expect(status).to_contain_text(
+        f"Relevance for class dog as the CLS token sees it: layers 0 to 5. Strongest: patch {strongest}"
+    )
+    assert page.locator(".vx-method option").count() == 3
+    # There and back: the map without parameters, of the most probable class.
+    page.select_option(".vx-method", "rollout")
+    expect(status).to_contain_text("Attention rollout")
+    page.select_option(".vx-method", "relevance")
+    expect(status).to_contain_text("Relevance for class")
+    page.close()

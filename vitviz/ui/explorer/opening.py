@@ -1,0 +1,111 @@
+"""What an explorer that is saved as one file opens with: a link's state, and the maps that need a model."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+from vitviz.analysis.analysis import Analysis
+from vitviz.attribution import METHODS
+from vitviz.errors.kinds import MethodError
+from vitviz.errors.messages import shown
+from vitviz.models.targets import ClassDifference
+from vitviz.ui.arguments import parameters_of
+from vitviz.ui.links import read_link
+from vitviz.ui.normalize import ShownView, normalize
+from vitviz.ui.packs import map_pack, rolls
+from vitviz.ui.state import FIRST_VIEW, TOKEN_METHOD, PageState, View, plain_json
+
+# The page computes attention from queries and keys where nothing else is asked of it.
+LIVE_PARAMETERS = {"direction", "layer", "head", "query"}
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A state, and the maps in it that the page cannot compute.
+
+    Args:
+        state: legal for the analysis.
+        maps: files of maps, by the names by which the page asks for them.
+        methods: names of the methods of these maps.
+    """
+
+    state: PageState
+    maps: dict[str, bytes]
+    methods: tuple[str, ...]
+
+
+def opening(analysis: Analysis, link: str, fit: str | None, resolution: int | None) -> Opening:
+    """What a link shows of an analysis.
+
+    Args:
+        analysis: of one image.
+        link: the part of the app's address behind ``?``, with or without it; empty for what the app opens with.
+        fit, resolution: with which the analysis was made; None for the model's own.
+
+    Raises:
+        MethodError: a part of the link cannot be read, is not legal for the model, or names another model, picture,
+            fit or resolution; or it asks for likeness or a text.
+    """
+    read = read_link(link)
+    notes, views = list(read.notes), []
+    for view in read.state.views:
+        plain = replace(view, model="", step=None, picture=View().picture, fit=None, resolution=None)
+        if plain != view:
+            raise MethodError(f"link = {shown(link)}: names a model, picture, fit or resolution; expected none of them")
+        if not link and not rolls(analysis.trace):
+            plain = View()
+        views.append(replace(plain, fit=fit, resolution=resolution))
+    seen = ShownView(analysis.model, analysis.trace.layout)
+    state, changes = normalize(replace(read.state, views=tuple(views)), [seen] * len(views))
+    if notes or changes:
+        raise MethodError(f"link = {shown(link)}: {' '.join([*notes, *changes])}")
+    maps: dict[str, bytes] = {}
+    methods = [view.method for view in state.views if _needs_model(view, rolls(analysis.trace))]
+    for view in state.views:
+        if view.method in methods:
+            # The map without parameters too: it is what the menu of methods leads back to.
+            for parameters in _queries(view):
+                maps[_file_name(view.method, parameters)] = _map(analysis, view.method, parameters)
+    return Opening(state, maps, tuple(dict.fromkeys(methods)))
+
+
+def _needs_model(view: View, has_rollouts: bool) -> bool:
+    if view.method == TOKEN_METHOD:
+        return not view.parameters.keys() <= LIVE_PARAMETERS or view.parameters.get("query") == "patches"
+    is_rollout = view.method == FIRST_VIEW.method
+    return not (is_rollout and has_rollouts) or not view.parameters.keys() <= {"query"}
+
+
+def _queries(view: View) -> list[dict[str, Any]]:
+    """The parameters of a view's map, of those of its pins, and none."""
+    has_query = any(part.name == "query" for part in METHODS[view.method].parameters)
+    pinned = [{**view.parameters, "query": pin} for pin in view.pins if has_query]
+    return [dict(view.parameters), *pinned, {}]
+
+
+def _file_name(method: str, parameters: dict[str, Any]) -> str:
+    """As ``mapName`` of the page writes it."""
+    return "map " + json.dumps([method, _as_in_javascript(parameters)], ensure_ascii=False, separators=(",", ":"))
+
+
+def _as_in_javascript(value: Any) -> Any:
+    value = plain_json(value)
+    if isinstance(value, dict):
+        return {name: _as_in_javascript(value[name]) for name in sorted(value)}
+    # JavaScript has one kind of number.
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _map(analysis: Analysis, method: str, parameters: dict[str, Any]) -> bytes:
+    layout, record = analysis.trace.layout, METHODS[method]
+    given = parameters_of(record, plain_json(parameters), analysis.model, layout)
+    target = given.get("target")
+    if target is not None and not isinstance(target, int | str | ClassDifference):
+        raise MethodError(
+            f"target = {shown(plain_json(parameters['target']))}: expected a class; a file holds no other"
+        )
+    query = given.get("query")
+    own = layout.index(query) if record.begins_with_identity and isinstance(query, tuple) else None
+    return map_pack(analysis.map(method, **given).token_map, layout, own)
