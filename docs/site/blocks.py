@@ -4,7 +4,7 @@ Each stands in the Markdown as a comment, which is nothing on other hosts:
 
 - ``<!-- explorer: NAME -->`` above a command ``vitviz explore … -o NAME``: the command is run, and its page is shown.
 - ``<!-- api -->``: every public name, with its signature and docstring.
-- ``<!-- pages -->`` above a list of links: the list is also a part of the site's navigation, under the heading above it.
+- ``<!-- pages -->`` above a list of links: the list is a part of the navigation, too, under the heading above it.
 """
 
 from __future__ import annotations
@@ -16,15 +16,20 @@ import os
 import re
 import shlex
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPLORERS = ROOT / "build" / "explorers" / "explorers"
 EXPLORER = re.compile(r"<!-- explorer: (?P<title>[^>\n]+) -->\n\n {4}vitviz (?P<command>explore [^\n]+)\n")
-PAGES = re.compile(r"^## (?P<heading>.+)\n(?P<text>(?:(?!^## )[\s\S])*?)<!-- pages -->\n(?P<list>(?:- .+\n)+)", re.MULTILINE)
+PAGES = re.compile(
+    r"^## (?P<heading>.+)\n(?P<text>(?:(?!^## )[\s\S])*?)<!-- pages -->\n(?P<list>(?:- .+\n)+)", re.MULTILINE
+)
 LINK = re.compile(r"\]\((?P<page>[\w./-]+)\.md\)")
 HEIGHT = 720
+# The network with random weights, which `python -m docs.site.untrained` writes.
+UNTRAINED = "build/untrained.safetensors"
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,8 @@ def explorers(markdown: str) -> list[Block]:
 def navigation(markdown: str) -> list[tuple[str, list[str]]]:
     """The sections of the home page with the names of their pages, relative to it."""
     return [
-        (match["heading"], [link["page"] for link in LINK.finditer(match["list"])]) for match in PAGES.finditer(markdown)
+        (match["heading"], [link["page"] for link in LINK.finditer(match["list"])])
+        for match in PAGES.finditer(markdown)
     ]
 
 
@@ -73,6 +79,8 @@ def write_explorer(block: Block, folder: Path) -> None:
     from vitviz.cli import main
 
     folder.mkdir(parents=True, exist_ok=True)
+    if UNTRAINED in block.arguments:
+        _write_untrained()
     arguments = [*block.arguments[:-1], str(folder / block.name)]
     before, said = Path.cwd(), io.StringIO()
     os.chdir(ROOT)
@@ -83,6 +91,14 @@ def write_explorer(block: Block, folder: Path) -> None:
         os.chdir(before)
     if status:
         raise ValueError(f"vitviz {shlex.join(block.arguments)}: {said.getvalue()}")
+
+
+@cache
+def _write_untrained() -> None:
+    # Once in a process: the bundled checkpoint may have changed since the last.
+    from docs.site.untrained import write
+
+    write(ROOT / UNTRAINED)
 
 
 def _frame(block: Block, to_root: str) -> str:

@@ -71,7 +71,9 @@ def main() -> int:
     """Print what is wrong; 1 if anything is."""
     site = Path(sys.argv[1])
     found = problems(site)
-    print("\n".join(found) or f"{len(list(site.rglob('*.html')))} pages: every link leads somewhere, nothing is fetched")
+    print(
+        "\n".join(found) or f"{len(list(site.rglob('*.html')))} pages: every link leads somewhere, nothing is fetched"
+    )
     return 1 if found else 0
 
 
