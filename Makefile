@@ -11,13 +11,16 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALLS := pyproject.toml requirements.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help app test quick test-long clean
+.PHONY: help app test quick test-long docs gallery release clean
 
 help:
 	@echo 'make app      install vitviz into .venv and start the app; its address is printed'
 	@echo 'make test     lint, format check, type check and all tests; installs a browser where there is none'
 	@echo 'make quick    lint, types and the tests that need no browser, no other process and no other package: under a minute'
 	@echo 'make test-long  random configurations and pictures against the packages, and an hour of hostile files; VITVIZ_SEED=7 draws others'
+	@echo 'make docs     build the site of docs/ into build/docs, and check every link of it'
+	@echo 'make gallery  write twelve explorers as a static Space into build/gallery'
+	@echo 'make release  build wheel and sdist into dist, and check what is in them'
 	@echo 'make clean    remove .venv, the caches and what building and testing left'
 	@echo
 	@echo 'ARGS="..."    is passed on: make app ARGS="--port 7861", make test ARGS="-k layout"'
@@ -51,9 +54,23 @@ quick: $(VENV)/.test
 test-long: $(VENV)/.test
 	$(BIN)/python -m pytest -m long -s $(ARGS)
 
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --builder html --conf-dir docs/site --doctree-dir build/doctrees \
+	  . build/docs $(ARGS)
+	$(BIN)/python -m docs.site.check build/docs
+
+gallery: $(VENV)/.app
+	$(BIN)/python -m docs.site.gallery
+
+release: $(VENV)/.release
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python -m tests.distributions dist
+
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .gradio tests/artefacts
-	find app.py vitviz tests -name __pycache__ -prune -exec rm -rf {} +
+	find app.py vitviz tests docs -name __pycache__ -prune -exec rm -rf {} +
 
 # The stamps say what was installed; they are older than a changed pyproject.toml or requirements.txt.
 $(VENV)/.app: $(VENV)/pyvenv.cfg $(INSTALLS)
@@ -62,6 +79,14 @@ $(VENV)/.app: $(VENV)/pyvenv.cfg $(INSTALLS)
 
 $(VENV)/.test: $(VENV)/pyvenv.cfg $(INSTALLS)
 	$(PIP) install --editable '.[test]'
+	@touch $(VENV)/.app $@
+
+$(VENV)/.docs: $(VENV)/pyvenv.cfg $(INSTALLS)
+	$(PIP) install --editable '.[docs]'
+	@touch $(VENV)/.app $@
+
+$(VENV)/.release: $(VENV)/pyvenv.cfg $(INSTALLS)
+	$(PIP) install --editable '.[release]'
 	@touch $(VENV)/.app $@
 
 # A .venv that was interrupted while it was made, or whose Python is gone, counts as absent.

@@ -27,6 +27,7 @@ def report(results: Results, picture: str | None = None) -> str:
         lines += ["", f"## {part.title}", "", part.note, "", _machine(results[name]["machine"])]
         if name == "tokens" and picture:
             lines += ["", f"![Time and peak memory against the number of tokens]({picture})"]
+            lines += ["", "Drawn by `python -m benchmarks --only tokens`."]
         for case in dict.fromkeys(entry["case"] for entry in results[name]["entries"]):
             entries = [entry for entry in results[name]["entries"] if entry["case"] == case]
             lines += ["", f"### {case}", "", *_case(name, entries, results)]

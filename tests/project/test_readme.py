@@ -26,7 +26,8 @@ README = (ROOT / "README.md").read_text()
 DOCUMENTS = {
     path.relative_to(ROOT).as_posix(): path.read_text()
     for path in [
-        *(ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "assets" / "README.md"),
+        *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY")),
+        ROOT / "assets" / "README.md",
         *(ROOT / "checkpoints" / "README.md", ROOT / "tests" / "data" / "README.md"),
         *sorted((ROOT / "docs").rglob("*.md")),
     ]
@@ -57,7 +58,8 @@ RUNNABLE = [
 
 
 def test_the_documents_with_code_are_those_that_are_known() -> None:
-    assert {"README.md", "docs/library.md", "docs/methods.md", "docs/probes.md", "docs/scale.md"} == set(RUNNABLE)
+    pages = {"figures", "index", "learn", "library", "methods", "notebooks", "probes", "scale", "site/pypi"}
+    assert {"README.md", *(f"docs/{page}.md" for page in pages)} == set(RUNNABLE)
     assert {"docs/api.md", "docs/families.md", "docs/models.md", "docs/training.md"} == set(WITH_PYTHON) - set(RUNNABLE)
 
 
@@ -151,10 +153,11 @@ def commands(document: str, program: str) -> list[list[str]]:
 
 
 def test_the_documents_with_commands_are_those_that_are_known() -> None:
-    expected = {
-        *("README.md", "checkpoints/README.md", "docs/api.md", "docs/command.md", "docs/families.md"),
-        *("docs/operations.md", "docs/probes.md", "docs/scale.md", "docs/training.md", "docs/verify.md"),
+    pages = {
+        *("api", "command", "families", "figures", "gallery", "index", "learn", "links", "operations", "probes"),
+        *("scale", "site/pypi", "training", "verify"),
     }
+    expected = {"README.md", "checkpoints/README.md", *(f"docs/{page}.md" for page in pages)}
     assert {document for document in DOCUMENTS if commands(document, "vitviz")} == expected
 
 
@@ -185,7 +188,7 @@ def test_what_python_is_to_run_is_there(document: str) -> None:
 
 def test_both_commands_and_their_parts_are_named() -> None:
     assert [line[0] for line in commands("README.md", "make")] == ["app", "test"]
-    assert {line[0] for line in commands("CONTRIBUTING.md", "make")} == {"quick", "test"}
+    assert {line[0] for line in commands("CONTRIBUTING.md", "make")} == {"docs", "quick", "release", "test"}
     assert len(commands("CONTRIBUTING.md", "python")) >= 4
 
 

@@ -78,6 +78,25 @@ def test_the_command_takes_an_address_of_the_app(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "link",
+    [
+        "method=relevance&p.target=dog&against=cat",
+        "method=relevance&p.query=1,2&p.target=5&margin=true&pins=3,3;cls",
+        "method=rollout&p.residual_weight=1&p.discard_ratio=0.25&p.query=4,4",
+        "method=attention_mass&p.mass=0.5",
+    ],
+)
+def test_a_saved_page_finds_its_maps(browser: Browser, coarse_example: Analysis, tmp_path: Path, link: str) -> None:
+    file = tmp_path / "page.html"
+    file.write_text(whole_page(coarse_example, "cat", resolution=32, link=link))
+    page = browser.new_page()
+    page.goto(file.as_uri())
+    # The analysis whose map is drawn; empty where a map is missing.
+    expect(page.locator(".vx-canvas").first).to_have_attribute("data-loaded", "page", timeout=5000)
+    page.close()
+
+
 def test_a_saved_page_shows_its_class_map(browser: Browser, coarse_example: Analysis, tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     file.write_text(whole_page(coarse_example, "cat", resolution=32, link="?method=relevance&p.target=dog"))

@@ -87,13 +87,16 @@ def _queries(view: View) -> list[dict[str, Any]]:
 
 def _file_name(method: str, parameters: dict[str, Any]) -> str:
     """As ``mapName`` of the page writes it."""
-    return "map " + json.dumps([method, _as_in_javascript(parameters)], ensure_ascii=False, separators=(",", ":"))
+    ordered = {name: _as_in_javascript(value) for name, value in sorted(parameters.items())}
+    return "map " + json.dumps([method, ordered], ensure_ascii=False, separators=(",", ":"))
 
 
 def _as_in_javascript(value: Any) -> Any:
     value = plain_json(value)
+    if isinstance(value, list):
+        return [_as_in_javascript(each) for each in value]
     if isinstance(value, dict):
-        return {name: _as_in_javascript(value[name]) for name in sorted(value)}
+        return {name: _as_in_javascript(each) for name, each in value.items()}
     # JavaScript has one kind of number.
     return int(value) if isinstance(value, float) and value.is_integer() else value
 

@@ -1,0 +1,70 @@
+"""The commands of the documents run, as they stand there, on the bundled checkpoint and four photographs.
+
+Those that cannot are listed with their reason and the tests that run them otherwise.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from docs.site.blocks import explorers
+from tests.project.test_readme import DOCUMENTS, commands
+from vitviz.cli import main
+
+ROOT = Path(__file__).parents[2]
+# The beginning of a command, or an option in it, and why it is not run here.
+NOT_RUN = {
+    "app": "serves until it is ended: tests/driver.py starts it",
+    "train": "takes minutes: tests/training trains, tests/cli runs the command",
+    "--checkpoint dino_vits16": "downloads: tests/weights/test_zoo.py opens it from a stand-in of the hub",
+    "--checkpoint hf:": "downloads: tests/weights opens such names from a stand-in of the hub",
+    "inspect m": "a file of yours: tests/cli inspects checkpoints of many kinds",
+    "verify": "a folder of a package: tests/cli and tests/parity verify such folders",
+    "evaluate ": "labelled pictures: tests/cli evaluates a folder",
+    "evaluate-methods": "many pictures: tests/cli measures a folder",
+    "check-methods": "many pictures: tests/cli measures a folder",
+    "describe-heads": "many pictures: tests/cli describes a folder",
+    "--checkpoint runs/": "a run of yours: tests/cli opens runs",
+}
+
+
+def runs(line: list[str]) -> bool:
+    text = shlex.join(line) + " "
+    return not any(text.startswith(reason) or (reason.strip() in text and "--" in reason) for reason in NOT_RUN)
+
+
+# Explorers are run when the site is built; that their links are legal, test_site.py says.
+SHOWN = {block.arguments for text in DOCUMENTS.values() for block in explorers(text)}
+LINES = sorted(
+    {
+        shlex.join(line)
+        for document in DOCUMENTS
+        for line in commands(document, "vitviz")
+        if runs(line) and tuple(line) not in SHOWN
+    }
+)
+
+
+def test_every_reason_is_needed() -> None:
+    left_out = [shlex.join(line) + " " for document in DOCUMENTS for line in commands(document, "vitviz")]
+    for reason in NOT_RUN:
+        assert any(reason.strip() in text for text in left_out if not runs(shlex.split(text))), reason
+    assert len(LINES) >= 18
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_command_of_a_document_runs(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(ROOT / "assets" / "rocket.jpg", tmp_path / "photo.jpg")
+    (tmp_path / "photos" / "more").mkdir(parents=True)
+    for name, target in (("chelsea.jpg", "photos/1.jpg"), ("coffee.jpg", "photos/more/2.jpg")):
+        shutil.copy(ROOT / "assets" / name, tmp_path / target)
+    before = {path for path in tmp_path.rglob("*") if path.is_file()}
+    monkeypatch.chdir(tmp_path)
+    assert main(shlex.split(line)) == 0
+    written = {path for path in tmp_path.rglob("*") if path.is_file()} - before
+    # A list of models and tables of probes are printed.
+    assert written or line == "models" or (line.startswith("probe ") and "-o" not in line)

@@ -1,0 +1,130 @@
+"""The site of docs/: navigation, explorers, tables and figures. `make docs` builds it; these tests build nothing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from docs.site.blocks import EXPLORER, Block, explorers, navigation
+from docs.site.check import problems
+from docs.site.gallery import index, pieces
+from docs.site.tables import TABLES, with_table
+from vitviz import Analysis
+from vitviz.cli.command import _parser
+from vitviz.ui.explorer.opening import opening
+from vitviz.ui.links import LOOKS, PARAMETER, PROBE_PARAMETER, SECOND, TARGET_WORDS
+from vitviz.ui.state import LAYOUTS, PANELS
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = {path.relative_to(DOCS).as_posix(): path.read_text() for path in sorted(DOCS.glob("**/*.md"))}
+BLOCKS = [(page, block) for page, text in PAGES.items() for block in explorers(text)]
+
+
+# Navigation.
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    sections = navigation(PAGES["index.md"])
+    assert [name for name, _ in sections] == ["Learn", "How to", "Reference", "Explanation", "Project"]
+    listed = [page for _, pages in sections for page in pages]
+    assert len(listed) == len(set(listed))
+    here = {page.removesuffix(".md") for page in PAGES if not page.startswith("site/")} - {"index"}
+    assert here <= set(listed)
+    assert [page for page in listed if not (DOCS / f"{page}.md").is_file()] == []
+
+
+# Explorers.
+
+
+def test_no_command_of_an_explorer_is_overlooked() -> None:
+    for page, text in PAGES.items():
+        assert len(EXPLORER.findall(text)) == text.count("<!-- explorer:"), page
+    names = [block.name for _, block in BLOCKS]
+    assert len(names) == len(set(names)) >= 19
+
+
+@pytest.mark.parametrize(("page", "block"), BLOCKS, ids=[block.name for _, block in BLOCKS])
+def test_every_explorer_opens_with_what_its_command_says(page: str, block: Block, example: Analysis) -> None:
+    arguments = _parser().parse_args(block.arguments)
+    assert (ROOT / arguments.image).is_file()
+    # Picture and fit may be others; layers, heads and classes are the same.
+    opened = opening(example, arguments.link, None, None)
+    assert len(opened.state.views) == (2 if "layout=two" in arguments.link else 1), page
+
+
+def test_a_command_without_a_name_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"-o NAME\.html"):
+        explorers("<!-- explorer: a cat -->\n\n    vitviz explore cat.jpg\n")
+
+
+def test_learn_has_the_steps_of_the_tour_in_its_words() -> None:
+    script = (ROOT / "vitviz" / "ui" / "explorer" / "js" / "guide.js").read_text()
+    steps = re.findall(r'^  \["([^"]+)", \(', script, re.MULTILINE)
+    headings = re.findall(r"^## (.+)$", PAGES["learn.md"], re.MULTILINE)
+    assert len(steps) == 6 and headings[:6] == steps
+
+
+def test_the_gallery_has_twelve_with_a_sentence_each() -> None:
+    found = pieces(PAGES["gallery.md"])
+    assert len(found) == 12
+    for title, sentence, block in found:
+        assert title and sentence.endswith(".") and block.name.startswith("gallery-")
+    page = index(found)
+    assert all(f'href="{block.name}" target="explorer"' in page for _, _, block in found)
+    assert "<script" not in page and "://" not in page
+
+
+# Tables and figures.
+
+
+@pytest.mark.parametrize("page", TABLES)
+def test_tables_that_the_code_makes_are_as_it_makes_them(page: str) -> None:
+    name, make = TABLES[page]
+    assert with_table(PAGES[page], name, make()) == PAGES[page], "run python -m docs.site.tables"
+
+
+def test_the_page_of_links_has_every_word() -> None:
+    text = PAGES["links.md"]
+    rows = re.findall(r"^\| (`.+?`) \|(.+?)\|", text, re.MULTILINE)
+    words = {word for cell, _ in rows for word in re.findall(r"`([^`]+)`", cell)}
+    expected = {*LOOKS, *TARGET_WORDS.values(), f"{PARAMETER}NAME", f"{PROBE_PARAMETER}NAME", f"{SECOND}…"}
+    expected |= {"model", "own", "step", "example", "picture", "fit", "resolution", "method", "probe", "pins"}
+    assert words == expected | {"heads-off", "patches-off", "p.target"}
+    values = {cell.strip("`"): set(re.findall(r"`([^`]+)`", value)) for cell, value in rows}
+    assert values["layout"] == set(LAYOUTS) and values["panel"] == set(PANELS) - {""}
+
+
+COMMAND = re.compile(r"(?:^ {4}|`)(?:\.venv/bin/)?(?:python -m|vitviz|make) ", re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", [*PAGES, "../README.md", "../checkpoints/README.md"])
+def test_every_figure_has_the_command_that_makes_it_below(page: str) -> None:
+    text = (DOCS / page).read_text()
+    for match in re.finditer(r"^!\[", text, re.MULTILINE):
+        below = re.split(r"^#+ |^!\[", text[match.end() :], flags=re.MULTILINE)[0]
+        assert COMMAND.search(below), (page, text[match.start() : match.start() + 80])
+
+
+# The check of the built site.
+
+
+def test_the_check_finds_what_leads_nowhere_and_what_is_fetched(tmp_path: Path) -> None:
+    good = '<p id="here"><a href="#here">a</a><a href="b.html#there">b</a><a href="https://example.org">c</a>'
+    (tmp_path / "a.html").write_text(good)
+    (tmp_path / "b.html").write_text('<h2 id="there"><img src="data:image/png;base64,AA">')
+    (tmp_path / "good.css").write_text("a { background: url(data:image/png;base64,AA) }")
+    assert problems(tmp_path) == []
+    (tmp_path / "a.html").write_text('<a href="#gone">x</a><a href="c.html">x</a><a href="b.html#gone">x</a>')
+    (tmp_path / "b.html").write_text('<script src="https://example.org/a.js"></script><img src="gone.png">')
+    (tmp_path / "good.css").write_text("@import 'https://example.org/font.css';")
+    assert problems(tmp_path) == [
+        "a.html: #gone has no such anchor",
+        "a.html: c.html leads nowhere",
+        "a.html: b.html#gone has no such anchor",
+        "b.html: fetches https://example.org/a.js",
+        "b.html: gone.png leads nowhere",
+        "good.css: fetches https://example.org/font.css",
+    ]

@@ -1,0 +1,27 @@
+"""The pictures of docs/training.md can be drawn of any run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PIL import Image
+
+from benchmarks.training_figures import CELL_WIDTH, GAP, chosen_states, main
+from tests.support.training import SMALL, write_folder
+from vitviz.training import loop
+
+
+def test_both_figures_of_a_run(tmp_path: Path) -> None:
+    loop.train(write_folder(tmp_path / "images"), tmp_path / "run", SMALL, snapshots=5)
+    main(["curves", str(tmp_path / "run"), "--output", str(tmp_path / "curves.svg")])
+    assert (tmp_path / "curves.svg").read_text().count("<path") > 20
+    main(["forming", str(tmp_path / "run"), "--output", str(tmp_path / "forming.png")])
+    with Image.open(tmp_path / "forming.png") as picture:
+        # Four states were kept.
+        assert picture.width == GAP + 4 * (CELL_WIDTH + GAP)
+        assert len(picture.getcolors(2**20) or ()) > 1000
+
+
+def test_the_first_and_the_last_state_are_chosen() -> None:
+    assert chosen_states(range(12)) == [0, 2, 4, 7, 9, 11]
+    assert chosen_states([3, 5]) == [3, 5]
