@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, Page
 
 import vitviz
 from tests.driver import EXAMPLE, opened_page, running_app, running_browser
+from tests.support.resting import close_resting
 from vitviz import Analysis, Model, Preprocessing, VisionTransformer, ViTConfig
 
 if TYPE_CHECKING:
@@ -24,10 +25,11 @@ if TYPE_CHECKING:
 
 # Networks as small as those of the tests are slower on several threads.
 torch.set_num_threads(1)
+BROWSER_FILES = pytest.StashKey[set[Path]]()
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         for fixture, mark in (("browser", pytest.mark.browser), ("address", pytest.mark.process)):
@@ -37,7 +39,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     marks: dict[Path, set[str]] = {}
     for item in items:
         marks.setdefault(item.path, set()).update(mark.name for mark in item.iter_markers())
+    config.stash[BROWSER_FILES] = {path for path, names in marks.items() if "browser" in names}
     items.sort(key=lambda item: ["browser" not in marks[item.path], "process" not in marks[item.path]])
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    # An open page takes a twentieth of a processor, which other tests would pay for.
+    if item.path not in item.config.stash[BROWSER_FILES]:
+        close_resting()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -13,7 +13,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Error, Locator, Page, Request, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Error,
+    Locator,
+    Page,
+    Request,
+    expect,
+    sync_playwright,
+)
 
 from tests.browser import find_browser
 from tests.support.resting import DESKTOP, MOUNTING, close_resting, mount_again, rest
@@ -38,35 +48,25 @@ ARGUMENTS = (
     # The pages of a context share a process, which would take longer to start than what many tests do with it.
     "--renderer-process-limit=1",
 )
-# The command, in a process where transformers can be imported beside any build of torch.
-WITH_PACKAGES = """import sys, tests.reference_packages
-from vitviz.cli.command import main
-from vitviz.isolation import shared_worker
-shared_worker().preload = ("tests.torchvision_names",)
-sys.exit(main(sys.argv[1:]))"""
 expect.set_options(timeout=30_000)
 
 
 @contextmanager
-def running_app(environment: Mapping[str, str], *arguments: str, with_packages: bool = False) -> Iterator[str]:
+def running_app(environment: Mapping[str, str], *arguments: str) -> Iterator[str]:
     """The address that `python app.py` prints, or `vitviz app` with arguments.
 
     Args:
         environment: of the process.
         *arguments: of `vitviz app`.
-        with_packages: whether the app imports transformers or open_clip, which takes seconds.
     """
-    with app_process(environment, *arguments, with_packages=with_packages) as (address, _):
+    with app_process(environment, *arguments) as (address, _):
         yield address
 
 
 @contextmanager
-def app_process(
-    environment: Mapping[str, str], *arguments: str, with_packages: bool = False
-) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def app_process(environment: Mapping[str, str], *arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """The same, with its process."""
-    run = ["-c", WITH_PACKAGES] if with_packages else ["-m", "vitviz.cli"]
-    own = [*run, "app", *arguments] if arguments else [str(ROOT / "app.py")]
+    own = ["-m", "vitviz.cli", "app", *arguments] if arguments else [str(ROOT / "app.py")]
     command = [sys.executable, "-u", *own]
     # No fixed port: another app on this machine may hold it.
     kept = {name: value for name, value in environment.items() if name != "GRADIO_SERVER_PORT"}
@@ -84,7 +84,8 @@ def app_process(
             else:
                 pytest.fail(f"the app printed no address: {printed}")
         finally:
-            close_resting(found[0] if found else "")
+            if found:
+                close_resting(found[0])
             app.terminate()
 
 
@@ -134,20 +135,24 @@ TOKENS = "method=attention"
 
 
 @contextmanager
-def opened_page(browser: Browser, address: str, link: str = "", errors: list[str] | None = None) -> Iterator[Page]:
+def opened_page(
+    browser: Browser | BrowserContext, address: str, link: str = "", errors: list[str] | None = None
+) -> Iterator[Page]:
     """The opened app; fails the test on a console error, a page error or a request that leaves this machine.
 
     The page of an earlier test is used again where one is at rest: its explorer is mounted anew.
 
     Args:
-        browser, address: where it is opened, and where it runs.
+        browser, address: where it is opened, and where it runs; a browser stands for its first context.
         link: what its address asks for, behind the question mark; token attention where it names no map.
         errors: receives what goes wrong, which is looked at here otherwise.
     """
     asked = f"{address}/?__theme=light&{link if re.search(r'(^|&)method=', link) else f'{TOKENS}&{link}'}"
-    page = mount_again(browser, address, asked)
+    context = browser if isinstance(browser, BrowserContext) else browser.contexts[0]
+    page = mount_again(context, address, asked)
     is_new = page is None
-    page = page or new_page(browser)
+    page = page or context.new_page()
+    viewport = page.viewport_size
     try:
         with watched(page, address, errors):
             if is_new:
@@ -158,7 +163,7 @@ def opened_page(browser: Browser, address: str, link: str = "", errors: list[str
         page.close()
         raise
     if page.evaluate(f"() => {EXPLORER}?.settled() ?? false"):
-        rest(page, address)
+        rest(page, address, viewport)
     else:
         page.close()
 

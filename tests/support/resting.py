@@ -6,7 +6,7 @@ changed is the explorer's, and that begins anew: its element, its code, the valu
 
 from __future__ import annotations
 
-from playwright.sync_api import Browser, Page, ViewportSize
+from playwright.sync_api import BrowserContext, Page, ViewportSize
 
 DESKTOP: ViewportSize = {"width": 1400, "height": 1000}
 # What listened to a page of an earlier test stays with it.
@@ -40,22 +40,22 @@ MOUNTING = """(() => {
     window.Function = new Proxy(Function, { apply: made });
 })();"""
 
-_resting: dict[str, list[Page]] = {}
+_resting: dict[tuple[BrowserContext, str], list[Page]] = {}
 _visits: dict[Page, int] = {}
 
 
-def mount_again(browser: Browser, address: str, asked: str) -> Page | None:
+def mount_again(context: BrowserContext, address: str, asked: str) -> Page | None:
     """A page of an app that is at rest, as if it had just been opened with an address; None where there is none."""
-    while pages := _resting.get(address):
+    while pages := _resting.get((context, address)):
         page = pages.pop()
-        if not page.is_closed() and page.context in browser.contexts:
+        if not page.is_closed():
             page.bring_to_front()
             page.evaluate("(asked) => window.mountAgain(asked)", asked)
             return page
     return None
 
 
-def rest(page: Page, address: str) -> None:
+def rest(page: Page, address: str, viewport: ViewportSize | None) -> None:
     """Keep a page for the next test, unless it is worn, or is no longer a page of the app."""
     _visits[page] = _visits.get(page, 0) + 1
     can_rest = page.url.startswith(f"{address}/") and page.evaluate("() => typeof window.mountAgain === 'function'")
@@ -65,15 +65,17 @@ def rest(page: Page, address: str) -> None:
         return
     page.unroute_all()
     page.emulate_media(media="null", color_scheme="null", reduced_motion="null", forced_colors="null")
-    page.set_viewport_size(DESKTOP)
+    if viewport is not None:
+        page.set_viewport_size(viewport)
     # Where nothing of the page is hovered.
     page.mouse.move(0, 0)
-    _resting.setdefault(address, []).append(page)
+    _resting.setdefault((page.context, address), []).append(page)
 
 
-def close_resting(address: str) -> None:
-    """Before an app ends: none of its pages goes on to ask it."""
-    for page in _resting.pop(address, ()):
-        _visits.pop(page, None)
-        if not page.is_closed():
-            page.close()
+def close_resting(address: str = "") -> None:
+    """Before an app ends: none of its pages goes on to ask it. Without an address, the pages of all apps."""
+    for key in [key for key in _resting if address in ("", key[1])]:
+        for page in _resting.pop(key):
+            _visits.pop(page, None)
+            if not page.is_closed():
+                page.close()

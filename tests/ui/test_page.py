@@ -7,7 +7,19 @@ import time
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.driver import ARTEFACTS, EXPLORER, open_panel, opened_page
+from tests.driver import (
+    ARTEFACTS,
+    EXPLORER,
+    choose_example,
+    choose_method,
+    notice,
+    open_panel,
+    opened_page,
+    settle,
+    state,
+    upload,
+)
+from tests.support.resting import close_resting
 from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import small_app
 from vitviz import Model
@@ -19,6 +31,42 @@ def test_it_opens_with_an_example_already_analysed(page: Page, library: Library)
     check_page(page, library)
     ARTEFACTS.mkdir(exist_ok=True)
     page.screenshot(path=ARTEFACTS / "light.png", full_page=True)
+
+
+LOOK = """() => [
+    document.body.classList.contains("dark"), document.documentElement.style.colorScheme, scrollY,
+    document.querySelectorAll("#vv-explorer details[open]").length, document.activeElement === document.body,
+    document.querySelector(".vx-search").value, document.querySelector(".vx-notice").hidden,
+]"""
+
+
+def test_a_page_that_another_test_left_is_as_if_it_were_new(browser: Browser, address: str, library: Library) -> None:
+    """In all that tests share, see tests/support/resting.py: the explorer begins anew."""
+    close_resting(address)
+    with opened_page(browser, address) as first:
+        new, found = state(first), first.evaluate(LOOK)
+        open_panel(first, "switches")
+        first.locator(".vx-theme").click()
+        first.locator(".vx-models > summary").click()
+        first.locator(".vx-search").fill("dino")
+        upload(first, {"name": "none.png", "mimeType": "image/png", "buffer": b""})
+        expect(notice(first)).to_contain_text("an empty file")
+        first.keyboard.press("Escape")
+        choose_example(first, "rocket.jpg")
+        choose_method(first, "rollout")
+        first.set_viewport_size({"width": 600, "height": 500})
+        first.evaluate("scrollTo(0, 300)")
+        assert state(first) != new and first.evaluate(LOOK) != found
+        left, before = first.evaluate_handle(f"{EXPLORER}.store"), state(first)
+    with opened_page(browser, address) as again:
+        assert again is first and (state(again), again.evaluate(LOOK)) == (new, found)
+        check_page(again, library)
+        # The explorer of before answers to no key any more.
+        again.keyboard.press("3")
+        settle(again)
+        assert state(again)["views"][0]["parameters"] == {"head": 3}
+        assert left.evaluate("store => store.state") == before
+        check_page(again, library)
 
 
 # Each changes one thing that the page shows, and gives what takes it back.

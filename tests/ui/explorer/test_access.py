@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.driver import ARTEFACTS, DRAWN, canvas, caption, opened_page, place_of, settle, state
+from tests.support.resting import MOUNTING
 from tests.ui.explorer.page_driver import SHAPES, SmallApp, drawn, made, small_app
 
 pytestmark = pytest.mark.browser
@@ -156,47 +157,50 @@ def test_the_tour_takes_the_focus_and_gives_it_back(browser: Browser, app: Small
         expect(start).to_be_focused()
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_finger_finds_every_button(browser: Browser, app: SmallApp, method: str) -> None:
-    """On the width of a phone: every control is 44 pixels high, and the picture is on the first screen."""
+@pytest.fixture(scope="module")
+def phone(browser: Browser) -> Iterator[BrowserContext]:
+    """Of a phone's size, without a mouse."""
     context = browser.new_context(has_touch=True, is_mobile=True, viewport={"width": 390, "height": 844})
-    page = context.new_page()
-    page.goto(f"{app.address}/?__theme=light&method={method}&pins=2,2")
-    settle(page)
-    edges = canvas(page).bounding_box()
-    assert edges is not None and edges["y"] + edges["height"] <= 844
-    open_everything(page)
-    assert page.evaluate(SMALL, [TARGET, NARROWEST, LEAST]) == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    page.screenshot(path=ARTEFACTS / f"explorer-390-{method}.png", full_page=True)
+    context.add_init_script(MOUNTING)
+    yield context
     context.close()
 
 
-def test_a_tap_asks_a_long_press_pins_and_the_page_still_scrolls(browser: Browser, app: SmallApp) -> None:
-    context = browser.new_context(has_touch=True, is_mobile=True, viewport={"width": 320, "height": 640})
-    page = context.new_page()
-    page.goto(f"{app.address}/?__theme=light&method=attention")
-    settle(page)
-    shown, place = canvas(page), place_of(page, app.analysis, 2, 5)
-    shown.tap(position=place)
-    expect(caption(page)).to_contain_text("Attention from patch (2, 5)")
-    expect(page.locator(".vx-pin")).to_have_count(0)
-    assert state(page)["views"][0]["parameters"] == {"query": [2, 5]}
-    edges = shown.bounding_box()
-    assert edges is not None
-    other = place_of(page, app.analysis, 3, 1)
-    touch = {"x": edges["x"] + other["x"], "y": edges["y"] + other["y"], "pointerType": "touch", "bubbles": True}
-    event = """([canvas, name, touch]) =>
-        canvas.dispatchEvent(new PointerEvent(name, { ...touch, clientX: touch.x, clientY: touch.y }))"""
-    held = shown.element_handle()
-    page.evaluate(event, [held, "pointerdown", touch])
-    expect(page.locator(".vx-pin")).to_have_text(["patch (3, 1)"])
-    page.evaluate(event, [held, "pointerup", touch])
-    page.evaluate(event, [held, "click", touch])
-    drawn(page)
-    # The click that ends it asks for nothing.
-    assert state(page)["views"][0]["parameters"] == {"query": [2, 5]}
-    assert shown.evaluate("canvas => getComputedStyle(canvas).touchAction") == "pan-y"
-    assert page.evaluate("document.documentElement.scrollWidth") <= 320
-    page.screenshot(path=ARTEFACTS / "explorer-320.png")
-    context.close()
+@pytest.mark.parametrize("method", METHODS)
+def test_a_finger_finds_every_button(phone: BrowserContext, app: SmallApp, method: str) -> None:
+    """On the width of a phone: every control is 44 pixels high, and the picture is on the first screen."""
+    with opened_page(phone, app.address, f"method={method}&pins=2,2") as page:
+        edges = canvas(page).bounding_box()
+        assert edges is not None and edges["y"] + edges["height"] <= 844
+        open_everything(page)
+        assert page.evaluate(SMALL, [TARGET, NARROWEST, LEAST]) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        page.screenshot(path=ARTEFACTS / f"explorer-390-{method}.png", full_page=True)
+
+
+def test_a_tap_asks_a_long_press_pins_and_the_page_still_scrolls(phone: BrowserContext, app: SmallApp) -> None:
+    with opened_page(phone, app.address) as page:
+        page.set_viewport_size({"width": 320, "height": 640})
+        settle(page)
+        shown, place = canvas(page), place_of(page, app.analysis, 2, 5)
+        shown.tap(position=place)
+        expect(caption(page)).to_contain_text("Attention from patch (2, 5)")
+        expect(page.locator(".vx-pin")).to_have_count(0)
+        assert state(page)["views"][0]["parameters"] == {"query": [2, 5]}
+        edges = shown.bounding_box()
+        assert edges is not None
+        other = place_of(page, app.analysis, 3, 1)
+        touch = {"x": edges["x"] + other["x"], "y": edges["y"] + other["y"], "pointerType": "touch", "bubbles": True}
+        event = """([canvas, name, touch]) =>
+            canvas.dispatchEvent(new PointerEvent(name, { ...touch, clientX: touch.x, clientY: touch.y }))"""
+        held = shown.element_handle()
+        page.evaluate(event, [held, "pointerdown", touch])
+        expect(page.locator(".vx-pin")).to_have_text(["patch (3, 1)"])
+        page.evaluate(event, [held, "pointerup", touch])
+        page.evaluate(event, [held, "click", touch])
+        drawn(page)
+        # The click that ends it asks for nothing.
+        assert state(page)["views"][0]["parameters"] == {"query": [2, 5]}
+        assert shown.evaluate("canvas => getComputedStyle(canvas).touchAction") == "pan-y"
+        assert page.evaluate("document.documentElement.scrollWidth") <= 320
+        page.screenshot(path=ARTEFACTS / "explorer-320.png")

@@ -18,7 +18,18 @@ from playwright.sync_api import Browser, Page, Route, expect
 from safetensors.torch import save
 
 import vitviz
-from tests.driver import EXAMPLE, ROOT, app_process, canvas, caption, new_page, place_of, running_app, settle
+from tests.driver import (
+    EXAMPLE,
+    ROOT,
+    app_process,
+    canvas,
+    caption,
+    new_page,
+    opened_page,
+    place_of,
+    running_app,
+    settle,
+)
 from tests.ui.explorer.page_driver import (
     EXPLORER,
     HEADS,
@@ -424,21 +435,22 @@ def test_on_a_small_screen_nothing_is_cut_off_and_the_right_patch_is_hovered(
     browser: Browser, address: str, example: Analysis, width: int, height: int, zoom: int
 ) -> None:
     """A screen of 1400×1000 pixels at a zoom of 200 %, and the narrowest that WCAG 2.1 names (1.4.10)."""
-    page = browser.new_page(viewport={"width": width, "height": height}, device_scale_factor=zoom)
-    page.goto(f"{address}/?__theme=light&method=attention&layout=two")
-    settle(page)
-    page.get_by_text("This head through the layers").click()
-    panel(page, "Save and share")
-    expect(page.locator(".vx-canvas[data-loaded]")).to_have_count(2)
-    page.get_by_role("button", name="Copy as Python").click()
-    expect(page.locator(".vx-code")).to_be_visible()
-    assert page.locator("#vv-explorer").evaluate(UNREACHABLE) == [[], []]
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    for pane, (row, column) in enumerate(((7, 0), (0, 7))):
-        # Every pixel of the screen has one of its own.
-        pixels = canvas(page, pane).evaluate("canvas => [canvas.width, canvas.clientWidth]")
-        assert pixels[0] == pytest.approx(zoom * pixels[1], abs=1)
-        canvas(page, pane).hover(position=place_of(page, example, row, column, pane))
-        for each in (0, 1):
-            expect(caption(page, each)).to_contain_text(f"Attention from patch ({row}, {column}) to each patch")
-    page.close()
+    with opened_page(browser, address, "layout=two") as page:
+        page.set_viewport_size({"width": width, "height": height})
+        metrics = {"width": width, "height": height, "deviceScaleFactor": zoom, "mobile": False}
+        page.context.new_cdp_session(page).send("Emulation.setDeviceMetricsOverride", metrics)
+        settle(page)
+        page.get_by_text("This head through the layers").click()
+        panel(page, "Save and share")
+        expect(page.locator(".vx-canvas[data-loaded]")).to_have_count(2)
+        page.get_by_role("button", name="Copy as Python").click()
+        expect(page.locator(".vx-code")).to_be_visible()
+        assert page.locator("#vv-explorer").evaluate(UNREACHABLE) == [[], []]
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        for pane, (row, column) in enumerate(((7, 0), (0, 7))):
+            # Every pixel of the screen has one of its own.
+            pixels = canvas(page, pane).evaluate("canvas => [canvas.width, canvas.clientWidth]")
+            assert pixels[0] == pytest.approx(zoom * pixels[1], abs=1)
+            canvas(page, pane).hover(position=place_of(page, example, row, column, pane))
+            for each in (0, 1):
+                expect(caption(page, each)).to_contain_text(f"Attention from patch ({row}, {column}) to each patch")
