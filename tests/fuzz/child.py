@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import resource
+import signal
 import sys
 import time
 from typing import Any
@@ -13,6 +14,8 @@ from tests.fuzz.targets import MEGABYTE, TARGETS, Case, Target, drawn, quick_cas
 from tests.isolation.test_hostile_files import forget_peak, peak
 from vitviz import VitvizError
 
+# Of a processor, for all that is measured of a case.
+CASE_SECONDS = 60.0
 # What takes less time than this is not compared with what is smaller: clocks and caches would be measured.
 FLOOR_SECONDS = 0.25
 # Input of eight times the size may take so many times as long.
@@ -79,6 +82,8 @@ def run(name: str, seed: int, first: int, count: int) -> None:
     gc.freeze()
     for number in range(first, first + count):
         print(json.dumps({"begin": number}), flush=True)
+        # Its signal ends the process, also within a call that never comes back to Python.
+        signal.setitimer(signal.ITIMER_PROF, CASE_SECONDS)
         target, place = quick_case(number) if name == "quick" else (name, number)
         wrong = judged(TARGETS[target], drawn(target, seed, place))
         print(json.dumps({"end": number, "wrong": wrong}), flush=True)

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import IO, Any
 
 ROOT = Path(__file__).parents[2]
-# Without a line for so many seconds, a process hangs; before the first it imports everything, perhaps beside others.
-PATIENCE, START_PATIENCE = 60.0, 600.0
+# Without a line for so many seconds, a process hangs, however busy the machine; what computes for long ends by itself.
+PATIENCE = 900.0
+DIED = "the process died, or took more than a minute of a processor"
 
 
 def findings(target: str, seed: int, first: int, count: int) -> Iterator[tuple[int, str]]:
@@ -47,7 +48,7 @@ def _findings(errors: IO[str], target: str, seed: int, first: int, count: int) -
                 errors.seek(0)
                 raise RuntimeError(f"the process for {target} ended early: {errors.read()[-2000:]}")
             return
-        yield begun, why or "the process died"
+        yield begun, why or DIED
         first = begun + 1
 
 
@@ -59,11 +60,10 @@ def _lines(errors: IO[str], target: str, seed: int, first: int, count: int) -> I
         assert process.stdout is not None
         lines: queue.Queue[str | None] = queue.Queue()
         threading.Thread(target=_pass_on, args=(process.stdout, lines), daemon=True).start()
-        patience = START_PATIENCE
         try:
             while True:
                 try:
-                    line, patience = lines.get(timeout=patience), PATIENCE
+                    line = lines.get(timeout=PATIENCE)
                 except queue.Empty:
                     yield None
                     return

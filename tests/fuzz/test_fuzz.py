@@ -119,5 +119,5 @@ def test_a_process_that_dies_or_hangs_is_a_finding_and_the_next_case_runs(monkey
         yield json.dumps({"end": first, "wrong": ""})
 
     monkeypatch.setattr(parent, "_lines", lines)
-    assert list(findings("values", 0, 0, 3)) == [(0, "the process died"), (1, "no answer for 60 s")]
+    assert list(findings("values", 0, 0, 3)) == [(0, parent.DIED), (1, f"no answer for {parent.PATIENCE:g} s")]
     assert begun == [0, 1, 2]

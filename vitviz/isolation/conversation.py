@@ -77,6 +77,8 @@ def read_answer(connection: socket.socket) -> dict[str, Any]:
         if length > MAX_ANSWER_BYTES:
             raise Ended(False, 0)
         answer = json.loads(exactly(connection, length))
+    except TimeoutError:
+        raise Ended(True, 0) from None
     # Not JSON, or nested too deeply.
     except (EOFError, OSError, ValueError, RecursionError):
         raise Ended(False, 0) from None

@@ -172,6 +172,7 @@ def _converse(connection: socket.socket, stream: BinaryIO) -> None:
         job = JOBS[name](**arguments)
         return {}
 
+    limits.begin_answer()
     send_answer(connection, _answer(make))
     while job is not None:
         method, arguments = read_request(connection)
@@ -181,6 +182,7 @@ def _converse(connection: socket.socket, stream: BinaryIO) -> None:
             stream.flush()
             return found
 
+        limits.begin_answer()
         send_answer(connection, _answer(ask))
 
 

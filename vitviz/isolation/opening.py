@@ -35,6 +35,8 @@ GIB = 2**30
 ALWAYS = 1e9
 # The library bounds decoding to half a gigabyte; copies and what a picture becomes come on top.
 PICTURE = Limits(memory_bytes=3 * GIB // 2, cpu_seconds=30, wall_seconds=120, answer_bytes=GIB)
+# Of a processor, for a text tower to open, and to read a text.
+ANSWER_SECONDS = 120.0
 # How far a job that may take seconds gives way to those who only look at a picture.
 GIVING_WAY = 10
 
@@ -214,7 +216,7 @@ class IsolatedTower:
     Args:
         worker: that starts it.
         model: whose texts it reads.
-        max_bytes: most memory that the tower may take.
+        max_bytes: most memory that its process may take.
 
     Raises:
         CheckpointError, ConfigError: as :func:`vitviz.weights.text_tower.open_text_tower`.
@@ -226,7 +228,15 @@ class IsolatedTower:
             fetch_words(origin)
             # The other process may stand in another folder.
             origin = replace(origin, folder=origin.folder.absolute())
-        limits = Limits(2 * max_bytes + 2 * GIB, cpu_seconds=3600, wall_seconds=ALWAYS, answer_bytes=1)
+        limits = Limits(
+            # Addresses of libraries and of the files of weights are no memory of its own.
+            2 * max_bytes + 2 * GIB,
+            cpu_seconds=3600,
+            wall_seconds=ALWAYS,
+            answer_bytes=1,
+            private_bytes=max_bytes,
+            answer_seconds=ANSWER_SECONDS,
+        )
         arguments = {"name": model.name, "origin": origin, "config": config}
         stack = ExitStack()
         self._job = stack.enter_context(worker.job("TextJob", arguments, limits, CheckpointError, model.name))

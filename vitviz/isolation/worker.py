@@ -33,6 +33,8 @@ BEGIN = """import json, sys
 sys.path[:] = json.loads(sys.argv[1])
 from vitviz.isolation.nursery import main
 main(int(sys.argv[2]), sys.argv[3:])"""
+# On the clock, for which a job may leave a question without an answer.
+MAX_ANSWER_SECONDS = 900.0
 # Extra time in which the nursery reports how a job ended.
 GRACE_SECONDS = 10
 
@@ -78,7 +80,7 @@ class Worker:
         """
         ours, theirs = socket.socketpair()
         with _shared_file() as file, ours:
-            ours.settimeout(limits.wall_seconds + GRACE_SECONDS)
+            ours.settimeout(min(limits.wall_seconds, MAX_ANSWER_SECONDS) + GRACE_SECONDS)
             with theirs:
                 self._send(SECONDS.pack(limits.wall_seconds), [theirs.fileno(), file])
             conversation = Conversation(ours, file, limits, error, name)
@@ -150,7 +152,7 @@ class Conversation:
         """The answer to a request of any kind."""
         try:
             # The exit status tells why the child is gone.
-            with suppress(BrokenPipeError, ConnectionResetError):
+            with suppress(OSError):
                 send_request(self._connection, request)
             found = read_answer(self._connection)
         except Ended as ended:
@@ -158,7 +160,8 @@ class Conversation:
         if "message" in found:
             raise ERRORS.get(str(found.get("error")), self._error)(str(found["message"]))
         if "memory" in found:
-            raise self.refusal(f"more than {self._limits.memory_bytes:,} bytes of memory")
+            most = self._limits.private_bytes or self._limits.memory_bytes
+            raise self.refusal(f"more than {most:,} bytes of memory")
         answer = found.get("answer")
         if not isinstance(answer, dict):
             logging.getLogger(__name__).error("a job failed: %s", shown(found.get("failed")))
@@ -186,7 +189,9 @@ class Conversation:
 
     def _ended(self, ended: Ended) -> VitvizError:
         if ended.too_late:
-            return self.refusal(f"more than {self._limits.wall_seconds:g} seconds")
+            return self.refusal(f"more than {min(self._limits.wall_seconds, MAX_ANSWER_SECONDS):g} seconds")
+        if ended.code == -signal.SIGPROF:
+            return self.refusal(f"more than {self._limits.answer_seconds:g} seconds of a processor")
         if ended.code in (-signal.SIGXCPU, -signal.SIGKILL):
             return self.refusal(f"more than {self._limits.cpu_seconds} seconds of a processor")
         return self.broken()

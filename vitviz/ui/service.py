@@ -104,7 +104,7 @@ class AnalysisService:
         self.small, self.large = FairLock(), FairLock()
         self.worker = worker or shared_worker()
         self.uploaded = UploadedPictures(self.worker)
-        self.towers = TextTowers(self.worker, self.server_settings.model_bytes)
+        self.towers = TextTowers(self.worker)
         self.budget = MemoryBudget(self._shared_bytes(), [self.cache, self.towers, self.models])
         self.likenesses = Likenesses(self.budget, self._seen_alike)
         # Of methods that take long, each one's last map and its parameters; as long as its analysis.
@@ -363,10 +363,13 @@ class AnalysisService:
         """
         if isinstance(request, LikenessRequest):
             return self.likenesses.target(analysis, request, asking)
-        return self.target(analysis.model, request)
+        return self.target(analysis.model, request, asking)
 
     def target(
-        self, model: Model, request: int | str | ClassDifference | TextPrompt | None
+        self,
+        model: Model,
+        request: int | str | ClassDifference | TextPrompt | None,
+        asking: Callable[[], None] | None = None,
     ) -> int | str | ClassDifference | Target | None:
         """Classes or a text that a map is about.
 
@@ -375,7 +378,9 @@ class AnalysisService:
             CheckpointError, LimitError: what reads a text cannot be opened.
         """
         if isinstance(request, TextPrompt):
-            return self.towers.target(model, request.text, lambda needed: self.budget.share(needed, "reading texts"))
+            return self.towers.target(
+                model, request.text, lambda needed: self.budget.share(needed, "reading texts", asking), asking
+            )
         if not model.labels:
             raise MethodError(NO_WORDS if reads_text(model) else NO_TARGET)
         return request

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import re
 import threading
 import time
@@ -17,7 +18,7 @@ import vitviz
 import vitviz.ui.server.text_towers
 from tests.towers import make_transformers
 from vitviz import Model
-from vitviz.errors.kinds import LimitError
+from vitviz.errors.kinds import CheckpointError, LimitError
 from vitviz.isolation import Worker
 from vitviz.ui.server.budget import MemoryBudget
 from vitviz.ui.server.estimates import tower_bytes
@@ -50,7 +51,7 @@ def worker() -> Iterator[Worker]:
 
 @pytest.fixture
 def towers(worker: Worker) -> Iterator[TextTowers]:
-    found = TextTowers(worker, 2**26)
+    found = TextTowers(worker)
     yield found
     found.make_room(2**60)
 
@@ -129,3 +130,38 @@ def test_a_tower_takes_its_share_before_it_is_opened(models: list[Model], bundle
         service.target(model, TextPrompt("a cat"))
         assert service.budget.nbytes == tower_bytes(model)
     service.towers.make_room(2**60)
+
+
+def hostile(folder: Path) -> Model:
+    """A model whose tokenizer makes a hundred million letters of one."""
+    make_transformers(folder, "CLIP")
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    longer = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 10}
+    tokenizer["normalizer"] = {"type": "Sequence", "normalizers": [longer] * 8}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    # CLIP's own would make its normalizer anew.
+    settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return vitviz.load(folder)
+
+
+@linux
+@pytest.mark.hostile
+def test_a_tower_that_takes_more_than_was_counted_for_it_ends(
+    tmp_path: Path, models: list[Model], towers: TextTowers
+) -> None:
+    model = hostile(tmp_path)
+    with pytest.raises(CheckpointError, match="expected"):
+        towers.target(model, "a", unbounded)
+    assert len(towers) == 0
+    towers.target(models[0], "a cat", unbounded)
+
+
+def test_a_tower_whose_process_is_gone_is_opened_again(models: list[Model], towers: TextTowers) -> None:
+    towers.target(models[0], "a cat", unbounded)
+    [kept] = towers._open.values()
+    kept.tower.close()
+    with pytest.raises(CheckpointError, match="no answer"):
+        towers.target(models[0], "a dog", unbounded)
+    towers.target(models[0], "a dog", unbounded)

@@ -27,8 +27,8 @@ GRADIENT_MATRICES = 5
 FOUND_COPIES = 4
 # Of weights that are multiplied with one another in double precision.
 WEIGHT_COPIES = 5
-# Of a file of weights in half precision, which become single.
-TOWER_COPIES = 2
+# Of a file of weights in half precision, which become single, and the file itself where it is read whole.
+TOWER_COPIES = 3
 # What the packages that open it take once they run.
 PACKAGE_BYTES = 256 * 2**20
 # Of a page in HTML: the files, as text, and the whole.
@@ -86,7 +86,7 @@ def probe_bytes(analysis: Analysis, name: str) -> int:
 
 
 def tower_bytes(model: Model) -> int:
-    """What the process of a text tower takes: the weights of both towers, in single precision."""
+    """What the process of a text tower may take: the weights of both towers, in single precision."""
     # That the folder is gone is said where the tower is opened.
     if model.origin is None or not model.origin.folder.is_dir():
         return PACKAGE_BYTES
