@@ -34,6 +34,7 @@ from tests.driver import (
 )
 from tests.ui.answers import Library, check_page
 from vitviz import METHODS, Model, Preprocessing, VisionTransformer, ViTConfig, save_checkpoint
+from vitviz.errors import VitvizError
 from vitviz.ui.pictures import EXAMPLES
 from vitviz.weights import BUNDLED
 
@@ -167,7 +168,7 @@ def travel(
                 page.mouse.move(1, 1)
                 check_page(page, library)
                 assert wrong == [], wrong
-        except (AssertionError, Error, KeyError) as error:
+        except (AssertionError, Error, KeyError, VitvizError) as error:
             failed.append(seed)
             place = traceback.extract_tb(error.__traceback__)[-1]
             say(f"seed {seed} FAILED: {type(error).__name__}: {str(error)[:1500]}")

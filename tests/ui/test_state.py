@@ -584,3 +584,13 @@ def test_classes_of_one_name_are_told_apart(make_model: Make) -> None:
         assert normalize(state, [seen])[0].views[0].parameters == {"target": index}
     _, notes = normalize(PageState((View(method="relevance", parameters={"target": "crane"}),)), [seen])
     assert notes == ["class 'crane': this model has 2 such class; expected its number. The default is shown."]
+
+
+def test_a_parameter_that_a_link_alone_knows_is_said() -> None:
+    read = read_link("?method=relevance&p.tarket=cat&second.method=rollout&second.p.layer=2&utm_source=x&probe.speed=1")
+    assert [view.parameters for view in read.state.views] == [{}, {}]
+    assert read.notes == (
+        "Left out of this link: 'p.tarket'; did you mean 'p.target'?",
+        "Left out of this link: 'probe.speed'.",
+        "Left out of this link: 'p.layer'; did you mean 'p.start_layer'?",
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ from vitviz.attention.layout import Query
 from vitviz.attribution import METHODS
 from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
 from vitviz.errors.kinds import MethodError, VitvizError
-from vitviz.errors.messages import shown
+from vitviz.errors.messages import did_you_mean, shown
 from vitviz.evaluation.probes import PROBES
 from vitviz.ui.arguments import parameter_of, target_json
 from vitviz.ui.state import ANYTHING, FIRST_VIEW, OWN_MODEL, TOKEN_METHOD, PageState, View
@@ -235,9 +235,14 @@ class _Reader:
             self._read_target(method, own, found)
         return found
 
-    def _values(self, parameters: Iterable[Parameter], before: str, own: Mapping[str, str]) -> dict[str, Any]:
+    def _values(self, parameters: Sequence[Parameter], before: str, own: Mapping[str, str]) -> dict[str, Any]:
         """Parameters by the words that are called as they are, behind what stands before them."""
         found: dict[str, Any] = {}
+        legal = [f"{before}{part.name}" for part in parameters]
+        for name in own:
+            if name.startswith(before) and name not in legal:
+                hint = did_you_mean(name, legal)
+                self.notes.append(f"Left out of this link: {shown(name)}{hint or '.'}")
         for part in parameters:
             word = own.get(f"{before}{part.name}")
             word = None if word is None else OLD_VALUES.get((part.name, word), word)
