@@ -40,7 +40,10 @@ KINDS = (
 )
 # Images go in as lists of patches of their own making, or with a text.
 NO_PICTURE = ("hidden_states", "inputs_embeds", "input_ids")
-PREFIXES = {"yolos": ["cls", *(f"detection {number + 1}" for number in range(3))]}
+PREFIXES = {
+    "yolos": ["cls", *(f"detection {number + 1}" for number in range(3))],
+    "radio": [f"register {number + 1}" for number in range(10)],
+}
 SETTINGS: dict[str, dict[str, Any]] = {
     "yolos": {"image_size": [64, 64], "num_detection_tokens": 3},
     "beit": {"use_relative_position_bias": True},
