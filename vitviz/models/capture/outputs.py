@@ -13,7 +13,10 @@ from vitviz.errors.kinds import ConfigError, ImageError, VitvizError
 from vitviz.errors.messages import described
 
 # transformers' outputs: what is classified first, then what is pooled, then the tokens, then what heads make of them.
-FIELDS = ("logits", "image_embeds", "pooler_output", "last_hidden_state", "predicted_depth", "feature_maps")
+FIELDS = (
+    *("logits", "image_embeds", "pooler_output", "last_hidden_state"),
+    *("predicted_depth", "heatmaps", "feature_maps"),
+)
 
 
 MAX_REASON_CHARS = 200
