@@ -6,15 +6,18 @@ are those that the package computes by itself, with its fused kernel off.
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import hypothesis
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, Phase, settings
+from PIL import Image
 
 from tests.parity.case import randomised
 from tests.parity.coverage.subject import Softmaxes
@@ -323,6 +326,40 @@ def softmaxes(module: torch.nn.Module, pixels: torch.Tensor) -> list[torch.Tenso
     with Softmaxes() as seen:
         module(pixels)
     return seen.found
+
+
+# Towers that take patches of their processor's making.
+
+PACKED = {
+    "Qwen2VisionTransformerPretrainedModel": ("Qwen2VLVisionConfig", {"embed_dim": 32, "hidden_size": 32}),
+    "Qwen3VLVisionModel": ("Qwen3VLVisionConfig", {"hidden_size": 32, "deepstack_visual_indexes": [0]}),
+}
+
+FAMILIES = {"Qwen2VisionTransformerPretrainedModel": "qwen2_vl", "Qwen3VLVisionModel": "qwen3_vl"}
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_towers_get_their_patches_as_their_processor_packs_them(name: str) -> None:
+    config_name, options = PACKED[name]
+    family = importlib.import_module(f"transformers.models.{FAMILIES[name]}.modeling_{FAMILIES[name]}")
+    kind = getattr(family, name)
+    config = getattr(family, config_name)(
+        depth=2, num_heads=4, patch_size=8, spatial_merge_size=2, intermediate_size=48, **options
+    )
+    with silent():
+        module = randomised(kind(config))
+        model = load(module, normalisation="half", image_size=32)
+        picture = np.random.default_rng(0).integers(0, 256, (32, 48, 3), dtype=np.uint8)
+        pixels = torch.from_numpy(picture).permute(2, 0, 1)[None] / 127.5 - 1
+        from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+        sizes = {"patch_size": 8, "merge_size": 2, "temporal_patch_size": 2, "do_resize": False}
+        processor = Qwen2VLImageProcessorPil(image_mean=[0.5] * 3, image_std=[0.5] * 3, **sizes)
+        packed = processor(Image.fromarray(picture), return_tensors="pt")
+        expected = module(packed["pixel_values"], grid_thw=packed["image_grid_thw"])
+        close(model.network._facts.forward(module, pixels)[0], expected.pooler_output, name)
+        trace = model.network.encode(pixels).traces[0]
+    assert (trace.layout.grid_height, trace.layout.grid_width) == (4, 6)
 
 
 # Both engines.

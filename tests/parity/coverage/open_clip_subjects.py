@@ -1,4 +1,4 @@
-"""Every configuration of open_clip with a Vision Transformer, at two layers and a small image."""
+"""Every configuration of open_clip with a Vision Transformer, at two layers, narrow and with a small image."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from torch import nn
 
 from tests.parity.case import randomised, with_weights
 from tests.parity.coverage.subject import Subject
-from tests.parity.coverage.timm_subjects import materialised as timm_materialised
+from tests.parity.coverage.timm_subjects import materialised as without_kernels
 from tests.reference_packages import open_clip
 
-TEXT = {"width": 64, "layers": 1, "heads": 2, "vocab_size": 100, "context_length": 8}
+DEPTH, WIDTH, HEADS, PATCHES, MAX_PARAMETERS = 2, 64, 4, 8, 4e7
 
 
 def subjects() -> Iterator[Subject]:
@@ -21,41 +22,31 @@ def subjects() -> Iterator[Subject]:
         config = open_clip.get_model_config(name)
         vision = config["vision_cfg"]
         group = "timm" if "timm_model_name" in vision else "CoCa" if "multimodal_cfg" in config else "VisionTransformer"
-        reason = "a ResNet" if isinstance(vision.get("layers"), list) else ""
-        options = {"normalisation": "clip"}
-        yield Subject("open_clip", group, name, lambda config=config: built(config), materialised, options, reason)
+        # A list of depths is a ResNet's.
+        if not isinstance(vision.get("layers"), list):
+            options = {"normalisation": "clip"}
+            yield Subject("open_clip", group, name, lambda config=config: built(config), materialised, options)
 
 
 def built(config: dict[str, Any]) -> nn.Module:
-    config = copy.deepcopy(config)
-    vision = config["vision_cfg"]
+    """The tower alone. Those of timm are as large as they are, since open_clip passes no size on."""
+    vision = copy.deepcopy(config["vision_cfg"])
     if "timm_model_name" in vision:
-        from tests.parity.coverage.timm_subjects import _narrow, _parameters
-
-        name = vision["timm_model_name"]
-        for options in ({"depth": 2, **_narrow(name)}, _narrow(name), {"depth": 2}, {}):
-            try:
-                if not options and _parameters(name) > 4e8:
-                    raise MemoryError(f"{name} can only be built as large as it is")
-                tower = open_clip.timm_model.TimmModel(
-                    name,
-                    64,
-                    image_size=vision["image_size"],
-                    pool=vision.get("timm_pool", "avg"),
-                    proj=vision.get("timm_proj", "linear"),
-                    pretrained=False,
-                    **{"custom_model": options} if False else {},
-                )
-                return randomised(tower)
-            except TypeError:
-                continue
-    vision |= {"layers": 2, "image_size": 8 * vision["patch_size"]}
-    heads = 4
-    vision |= {"width": 64, "head_width": 64 // heads}
-    tower = open_clip.model._build_vision_tower(64, open_clip.CLIPVisionCfg(**vision))
-    return randomised(tower)
+        with torch.device("meta"):
+            count = sum(each.numel() for each in _tower(vision).parameters())
+        if count > MAX_PARAMETERS:
+            raise MemoryError(f"{count:,} weights of timm's, which is looked at as timm's own")
+        return randomised(_tower(vision))
+    vision |= {"layers": DEPTH, "width": WIDTH, "head_width": WIDTH // HEADS}
+    vision |= {"image_size": PATCHES * vision["patch_size"]}
+    return randomised(_tower(vision))
 
 
 def materialised(module: nn.Module) -> None:
-    timm_materialised(module)
+    without_kernels(module)
     with_weights([part for part in module.modules() if isinstance(part, nn.MultiheadAttention)])
+
+
+def _tower(vision: dict[str, Any]) -> nn.Module:
+    found = open_clip.CLIPVisionCfg(**{**vision, "timm_model_pretrained": False})
+    return open_clip.model._build_vision_tower(WIDTH, found)

@@ -1,14 +1,34 @@
-"""The tables of ``docs/models.md``."""
+"""The lists of ``docs/models.md``."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 Row = dict[str, Any]
+# What is said of an architecture, and how the page says it: the first that is found.
+KINDS = (
+    ("differs by", "wrong"),
+    ("another output than its fused", "its package's two ways to attend give two outputs"),
+    ("no matrices to compare", "verified call by call; its package shows no matrices"),
+    ("can only be built as large|of timm's|smallest size", "not built: too large here"),
+    ("requires the natten", "not built: another package's kernel"),
+    ("no attention was seen", "no attention between patches, or another package's kernel"),
+    ("in a way of its own", "attention that is changed between its products (talking heads, outlooks, gates)"),
+    ("padded windows, coarser keys", "padded windows, coarser keys or attention between channels among its layers"),
+    ("several grids", "several grids, of which none can be told patch by patch (coarser keys, strong mixing)"),
+    (r"windows|\d+ tokens changed with", "padded windows, or tokens that are no patches one by one"),
+    ("softmaxes|calls of attention were seen", "some layers by another kernel, or more than once"),
+    ("patches of its own making|grid_thw", "takes patches of its own making: needs forward="),
+    ("does not take an image", "takes something else than an image: needs forward="),
+    ("without randomness", "random when it is run"),
+    ("does not say|names \\d", "has to be told a size or its tokens"),
+    ("the module returns", "returns no tensor that is known: needs forward="),
+    ("not built", "its small configuration could not be made here"),
+)
 
 
 def rows_of(file: Path) -> list[Row]:
@@ -19,30 +39,34 @@ def rows_of(file: Path) -> list[Row]:
 
 
 def tables(file: Path) -> str:
-    """Markdown: for every module of every package, how many are exact, and what is said of the others."""
+    """Markdown: for every package, what is exact, by modules if these have several, and what is not."""
     rows, parts = rows_of(file), []
     for package in dict.fromkeys(row["package"] for row in rows):
         own = [row for row in rows if row["package"] == package]
-        exact, wrong = (sum(row["result"] == result for row in own) for result in ("exact", "wrong"))
-        heading = f"**{package}**: {exact} of {len(own)} exact, {wrong} wrong."
-        head = (
-            "| module | architectures | exact | weights differ by at most | others |\n| --- | --- | --- | --- | --- |"
-        )
-        groups = dict.fromkeys(row["group"] for row in own)
-        lines = [_line(group, [row for row in own if row["group"] == group]) for group in groups]
-        parts.append("\n".join([heading, "", head, *lines]))
-    return "\n\n".join(parts)
+        exact = [row for row in own if row["result"] == "exact"]
+        wrong = sum(row["result"] == "wrong" for row in own)
+        largest = max((row["weights"] for row in exact), default=0.0)
+        found = f"{len(exact)} of {len(own)} architectures exact (weights within {largest:.0e}), {wrong} wrong"
+        parts.append(f"**{package}**: {found}.")
+        groups = list(dict.fromkeys(row["group"] for row in own))
+        if len(groups) < len(own):
+            counts = (f"`{group}` {_count(exact, group)} of {_count(own, group)}" for group in groups)
+            parts.append(f"Exact: {', '.join(counts)}.")
+        else:
+            names = (f"`{row['name']}`" for row in exact)
+            parts.append(f"Exact: {', '.join(names)}.")
+        others: dict[str, list[str]] = defaultdict(list)
+        for row in own:
+            if row["result"] != "exact":
+                others[_kind(row)].append(row["name"])
+        parts.append("\n".join(f"- {kind}: `{'`, `'.join(names)}`" for kind, names in others.items()))
+    return "\n\n".join(filter(None, parts))
 
 
-def _line(group: str, rows: list[Row]) -> str:
-    exact = [row for row in rows if row["result"] == "exact"]
-    largest = max((row["weights"] for row in exact if row.get("weights") is not None), default=None)
-    others = Counter(_reason(row) for row in rows if row["result"] != "exact")
-    listed = "; ".join(f"{count} {reason}" for reason, count in others.items())
-    figure = "–" if largest is None else f"{largest:.0e}"
-    return f"| `{group}` | {len(rows)} | {len(exact)} | {figure} | {listed} |"
+def _count(rows: list[Row], group: str) -> int:
+    return sum(row["group"] == group for row in rows)
 
 
-def _reason(row: Row) -> str:
-    reason = re.sub(r"^\S+: ", "", row["reason"])
-    return f"{row['result']}: {reason}".replace("|", "/")
+def _kind(row: Row) -> str:
+    text = f"{row['result']}: {row.get('reason', '')}"
+    return next((said for pattern, said in KINDS if re.search(pattern, text)), row["result"])

@@ -40,12 +40,19 @@ KINDS = (
 )
 # Images go in as lists of patches of their own making, or with a text.
 NO_PICTURE = ("hidden_states", "inputs_embeds", "input_ids")
-PREFIXES = {"yolos": ["cls", *(f"detection {number + 1}" for number in range(3))]}
+PREFIXES = {
+    "yolos": ["cls", *(f"detection {number + 1}" for number in range(3))],
+    "radio": [f"register {number + 1}" for number in range(10)],
+    "pixio": [f"cls {number + 1}" for number in range(8)],
+}
 SETTINGS: dict[str, dict[str, Any]] = {
     "yolos": {"image_size": [64, 64], "num_detection_tokens": 3},
     "beit": {"use_relative_position_bias": True},
     "data2vec": {"use_relative_position_bias": True},
     "vit_mae": {"mask_ratio": 0.0},
+    "llama4": {"intermediate_size": 256},
+    "depth_anything": {"reassemble_hidden_size": 64},
+    "prompt_depth_anything": {"reassemble_hidden_size": 64},
 }
 
 
@@ -91,7 +98,7 @@ def _small(start: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field, number in (WIDTHS if is_hierarchical else SMALL).items():
         # The layers that a head reads stay.
-        if field == "num_hidden_layers" and len(getattr(start, "out_features", None) or ()) > 1:
+        if field == "num_hidden_layers" and getattr(start, "out_features", None):
             continue
         value = getattr(start, field, None)
         if isinstance(value, int) and not isinstance(value, bool):

@@ -12,8 +12,11 @@ from vitviz.attention.memory import is_out_of_memory
 from vitviz.errors.kinds import ConfigError, ImageError, VitvizError
 from vitviz.errors.messages import described
 
-# transformers' outputs: what is classified first, then what is pooled, then the tokens.
-FIELDS = ("logits", "image_embeds", "pooler_output", "last_hidden_state")
+# transformers' outputs: what is classified first, then what is pooled, then the tokens, then what heads make of them.
+FIELDS = (
+    *("logits", "image_embeds", "pooler_output", "last_hidden_state"),
+    *("predicted_depth", "heatmaps", "feature_maps"),
+)
 
 
 MAX_REASON_CHARS = 200
@@ -56,8 +59,10 @@ def primary_output(returned: Any) -> torch.Tensor:
         return returned
     if isinstance(returned, Mapping):
         for field in FIELDS:
-            if isinstance(returned.get(field), torch.Tensor):
-                return primary_output(returned[field])
+            found = returned.get(field)
+            found = found[-1] if isinstance(found, tuple | list) and found else found
+            if isinstance(found, torch.Tensor):
+                return found
     elif isinstance(returned, tuple | list) and returned and isinstance(returned[0], torch.Tensor):
         return returned[0]
     expected = "expected a tensor, or forward=… that makes one: (module, pixels) to 'batch class'"

@@ -80,6 +80,30 @@ class PackedForward:
         return primary_output(module(rows, grid_thw=grid))[None]
 
 
+@dataclass(frozen=True)
+class FlexibleForward:
+    """SigLIP 2's tower for images of any shape: it takes patches as rows of numbers, and how many there are.
+
+    Args:
+        patch: pixels of a patch's side.
+    """
+
+    patch: int
+
+    def __call__(self, module: nn.Module, pixels: torch.Tensor) -> Any:
+        """What the tower returns of an image."""
+        rows = rearrange(
+            pixels,
+            "batch channel (row py) (column px) -> batch (row column) (py px channel)",
+            py=self.patch,
+            px=self.patch,
+        )
+        shape = [[side // self.patch for side in pixels.shape[-2:]]] * len(pixels)
+        mask = torch.ones(rows.shape[:2], dtype=torch.long, device=pixels.device)
+        shapes = torch.tensor(shape, device=pixels.device)
+        return module(pixel_values=rows, pixel_attention_mask=mask, spatial_shapes=shapes)
+
+
 def default_forward(module: nn.Module, name: str, size: Size) -> Forward:
     """How a module is called, by its arguments.
 
@@ -92,11 +116,14 @@ def default_forward(module: nn.Module, name: str, size: Size) -> Forward:
         ConfigError: it takes something else than pixels.
     """
     parameters = signature(module.forward).parameters
+    patch = getattr(getattr(module, "config", None), "patch_size", None)
+    if type(module).__name__.startswith("Siglip2") and "spatial_shapes" in parameters and isinstance(patch, int):
+        return FlexibleForward(patch)
     if "grid_thw" not in parameters:
         return DefaultForward(size, "pixel_values" in parameters, "interpolate_pos_encoding" in parameters)
     config = getattr(module, "config", None)
     kind = str(getattr(config, "model_type", "")).removesuffix("_encoder").removesuffix("_vision")
-    patch, merged = (getattr(config, field, None) for field in ("patch_size", "spatial_merge_size"))
+    merged = getattr(config, "spatial_merge_size", None)
     if package_of(module) != "transformers" or kind not in PACKED or not isinstance(patch, int) or not merged:
         expected = "expected forward = (module, pixels) to its output, which packs pixels into its patches"
         raise ConfigError(f"{name}: the module takes grid_thw and patches of its own making; {expected}")

@@ -50,7 +50,8 @@ def find_patch_size(module: nn.Module, image_size: Size) -> Size | None:
         height, width = (side / count for side, count in zip(image_size, grid, strict=True))
         if height.is_integer() and width.is_integer():
             return int(height), int(width)
-    holders = (embedding, _vision_config(module), module)
+    # NaFlexViT's stands under another name.
+    holders = (embedding, getattr(module, "embeds", None), _vision_config(module), module)
     found = next(filter(None, (_pair(getattr(holder, "patch_size", None)) for holder in holders)), None)
     return found or _convolution_patch(module)
 
