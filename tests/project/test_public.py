@@ -24,8 +24,8 @@ PIXELS = ROOT / "vitviz" / "attribution" / "pixels.py"
 # Each has one function that imports its package, and says which extra is missing.
 TABLES = {
     ROOT / "vitviz" / "datasets" / "arrow.py": ("batch", "pyarrow", {"pyarrow"}),
-    ROOT / "vitviz" / "datasets" / "atlas.py": ("atlas", "duckdb", {"duckdb", "vitviz[batch]"}),
-    ROOT / "vitviz" / "datasets" / "hub.py": ("hub", "datasets", {"datasets", "vitviz[batch]"}),
+    ROOT / "vitviz" / "datasets" / "atlas.py": ("atlas", "duckdb", {"duckdb", "vitviz"}),
+    ROOT / "vitviz" / "datasets" / "hub.py": ("hub", "datasets", {"datasets", "vitviz"}),
 }
 PACKAGES = [path for path in MODULES if path.parent.name == "packages"]
 RUN_TIME = [ROOT / "app.py", *(path for path in MODULES if path not in (*TRAINING, *PACKAGES, TEXT, PIXELS, *TABLES))]
