@@ -19,8 +19,9 @@ from playwright.sync_api import Browser
 from scipy import stats
 
 from vitviz import ConfigError, DataError, Model
-from vitviz.datasets import BatchRequest, MapRequest, read_atlas, read_items, run_batch, write_atlas
+from vitviz.datasets import BatchRequest, MapRequest, read_atlas, read_items, run_batch
 from vitviz.datasets.atlas import MOST_CLASSES
+from vitviz.datasets.atlas_page import write_atlas
 
 PROBES = ("attention_entropy", "attention_distance", "sink_mass", "head_similarity", "token_norms")
 COUNT = 14

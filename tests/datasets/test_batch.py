@@ -5,11 +5,13 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,14 @@ import pytest
 from PIL import Image
 
 import vitviz
-from vitviz import ConfigError, MethodError, Model, QueryError, Style, VitvizError
+from vitviz import METHODS, ConfigError, MethodError, Model, QueryError, Style, VitvizError
+from vitviz.analysis.encoder import Encoder
 from vitviz.cli.batching import map_request
 from vitviz.cli.command import main
-from vitviz.datasets import NUMBERS, BatchRequest, MapRequest, Summary, overlays, read_items, run_batch
+from vitviz.datasets import NUMBERS, BatchRequest, MapRequest, Summary, batch, overlays, read_items, run_batch
+from vitviz.datasets.batch import encoder_of, fitting_batch_size
 from vitviz.datasets.request import weights_digest
+from vitviz.datasets.rows import Found, found_of
 from vitviz.evaluation.probes import probe
 from vitviz.progress import Progress
 
@@ -175,6 +180,91 @@ def test_a_run_that_is_killed_leaves_nothing_broken_and_counts_nothing_twice(
         np.testing.assert_allclose(found[name]["rollout"], expected, rtol=1e-4, atol=1e-6)
 
 
+def test_a_large_picture_waits_smaller_and_is_described_as_it_is(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits for its turn takes little memory, and nothing that is found of it changes."""
+    photos, sizes = tmp_path / "photos", []
+    photos.mkdir()
+    rng = np.random.default_rng(0)
+    Image.fromarray(rng.integers(0, 255, (1200, 1100, 3), np.uint8)).save(photos / "large.png")
+    resized = batch._shrunk
+
+    def counted(prepared: Any) -> Any:
+        sizes.append(resized(prepared).image.size)
+        return resized(prepared)
+
+    monkeypatch.setattr(batch, "_shrunk", counted)
+    request = asked(model, probes=())
+    run_batch(request, read_items(str(photos)), tmp_path / "small", thumbnails=True)
+    assert sizes == [(939, 1024)]
+    run_batch(request, read_items(str(photos)), tmp_path / "whole", writers=(overlays(Style()),))
+    assert len(sizes) == 1
+    with Image.open(tmp_path / "whole" / "pictures" / "large.png.rollout.png") as overlay:
+        assert overlay.size == (1100, 1200)
+    small, whole = (rows(tmp_path / name)["large.png"] for name in ("small", "whole"))
+    for name in request.maps:
+        assert small[name.name] == whole[name.name]
+    assert (small["width"], small["height"]) == (whole["width"], whole["height"]) == (1100, 1200)
+
+
+def test_maps_of_one_method_are_computed_together(
+    model: Model, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together, compute = [], METHODS["rollout"].compute_batch
+    assert compute is not None
+
+    def counted(traces: Any, **parameters: Any) -> Any:
+        together.append(len(traces))
+        return compute(traces, **parameters)
+
+    monkeypatch.setitem(METHODS, "rollout", replace(METHODS["rollout"], compute_batch=counted))
+    run_batch(asked(model, probes=(), fit="squash"), read_items(str(photos)), tmp_path / "out", batch_size=5)
+    # The fifth is none.
+    assert sorted(together) == [2, 4, 5] and len(rows(tmp_path / "out")) == COUNT
+
+
+def test_a_map_that_one_picture_has_not_is_that_picture_s_error_alone(model: Model, tmp_path: Path) -> None:
+    photos, rng = tmp_path / "photos", np.random.default_rng(0)
+    photos.mkdir()
+    for number in range(4):
+        Image.fromarray(rng.integers(0, 255, (20, 30 + 30 * (number == 2), 3), np.uint8)).save(photos / f"{number}.png")
+    # The third has other patches: the last of the others is none of its own.
+    request = asked(model, maps=(MapRequest("rollout", {"query": (3, 5)}),), probes=(), fit="native")
+    summary = run_batch(request, read_items(str(photos)), tmp_path / "out")
+    assert (summary.analysed, summary.failed) == (3, 1)
+    assert "patch (3, 5): this model has" in rows(tmp_path / "out")["2.png"]["error"]
+
+
+def test_the_summary_says_how_long_the_model_waited(
+    model: Model, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Encoder.prepare
+
+    def slowly(encoder: Encoder, *arguments: Any) -> Any:
+        time.sleep(0.05)
+        return opened(encoder, *arguments)
+
+    monkeypatch.setattr(Encoder, "prepare", slowly)
+    summary = run_batch(BatchRequest(model), read_items(str(photos)), tmp_path / "out", batch_size=3, workers=1)
+    assert 0.05 * COUNT / 2 < summary.waited < summary.seconds
+
+
+def test_the_batch_size_is_what_the_memory_allows(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    request, preprocessing = BatchRequest(model), model.preprocessing
+    encoder = encoder_of(request)
+    needed = {size: encoder.cost_at(preprocessing.height, preprocessing.width, size).nbytes for size in (1, 4, 8, 32)}
+    for free, most, expected in (
+        (10 * needed[32], needed[32], 32),
+        (10 * needed[32], needed[32] - 1, 16),
+        (2 * needed[8], 2**40, 8),
+        (2 * needed[8] - 2, 2**40, 4),
+        (0, 2**40, 1),
+    ):
+        monkeypatch.setattr(batch, "free_memory", lambda free=free: free)
+        assert fitting_batch_size(request, most) == expected
+
+
 def test_a_folder_of_something_else_is_left_alone(
     model: Model, make_model: Callable[..., Model], photos: Path, tmp_path: Path
 ) -> None:
@@ -289,7 +379,10 @@ def test_the_command_says_what_it_did(
     ]
     assert main(command) == 1
     said = capsys.readouterr().out
-    assert f"{COUNT - 1} pictures analysed, " in said and "1 could not be analysed, see the column error" in said
+    assert f"{COUNT - 1} pictures analysed, " in said and re.search(
+        r", 32 at once; the model waited \d+% of the time", said
+    )
+    assert "1 could not be analysed, see the column error" in said
     assert main([*command, "--pictures"]) == 0
     assert f"{COUNT} there before" in capsys.readouterr().out
     assert main(["batch", str(tmp_path / "absent"), str(tmp_path / "out")]) == 2
@@ -306,15 +399,31 @@ def test_a_missing_extra_is_named(photos: Path, tmp_path: Path, model: Model, mo
 
 
 def test_the_table_of_columns_is_that_of_the_documents(model: Model, photos: Path, tmp_path: Path) -> None:
-    run_batch(asked(model), read_items(str(photos)), tmp_path / "out")
+    run_batch(asked(model), read_items(str(photos)), tmp_path / "out", thumbnails=True)
     schema = parquet.read_schema(next((tmp_path / "out" / "parts").iterdir()))
     table = (ROOT / "docs" / "scale.md").read_text().partition("<!-- columns -->")[2].partition("<!-- /columns -->")[0]
     documented = [name.strip("`") for line in table.splitlines()[3:] for name in line.split("|")[1].strip().split(", ")]
     names = {name for name in schema.names if name in documented}
-    kinds = {"MAP", "MAP.caption", "PROBE.MEASUREMENT", "PROBE.MEASUREMENT.shape"}
+    kinds = {"MAP", "MAP.caption", "PROBE.MEASUREMENT", "PROBE.MEASUREMENT.shape", "MAP.thumbnail"}
     assert names | kinds == set(documented)
     others = {"relevance:query=1x2,target=class 2", "rollout", "attention_entropy.entropy", "token_norms.norms"}
-    assert set(schema.names) - names <= {f"{name}{end}" for name in others for end in ("", ".caption", ".shape")} | {
-        name for name in schema.names if name.startswith(("token_norms.", "attention_entropy."))
-    }
+    assert set(schema.names) - names <= {
+        f"{name}{end}" for name in others for end in ("", ".caption", ".shape", ".thumbnail")
+    } | {name for name in schema.names if name.startswith(("token_norms.", "attention_entropy."))}
     assert all(schema.field(name).metadata[b"meaning"] for name in schema.names)
+
+
+def test_pictures_that_cannot_be_computed_together_are_computed_one_by_one(
+    model: Model, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    analyses = [vitviz.analyze(photos / name, model) for name in ("00.png", "01.png", "02.png")]
+    request = asked(model, probes=("token_norms",))
+
+    def refused(traces: Any, **_: Any) -> Any:
+        raise MethodError("one of them has no such map")
+
+    monkeypatch.setitem(METHODS, "rollout", replace(METHODS["rollout"], compute_batch=refused))
+    found = found_of(analyses, request)
+    for analysis, each in zip(analyses, found, strict=True):
+        assert isinstance(each, Found) and each.analysis is analysis
+        np.testing.assert_array_equal(each.maps["rollout"].numpy(), analysis.rollout().numpy())

@@ -21,9 +21,14 @@ MODULES = sorted((ROOT / "vitviz").rglob("*.py"))
 TRAINING = [path for path in MODULES if path.is_relative_to(ROOT / "vitviz" / "training")]
 TEXT = ROOT / "vitviz" / "weights" / "text_tower.py"
 PIXELS = ROOT / "vitviz" / "attribution" / "pixels.py"
-TABLES = ROOT / "vitviz" / "datasets" / "arrow.py"
+# Each has one function that imports its package, and says which extra is missing.
+TABLES = {
+    ROOT / "vitviz" / "datasets" / "arrow.py": ("batch", "pyarrow", {"pyarrow"}),
+    ROOT / "vitviz" / "datasets" / "atlas.py": ("atlas", "duckdb", {"duckdb", "vitviz"}),
+    ROOT / "vitviz" / "datasets" / "hub.py": ("hub", "datasets", {"datasets", "vitviz"}),
+}
 PACKAGES = [path for path in MODULES if path.parent.name == "packages"]
-RUN_TIME = [ROOT / "app.py", *(path for path in MODULES if path not in (*TRAINING, *PACKAGES, TEXT, PIXELS, TABLES))]
+RUN_TIME = [ROOT / "app.py", *(path for path in MODULES if path not in (*TRAINING, *PACKAGES, TEXT, PIXELS, *TABLES))]
 
 
 # Names.
@@ -232,11 +237,13 @@ def test_training_needs_its_extra_only() -> None:
     assert "from torch.utils.tensorboard import" in source
 
 
-def test_tables_of_many_pictures_need_their_extra_only() -> None:
+@pytest.mark.parametrize("module", TABLES, ids=lambda path: path.stem)
+def test_tables_of_many_pictures_need_their_extra_only(module: Path) -> None:
     """It is imported by one function, which says which extra is missing."""
-    assert extra("batch") == {"pyarrow"}
-    assert third_party([TABLES]) <= REQUIREMENTS | {"pyarrow"}
-    assert "pyarrow" not in {name for node in ast.parse(TABLES.read_text()).body for name in _names_of(node)}
+    name, package, packages = TABLES[module]
+    assert extra(name) == packages
+    assert third_party([module]) <= REQUIREMENTS | {package}
+    assert package not in {name for node in ast.parse(module.read_text()).body for name in _names_of(node)}
 
 
 def test_texts_need_their_extra_only() -> None:

@@ -26,7 +26,6 @@ from vitviz.datasets import (
     read_items,
     reader_of,
     run_batch,
-    write_atlas,
 )
 from vitviz.datasets.batch import WORKERS
 from vitviz.datasets.gallery import EXPLORERS, GALLERY_PROBES, write_gallery
@@ -173,6 +172,9 @@ def add_atlas(parser: argparse.ArgumentParser) -> None:
 
 def run_atlas(results: Path, output: Path) -> None:
     """Write the atlas of some results."""
+    # Not at the top: it loads matplotlib.
+    from vitviz.datasets.atlas_page import write_atlas
+
     atlas = read_atlas(results)
     print(f"atlas of {atlas.pictures:,} pictures: {write_atlas(atlas, output)}")
 

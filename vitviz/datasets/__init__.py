@@ -5,7 +5,6 @@ found of one picture does not: that is the work of ``analysis``, ``attribution``
 """
 
 from vitviz.datasets.atlas import Atlas, read_atlas
-from vitviz.datasets.atlas_page import write_atlas
 from vitviz.datasets.batch import Summary, run_batch
 from vitviz.datasets.readers import READERS, Item, read_items, reader_of
 from vitviz.datasets.request import BatchRequest, MapRequest
@@ -25,5 +24,4 @@ __all__ = [
     "read_items",
     "reader_of",
     "run_batch",
-    "write_atlas",
 ]
