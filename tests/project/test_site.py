@@ -14,7 +14,8 @@ from docs.site.tables import TABLES, with_table
 from vitviz import Analysis
 from vitviz.cli.command import _parser
 from vitviz.ui.explorer.opening import opening
-from vitviz.ui.links import LOOKS, PARAMETER, PROBE_PARAMETER, SECOND, TARGET_WORDS
+from vitviz.ui.links import LOOKS, PARAMETER, PROBE_PARAMETER, SECOND, TARGET_WORDS, print_link, read_link
+from vitviz.ui.normalize import ShownView, normalize
 from vitviz.ui.state import LAYOUTS, PANELS
 
 ROOT = Path(__file__).parents[2]
@@ -128,3 +129,23 @@ def test_the_check_finds_what_leads_nowhere_and_what_is_fetched(tmp_path: Path) 
         "b.html: gone.png leads nowhere",
         "good.css: fetches https://example.org/font.css",
     ]
+
+
+# Links.
+
+
+def test_every_example_link_of_a_space_shows_what_it_says(example: Analysis) -> None:
+    table = PAGES["operations.md"].partition("<!-- example links -->")[2].partition("<!-- /example links -->")[0]
+    links = re.findall(r"`(\?[^`]+)`", table)
+    assert len(links) >= 12
+    shown = ShownView(example.model, example.trace.layout)
+    for link in links:
+        read = read_link(link)
+        state, changes = normalize(read.state, [shown] * len(read.state.views))
+        assert (read.notes, changes) == ((), []), link
+        # No part of it was overlooked.
+        assert read_link(print_link(state, {})).state == state and len(print_link(state, {}).split("&")) >= link.count(
+            "&"
+        ), link
+    panels = {read_link(link).state.panel for link in links}
+    assert {"compare", "switches", "probes", "guide"} <= panels
