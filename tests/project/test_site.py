@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
 import pytest
 
+import vitviz
 from docs.site.blocks import EXPLORER, Block, explorers, navigation
 from docs.site.check import problems
 from docs.site.gallery import index, pieces
@@ -76,6 +78,21 @@ def test_the_gallery_has_twelve_with_a_sentence_each() -> None:
     page = index(found)
     assert all(f'href="{block.name}" target="explorer"' in page for _, _, block in found)
     assert "<script" not in page and "://" not in page
+
+
+# The reference of Python.
+
+
+def test_no_property_says_a_colon_in_its_first_line() -> None:
+    """Sphinx reads what stands before it as the property's type."""
+    seen = 0
+    for name in vitviz.__all__:
+        for member in vars(getattr(vitviz, name)).values() if inspect.isclass(getattr(vitviz, name)) else ():
+            getter = getattr(member, "fget", None) or getattr(member, "func", None)
+            if getter is not None:
+                seen += 1
+                assert ": " not in (inspect.getdoc(getter) or "").split("\n")[0], getter
+    assert seen > 20
 
 
 # Tables and figures.
