@@ -85,7 +85,10 @@ def test_the_image_gets_what_the_package_is_made_of_and_nothing_else() -> None:
     assert named is not None
     folders = set(re.findall(r'= "(\w+)"', named[1]))
     alone = {"LICENSE", "Makefile", "README.md", "app.py", "pyproject.toml", "requirements.txt", "vitviz"}
-    assert places == alone | folders
+    # Without its readme the package cannot be installed.
+    readme = re.search(r'^readme = "(.+)"$', project, re.MULTILINE)
+    assert readme is not None and {path for path in sent if path.startswith("docs/")} == {readme[1]}
+    assert places == alone | folders | {"docs"}
     sources = {path for path in files if path.startswith(("vitviz/", "assets/")) and "__pycache__" not in path}
     assert sources <= sent
     assert "checkpoints/vitviz-cifar10.safetensors" in sent

@@ -340,7 +340,8 @@ def test_all_documents_are_linked_from_the_readme_or_a_page_that_it_links_to() -
             if "://" not in link and target.is_relative_to(ROOT):
                 name = target.relative_to(ROOT).as_posix()
                 waiting += [name] if name in DOCUMENTS else []
-    assert reached == set(DOCUMENTS)
+    # What PyPI shows, alone: pyproject.toml names it.
+    assert reached == set(DOCUMENTS) - {"docs/site/pypi.md"}
 
 
 def test_the_readme_is_short_and_shows_before_it_tells() -> None:

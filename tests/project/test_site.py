@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
 import pytest
 
+import vitviz
 from docs.site.blocks import EXPLORER, Block, explorers, navigation
 from docs.site.check import problems
 from docs.site.gallery import index, pieces
@@ -14,7 +16,8 @@ from docs.site.tables import TABLES, with_table
 from vitviz import Analysis
 from vitviz.cli.command import _parser
 from vitviz.ui.explorer.opening import opening
-from vitviz.ui.links import LOOKS, PARAMETER, PROBE_PARAMETER, SECOND, TARGET_WORDS
+from vitviz.ui.links import LOOKS, PARAMETER, PROBE_PARAMETER, SECOND, TARGET_WORDS, print_link, read_link
+from vitviz.ui.normalize import ShownView, normalize
 from vitviz.ui.state import LAYOUTS, PANELS
 
 ROOT = Path(__file__).parents[2]
@@ -77,6 +80,21 @@ def test_the_gallery_has_twelve_with_a_sentence_each() -> None:
     assert "<script" not in page and "://" not in page
 
 
+# The reference of Python.
+
+
+def test_no_property_says_a_colon_in_its_first_line() -> None:
+    """Sphinx reads what stands before it as the property's type."""
+    seen = 0
+    for name in vitviz.__all__:
+        for member in vars(getattr(vitviz, name)).values() if inspect.isclass(getattr(vitviz, name)) else ():
+            getter = getattr(member, "fget", None) or getattr(member, "func", None)
+            if getter is not None:
+                seen += 1
+                assert ": " not in (inspect.getdoc(getter) or "").split("\n")[0], getter
+    assert seen > 20
+
+
 # Tables and figures.
 
 
@@ -128,3 +146,23 @@ def test_the_check_finds_what_leads_nowhere_and_what_is_fetched(tmp_path: Path) 
         "b.html: gone.png leads nowhere",
         "good.css: fetches https://example.org/font.css",
     ]
+
+
+# Links.
+
+
+def test_every_example_link_of_a_space_shows_what_it_says(example: Analysis) -> None:
+    table = PAGES["operations.md"].partition("<!-- example links -->")[2].partition("<!-- /example links -->")[0]
+    links = re.findall(r"`(\?[^`]+)`", table)
+    assert len(links) >= 12
+    shown = ShownView(example.model, example.trace.layout)
+    for link in links:
+        read = read_link(link)
+        state, changes = normalize(read.state, [shown] * len(read.state.views))
+        assert (read.notes, changes) == ((), []), link
+        # No part of it was overlooked.
+        assert read_link(print_link(state, {})).state == state and len(print_link(state, {}).split("&")) >= link.count(
+            "&"
+        ), link
+    panels = {read_link(link).state.panel for link in links}
+    assert {"compare", "switches", "probes", "guide"} <= panels

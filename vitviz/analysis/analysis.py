@@ -105,7 +105,7 @@ class Analysis:
 
     @property
     def energy_score(self) -> float:
-        """The logarithm of the sum of the exponentials of all logits: low where the model knows no class for the image.
+        """The logarithm of the sum of the exponentials of all logits, low where the model knows no class for the image.
 
         Liu et al. 2020, "Energy-based Out-of-distribution Detection", equation 4, the negative of the energy.
 

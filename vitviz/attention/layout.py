@@ -117,7 +117,7 @@ class TokenLayout:
 
     @property
     def default_query(self) -> Query:
-        """The query by default: the CLS token, or all patches where there is none."""
+        """The query by default, which is the CLS token, or all patches where there is none."""
         return "cls" if "cls" in self.prefix else PATCHES
 
     def name(self, query: Query) -> str:

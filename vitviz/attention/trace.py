@@ -123,12 +123,12 @@ class AttentionTrace:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of all computations: at least single precision."""
+        """The type of all computations, at least single precision."""
         return torch.promote_types(self.queries.dtype, torch.float32)
 
     @property
     def nbytes(self) -> int:
-        """The most bytes that the trace may hold: queries, keys, bias, norms, logarithms of sums, kept matrices."""
+        """The most bytes that the trace may hold, of queries, keys, bias, norms, log-sums and kept matrices."""
         logarithms = self.layers * self.heads * self.layout.token_count * self.dtype.itemsize
         fused_bytes = self._max_cached * self._fusion_bytes
         return (
