@@ -93,15 +93,10 @@ def looked_at(subject: Subject) -> dict[str, Any]:
     row["ways"] = float((materialised - outputs).abs().max() / outputs.abs().max())
     if model.labels:
         row["output"] = float((analysis.logits - outputs.flatten()).abs().max() / outputs.abs().max())
-    # Other calls of attention, such as a pooling's, may be written in another way.
-    first = verified.shapes[verified.first]
-    alike = [
-        at for at, shape in enumerate(verified.shapes) if (shape.queries, shape.keys) == (first.queries, first.keys)
-    ]
-    own = [each for each in seen.found if tuple(each.shape[-2:]) == (first.queries, first.keys)]
     row["compared"] = 0
-    if len(own) == len(alike) and row["ways"] <= MOST_BETWEEN_WAYS:
-        pairs = zip(verified.places, own[alike.index(verified.first) :], strict=False)
+    own = _matrices(seen.found, verified.shapes, verified.first, trace.layers)
+    if own and row["ways"] <= MOST_BETWEEN_WAYS:
+        pairs = zip(verified.places, own, strict=True)
         row["weights"] = max(
             _difference(trace.weights(layer), places, theirs) for layer, (places, theirs) in enumerate(pairs)
         )
@@ -115,6 +110,20 @@ def looked_at(subject: Subject) -> dict[str, Any]:
             reason = f"the package's eager attention gives another output than its fused one, by {row['ways']:.1e}"
         return {**row, "result": "not compared", "reason": reason}
     return {**row, "result": "exact"}
+
+
+def _matrices(found: list[torch.Tensor], shapes: Any, first: int, layers: int) -> list[torch.Tensor]:
+    """Those of a package that are the layers': of all calls, or of the layers' size where these all have one."""
+    sizes = [(shape.queries, shape.keys) for shape in shapes]
+    own = [each for each in found if tuple(each.shape[-2:]) in sizes]
+    if [tuple(each.shape[-2:]) for each in own] == sizes:
+        return own[first : first + layers]
+    # Another call, such as a pooling's, may be written without a softmax that is seen.
+    alike = [at for at, size in enumerate(sizes) if size == sizes[first]]
+    own = [each for each in own if tuple(each.shape[-2:]) == sizes[first]]
+    start = alike.index(first)
+    is_whole = len(own) == len(alike) and alike[start : start + layers] == [*range(first, first + layers)]
+    return own[start : start + layers] if is_whole else []
 
 
 def _difference(ours: torch.Tensor, places: Any, theirs: torch.Tensor) -> float:
