@@ -48,25 +48,35 @@ ARGUMENTS = (
     # The pages of a context share a process, which would take longer to start than what many tests do with it.
     "--renderer-process-limit=1",
 )
+# The command, in a process where transformers can be imported beside any build of torch.
+WITH_PACKAGES = """import sys, tests.reference_packages
+from vitviz.cli.command import main
+from vitviz.isolation import shared_worker
+shared_worker().preload = ("tests.torchvision_names",)
+sys.exit(main(sys.argv[1:]))"""
 expect.set_options(timeout=30_000)
 
 
 @contextmanager
-def running_app(environment: Mapping[str, str], *arguments: str) -> Iterator[str]:
+def running_app(environment: Mapping[str, str], *arguments: str, with_packages: bool = False) -> Iterator[str]:
     """The address that `python app.py` prints, or `vitviz app` with arguments.
 
     Args:
         environment: of the process.
         *arguments: of `vitviz app`.
+        with_packages: whether the app imports transformers or open_clip, which takes seconds.
     """
-    with app_process(environment, *arguments) as (address, _):
+    with app_process(environment, *arguments, with_packages=with_packages) as (address, _):
         yield address
 
 
 @contextmanager
-def app_process(environment: Mapping[str, str], *arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def app_process(
+    environment: Mapping[str, str], *arguments: str, with_packages: bool = False
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """The same, with its process."""
-    own = ["-m", "vitviz.cli", "app", *arguments] if arguments else [str(ROOT / "app.py")]
+    run = ["-c", WITH_PACKAGES] if with_packages else ["-m", "vitviz.cli"]
+    own = [*run, "app", *arguments] if arguments else [str(ROOT / "app.py")]
     command = [sys.executable, "-u", *own]
     # No fixed port: another app on this machine may hold it.
     kept = {name: value for name, value in environment.items() if name != "GRADIO_SERVER_PORT"}

@@ -120,7 +120,8 @@ def test_random_configurations_have_the_same_maps_captured_as_by_vitviz_itself(p
             except VitvizError as error:
                 assert "differs from what" not in str(error), f"{draw}: {error}"
                 return outcomes.append(f"refused: {error}")
-            if own is None:
+            # timm leaves out the edge of a picture that its patches do not divide; vitviz itself refuses such pixels.
+            if own is None or any(side % own.network.config.patch_height for side in case.size):
                 return outcomes.append("captured alone")
             with silent():
                 both_ways(captured, own, torch.randn(1, case.channels, *case.size))

@@ -28,6 +28,7 @@ NOT_RUN = {
     "evaluate-methods": "many pictures: tests/cli measures a folder",
     "check-methods": "many pictures: tests/cli measures a folder",
     "describe-heads": "many pictures: tests/cli describes a folder",
+    "atlas": "results of many pictures: tests/datasets makes and tells of some",
     "--checkpoint runs/": "a run of yours: tests/cli opens runs",
 }
 

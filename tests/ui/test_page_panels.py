@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,13 +24,13 @@ from tests.driver import (
     first_view,
     open_panel,
     opened_page,
+    running_app,
     set_slider,
     settle,
     state,
 )
 from tests.towers import make_transformers
 from tests.ui.answers import Library, check_page
-from tests.ui.explorer.page_driver import small_app
 from vitviz import METHODS, Analysis, Model
 from vitviz.errors.number_text import digits
 from vitviz.evaluation.comparison import Comparison, compare
@@ -326,7 +327,8 @@ def test_a_model_without_classes_is_asked_in_words(browser: Browser, clip: Path)
     # The last is one that can be measured.
     texts = sorted(("a cat", "a dog", "a rocket", "coffee"), key=gained)
     library = Library(analysis.model)
-    with small_app(analysis.model) as app, opened_page(browser, app.address) as page:
+    app = running_app(os.environ, "--checkpoint", str(clip), with_packages=True)
+    with app as address, opened_page(browser, address) as page:
         expect(page.locator(".vx-predictions-part")).not_to_be_visible()
         page.locator(".vx-method").select_option("relevance")
         expect(caption(page)).to_contain_text("write what")

@@ -207,7 +207,7 @@ class _Reader:
         own = {name.removeprefix(before): word for name, word in words.items() if name.startswith(before)}
         view = plain
         if "own" in own:
-            self.notes.append(SOMEBODYS_OWN.format(own["own"][:120]))
+            self.notes.append(SOMEBODYS_OWN.format(" ".join(own["own"].split())[:120]))
         for name, read in _INPUT.items():
             if name in own:
                 view = self._with(view, name, own[name], read)

@@ -55,6 +55,21 @@ class ModelChoice(NamedTuple):
         """The same for all of its snapshots."""
         return self._replace(step=None)
 
+    @property
+    def weight_files(self) -> tuple[str, ...]:
+        """Those of the uploaded files that hold weights, by their endings."""
+        return tuple(file for file in self.files if file.endswith(SUFFIXES))
+
+    @property
+    def largest_file(self) -> str:
+        """The name of the largest file with weights; of the largest of all where none has them."""
+
+        def size(file: str) -> int:
+            path = Path(file)
+            return path.stat().st_size if path.is_file() else 0
+
+        return Path(max(self.weight_files or self.files, key=size)).name
+
 
 DEFAULT_MODEL = ModelChoice("start")
 """The model with which the page opened."""

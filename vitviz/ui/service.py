@@ -39,7 +39,6 @@ from vitviz.ui.server.settings import MODELS, PREFIX, ServerSettings
 from vitviz.ui.server.text_towers import TextTowers
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.weights import BUNDLED, ZOO, DownloadProgress, Model, snapshot_of
-from vitviz.weights.formats.files import SUFFIXES
 from vitviz.weights.text_tower import TextPrompt, reads_text
 
 CANVAS_SIDE = 900
@@ -296,10 +295,8 @@ class AnalysisService:
         """A model as :func:`vitviz.load` takes it; of a visitor's own checkpoint, the name of its file."""
         if choice.run == DEFAULT_MODEL:
             return self.start.name
-        weights = [file for file in choice.files if file.endswith(SUFFIXES)]
-        if model.snapshots is not None and len(weights) > 1:
-            return SERIES
-        return choice.source or Path(max(weights or choice.files, key=_size)).name
+        is_series = model.snapshots is not None and len(choice.weight_files) > 1
+        return SERIES if is_series else choice.source or choice.largest_file
 
     def is_quick(self, analysis: Analysis, method: Method) -> bool:
         """Whether a map is soon there, and needs the trace alone."""
@@ -391,11 +388,6 @@ class AnalysisService:
         """Another picture, brought to the model's input as that of an analysis was, and its name."""
         upload = self.pictures.upload(picture) if isinstance(picture, str) else picture
         return self._prepared(analysis.model, upload, self.origins[analysis].settings, waiting)[1], upload.name
-
-
-def _size(file: str) -> int:
-    path = Path(file)
-    return path.stat().st_size if path.is_file() else 0
 
 
 def _unheard(state: Step | DownloadProgress) -> None:

@@ -17,6 +17,7 @@ from tests.support.probes import analysis_of, near, values_of
 from tests.support.traces import trace_of, weights_of
 from vitviz import Model, TokenLayout, analyze
 from vitviz.errors.kinds import ConfigError, MethodError, QueryError
+from vitviz.errors.number_text import digits
 from vitviz.evaluation.probes import AXES, PROBES, Findings, Measurement, probe
 from vitviz.evaluation.probes.attention import head_similarity
 
@@ -94,7 +95,7 @@ def test_heads_that_see_the_same_are_0_apart_and_those_with_nothing_in_common_1(
     findings = head_similarity(trace_of(weights, TokenLayout((), 2, 2)))
     expected = [[0, 0, 1], [0, 0, 1], [1, 1, 0]]
     near(values_of(findings, "divergence")[0], expected, 1e-9)
-    assert findings.rows == (("0", "0 and 1", "0.00", "0.67", "0 and 2", "1.00"),)
+    assert findings.rows == (("0", "0 and 1", "0", "0.667", "0 and 2", "1"),)
 
 
 # Of weights.
@@ -112,7 +113,7 @@ def test_positions_are_alike_by_their_cosine(make_model: MakeModel) -> None:
     rows = probe(analysis, "position_similarity").rows
     beside = [found[row, column, row, column + 2] for row in range(4) for column in range(4)]
     below = [found[row, column, row + 2, column] for row in range(2) for column in range(6)]
-    assert rows[2] == ("2", f"{float(np.mean(beside)):.2f}", f"{float(np.mean(below)):.2f}")
+    assert rows[2] == ("2", digits(float(np.mean(beside))), digits(float(np.mean(below))))
     assert rows[5][2] == "–"
 
 
