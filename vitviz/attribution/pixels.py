@@ -7,8 +7,7 @@ and Understanding Convolutional Networks", section 4.2.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,7 +16,8 @@ from einops import reduce
 from vitviz.attention.token_map import TokenMap
 from vitviz.attribution.inputs import AttributionInput
 from vitviz.errors.arguments import whole
-from vitviz.errors.kinds import ConfigError, MethodError
+from vitviz.errors.extras import extra
+from vitviz.errors.kinds import MethodError
 from vitviz.progress import Progress
 
 CAPTUM = "captum"
@@ -48,7 +48,7 @@ def integrated_gradients(
         ConfigError: Captum is not installed.
     """
     steps = whole("steps", steps, 1, MethodError)
-    with _captum(), torch.inference_mode(False):
+    with extra(CAPTUM, package=CAPTUM), torch.inference_mode(False):
         from captum.attr import IntegratedGradients
 
         pixels = inputs.pixels.detach().clone()
@@ -82,7 +82,7 @@ def occlusion(inputs: AttributionInput, *, report: Callable[[Progress], None] | 
     """
     patch = _patch(inputs)
     window = (inputs.pixels.shape[1], patch["height"], patch["width"])
-    with _captum(), torch.inference_mode():
+    with extra(CAPTUM, package=CAPTUM), torch.inference_mode():
         from captum.attr import Occlusion
 
         layout = inputs.network.config.layout(*inputs.pixels.shape[-2:])
@@ -125,14 +125,3 @@ def _patch(inputs: AttributionInput) -> dict[str, int]:
 
 def _map(values: torch.Tensor, quantity: str, description: str) -> TokenMap:
     return TokenMap(values.detach().float().relu(), {}, quantity, description, (0.0, math.inf))
-
-
-@contextmanager
-def _captum() -> Iterator[None]:
-    """Where Captum is missing, the error says how to get it."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != CAPTUM:
-            raise
-        raise ConfigError(f"this needs {CAPTUM}: pip install 'vitviz[{CAPTUM}]'") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vitviz.errors.kinds import ConfigError
+from vitviz.errors.extras import extra
 
 
 def arrow() -> tuple[Any, Any]:
@@ -13,9 +13,7 @@ def arrow() -> tuple[Any, Any]:
     Raises:
         ConfigError: it is not installed.
     """
-    try:
+    with extra("batch", "a folder of pictures"):
         import pyarrow  # type: ignore[import-untyped]
         import pyarrow.parquet  # type: ignore[import-untyped]
-    except ImportError:
-        raise ConfigError("many pictures need pyarrow: install the extra, pip install 'vitviz[batch]'") from None
     return pyarrow, pyarrow.parquet

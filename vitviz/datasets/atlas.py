@@ -20,6 +20,7 @@ from vitviz.datasets.arrow import arrow
 from vitviz.datasets.output import PARTS, request_of
 from vitviz.datasets.request import SCHEMA_VERSION
 from vitviz.datasets.rows import THUMBNAIL
+from vitviz.errors.extras import extra
 from vitviz.errors.kinds import ConfigError, DataError
 
 CONFIDENCE = 0.95
@@ -162,10 +163,8 @@ class _Table:
 
 @contextmanager
 def _database(results: Path, memory_bytes: int) -> Iterator[_Table]:
-    try:
+    with extra("atlas", "an atlas"):
         import duckdb
-    except ImportError:
-        raise ConfigError("an atlas needs DuckDB: install the extra, pip install 'vitviz[atlas]'") from None
     with TemporaryDirectory() as folder, duckdb.connect(":memory:") as connection:
         connection.execute(f"SET memory_limit = '{memory_bytes // 2**20}MiB'")
         connection.execute("SET temp_directory = " + _text(folder))

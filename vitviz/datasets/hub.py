@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from vitviz.errors.kinds import ConfigError, DataError
+from vitviz.errors.extras import extra
+from vitviz.errors.kinds import DataError
 from vitviz.errors.messages import choices
 
 PREFIX = "hf:datasets/"
@@ -25,10 +26,8 @@ def hub_cells(source: str, column: str) -> Iterator[tuple[str, Any]]:
         ConfigError: the package is not installed.
         DataError: there is no such data set, split or column, it holds no pictures there, or it cannot be read.
     """
-    try:
+    with extra("hub", "a data set of the hub"):
         import datasets
-    except ImportError:
-        raise ConfigError("data sets of the hub need datasets: install the extra, pip install 'vitviz[hub]'") from None
     name, sign, split = source.removeprefix(PREFIX).rpartition(":")
     if not sign:
         name, split = split, ""
