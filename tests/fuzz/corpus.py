@@ -48,7 +48,7 @@ class Hurt(NamedTuple):
 def archive(pickled: bytes) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as packed:
-        packed.writestr("archive/data.pkl", pickled)
+        packed.writestr(zipfile.ZipInfo("archive/data.pkl"), pickled)
     return stream.getvalue()
 
 
@@ -101,7 +101,7 @@ def many_headers(size: int) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as packed:
         for index in range(size // len(header) + 1):
-            packed.writestr(f"{index}.npy", b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header)
+            packed.writestr(zipfile.ZipInfo(f"{index}.npy"), b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header)
     return stream.getvalue()
 
 
@@ -109,7 +109,9 @@ def truths(size: int) -> bytes:
     header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (True, True, 48)}\n"
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as packed:
-        packed.writestr("x.npy", b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + bytes(192))
+        packed.writestr(
+            zipfile.ZipInfo("x.npy"), b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + bytes(192)
+        )
     return stream.getvalue()
 
 

@@ -123,15 +123,18 @@ def weights(page: Page, layer: int, head: int | str, token: int, direction: str)
 
 def all_weights(page: Page, questions: list[tuple[int, int | str, int, str]]) -> list[np.ndarray]:
     """The same for many layers, heads, tokens and directions at once."""
-    found = page.evaluate(
-        f"(asked) => asked.map((each) => Array.from({EXPLORER}.panes[0].attention.map(...each)))", questions
-    )
+    weights = f"{EXPLORER}.panes[0].attention.map(...each)"
+    # What they are computed from is fetched when it is first asked for.
+    page.wait_for_function(f"(asked) => asked.every((each) => {weights})", arg=questions)
+    found = page.evaluate(f"(asked) => asked.map((each) => Array.from({weights}))", questions)
     return [np.array(each) for each in found]
 
 
 def rolled(page: Page, token: int) -> np.ndarray:
     """A token's rollout as the page has it: ``"token"``."""
-    return np.array(page.evaluate(f"(token) => Array.from({EXPLORER}.panes[0].attention.rollout(token))", token))
+    rollout = f"{EXPLORER}.panes[0].attention.rollout(token)"
+    page.wait_for_function(f"(token) => {rollout}", arg=token)
+    return np.array(page.evaluate(f"(token) => Array.from({rollout})", token))
 
 
 def pixels(canvas: Locator) -> str:
