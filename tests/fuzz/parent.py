@@ -15,7 +15,7 @@ from typing import IO, Any
 
 ROOT = Path(__file__).parents[2]
 # Without a line for so many seconds, a process hangs, however busy the machine; what computes for long ends by itself.
-PATIENCE = 900.0
+PATIENCE = 600.0
 DIED = "the process died, or took more than a minute of a processor"
 
 

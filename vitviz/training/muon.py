@@ -68,5 +68,7 @@ def orthogonalise(matrices: torch.Tensor) -> torch.Tensor:
     found = found / found.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
     for _ in range(ITERATIONS):
         gram = found @ found.mT
-        found = linear * found + (cubic * gram + quintic * gram @ gram) @ found
+        # Sums and products in one, so that bfloat16 is rounded to once.
+        polynomial = torch.baddbmm(gram, gram, gram, beta=cubic, alpha=quintic)
+        found = torch.baddbmm(found, polynomial, found, beta=linear)
     return found.to(matrices.dtype)

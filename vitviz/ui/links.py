@@ -13,7 +13,7 @@ from vitviz.attention.layout import Query
 from vitviz.attribution import METHODS
 from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
 from vitviz.errors.kinds import MethodError, VitvizError
-from vitviz.errors.messages import did_you_mean, shown
+from vitviz.errors.messages import nearest, shown
 from vitviz.evaluation.probes import PROBES
 from vitviz.ui.arguments import parameter_of, target_json
 from vitviz.ui.state import ANYTHING, FIRST_VIEW, OWN_MODEL, TOKEN_METHOD, PageState, View
@@ -241,8 +241,9 @@ class _Reader:
         legal = [f"{before}{part.name}" for part in parameters]
         for name in own:
             if name.startswith(before) and name not in legal:
-                hint = did_you_mean(name, legal)
-                self.notes.append(f"Left out of this link: {shown(name)}{hint or '.'}")
+                meant = nearest(name, legal)
+                hint = "" if meant is None else f" (did you mean {meant!r}?)"
+                self.notes.append(f"Left out of this link: {shown(name)}{hint}.")
         for part in parameters:
             word = own.get(f"{before}{part.name}")
             word = None if word is None else OLD_VALUES.get((part.name, word), word)
