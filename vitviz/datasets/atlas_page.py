@@ -22,6 +22,7 @@ from PIL import Image
 from vitviz.datasets.atlas import CONFIDENCE, Atlas, MeanMap, Means, Standout
 from vitviz.errors.kinds import ConfigError
 from vitviz.evaluation.probes import PROBES
+from vitviz.visualization.templates import filled
 from vitviz.weights.formats.atomic import atomic_write
 
 PAGE, NUMBERS, FIGURES = "atlas.html", "atlas.json", "figures"
@@ -162,9 +163,9 @@ def _page(atlas: Atlas, drawn: Mapping[str, str]) -> str:
         "about": html.escape("; ".join(about) + ". Made by vitviz."),
         "sections": "\n".join(sections),
     }
-    text = (files("vitviz.datasets") / "atlas.html").read_text(encoding="utf-8")
-    # In one go: what is put in may itself look like a place to put something.
-    return re.sub(r"@(\w+)@", lambda place: parts[place[1]], text)
+    folder = files("vitviz.datasets")
+    parts["look"] = (folder / "page.css").read_text(encoding="utf-8")
+    return filled((folder / "atlas.html").read_text(encoding="utf-8"), parts)
 
 
 def _heading(title: str, text: str) -> str:

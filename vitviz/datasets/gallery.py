@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import html
 import json
-import re
 from collections.abc import Iterator
 from importlib.resources import files
 from itertools import islice
@@ -17,6 +16,7 @@ import numpy as np
 
 from vitviz.datasets.output import file_name_of, read_rows, request_of
 from vitviz.datasets.rows import THUMBNAIL
+from vitviz.visualization.templates import filled
 from vitviz.weights.formats.atomic import atomic_write
 
 GALLERY, EXPLORERS = "gallery.html", "explorers"
@@ -73,10 +73,10 @@ def write_gallery(results: Path, most: int = MOST_PICTURES) -> Path:
         "pictures": _script(pictures),
         "keys": _script(keys or [{"name": "path", "title": "name", "unit": "", "down": False}]),
         "script": _text("gallery.js"),
+        "look": _text("page.css"),
     }
     path = results / GALLERY
-    # In one go: what is put in may itself look like a place to put something.
-    page = re.sub(r"@(\w+)@", lambda place: parts[place[1]], _text("gallery.html"))
+    page = filled(_text("gallery.html"), parts)
     with atomic_write(path) as file:
         file.write(page.encode())
     return path

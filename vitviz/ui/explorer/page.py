@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import html
 import json
-import re
 from typing import Any
 
 from vitviz.analysis.analysis import Analysis
@@ -15,6 +14,7 @@ from vitviz.ui.explorer.opening import opening
 from vitviz.ui.facts import analysis_facts, model_facts, settings
 from vitviz.ui.files import as_webp
 from vitviz.ui.packs import file_names, pack
+from vitviz.visualization.templates import filled
 
 
 def whole_page(
@@ -72,8 +72,7 @@ def whole_page(
         "props": _script(props),
         "script": _script(script()),
     }
-    # In one go: what is put in may itself look like a place to put something.
-    return re.sub(r"@(\w+)@", lambda place: parts[place[1]], template("page.html"))
+    return filled(template("page.html"), parts)
 
 
 def _base64(content: bytes) -> str:
