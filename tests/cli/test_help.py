@@ -39,6 +39,7 @@ def test_there_is_a_command_for_every_method() -> None:
         "atlas",
         "evaluate",
         "evaluate-methods",
+        "evaluate-attention",
         "check-methods",
         "describe-heads",
         "train",
@@ -46,7 +47,8 @@ def test_there_is_a_command_for_every_method() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [*map(command_of, METHODS), "inspect", "app", "evaluate", "check-methods", "describe-heads"]
+    "command",
+    [*map(command_of, METHODS), "inspect", "app", "evaluate", "evaluate-attention", "check-methods", "describe-heads"],
 )
 def test_every_command_that_opens_a_checkpoint_takes_any(command: str) -> None:
     actions = {action.dest: action for action in parsers()[command]._actions}

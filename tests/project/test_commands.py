@@ -26,6 +26,7 @@ NOT_RUN = {
     "verify": "a folder of a package: tests/cli and tests/parity verify such folders",
     "evaluate ": "labelled pictures: tests/cli evaluates a folder",
     "evaluate-methods": "many pictures: tests/cli measures a folder",
+    "evaluate-attention": "many pictures: tests/evaluation measures a folder",
     "check-methods": "many pictures: tests/cli measures a folder",
     "describe-heads": "many pictures: tests/cli describes a folder",
     "atlas": "results of many pictures: tests/datasets makes and tells of some",

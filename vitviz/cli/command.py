@@ -133,6 +133,12 @@ def _parser() -> argparse.ArgumentParser:
     measured.add_argument("--picture", type=Path, default=None, help="figure to write: PNG, SVG or PDF")
     measured.set_defaults(run=_run_describe_heads)
 
+    located = commands.add_parser(
+        "evaluate-attention", help="measure how much attention lies on the thing, on a folder of photographs"
+    )
+    add_images(located, 1000, "head")
+    located.set_defaults(run=_run_evaluate_attention)
+
     checked = commands.add_parser("check-methods", help="see whether the maps change when the model forgets")
     add_images(checked, 50, "correlation")
     checked.set_defaults(run=_run_check_methods)
@@ -347,6 +353,21 @@ def _run_describe_heads(
         except (OSError, ValueError) as error:
             raise ConfigError(f"{picture}: cannot be written ({error})") from None
     print(head_tables(found))
+
+
+def _run_evaluate_attention(
+    images: Path, count: int, resolution: int | None, output: Path | None, **opened: Any
+) -> None:
+    from vitviz.evaluation.method_table import find_images, record
+    from vitviz.evaluation.objects import attention_on_objects
+
+    model = load_with_bar(**opened)
+    paths = find_images(images, count)
+    found = _with_bar(attention_on_objects, model, paths, resolution)
+    if output is not None:
+        values = {"areas": found.areas, "heads": found.heads, "rollout": found.rollout}
+        output.write_text(record(model, images, found.paths, resolution=resolution, **values))
+    print(f"{len(found.paths)} of {len(paths)} images show one thing before a plain background.\n\n{found.table()}")
 
 
 def _with_bar(measure: Callable[..., Any], model: Model, images: Sequence[Path], resolution: int | None) -> Any:

@@ -3,6 +3,16 @@
 from vitviz.evaluation import probes
 from vitviz.evaluation.comparison import Comparison, compare
 from vitviz.evaluation.head_table import measure_heads, measure_heads_over
+from vitviz.evaluation.objects import attention_on_objects
 from vitviz.evaluation.randomization import cascade, randomised
 
-__all__ = ["Comparison", "cascade", "compare", "measure_heads", "measure_heads_over", "probes", "randomised"]
+__all__ = [
+    "Comparison",
+    "attention_on_objects",
+    "cascade",
+    "compare",
+    "measure_heads",
+    "measure_heads_over",
+    "probes",
+    "randomised",
+]

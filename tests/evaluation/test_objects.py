@@ -1,0 +1,130 @@
+"""How much attention lies on a thing: where its outline is known, against the weights themselves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageDraw
+
+import vitviz
+from vitviz import Model, VitvizError, save_checkpoint
+from vitviz.cli.command import main
+from vitviz.evaluation.objects import attention_on_objects, outline, patch_shares
+from vitviz.images.geometry import Geometry
+
+Make = Callable[..., Model]
+BACKGROUND, THING = (240, 238, 235), (60, 90, 30)
+
+
+def disc(width: int, height: int, box: tuple[int, int, int, int]) -> tuple[Image.Image, np.ndarray]:
+    """A disc before a nearly plain background, and where it is."""
+    picture, mask = Image.new("RGB", (width, height), BACKGROUND), Image.new("L", (width, height))
+    ImageDraw.Draw(picture).ellipse(box, fill=THING)
+    ImageDraw.Draw(mask).ellipse(box, fill=255)
+    noise = np.random.default_rng(0).integers(-8, 9, (height, width, 3))
+    return Image.fromarray((np.asarray(picture) + noise).clip(0, 255).astype(np.uint8)), np.asarray(mask) > 0
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for number, box in enumerate([(10, 10, 40, 40), (40, 12, 80, 50), (20, 30, 70, 55)]):
+        disc(96, 64, box)[0].save(tmp_path / f"{number}.png")
+    pixels = np.random.default_rng(1).integers(0, 255, (64, 96, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "noise.png")
+    return tmp_path
+
+
+def test_a_thing_before_a_plain_background_has_an_outline() -> None:
+    picture, mask = disc(96, 64, (20, 10, 70, 50))
+    found = outline(picture)
+    assert found is not None and (found & mask).sum() / (found | mask).sum() > 0.98
+    # A hole, as between the spokes of a wheel, belongs to the thing; a grain of dust does not.
+    pierced = picture.copy()
+    ImageDraw.Draw(pierced).ellipse((40, 25, 50, 35), fill=BACKGROUND)
+    ImageDraw.Draw(pierced).rectangle((84, 8, 87, 11), fill=THING)
+    found = outline(pierced)
+    assert found is not None and (found & mask).sum() / (found | mask).sum() > 0.98
+
+
+def test_where_nothing_can_be_known_there_is_no_outline() -> None:
+    random = np.random.default_rng(0)
+    noise = Image.fromarray(random.integers(0, 255, (64, 64, 3), dtype=np.uint8))
+    framed = Image.new("RGB", (64, 64), BACKGROUND)
+    framed.paste(noise.resize((44, 40)), (10, 12))
+    empty = Image.new("RGB", (64, 64), BACKGROUND)
+    speck, _ = disc(64, 64, (30, 30, 34, 34))
+    filling, _ = disc(64, 64, (-4, -4, 68, 68))
+    assert [outline(each) for each in (noise, framed, empty, speck, filling)] == [None] * 5
+
+
+def test_shares_of_patches_are_the_means_of_their_pixels() -> None:
+    _, mask = disc(96, 64, (20, 10, 70, 50))
+    whole = patch_shares(mask, Geometry(96, 64, (0, 0, 96, 64), 32, 48), 4, 6)
+    assert np.allclose(whole, mask.reshape(4, 16, 6, 16).mean((1, 3)))
+    part = patch_shares(mask, Geometry(96, 64, (16, 0, 80, 64), 32, 32), 4, 4)
+    assert np.allclose(part, mask[:, 16:80].reshape(4, 16, 4, 16).mean((1, 3)))
+    # Edges between pixels: half of a pixel counts half.
+    halves = patch_shares(mask, Geometry(96, 64, (0.5, 0, 64.5, 64), 32, 32), 1, 1)
+    weights = np.r_[0.5, np.ones(63), 0.5]
+    assert float(halves) == pytest.approx((mask[:, :65].mean(0) * weights).sum() / 64)
+
+
+@pytest.mark.parametrize("changes", [{}, {"register_tokens": 4}, {"cls_token": False, "pooling": "mean"}])
+def test_the_part_on_the_thing_is_that_of_the_weights(
+    make_model: Make, folder: Path, changes: dict[str, object]
+) -> None:
+    model = make_model(**changes)
+    paths = sorted(folder.iterdir())
+    reported: list[int] = []
+    found = attention_on_objects(model, paths, reported.append)
+    assert reported == [1, 2, 3, 4] and [path.name for path in found.paths] == ["0.png", "1.png", "2.png"]
+    for number, path in enumerate(found.paths):
+        analysis = vitviz.analyze(path, model)
+        trace, layout = analysis.trace, analysis.trace.layout
+        thing = outline(Image.open(path))
+        assert thing is not None
+        shares = thing.reshape(4, 16, 6, 16).mean((1, 3)).ravel()
+        assert float(found.areas[number]) == pytest.approx(shares.mean())
+        asking = slice(0, 1) if layout.prefix else slice(None)
+        for layer in range(trace.layers):
+            weights = trace.weights(layer)[:, asking, len(layout.prefix) :].double().numpy().mean(1)
+            assert np.allclose(found.heads[number, layer], (weights @ shares) / weights.sum(-1), atol=1e-6)
+        rollout = analysis.rollout().values.double().numpy().ravel()
+        assert float(found.rollout[number]) == pytest.approx((rollout @ shares) / rollout.sum())
+    assert found.query == ("the CLS token" if "cls" in layout.prefix else "the mean patch")
+
+
+def test_the_best_head_is_measured_on_other_photographs(make_model: Make, folder: Path) -> None:
+    found = attention_on_objects(make_model(), sorted(folder.iterdir()))
+    layer, head = found.best_head
+    chosen = found.heads[::2].mean(0)
+    assert chosen[layer, head] == chosen.max()
+    share, area = float(found.heads[1, layer, head]), float(found.areas[1])
+    expected = f"| head {head} of layer {layer}, the best | {share:.1%} | {area:.1%} | {share / area:.2f} |"
+    assert expected in found.table().splitlines()
+
+
+def test_the_command_prints_a_table_and_keeps_every_number(
+    make_model: Make, folder: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = tmp_path_factory.mktemp("made")
+    model = make_model()
+    save_checkpoint(made / "small.safetensors", model)
+    command = ["evaluate-attention", str(folder), "--checkpoint", str(made / "small.safetensors"), "--count", "4"]
+    assert main([*command, "--output", str(made / "found.json")]) == 0
+    printed = capsys.readouterr().out
+    found = attention_on_objects(model, sorted(folder.iterdir()))
+    assert printed == f"3 of 4 images show one thing before a plain background.\n\n{found.table()}\n"
+    kept = json.loads((made / "found.json").read_text())
+    assert kept["images"] == ["0.png", "1.png", "2.png"]
+    assert torch.equal(torch.tensor(kept["heads"], dtype=torch.float64), found.heads)
+
+
+def test_too_few_outlines_are_refused(make_model: Make, folder: Path) -> None:
+    with pytest.raises(VitvizError, match="1 images show a thing before a plain background; expected at least two"):
+        attention_on_objects(make_model(), [folder / "0.png", folder / "noise.png"])
