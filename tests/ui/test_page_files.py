@@ -49,6 +49,14 @@ def wide(tmp_path: Path) -> Path:
     return tmp_path / "wide.png"
 
 
+# What a page that works from disk has drawn.
+SAVED_VALUES = """() => {
+    let part = document.querySelector(".vx");
+    while (!part.explorer) part = part.parentElement;
+    return part.explorer.map(part.explorer.store.state.views[0].parameters.query);
+}"""
+
+
 def saved(page: Page, act: str) -> Path:
     """Save something, and return the file, under the name that the page gave it."""
     panel = open_panel(page, "save")
@@ -242,11 +250,7 @@ def test_the_whole_explorer_works_from_disk(page: Page, browser: Browser, exampl
         for name, expected in (("rollout", example.rollout()), ("attention", example.attention())):
             other.locator(".vx-method").select_option(name)
             expect(caption(other)).to_contain_text(expected.description)
-            found = other.evaluate("""() => {
-                let part = document.querySelector(".vx");
-                while (!part.explorer) part = part.parentElement;
-                return part.explorer.map(part.explorer.store.state.views[0].parameters.query);
-            }""")
+            found = other.evaluate(SAVED_VALUES)
             values = expected.values.double().numpy().ravel()
             np.testing.assert_allclose(found[-values.size :], values, atol=0.01 * values.max(), rtol=0)
         canvas(other).hover(position=place_of(other, example, 4, 4))
@@ -274,8 +278,25 @@ def test_a_saved_explorer_opens_as_it_was_left(page: Page, browser: Browser, exa
         expect(caption(other)).to_contain_text(example.attention(layer=2, head=4, query=(5, 6)).description)
         expect(other.locator(".vx-pin")).to_have_text(["patch (5, 6)"])
         expect(other.locator(".vx-colormap")).to_have_value("viridis")
-    # A map that needs the server is not in the file, which is said.
+    # A map that only the model computes is kept, with those of its pins.
     choose_method(page, "relevance")
+    page.locator(".vx-predictions button").nth(1).click()
+    settle(page)
+    path = saved(page, "page").replace(ARTEFACTS / "kept.html")
+    expect(page.locator(".vx-said")).to_have_text("")
+    shown = example.map("relevance", target=example.predictions()[1].label, query=(5, 6))
+    with watched(other, path.as_uri()):
+        other.goto(path.as_uri())
+        other.wait_for_function("() => document.querySelector('.vx')?.dataset.state === 'ready'")
+        expect(caption(other)).to_contain_text(shown.description)
+        found = other.evaluate(SAVED_VALUES)[-shown.values.numel() :]
+        np.testing.assert_allclose(found, shown.numpy().ravel(), rtol=1e-3, atol=1e-6)
+        expect(other.locator(".vx-pin")).to_have_text(["patch (5, 6)"])
+        assert "relevance" in other.locator(".vx-method option").evaluate_all("all => all.map(({ value }) => value)")
+    # What is about another picture is not, which is said.
+    page.locator(".vx-likeness > summary").click()
+    page.locator('.vx-like button[data-like="example:rocket.jpg"]').click()
+    settle(page)
     path = saved(page, "page").replace(ARTEFACTS / "kept.html")
     expect(page.locator(".vx-said")).to_contain_text("needs the server")
     with watched(other, path.as_uri()):

@@ -20,7 +20,7 @@ from vitviz.ui.explorer.page import whole_page
 
 def test_without_a_link_it_opens_as_the_app_does(coarse_example: Analysis) -> None:
     opened = opening(coarse_example, "", None, None)
-    assert (opened.state.views[0].method, opened.maps, opened.methods) == ("rollout", {}, ())
+    assert (opened.state.views[0].method, opened.maps) == ("rollout", {})
 
 
 @pytest.mark.parametrize("link", ["?method=attention&p.layer=2&p.head=3&p.query=1,2", "?method=rollout&p.query=cls"])
@@ -43,7 +43,7 @@ def test_a_map_that_needs_the_model_is_saved(
 ) -> None:
     opened = opening(coarse_example, link, None, None)
     method = opened.state.views[0].method
-    assert opened.methods == (method,) and name in opened.maps and f'map ["{method}",{{}}]' in opened.maps
+    assert name in opened.maps and f'map ["{method}",{{}}]' in opened.maps
     token_map = coarse_example.map(method, **arguments).token_map
     values = load_pack(opened.maps[name])["values"][len(coarse_example.trace.layout.prefix) :]
     np.testing.assert_allclose(values, token_map.values.flatten(), rtol=1e-6)
@@ -69,9 +69,9 @@ def test_the_command_takes_an_address_of_the_app(tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     address = "http://127.0.0.1:7860/?method=attention&p.layer=1&layout=slide"
     assert main(["explore", str(EXAMPLE), "--resolution", "32", "--link", address, "-o", str(file)]) == 0
-    props = re.search(r"const PROPS = (\{.*\});", file.read_text())
-    assert props is not None
-    state = json.loads(props[1])["settings"]["state"]
+    found = re.search(r"^const STATE = (\{.*\});$", file.read_text(), re.MULTILINE)
+    assert found is not None
+    state = json.loads(found[1])
     assert (state["layout"], state["views"][0]["method"], state["views"][0]["parameters"]) == (
         *("slide", "attention"),
         {"layer": 1},

@@ -28,12 +28,10 @@ class Opening:
     Args:
         state: legal for the analysis.
         maps: files of maps, by the names by which the page asks for them.
-        methods: names of the methods of these maps.
     """
 
     state: PageState
     maps: dict[str, bytes]
-    methods: tuple[str, ...]
 
 
 def opening(analysis: Analysis, link: str, fit: str | None, resolution: int | None) -> Opening:
@@ -62,13 +60,13 @@ def opening(analysis: Analysis, link: str, fit: str | None, resolution: int | No
     if notes or changes:
         raise MethodError(f"link = {shown(link)}: {' '.join([*notes, *changes])}")
     maps: dict[str, bytes] = {}
-    methods = [view.method for view in state.views if _needs_model(view, rolls(analysis.trace))]
+    methods = {view.method for view in state.views if _needs_model(view, rolls(analysis.trace))}
     for view in state.views:
         if view.method in methods:
             # The map without parameters too: it is what the menu of methods leads back to.
             for parameters in _queries(view):
                 maps[_file_name(view.method, parameters)] = _map(analysis, view.method, parameters)
-    return Opening(state, maps, tuple(dict.fromkeys(methods)))
+    return Opening(state, maps)
 
 
 def _needs_model(view: View, has_rollouts: bool) -> bool:

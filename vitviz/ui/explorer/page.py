@@ -47,17 +47,13 @@ def whole_page(
     opened = opening(
         analysis, link, None if fit == analysis.model.preprocessing.fit else fit or None, resolution=resolution
     )
-    view, state = opened.state.views[0], opened.state.to_json()
     value = {
         "number": 0,
-        "state": state,
-        "views": [analysis_facts("page", analysis, {"url": address}, view=view, name=name)],
+        "views": [analysis_facts("page", analysis, {"url": address}, view=opened.state.views[0], name=name)],
         "models": {"": model_facts("", source or analysis.model.name, analysis.model)},
     }
-    offline = {"legal": "start", "state": state, "offline": True, "saved": opened.methods}
-    props = {"settings": {**settings(), **offline}, "value": value}
+    props = {"settings": {**settings(), "legal": "start", "offline": True}, "value": value}
     files = {name: _base64(pack(analysis.trace, name)) for name in file_names(analysis.trace)}
-    files |= {name: _base64(content) for name, content in opened.maps.items()}
     layout = analysis.trace.layout
     about = (
         f"{analysis.model.name}: {analysis.trace.layers} layers × {analysis.trace.heads} heads, "
@@ -68,6 +64,8 @@ def whole_page(
         "about": html.escape(about),
         "style": template("explorer.css"),
         "template": template("explorer.html"),
+        "state": _script(opened.state.to_json()),
+        "maps": _script({name: _base64(content) for name, content in opened.maps.items()}),
         "files": _script(files),
         "props": _script(props),
         "script": _script(script()),

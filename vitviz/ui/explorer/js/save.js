@@ -17,23 +17,49 @@ const ACTS = {
   drawing: () => save(sheetAsSvg(sheet, activePane().sentence(chosenQuery(), activePane().values(chosenQuery()))), fileName("svg"), "image/svg+xml"),
   numbers: () => save(numbersOf(activePane(), chosenQuery(), metadata()), fileName("npz")),
   page: async () => {
-    const page = new TextDecoder().decode(await fetchFile(activePane(), activePane().facts, "page")), shown = shownOffline();
-    save(page.replace("const SHOWN = null;", () => `const SHOWN = ${JSON.stringify(shown.state).replaceAll("<", "\\u003c")};`), `${pictureName()}.html`, "text/html");
-    find("said").textContent = shown.isLess ? NEEDS_SERVER : "";
+    const page = new TextDecoder().decode(await fetchFile(activePane(), activePane().facts, "page")), script = page.lastIndexOf("<script>");
+    const { views, maps, isLess } = await keptOffline(), { panel, guide, ...look } = store.state, served = JSON.parse(slot("STATE").exec(page.slice(script))[1]);
+    const state = { ...served, ...look, views: views.map((view) => ({ ...served.views[0], ...view })), layout: views.length < look.views.length ? "one" : look.layout };
+    const written = Object.entries({ STATE: state, MAPS: maps }).reduce((text, [name, value]) => text.replace(slot(name), () => `const ${name} = ${inScript(value)};`), page.slice(script));
+    save(page.slice(0, script) + written, `${pictureName()}.html`, "text/html");
+    find("said").textContent = isLess ? NEEDS_SERVER : "";
   },
 };
 
-/** What a saved page begins with: the maps of its analysis, as far as they need no server, and whether that is less than is shown. */
-function shownOffline() {
-  const { views, panel, guide, ...look } = store.state, { key, facts } = activePane();
-  const own = views.filter((view) => analysisKey(view) === key), isHere = (query) => tokenOf(query, facts, null) !== null;
-  const kept = own.map(({ method, parameters, pins }) => {
-    const next = worksOffline(method, facts) ? method : facts.rolls ? "rollout" : "attention";
-    const isKept = ([name, value]) => (next === "rollout" ? name === "query" : LIVE_PARAMETERS.includes(name)) && (name !== "query" || isHere(value));
-    return { method: next, parameters: Object.fromEntries(Object.entries(parameters).filter(isKept)), pins: pins.filter(isHere) };
-  });
-  const isLess = kept.length < views.length || own.some(({ method, parameters }, place) => !same({ method, parameters }, { method: kept[place].method, parameters: kept[place].parameters }));
-  return { state: { ...look, views: kept, layout: kept.length < views.length ? "one" : look.layout }, isLess };
+/** Where the saved page has a value of its own. */
+const slot = (name) => new RegExp(`^const ${name} = (.*);$`, "m");
+
+/** As JavaScript that no part of ends the script element. */
+const inScript = (value) => JSON.stringify(value).replaceAll("<", "\\u003c");
+
+/** What a saved page shows of this analysis, the files of its maps that need a model, and whether that is less than is shown. */
+async function keptOffline() {
+  const { facts, key } = activePane(), maps = {};
+  const own = shownPanes().filter((pane) => pane.key === key);
+  const views = await Promise.all(own.map(async (pane) => {
+    const { view: { method, parameters, pins } } = pane, target = parameters.target ?? null;
+    const names = [pane.chosen, ...(pane.hasToken ? pins : [])].map((query) => pane.fileOf(query)).filter((name) => name?.startsWith("map "));
+    // A text or another picture is nothing that a file could be asked about.
+    if (target !== null && !isOfClasses(target)) return keptAlone(pane, facts);
+    // The map without parameters too: it is what the menu of methods leads back to.
+    for (const name of names.length ? [...names, mapName(method, {})] : []) maps[name] = toBase64(await fetchFile(pane, facts, name));
+    return { method, parameters, pins };
+  }));
+  const isLess = views.length < store.state.views.length || own.some(({ view: { method, parameters } }, place) => !same({ method, parameters }, { method: views[place].method, parameters: views[place].parameters }));
+  return { views, maps, isLess };
+}
+
+/** What is left of a pane where no model is. */
+function keptAlone({ view: { method, parameters, pins } }, facts) {
+  const next = worksOffline(method, facts) ? method : facts.rolls ? "rollout" : "attention", isHere = (query) => tokenOf(query, facts, null) !== null;
+  const isKept = ([name, value]) => (next === "rollout" ? name === "query" : LIVE_PARAMETERS.includes(name)) && (name !== "query" || isHere(value));
+  return { method: next, parameters: Object.fromEntries(Object.entries(parameters).filter(isKept)), pins: pins.filter(isHere) };
+}
+
+function toBase64(buffer) {
+  let text = "";
+  for (const byte of new Uint8Array(buffer)) text += String.fromCharCode(byte);
+  return btoa(text);
 }
 
 const activePane = () => panes[active];

@@ -9,6 +9,4 @@ element.explorer = {
 element.querySelector(".vx").classList.toggle("vx-offline", OFFLINE);
 for (const facts of props.value?.views ?? []) remember(analysisKey(store.state.views[0]), facts);
 if (!OFFLINE && isLink(location.search + location.hash)) openLink(location.search + location.hash);
-// A saved page opens as it was left.
-if (props.shown) store.replace({ ...store.state, ...props.shown, views: props.shown.views.map((view) => ({ ...store.state.views[0], ...view })) });
 sync();
