@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from benchmarks.measure import Entry
 from benchmarks.numbers import mebibytes, significant
-from benchmarks.parts import analysis, batch, gradients, interaction, large, overlay, probes
+from benchmarks.parts import analysis, batch, gradients, imports, interaction, large, overlay, probes
 from benchmarks.shapes import B_14, B_16, FIVE, S_8
 
 MIB = 2**20
@@ -79,6 +79,7 @@ BARS: tuple[Bar, ...] = (
     *_times("interaction", interaction.KEPT_MAX, dict(zip(_PAIR, (0.01, 0.03), strict=True))),
     *_times("overlay", overlay.VITVIZ, dict.fromkeys((overlay.PATCHES, overlay.SMOOTH), 1 / 50)),
     *_times("batch", batch.VITVIZ, {B_16.title: 1.15}),
+    Bar("imports", imports.CASE, imports.VITVIZ, "time", 1.3),
     *(Bar("large", case.name, large.VITVIZ, "memory", GB) for case in large.PART.cases),
 )
 

@@ -75,7 +75,7 @@ def app_process(
     environment: Mapping[str, str], *arguments: str, with_packages: bool = False
 ) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """The same, with its process."""
-    run = ["-c", WITH_PACKAGES] if with_packages else ["-m", "vitviz.cli"]
+    run = ["-c", WITH_PACKAGES] if with_packages else ["-m", "vitviz"]
     own = [*run, "app", *arguments] if arguments else [str(ROOT / "app.py")]
     command = [sys.executable, "-u", *own]
     # No fixed port: another app on this machine may hold it.

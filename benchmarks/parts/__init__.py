@@ -8,6 +8,7 @@ from benchmarks.parts import (
     floor,
     folder,
     gradients,
+    imports,
     interaction,
     large,
     load,
@@ -35,6 +36,7 @@ PARTS: dict[str, Part] = {
         storage,
         explorer,
         page,
+        imports,
         start,
         load,
     )

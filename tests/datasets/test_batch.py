@@ -164,7 +164,7 @@ def test_a_run_that_is_killed_leaves_nothing_broken_and_counts_nothing_twice(
     vitviz.save_checkpoint(tmp_path / "small.safetensors", model)
     command = ["batch", str(folder), str(output), "--map", "rollout"]
     command += ["--checkpoint", str(tmp_path / "small.safetensors")]
-    with subprocess.Popen([sys.executable, "-m", "vitviz.cli", *command], cwd=ROOT, stderr=subprocess.DEVNULL) as first:
+    with subprocess.Popen([sys.executable, "-m", "vitviz", *command], cwd=ROOT, stderr=subprocess.DEVNULL) as first:
         while first.poll() is None and not (output / "parts" / "part-000000.parquet").exists():
             time.sleep(0.01)
         os.kill(first.pid, signal.SIGKILL)

@@ -25,10 +25,12 @@ class Reference:
     Args:
         path: what vitviz opens.
         answer: of the package, to ``"batch channel height width"``.
+        module: of the package, with these weights; None where none takes a picture alone.
     """
 
     path: Path
     answer: Callable[[torch.Tensor], Answer]
+    module: nn.Module | None = None
 
 
 @dataclass(frozen=True, eq=False)

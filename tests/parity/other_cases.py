@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ TEXT = {"context_length": 8, "vocab_size": 40, "width": 32, "heads": 2, "layers"
 def make_open_clip(folder: Path, quick_gelu: bool, openai: bool = False, **options: Any) -> Reference:
     cfg = {"embed_dim": 24, "vision_cfg": {**VISION, **options}, "text_cfg": TEXT, "quick_gelu": quick_gelu}
     model = randomised(open_clip.CLIP(**cfg))
+    module = copy.deepcopy(model.visual)
     attentions = [block.attn for block in model.visual.transformer.resblocks]
     with_weights(attentions)
     if openai:
@@ -38,7 +40,7 @@ def make_open_clip(folder: Path, quick_gelu: bool, openai: bool = False, **optio
         with collected([block.attn for block in resized.transformer.resblocks], lambda output: output[1]) as weights:
             return resized(pixels), weights
 
-    return Reference(folder / "clip.pt" if openai else folder, answer)
+    return Reference(folder / "clip.pt" if openai else folder, answer, module)
 
 
 def grown(model: nn.Module, cfg: dict[str, Any], size: torch.Size) -> nn.Module:
@@ -72,7 +74,7 @@ def make_torchvision(folder: Path, representation: int | None = None) -> Referen
         with torch.no_grad(), collected(attentions, lambda output: output[1]) as weights:
             return network(pixels), weights
 
-    return Reference(folder / "vit.pth", answer)
+    return Reference(folder / "vit.pth", answer, model)
 
 
 def make_vit_pytorch(folder: Path, **options: Any) -> Reference:
@@ -133,7 +135,7 @@ def make_npz(folder: Path, prefix: str = "", gap: bool = False, dtype: str = "fl
         with collected([each.attn.attn_drop for each in model.blocks], lambda weights: weights) as weights:
             return model(pixels), weights
 
-    return Reference(folder / "vit.npz", answer)
+    return Reference(folder / "vit.npz", answer, model)
 
 
 HEADS = {"heads": 4}

@@ -116,7 +116,7 @@ def test_random_configurations_have_the_same_maps_captured_as_by_vitviz_itself(p
                 }
             try:
                 with silent():
-                    captured = load(module, **options)
+                    captured = load(module, engine="module", **options)
             except VitvizError as error:
                 assert "differs from what" not in str(error), f"{draw}: {error}"
                 return outcomes.append(f"refused: {error}")
@@ -165,7 +165,7 @@ ONLY_CAPTURED: dict[str, dict[str, Any]] = {
 def test_families_of_timm_have_the_attention_that_timm_computes_without_its_kernel(name: str) -> None:
     with silent():
         module = randomised(timm.create_model(name, **{**SMALL, **ONLY_CAPTURED[name]}))
-        model = load(module)
+        model = load(module, engine="module")
         pixels = torch.randn(1, 3, 48, 48)
         encoding = model.network.encode(pixels)
         assert torch.equal(encoding.logits, module(pixels))
@@ -207,7 +207,7 @@ def materialised_gradients(
 def test_relevance_of_families_that_only_capture_opens_is_that_of_materialised_attention(name: str) -> None:
     with silent():
         module = randomised(timm.create_model(name, **{**SMALL, **ONLY_CAPTURED[name]}))
-        model = load(module)
+        model = load(module, engine="module")
         pixels = torch.randn(1, 3, 48, 48)
         matrices, gradients = materialised_gradients(module, pixels)
         inputs = AttributionInput(model.network, pixels, class_target(0, 5))
@@ -246,7 +246,7 @@ def test_families_of_transformers_have_the_attention_that_it_returns(name: str, 
         module.set_attn_implementation(kernel)
         prefix = {"prefix": ["cls", "detection 1", "detection 2", "detection 3"]} if name.startswith("Yolos") else {}
         kernel = module.config._attn_implementation
-        model = load(module, normalisation="half", **prefix)
+        model = load(module, normalisation="half", engine="module", **prefix)
         trace = model.network.encode(pixels).traces[0]
         assert module.config._attn_implementation == kernel
     assert len(expected) == trace.layers == 2
@@ -378,22 +378,10 @@ def test_the_own_engine_has_the_same_trace(package: str) -> None:
             config = transformers.ViTConfig(image_size=48, patch_size=16, num_labels=5, **sizes)
             module = randomised(transformers.ViTForImageClassification(config))
         options: dict[str, Any] = {"normalisation": "half", "labels": list("abcde")}
-        captured, own = load(module, **options), load(module, engine="own", **options)
+        captured, own = load(module, engine="module", **options), load(module, **options)
         both_ways(captured, own, torch.randn(1, 3, 48, 48))
     assert own.preprocessing == captured.preprocessing
     assert isinstance(own.network, VisionTransformer)
-
-
-def test_the_own_engine_is_refused_where_it_would_be_another_network() -> None:
-    with silent():
-        module = randomised(timm.create_model("vit_tiny_patch16_224", depth=1, img_size=48))
-        module.norm.eps = 0.5
-        with pytest.raises(VitvizError, match=r"^engine 'own': its numbers differ from the module's by .*$"):
-            load(module, engine="own")
-        with pytest.raises(VitvizError, match=r"^engine 'own': .*; expected engine = 'module'$"):
-            load(randomised(timm.create_model("beit_base_patch16_224", **SMALL)), engine="own")
-    with pytest.raises(VitvizError, match=r"^engine 'ours': expected"):
-        load(module, engine="ours")
 
 
 # What a module says of itself.

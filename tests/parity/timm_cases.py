@@ -34,9 +34,9 @@ def make(
 
     if architecture:
         timm.models.save_for_hf(model, folder)
-        return Reference(folder, answer)
+        return Reference(folder, answer, model)
     torch.save(rename(model.state_dict()), folder / "model.pth")
-    return Reference(folder / "model.pth", answer)
+    return Reference(folder / "model.pth", answer, model)
 
 
 def as_deit3(state: dict[str, Any]) -> dict[str, Any]:

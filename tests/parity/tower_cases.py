@@ -74,7 +74,7 @@ def make(
         found = inside(pixel_values=pixels, output_attentions=True, **keywords)
         return project(pick(found)), list(found.attentions)
 
-    return Reference(folder, answer)
+    return Reference(folder, answer, inside)
 
 
 def case(row: str, name: str, family: str, **options: Any) -> Case:

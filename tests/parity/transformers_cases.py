@@ -42,7 +42,7 @@ def make(
         values = output(found) if output else next(found[name] for name in OUTPUTS if found.get(name) is not None)
         return values, list(found.attentions)
 
-    return Reference(folder, answer)
+    return Reference(folder, answer, network)
 
 
 def make_tower(folder: Path, model: str, config: str, **options: Any) -> Reference:
@@ -63,7 +63,7 @@ def make_tower(folder: Path, model: str, config: str, **options: Any) -> Referen
         projection = getattr(network, "visual_projection", torch.nn.Identity())
         return projection(seen.pooler_output), list(seen.attentions)
 
-    return Reference(folder, answer)
+    return Reference(folder, answer, network)
 
 
 def patches_of(pixels: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -96,7 +96,7 @@ def make_without_decoder(folder: Path, model: str, config: str, **options: Any) 
         found = network.vit(pixel_values=pixels, output_attentions=True, interpolate_pos_encoding=True)
         return cls_of(found), list(found.attentions)
 
-    return Reference(folder, answer)
+    return Reference(folder, answer, network)
 
 
 def case(

@@ -54,7 +54,12 @@ def test_the_page_of_the_index_has_no_link_into_the_repository() -> None:
 
 def test_what_lacks_in_a_wheel_or_is_too_much_is_found() -> None:
     expected = packaged()
-    assert {"vitviz/__init__.py", "vitviz/ui/explorer/js/order.txt", "vitviz/assets/chelsea.jpg"} <= expected
+    assert {
+        "vitviz/__init__.py",
+        "vitviz/__main__.py",
+        "vitviz/ui/explorer/js/order.txt",
+        "vitviz/assets/chelsea.jpg",
+    } <= expected
     assert not [name for name in expected if "screenshot" in name or "unfinished" in name]
     wheel = expected | {"vitviz-0.1.0.dist-info/RECORD"}
     assert wheel_problems(wheel, expected) == []

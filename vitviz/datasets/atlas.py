@@ -14,7 +14,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from scipy.stats import t as student
 
 from vitviz.datasets.arrow import arrow
 from vitviz.datasets.output import PARTS, request_of
@@ -200,6 +199,8 @@ def _fields(results: Path) -> dict[str, dict[str, Any]]:
 
 
 def _means(table: _Table, name: str, about: Mapping[str, Any]) -> Means:
+    from scipy.stats import t as student
+
     shape = table.one(f"SELECT {_name(f'{name}.shape')} FROM analysed LIMIT 1")[0]
     count, mean, deviation = (np.full(int(np.prod(shape)), np.nan) for _ in range(3))
     query = f"SELECT place, count(*), avg(value), stddev_samp(value) FROM {_unnested(name)} GROUP BY place"

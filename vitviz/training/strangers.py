@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from einops import rearrange
-from scipy.stats import rankdata
 
 from vitviz.errors.kinds import DataError
 from vitviz.images.opening import FILE_SUFFIXES, open_image
@@ -33,6 +32,8 @@ def area_under_curve(known: torch.Tensor, strangers: torch.Tensor) -> float:
     Args:
         known, strangers: ``"image"``, the scores of each.
     """
+    from scipy.stats import rankdata
+
     ranks = rankdata(torch.cat([known, strangers]).double().numpy())
     above = ranks[: len(known)].sum() - len(known) * (len(known) + 1) / 2
     return float(above / (len(known) * len(strangers)))

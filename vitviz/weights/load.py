@@ -67,9 +67,9 @@ def load(
     ``model.assumptions``.
 
     A module (timm, transformers, torchvision, open_clip, a class of one's own) stays exactly as it is. Its attention is
-    captured while its own forward pass runs, and held to what the module computes. What it does not say of itself is
-    asked for by name. Of a module, only ``device``, ``normalisation``, ``image_size``, ``patch_size`` and the last five
-    parameters can be said.
+    captured while its own forward pass runs, and held to what the module computes; or its weights are copied into
+    vitviz's own network (``engine``). What it does not say of itself is asked for by name. Of a module, only
+    ``device``, ``normalisation``, ``image_size``, ``patch_size`` and the last five parameters can be said.
 
     Args:
         source: the name of a bundled or published checkpoint (``"dino_vits16"``; ``vitviz models`` lists them), a hub
@@ -105,8 +105,10 @@ def load(
         prefix: names of a module's tokens that are no patches, in their order: ``["cls", "register 1"]``.
         forward: how a module is called: takes it and pixels ``"batch channel height width"``, and returns logits
             ``"batch class"``, or features ``"batch feature"``.
-        engine: of a module: ``"module"``, the default, captures it; ``"own"`` copies the weights of a family that
-            vitviz opens into its own network, which is faster, once both agree within 1e-5.
+        engine: of a module: ``"own"`` for vitviz's own network with a copy of its weights, which is faster, once both
+            agree within 1e-5; ``"module"`` for the module, captured. Where it is not given, the own one if vitviz has
+            one of the family and nothing that a copy would lack is in the module, such as hooks and adapters;
+            ``model.engine`` says which.
 
     Raises:
         CheckpointError: there is no such checkpoint, it cannot be downloaded, or it cannot be loaded exactly; or it is

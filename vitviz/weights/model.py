@@ -15,6 +15,7 @@ from vitviz.errors.messages import shown
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.devices import usable_device
 from vitviz.models.network import Network
+from vitviz.models.vit import VisionTransformer
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,11 @@ class Model:
         """
         self.network.to(usable_device(device))
         return self
+
+    @property
+    def engine(self) -> str:
+        """Which network computes, ``"own"`` for vitviz's and ``"module"`` for the user's module, captured."""
+        return "own" if isinstance(self.network, VisionTransformer) else "module"
 
     @property
     def parameters(self) -> int:

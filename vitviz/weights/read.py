@@ -18,7 +18,7 @@ from vitviz.weights.conversion.assemble import assemble, infer_config
 from vitviz.weights.conversion.canonical import Check, MatchedCheckpoint
 from vitviz.weights.conversion.heads import question_pooling
 from vitviz.weights.formats.archives import EXPECTED
-from vitviz.weights.formats.files import USUAL, open_weights
+from vitviz.weights.formats.files import USUAL, WeightFile, open_weights
 from vitviz.weights.formats.paths import existing_path
 from vitviz.weights.metadata.classes import read_labels
 from vitviz.weights.metadata.preparation import NORMALISATIONS, UNSAID, read_preprocessing
@@ -85,11 +85,36 @@ def read_checkpoint(
     if file.metadata.get("format", "").startswith(FORMAT.split()[0]):
         return _read_own(file.name, load_checkpoint(file.path, name, max_bytes), family, {**overrides, **left})
     sidecars = Sidecars.beside(file.path) if Path(path).is_dir() or Path(path).name in USUAL else Sidecars()
+    newest = file.folder.name if Path(path).is_dir() and file.folder != Path(path) else None
+    return read_weights(file, sidecars, name, family, ignore, max_bytes, newest, **overrides)
+
+
+def read_weights(
+    file: WeightFile,
+    sidecars: Sidecars,
+    name: str | None = None,
+    family: str | None = None,
+    ignore: Sequence[str] = (),
+    max_bytes: int | None = None,
+    newest: str | None = None,
+    **overrides: Any,
+) -> Reading:
+    """As :func:`read_checkpoint`, of a file that is open, or of tensors in memory.
+
+    Args:
+        file: with the tensors.
+        sidecars: the JSON files beside it.
+        name, family, ignore, max_bytes, overrides: as :func:`read_checkpoint` takes them, and checked.
+        newest: the folder of the state that was chosen among those of a training run; None where nothing was chosen.
+
+    Raises:
+        CheckpointError, LimitError: as :func:`read_checkpoint`.
+    """
     sidecars, files = sidecars.without(ignore)
     file, left_out = file.without([pattern for pattern in ignore if ":" not in pattern])
     checkpoint = recognize(file, sidecars, family, overrides)
-    if Path(path).is_dir() and file.folder != Path(path):
-        checkpoint.assume("folder", file.folder.name, "the newest state in it; another one opens by its own path")
+    if newest is not None:
+        checkpoint.assume("folder", newest, "the newest state in it; another one opens by its own path")
     checkpoint.ignored.update(dict.fromkeys([*files, *left_out], LEFT_OUT))
     known = checkpoint.settle(question_pooling(checkpoint, checkpoint.family.facts(checkpoint)))
     for fact, value in overrides.items():

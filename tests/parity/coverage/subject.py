@@ -72,7 +72,7 @@ def looked_at(subject: Subject) -> dict[str, Any]:
     except Exception as error:
         return {**row, "result": "not built", "reason": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
     try:
-        model = vitviz.load(network, **subject.options)
+        model = vitviz.load(network, engine="module", **subject.options)
         size = (model.network.config.image_height * 3 // 4, model.network.config.image_width, 3)
         noise = np.random.default_rng(0).integers(0, 256, size, dtype=np.uint8)
         analysis = vitviz.analyze(noise, model)

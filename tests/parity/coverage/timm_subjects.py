@@ -41,8 +41,6 @@ def built(name: str, module: str) -> nn.Module:
         # What does not fit together is refused in as many ways as there are architectures.
         except Exception:
             continue
-    if _parameters(name) > MAX_PARAMETERS:
-        raise MemoryError(f"{name} can only be built as large as it is")
     return _tried(name, {})
 
 
@@ -53,6 +51,10 @@ def materialised(module: nn.Module) -> None:
 
 
 def _tried(name: str, options: dict[str, Any]) -> nn.Module:
+    with torch.device("meta"):
+        count = sum(each.numel() for each in timm.create_model(name, pretrained=False, **options).parameters())
+    if count > MAX_PARAMETERS:
+        raise MemoryError(f"{name} can only be built as large as it is")
     module = randomised(timm.create_model(name, pretrained=False, **options))
     sizes = getattr(getattr(module, "patch_embed", None), "img_size", None) or module.pretrained_cfg["input_size"][1:]
     with torch.no_grad():
@@ -72,7 +74,3 @@ def _narrow(name: str) -> dict[str, Any]:
         return {}
     heads = next((found for found in (getattr(part, "num_heads", None) for part in parts) if found), None)
     return {"embed_dim": HEAD_WIDTH * heads} if isinstance(heads, int) else {}
-
-
-def _parameters(name: str) -> int:
-    return sum(each.numel() for each in _on_meta(name).parameters())

@@ -39,7 +39,7 @@ from vitviz.weights.formats.archives import (
 from vitviz.weights.formats.paths import existing_path
 from vitviz.weights.formats.pickled import DTYPES, MAX_DIMENSIONS, MAX_TENSORS
 
-__all__ = ["TensorInfo", "WeightFile", "open_weights"]
+__all__ = ["TensorInfo", "WeightFile", "open_weights", "tensors_in_memory"]
 
 MAX_SHARDS = 1000
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".npz")
@@ -76,7 +76,7 @@ class WeightFile:
 
     Attributes:
         name: what the file, or the folder, is called in messages.
-        kind: "safetensors", "sharded safetensors", "torch", "sharded torch" or "npz".
+        kind: "safetensors", "sharded safetensors", "torch", "sharded torch", "npz" or "memory".
         groups: the dicts of tensors by where they stand: "" at the top, "model", "state_dict.teacher", ….
         beside: what else is in it by name, such as "optimizer", "epoch" and "args".
         metadata: the texts in the header of a safetensors file.
@@ -189,6 +189,24 @@ def open_weights(path: str | os.PathLike[str]) -> WeightFile:
         file_bytes=content.bytes,
         _parts=content.groups,
     )
+
+
+def tensors_in_memory(name: str, tensors: Mapping[str, torch.Tensor]) -> WeightFile:
+    """Tensors by name as if they stood in a file.
+
+    Args:
+        name: what messages call them.
+        tensors: whose values are copied when they are read.
+    """
+    infos = {key: TensorInfo(tuple(tensor.shape), str(tensor.dtype)[6:]) for key, tensor in tensors.items()}
+    parts = {key: Part(info, partial(_copied, tensors[key])) for key, info in infos.items()}
+    nbytes = sum(tensor.nbytes for tensor in tensors.values())
+    groups = MappingProxyType({"": MappingProxyType(infos)})
+    return WeightFile(name, "memory", groups, (), MappingProxyType({}), Path(name), nbytes, {"": parts})
+
+
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().cpu().clone()
 
 
 @contextmanager

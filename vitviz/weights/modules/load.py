@@ -19,7 +19,7 @@ from vitviz.models.devices import usable_device
 from vitviz.weights.metadata.classes import read_labels
 from vitviz.weights.model import Model
 from vitviz.weights.modules.calling import Forward, default_forward
-from vitviz.weights.modules.own_engine import ENGINES, own_model
+from vitviz.weights.modules.own_engine import ENGINES, with_engine
 from vitviz.weights.modules.preparation import module_preprocessing, sidecars
 from vitviz.weights.modules.sizes import (
     Size,
@@ -50,7 +50,8 @@ def load_module(
     forward: Forward | None = None,
     engine: str | None = None,
 ) -> Model:
-    """A module as a model, by capturing its attention while its own forward pass runs.
+    """A module as a model: by a copy of its weights in vitviz's own network where both give the same numbers, else by
+    capturing its attention while its own forward pass runs.
 
     Arguments as those of :func:`vitviz.load`. The module stays as it is.
 
@@ -112,7 +113,7 @@ def load_module(
         card["grid"] = stages.chosen(patch)
         assumptions += () if asked_patch else (card["grid"],)
     model = Model(name, network, prepared, class_names, card, assumptions=assumptions)
-    return own_model(module, model) if engine == "own" else model
+    return with_engine(module, model, engine, forward is not None)
 
 
 def module_name(module: nn.Module) -> str:

@@ -126,6 +126,13 @@ def _projects(part: Any) -> bool:
     return isinstance(getattr(part, "visual_projection", None), torch.nn.Linear)
 
 
+def tensors_as_saved(model: Any) -> dict[str, torch.Tensor]:
+    """A model's tensors by the names that transformers writes, which in memory may be others."""
+    from transformers.core_model_loading import revert_weight_conversion
+
+    return dict(revert_weight_conversion(model, dict(model.state_dict())))
+
+
 def _sides(value: Any) -> Size:
     return (value, value) if isinstance(value, int) else (value[0], value[1])
 

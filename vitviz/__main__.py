@@ -1,4 +1,4 @@
-"""``python -m vitviz.cli`` is the command ``vitviz``."""
+"""``python -m vitviz`` is the command ``vitviz``."""
 
 import sys
 

@@ -1,0 +1,259 @@
+"""Modules in memory: vitviz's own network with a copy of their weights, and the modules themselves, captured."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import tempfile
+import types
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations
+
+from tests.parity import CASES
+from tests.parity.case import Case, randomised
+from tests.parity.random_draws import silent
+from tests.reference_packages import timm, transformers
+from vitviz import Model, VisionTransformer, VitvizError, load
+from vitviz.models.capture import CapturedNetwork
+from vitviz.weights.read import read_checkpoint
+
+pytestmark = pytest.mark.parity
+
+TOLERANCE = 1e-5
+OWN = "vitviz's own network, with a copy of the module's weights"
+# Modules that return no features of an image alone, or others every time.
+NOT_CAPTURED = (
+    "you have to specify input_ids",
+    "expected a module without randomness",
+    "expected a tensor, or forward",
+)
+
+
+def loaded(case: Case, folder: Path, **options: Any) -> Model | None:
+    """The module of a case, as somebody has it who knows what its checkpoint says; None of a case without one."""
+    torch.manual_seed(0)
+    reference = case.make(folder)
+    if reference.module is None:
+        return None
+    config = read_checkpoint(reference.path, **case.overrides).model.network.config
+    labels = [str(number) for number in range(config.classes)]
+    said = {"image_size": case.sizes[0], "prefix": config.prefix, "labels": labels, "normalisation": "half"}
+    return load(reference.module, **said, **options)
+
+
+def test_both_engines_have_the_same_trace_on_the_rows_of_the_table() -> None:
+    engines: dict[str, set[str]] = defaultdict(set)
+    for case in CASES:
+        with tempfile.TemporaryDirectory() as folder, silent():
+            try:
+                own = loaded(case, Path(folder))
+            except VitvizError as error:
+                assert any(reason in str(error).lower() for reason in map(str.lower, NOT_CAPTURED)), error
+                continue
+            if own is None:
+                continue
+            engines[case.row].add(own.engine)
+        with tempfile.TemporaryDirectory() as folder, silent():
+            module = loaded(case, Path(folder), engine="module")
+            assert module is not None and isinstance(module.network, CapturedNetwork)
+            if own.engine == "own":
+                compare(own, module, case)
+    assert len(engines) > 30
+    # SigLIP's classifier of transformers reads the mean of the patches, beside a pooling that nothing reads; MAE's
+    # encoder pools nothing.
+    assert {row for row, found in engines.items() if "module" in found} == {"transformers SigLIP vision", "MAE (timm)"}
+
+
+def compare(own: Model, module: Model, case: Case) -> None:
+    torch.manual_seed(1)
+    pixels = torch.randn(1, case.channels, *case.sizes[0])
+    with silent():
+        ours, theirs = own.network.encode(pixels), module.network.encode(pixels)
+    one, other = ours.traces[0], theirs.traces[0]
+    assert one.layout == other.layout and one.layers == other.layers
+    pairs = [(one.weights(layer), other.weights(layer)) for layer in range(one.layers)]
+    if own.labels:
+        pairs.append((ours.logits, theirs.logits))
+    for found, expected in pairs:
+        scale = max(1.0, float(expected.abs().max()))
+        assert float((found.double() - expected.double()).abs().max()) <= TOLERANCE * scale, case
+
+
+# What the choice of the engine says, and what a copy cannot stand for.
+
+
+def tiny() -> nn.Module:
+    return randomised(timm.create_model("vit_tiny_patch16_224", depth=2, img_size=48, num_heads=6, num_classes=5))
+
+
+def load_tiny(module: nn.Module, **options: Any) -> Model:
+    with silent():
+        return load(module, labels=list("abcde"), **options)
+
+
+def test_what_is_vitvizs_own_is_used_and_said() -> None:
+    module = tiny()
+    model = load_tiny(module)
+    assert isinstance(model.network, VisionTransformer)
+    assert (model.engine, model.card["engine"]) == ("own", OWN)
+    chosen = load_tiny(module, engine="module")
+    assert isinstance(chosen.network, CapturedNetwork)
+    assert (chosen.engine, chosen.card["engine"]) == ("module", "the module itself: as asked for")
+    pixels = torch.randn(1, 3, 48, 48)
+    assert torch.allclose(model.network(pixels), module(pixels), atol=1e-5)
+    assert not any(parameter.requires_grad for parameter in model.network.parameters())
+
+
+def test_a_family_that_vitviz_does_not_have_is_captured_and_the_card_says_why() -> None:
+    options = {"img_size": 48, "embed_dim": 32, "depth": 2, "num_heads": 4, "num_classes": 5}
+    model = load_tiny(randomised(timm.create_model("beit_base_patch16_224", **options)))
+    assert model.engine == "module" and "relative position biases" in model.card["engine"]
+
+
+class Subclass(type(tiny())):  # type: ignore[misc]
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        return super().forward(pixels.clamp(-9, 9))
+
+
+def with_hook(module: nn.Module) -> None:
+    module.blocks[1].mlp.register_forward_hook(lambda part, given, found: found)  # type: ignore[index,union-attr]
+
+
+def with_pre_hook(module: nn.Module) -> None:
+    module.norm.register_forward_pre_hook(lambda part, given: given)  # type: ignore[union-attr]
+
+
+def with_method(module: nn.Module) -> None:
+    attention = module.blocks[0].attn  # type: ignore[index,union-attr]
+    attention.forward = types.MethodType(type(attention).forward, attention)
+
+
+def with_parametrization(module: nn.Module) -> None:
+    parametrizations.weight_norm(module.head)
+    module.eval()
+
+
+def with_adapter(module: nn.Module) -> None:
+    class Adapter(nn.Module):
+        def __init__(self, inner: nn.Module) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return self.inner(tokens)  # type: ignore[no-any-return]
+
+    module.blocks[0].attn.proj = Adapter(module.blocks[0].attn.proj).eval()  # type: ignore[index,union-attr]
+
+
+def with_own_class(module: nn.Module) -> None:
+    module.__class__ = Subclass
+
+
+def with_half_precision(module: nn.Module) -> None:
+    module.bfloat16()
+
+
+FOREIGN: dict[Callable[[nn.Module], None], str] = {
+    with_hook: "its part 'blocks.1.mlp' has a hook",
+    with_pre_hook: "its part 'norm' has a hook",
+    with_method: "its part 'blocks.0.attn' has a method of its own",
+    with_parametrization: "its part 'head' is a torch.nn.utils.parametrize.ParametrizedLinear",
+    with_adapter: "its part 'blocks.0.attn.proj' is a tests.parity.test_engines.with_adapter.<locals>.Adapter",
+    with_own_class: "its class Subclass is none of 'timm', 'transformers', 'open_clip' or 'torchvision'",
+    with_half_precision: "'cls_token' is bfloat16, and a copy would compute in float32",
+}
+
+
+@pytest.mark.parametrize("change", FOREIGN, ids=lambda change: change.__name__)
+def test_what_a_copy_would_lack_is_left_to_the_module(change: Callable[[nn.Module], None]) -> None:
+    module = tiny()
+    change(module)
+    # timm's class says its preprocessing; a subclass has the same.
+    model = load_tiny(module)
+    assert (model.engine, model.card["engine"]) == ("module", f"the module itself: {FOREIGN[change]}")
+    with pytest.raises(VitvizError, match=r"^engine 'own': .*; expected engine = 'module'$"):
+        load_tiny(module, engine="own")
+    # Where it is not, nothing of this is said.
+    assert load_tiny(tiny()).engine == "own"
+
+
+def test_a_class_whose_method_was_replaced_is_left_to_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = tiny()
+    kind = type(module.blocks[0].attn)  # type: ignore[index,union-attr]
+    own = kind.forward
+    monkeypatch.setattr(kind, "forward", lambda self, *given, **options: own(self, *given, **options))
+    assert load_tiny(module).card["engine"] == f"the module itself: forward of {kind.__name__} was replaced"
+
+
+def test_a_module_that_is_called_in_another_way_is_left_to_it() -> None:
+    model = load_tiny(tiny(), forward=lambda module, pixels: module(pixels))
+    assert model.card["engine"] == "the module itself: forward=… calls it in a way of its own"
+
+
+def test_another_network_is_never_taken_for_the_module() -> None:
+    module = tiny()
+    module.norm.eps = 0.5  # type: ignore[union-attr,assignment]
+    assert "differs from the module's by" in load_tiny(module).card["engine"]
+    with pytest.raises(VitvizError, match=r"^engine 'own': .* differs from the module's by .*$"):
+        load_tiny(module, engine="own")
+    with pytest.raises(VitvizError, match=r"^engine 'ours': expected"):
+        load_tiny(module, engine="ours")
+
+
+# A copy is one of the weights as they were.
+
+
+def trained(module: nn.Module) -> None:
+    with torch.no_grad():
+        module.head.weight.mul_(2)  # type: ignore[union-attr,operator]
+
+
+def replaced(module: nn.Module) -> None:
+    module.load_state_dict({key: tensor + 1 for key, tensor in module.state_dict().items()}, assign=True)
+
+
+@pytest.mark.parametrize("change", [trained, replaced, with_hook, with_method, with_adapter, with_half_precision])
+def test_a_module_that_changes_after_it_was_loaded_is_noticed(change: Callable[[nn.Module], None]) -> None:
+    module, pixels = tiny(), torch.randn(1, 3, 48, 48)
+    model = load_tiny(module)
+    model.network.encode(pixels)
+    change(module)
+    message = "^vit_tiny_patch16_224: the module has changed since its weights were copied: load it again, or with"
+    for run in (model.network.encode, model.network.output, model.network):
+        with pytest.raises(VitvizError, match=message):
+            run(pixels)
+
+
+def test_a_copy_of_the_model_and_one_without_its_module_stay_what_they_are() -> None:
+    module, pixels = tiny(), torch.randn(1, 3, 48, 48)
+    model = load_tiny(module)
+    expected = model.network(pixels)
+    copies = copy.deepcopy(model.network), pickle.loads(pickle.dumps(model.network))
+    trained(module)
+    assert all(torch.equal(each(pixels), expected) for each in copies)  # type: ignore[operator]
+    del module
+    assert torch.equal(model.network(pixels), expected)
+
+
+def test_a_module_whose_weights_need_gradients_is_copied_without_any() -> None:
+    module = tiny().requires_grad_(True)
+    model = load_tiny(module)
+    assert model.engine == "own" and not any(each.requires_grad for each in model.network.parameters())
+    assert all(each.requires_grad and each.grad is None for each in module.parameters())
+
+
+def test_a_classifier_of_transformers_is_vitvizs_own_after_its_attentions_were_asked_for() -> None:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+    config = transformers.ViTConfig(image_size=48, patch_size=16, num_labels=5, attn_implementation="eager", **sizes)
+    with silent():
+        module = randomised(transformers.ViTForImageClassification(config))
+        # Leaves hooks of transformers' own in it.
+        module(torch.randn(1, 3, 48, 48), output_attentions=True)
+        assert load(module, normalisation="half").engine == "own"
