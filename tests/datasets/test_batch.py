@@ -25,10 +25,10 @@ from vitviz import METHODS, ConfigError, MethodError, Model, QueryError, Style, 
 from vitviz.analysis.encoder import Encoder
 from vitviz.cli.batching import map_request
 from vitviz.cli.command import main
-from vitviz.datasets import NUMBERS, BatchRequest, MapRequest, Summary, batch, overlays, read_items, run_batch
-from vitviz.datasets.batch import encoder_of, fitting_batch_size
+from vitviz.datasets import NUMBERS, BatchRequest, MapRequest, Summary, overlays, read_items, run_batch, work
 from vitviz.datasets.request import weights_digest
 from vitviz.datasets.rows import Found, found_of
+from vitviz.datasets.work import encoder_of, fitting_batch_size
 from vitviz.evaluation.probes import probe
 from vitviz.progress import Progress
 
@@ -188,13 +188,13 @@ def test_a_large_picture_waits_smaller_and_is_described_as_it_is(
     photos.mkdir()
     rng = np.random.default_rng(0)
     Image.fromarray(rng.integers(0, 255, (1200, 1100, 3), np.uint8)).save(photos / "large.png")
-    resized = batch._shrunk
+    resized = work._shrunk
 
     def counted(prepared: Any) -> Any:
         sizes.append(resized(prepared).image.size)
         return resized(prepared)
 
-    monkeypatch.setattr(batch, "_shrunk", counted)
+    monkeypatch.setattr(work, "_shrunk", counted)
     request = asked(model, probes=())
     run_batch(request, read_items(str(photos)), tmp_path / "small", thumbnails=True)
     assert sizes == [(939, 1024)]
@@ -261,7 +261,7 @@ def test_the_batch_size_is_what_the_memory_allows(model: Model, monkeypatch: pyt
         (2 * needed[8] - 2, 2**40, 4),
         (0, 2**40, 1),
     ):
-        monkeypatch.setattr(batch, "free_memory", lambda free=free: free)
+        monkeypatch.setattr(work, "free_memory", lambda free=free: free)
         assert fitting_batch_size(request, most) == expected
 
 

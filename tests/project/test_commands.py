@@ -30,6 +30,7 @@ NOT_RUN = {
     "check-methods": "many pictures: tests/cli measures a folder",
     "describe-heads": "many pictures: tests/cli describes a folder",
     "atlas": "results of many pictures: tests/datasets makes and tells of some",
+    "--engine ray": "starts Ray: tests/datasets/test_cluster.py runs such batches",
     "--checkpoint runs/": "a run of yours: tests/cli opens runs",
 }
 

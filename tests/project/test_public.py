@@ -25,6 +25,7 @@ PIXELS = ROOT / "vitviz" / "attribution" / "pixels.py"
 TABLES = {
     ROOT / "vitviz" / "datasets" / "arrow.py": ("batch", "pyarrow", {"pyarrow"}),
     ROOT / "vitviz" / "datasets" / "atlas.py": ("atlas", "duckdb", {"duckdb", "vitviz"}),
+    ROOT / "vitviz" / "datasets" / "cluster.py": ("ray", "ray", {"ray", "vitviz"}),
     ROOT / "vitviz" / "datasets" / "hub.py": ("hub", "datasets", {"datasets", "vitviz"}),
 }
 PACKAGES = [path for path in MODULES if path.parent.name == "packages"]

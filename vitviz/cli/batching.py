@@ -14,9 +14,11 @@ from vitviz.attribution.methods import Parameter
 from vitviz.cli.checkpoints import load_with_bar
 from vitviz.cli.options import add_checkpoint, add_resolution, argument_of
 from vitviz.datasets import (
+    ENGINES,
     NUMBERS,
     READERS,
     BatchRequest,
+    Cluster,
     Item,
     MapRequest,
     Summary,
@@ -27,9 +29,10 @@ from vitviz.datasets import (
     reader_of,
     run_batch,
 )
-from vitviz.datasets.batch import WORKERS
+from vitviz.datasets.engines import LOCAL, RAY
 from vitviz.datasets.gallery import EXPLORERS, GALLERY_PROBES, write_gallery
 from vitviz.datasets.rows import Found
+from vitviz.datasets.work import WORKERS
 from vitviz.datasets.writers import Place
 from vitviz.errors.kinds import MethodError
 from vitviz.evaluation.probes import PROBES
@@ -74,6 +77,14 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fit", choices=FITS, default=None, help="what the model sees (default: the checkpoint's own)")
     add_resolution(parser)
     add_checkpoint(parser)
+    engines = "; ".join(f"{engine.name}: {engine.title}" for engine in ENGINES.values())
+    parser.add_argument("--engine", choices=ENGINES, default=LOCAL.name, help=f"{engines} (default: %(default)s)")
+    address = "of a Ray cluster, auto or HOST:PORT (default: Ray starts on this machine)"
+    parser.add_argument("--ray-address", default=None, metavar="ADDRESS", help=address)
+    actors = "processes of Ray that hold the model (default: as many as there is room for)"
+    parser.add_argument("--actors", type=int, default=None, help=actors)
+    cores = "of each of these processes (default: %(default)s)"
+    parser.add_argument("--actor-cpus", type=int, default=Cluster.cpus, metavar="CORES", help=cores)
     parser.set_defaults(run=run)
 
 
@@ -125,20 +136,29 @@ def run(
     max_bytes: int,
     fit: str | None,
     resolution: int | None,
+    engine: str,
+    ray_address: str | None,
+    actors: int | None,
+    actor_cpus: int,
+    device: str,
     **opened: Any,
 ) -> int:
     """Run the batch; the exit status says whether some pictures failed."""
+    # The machine that asks may have no such device: the workers do.
+    cluster = Cluster(ray_address, actors, actor_cpus, device if engine == RAY.name else Cluster.device)
+    here = Cluster.device if engine == RAY.name else device
     # Found before the model is loaded: a wrong path should not take as long as that.
     items: Iterable[Item] = read_items(source, column)
     if not reader_of(source).streams:
         items = list(items)
     # The gallery sorts by what these find.
     probes += [name for name in GALLERY_PROBES if gallery and name not in probes]
-    request = BatchRequest(load_with_bar(**opened), tuple(maps), tuple(probes), fit, resolution)
+    request = BatchRequest(load_with_bar(**opened, device=here), tuple(maps), tuple(probes), fit, resolution)
     writers = [overlays(Style())] * pictures + [NUMBERS] * numbers
     if explorers:
         writers.append(_explorers(opened["checkpoint"], fit, resolution))
     options: dict[str, Any] = {"max_bytes": max_bytes, "workers": workers, "writers": writers, "thumbnails": gallery}
+    options |= {"engine": engine, "cluster": cluster}
     summary = _with_bar(request, items, output, batch_size=None if batch_size == AUTO else batch_size, **options)
     _print(summary, output)
     if gallery:
@@ -197,8 +217,8 @@ def _print(summary: Summary, output: Path) -> None:
     kept = f"; {summary.kept:,} there before" if summary.kept else ""
     failed = f"; {summary.failed:,} could not be analysed, see the column error" if summary.failed else ""
     noun = "picture" if summary.analysed == 1 else "pictures"
-    waited = f"; the model waited {summary.waited / summary.seconds:.0%} of the time for pictures" if done else ""
-    print(
-        f"{summary.analysed:,} {noun} analysed{rate}, {summary.batch_size} at once{waited}{failed}{kept}\n"
-        f"written to {output / 'parts'}"
-    )
+    together = "" if summary.batch_size is None else f", {summary.batch_size} at once"
+    waited = ""
+    if done and summary.waited is not None:
+        waited = f"; the model waited {summary.waited / summary.seconds:.0%} of the time for pictures"
+    print(f"{summary.analysed:,} {noun} analysed{rate}{together}{waited}{failed}{kept}\nwritten to {output / 'parts'}")

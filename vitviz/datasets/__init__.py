@@ -6,22 +6,32 @@ found of one picture does not: that is the work of ``analysis``, ``attribution``
 
 from vitviz.datasets.atlas import Atlas, read_atlas
 from vitviz.datasets.batch import Summary, run_batch
-from vitviz.datasets.readers import READERS, Item, read_items, reader_of
+from vitviz.datasets.cluster import Cluster, analyze_dataset
+from vitviz.datasets.engines import ENGINES, Engine
+from vitviz.datasets.loader import analyze_loader, rows_of
+from vitviz.datasets.readers import READERS, Item, Items, read_items, reader_of
 from vitviz.datasets.request import BatchRequest, MapRequest
 from vitviz.datasets.writers import NUMBERS, Writer, overlays
 
 __all__ = [
+    "ENGINES",
     "NUMBERS",
     "READERS",
     "Atlas",
     "BatchRequest",
+    "Cluster",
+    "Engine",
     "Item",
+    "Items",
     "MapRequest",
     "Summary",
     "Writer",
+    "analyze_dataset",
+    "analyze_loader",
     "overlays",
     "read_atlas",
     "read_items",
     "reader_of",
+    "rows_of",
     "run_batch",
 ]

@@ -109,14 +109,15 @@ class OutputFolder:
             raise ConfigError(f"{part}: cannot be written ({error.strerror or error})") from None
         self.next_part += 1
 
-    def beside(self, folder: str, key: str, ending: str) -> Path:
-        """The path of another file about a picture, such as its overlay; its folder is made."""
-        path = self.path / folder / file_name_of(key, ending)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path
-
     def _written(self) -> list[Path]:
         return sorted(self.parts.glob("part-*.parquet"))
+
+
+def beside(output: Path, folder: str, key: str, ending: str) -> Path:
+    """The path of another file about a picture, such as its overlay; its folder is made."""
+    path = output / folder / file_name_of(key, ending)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 def key_digest(key: str) -> bytes:

@@ -6,8 +6,11 @@ import glob
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from vitviz.datasets.hub import HOW, PREFIX, hub_cells
 from vitviz.errors.kinds import DataError
@@ -27,11 +30,11 @@ class Item:
 
     Args:
         key: by which its row is found again: the same in every run over the same source, and no other's.
-        source: the path of its file, or the content of one.
+        source: the path of its file, the content of one, or its values, as :func:`vitviz.open_image` takes an array.
     """
 
     key: str
-    source: Path | bytes
+    source: Path | bytes | np.ndarray
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,34 @@ class Reader:
     streams: bool = False
 
 
-def read_items(source: str, column: str = COLUMN) -> Iterator[Item]:
+class Items:
+    """The pictures of a source, in an order that is the same every time. It can be sent to other machines.
+
+    Args:
+        source, column: as :func:`read_items` takes them.
+
+    Raises:
+        DataError: there is no such source, or it holds no picture; where it is damaged, going through it raises it.
+    """
+
+    def __init__(self, source: str, column: str = COLUMN) -> None:
+        self.source, self.column, self.reader = source, column, reader_of(source)
+        found = self.reader.items(source, column)
+        first = next(found, None)
+        if first is None:
+            raise DataError(f"{source}: no picture in it; expected {self.reader.name}")
+        # The first to go through it need not search a second time.
+        self._begun: Iterator[Item] | None = chain((first,), found)
+
+    def __iter__(self) -> Iterator[Item]:
+        begun, self._begun = self._begun, None
+        return self.reader.items(self.source, self.column) if begun is None else begun
+
+    def __reduce__(self) -> tuple[type[Items], tuple[str, str]]:
+        return Items, (self.source, self.column)
+
+
+def read_items(source: str, column: str = COLUMN) -> Items:
     """The pictures of a source, in an order that is the same every time.
 
     Args:
@@ -62,12 +92,7 @@ def read_items(source: str, column: str = COLUMN) -> Iterator[Item]:
     Raises:
         DataError: there is no such source, it holds no picture, or it is damaged.
     """
-    reader = reader_of(source)
-    found = reader.items(source, column)
-    first = next(found, None)
-    if first is None:
-        raise DataError(f"{source}: no picture in it; expected {reader.name}")
-    return _from(first, found)
+    return Items(source, column)
 
 
 def reader_of(source: str) -> Reader:
@@ -81,11 +106,6 @@ def reader_of(source: str) -> Reader:
         kinds = choices([each.name for each in READERS])
         raise DataError(f"{source}: no such file or folder, or of an unknown kind; expected {kinds}")
     return reader
-
-
-def _from(first: Item, others: Iterator[Item]) -> Iterator[Item]:
-    yield first
-    yield from others
 
 
 def _is_picture(path: Path) -> bool:

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 
 from vitviz.analysis.analysis import Analysis, map_batch
+from vitviz.analysis.encoder import analyze
 from vitviz.attribution import METHODS
 from vitviz.datasets.arrow import arrow
 from vitviz.datasets.readers import Item
@@ -69,6 +71,13 @@ def found_of(analyses: Sequence[Analysis], request: BatchRequest) -> list[Found 
         except VitvizError as error:
             found.append(error)
     return found
+
+
+def rehearsed(request: BatchRequest) -> Found:
+    """The answer for a blank picture: what is wrong with a request itself shows at once, and not in every row."""
+    preprocessing = request.model.preprocessing
+    blank = np.full((preprocessing.height, preprocessing.width, 3), 127, np.uint8)
+    return Found.of(analyze(blank, request.model, request.fit, resolution=request.resolution), request)
 
 
 def _found_or_error(analysis: Analysis, request: BatchRequest) -> Found | VitvizError:
@@ -175,9 +184,11 @@ def _jpeg(image: Image.Image) -> bytes:
 
 
 def digest(item: Item) -> str | None:
-    """The SHA-256 of a picture's file; None where it cannot be read."""
-    if not isinstance(item.source, Path):
+    """The SHA-256 of a picture's file; None where it cannot be read, or is not known."""
+    if isinstance(item.source, bytes):
         return hashlib.sha256(item.source).hexdigest()
+    if not isinstance(item.source, Path):
+        return None
     try:
         return hashlib.sha256(item.source.read_bytes()).hexdigest()
     except OSError:

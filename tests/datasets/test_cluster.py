@@ -1,0 +1,258 @@
+"""A batch on Ray: the same rows as in one process, each once, whatever becomes of a worker."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as parquet
+import pytest
+from PIL import Image
+
+import vitviz
+from vitviz import ConfigError, DataError, Model
+from vitviz.cli.command import main
+from vitviz.datasets import BatchRequest, Cluster, Item, MapRequest, Writer, analyze_dataset, cluster, read_items
+from vitviz.datasets import run_batch as run
+from vitviz.datasets.readers import Items
+from vitviz.datasets.work import Pending, Work
+from vitviz.progress import Progress
+
+COUNT, BROKEN = 20, "05.png"
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[Any]:
+    """A cluster on this machine with room for two workers; it takes seconds to start, so that it is there once."""
+    import ray as found
+
+    # The paths of its sockets may not be long.
+    folder = mkdtemp(prefix="ray")
+    with pytest.MonkeyPatch.context() as patch:
+        # Ray's workers give way to all others by default, and would wait for the other tests.
+        patch.setenv("RAY_worker_niceness", "0")
+        for name, value in cluster.QUIET.items():
+            patch.setenv(name, value)
+        options: dict[str, Any] = {"num_cpus": 2, "object_store_memory": 80 * 2**20, "include_dashboard": False}
+        found.init("local", log_to_driver=False, logging_level="ERROR", _temp_dir=folder, **options)
+        yield found
+        found.shutdown()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def model(make_model: Callable[..., Model]) -> Model:
+    return make_model(register_tokens=1)
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Noise; one is no picture."""
+    folder, rng = tmp_path / "photos", np.random.default_rng(0)
+    folder.mkdir()
+    for number in range(COUNT):
+        Image.fromarray(rng.integers(0, 255, (20, 30, 3), dtype=np.uint8)).save(folder / f"{number:02d}.png")
+    (folder / BROKEN).write_bytes(b"no picture")
+    return folder
+
+
+def rows(output: Path) -> dict[str, dict[str, Any]]:
+    """By path; fails where a picture is there twice."""
+    found = parquet.read_table(output / "parts").to_pylist()
+    assert len({row["path"] for row in found}) == len(found)
+    return {row["path"]: row for row in found}
+
+
+def check_same(found: dict[str, dict[str, Any]], expected: dict[str, dict[str, Any]], *, but: str = "") -> None:
+    assert found.keys() == expected.keys()
+    for name, row in found.items():
+        assert row.keys() == expected[name].keys()
+        for column, value in row.items():
+            other = expected[name][column]
+            if column == but:
+                continue
+            if column == "predictions" and value is not None:
+                assert [each["label"] for each in value] == [each["label"] for each in other]
+                value, other = ([each["probability"] for each in cell] for cell in (value, other))
+            if isinstance(value, list | float):
+                np.testing.assert_allclose(value, other, rtol=1e-5, atol=1e-6)
+            else:
+                assert value == other, (name, column)
+
+
+class Ended(Exception):
+    pass
+
+
+def end_after(count: int) -> Callable[[Progress], None]:
+    def report(state: Progress) -> None:
+        if state.done == count:
+            raise Ended
+
+    return report
+
+
+@pytest.mark.process
+def test_a_worker_that_is_killed_costs_no_picture_and_none_is_there_twice(
+    ray: Any, model: Model, photos: Path, tmp_path: Path
+) -> None:
+    request = BatchRequest(model, (MapRequest("rollout"), MapRequest("relevance")), ("attention_entropy",))
+    items, output, killed = list(read_items(str(photos))), tmp_path / "out", tmp_path / "killed"
+    run(request, items, tmp_path / "whole", batch_size=2)
+    with pytest.raises(Ended):
+        run(request, items, output, batch_size=2, report=end_after(3))
+
+    def kill(found: Any, place: Callable[[str], Path]) -> None:
+        """Who comes second ends itself, in the middle of its pictures; who works is written down."""
+        place("pid").write_text(str(os.getpid()))
+        if len(list(place("pid").parent.iterdir())) > 1:
+            try:
+                killed.touch(exist_ok=False)
+            except FileExistsError:
+                return
+            killed.write_text(str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    done: list[Progress] = []
+    writers = (Writer("workers", kill, whole_pictures=False),)
+    options: dict[str, Any] = {"batch_size": 2, "writers": writers, "report": done.append}
+    summary = run(request, items, output, engine="ray", cluster=Cluster(actors=2), **options)
+    assert (summary.analysed, summary.failed, summary.kept) == (COUNT - 4, 1, 3)
+    assert (summary.waited, summary.batch_size) == (None, 2)
+    assert done[-1] == Progress(COUNT, COUNT)
+    workers = {file.read_text() for file in (output / "workers").iterdir()}
+    assert killed.read_text() and len(workers | {killed.read_text()}) > 1 and str(os.getpid()) not in workers
+    check_same(rows(output), rows(tmp_path / "whole"))
+    again = run(request, items, output)
+    assert (again.analysed, again.failed, again.kept) == (0, 0, COUNT)
+
+
+@pytest.mark.process
+def test_the_command_reads_an_archive_on_a_worker(
+    ray: Any, model: Model, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with tarfile.open(tmp_path / "photos.tar", "w") as archive:
+        for file in sorted(photos.iterdir()):
+            archive.add(file, file.name)
+    source, output = str(tmp_path / "photos.tar"), tmp_path / "out"
+    vitviz.save_checkpoint(tmp_path / "small.safetensors", model)
+    command = ["batch", source, str(output), "--map", "rollout", "--checkpoint", str(tmp_path / "small.safetensors")]
+    assert main([*command[:2], str(tmp_path / "whole"), *command[3:]]) == 1
+    request = BatchRequest(vitviz.load(str(tmp_path / "small.safetensors")), (MapRequest("rollout"),))
+    with pytest.raises(Ended):
+        run(request, read_items(source), output, report=end_after(2))
+    capsys.readouterr()
+    assert main([*command, "--engine", "ray", "--actors", "1"]) == 1
+    said = capsys.readouterr().out
+    assert f"{COUNT - 3} pictures analysed" in said and "2 there before" in said and "waited" not in said
+    check_same(rows(output), rows(tmp_path / "whole"))
+
+
+@pytest.mark.process
+def test_a_data_set_of_ray_is_answered_row_by_row(ray: Any, model: Model, photos: Path) -> None:
+    (photos / BROKEN).unlink()
+    request = BatchRequest(model, (MapRequest("rollout"),))
+    found = ray.data.read_images(str(photos), include_paths=True)
+    for wrong in ({"column": "picture"}, {"key": "name"}):
+        with pytest.raises(ConfigError, match="has no such column; expected 'image' or 'path'"):
+            analyze_dataset(found, request, **wrong)
+    with pytest.raises(ConfigError, match="request: a Model found"):
+        analyze_dataset(found, model)  # type: ignore[arg-type]
+    answered = analyze_dataset(found, request, cluster=Cluster(actors=1)).take_all()
+    assert len(answered) == COUNT - 1
+    for row in answered:
+        analysis = vitviz.analyze(row["path"], model)
+        np.testing.assert_allclose(row["rollout"], analysis.rollout().numpy().ravel(), rtol=1e-5, atol=1e-6)
+        assert row["error"] is None and row["sha256"] is None and (row["width"], row["height"]) == (30, 20)
+
+
+@pytest.mark.process
+def test_what_a_cluster_lacks_is_one_sentence(ray: Any, model: Model, photos: Path, tmp_path: Path) -> None:
+    request, items = BatchRequest(model), list(read_items(str(photos)))
+    for wrong, words in (
+        (Cluster(device="cuda"), "2 cores and 0 graphics cards in the cluster: expected 1 cores and 1 card for each"),
+        (Cluster(cpus=3), "2 cores and 0 graphics cards in the cluster: expected 3 cores for each worker"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            run(request, items, tmp_path / "out", engine="ray", cluster=wrong)
+    batch = {"key": ["a"], "file": [None], "content": [b"none"]}
+    columns = parquet.read_schema(_table_of(request, tmp_path))
+    sent = ray.put(Work(request, tmp_path))
+    worker = cluster._Worker(sent, columns, Cluster(), tmp_path / "elsewhere.png")
+    with pytest.raises(ConfigError, match=r"elsewhere\.png: the worker on .* does not see it; expected folders that"):
+        worker(batch)
+    assert "expected a JPEG" in cluster._Worker(sent, columns, Cluster(), None)(batch).to_pylist()[0]["error"]
+
+    @ray.remote
+    def refuse() -> None:
+        raise ConfigError("no such device")
+
+    with pytest.raises(ray.exceptions.RayError) as error:
+        ray.get(refuse.remote())
+    assert str(cluster._reason(error.value)) == "no such device"
+    found = cluster._reason(ray.exceptions.ActorDiedError())
+    assert isinstance(found, DataError) and "the cluster gave up (" in str(found) and "run it again" in str(found)
+
+
+def _table_of(request: BatchRequest, folder: Path) -> Path:
+    run(request, [Item("a", b"none")], folder / "one")
+    return next((folder / "one" / "parts").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Cluster(actors=0), "actors = 0"),
+        (lambda: Cluster(cpus=0), "cpus = 0"),
+        (lambda: Cluster(device="cuda:1"), "device 'cuda:1': Ray gives every worker a card of its own"),
+    ],
+)
+def test_a_wrong_cluster_is_one_sentence(make: Callable[[], Cluster], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        make()
+
+
+def test_a_cluster_belongs_to_ray(model: Model, photos: Path, tmp_path: Path) -> None:
+    request, items = BatchRequest(model), list(read_items(str(photos)))
+    with pytest.raises(ConfigError, match="the engine 'local' has no cluster; expected engine 'ray'"):
+        run(request, items, tmp_path / "out", cluster=Cluster(address="auto"))
+    with pytest.raises(ConfigError, match=r"engine 'rey': .*did you mean 'ray'"):
+        run(request, items, tmp_path / "out", engine="rey")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_extra_is_named(model: Model, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigError, match=r"a batch on Ray needs ray: pip install 'vitviz\[ray\]'"):
+        run(BatchRequest(model), read_items(str(photos)), tmp_path / "out", engine="ray")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_source_is_found_from_any_folder(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for source, expected in (
+        ("photos", str(photos)),
+        ("hf:datasets/photos:train", f"hf:datasets/{photos}:train"),
+        ("hf:datasets/photos", f"hf:datasets/{photos}"),
+        ("hf:datasets/somebody/photos:train", "hf:datasets/somebody/photos:train"),
+    ):
+        assert cluster._absolute(source) == expected
+
+
+def test_what_a_worker_reads_is_what_is_missing(photos: Path) -> None:
+    items = list(Items(str(photos)))
+    begun = Pending(items[:4], set())
+    assert [item.key for item in begun] == [item.key for item in items[:4]]
+    blocks = list(cluster._blocks(Items(str(photos)), begun.there))
+    cells = [row for block in blocks for row in block.to_pylist()]
+    assert [row["key"] for row in cells] == [*(item.key for item in items[4:]), None]
+    assert [row["kept"] for row in cells] == [0] * (COUNT - 4) + [4]
+    assert cells[0]["file"] == str(photos / "04.png") and cells[0]["content"] is None

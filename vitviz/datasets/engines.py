@@ -1,0 +1,53 @@
+"""Where a batch runs: one record and one function for each engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from vitviz.datasets.cluster import Cluster, RayRows
+from vitviz.datasets.work import Pending, RowMaker, Work
+from vitviz.errors.kinds import ConfigError
+
+
+class RowSource(Protocol):
+    """What makes rows of pictures, in any order.
+
+    Attributes:
+        batch_size: most pictures that are encoded together; None where every worker chooses its own.
+        waited: seconds for which the model waited for pictures; None where that is not known.
+    """
+
+    @property
+    def batch_size(self) -> int | None: ...
+    @property
+    def waited(self) -> float | None: ...
+    def rows(self, items: Pending) -> Generator[dict[str, Any], None, None]:
+        """The row of each picture, once; closing it ends the run."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A way to run a batch.
+
+    Args:
+        name: in the command and in Python.
+        title: what it is, for a message.
+        open: makes it ready for some work, on a cluster where it has one.
+    """
+
+    name: str
+    title: str
+    open: Callable[[Work, Any, Cluster], RowSource]
+
+
+def _local(work: Work, columns: Any, cluster: Cluster) -> RowSource:
+    if cluster != Cluster():
+        raise ConfigError(f"{cluster}: the engine 'local' has no cluster; expected engine 'ray'")
+    return RowMaker(work)
+
+
+LOCAL = Engine("local", "in this process", _local)
+RAY = Engine("ray", "Ray Data, on this machine or on a cluster", RayRows)
+ENGINES: dict[str, Engine] = {engine.name: engine for engine in (LOCAL, RAY)}
