@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
-from scipy import ndimage
 
 from vitviz.analysis.encoder import analyze
 from vitviz.errors.kinds import DataError
@@ -35,6 +34,9 @@ def outline(picture: Image.Image) -> np.ndarray | None:
     Plain is a border of which 97 % have nearly its median colour. The thing is what differs from that colour, with its
     holes filled: shadows and what is as bright as the background are taken wrongly, so that outlines are rough.
     """
+    # Half a second, which importing vitviz does not take.
+    from scipy import ndimage
+
     pixels = np.asarray(picture.convert("RGB"), float)
     width = max(1, round(min(pixels.shape[:2]) * BORDER))
     border = np.ones(pixels.shape[:2], bool)
@@ -62,6 +64,8 @@ def patch_shares(thing: np.ndarray, geometry: Geometry, grid_height: int, grid_w
         geometry: where the model's input lies on it.
         grid_height, grid_width: patches.
     """
+    from scipy import ndimage
+
     # Mean over a rectangle with edges between pixels, from sums of all that is above and to the left.
     sums = np.pad(thing.cumsum(0, dtype=float).cumsum(1), ((1, 0), (1, 0)))
     left, top, right, bottom = geometry.box
