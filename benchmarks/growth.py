@@ -62,7 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and print one line for each number of pictures."""
     parser = argparse.ArgumentParser("python -m benchmarks.growth", description=__doc__)
     parser.add_argument("--counts", type=int, nargs="+", default=COUNTS, help="of pictures (default: 500 10000)")
-    parser.add_argument("--resolution", type=int, default=RESOLUTION, help="of the model's input (default: %(default)s)")
+    parser.add_argument(
+        "--resolution", type=int, default=RESOLUTION, help="of the model's input (default: %(default)s)"
+    )
     options = parser.parse_args(arguments)
     first: Peak | None = None
     for count in options.counts:

@@ -193,7 +193,7 @@ def analyze_dataset(
     work = Work(request, Path(), batch_size, workers=workers)
     cluster = cluster or Cluster()
     actors = _actors(ray, cluster)
-    columns = schema(request, rehearsed(request))
+    columns = schema(request, rehearsed(request), request.to_json())
     pictures: Any = dataset.select_columns(list(dict.fromkeys((key, column))))
     renamed = pictures.map_batches(_renamed, fn_args=(key, column), batch_size=None, num_cpus=0)
     return _mapped(ray, renamed, work, columns, cluster, actors, None, STREAM_BLOCK)
