@@ -183,13 +183,13 @@ def test_what_a_cluster_lacks_is_one_sentence(ray: Any, model: Model, photos: Pa
     ):
         with pytest.raises(ConfigError, match=words):
             run(request, items, tmp_path / "out", engine="ray", cluster=wrong)
-    batch = {"key": ["a"], "file": [None], "content": [b"none"]}
+    batch, names = {"key": ["a"], "file": [None], "content": [b"none"]}, ("key", "file", "content")
     columns = parquet.read_schema(_table_of(request, tmp_path))
     sent = ray.put(Work(request, tmp_path))
-    worker = cluster._Worker(sent, columns, Cluster(), tmp_path / "elsewhere.png")
+    worker = cluster._Worker(sent, columns, Cluster(), names, tmp_path / "elsewhere.png")
     with pytest.raises(ConfigError, match=r"elsewhere\.png: the worker on .* does not see it; expected folders that"):
         worker(batch)
-    assert "expected a JPEG" in cluster._Worker(sent, columns, Cluster(), None)(batch).to_pylist()[0]["error"]
+    assert "expected a JPEG" in cluster._Worker(sent, columns, Cluster(), names)(batch).to_pylist()[0]["error"]
 
     @ray.remote
     def refuse() -> None:
@@ -245,6 +245,20 @@ def test_a_source_is_found_from_any_folder(photos: Path, tmp_path: Path, monkeyp
         ("hf:datasets/somebody/photos:train", "hf:datasets/somebody/photos:train"),
     ):
         assert cluster._absolute(source) == expected
+
+
+def test_a_picture_is_in_one_of_its_cells() -> None:
+    values = np.zeros((2, 2, 3), np.uint8)
+    for cells, expected in (
+        (["a.png", None], Path("a.png")),
+        ([np.str_("a.png")], Path("a.png")),
+        ([np.nan, b"content"], b"content"),
+        ([{"bytes": b"content", "path": "a.png"}], b"content"),
+        ([{"bytes": None, "path": "a.png"}], Path("a.png")),
+        ([None, None], b""),
+    ):
+        assert cluster._source(cells) == expected
+    assert cluster._source([values]) is values
 
 
 def test_what_a_worker_reads_is_what_is_missing(photos: Path) -> None:
