@@ -20,7 +20,19 @@ from PIL import Image
 import vitviz
 from vitviz import ConfigError, DataError, Model
 from vitviz.cli.command import main
-from vitviz.datasets import BatchRequest, Cluster, Item, MapRequest, Writer, analyze_dataset, cluster, read_items
+from vitviz.datasets import (
+    ENGINES,
+    READERS,
+    BatchRequest,
+    Cluster,
+    Engine,
+    Item,
+    MapRequest,
+    Writer,
+    analyze_dataset,
+    cluster,
+    read_items,
+)
 from vitviz.datasets import run_batch as run
 from vitviz.datasets.readers import Items
 from vitviz.datasets.work import Pending, Work
@@ -227,6 +239,15 @@ def test_a_cluster_belongs_to_ray(model: Model, photos: Path, tmp_path: Path) ->
     with pytest.raises(ConfigError, match=r"engine 'rey': .*did you mean 'ray'"):
         run(request, items, tmp_path / "out", engine="rey")
     assert not (tmp_path / "out").exists()
+
+
+def test_every_engine_is_one_record() -> None:
+    assert list(ENGINES) == [engine.name for engine in ENGINES.values()] == ["local", "ray"]
+    assert all(isinstance(engine, Engine) and engine.title and callable(engine.open) for engine in ENGINES.values())
+    assert len({reader.name for reader in READERS}) == len(READERS)
+    with pytest.raises(SystemExit) as ended:
+        main(["batch", "photos", "out", "--engine", "spark"])
+    assert ended.value.code == 2
 
 
 def test_a_missing_extra_is_named(model: Model, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
