@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from benchmarks.measure import Entry
 from benchmarks.numbers import mebibytes, significant
-from benchmarks.parts import analysis, batch, gradients, imports, interaction, large, overlay, probes
-from benchmarks.shapes import B_14, B_16, FIVE, S_8
+from benchmarks.parts import analysis, batch, folder, gradients, imports, interaction, large, overlay, probes
+from benchmarks.shapes import B_14, B_16, FIVE, S_8, TI_16
 
 MIB = 2**20
 GB = 10**9
@@ -80,6 +80,7 @@ BARS: tuple[Bar, ...] = (
     *_times("overlay", overlay.VITVIZ, dict.fromkeys((overlay.PATCHES, overlay.SMOOTH), 1 / 50)),
     *_times("batch", batch.VITVIZ, {B_16.title: 1.15}),
     Bar("imports", imports.CASE, imports.VITVIZ, "time", 1.3),
+    *_times("folder", folder.MEAN, {TI_16.title: 1.25, B_16.title: 1.15}),
     *(Bar("large", case.name, large.VITVIZ, "memory", GB) for case in large.PART.cases),
 )
 

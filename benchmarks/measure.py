@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import sys
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -71,7 +72,7 @@ def measure(job: Job, part: Part) -> list[Entry]:
     from benchmarks.timing import interleave
 
     runs = {name: make() for name, make in makes.items()}
-    clock = process_time if part.paired else perf_counter
+    clock = processor_time if part.paired else perf_counter
     found = interleave(runs, job.settings.repeats or case.repeats, clock, alternate=part.paired)
     baseline = next(iter(found))
     return [
@@ -87,6 +88,12 @@ def measure(job: Job, part: Part) -> list[Entry]:
         }
         for name, seconds in found.items()
     ]
+
+
+def processor_time() -> float:
+    """Seconds of all processors for this process and those that it started and that have ended."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return process_time() + ended.ru_utime + ended.ru_stime
 
 
 def main() -> None:

@@ -83,7 +83,8 @@ class Part:
         facts: what is measured without contestants.
         tried: the cases of which stand-ins suffice to try out the part.
         paired: whether contestants differ so little that their order and other processes would decide. Then every
-            second round goes backwards, processor time is counted, and each ratio has a confidence interval.
+            second round goes backwards, processor time is counted, that of processes which a run starts and ends too,
+            and each ratio has a confidence interval.
     """
 
     name: str

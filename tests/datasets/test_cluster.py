@@ -20,7 +20,19 @@ from PIL import Image
 import vitviz
 from vitviz import ConfigError, DataError, Model
 from vitviz.cli.command import main
-from vitviz.datasets import BatchRequest, Cluster, Item, MapRequest, Writer, analyze_dataset, cluster, read_items
+from vitviz.datasets import (
+    ENGINES,
+    READERS,
+    BatchRequest,
+    Cluster,
+    Engine,
+    Item,
+    MapRequest,
+    Writer,
+    analyze_dataset,
+    cluster,
+    read_items,
+)
 from vitviz.datasets import run_batch as run
 from vitviz.datasets.readers import Items
 from vitviz.datasets.work import Pending, Work
@@ -183,13 +195,13 @@ def test_what_a_cluster_lacks_is_one_sentence(ray: Any, model: Model, photos: Pa
     ):
         with pytest.raises(ConfigError, match=words):
             run(request, items, tmp_path / "out", engine="ray", cluster=wrong)
-    batch = {"key": ["a"], "file": [None], "content": [b"none"]}
+    batch, names = {"key": ["a"], "file": [None], "content": [b"none"]}, ("key", "file", "content")
     columns = parquet.read_schema(_table_of(request, tmp_path))
     sent = ray.put(Work(request, tmp_path))
-    worker = cluster._Worker(sent, columns, Cluster(), tmp_path / "elsewhere.png")
+    worker = cluster._Worker(sent, columns, Cluster(), names, tmp_path / "elsewhere.png")
     with pytest.raises(ConfigError, match=r"elsewhere\.png: the worker on .* does not see it; expected folders that"):
         worker(batch)
-    assert "expected a JPEG" in cluster._Worker(sent, columns, Cluster(), None)(batch).to_pylist()[0]["error"]
+    assert "expected a JPEG" in cluster._Worker(sent, columns, Cluster(), names)(batch).to_pylist()[0]["error"]
 
     @ray.remote
     def refuse() -> None:
@@ -229,6 +241,15 @@ def test_a_cluster_belongs_to_ray(model: Model, photos: Path, tmp_path: Path) ->
     assert not (tmp_path / "out").exists()
 
 
+def test_every_engine_is_one_record() -> None:
+    assert list(ENGINES) == [engine.name for engine in ENGINES.values()] == ["local", "ray"]
+    assert all(isinstance(engine, Engine) and engine.title and callable(engine.open) for engine in ENGINES.values())
+    assert len({reader.name for reader in READERS}) == len(READERS)
+    with pytest.raises(SystemExit) as ended:
+        main(["batch", "photos", "out", "--engine", "spark"])
+    assert ended.value.code == 2
+
+
 def test_a_missing_extra_is_named(model: Model, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigError, match=r"a batch on Ray needs ray: pip install 'vitviz\[ray\]'"):
@@ -245,6 +266,20 @@ def test_a_source_is_found_from_any_folder(photos: Path, tmp_path: Path, monkeyp
         ("hf:datasets/somebody/photos:train", "hf:datasets/somebody/photos:train"),
     ):
         assert cluster._absolute(source) == expected
+
+
+def test_a_picture_is_in_one_of_its_cells() -> None:
+    values = np.zeros((2, 2, 3), np.uint8)
+    for cells, expected in (
+        (["a.png", None], Path("a.png")),
+        ([np.str_("a.png")], Path("a.png")),
+        ([np.nan, b"content"], b"content"),
+        ([{"bytes": b"content", "path": "a.png"}], b"content"),
+        ([{"bytes": None, "path": "a.png"}], Path("a.png")),
+        ([None, None], b""),
+    ):
+        assert cluster._source(cells) == expected
+    assert cluster._source([values]) is values
 
 
 def test_what_a_worker_reads_is_what_is_missing(photos: Path) -> None:

@@ -232,6 +232,14 @@ def test_everything_that_runs_is_in_the_requirements_and_nothing_else() -> None:
     assert third_party(RUN_TIME) == REQUIREMENTS
 
 
+def test_the_app_is_installed_without_extras() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    lines = re.findall(r"^\$\(VENV\)/\.app: .*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
+    assert [line.strip() for line in lines[0].splitlines()] == ["$(PIP) install --editable .", "@touch $@"]
+    assert len(lines) == 1 and "[" not in "".join(REQUIREMENTS)
+    assert not {package for _, package, _ in TABLES.values()} & REQUIREMENTS
+
+
 def test_training_needs_its_extra_only() -> None:
     assert extra("train") == {"tensorboard"}
     assert third_party(TRAINING) <= REQUIREMENTS | extra("train")

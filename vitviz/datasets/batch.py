@@ -88,9 +88,10 @@ def run_batch(
     """
     word("engine", engine, ENGINES, ConfigError)
     work = Work(request, output, batch_size, max_bytes, workers, tuple(writers), thumbnails)
-    columns = schema(request, rehearsed(request), thumbnails)
+    example, about = rehearsed(request), request.to_json()
+    columns = schema(request, example, about, thumbnails)
     source = ENGINES[engine].open(work, columns, cluster or Cluster())
-    folder = OutputFolder(output, request.to_json())
+    folder = OutputFolder(output, about)
     with folder.locked():
         table = _Table(folder, columns)
         pending = Pending(items, folder.keys())

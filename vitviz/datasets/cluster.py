@@ -9,12 +9,14 @@ from __future__ import annotations
 import logging
 import os
 import platform
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from vitviz.datasets.arrow import arrow
 from vitviz.datasets.hub import PREFIX
@@ -115,7 +117,7 @@ class RayRows:
         actors = _actors(self.ray, self.cluster)
         sent, block, witness, count = self._send(items, actors)
         columns = self.columns.append(arrow()[0].field(KEPT, arrow()[0].int64()))
-        made = _mapped(self.ray, sent, self.work, columns, self.cluster, actors, witness, block)
+        made = _mapped(self.ray, sent, self.work, columns, self.cluster, actors, block, witness=witness)
         made.context.enable_progress_bars = False
         seen = set[bytes]()
         for table in made.iter_batches(batch_size=None, batch_format="pyarrow"):
@@ -171,7 +173,7 @@ def analyze_dataset(
     Args:
         dataset: with pictures, such as ``ray.data.read_images(folder, include_paths=True)``.
         request: what is asked about every picture.
-        column: that holds the pictures: arrays, paths, or the bytes of files.
+        column: that holds the pictures: arrays, paths, the bytes of files, or ``bytes`` and ``path``.
         key: column with the name of each picture, which becomes ``path``.
         cluster: what each worker takes; its address is not looked at, since the data set is on a cluster already.
         batch_size, workers: as :func:`vitviz.datasets.run_batch` takes them.
@@ -193,10 +195,9 @@ def analyze_dataset(
     work = Work(request, Path(), batch_size, workers=workers)
     cluster = cluster or Cluster()
     actors = _actors(ray, cluster)
-    columns = schema(request, rehearsed(request))
+    columns = schema(request, rehearsed(request), request.to_json())
     pictures: Any = dataset.select_columns(list(dict.fromkeys((key, column))))
-    renamed = pictures.map_batches(_renamed, fn_args=(key, column), batch_size=None, num_cpus=0)
-    return _mapped(ray, renamed, work, columns, cluster, actors, None, STREAM_BLOCK)
+    return _mapped(ray, pictures, work, columns, cluster, actors, STREAM_BLOCK, (key, column))
 
 
 def ray_data() -> Any:
@@ -253,15 +254,16 @@ def _mapped(
     columns: Any,
     cluster: Cluster,
     actors: int,
-    witness: Path | None,
     batch_size: int,
+    names: tuple[str, ...] = (KEY, FILE, CONTENT),
+    witness: Path | None = None,
 ) -> Any:
     """The rows of a data set of pictures, by actors that hold the model."""
     # The model travels once, to every machine, and not with every actor.
     sent = ray.put(work)
     return dataset.map_batches(
         _Worker,
-        fn_constructor_args=(sent, columns, cluster, witness),
+        fn_constructor_args=(sent, columns, cluster, names, witness),
         batch_size=batch_size,
         compute=ray.data.ActorPoolStrategy(size=actors),
         num_cpus=cluster.cpus,
@@ -276,17 +278,20 @@ class _Worker:
         sent: the work, as a reference.
         columns: of the rows, and where it is counted :data:`KEPT`.
         cluster: what it may take.
+        names: columns of the pictures: that of the key, and those in one of which a picture is.
         witness: a file that every machine has to see.
     """
 
-    def __init__(self, sent: Any, columns: Any, cluster: Cluster, witness: Path | None) -> None:
-        self.sent, self.columns, self.cluster, self.witness = sent, columns, cluster, witness
+    def __init__(
+        self, sent: Any, columns: Any, cluster: Cluster, names: tuple[str, ...], witness: Path | None = None
+    ) -> None:
+        self.sent, self.columns, self.cluster, self.names, self.witness = sent, columns, cluster, names, witness
 
     def __call__(self, batch: dict[str, Any]) -> Any:
         pa, _ = arrow()
         kept = sum(int(each) for each in batch.get(KEPT, ()))
-        cells = zip(*(batch[name] for name in (KEY, FILE, CONTENT)), strict=True)
-        items = [Item(str(key), _source(file, content)) for key, file, content in cells if key is not None]
+        cells = zip(*(batch[name] for name in self.names), strict=True)
+        items = [Item(str(key), _source(pictures)) for key, *pictures in cells if key is not None]
         rows = list(self.maker.rows(items))
         table = {name: [row.get(name) for row in rows] for name in self.columns.names}
         if kept:
@@ -307,9 +312,17 @@ class _Worker:
         return RowMaker(work, min(1.0, self.cluster.cpus / (os.cpu_count() or 1)))
 
 
-def _source(file: Any, content: Any) -> Any:
-    # A column without one name arrives as NaN.
-    return Path(file) if isinstance(file, str) else content
+def _source(cells: list[Any]) -> Any:
+    """The picture in one of some cells: a path, the content of a file, or values; nothing, where all are empty."""
+    for cell in cells:
+        # As the package datasets keeps an image that it has not decoded.
+        found = (cell.get("bytes") or cell.get("path")) if isinstance(cell, Mapping) else cell
+        if isinstance(found, str):
+            return Path(found)
+        # A column without one value arrives as NaN.
+        if isinstance(found, bytes | np.ndarray):
+            return found
+    return b""
 
 
 def _table(items: list[Item], kept: int = 0) -> Any:
@@ -339,13 +352,6 @@ def _blocks(items: Items, there: set[bytes]) -> Iterator[Any]:
     while block := list(islice(missing, STREAM_BLOCK)):
         yield _table(block)
     yield _table([], pending.kept)
-
-
-def _renamed(batch: dict[str, Any], key: str, column: str) -> dict[str, Any]:
-    """The columns that the workers read; a path is told from the content of a file."""
-    cells = list(batch[column])
-    files = [each if isinstance(each, str) else None for each in cells]
-    return {KEY: batch[key], FILE: files, CONTENT: [None if isinstance(each, str) else each for each in cells]}
 
 
 def _absolute(source: str) -> str:

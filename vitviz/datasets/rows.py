@@ -87,8 +87,15 @@ def _found_or_error(analysis: Analysis, request: BatchRequest) -> Found | Vitviz
         return error
 
 
-def schema(request: BatchRequest, example: Found, thumbnails: bool = False) -> Any:
-    """The columns of a request, by what was found of any picture: an ``pyarrow.Schema``."""
+def schema(request: BatchRequest, example: Found, about: dict[str, Any], thumbnails: bool = False) -> Any:
+    """The columns of a request, by what was found of any picture: an ``pyarrow.Schema``.
+
+    Args:
+        request: what was asked.
+        example: what was found of a picture.
+        about: the request as JSON, which takes a look at every weight.
+        thumbnails: whether there are small pictures.
+    """
     pa, _ = arrow()
     text, count, numbers = pa.string(), pa.int32(), pa.list_(pa.float32())
     fields = [
@@ -108,21 +115,21 @@ def schema(request: BatchRequest, example: Found, thumbnails: bool = False) -> A
         ]
     for asked in request.maps:
         found = example.maps[asked.name].token_map
-        about = {**asked.to_json(), "quantity": found.quantity, "signed": found.signed}
-        about["meaning"] = f"{METHODS[asked.method].title}, row by row of the patch grid"
-        fields.append(pa.field(asked.name, numbers, metadata=_strings(about)))
+        facts = {**asked.to_json(), "quantity": found.quantity, "signed": found.signed}
+        facts["meaning"] = f"{METHODS[asked.method].title}, row by row of the patch grid"
+        fields.append(pa.field(asked.name, numbers, metadata=_strings(facts)))
         fields.append(pa.field(f"{asked.name}.caption", text, metadata={"meaning": "how the map was made"}))
     for findings in example.probes:
         for name, each in findings.measurements.items():
-            about = {"axes": list(each.axes), "quantity": each.quantity, "meaning": "flat, the last axis fastest"}
+            facts = {"axes": list(each.axes), "quantity": each.quantity, "meaning": "flat, the last axis fastest"}
             column = f"{findings.probe}.{name}"
-            fields.append(pa.field(column, pa.list_(_type(each.values)), metadata=_strings(about)))
+            fields.append(pa.field(column, pa.list_(_type(each.values)), metadata=_strings(facts)))
             fields.append(pa.field(f"{column}.shape", pa.list_(count), metadata={"meaning": "of its axes"}))
     if thumbnails:
         names = [THUMBNAIL, *(f"{each.name}.{THUMBNAIL}" for each in request.maps[:1])]
         meaning = "JPEG, for the gallery"
         fields += [pa.field(name, pa.binary(), metadata={"meaning": meaning}) for name in names]
-    return pa.schema(fields, metadata={"vitviz": json.dumps(request.to_json())})
+    return pa.schema(fields, metadata={"vitviz": json.dumps(about)})
 
 
 @dataclass(frozen=True)
