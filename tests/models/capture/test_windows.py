@@ -13,7 +13,7 @@ from torch import nn
 import vitviz
 from tests.support.comparison import closeness
 from tests.support.modules import HEADS, LABELS, PATCH, SIZE, WIDTH, OwnViT, explicit_weights, load_own
-from vitviz import ConfigError, VitvizError
+from vitviz import ConfigError, ImageError, VitvizError
 from vitviz.attribution import METHODS, AttributionInput
 from vitviz.metrics.ablation import switched_off
 from vitviz.models.targets import class_target
@@ -240,14 +240,131 @@ def test_a_stem_that_mixes_neighbours_is_seen_through() -> None:
         close(trace.weights(number), on_the_picture(layer))
 
 
-class Padded(Hierarchical):
-    """Windows that reach beyond the picture."""
+class Padded(OwnViT):
+    """Two layers in windows that reach beyond the picture, filled up with zeros, and a global one, as SAM has them.
+
+    Args:
+        fused: whether its kernel is the fused one.
+        window: rows and columns of a window's tokens.
+    """
+
+    def __init__(self, fused: bool = True, window: tuple[int, int] = (3, 4)) -> None:
+        super().__init__()
+        self.fused, self.window = fused, window
+        self.seen: list[torch.Tensor] = []
+        self.maps = nn.ModuleList(nn.Linear(WIDTH, 3 * WIDTH) for _ in range(3))
+        self.heads = nn.Linear(WIDTH, len(LABELS))
+        self.bias = nn.Parameter(torch.randn(HEADS, window[0] * window[1], window[0] * window[1]))
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, 0, 0.3)
+        self.eval()
+
+    def attend(self, number: int, parts: torch.Tensor) -> torch.Tensor:
+        queries, keys, values = self.maps[number](parts).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
+        bias = self.bias if number < 2 else torch.zeros(1)
+        if self.fused:
+            found = nn.functional.scaled_dot_product_attention(
+                queries, keys, values, bias.expand(len(parts), HEADS, *[parts.shape[1]] * 2)
+            )
+        else:
+            weights = (queries @ keys.mT * DIM**-0.5 + bias).softmax(-1)
+            weights.retain_grad()
+            self.seen.append(weights)
+            found = weights @ values
+        return found.transpose(1, 2).flatten(2)
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        grid, (rows, columns) = (pixels.shape[2] // PATCH, pixels.shape[3] // PATCH), self.window
+        down, right = -(-grid[0] // rows), -(-grid[1] // columns)
+        tokens = self.tokens(pixels)[:, 1:]
+        self.seen = []
+        for number in range(2):
+            picture = nn.functional.layer_norm(tokens, (WIDTH,)).unflatten(1, grid)
+            extra = (0, 0, 0, right * columns - grid[1], 0, down * rows - grid[0])
+            parts = nn.functional.pad(picture, extra).unflatten(2, (right, columns)).unflatten(1, (down, rows))
+            found = self.attend(number, parts.transpose(2, 3).flatten(3, 4).flatten(0, 2))
+            whole = found.unflatten(0, (1, down, right)).unflatten(3, self.window).transpose(2, 3)
+            tokens = tokens + whole.flatten(3, 4).flatten(1, 2)[:, : grid[0], : grid[1]].flatten(1, 2)
+        tokens = tokens + self.attend(2, tokens)
+        return self.heads(tokens.mean(1))
+
+
+def filled_windows(grid: tuple[int, int], window: tuple[int, int]) -> torch.Tensor:
+    """``"window token"``: the patches of every window from 1 on; 0 for what fills it up."""
+    numbers = torch.arange(grid[0] * grid[1]).view(1, 1, *grid) + 1
+    rows, columns = (-(-side // size) * size for side, size in zip(grid, window, strict=True))
+    whole = nn.functional.pad(numbers, (0, columns - grid[1], 0, rows - grid[0]))[0, 0]
+    return whole.unfold(0, window[0], window[0]).unfold(1, window[1], window[1]).flatten(2).flatten(0, 1)
+
+
+def gathered(seen: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """``"window head query key"`` as ``"head query key"`` of padding and patches, all of the padding as one key."""
+    count = int(index.max()) + 1
+    whole = torch.zeros(HEADS, count, count)
+    for weights, places in zip(seen, index, strict=True):
+        for query, place in enumerate(places.tolist()):
+            if place:
+                whole[:, place].index_add_(1, places, weights[:, query])
+    whole[:, 0, 0] = 1
+    return whole
+
+
+@pytest.mark.parametrize("window", [(3, 4), (4, 4), (5, 7)], ids=str)
+def test_what_fills_up_windows_is_one_token_that_gets_what_all_of_it_gets(window: tuple[int, int]) -> None:
+    explicit = Padded(fused=False, window=window)
+    module = Padded(window=window)
+    module.load_state_dict(explicit.state_dict())
+    model = load_own(module, prefix=None, patch_size=PATCH)
+    pixels = torch.randn(1, 3, *SIZE)
+    expected = explicit(pixels)
+    trace = model.network.encode(pixels).traces[0]
+    assert trace.layout.prefix == ("padding",)
+    close(model.network.encode(pixels).logits, expected.detach())
+    whole = torch.arange(1, GRID[0] * GRID[1] + 1)[None]
+    index = [filled_windows(GRID, window)] * 2 + [whole]
+    matrices = [gathered(seen.detach(), own) for seen, own in zip(explicit.seen, index, strict=True)]
+    for layer, matrix in enumerate(matrices):
+        close(trace.weights(layer), matrix)
+    assert float(matrices[0][:, 1:, 0].max()) > 0.1 and float(matrices[2][:, 1:, 0].sum()) == 0
+    expected[0, 1].backward()
+    gradients = [seen.grad for seen in explicit.seen]
+    relevance = torch.eye(len(matrices[0][0]))
+    for matrix, gradient, own in zip(matrices, gradients, index, strict=True):
+        assert gradient is not None
+        # Of one key that stands for several, the gradient is that of each of them: their values are the same.
+        several = gathered(gradient, own) / gathered(torch.ones_like(gradient), own).clamp(min=1)
+        several[:, 0] = 0
+        relevance = relevance + (matrix * several).relu().mean(0) @ relevance
+    inputs = AttributionInput(model.network, pixels, class_target(1, len(LABELS)))
+    found = METHODS["relevance"].compute(inputs.gradients, query=(1, 2)).values
+    close(found.flatten(), relevance[1 + 1 * GRID[1] + 2, 1:])
+
+
+def test_padding_is_the_first_token_at_every_size_of_a_network_that_has_it_at_its_own() -> None:
+    module, wide = Padded(), (SIZE[0] * 3 // 2, SIZE[1] * 2 // 3)
+    model = load_own(module, prefix=None, patch_size=PATCH)
+    assert (wide[0] // PATCH % 3, wide[1] // PATCH % 4) == (0, 0), "windows that fit"
+    trace = model.network.encode(torch.randn(1, 3, *wide)).traces[0]
+    assert trace.layout.prefix == ("padding",)
+    assert float(trace.column(0, 0)[:, 1:].abs().max()) == 0
+    fitting = load_own(module, prefix=None, patch_size=PATCH, image_size=wide)
+    assert fitting.network.config.prefix == ()
+    with pytest.raises(ImageError, match=r"windows reach beyond an image of .*, and not at its own size$"):
+        fitting.network.encode(torch.randn(1, 3, *SIZE))
+
+
+class Registers(Padded):
+    """The same tokens behind the patches in every layer, which are no padding."""
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
         tokens = self.tokens(pixels)[:, 1:]
-        parts = torch.cat([tokens, torch.zeros_like(tokens[:, :6])], 1).unflatten(1, (5, 6))[0, :, None]
-        found = nn.functional.scaled_dot_product_attention(parts, parts, parts).flatten(0, 2)[None, :24]
-        return self.classifier(torch.cat([tokens + found] * 2, -1).mean(1))
+        tokens = torch.cat([tokens, torch.zeros_like(tokens[:, :3])], 1)
+        return self.heads(self.attend(2, tokens)[:, :-3].mean(1))
+
+
+def test_tokens_without_a_name_are_not_taken_for_padding() -> None:
+    with pytest.raises(ConfigError, match=r"3 tokens that are no patches .*, and prefix=\[\] names 0"):
+        load_own(Registers(), prefix=[], patch_size=PATCH)
 
 
 class Channels(Hierarchical):
@@ -261,7 +378,6 @@ class Channels(Hierarchical):
 
 
 REFUSED = {
-    Padded: "Padded: attention among 5 windows of 6 tokens: windows; no layer's tokens .*, each of them once",
     Channels: "Channels: 2 layers attend among the 4×6 patches, and 1 between them otherwise, such as 32 tokens: .*",
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import signal
 import warnings
 from collections.abc import Iterator
 from importlib import import_module
@@ -17,6 +18,16 @@ from tests.parity.coverage.subject import Subject, forget, looked_at
 from tests.parity.coverage.table import rows_of, tables
 
 PACKAGES = ("timm", "transformers", "open_clip")
+# Of processor time, for one architecture.
+MAX_SECONDS = 120
+
+
+class TooLong(BaseException):
+    """No error of a module's, which vitviz would report as one."""
+
+
+def stop(*_: object) -> None:
+    raise TooLong
 
 
 def look(file: Path, package: str, only: str | None) -> None:
@@ -28,12 +39,18 @@ def look(file: Path, package: str, only: str | None) -> None:
         if not wanted:
             continue
         torch.manual_seed(0)
+        signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS)
         try:
             row = looked_at(subject)
+        except TooLong:
+            row = {"package": package, "group": subject.group, "name": subject.name, "result": "not run"}
+            row["reason"] = f"takes more than {MAX_SECONDS} s of processor time"
         # Where vitviz itself fails, which no architecture may bring about.
         except Exception as error:
             row = {"package": package, "group": subject.group, "name": subject.name, "result": "error"}
             row["reason"] = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
         with file.open("a") as lines:
             lines.write(json.dumps(row) + "\n")
         print(row["name"], row["result"], row.get("weights"), row.get("reason", "")[:200], flush=True)
@@ -48,6 +65,7 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="print the tables instead")
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
+    signal.signal(signal.SIGPROF, stop)
     if options.table:
         print(tables(options.file))
     else:

@@ -132,11 +132,23 @@ def _difference(ours: torch.Tensor, places: Any, theirs: torch.Tensor) -> float:
         theirs = theirs.transpose(1, 2)
     count = theirs.shape[-1]
     theirs = theirs.reshape(-1, ours.shape[0], count, count)
-    token = torch.empty(len(places.index), dtype=torch.long)
-    token[places.index] = torch.arange(len(places.index))
-    own = torch.stack([ours[:, window][:, :, window] for window in token.view(len(theirs), -1)])
-    inside = float(own.sum()) / ours[..., 0].numel()
-    return max(float((own - theirs).abs().max()), abs(inside - 1))
+    first = int(places.is_padded)
+    # Behind all tokens, zeros: what fills up windows is held to the sum of its weights.
+    token = torch.full((len(theirs) * count,), ours.shape[-1], dtype=torch.long)
+    token[places.index] = torch.arange(len(places.index)) + first
+    whole = torch.zeros(ours.shape[0], ours.shape[1] + 1, ours.shape[2] + 1)
+    whole[:, :-1, :-1] = ours
+    largest, inside = 0.0, 0.0
+    for window, matrix in zip(token.view(len(theirs), -1), theirs, strict=True):
+        own, is_patch = whole[:, window][:, :, window], window < ours.shape[-1]
+        own, matrix = own[:, is_patch], matrix[:, is_patch]
+        largest = max(largest, float((own - matrix)[..., is_patch].abs().max()) if bool(is_patch.any()) else 0.0)
+        inside += float(own[..., is_patch].sum())
+        if first and bool(is_patch.any()):
+            filling = ours[:, window[is_patch], 0]
+            inside += float(filling.sum())
+            largest = max(largest, float((filling - matrix[..., ~is_patch].sum(-1)).abs().max()))
+    return max(largest, abs(inside / (ours[..., 0].numel() - first * ours.shape[0]) - 1))
 
 
 def forget() -> None:

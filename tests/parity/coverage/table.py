@@ -14,7 +14,7 @@ KINDS = (
     ("differs by", "wrong"),
     ("another output than its fused", "its package's two ways to attend give two outputs"),
     ("no matrices to compare", "verified call by call; its package shows no matrices"),
-    ("can only be built as large|of timm's|smallest size", "not built: too large here"),
+    ("can only be built as large|of timm's|smallest size|processor time", "not run: too large here"),
     ("requires the natten", "not built: another package's kernel"),
     ("no attention was seen", "no attention between patches, or another package's kernel"),
     ("in a way of its own", "attention that is changed between its products (talking heads, outlooks, gates)"),

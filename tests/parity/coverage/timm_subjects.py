@@ -20,7 +20,7 @@ MODULES = (
     *("nest", "tiny_vit", "visformer", "vitamin", "cait", "convit", "crossvit", "coat", "tnt", "twins", "volo"),
     *("mvitv2", "davit", "gcvit", "xcit", "pvt_v2"),
 )
-DEPTH, HEAD_WIDTH, PATCHES, MAX_PARAMETERS = 2, 16, 8, 4e8
+DEPTH, HEAD_WIDTH, PATCHES, MAX_PARAMETERS = 2, 16, 8, 1.5e8
 WITH_SIZE = ("vision_transformer", "eva", "deit", "beit", "vision_transformer_relpos")
 
 

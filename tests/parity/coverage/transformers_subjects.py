@@ -51,6 +51,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "data2vec": {"use_relative_position_bias": True},
     "vit_mae": {"mask_ratio": 0.0},
     "llama4": {"intermediate_size": 256},
+    # Their way to attend is chosen when they are made.
+    **{name: {"attn_implementation": "eager"} for name in ("sam", "sam_hq", "deepseek_ocr2", "unlimited_ocr")},
     "depth_anything": {"reassemble_hidden_size": 64},
     "prompt_depth_anything": {"reassemble_hidden_size": 64},
 }

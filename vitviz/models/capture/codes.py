@@ -11,7 +11,7 @@ changes it more, in the sum of several pairs. What is read has to be every patch
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from einops import repeat
@@ -24,6 +24,8 @@ from vitviz.models.capture.structure import CallShape
 
 # Where convolutions mix neighbours, so many pictures are tried, and what they change is added up.
 PICTURES = 4
+# What fills up windows is the same but for rounding, as a part of its largest number.
+SAME = 1e-6
 Grid = tuple[int, int]
 _Parts = tuple[torch.Tensor, torch.Tensor]
 
@@ -73,10 +75,15 @@ def coded_places(
         extra: how many tokens of the grid's layers are no patches.
 
     Returns:
-        A call is missing if its tokens are not these patches, each once, with so many others.
+        A call is missing if its tokens are not these patches, each once, with so many others, or with what fills up
+        windows that reach beyond the picture: tokens that are all the same, and no patch.
     """
     count = grid[0] * grid[1] + extra
-    wanted = {at: each for at, each in enumerate(shapes) if each.queries == each.keys and count in each.token_counts}
+    wanted = {
+        at: each
+        for at, each in enumerate(shapes)
+        if each.queries == each.keys and any(each.may_hold(tokens, count, extra) for tokens in each.token_counts)
+    }
     if not wanted:
         return {}
     patterns = _patterns(grid)
@@ -86,14 +93,14 @@ def coded_places(
         return [_observed(run, _repainted(pixels, picture, seed), wanted, first) for picture in pictures]
 
     everywhere, *ones = changes([torch.ones(grid, dtype=torch.bool), *patterns], 0)
-    found = _all_places(wanted, grid, extra, everywhere, ones, None)
+    found = _all_places(wanted, grid, extra, first, everywhere, ones, None)
     zeros: list[dict[int, _Parts]] = []
     for seed in range(PICTURES):
         if len(found) == len(wanted):
             break
         more = (changes([~pattern for pattern in patterns], seed), changes(patterns, seed) if seed else ones)
         zeros, ones = more if not seed else (_sums(zeros, more[0]), _sums(ones, more[1]))
-        found = _all_places(wanted, grid, extra, everywhere, ones, zeros) | found
+        found = _all_places(wanted, grid, extra, first, everywhere, ones, zeros) | found
     return found
 
 
@@ -147,6 +154,7 @@ def _all_places(
     wanted: Mapping[int, CallShape],
     grid: Grid,
     extra: int,
+    first: dict[int, _Parts],
     everywhere: dict[int, _Parts],
     ones: list[dict[int, _Parts]],
     zeros: list[dict[int, _Parts]] | None,
@@ -167,11 +175,33 @@ def _all_places(
                 for part in (0, 1)
             )
             # Where queries and keys are other patches, it is no attention among the patches of one grid.
-            if queries is not None and keys is not None and torch.equal(queries, keys):
-                windows = shape.windows if not has_heads_first else shape.leading[0] * shape.heads
-                found[number] = TokenPlaces(queries, windows, has_heads_first)
+            if queries is None or keys is None or not torch.equal(queries, keys):
+                continue
+            windows = shape.windows if not has_heads_first else shape.leading[0] * shape.heads
+            places = TokenPlaces(queries, windows, has_heads_first)
+            if not extra:
+                total = len(_by_token(everywhere[number][1], has_heads_first))
+                places = replace(places, pads=_others(queries, total))
+            if not len(places.pads) or _is_filling(places, first[number][1]):
+                found[number] = places
                 break
     return found
+
+
+def _others(index: torch.Tensor, total: int) -> torch.Tensor:
+    """Places of the tokens that are no patches."""
+    is_patch = torch.zeros(total, dtype=torch.bool)
+    is_patch[index] = True
+    return (~is_patch).nonzero().flatten()
+
+
+def _is_filling(places: TokenPlaces, values: torch.Tensor) -> bool:
+    """Whether tokens that are no patches fill up windows: several, all the same, and not beside the patches alone."""
+    heads = 1 if places.has_heads_first else values.ndim - 3
+    own = values.movedim(heads, -2).flatten(0, -3).flatten(1)[places.pads.to(values.device)]
+    is_same = bool((own - own[:1]).abs().max() <= SAME * own.abs().max())
+    is_between = int(places.index.sort().values.diff().max()) > 1
+    return len(own) > 1 and is_same and (places.windows > 1 or is_between)
 
 
 def _by_token(change: torch.Tensor, has_heads_first: bool) -> torch.Tensor:
@@ -186,7 +216,8 @@ def _index(
     """Each token's place, those that are no patches first; None where they are not every patch once."""
     is_patch = everywhere > 0
     count = grid[0] * grid[1]
-    if int(is_patch.sum()) != count or len(is_patch) != count + extra:
+    # Without names, what is no patch may fill up windows.
+    if int(is_patch.sum()) != count or (len(is_patch) != count + extra and extra):
         return None
     digits = [one > 0 if zeros is None else one > zero for one, zero in zip(ones, zeros or ones, strict=True)]
     place, digit = torch.zeros(len(is_patch), dtype=torch.long), 0
@@ -204,4 +235,5 @@ def _index(
     order = place[is_patch].argsort()
     if not torch.equal(place[is_patch][order], torch.arange(count)):
         return None
-    return torch.cat([(~is_patch).nonzero().flatten(), is_patch.nonzero().flatten()[order]])
+    others = (~is_patch).nonzero().flatten() if extra else torch.empty(0, dtype=torch.long)
+    return torch.cat([others, is_patch.nonzero().flatten()[order]])

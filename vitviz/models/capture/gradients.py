@@ -75,7 +75,7 @@ def captured_gradients(
     return GradientTrace(
         tuple(each.sort(call.queries.detach()) * (call.scale / scale) for each, call in ordered),
         tuple(each.sort(call.keys.detach()) for each, call in ordered),
-        tuple(each.sort(call.values.detach()) for each, call in ordered),
+        tuple(each.sort(call.values.detach(), fills=True) for each, call in ordered),
         tuple(each.sort(gradient) for each, gradient in zip(places, contexts, strict=True)),
         (None,) * count,
         scale,
@@ -109,8 +109,7 @@ def captured_features(
             name = network.name
             raise MethodError(f"{name}: layer {layer} projects its tokens by no linear map, whose input they would be")
         gradient = _gradients(target.rising_score(output[0]), [tokens])[0]
-    index = verified.places[layer].index.to(tokens.device)
-    found = (precise(part.detach().flatten(0, -2)).index_select(0, index) for part in (tokens, gradient))
+    found = (verified.places[layer].sort_tokens(precise(part.detach().flatten(0, -2))) for part in (tokens, gradient))
     features, gradient = found
     return features, gradient, layout
 

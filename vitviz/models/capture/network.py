@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from torch import nn
 
 from vitviz.attention.layout import TokenLayout
 from vitviz.attention.precision import type_of
-from vitviz.errors.kinds import ConfigError, MethodError
+from vitviz.errors.kinds import ConfigError, ImageError, MethodError
 from vitviz.models.capture.calls import AttentionCall
 from vitviz.models.capture.interception import Interception
 from vitviz.models.capture.outputs import first_output, is_vector, primary_output
@@ -24,6 +24,8 @@ from vitviz.models.pooling import Output
 from vitviz.progress import Progress
 
 POOLED_BY_ATTENTION, POOLED_BY_ITSELF = "attention", "the module's own"
+# The one token for what fills up windows that reach beyond the picture.
+PADDING = "padding"
 Size = tuple[int, int]
 
 
@@ -156,6 +158,8 @@ class CapturedNetwork:
         check_state(module)
         noise = torch.randn(1, facts.channels, *facts.image_size, generator=torch.Generator().manual_seed(0))
         verified = self.verified(noise)
+        if verified.is_padded:
+            self._facts = facts = replace(facts, prefix=(PADDING,))
         structure = verified.structure
         pooling = POOLED_BY_ITSELF if structure.pooling is None else POOLED_BY_ATTENTION
         self._config = ModuleConfig(
@@ -324,11 +328,17 @@ class CapturedNetwork:
 
     def _verify(self, pixels: torch.Tensor, grid: Size) -> VerifiedCapture:
         name, prefix = self._facts.name, self._facts.prefix
+        is_padded = prefix == (PADDING,)
         try:
-            verified = verify_capture(self._run, pixels, grid, len(prefix), self._facts.depth)
+            verified = verify_capture(self._run, pixels, grid, 0 if is_padded else len(prefix), self._facts.depth)
         except ConfigError as error:
             raise ConfigError(f"{name}: {error}") from None
-        if verified.order.extra != len(prefix):
+        if is_padded:
+            verified = verified.padded()
+        elif verified.is_padded and self._verified:
+            size = f"{pixels.shape[-1]}×{pixels.shape[-2]} pixels"
+            raise ImageError(f"{name}: windows reach beyond an image of {size}, and not at its own size")
+        elif not verified.is_padded and verified.order.extra != len(prefix):
             found = f"{verified.order.extra} tokens that are no patches ({verified.order.before} before them)"
             names = f"prefix={list(prefix)} names {len(prefix)}"
             raise ConfigError(f"{name}: {found}, and {names}; expected a name for each, such as prefix=['cls']")

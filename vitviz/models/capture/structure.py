@@ -39,6 +39,10 @@ class CallShape:
         found = {self.windows * self.queries}
         return found | {self.leading[0] * self.heads * self.queries} if len(self.leading) == 2 else found
 
+    def may_hold(self, tokens: int, count: int, extra: int) -> bool:
+        """Whether so many tokens may be these others and what fills up windows, where none has a name."""
+        return tokens == count if extra else tokens >= count
+
     @property
     def tokens(self) -> str:
         """Who attends to whom, in words."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -78,6 +78,20 @@ class VerifiedCapture:
     def windows(self) -> tuple[int, ...]:
         """How many windows the patches attend in, of every layer."""
         return tuple(each.windows for each in self.places)
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether windows reach beyond the picture, so that the layout begins with a token for what fills them up."""
+        return any(each.is_padded for each in self.places)
+
+    @property
+    def extra(self) -> int:
+        """How many tokens of the layout are no patches."""
+        return self.order.extra + self.is_padded
+
+    def padded(self) -> VerifiedCapture:
+        """The same with a token for what fills up windows, which are filled up at another size."""
+        return replace(self, places=tuple(replace(each, is_padded=True) for each in self.places), has_bias=True)
 
     @property
     def is_whole(self) -> bool:
@@ -180,7 +194,8 @@ def _coded(
     if pooling is not None and not all(each.is_sorted for each in in_order):
         raise ConfigError(f"{patches} in an order of its own, and a pooling reads them: vitviz does not follow that")
     has_bias = check.has_bias or any(each.windows > 1 for each in in_order)
-    return VerifiedCapture(structure, order, has_bias, is_written_out, tuple(check.shapes), first, in_order)
+    verified = VerifiedCapture(structure, order, has_bias, is_written_out, tuple(check.shapes), first, in_order)
+    return verified.padded() if any(len(each.pads) for each in in_order) else verified
 
 
 @dataclass
