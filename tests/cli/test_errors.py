@@ -125,7 +125,7 @@ def test_a_patch_may_be_typed_with_spaces(text: str) -> None:
 
 
 def test_the_process_ends_with_the_status(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    script = Path(__file__).parents[2] / "vitviz" / "cli" / "__main__.py"
+    script = Path(__file__).parents[2] / "vitviz" / "__main__.py"
     monkeypatch.setattr(sys, "argv", ["vitviz", "attention", "gone.png"])
     with pytest.raises(SystemExit) as caught:
         runpy.run_path(str(script), run_name="__main__")
