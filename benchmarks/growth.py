@@ -46,7 +46,7 @@ def peak_of(count: int, resolution: int = RESOLUTION, options: Sequence[str] = (
         photos, results = Path(folder) / "photos", Path(folder) / "results"
         photos.mkdir()
         make_pictures(photos, count)
-        command = [sys.executable, "-m", "vitviz.cli", "batch", str(photos), str(results), "--map", "rollout"]
+        command = [sys.executable, "-m", "vitviz", "batch", str(photos), str(results), "--map", "rollout"]
         command += ["--resolution", str(resolution), *options]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
             assert process.stderr is not None
