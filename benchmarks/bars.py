@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from benchmarks.measure import Entry
 from benchmarks.numbers import mebibytes, significant
-from benchmarks.parts import analysis, batch, folder, gradients, imports, interaction, large, overlay, probes
+from benchmarks.parts import analysis, batch, captured, folder, gradients, imports, interaction, large, overlay, probes
 from benchmarks.shapes import B_14, B_16, FIVE, S_8, TI_16
 
 MIB = 2**20
@@ -69,6 +69,7 @@ BARS: tuple[Bar, ...] = (
         for contestant in (analysis.MEAN, analysis.MAX)
         for case, limit in ((B_14.title, 150 * MIB), (S_8.at(480).title, 260 * MIB))
     ),
+    *_times("captured", captured.CAPTURED, dict(zip(_PAIR, (1.35, 1.3), strict=True))),
     *(Bar("probes", case.name, probes.WITH, "time", 1.0, in_interval=True) for case in probes.PART.cases),
     Bar("gradients", B_14.title, gradients.RELEVANCE, "time", 2.7),
     Bar("gradients", B_14.title, gradients.RELEVANCE, "memory", 550 * MIB),

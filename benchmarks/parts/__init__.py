@@ -4,6 +4,7 @@ from benchmarks.part import Part
 from benchmarks.parts import (
     analysis,
     batch,
+    captured,
     explorer,
     floor,
     folder,
@@ -25,6 +26,7 @@ PARTS: dict[str, Part] = {
     for module in (
         floor,
         analysis,
+        captured,
         gradients,
         probes,
         interaction,

@@ -90,7 +90,7 @@ def test_every_contestant_has_its_numbers(tried: Path) -> None:
     assert numbers and all(number > 0 and math.isfinite(number) for number in numbers)
 
 
-@pytest.mark.parametrize("name", ["analysis", "imports", "interaction"])
+@pytest.mark.parametrize("name", ["analysis", "captured", "imports", "interaction"])
 def test_so_have_those_of_other_parts(name: str, tmp_path: Path) -> None:
     settings = Settings(tmp_path, torch.get_num_threads(), quick=True)
     for case in PARTS[name].chosen(settings):
