@@ -20,17 +20,8 @@ from PIL import Image
 
 from tests.support.clips import UNEVEN, moving, turned, write_clip, write_sound
 from vitviz import ConfigError, ImageError, isolation
-from vitviz.images.clips import (
-    CLIP_SUFFIXES,
-    NO_LIMITS,
-    Clip,
-    ClipFacts,
-    ClipLimits,
-    Frame,
-    is_clip,
-    open_clip,
-    read_frame,
-)
+from vitviz.images.clip_facts import NO_LIMITS, Clip, ClipFacts, ClipLimits, Frame
+from vitviz.images.clips import CLIP_SUFFIXES, is_clip, open_clip, read_frame
 from vitviz.isolation import Worker
 from vitviz.isolation import clips as isolated
 

@@ -15,7 +15,8 @@ from vitviz.cli.options import add_checkpoint, add_resolution, add_style
 from vitviz.datasets import MapRequest
 from vitviz.datasets.video import VideoRequest, VideoSummary, render_video
 from vitviz.datasets.video.render import parts_folder
-from vitviz.images.clips import CLIP_SUFFIXES, Clip
+from vitviz.images.clip_facts import Clip
+from vitviz.images.clips import CLIP_SUFFIXES
 from vitviz.images.muxing import CONTAINERS, container_of
 from vitviz.images.preprocessing import FITS
 from vitviz.progress import Progress

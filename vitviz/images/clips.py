@@ -12,18 +12,18 @@ import os
 import stat
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from vitviz.errors.arguments import number, whole
+from vitviz.errors.arguments import whole
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import legible, several, shown
+from vitviz.images.clip_facts import NO_LIMITS, Clip, ClipFacts, ClipLimits, Frame
 from vitviz.images.ffmpeg import DECODERS, READING, TICKS, pyav
 from vitviz.images.muxing import join
 
@@ -40,97 +40,6 @@ RIGHT_ANGLES = {
     180: Image.Transpose.ROTATE_180,
     270: Image.Transpose.ROTATE_270,
 }
-
-
-@dataclass(frozen=True)
-class ClipLimits:
-    """What a clip may have before it is refused.
-
-    Args:
-        pixels: of a frame.
-        nbytes: of the file.
-        frames: of the clip.
-        seconds: that it lasts; None for any.
-
-    Raises:
-        ConfigError: one of them is not above zero.
-    """
-
-    pixels: int = 4096 * 2304
-    nbytes: int = 2**36
-    frames: int = 1_000_000
-    seconds: float | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("pixels", "nbytes", "frames"):
-            whole(name, getattr(self, name), 1)
-        if self.seconds is not None:
-            number("seconds", self.seconds, lambda value: value > 0, "a number above 0, or None", ConfigError)
-
-
-NO_LIMITS = ClipLimits()
-
-
-@dataclass(frozen=True)
-class ClipFacts:
-    """What the header of a clip says.
-
-    Args:
-        width, height: of its frames in pixels, upright and with square pixels.
-        rate: mean number of frames a second.
-        frames: how many there are, about; 0 where the header does not say.
-        sound: codec of its first sound track; empty where there is none.
-
-    Raises:
-        ConfigError: one of them is out of range.
-    """
-
-    width: int
-    height: int
-    rate: float
-    frames: int
-    sound: str
-
-    def __post_init__(self) -> None:
-        for name, least in (("width", 1), ("height", 1), ("frames", 0)):
-            whole(name, getattr(self, name), least)
-        number("rate", self.rate, lambda value: value > 0, "a number above 0", ConfigError)
-
-
-@dataclass(frozen=True, eq=False)
-class Frame:
-    """One frame.
-
-    Args:
-        index: of it in the clip, counted from 0.
-        ticks: when it is shown, in 1/90,000 second.
-        image: RGB, upright.
-    """
-
-    index: int
-    ticks: int
-    image: Image.Image
-
-    @property
-    def seconds(self) -> float:
-        """When it is shown."""
-        return self.ticks / TICKS
-
-
-class Clip(Protocol):
-    """A clip whose frames are read in their order; here, or by a process with limits."""
-
-    name: str
-    facts: ClipFacts
-
-    def skip(self, count: int) -> int:
-        """Pass over so many frames; returns how many there were."""
-
-    def read(self, count: int) -> list[Frame]:
-        """The next frames; fewer at the end, and then none."""
-
-    def join(self, parts: Sequence[Path], output: Path) -> None:
-        """Write parts of a video as one, with the sound of this clip, as :func:`vitviz.images.muxing.join` does."""
 
 
 def is_clip(path: str | os.PathLike[str]) -> bool:

@@ -4,7 +4,7 @@ What belongs here: the processes, their limits, and the jobs that they do. What 
 ``weights``; who may ask for what, in ``ui``.
 """
 
-from vitviz.isolation.clips import IsolatedClip, clip
+from vitviz.isolation.clips import IsolatedClip, clip, unopened_frame
 from vitviz.isolation.limits import Limits
 from vitviz.isolation.opening import (
     GIVING_WAY,
@@ -31,5 +31,6 @@ __all__ = [
     "published",
     "shared_worker",
     "snapshot",
+    "unopened_frame",
     "unopened_picture",
 ]

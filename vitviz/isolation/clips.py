@@ -8,16 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from vitviz.errors.kinds import ConfigError, ImageError
-from vitviz.images.clips import NO_LIMITS, ClipFacts, ClipLimits, Frame
+from vitviz.images.clip_facts import NO_LIMITS, ClipFacts, ClipLimits, Frame
 from vitviz.isolation.limits import Limits
-from vitviz.isolation.opening import ALWAYS, GIB
+from vitviz.isolation.opening import ALWAYS, GIB, PICTURE, UnopenedPicture
 from vitviz.isolation.worker import Conversation, Worker
 
 # Frames are handed over in pieces of so many bytes, or one by one.
@@ -165,6 +165,25 @@ def clip_seconds(limits: ClipLimits) -> float:
     return math.ceil(3600 + 60 * (limits.seconds or 0))
 
 
-def frame_arguments(path: Path, name: str, limits: ClipLimits, index: int) -> dict[str, Any]:
-    """Of the job that decodes one frame."""
-    return {"path": path.absolute(), "name": name, "limits": limits, "index": index}
+@contextmanager
+def unopened_frame(
+    worker: Worker, path: Path, name: str, index: int, limits: ClipLimits = NO_LIMITS
+) -> Iterator[UnopenedPicture]:
+    """One frame of a clip as a picture, as long as the context lasts.
+
+    Args:
+        worker: that decodes it.
+        path, name, limits: as :func:`vitviz.images.clips.open_clip` takes them.
+        index: of the frame, counted from 0.
+
+    Raises:
+        ImageError: as that, or it takes more than it may; that there is no such frame, when it is decoded.
+        ConfigError: the extra is not installed.
+    """
+    arguments = {"path": path.absolute(), "name": name, "limits": limits, "index": index}
+    taken = replace(PICTURE, memory_bytes=MEMORY_BYTES, cpu_seconds=int(FRAME_SECONDS))
+    with worker.job("FrameJob", arguments, taken, ImageError, name) as job:
+        pixels = job.ask("pixels").get("pixels")
+        if not isinstance(pixels, int):
+            raise job.broken()
+        yield UnopenedPicture(pixels, job)

@@ -15,7 +15,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from vitviz.images.clips import ClipLimits, frame_of, open_clip
+from vitviz.images.clip_facts import ClipLimits
+from vitviz.images.clips import frame_of, open_clip
 from vitviz.images.muxing import join
 from vitviz.images.opening import UnopenedImage
 from vitviz.images.preprocessing import Preprocessing
@@ -124,9 +125,8 @@ class FrameJob(PictureJob):
         self.clip, self.index = open_clip(path, name, limits), index
 
     def pixels(self, stream: BinaryIO) -> Answer:
-        """The number of pixels, and what the header says of the clip."""
-        facts = self.clip.facts
-        return {"pixels": facts.width * facts.height, "facts": asdict(facts)}
+        """The number of pixels of a frame."""
+        return {"pixels": self.clip.facts.width * self.clip.facts.height}
 
     def decode(self, stream: BinaryIO, niceness: int) -> Answer:
         os.nice(niceness)

@@ -17,7 +17,7 @@ from vitviz.analysis.encoder import Encoder
 from vitviz.attention.token_map import TokenMap
 from vitviz.datasets.video.request import VideoRequest
 from vitviz.errors.kinds import ConfigError, ImageError
-from vitviz.images.clips import Clip, Frame
+from vitviz.images.clip_facts import Clip, Frame
 from vitviz.images.ffmpeg import TICKS
 from vitviz.images.preprocessing import PreparedImage
 from vitviz.weights.formats.atomic import atomic_write

@@ -28,7 +28,8 @@ from vitviz.datasets.video.request import VideoRequest
 from vitviz.datasets.work import encoder_of, fitting_batch_size
 from vitviz.errors.arguments import whole
 from vitviz.errors.kinds import ConfigError, ImageError
-from vitviz.images.clips import Clip, open_clip
+from vitviz.images.clip_facts import Clip
+from vitviz.images.clips import open_clip
 from vitviz.images.ffmpeg import TICKS
 from vitviz.images.muxing import SOUND_CODEC, container_of
 from vitviz.progress import Progress
