@@ -24,6 +24,9 @@ from vitviz.isolation.worker import Conversation, Worker
 PIECE_BYTES = 2**24
 # Of a processor: for the next frames, which may be far apart, and for writing a video of hours.
 FRAME_SECONDS, JOIN_SECONDS = 60.0, 3600.0
+# Where a clip has to be short: processor time to begin and for a second of it, and how long it may stay open, since a
+# model may look at its frames meanwhile.
+BEGIN_SECONDS, DECODING_RATIO, OPEN_SECONDS = 30.0, 4.0, 4 * 3600.0
 # A decoder keeps up to seventeen frames that others refer to.
 MEMORY_BYTES = 3 * GIB // 2
 # What a container adds to the packets that are put into it.
@@ -151,18 +154,14 @@ def clip(worker: Worker, path: Path, name: str, limits: ClipLimits = NO_LIMITS) 
         ConfigError: the extra is not installed.
     """
     path = path.absolute()
-    seconds = ALWAYS if limits.seconds is None else clip_seconds(limits)
-    cpu = int(min(seconds, 10 * 24 * 3600))
+    cpu, wall = (10**7, ALWAYS)
+    if limits.seconds is not None:
+        cpu, wall = math.ceil(BEGIN_SECONDS + DECODING_RATIO * limits.seconds), OPEN_SECONDS
     answer_bytes = max(2 * PIECE_BYTES, 4 * limits.pixels)
-    taken = Limits(MEMORY_BYTES, cpu, seconds, answer_bytes=answer_bytes, answer_seconds=FRAME_SECONDS)
+    taken = Limits(MEMORY_BYTES, cpu, wall, answer_bytes=answer_bytes, answer_seconds=FRAME_SECONDS)
     arguments = {"path": path, "name": name, "limits": limits}
     with worker.job("ClipJob", arguments, taken, ImageError, name) as job:
         yield IsolatedClip(worker, job, path, name, limits)
-
-
-def clip_seconds(limits: ClipLimits) -> float:
-    """How long a clip within limits may be open: until its maps are computed and drawn."""
-    return math.ceil(3600 + 60 * (limits.seconds or 0))
 
 
 @contextmanager
