@@ -273,7 +273,7 @@ def test_a_run_that_is_killed_leaves_no_video_and_goes_on(
     output = tmp_path / "out.mp4"
     command = ["video", str(clip), str(output), "--checkpoint", str(tmp_path / "small.safetensors"), "--batch-size=4"]
     parts = parts_folder(output) / "parts"
-    started = [sys.executable, "-m", "vitviz.cli", *command]
+    started = [sys.executable, "-m", "vitviz", *command]
     with subprocess.Popen(started, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
         while first.poll() is None and not list(parts.glob("video-000000-*.mp4")):
             time.sleep(0.01)
