@@ -29,6 +29,7 @@ def test_there_is_a_command_for_every_method() -> None:
     assert set(COMMANDS) == {
         "",
         *map(command_of, METHODS),
+        "video",
         "models",
         "inspect",
         "verify",

@@ -13,6 +13,7 @@ import pytest
 
 from docs.site.blocks import explorers
 from tests.project.test_readme import DOCUMENTS, commands
+from tests.support.clips import write_clip
 from vitviz.cli import main
 
 ROOT = Path(__file__).parents[2]
@@ -63,6 +64,7 @@ def test_every_reason_is_needed() -> None:
 def test_a_command_of_a_document_runs(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copy(ROOT / "assets" / "rocket.jpg", tmp_path / "photo.jpg")
     (tmp_path / "photos" / "more").mkdir(parents=True)
+    write_clip(tmp_path / "clip.mp4", 3, sound="aac")
     for name, target in (("chelsea.jpg", "photos/1.jpg"), ("coffee.jpg", "photos/more/2.jpg")):
         shutil.copy(ROOT / "assets" / name, tmp_path / target)
     before = {path for path in tmp_path.rglob("*") if path.is_file()}

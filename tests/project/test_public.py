@@ -27,6 +27,7 @@ TABLES = {
     ROOT / "vitviz" / "datasets" / "atlas.py": ("atlas", "duckdb", {"duckdb", "vitviz"}),
     ROOT / "vitviz" / "datasets" / "cluster.py": ("ray", "ray", {"ray", "vitviz"}),
     ROOT / "vitviz" / "datasets" / "hub.py": ("hub", "datasets", {"datasets", "vitviz"}),
+    ROOT / "vitviz" / "images" / "ffmpeg.py": ("video", "av", {"av"}),
 }
 PACKAGES = [path for path in MODULES if path.parent.name == "packages"]
 RUN_TIME = [ROOT / "app.py", *(path for path in MODULES if path not in (*TRAINING, *PACKAGES, TEXT, PIXELS, *TABLES))]

@@ -24,6 +24,7 @@ import vitviz
 from tests.driver import EXPLORER, ROOT, settle
 from vitviz import METHODS, Analysis, AttentionTrace, Heatmap, Model, Style, contrast, likeness, margin
 from vitviz.attribution.methods import ClassTarget, LayerNumber, TokenQuery
+from vitviz.images.clips import read_frame
 from vitviz.models.targets import TargetChoice
 from vitviz.ui.links import print_link, read_link
 from vitviz.ui.normalize import ShownView, normalize
@@ -109,7 +110,7 @@ class Library:
         return ROOT / "assets" / name if kind == "example" else self.pictures[view.picture]
 
     def analysis(self, view: View) -> Analysis:
-        key = repr((view.model, view.step, view.picture, view.fit, view.resolution))
+        key = repr((view.model, view.step, view.picture, view.frame, view.fit, view.resolution))
         if key not in self._analyses:
             model, picture = self.model(view), self.picture(view)
             resolution = view.resolution
@@ -118,11 +119,14 @@ class Library:
                 step = lcm(config.patch_height, config.patch_width)
                 with Image.open(picture) as opened:
                     resolution = max(step, min(opened.size) // step * step)
-            self._analyses[key] = vitviz.analyze(picture, model, view.fit, resolution=resolution)
+            image = picture if view.frame is None else read_frame(picture, view.frame)
+            self._analyses[key] = vitviz.analyze(image, model, view.fit, resolution=resolution)
         return self._analyses[key]
 
     def heatmap(self, view: View) -> Heatmap:
-        key = repr((view.model, view.step, view.picture, view.fit, view.resolution, view.method, view.parameters))
+        key = repr(
+            (view.model, view.step, view.picture, view.frame, view.fit, view.resolution, view.method, view.parameters)
+        )
         if key not in self._heatmaps:
             given = dict(view.parameters)
             if isinstance(given.get("target"), Mapping):
@@ -135,7 +139,7 @@ class Library:
         if "text" in target:
             return open_text_tower(self.model(view)).target(target["text"])
         if "like" in target:
-            return likeness(self.analysis(replace(view, picture=target["like"])), target.get("patch"))
+            return likeness(self.analysis(replace(view, picture=target["like"], frame=None)), target.get("patch"))
         if "patch" in target:
             return likeness(self.analysis(view), target["patch"], name="this picture")
         return margin(target.get("class")) if "margin" in target else contrast(target.get("class"), target["against"])

@@ -46,6 +46,7 @@ from vitviz.weights.formats.atomic import atomic_write
 NEXT_PARAMETER = re.compile(r",(?=\w+=)")
 SOME_FAILED = 1
 AUTO = "auto"
+MAP_GRAMMAR = "METHOD[:NAME=VALUE,…]"
 
 
 def add_batch(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +55,7 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("output", type=Path, help="folder for the results; the same command goes on where it was ended")
     maps = "a map of every picture, such as rollout or relevance:target=dog,residual_weight=0.3; may be repeated"
     parser.add_argument(
-        "--map", dest="maps", action="append", type=map_request, default=[], metavar="METHOD[:NAME=VALUE,…]", help=maps
+        "--map", dest="maps", action="append", type=map_request, default=[], metavar=MAP_GRAMMAR, help=maps
     )
     known = [name for name, record in PROBES.items() if record.requires != "model"]
     probes = f"a probe of every picture; may be repeated: {', '.join(known)}"
@@ -69,7 +70,7 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
     gallery = "also write RESULTS/gallery.html, one page with all pictures to sort; adds the probes that it sorts by"
     parser.add_argument("--gallery", action="store_true", help=gallery)
     size = "pictures that are encoded together, or auto for what the memory allows (default: %(default)s)"
-    parser.add_argument("--batch-size", type=_batch_size, default=AUTO, metavar="auto|COUNT", help=size)
+    parser.add_argument("--batch-size", type=batch_size_of, default=AUTO, metavar="auto|COUNT", help=size)
     threads = "threads that open pictures while the model runs (default: %(default)s)"
     parser.add_argument("--workers", type=int, default=WORKERS, help=threads)
     memory = "most memory that one batch may need (default: %(default)s)"
@@ -166,7 +167,8 @@ def run(
     return SOME_FAILED if summary.failed else 0
 
 
-def _batch_size(text: str) -> int | str:
+def batch_size_of(text: str) -> int | str:
+    """A number of pictures, or :data:`AUTO`."""
     return text if text == AUTO else int(text)
 
 

@@ -18,6 +18,8 @@ from vitviz.cli.batching import add_atlas, add_batch
 from vitviz.cli.batching import run as run_batch_command
 from vitviz.cli.checkpoints import load_with_bar, read_with_bar
 from vitviz.cli.evaluating import add_evaluate
+from vitviz.cli.filming import add_video
+from vitviz.cli.filming import run as run_video_command
 from vitviz.cli.options import (
     add_checkpoint,
     add_image,
@@ -97,6 +99,9 @@ def _parser() -> argparse.ArgumentParser:
 
     many = commands.add_parser("batch", help="analyse a folder, a list or an archive of images, and keep the results")
     add_batch(many)
+
+    filmed = commands.add_parser("video", help="write a video of a clip with the map of every frame")
+    add_video(filmed)
 
     told = commands.add_parser("atlas", help="say what the results of a batch tell about the model, as a page")
     add_atlas(told)
@@ -389,4 +394,5 @@ def _run_train(images: Path, output: Path, snapshots: int, resume_from: Path | N
 RESUMES: dict[Callable[..., Any], str] = {
     _run_train: "; the same command continues after the last whole epoch",
     run_batch_command: "; the same command goes on with what is missing",
+    run_video_command: "; the same command goes on with what is missing",
 }

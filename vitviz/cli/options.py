@@ -78,6 +78,11 @@ def add_method(parser: argparse.ArgumentParser, method: Method) -> None:
         add_parameter(parser, parameter)
     if method.class_specific:
         add_target(parser)
+    add_style(parser)
+
+
+def add_style(parser: argparse.ArgumentParser) -> None:
+    """How a map is drawn."""
     parser.add_argument("--colormap", choices=COLORMAPS, default=Style.colormap, help="default: %(default)s")
     parser.add_argument("--opacity", type=float, default=Style.opacity, help="of the colours (default: %(default)s)")
     parser.add_argument("--smooth", action="store_true", help="interpolate between patches")

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from vitviz.datasets.arrow import arrow
-from vitviz.datasets.output import PARTS, request_of
+from vitviz.datasets.folder import PARTS
+from vitviz.datasets.output import request_of
 from vitviz.datasets.request import SCHEMA_VERSION
 from vitviz.datasets.rows import THUMBNAIL
 from vitviz.errors.extras import extra

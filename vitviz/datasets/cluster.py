@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vitviz.datasets.arrow import arrow
+from vitviz.datasets.folder import RUN
 from vitviz.datasets.hub import PREFIX
-from vitviz.datasets.output import RUN, key_digest
+from vitviz.datasets.output import key_digest
 from vitviz.datasets.readers import Item, Items
 from vitviz.datasets.request import BatchRequest
 from vitviz.datasets.rows import rehearsed, schema

@@ -2,80 +2,34 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from vitviz.datasets.arrow import arrow
+from vitviz.datasets.folder import PARTS, RUN, RequestFolder
 from vitviz.errors.kinds import ConfigError
-from vitviz.errors.messages import listed
 from vitviz.weights.formats.atomic import atomic_write
 
-RUN, PARTS, LOCK = "run.json", "parts", ".lock"
 ROWS_AT_A_TIME = 64
 
 
-class OutputFolder:
+class OutputFolder(RequestFolder):
     """Rows of pictures in parts, and the request that all of them answer.
 
     Args:
-        path: of the folder, which may be new.
-        request: as :meth:`BatchRequest.to_json` gives it.
+        path, request: as :class:`RequestFolder` takes them; the request as :meth:`BatchRequest.to_json` gives it.
 
     Raises:
-        ConfigError: the folder holds something else, or rows of another request.
+        ConfigError: as that.
     """
 
     def __init__(self, path: Path, request: dict[str, Any]) -> None:
-        self.path, self.parts = path, path / PARTS
-        try:
-            self.parts.mkdir(parents=True, exist_ok=True)
-            self._check(request)
-        except OSError as error:
-            raise ConfigError(f"{path}: cannot be written ({error.strerror})") from None
+        super().__init__(path, request, "batch")
         self.next_part = 1 + max((int(part.stem.removeprefix("part-")) for part in self._written()), default=-1)
-
-    def _check(self, request: dict[str, Any]) -> None:
-        file = self.path / RUN
-        if not file.is_file():
-            others = sorted(each.name for each in self.path.iterdir() if each.name not in (PARTS, LOCK))
-            if others or any(self.parts.iterdir()):
-                raise ConfigError(
-                    f"{self.path}: a folder with other files; expected an empty or new one, or that of a batch"
-                )
-            with atomic_write(file) as stream:
-                stream.write(json.dumps(request, indent=1, ensure_ascii=False).encode())
-            return
-        try:
-            before = json.loads(file.read_text(encoding="utf-8"))
-        except ValueError:
-            raise ConfigError(f"{file}: damaged; expected what a batch wrote, or an empty folder") from None
-        now = json.loads(json.dumps(request))
-        other = [name for name in now if not isinstance(before, dict) or before.get(name) != now[name]]
-        if other:
-            raise ConfigError(
-                f"{self.path}: holds the rows of another request, with other {listed(other)}; "
-                "expected the same request, or another folder"
-            )
-
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """While nobody else writes here.
-
-        Raises:
-            ConfigError: somebody does.
-        """
-        with (self.path / LOCK).open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise ConfigError(f"{self.path}: another batch is writing there; expected one at a time") from None
-            yield
 
     def keys(self) -> set[bytes]:
         """Digests of the keys of all rows that are there, by :func:`key_digest`: a million take some 80 MB.

@@ -4,6 +4,7 @@ What belongs here: the processes, their limits, and the jobs that they do. What 
 ``weights``; who may ask for what, in ``ui``.
 """
 
+from vitviz.isolation.clips import IsolatedClip, clip, unopened_frame
 from vitviz.isolation.limits import Limits
 from vitviz.isolation.opening import (
     GIVING_WAY,
@@ -19,14 +20,17 @@ from vitviz.isolation.worker import Worker, shared_worker
 
 __all__ = [
     "GIVING_WAY",
+    "IsolatedClip",
     "IsolatedTower",
     "Limits",
     "OpenPicture",
     "Worker",
     "checkpoint",
+    "clip",
     "picture",
     "published",
     "shared_worker",
     "snapshot",
+    "unopened_frame",
     "unopened_picture",
 ]

@@ -15,6 +15,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from vitviz.images.clip_facts import ClipLimits
+from vitviz.images.clips import frame_of, open_clip
+from vitviz.images.muxing import join
 from vitviz.images.opening import UnopenedImage
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.config import ViTConfig
@@ -72,6 +75,66 @@ class PictureJob:
         return {}
 
 
+class ClipJob:
+    """A clip, whose frames are decoded as they are asked for.
+
+    Args:
+        path, name, limits: as :func:`vitviz.images.clips.open_clip` takes them.
+    """
+
+    def __init__(self, path: Path, name: str, limits: ClipLimits) -> None:
+        self.clip = open_clip(path, name, limits)
+
+    def facts(self, stream: BinaryIO) -> Answer:
+        """What the header says."""
+        return asdict(self.clip.facts)
+
+    def skip(self, stream: BinaryIO, count: int) -> Answer:
+        """Passes over frames."""
+        return {"skipped": self.clip.skip(count)}
+
+    def read(self, stream: BinaryIO, count: int) -> Answer:
+        """Writes frames over those before: ``"frame height width channel"``, uint8."""
+        frames = self.clip.read(count)
+        stream.seek(0)
+        for frame in frames:
+            stream.write(np.ascontiguousarray(frame.image).data)
+        return {"frames": [[frame.index, frame.ticks] for frame in frames]}
+
+
+class JoinJob:
+    """Parts of a video, written as one with a clip's sound.
+
+    Args:
+        parts, sound, output, name: as :func:`vitviz.images.muxing.join` takes them.
+    """
+
+    def __init__(self, parts: list[Path], sound: Path | None, output: Path, name: str) -> None:
+        join(parts, sound, output, name)
+
+
+class FrameJob(PictureJob):
+    """One frame of a clip as a picture.
+
+    Args:
+        path, name, limits: as :func:`vitviz.images.clips.open_clip` takes them.
+        index: of the frame.
+    """
+
+    def __init__(self, path: Path, name: str, limits: ClipLimits, index: int) -> None:
+        self.clip, self.index = open_clip(path, name, limits), index
+
+    def pixels(self, stream: BinaryIO) -> Answer:
+        """The number of pixels of a frame."""
+        return {"pixels": self.clip.facts.width * self.clip.facts.height}
+
+    def decode(self, stream: BinaryIO, niceness: int) -> Answer:
+        os.nice(niceness)
+        with self.clip as clip:
+            self.image = frame_of(clip, self.index).image
+        return {"width": self.image.width, "height": self.image.height}
+
+
 class CheckpointJob:
     """A checkpoint of any family as one of vitviz's own.
 
@@ -122,7 +185,10 @@ class TextJob:
         return {"features": self.tower.features(text).float().tolist()}
 
 
-JOBS: dict[str, type] = {job.__name__: job for job in (PictureJob, CheckpointJob, PublishedJob, SnapshotJob, TextJob)}
+JOBS: dict[str, type] = {
+    job.__name__: job
+    for job in (PictureJob, ClipJob, FrameJob, JoinJob, CheckpointJob, PublishedJob, SnapshotJob, TextJob)
+}
 
 
 def _go_offline() -> None:

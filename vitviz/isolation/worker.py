@@ -177,6 +177,21 @@ class Conversation:
         with mmap.mmap(self._file, 0, access=mmap.ACCESS_COPY) as content:
             yield content
 
+    def read(self, count: int) -> bytes:
+        """The first bytes that the job has written, of a job that goes on to write others over them.
+
+        Raises:
+            VitvizError: it has not written so many.
+        """
+        # Not mapped: a file that shrinks meanwhile is only short.
+        content = bytearray()
+        while len(content) < count:
+            part = os.pread(self._file, count - len(content), len(content))
+            if not part:
+                raise self.broken()
+            content += part
+        return bytes(content)
+
     def path(self) -> str:
         """A path that opens the file of these bytes again while the job is under way."""
         self._seal()

@@ -52,6 +52,7 @@ def as_python(state: PageState, made: list[Made]) -> str:
     uploads = [each.origin.upload for _, each in views] + [each.other for _, each in views if each.other is not None]
     examples = any(map(example_of, uploads))
     lines = ["import vitviz", "from vitviz import Style"]
+    lines += ["from vitviz.images.clips import read_frame"] * any(each.frame is not None for each in uploads)
     lines += ["from vitviz.weights import resources"] * examples
     lines += ["from vitviz.weights.text_tower import open_text_tower"] * texts
     probed = state.panel == "probes" and _has_probe(*views[0])
@@ -83,6 +84,8 @@ def _opened(made: Made) -> list[str]:
 
 def _picture(upload: Upload) -> str:
     """A picture as :func:`vitviz.analyze` takes it."""
+    if upload.frame is not None:
+        return f"read_frame({_text(upload.name)}, {upload.frame})"
     example = example_of(upload)
     return _text(upload.name) if example is None else f'resources("assets") / {_text(example)}'
 

@@ -12,11 +12,13 @@ from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import Method
 from vitviz.errors.kinds import CheckpointError, ImageError, MethodError, VitvizError
 from vitviz.errors.messages import shown
+from vitviz.images.clips import is_clip
 from vitviz.progress import Progress
 from vitviz.ui.arguments import LONGEST_NAME, LikenessRequest, fields, method_of, number, parameters_of, upload_of
 from vitviz.ui.code import Made, as_python
 from vitviz.ui.facts import LEAST_SEEN, analysis_facts, examples, model_facts, settings, visible
 from vitviz.ui.files import as_webp, keep
+from vitviz.ui.films import Films
 from vitviz.ui.inputs import InputSettings
 from vitviz.ui.links import print_link, read_link
 from vitviz.ui.models import ModelChoice, OwnModel, menu, title_of
@@ -40,7 +42,7 @@ class Handlers:
     """
 
     def __init__(self, service: AnalysisService) -> None:
-        self.service, studies, probing = service, Studies(service), Probing(service)
+        self.service, studies, probing, films = service, Studies(service), Probing(service), Films(service)
         # What the event ``run`` does, by the kind of a request.
         self.kinds: dict[str, Callable[[Mapping[str, Any], Report], dict[str, Any]]] = {
             "open": self.open,
@@ -50,6 +52,7 @@ class Handlers:
             "rank": studies.rank,
             "switch": studies.switch,
             "probe": probing.probe,
+            "film": films.film,
         }
 
     def settings(self) -> dict[str, Any]:
@@ -62,6 +65,7 @@ class Handlers:
             "legal": service.server_settings.models,
             "state": PageState().to_json(),
             "max_upload_bytes": service.server_settings.upload_bytes,
+            "max_clip_bytes": service.server_settings.clip_bytes,
         }
 
     # ---- models, pictures and analyses ----
@@ -87,6 +91,7 @@ class Handlers:
                 model=legal.model,
                 step=legal.step,
                 picture=legal.picture,
+                frame=legal.frame,
                 fit=legal.fit,
                 resolution=legal.resolution,
                 parameters=given,
@@ -111,18 +116,19 @@ class Handlers:
         view, changes = normalize_input(view, model)
         notes += changes
         try:
-            upload = self.service.pictures.upload(view.picture)
-        except ImageError as error:
+            view, upload, changes = self._shown(view, self.service.pictures.upload(view.picture), report)
+            notes += changes
+        except VitvizError as error:
             notes.append(sentence(error))
-            view = replace(view, picture=View().picture)
+            view = replace(view, picture=View().picture, frame=None)
             upload = self.service.pictures.upload(view.picture)
         try:
             key, analysis = self._analyzed(view, model, upload, report)
         except VitvizError as error:
-            if view == replace(view, picture=View().picture, fit=None, resolution=None):
+            if view == replace(view, picture=View().picture, frame=None, fit=None, resolution=None):
                 raise
             notes.append(sentence(error))
-            view = replace(view, picture=View().picture, fit=None, resolution=None)
+            view = replace(view, picture=View().picture, frame=None, fit=None, resolution=None)
             key, analysis = self._analyzed(view, model, self.service.pictures.upload(view.picture), report)
         return key, analysis, view
 
@@ -137,9 +143,10 @@ class Handlers:
             upload = upload_of(request["upload"], "upload")
         model = self._model_of(view, report)
         view, notes = normalize_input(view, model)
-        if upload is None:
-            upload = self.service.pictures.upload(view.picture)
-        else:
+        is_new = upload is not None
+        view, upload, changes = self._shown(view, upload or self.service.pictures.upload(view.picture), report)
+        notes += changes
+        if is_new:
             view, said = self._seen_whole(view, model, upload, report)
             notes += said
         key, analysis = self._analyzed(view, model, upload, report)
@@ -154,6 +161,18 @@ class Handlers:
             "models": {view.model: self._model(view.model, model)},
             "notes": [*notes, *changes],
         }
+
+    def _shown(self, view: View, upload: Upload, report: Report) -> tuple[View, Upload, list[str]]:
+        """A view of a picture, or of a frame that a clip has; what is shown, and what was changed."""
+        if not is_clip(upload.path):
+            return replace(view, frame=None), upload, []
+        report(Step("Reading the clip"))
+        last = self.service.uploaded.clip(upload, waiting(report)).frames - 1
+        frame, notes = view.frame or 0, []
+        if frame > last:
+            notes.append(f"Frame {frame:,}: this clip has frames 0 to {last:,}, and the last is shown.")
+            frame = last
+        return replace(view, frame=frame), upload._replace(frame=frame), notes
 
     def _seen_whole(self, view: View, model: Model, upload: Upload, report: Report) -> tuple[View, list[str]]:
         """A view of a new picture as a whole, where the model's own crop hides most of it, and what was changed."""
@@ -213,7 +232,9 @@ class Handlers:
         origin = self.service.origins[analysis]
         path = keep(as_webp(analysis.prepared.image, quality=90), "picture.webp", get_upload_folder())
         picture = {"path": path, "mime_type": "image/webp", "meta": {"_type": "gradio.FileData"}}
-        return analysis_facts(key, analysis, picture, view=view, name=origin.upload.name, pixels=origin.size)
+        facts = analysis_facts(key, analysis, picture, view=view, name=origin.upload.name, pixels=origin.size)
+        clip = None if origin.upload.frame is None else self.service.uploaded.clip(origin.upload)
+        return {**facts, "clip": clip and {"frames": clip.frames, "rate": clip.rate}}
 
     def _model(self, model_id: str, model: Model) -> dict[str, Any]:
         if model_id.startswith("own:"):
@@ -347,4 +368,4 @@ def _liked(view: View) -> str | None:
 
 
 def _input(view: View) -> tuple[Any, ...]:
-    return view.model, view.step, view.picture, view.fit, view.resolution
+    return view.model, view.step, view.picture, view.frame, view.fit, view.resolution

@@ -22,7 +22,7 @@ from vitviz.ui.state import ANYTHING, FIRST_VIEW, OWN_MODEL, TOKEN_METHOD, PageS
 PARAMETER, PROBE_PARAMETER, SECOND = "p.", "probe.", "second."
 MAX_CHARS, MAX_WORDS = 2**16, 200
 # The words for what a view has by itself, where the first view has another.
-START, OWN_FIT, TRAINED, LAST = "start", "own", "trained", "last"
+START, OWN_FIT, TRAINED, LAST, STILL = "start", "own", "trained", "last", "none"
 LOOKS = (
     "layout",
     "divider",
@@ -85,8 +85,7 @@ def print_link(state: PageState, own_names: Mapping[str, str]) -> str:
     words = _view_words(state.views[0], FIRST_VIEW, "", own_names)
     if len(state.views) > 1:
         first = state.views[0]
-        alike = View(model=first.model, step=first.step, picture=first.picture, fit=first.fit)
-        alike = replace(alike, resolution=first.resolution)
+        alike = _alike(first)
         words |= {f"{SECOND}method": state.views[1].method}
         words |= _view_words(state.views[1], alike, SECOND, own_names)
     plain = PageState()
@@ -96,6 +95,12 @@ def print_link(state: PageState, own_names: Mapping[str, str]) -> str:
             words[name] = _word(chosen)
     query = urlencode(words, safe=",;:/")
     return f"?{query}" if query else ""
+
+
+def _alike(first: View) -> View:
+    """A second view of the same analysis."""
+    same = {name: getattr(first, name) for name in ("model", "step", "picture", "frame", "fit", "resolution")}
+    return View(**same)
 
 
 def _view_words(view: View, plain: View, before: str, own_names: Mapping[str, str]) -> dict[str, str]:
@@ -108,6 +113,8 @@ def _view_words(view: View, plain: View, before: str, own_names: Mapping[str, st
     if view.picture != plain.picture:
         kind, _, name = view.picture.partition(":")
         words[kind] = name
+    if view.frame != plain.frame:
+        words["frame"] = STILL if view.frame is None else str(view.frame)
     if view.fit != plain.fit:
         words["fit"] = view.fit or OWN_FIT
     if view.resolution != plain.resolution:
@@ -159,9 +166,7 @@ def read_link(link: str) -> Link:
     reader = _Reader()
     views = [reader.view(words, "", FIRST_VIEW)]
     if any(name.startswith(SECOND) for name in words) or words.get("layout") in ("two", "difference"):
-        first = views[0]
-        alike = View(model=first.model, step=first.step, picture=first.picture, fit=first.fit)
-        views.append(reader.view(words, SECOND, replace(alike, resolution=first.resolution)))
+        views.append(reader.view(words, SECOND, _alike(views[0])))
     state = PageState(tuple(views))
     for name in LOOKS:
         if name in words:
@@ -359,6 +364,7 @@ _INPUT: dict[str, Callable[[str], Any]] = {
     "step": lambda word: None if word == LAST else _whole(word),
     "example": lambda word: f"example:{word}",
     "picture": lambda word: f"picture:{word}",
+    "frame": lambda word: None if word == STILL else _whole(word),
     "fit": lambda word: None if word == OWN_FIT else word,
     "resolution": lambda word: OLD_RESOLUTIONS.get(
         word, None if word == TRAINED else _whole(word) if WHOLE.fullmatch(word) else word

@@ -23,10 +23,17 @@ GONE = "The picture of this link is no longer kept here, or its link is not whol
 
 
 class Upload(NamedTuple):
-    """A file that a visitor handed over, and what they call it."""
+    """A file that a visitor handed over, and what they call it.
+
+    Args:
+        path: of the file.
+        name: what they call it.
+        frame: that is meant of a clip; None of a picture.
+    """
 
     path: Path
     name: str
+    frame: int | None = None
 
 
 class Pictures:
@@ -49,7 +56,7 @@ class Pictures:
         content = hash_file(upload.path)
         with self._lock:
             key = self._ids.setdefault(content, secrets.token_urlsafe(16))
-            self._held[key] = upload
+            self._held[key] = upload._replace(frame=None)
             self._held.move_to_end(key)
             if len(self._held) > MAX_KEPT:
                 gone, _ = self._held.popitem(last=False)

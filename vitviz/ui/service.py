@@ -102,7 +102,7 @@ class AnalysisService:
         # Who asks for much does not hold up the others.
         self.small, self.large = FairLock(), FairLock()
         self.worker = worker or shared_worker()
-        self.uploaded = UploadedPictures(self.worker)
+        self.uploaded = UploadedPictures(self.worker, self.server_settings.clip_limits)
         self.towers = TextTowers(self.worker)
         self.budget = MemoryBudget(self._shared_bytes(), [self.cache, self.towers, self.models])
         self.likenesses = Likenesses(self.budget, self._seen_alike)
@@ -110,8 +110,8 @@ class AnalysisService:
         self.maps: WeakKeyDictionary[Analysis, dict[str, tuple[dict[str, Any], Heatmap]]] = WeakKeyDictionary()
         # What each was made of; as long as the analysis.
         self.origins: WeakKeyDictionary[Analysis, Origin] = WeakKeyDictionary()
-        # Maps that take long, and studies of many passes.
-        self.long, self.studies = FairLock(), FairLock()
+        # Maps that take long, studies of many passes, and videos.
+        self.long, self.studies, self.films = FairLock(), FairLock(), FairLock()
         self.own_models = OwnModels()
         self.pictures = Pictures()
         self.explorer_files, self.map_files = ExplorerFiles(self.uploaded, self.budget), MapFiles()

@@ -26,7 +26,7 @@ PAIRED_LAYOUTS = ("two", "difference")
 PANELS = ("", "compare", "switches", "probes", "save", "model", "guide")
 GUIDE_STEPS = 6
 MAX_VIEWS, MAX_PINS, MAX_OFF = 2, 6, 4096
-MAX_STEP, MAX_RESOLUTION = 10**12 - 1, 99_999
+MAX_STEP, MAX_RESOLUTION, MAX_FRAME = 10**12 - 1, 99_999, 10**6 - 1
 NATIVE = "native"
 """The resolution that stands for the picture's own."""
 TOKEN_METHOD = "attention"
@@ -55,6 +55,7 @@ class View:
         patches_off: rows and columns of patches that are switched off.
         probe: by which the page looks into the model, a name in :data:`vitviz.evaluation.probes.PROBES`.
         probe_parameters: of the probe, as those of the method.
+        frame: of a clip, counted from 0; None of a picture.
 
     Raises:
         MethodError: one of them is not legal for any model.
@@ -72,6 +73,7 @@ class View:
     patches_off: tuple[tuple[int, int], ...] = ()
     probe: str = FIRST_PROBE
     probe_parameters: Mapping[str, Any] = field(default_factory=dict)
+    frame: int | None = None
 
     def __post_init__(self) -> None:
         if not is_model(self.model):
@@ -81,6 +83,8 @@ class View:
             number("step", self.step, 0, MAX_STEP, whole=True)
         if not is_picture(self.picture):
             raise MethodError(f"picture = {shown(self.picture)}: {PICTURE}")
+        if self.frame is not None:
+            number("frame", self.frame, 0, MAX_FRAME, whole=True)
         if self.fit is not None:
             word("fit", self.fit, FITS)
         if self.resolution not in (None, NATIVE):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from PIL import Image
@@ -13,9 +14,11 @@ from PIL import Image
 from vitviz import isolation
 from vitviz.errors.kinds import ImageError
 from vitviz.errors.messages import plain as legible
+from vitviz.images.clip_facts import NO_LIMITS, ClipFacts, ClipLimits
 from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import PreparedImage, Preprocessing
 from vitviz.isolation import GIVING_WAY, OpenPicture, Worker
+from vitviz.isolation.opening import UnopenedPicture
 from vitviz.ui.files import as_png, forget
 from vitviz.ui.pictures import Upload
 from vitviz.ui.server.fair_lock import FairLock
@@ -25,6 +28,8 @@ from vitviz.weights import resources
 LARGE_PIXELS = 16_000_000
 # Of files that are no pictures: what is remembered, how long they are kept, and how many at once.
 MAX_REFUSED, REFUSED_SECONDS, MAX_LEAVING = 1000, 30.0, 100
+# Clips whose frames are counted, and after how many frames whoever waits may leave.
+MAX_CLIPS, COUNTED_AT_ONCE = 256, 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,10 +64,13 @@ class UploadedPictures:
 
     Args:
         worker: that decodes it.
+        clip_limits: what a clip may have.
     """
 
-    def __init__(self, worker: Worker) -> None:
-        self.worker = worker
+    def __init__(self, worker: Worker, clip_limits: ClipLimits = NO_LIMITS) -> None:
+        self.worker, self.clip_limits = worker, clip_limits
+        # What was found of clips, by their files.
+        self._clips: OrderedDict[Path, ClipFacts] = OrderedDict()
         # What was said of files that are not kept.
         self._refused: dict[Upload, str] = {}
         self._leaving: set[Path] = set()
@@ -90,16 +98,51 @@ class UploadedPictures:
                 raise ImageError(self._refusal(upload, error)) from None
             yield picture
 
+    def clip(self, upload: Upload, waiting: Callable[[int], None] | None = None) -> ClipFacts:
+        """What is known of a clip, all of whose frames were decoded once, and so counted.
+
+        Args:
+            upload, waiting: as :meth:`opened` takes them.
+
+        Raises:
+            ImageError: as :func:`vitviz.images.clips.open_clip`, or the file is not kept any more.
+            ConfigError: the extra is not installed.
+        """
+        with self._lock:
+            known = self._clips.get(upload.path)
+        if known is not None and upload.path.is_file():
+            return known
+        try:
+            with self._large.turn(waiting), isolation.clip(self.worker, *upload[:2], self.clip_limits) as clip:
+                found = clip.facts
+                frames = 0
+                while skipped := clip.skip(COUNTED_AT_ONCE):
+                    frames += skipped
+                    if waiting is not None:
+                        waiting(0)
+        except ImageError as error:
+            raise ImageError(self._refusal(upload, error)) from None
+        with self._lock:
+            found = self._clips[upload.path] = replace(found, frames=frames)
+            if len(self._clips) > MAX_CLIPS:
+                self._clips.popitem(last=False)
+        return found
+
     def _open(
         self, upload: Upload, stack: ExitStack, waiting: Callable[[int], None] | None
     ) -> OpenPicture | OwnPicture:
         if upload.path.parent == resources("assets"):
             return OwnPicture(open_image(upload.path, upload.name))
         with self._reading.turn(waiting):
-            unopened = stack.enter_context(isolation.unopened_picture(self.worker, upload.path, upload.name))
+            unopened = stack.enter_context(self._unopened(upload))
         is_large = unopened.pixels > LARGE_PIXELS
         stack.enter_context((self._large if is_large else self._small).turn(waiting))
         return unopened.decode(GIVING_WAY if is_large else 0)
+
+    def _unopened(self, upload: Upload) -> AbstractContextManager[UnopenedPicture]:
+        if upload.frame is None:
+            return isolation.unopened_picture(self.worker, upload.path, upload.name)
+        return isolation.unopened_frame(self.worker, upload.path, upload.name, upload.frame, self.clip_limits)
 
     def _refusal(self, upload: Upload, error: ImageError) -> str:
         # A page tells of one file more than once.

@@ -12,9 +12,11 @@ from typing import Any
 from vitviz.analysis.encoder import MAX_BYTES
 from vitviz.errors.kinds import ConfigError
 from vitviz.errors.messages import choices
+from vitviz.images.clip_facts import ClipLimits
 from vitviz.ui.server.hosts import frame_source, host_pattern, proxy_name
 
 PREFIX = "VITVIZ_"
+FRAMES_A_SECOND = 60
 UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 MODELS = {
     "all": "those of the menu, any of the hub, and uploaded files",
@@ -50,6 +52,21 @@ def count(text: str) -> int:
     if re.fullmatch(r"\d{1,6}", text.strip(), re.ASCII) is None or int(text) == 0:
         raise ValueError("a whole number above 0")
     return int(text)
+
+
+def pixels(text: str) -> int:
+    """A number of pixels."""
+    if re.fullmatch(r"\d{1,9}", text.strip(), re.ASCII) is None or int(text) == 0:
+        raise ValueError("a whole number of pixels above 0")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """A time above 0."""
+    value = float(text) if re.fullmatch(r"\d{1,4}(\.\d{1,3})?", text.strip(), re.ASCII) else 0.0
+    if not value > 0:
+        raise ValueError("a number of seconds above 0")
+    return value
 
 
 def models(text: str) -> str:
@@ -89,6 +106,11 @@ class ServerSettings:
         3 * 2**30, size, "models that are kept in memory, together; one that would take more is not opened", size_text
     )
     upload_bytes: int = setting(2 * 2**30, size, "the largest file that may be uploaded", size_text)
+    clip_bytes: int = setting(100 * 2**20, size, "the largest clip that is opened", size_text)
+    clip_seconds: float = setting(
+        30.0, seconds, f"the longest clip that is opened, of at most {FRAMES_A_SECOND} frames a second", "{:g}".format
+    )
+    clip_pixels: int = setting(1920 * 1088, pixels, "the largest frames of a clip that is opened, in pixels")
     keep_hours: float = setting(12.0, hours, "how long uploads and the files of the page stay on disk", "{:g}".format)
     pages: int = setting(200, count, "open pages that are remembered; older ones have to be reloaded")
     threads: int | None = setting(
@@ -120,6 +142,12 @@ class ServerSettings:
         "origins whose pages may show the app in a frame, such as `https://example.org`; none where it is not set, "
         "those of Hugging Face on a Space",
     )
+
+    @property
+    def clip_limits(self) -> ClipLimits:
+        """What a clip may have."""
+        frames = math.ceil(self.clip_seconds * FRAMES_A_SECOND)
+        return ClipLimits(self.clip_pixels, self.clip_bytes, frames, self.clip_seconds)
 
     @property
     def keep_seconds(self) -> int:

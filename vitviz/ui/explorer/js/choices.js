@@ -15,7 +15,7 @@ function onAnotherGrid() {
 function choosePicture(picture) {
   const { target } = store.state.views[active].parameters;
   // A patch of another picture than the one that is looked at stays what it is.
-  store.patchView(active, { picture, ...onAnotherGrid(), ...(target?.like && { parameters: store.state.views[active].parameters }) });
+  store.patchView(active, { picture, frame: null, ...onAnotherGrid(), ...(target?.like && { parameters: store.state.views[active].parameters }) });
 }
 
 async function takePicture(file) {
@@ -30,7 +30,8 @@ async function takePicture(file) {
 async function uploadedPicture(file) {
   notify("");
   const megabytes = (bytes) => `${(bytes / 2 ** 20).toFixed(0)} MB`;
-  if (file.size > SETTINGS.max_upload_bytes) return notify(`${file.name}: ${megabytes(file.size)}; expected at most ${megabytes(SETTINGS.max_upload_bytes)}`) ?? null;
+  const most = file.type.startsWith("video/") ? Math.min(SETTINGS.max_clip_bytes, SETTINGS.max_upload_bytes) : SETTINGS.max_upload_bytes;
+  if (file.size > most) return notify(`${file.name}: ${megabytes(file.size)}; expected at most ${megabytes(most)}`) ?? null;
   try {
     return { path: (await upload(file)).path, orig_name: file.name };
   } catch (error) {

@@ -16,6 +16,7 @@ const store = new Store(props.value?.state ?? SETTINGS.state, sync);
 const runs = new Runs((request) => trigger("run", request), server, showBusy);
 const source = new Source(element, SETTINGS, {
   picture: takePicture, example: choosePicture, model: chooseModel, own: openOwn, failed: notify,
+  frame: (frame) => store.patchView(active, { frame }),
   step: (step) => store.patchView(active, { step: step === models[store.state.views[active].model]?.steps?.at(-1) ? null : step }),
   seen: (change) => store.patchView(active, { ...change, ...onAnotherGrid() }), target: chooseTarget,
 });

@@ -16,6 +16,19 @@ const ACTS = {
   sheet: async () => save(await asPng(sheet.picture(SHEET_WIDTH)), fileName("sheet.png")),
   drawing: () => save(sheetAsSvg(sheet, activePane().sentence(chosenQuery(), activePane().values(chosenQuery()))), fileName("svg"), "image/svg+xml"),
   numbers: () => save(numbersOf(activePane(), chosenQuery(), metadata()), fileName("npz")),
+  video: async () => {
+    const { facts, view } = activePane(), say = (text) => { find("said").textContent = text; };
+    const state = legal(store.state), key = JSON.stringify([facts.uid, state]);
+    say("The server renders the video; below is how far it is, and a button to stop it.");
+    try {
+      const reply = await runs.want("film", key, { kind: "film", state, index: active, uid: facts.uid });
+      save(await fetchPath(reply.path), `${pictureName()}-${view.method}.mp4`, "video/mp4");
+      say(`${reply.caption} ${reply.sound ? `Sound: ${reply.sound}.` : "The clip has no sound."}`);
+    } catch (error) {
+      if (error.replaced) return say("");
+      throw error;
+    }
+  },
   page: async () => {
     const page = new TextDecoder().decode(await fetchFile(activePane(), activePane().facts, "page")), script = page.lastIndexOf("<script>");
     const { views, maps, isLess } = await keptOffline(), { panel, guide, ...look } = store.state, served = JSON.parse(slot("STATE").exec(page.slice(script))[1]);

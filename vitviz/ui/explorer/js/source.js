@@ -7,7 +7,7 @@ const MAX_LISTED_CLASSES = 20;
 const WHOLE_FIT = "native";
 
 class Source {
-  /** @param hooks picture(file), example(id), model(id), own({ files, hub, overrides }), step(number), seen(change), target(index) */
+  /** @param hooks picture(file), example(id), model(id), own({ files, hub, overrides }), step(number), frame(number), seen(change), target(index) */
   constructor(root, settings, hooks) {
     Object.assign(this, { root, settings, hooks, model: null });
     this.find = (name) => root.querySelector(`.vx-${name}`);
@@ -24,6 +24,7 @@ class Source {
     this.find("resolution").onchange = () => hooks.seen({ resolution: resolutionOf(this.find("resolution").value) });
     this.find("pixels").onchange = () => this.find("pixels").value && hooks.seen({ resolution: Number(this.find("pixels").value) });
     this.find("cropped").querySelector("button").onclick = () => hooks.seen({ fit: WHOLE_FIT });
+    this.find("frame").oninput = () => hooks.frame(Number(this.find("frame").value));
     this.find("step").onchange = () => hooks.step(this.model.steps[Number(this.find("step").value)]);
     this.find("step").oninput = () => this.sayStep(this.model.steps[Number(this.find("step").value)]);
   }
@@ -118,6 +119,7 @@ class Source {
     for (const button of this.find("menu").querySelectorAll("button")) button.setAttribute("aria-pressed", button.dataset.model === view.model);
     const listed = this.settings.models.find(({ id }) => id === view.model);
     this.find("model-name").textContent = listed?.title ?? model?.title ?? view.model.replace(/^hf:/, "");
+    this.showFrame(view, facts);
     if (!facts || !model) return;
     if (this.model !== model) this.showModel(model);
     this.find("thumb").hidden = false;
@@ -141,6 +143,17 @@ class Source {
     this.find("unlike").hidden = !facts.is_out_of_distribution;
     this.find("unlike").textContent = facts.is_out_of_distribution ? UNLIKE : "";
     this.showPredictions(view, facts, model);
+  }
+
+  /** Which frame of a clip is wanted; while another frame is on its way, the clip is the one before. */
+  showFrame({ frame, picture }, facts) {
+    if (facts) this.clip = facts.clip && { ...facts.clip, picture };
+    const { clip } = this, isClip = !OFFLINE && !!clip && clip.picture === picture && frame !== null;
+    this.find("clip").hidden = !isClip;
+    this.root.querySelector("[data-act=video]").hidden = !isClip;
+    if (!isClip) return;
+    Object.assign(this.find("frame"), { max: clip.frames - 1, value: frame });
+    this.find("frame-said").textContent = `${frame.toLocaleString("en")} of ${(clip.frames - 1).toLocaleString("en")}`;
   }
 
   /** What a crop hides is dimmed; where that is most of the picture, all of it is a click away. */

@@ -1,7 +1,7 @@
 // The state of the page, which everything on it is drawn from, and what has to be asked of the server to show it.
 
 // What a view says of its analysis; all else is about the map that is shown of it.
-const ANALYSED = ["model", "step", "picture", "fit", "resolution"];
+const ANALYSED = ["model", "step", "picture", "frame", "fit", "resolution"];
 const MAX_PINS = 6;
 // Analyses to which the page can go back without asking for them again.
 const MAX_KNOWN = 8;
@@ -72,7 +72,7 @@ const POLL_EVERY = 600;
 // A request that the server does not know after so many questions is sent again, once.
 const LOST_AFTER = 6;
 // What is asked for first; the first word of a slot.
-const ORDER = ["open", "analysis", "map", "switch", "probe", "rank", "compare"];
+const ORDER = ["open", "analysis", "map", "switch", "probe", "rank", "compare", "film"];
 
 /** Why a promise is rejected of which nobody needs the result any more. */
 const replaced = () => Object.assign(Error("replaced"), { replaced: true });

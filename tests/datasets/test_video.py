@@ -1,0 +1,387 @@
+"""A video of a clip's maps: every frame is what the library says of it, on one scale, whatever ends a run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import vitviz
+from tests.support.clips import UNEVEN, shown, sound_packets, turned, write_clip
+from vitviz import ConfigError, ImageError, MethodError, Model, QueryError, Style, VitvizError
+from vitviz.cli.command import main
+from vitviz.datasets import MapRequest
+from vitviz.datasets.video import VideoRequest, VideoSummary, drawing, maps, render, render_video
+from vitviz.datasets.video.render import COMPUTING, DRAWING, parts_folder
+from vitviz.images.clips import read_frame
+from vitviz.progress import Progress
+from vitviz.visualization.captioned import caption_lines
+from vitviz.visualization.heatmaps import Heatmap
+from vitviz.visualization.scales import fit
+
+ROOT = Path(__file__).parents[2]
+COUNT = 13
+
+
+@pytest.fixture
+def model(make_model: Callable[..., Model]) -> Model:
+    return make_model(register_tokens=1)
+
+
+@pytest.fixture(autouse=True)
+def _short_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three segments, the last of three frames."""
+    for module in (maps, render):
+        monkeypatch.setattr(module, "SEGMENT_FRAMES", 5)
+
+
+@pytest.fixture
+def clip(tmp_path: Path) -> Path:
+    return write_clip(tmp_path / "clip.mp4", COUNT, sound="aac")
+
+
+def asked(model: Model, method: str = "rollout", *, parameters: dict[str, Any] | None = None, **changes: Any) -> Any:
+    return VideoRequest(model, MapRequest(method, parameters or {}), **changes)
+
+
+def numbers_of(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    with np.load(path) as found:
+        return found["values"], found["seconds"]
+
+
+# The numbers.
+
+
+@pytest.mark.parametrize(
+    ("method", "parameters", "changes"),
+    [
+        ("rollout", {}, {}),
+        ("attention", {"layer": 1, "head": "max", "query": (1, 2)}, {"fit": "native"}),
+        ("relevance", {}, {"smoothing_seconds": 0.1}),
+        ("relevance", {"target": "class 2"}, {"resolution": 24}),
+    ],
+)
+def test_every_frame_s_map_is_what_the_library_says_of_that_frame(
+    model: Model, tmp_path: Path, method: str, parameters: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    clip = write_clip(tmp_path / "clip.mp4", COUNT, times=UNEVEN)
+    request = asked(model, method, parameters=parameters, **changes)
+    summary = render_video(request, clip, tmp_path / "out.mp4", numbers=tmp_path / "maps.npz", batch_size=4)
+    assert (summary.frames, summary.kept, summary.sound) == (COUNT, 0, "")
+    values, seconds = numbers_of(tmp_path / "maps.npz")
+    np.testing.assert_allclose(seconds, np.array(UNEVEN[:COUNT]) / 1000, atol=1e-4)
+    for index, found in enumerate(values):
+        analysis = vitviz.analyze(
+            read_frame(clip, index), model, changes.get("fit"), resolution=changes.get("resolution")
+        )
+        np.testing.assert_allclose(found, analysis.map(method, **parameters).numpy(), rtol=0, atol=1e-5)
+    assert len(np.unique(values.round(6).reshape(COUNT, -1), axis=0)) > COUNT // 2
+
+
+def test_frames_are_drawn_on_one_scale_at_their_own_times(model: Model, tmp_path: Path) -> None:
+    clip = write_clip(tmp_path / "clip.mkv", COUNT, (360, 200), times=UNEVEN)
+    style = Style("viridis", 0.8, scale="robust")
+    render_video(asked(model, style=style), clip, tmp_path / "out.mp4", numbers=tmp_path / "maps.npz")
+    values, _ = numbers_of(tmp_path / "maps.npz")
+    scale = fit("robust", [values])
+    drawn = shown(tmp_path / "out.mp4")
+    assert [float(at) for at, _ in drawn] == pytest.approx([each / 1000 for each in UNEVEN[:COUNT]], abs=1e-4)
+    for index, (_, picture) in enumerate(drawn):
+        heatmap = vitviz.analyze(read_frame(clip, index), model).rollout()
+        expected = np.asarray(heatmap.overlay(Style("viridis", 0.8, scale=scale)), float)
+        # The codec halves the resolution of colours, so borders of patches are left out by the median.
+        assert picture.shape[1] == 360 and picture.shape[0] > 200
+        assert np.median(np.abs(picture[:200] - expected)) <= 3
+    own = vitviz.analyze(read_frame(clip, 0), model).rollout().overlay(Style("viridis", 0.8, scale="robust"))
+    assert np.median(np.abs(drawn[0][1][:200] - np.asarray(own, float))) > 3
+
+
+def test_a_turned_clip_is_drawn_upright(model: Model, tmp_path: Path) -> None:
+    clip = turned(write_clip(tmp_path / "clip.mp4", 3, (400, 300)), 90)
+    assert read_frame(clip).size == (300, 400)
+    render_video(asked(model, caption=False), clip, tmp_path / "out.mp4")
+    assert shown(tmp_path / "out.mp4")[0][1].shape == (400, 300, 3)
+
+
+# The caption.
+
+
+def test_the_caption_says_the_scale_and_the_smoothing(
+    model: Model, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = render_video(asked(model), clip, tmp_path / "plain.mp4", numbers=tmp_path / "maps.npz").caption
+    values, _ = numbers_of(tmp_path / "maps.npz")
+    first = vitviz.analyze(read_frame(clip), model).rollout().description
+    scale = fit(None, [values])
+    assert plain.startswith(f"{first}. One scale for all {COUNT} frames")
+    assert scale.caption(values) in plain and "averaged" not in plain
+    smooth = asked(model, smoothing_seconds=0.08, style=Style(scale="linear"))
+    drawn: list[np.ndarray] = []
+    monkeypatch.setattr(
+        drawing.Heatmap, "overlay", lambda self, *_: (drawn.append(self.numpy()), Image.new("RGB", (320, 214)))[1]
+    )
+    caption = render_video(smooth, clip, tmp_path / "smooth.mp4").caption
+    assert caption == (
+        f"{first}. One scale for all {COUNT} frames, linear. Maps averaged over time by a Gaussian of 0.08 s."
+    )
+    times = np.arange(COUNT) / 25
+    for index, found in enumerate(drawn):
+        weights = np.exp(-0.5 * ((times - times[index]) / 0.08) ** 2) * (np.abs(times - times[index]) < 0.24 + 1e-9)
+        expected = np.tensordot(weights / weights.sum(), values, 1)
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_the_caption_follows_the_class_and_the_picture_keeps_its_size(model: Model, tmp_path: Path) -> None:
+    colours = [(0, 0, 0), (255, 255, 255), (255, 0, 0), (0, 255, 0)]
+    colours += [(0, 0, 255), (255, 255, 0), (255, 0, 255), (9, 200, 90)]
+    plain = [np.full((32, 48, 3), each, np.uint8) for each in colours]
+    # Between their classes.
+    logits = [vitviz.analyze(each, model).logits for each in plain]
+    model.network.classifier.bias.data -= torch.stack(logits).mean(0)
+    clip = write_clip(tmp_path / "clip.mp4", frames=plain)
+    request = asked(model, "relevance")
+    render_video(request, clip, tmp_path / "out.mp4", numbers=tmp_path / "maps.npz")
+    with np.load(tmp_path / "maps.npz") as found:
+        descriptions = [str(text) for text in found["descriptions"]]
+    expected = [vitviz.analyze(read_frame(clip, index), model).map("relevance").description for index in range(8)]
+    assert descriptions == expected and len(set(descriptions)) > 1
+    assert len({picture.shape for _, picture in shown(tmp_path / "out.mp4")}) == 1
+
+
+def test_a_frame_is_as_large_as_asked_for(model: Model, tmp_path: Path) -> None:
+    clip = write_clip(tmp_path / "clip.mp4", 2, (642, 402))
+    for changes, size in (
+        ({"caption": False}, (642, 402)),
+        ({"caption": False, "longest_side": 321}, (322, 202)),
+        ({"caption": False, "longest_side": 64}, (64, 40)),
+    ):
+        render_video(asked(model, **changes), clip, tmp_path / "out.mp4")
+        assert shown(tmp_path / "out.mp4")[0][1].shape[1::-1] == size
+    render_video(asked(model, longest_side=64), clip, tmp_path / "out.mp4")
+    narrow = shown(tmp_path / "out.mp4")[0][1]
+    assert narrow.shape[1] == drawing.MIN_SHOWN and narrow.shape[0] % 2 == 0
+    # White beside the picture, and letters below it.
+    assert narrow[:40, :120].min() > 235 and narrow[60:].min() < 120
+    assert max(map(len, caption_lines("word " * 60, 320))) <= 44
+
+
+# The sound.
+
+
+def test_sound_is_kept_packet_by_packet(model: Model, clip: Path, tmp_path: Path) -> None:
+    for name in ("out.mp4", "out.mkv"):
+        summary = render_video(asked(model), clip, tmp_path / name)
+        assert summary.sound == "aac, as it was"
+        before, after = sound_packets(clip), sound_packets(tmp_path / name)
+        assert [content for content, _ in before] == [content for content, _ in after]
+        # Matroska begins at zero, and so later, with the sound that players leave out.
+        late = shown(tmp_path / name)[0][0] - shown(clip)[0][0]
+        apart = [abs(float(other - one - late)) for (_, one), (_, other) in zip(before, after, strict=True)]
+        # Matroska counts milliseconds.
+        assert max(apart) <= (0 if name == "out.mp4" else 0.001)
+
+
+def test_sound_that_a_container_cannot_hold_is_encoded_and_said(model: Model, tmp_path: Path) -> None:
+    clip = write_clip(tmp_path / "clip.mov", 25, sound="pcm_s16le")
+    summary = render_video(asked(model), clip, tmp_path / "out.mp4")
+    assert summary.sound == "pcm_s16le, encoded as aac for .mp4"
+    times = [float(at) for _, at in sound_packets(tmp_path / "out.mp4")]
+    assert times == sorted(times) and 0.9 < times[-1] < 1.1
+    kept = render_video(asked(model), clip, tmp_path / "out.mkv")
+    assert kept.sound == "pcm_s16le, as it was"
+    contents = [b"".join(each for each, _ in sound_packets(path)) for path in (clip, tmp_path / "out.mkv")]
+    assert contents[0] == contents[1]
+
+
+# What ends a run.
+
+
+class Ended(Exception):
+    pass
+
+
+def end_at(phase: str, done: int) -> Callable[[str, Progress], None]:
+    def report(at: str, state: Progress) -> None:
+        if (at, state.done) == (phase, done):
+            raise Ended
+
+    return report
+
+
+def test_a_run_goes_on_where_it_was_ended(
+    model: Model, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request, output = asked(model), tmp_path / "out.mp4"
+    render_video(request, clip, tmp_path / "whole.mp4", batch_size=1)
+    computed, drawn = [], []
+    map_batch, overlay = maps.map_batch, Heatmap.overlay
+    monkeypatch.setattr(maps, "map_batch", lambda each, *a, **k: (computed.extend(each), map_batch(each, *a, **k))[1])
+    monkeypatch.setattr(Heatmap, "overlay", lambda self, *a: (drawn.append(1), overlay(self, *a))[1])
+    for phase, done, kept_maps, kept_parts in ((COMPUTING, 8, 1, 0), (DRAWING, 12, 3, 2)):
+        computed.clear()
+        drawn.clear()
+        with pytest.raises(Ended):
+            render_video(request, clip, output, batch_size=1, report=end_at(phase, done))
+        assert not output.exists()
+        parts = parts_folder(output) / "parts"
+        assert len(list(parts.glob("maps-*.npz"))) == kept_maps and len(list(parts.glob("video-*.mp4"))) == kept_parts
+        assert not list(parts.glob("*.partial*"))
+    assert len(computed) == COUNT - 5
+    computed.clear()
+    drawn.clear()
+    summary = render_video(request, clip, output, batch_size=1)
+    assert (summary.kept, len(computed), len(drawn)) == (COUNT, 0, 3)
+    assert not parts_folder(output).exists()
+    for (one_at, one), (at, picture) in zip(shown(tmp_path / "whole.mp4"), shown(output), strict=True):
+        assert one_at == at and np.array_equal(one, picture)
+
+
+def test_the_progress_says_what_is_done_and_what_there_is(model: Model, clip: Path, tmp_path: Path) -> None:
+    heard: list[tuple[str, int, int]] = []
+
+    def report(phase: str, state: Progress) -> None:
+        heard.append((phase, state.done, state.total))
+
+    render_video(asked(model), clip, tmp_path / "out.mp4", batch_size=2, report=report)
+    for phase in (COMPUTING, DRAWING):
+        done = [each[1] for each in heard if each[0] == phase]
+        assert done == sorted(done) and done[0] == 0 and done[-1] == COUNT and len(done) > 3
+    assert {total for _, _, total in heard} == {COUNT}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGINT])
+def test_a_run_that_is_killed_leaves_no_video_and_goes_on(
+    model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, way: int
+) -> None:
+    count = 110
+    # As the other process has them.
+    for module in (maps, render):
+        monkeypatch.setattr(module, "SEGMENT_FRAMES", 64)
+    clip = write_clip(tmp_path / "clip.mp4", count, sound="aac")
+    vitviz.save_checkpoint(tmp_path / "small.safetensors", model)
+    output = tmp_path / "out.mp4"
+    command = ["video", str(clip), str(output), "--checkpoint", str(tmp_path / "small.safetensors"), "--batch-size=4"]
+    parts = parts_folder(output) / "parts"
+    started = [sys.executable, "-m", "vitviz", *command]
+    with subprocess.Popen(started, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
+        while first.poll() is None and not list(parts.glob("video-000000-*.mp4")):
+            time.sleep(0.01)
+        os.kill(first.pid, way)
+        said, errors = first.communicate(timeout=60)
+    there = len(list(parts.glob("video-*.mp4")))
+    assert not output.exists() and there == 1
+    if way == signal.SIGINT:
+        assert first.returncode == 130 and str(parts_folder(output)) in said
+        assert "vitviz: interrupted; the same command goes on with what is missing" in errors
+    # What a write leaves that is cut off.
+    (parts / ".video-000001.partial.mp4").write_bytes(b"half")
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert f"{count} frames" in said and f"the maps of {count} there before" in said and "sound: aac, as it was" in said
+    assert len(shown(output)) == count and not parts_folder(output).exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["clip.mp4", "out.mp4", "small.safetensors"]
+
+
+# What is refused.
+
+
+def test_a_broken_clip_is_one_sentence_and_leaves_nothing(model: Model, tmp_path: Path) -> None:
+    clip = write_clip(tmp_path / "clip.mkv", 40)
+    content = clip.read_bytes()
+    clip.write_bytes(content[: len(content) * 3 // 4])
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(ImageError, match=r"clip\.mkv: .*expected a whole clip"):
+        render_video(asked(model), clip, tmp_path / "out.mp4", batch_size=2)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_clip_with_too_many_values_is_refused(
+    model: Model, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patches = vitviz.analyze(read_frame(clip), model).rollout().values.numel()
+    monkeypatch.setattr(maps, "MAX_VALUES", 10 * patches)
+    with pytest.raises(ImageError, match=f"more than 10 frames of {patches} patches each; expected a shorter clip"):
+        render_video(asked(model), clip, tmp_path / "out.mp4", batch_size=2)
+    assert not parts_folder(tmp_path / "out.mp4").exists()
+
+
+def test_a_clip_that_changes_between_the_passes_is_refused(
+    model: Model, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = write_clip(tmp_path / "other.mp4", COUNT, times=UNEVEN)
+    draw = render._Run.draw
+
+    def swapped(run: Any) -> Any:
+        run.source = other
+        return draw(run)
+
+    monkeypatch.setattr(render._Run, "draw", swapped)
+    with pytest.raises(ImageError, match="has changed while it was read"):
+        render_video(asked(model), clip, tmp_path / "out.mp4")
+
+
+def test_parts_of_another_request_are_left_alone(model: Model, clip: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.mp4"
+    with pytest.raises(Ended):
+        render_video(asked(model), clip, output, batch_size=2, report=end_at(DRAWING, 7))
+    there = sorted(parts_folder(output).rglob("*"))
+    for request, source, words in (
+        (asked(model, "attention"), clip, "'maps'"),
+        (asked(model, style=Style("viridis")), clip, "'style'"),
+        (asked(model, smoothing_seconds=1.0), clip, "'smoothing_seconds'"),
+        (asked(model), write_clip(tmp_path / "other.mp4", 4), "'clip'"),
+    ):
+        with pytest.raises(ConfigError, match=f"holds the results of another request, with other {words}"):
+            render_video(request, source, output)
+    assert sorted(parts_folder(output).rglob("*")) == there
+    next((parts_folder(output) / "parts").glob("maps-*")).write_bytes(b"damaged")
+    with pytest.raises(ConfigError, match=r"maps-\d+\.npz: damaged .*; remove it to have it again"):
+        render_video(asked(model), clip, output)
+
+
+def test_a_wrong_request_is_one_sentence_before_any_frame(model: Model, clip: Path, tmp_path: Path) -> None:
+    output, scale = tmp_path / "out.mp4", fit(None, [np.arange(4.0)])
+    wrong: list[tuple[type[VitvizError], Callable[[], VideoSummary], str]] = [
+        (ConfigError, lambda: render_video(asked(model), clip, tmp_path / "out.gif"), r"ends with '\.mp4' or '\.mkv'"),
+        (ConfigError, lambda: render_video(asked(model), clip, clip), "the clip itself; expected another file"),
+        (ConfigError, lambda: render_video(asked(model), clip, output, numbers=output), "both the video and its"),
+        (ConfigError, lambda: render_video(asked(model), clip, tmp_path / "no" / "out.mp4"), "no such folder"),
+        (ImageError, lambda: render_video(asked(model), tmp_path / "no.mp4", output), "no such file"),
+        (ConfigError, lambda: asked(model, smoothing_seconds=-1), "a number of seconds from 0 to 10"),
+        (ConfigError, lambda: asked(model, longest_side=20), "longest_side = 20: expected 64 to 4096 pixels"),
+        (ConfigError, lambda: asked(model, style=Style(scale=scale)), "its scale was fitted to other maps"),
+        (MethodError, lambda: asked(model, "rolout"), "did you mean 'rollout'"),
+        (QueryError, lambda: render_video(asked(model, parameters={"query": (9, 9)}), clip, output), r"patch \(9, 9\)"),
+    ]
+    for error, ask, words in wrong:
+        with pytest.raises(error, match=words):
+            ask()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["clip.mp4"]
+
+
+def test_the_command_says_what_was_made(
+    model: Model, clip: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    vitviz.save_checkpoint(tmp_path / "small.safetensors", model)
+    output, numbers = tmp_path / "out.mp4", tmp_path / "maps.npz"
+    arguments = ["--checkpoint", str(tmp_path / "small.safetensors"), "--map", "relevance:target=class 2"]
+    arguments += ["--numbers", str(numbers), "--smooth-seconds", "0.1", "--scale", "linear", "--longest-side", "400"]
+    assert main(["video", str(clip), str(output), *arguments]) == 0
+    said = capsys.readouterr().out
+    assert "class 2" in said and "Gaussian of 0.1 s" in said and f"written to {output}" in said
+    assert f"{COUNT} frames, " in said and "sound: aac, as it was" in said and f"numbers: {numbers}" in said
+    expected = vitviz.analyze(read_frame(clip, 7), model).map("relevance", target="class 2")
+    np.testing.assert_allclose(numbers_of(numbers)[0][7], expected.numpy(), atol=1e-5)
+    assert main(["video", str(tmp_path / "no.mp4"), str(output), *arguments]) == 2
+    assert "no.mp4: no such file" in capsys.readouterr().err

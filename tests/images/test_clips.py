@@ -1,0 +1,356 @@
+"""Clips of strangers: opened as they should be looked at, or refused in one sentence, here and in a limited process."""
+
+from __future__ import annotations
+
+import random
+import resource
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.support.clips import UNEVEN, moving, turned, write_clip, write_sound
+from vitviz import ConfigError, ImageError, isolation
+from vitviz.images.clip_facts import NO_LIMITS, Clip, ClipFacts, ClipLimits, Frame
+from vitviz.images.clips import CLIP_SUFFIXES, is_clip, open_clip, read_frame
+from vitviz.isolation import Worker
+from vitviz.isolation import clips as isolated
+
+pytestmark = [pytest.mark.process, pytest.mark.hostile]
+
+ROOT = Path(__file__).parents[2]
+Opener = Callable[..., AbstractContextManager[Clip]]
+SUFFIXES = tuple(each for each in CLIP_SUFFIXES if each not in (".m4v", ".3gp"))
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Worker]:
+    worker = Worker()
+    yield worker
+    worker.close()
+
+
+@pytest.fixture(params=["here", "isolated"])
+def opened(request: pytest.FixtureRequest, worker: Worker) -> Opener:
+    """Opens a clip in this process, or in one with limits."""
+
+    def open_isolated(path: Path, limits: ClipLimits = NO_LIMITS) -> AbstractContextManager[Clip]:
+        return isolation.clip(worker, path, path.name, limits)
+
+    return (
+        open_isolated
+        if request.param == "isolated"
+        else lambda path, limits=NO_LIMITS: open_clip(path, path.name, limits)
+    )
+
+
+def frames_of(clip: Clip) -> list[Frame]:
+    found: list[Frame] = []
+    while frames := clip.read(7):
+        found += frames
+    return found
+
+
+def refusal(opened: Opener, path: Path, limits: ClipLimits = NO_LIMITS) -> str:
+    """What is said of a clip: one sentence with its name."""
+    with pytest.raises(ImageError) as raised, opened(path, limits) as clip:
+        frames_of(clip)
+    message = str(raised.value)
+    assert message.startswith(f"{path.name}: ") and "\n" not in message and len(message) < 300
+    return message
+
+
+# Clips as they should be looked at.
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_the_frames_of_every_kind_of_clip_are_those_that_went_in(opened: Opener, tmp_path: Path, suffix: str) -> None:
+    path, expected = tmp_path / f"clip{suffix}", moving(20, 96, 64)
+    write_clip(path, frames=expected)
+    assert is_clip(path)
+    with opened(path) as clip:
+        assert clip.facts == ClipFacts(96, 64, 25.0, clip.facts.frames, "") and 19 <= clip.facts.frames <= 21
+        found = frames_of(clip)
+    assert [each.index for each in found] == list(range(20))
+    assert [each.seconds for each in found] == pytest.approx([index / 25 for index in range(20)], abs=1e-3)
+    for each, levels in zip(found, expected, strict=True):
+        assert np.abs(np.asarray(each.image, float) - levels).mean() < 12
+
+
+def test_frames_keep_uneven_times_and_may_be_passed_over(opened: Opener, tmp_path: Path) -> None:
+    path = write_clip(tmp_path / "clip.mkv", 30, times=UNEVEN)
+    with opened(path) as clip:
+        whole = frames_of(clip)
+    assert [each.seconds for each in whole] == pytest.approx([each / 1000 for each in UNEVEN[:30]], abs=1e-5)
+    with opened(path) as clip:
+        assert clip.skip(11) == 11
+        rest = frames_of(clip)
+        assert clip.read(1) == [] and clip.skip(5) == 0
+    assert [each.index for each in rest] == list(range(11, 30))
+    for one, other in zip(whole[11:], rest, strict=True):
+        assert one.ticks == other.ticks and np.array_equal(one.image, other.image)
+
+
+@pytest.mark.parametrize("degrees", [90, 180, 270])
+def test_a_turned_clip_stands_upright(opened: Opener, tmp_path: Path, degrees: int) -> None:
+    path = write_clip(tmp_path / "clip.mp4", 3)
+    plain = read_frame(path, 1)
+    turned(path, degrees)
+    with opened(path) as clip:
+        facts, found = clip.facts, frames_of(clip)[1].image
+    # The matrix turns clockwise, Pillow the other way.
+    expected = plain.rotate(-degrees, expand=True)
+    assert (facts.width, facts.height) == found.size == expected.size
+    assert np.array_equal(found, expected)
+
+
+def test_oblong_pixels_become_square(opened: Opener, tmp_path: Path) -> None:
+    for aspect, size in ((Fraction(4, 3), (48, 24)), (Fraction(1, 2), (24, 32))):
+        path = write_clip(tmp_path / "clip.mp4", 3, aspect=aspect)
+        with opened(path) as clip:
+            assert (clip.facts.width, clip.facts.height) == frames_of(clip)[0].image.size == size
+
+
+def test_a_frame_that_is_not_there_is_said(tmp_path: Path) -> None:
+    path = write_clip(tmp_path / "clip.mp4", 3)
+    with pytest.raises(ImageError, match=r"no frame 3; expected 0 to 2"):
+        read_frame(path, 3)
+    with pytest.raises(ConfigError, match="index = -1"):
+        read_frame(path, -1)
+
+
+# Clips that are refused.
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.6, 0.9])
+def test_a_clip_that_is_cut_short_is_refused(opened: Opener, tmp_path: Path, suffix: str, share: float) -> None:
+    rng = np.random.default_rng(0)
+    path = tmp_path / f"clip{suffix}"
+    write_clip(path, frames=[rng.integers(0, 255, (32, 48, 3), np.uint8) for _ in range(40)])
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * share)])
+    assert "expected a" in refusal(opened, path)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_damaged_clip_is_refused_or_read_to_its_end(opened: Opener, tmp_path: Path, seed: int) -> None:
+    path, rng = tmp_path / "clip.mp4", random.Random(seed)
+    write_clip(path, 40, options={"movflags": "faststart"} if seed % 2 else None)
+    content = bytearray(path.read_bytes())
+    for _ in range(30):
+        content[rng.randrange(len(content))] = rng.randrange(256)
+    path.write_bytes(content)
+    try:
+        with opened(path) as clip:
+            assert len(frames_of(clip)) <= 40
+    except ImageError as error:
+        assert str(error).startswith("clip.mp4: ") and "\n" not in str(error)
+
+
+def test_what_is_no_clip_is_one_sentence(opened: Opener, tmp_path: Path) -> None:
+    write_sound(tmp_path / "sound.mp4")
+    (tmp_path / "empty.mp4").write_bytes(b"")
+    (tmp_path / "text.mp4").write_text("no clip")
+    Image.new("RGB", (9, 9)).save(tmp_path / "picture.mp4", "PNG")
+    (tmp_path / "folder.mp4").mkdir()
+    turned(write_clip(tmp_path / "askew.mp4", 3), 45)
+    for name in ("none.mkv", "none.mov"):
+        with av.open(str(tmp_path / name), "w") as written:
+            stream = written.add_stream("libx264", rate=25)
+            stream.width, stream.height, stream.pix_fmt = 48, 32, "yuv420p"
+            written.start_encoding()
+    for name, words in (
+        ("sound.mp4", "only audio in it, no moving pictures"),
+        ("empty.mp4", "an empty file"),
+        ("text.mp4", "no clip, or one that is cut short"),
+        ("picture.mp4", "no clip, or one that is cut short"),
+        ("folder.mp4", "a folder"),
+        ("missing.mp4", "no such file"),
+        ("askew.mp4", "turned by 315 degrees; expected a multiple of 90"),
+        ("none.mkv", "(End of file)"),
+        ("none.mov", "nothing in it, no moving pictures"),
+    ):
+        assert words in refusal(opened, tmp_path / name), name
+    assert "a pipe, a socket or a device" in refusal(opened, Path("/dev/zero"))
+
+
+def test_a_list_of_other_files_opens_none(opened: Opener, tmp_path: Path) -> None:
+    """FFmpeg reads lists of files and addresses as if they were clips: these are not."""
+    write_clip(tmp_path / "own.mp4", 3)
+    lists = {
+        "concat.mp4": f"ffconcat version 1.0\nfile {tmp_path / 'own.mp4'}\n",
+        "hls.mp4": "#EXTM3U\n#EXT-X-VERSION:3\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nown.mp4\n#EXT-X-ENDLIST\n",
+        "pattern.mp4": "own%d.mp4",
+        "sdp.mp4": "v=0\no=- 0 0 IN IP4 127.0.0.1\nm=video 9 RTP/AVP 96\na=rtpmap:96 H264/90000\n",
+    }
+    for name, text in lists.items():
+        (tmp_path / name).write_text(text)
+        assert "no clip, or one that is cut short" in refusal(opened, tmp_path / name), name
+
+
+def test_a_clip_beyond_its_limits_is_refused(opened: Opener, tmp_path: Path) -> None:
+    path = write_clip(tmp_path / "clip.mp4", 20)
+    for limits, words in (
+        (ClipLimits(pixels=1535), "frames of 48×32 pixels; at most 1,535 pixels are taken"),
+        (ClipLimits(seconds=0.7), "0.8 seconds; at most 0.7 are taken"),
+        (ClipLimits(frames=19), "20 frames; at most 19 are taken"),
+        (ClipLimits(nbytes=100), "bytes; at most 100 are taken"),
+    ):
+        assert words in refusal(opened, path, limits)
+    with opened(path, ClipLimits(1536, 10**6, 20, 0.81)) as clip:
+        assert len(frames_of(clip)) == 20
+    # A header that says less than there is.
+    short = write_clip(tmp_path / "short.avi", 20)
+    content = short.read_bytes()
+    for mark, at in ((b"avih", 24), (b"strh", 40)):
+        start = content.index(mark) + at
+        content = content[:start] + struct.pack("<I", 3) + content[start + 4 :]
+    short.write_bytes(content)
+    assert "frame" in refusal(opened, short, ClipLimits(frames=10))
+    assert "seconds" in refusal(opened, short, ClipLimits(seconds=0.5))
+    with pytest.raises(ConfigError, match="pixels = 0"):
+        ClipLimits(pixels=0)
+
+
+def test_frames_of_changing_size_are_refused(opened: Opener, tmp_path: Path) -> None:
+    path = write_clip(tmp_path / "clip.avi", 6, (64, 64), codec="mjpeg")
+    # Of the fourth frame's own header.
+    content, start = bytearray(path.read_bytes()), 0
+    for _ in range(4):
+        start = content.index(b"\xff\xc0\x00\x11\x08", start) + 5
+    content[start : start + 4] = struct.pack(">HH", 48, 64)
+    path.write_bytes(content)
+    assert "frame 3" in refusal(opened, path)
+
+
+def test_times_that_go_back_are_refused(opened: Opener, tmp_path: Path) -> None:
+    path = write_clip(tmp_path / "clip.mkv", 6, codec="mjpeg")
+    content = bytearray(path.read_bytes())
+    # A block of the first track: its number, and its time in two bytes; the sixth at the second's.
+    places = [at for at in range(len(content) - 3) if content[at] == 0x81 and content[at + 3] == 0x80]
+    times = [struct.unpack(">h", content[at + 1 : at + 3])[0] for at in places]
+    last = places[times.index(200)]
+    content[last + 1 : last + 3] = struct.pack(">h", 40)
+    path.write_bytes(content)
+    assert "expected a time after that of the frame before" in refusal(opened, path)
+
+
+# What they may take.
+
+PROGRAM = """
+import resource, sys
+from pathlib import Path
+from vitviz.errors.kinds import ImageError
+from vitviz.images.clips import open_clip
+first = None
+for name in sys.argv[1:]:
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    try:
+        with open_clip(Path(name)) as clip:
+            count = 0
+            while clip.read(1):
+                count += 1
+    except ImageError as error:
+        count = str(error)
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    print(after.ru_maxrss - before.ru_maxrss, seconds, count)
+"""
+
+
+def growth(*paths: Path) -> list[tuple[int, float, str]]:
+    """Of each clip that one process reads in turn: KiB that it takes more than all before, seconds, what it finds."""
+    scale = 1024 if sys.platform == "darwin" else 1
+    command = [sys.executable, "-c", PROGRAM, *map(str, paths)]
+    lines = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    parts = [line.split(" ", 2) for line in lines]
+    return [(int(memory) // scale, float(seconds), found) for memory, seconds, found in parts]
+
+
+def huge(path: Path, width: int, height: int, codec: str) -> Path:
+    """A clip whose container, and pictures if they say one, are of this size by their headers."""
+    write_clip(path, 4, (64, 64), codec=codec)
+    content, start = bytearray(path.read_bytes()), 0
+    while (start := content.find(b"\xff\xc0\x00\x11\x08", start)) >= 0:
+        content[start + 5 : start + 9] = struct.pack(">HH", height, width)
+        start += 5
+    header = content.index(b"strf") + 12
+    content[header : header + 8] = struct.pack("<ii", width, height)
+    path.write_bytes(content)
+    return path
+
+
+def test_a_clip_that_says_it_is_huge_takes_nothing(tmp_path: Path) -> None:
+    small = write_clip(tmp_path / "small.avi", 4, (64, 64), codec="mjpeg")
+    sizes = [("rawvideo", 10_000), ("rawvideo", 30_000), ("mjpeg", 30_000)]
+    clips = [huge(tmp_path / f"{codec}{side}.avi", side, side, codec) for codec, side in sizes]
+    _, *found = growth(small, *clips)
+    assert "frames of 10000×10000 pixels; at most 9,437,184 pixels are taken" in found[0][2]
+    # FFmpeg itself refuses these.
+    for _, _, words in found[1:]:
+        assert "one far beyond what is taken; expected at most 9,437,184 pixels" in words
+    for memory, seconds, _ in found:
+        assert memory < 64 * 1024 and seconds < 2
+
+
+def test_time_grows_with_the_frames_and_memory_does_not(tmp_path: Path) -> None:
+    paths = [
+        write_clip(tmp_path / f"{count}.mkv", frames=moving(2, 320, 240) * (count // 2)) for count in (40, 40, 400)
+    ]
+    _, (_, short, few), (memory, long, many) = growth(*paths)
+    assert (few, many) == ("40", "400")
+    # Ten times as many frames; a processor's clock ticks a hundred times a second.
+    assert long < 20 * max(short, 0.01) and memory < 16 * 1024
+
+
+def test_a_clip_that_takes_too_long_is_ended(worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_clip(tmp_path / "clip.mp4", 300, (640, 480))
+    monkeypatch.setattr(isolated, "FRAME_SECONDS", 0.05)
+    started = time.process_time() + sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+    with (
+        pytest.raises(ImageError, match=r"clip\.mp4: opening it takes more than 0\.05 seconds of a processor"),
+        isolation.clip(worker, path, path.name) as clip,
+    ):
+        clip.skip(64)
+    assert time.process_time() + sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) - started < 10
+
+
+def test_what_a_child_cannot_say_is_not_believed(
+    worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_clip(tmp_path / "clip.mp4", 3)
+    with isolation.clip(worker, path, path.name) as clip:
+        for answer in (
+            {"frames": [[0, 0]] * 9},
+            {"frames": [[5, 0]]},
+            {"frames": [["0", 0]]},
+            {"frames": [[0, -5]]},
+            {"frames": None},
+        ):
+            monkeypatch.setattr(clip._job, "ask", lambda *_, answer=answer, **__: answer)
+            monkeypatch.setattr(clip._job, "read", bytes)
+            with pytest.raises(ImageError, match="gave no answer; expected a whole file"):
+                clip.read(1)
+        monkeypatch.setattr(clip._job, "ask", lambda *_, **__: {"skipped": 3})
+        with pytest.raises(ImageError, match="gave no answer"):
+            clip.skip(1)
+    for facts in ({}, {"width": 1}, {"width": 10**5, "height": 10**5, "rate": 1.0, "frames": 1, "sound": ""}):
+        with pytest.raises(ImageError, match="gave no answer"):
+            isolated.checked_facts(clip._job, facts, NO_LIMITS)
+
+
+def test_without_the_extra_its_name_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_clip(tmp_path / "clip.mp4", 3)
+    monkeypatch.setitem(sys.modules, "av", None)
+    with pytest.raises(ConfigError, match=r"a clip needs av: pip install 'vitviz\[video\]'"):
+        open_clip(path)

@@ -1,0 +1,216 @@
+"""A clip on the page: one frame at a time, and all of them as a video that the server draws."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+import vitviz
+from tests.driver import (
+    ARTEFACTS,
+    EXPLORER,
+    app_process,
+    choose_example,
+    choose_method,
+    first_view,
+    notice,
+    open_panel,
+    opened_page,
+    settle,
+    upload,
+)
+from tests.support.clips import moving, shown, sound_packets, write_clip
+from tests.ui.answers import Library, check_page
+from vitviz import Model
+from vitviz.images.clips import read_frame
+from vitviz.ui.handlers import Handlers
+from vitviz.ui.pictures import Upload
+from vitviz.ui.server.settings import ServerSettings
+from vitviz.ui.service import AnalysisService
+
+pytestmark = pytest.mark.browser
+
+COUNT = 30
+
+
+@pytest.fixture
+def clip(tmp_path: Path) -> Path:
+    return write_clip(tmp_path / "clip.mp4", frames=moving(COUNT, 320, 240), sound="aac")
+
+
+def scrub(page: Page, frame: int) -> None:
+    page.locator(".vx-frame").fill(str(frame))
+    settle(page)
+
+
+def test_a_clip_is_looked_at_frame_by_frame(page: Page, bundled: Model, clip: Path) -> None:
+    slider = page.locator(".vx-frame")
+    expect(slider).to_be_hidden()
+    upload(page, clip)
+    view = first_view(page)
+    assert view["picture"].startswith("picture:") and view["frame"] == 0 and "frame=0" in page.url
+    assert slider.get_attribute("max") == str(COUNT - 1)
+    library = Library(bundled, pictures={view["picture"]: clip})
+    check_page(page, library)
+    choose_method(page, "rollout")
+    for frame in (17, COUNT - 1):
+        scrub(page, frame)
+        assert first_view(page)["frame"] == frame and f"frame={frame}" in page.url
+        expect(page.locator(".vx-frame-said")).to_have_text(f"{frame} of {COUNT - 1}")
+        check_page(page, library)
+    python = page.evaluate(f"{EXPLORER}.describe().then(({{python}}) => python)")
+    assert f'read_frame("clip.mp4", {COUNT - 1})' in python and "from vitviz.images.clips import read_frame" in python
+    # What stands in the address is what is opened.
+    address = page.url.partition("?")[2]
+    page.evaluate("(asked) => window.mountAgain(asked)", f"/?{address}")
+    settle(page)
+    assert first_view(page)["frame"] == COUNT - 1
+    check_page(page, library)
+    page.screenshot(path=ARTEFACTS / "clip.png", full_page=True)
+    choose_example(page, "rocket.jpg")
+    assert first_view(page)["frame"] is None and "frame" not in page.url
+    expect(slider).to_be_hidden()
+
+
+def test_scrubbing_fast_ends_on_the_last_frame(page: Page, bundled: Model, clip: Path) -> None:
+    upload(page, clip)
+    library = Library(bundled, pictures={first_view(page)["picture"]: clip})
+    for frame in (3, 9, 4, 22, 12, 13, 14):
+        page.locator(".vx-frame").fill(str(frame))
+    settle(page)
+    assert first_view(page)["frame"] == 14
+    check_page(page, library)
+
+
+def test_the_video_of_a_clip_shows_the_map_of_every_frame(page: Page, bundled: Model, clip: Path) -> None:
+    upload(page, clip)
+    choose_method(page, "rollout")
+    panel = open_panel(page, "save")
+    with page.expect_download(timeout=300_000) as download:
+        panel.locator("[data-act=video]").click()
+    assert download.value.suggested_filename == "clip-rollout.mp4"
+    video = Path(download.value.path())
+    frames = shown(video)
+    assert len(frames) == COUNT and len(sound_packets(video)) == len(sound_packets(clip))
+    expect(page.locator(".vx-said")).to_contain_text(f"One scale for all {COUNT} frames")
+    expect(page.locator(".vx-said")).to_contain_text("Sound: aac, as it was.")
+    maps = [vitviz.analyze(read_frame(clip, index), bundled).rollout() for index in (0, COUNT - 1)]
+    assert all(picture.shape[1] == 320 and picture.shape[0] > 240 for _, picture in frames)
+    assert np.abs(frames[0][1].astype(float) - frames[-1][1]).mean() > 2
+    assert maps[0].description in page.locator(".vx-said").inner_text()
+
+
+def test_a_video_can_be_stopped(page: Page, tmp_path: Path) -> None:
+    upload(page, write_clip(tmp_path / "long.mp4", frames=moving(600, 320, 240)))
+    panel = open_panel(page, "save")
+    panel.locator("[data-act=video]").click()
+    expect(page.locator(".vx-busy-text")).to_contain_text("all frames", timeout=60_000)
+    page.locator(".vx-stop").click()
+    expect(page.locator(".vx-said")).to_contain_text("Stopped", timeout=60_000)
+    settle(page)
+
+
+def test_a_clip_that_is_refused_is_said_and_the_picture_before_stays(page: Page, clip: Path, tmp_path: Path) -> None:
+    before = first_view(page)
+    content = clip.read_bytes()
+    (tmp_path / "cut.mp4").write_bytes(content[: len(content) // 2])
+    upload(page, tmp_path / "cut.mp4")
+    assert "cut.mp4: no clip, or one that is cut short" in notice(page).inner_text()
+    assert first_view(page) == before
+    upload(page, write_clip(tmp_path / "long.mp4", 40, rate=1))
+    assert "long.mp4: 40.0 seconds; at most 30 are taken" in notice(page).inner_text()
+    upload(page, write_clip(tmp_path / "large.mp4", 2, (2048, 1100)))
+    assert "frames of 2048×1100 pixels; at most 2,088,960 pixels are taken" in notice(page).inner_text()
+    assert first_view(page) == before
+
+
+@pytest.fixture
+def _without_extra(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """An environment in which PyAV cannot be imported."""
+    (tmp_path / "av.py").write_text("raise ModuleNotFoundError('no av', name='av')")
+    paths = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    yield {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def test_without_the_extra_the_page_says_which_one_is_missing(
+    browser: Browser, clip: Path, _without_extra: dict[str, str]
+) -> None:
+    with app_process(_without_extra) as (address, _), opened_page(browser, address) as page:
+        upload(page, clip)
+        assert "a clip needs av: pip install 'vitviz[video]'" in notice(page).inner_text()
+
+
+# What the server does, without a page.
+
+
+@pytest.fixture
+def handlers(bundled: Model) -> Handlers:
+    return Handlers(AnalysisService(bundled, ServerSettings(clip_seconds=2.0)))
+
+
+def test_a_link_to_a_frame_that_a_clip_lacks_shows_its_last(handlers: Handlers, clip: Path) -> None:
+    picture = handlers.service.pictures.id(Upload(clip, "clip.mp4"))
+    link = f"?{picture.replace(':', '=')}&frame=99&method=rollout"
+    reply = handlers.open({"link": link}, lambda _: None)
+    assert reply["state"]["views"][0]["frame"] == COUNT - 1
+    assert f"Frame 99: this clip has frames 0 to {COUNT - 1}, and the last is shown." in reply["notes"]
+    assert reply["views"][0]["clip"] == {"frames": COUNT, "rate": 25.0}
+    # A picture has none.
+    reply = handlers.open({"link": "?example=rocket.jpg&frame=3"}, lambda _: None)
+    assert reply["state"]["views"][0]["frame"] is None and reply["views"][0]["clip"] is None
+
+
+def test_a_video_leaves_nothing_but_itself(handlers: Handlers, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gradio.utils import get_upload_folder
+
+    picture = handlers.service.pictures.id(Upload(clip, "clip.mp4"))
+    reply = handlers.open({"link": f"?{picture.replace(':', '=')}&method=relevance"}, lambda _: None)
+    request = {"state": reply["state"], "index": 0, "uid": reply["views"][0]["uid"]}
+    steps: list[str] = []
+    found = handlers.kinds["film"](request, lambda step: steps.append(str(step)))
+    assert len(shown(Path(found["path"]))) == COUNT and len(steps) > 10
+    for words, parameters in (
+        ("about one class", {"target": {"class": 1, "against": 2}}),
+        ("about one class", {"target": {"patch": [1, 1]}}),
+    ):
+        views = [{**reply["state"]["views"][0], "parameters": parameters}]
+        with pytest.raises(vitviz.MethodError, match=words):
+            handlers.kinds["film"]({**request, "state": {**reply["state"], "views": views}}, lambda _: None)
+
+    class Stopped(Exception):
+        pass
+
+    def stop(step: object) -> None:
+        if "Drawing" in str(step):
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        handlers.kinds["film"](request, stop)
+    assert not list(Path(get_upload_folder()).glob("film-*"))
+    still = handlers.open({"link": "?example=rocket.jpg"}, lambda _: None)
+    with pytest.raises(vitviz.ImageError, match="a picture; expected a clip"):
+        handlers.kinds["film"]({"state": still["state"], "index": 0, "uid": still["views"][0]["uid"]}, lambda _: None)
+
+
+def test_the_operator_limits_clips(bundled: Model, clip: Path) -> None:
+    for given, words in (
+        ({"clip_bytes": 1000}, "at most 1,000 are taken"),
+        ({"clip_seconds": 1.0}, "1.2 seconds; at most 1 are taken"),
+        ({"clip_pixels": 76_799}, "at most 76,799 pixels"),
+    ):
+        service = AnalysisService(bundled, ServerSettings(**given))  # type: ignore[arg-type]
+        with pytest.raises(vitviz.ImageError, match=words):
+            service.uploaded.clip(Upload(clip, "clip.mp4"))
+    settings = ServerSettings.of(
+        {"VITVIZ_CLIP_SECONDS": "2.5", "VITVIZ_CLIP_PIXELS": "10", "VITVIZ_CLIP_BYTES": "1 KiB"}
+    )
+    limits = settings.clip_limits
+    assert (limits.seconds, limits.pixels, limits.nbytes, limits.frames) == (2.5, 10, 1024, 150)
+    for name, text in (("VITVIZ_CLIP_SECONDS", "0"), ("VITVIZ_CLIP_PIXELS", "many")):
+        with pytest.raises(vitviz.ConfigError, match=name):
+            ServerSettings.of({name: text})

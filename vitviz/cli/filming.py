@@ -1,0 +1,119 @@
+"""The command ``vitviz video``: a clip as a video of its maps."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import Any
+
+from vitviz.analysis.encoder import MAX_BYTES
+from vitviz.cli.batching import AUTO, MAP_GRAMMAR, batch_size_of, map_request
+from vitviz.cli.checkpoints import load_with_bar
+from vitviz.cli.options import add_checkpoint, add_resolution, add_style
+from vitviz.datasets import MapRequest
+from vitviz.datasets.video import VideoRequest, VideoSummary, render_video
+from vitviz.datasets.video.render import parts_folder
+from vitviz.images.clip_facts import Clip
+from vitviz.images.clips import CLIP_SUFFIXES
+from vitviz.images.muxing import CONTAINERS, container_of
+from vitviz.images.preprocessing import FITS
+from vitviz.progress import Progress
+from vitviz.visualization.heatmaps import FIGURE_SIDE, Style
+
+
+def add_video(parser: argparse.ArgumentParser) -> None:
+    """The options of ``vitviz video``: a clip, a video, what is asked, and how it is drawn."""
+    parser.add_argument("source", type=Path, help=f"the clip: {', '.join(CLIP_SUFFIXES)}")
+    output = f"video to write: {' or '.join(CONTAINERS)}; the same command goes on where it was ended"
+    parser.add_argument("output", type=Path, help=output)
+    maps = "the map of every frame, such as relevance:target=dog,residual_weight=0.3 (default: rollout)"
+    parser.add_argument("--map", type=map_request, default=MapRequest("rollout"), metavar=MAP_GRAMMAR, help=maps)
+    smoothing = "average maps over time by a Gaussian of this standard deviation (default: 0, not at all)"
+    parser.add_argument("--smooth-seconds", type=float, default=0.0, metavar="SECONDS", help=smoothing)
+    side = "of the picture in the video at most, its longer one in pixels (default: %(default)s)"
+    parser.add_argument("--longest-side", type=int, default=FIGURE_SIDE, metavar="PIXELS", help=side)
+    parser.add_argument("--no-caption", action="store_true", help="leave out the colour bar and the caption")
+    numbers = "NPZ file for the maps of all frames, before any averaging, and their times"
+    parser.add_argument("--numbers", type=Path, default=None, metavar="FILE", help=numbers)
+    add_style(parser)
+    size = "frames that are encoded together, or auto for what the memory allows (default: %(default)s)"
+    parser.add_argument("--batch-size", type=batch_size_of, default=AUTO, metavar="auto|COUNT", help=size)
+    memory = "most memory that one batch may need (default: %(default)s)"
+    parser.add_argument("--max-bytes", type=int, default=MAX_BYTES, metavar="BYTES", help=memory)
+    parser.add_argument("--fit", choices=FITS, default=None, help="what the model sees (default: the checkpoint's own)")
+    add_resolution(parser)
+    add_checkpoint(parser)
+    parser.set_defaults(run=run)
+
+
+def run(
+    source: Path,
+    output: Path,
+    map: MapRequest,
+    smooth_seconds: float,
+    longest_side: int,
+    no_caption: bool,
+    numbers: Path | None,
+    colormap: str,
+    opacity: float,
+    smooth: bool,
+    grid: bool,
+    scale: str | None,
+    percentiles: Sequence[float],
+    batch_size: int | str,
+    max_bytes: int,
+    fit: str | None,
+    resolution: int | None,
+    **opened: Any,
+) -> None:
+    """Write the video."""
+    low, high = percentiles
+    style = Style(colormap, opacity, smooth, grid, scale=scale, percentiles=(low, high))
+    # A wrong path is found before the model is loaded.
+    container_of(output)
+    with _isolated(source):
+        pass
+    model = load_with_bar(**opened)
+    request = VideoRequest(model, map, fit, resolution, style, smooth_seconds, longest_side, not no_caption)
+    size = None if batch_size == AUTO else int(batch_size)
+    try:
+        summary = _with_bars(request, source, output, numbers=numbers, batch_size=size, max_bytes=max_bytes)
+    except KeyboardInterrupt:
+        print(f"\nwhat is done lies in {parts_folder(output)}; delete it to begin anew")
+        raise
+    _print(summary, output, numbers)
+
+
+def _isolated(source: Path) -> AbstractContextManager[Clip]:
+    """A clip in a process with limits: not everybody's clip is their own."""
+    from vitviz.isolation import clip, shared_worker
+
+    return clip(shared_worker(), source, str(source))
+
+
+def _with_bars(request: VideoRequest, source: Path, output: Path, **options: Any) -> VideoSummary:
+    from tqdm import tqdm
+
+    bars: dict[str, Any] = {}
+    with ExitStack() as stack:
+
+        def report(phase: str, state: Progress) -> None:
+            if phase not in bars:
+                stack.close()
+                # What was there before is no part of the rate.
+                bars[phase] = stack.enter_context(tqdm(desc=phase, unit=" frames", initial=state.done))
+            bars[phase].total = state.total or None
+            bars[phase].update(state.done - bars[phase].n)
+
+        return render_video(request, source, output, opened=_isolated, report=report, **options)
+
+
+def _print(summary: VideoSummary, output: Path, numbers: Path | None) -> None:
+    kept = f", the maps of {summary.kept:,} there before" if summary.kept else ""
+    sound = f"sound: {summary.sound}" if summary.sound else "no sound in the clip"
+    rate = f", {summary.frames / summary.seconds:.3g} a second"
+    print(f"{summary.caption}\n{summary.frames:,} frames{rate}{kept}; {sound}\nwritten to {output}")
+    if numbers is not None:
+        print(f"numbers: {numbers}")
