@@ -177,16 +177,17 @@ CLASS_SPECIFIC = [method.name for method in METHODS.values() if method.class_spe
 
 
 @pytest.mark.parametrize(
-    ("method", "target"), [*((method, "Dog") for method in CLASS_SPECIFIC), (CLASS_SPECIFIC[0], "5")]
+    ("method", "target"), [*((method, "Dog") for method in CLASS_SPECIFIC), (CLASS_SPECIFIC[0], "number")]
 )
 def test_a_map_about_a_class_takes_a_label_or_a_number(
     photo: Path, bundled: Model, capsys: Capture, method: str, target: str
 ) -> None:
     output = photo.with_name("map.png")
-    options = ["-o", str(output), "--resolution", "32", "--target", target]
+    dog = bundled.labels.index("dog")
+    options = ["-o", str(output), "--resolution", "32", "--target", str(dog) if target == "number" else target]
     assert main([command_of(method), str(photo), *options]) == 0
     assert "class dog" in capsys.readouterr().out
-    expected = analyze(photo, bundled, resolution=32).map(method, target=bundled.labels.index("dog"))
+    expected = analyze(photo, bundled, resolution=32).map(method, target=dog)
     assert same_pixels(output, expected.overlay())
 
 

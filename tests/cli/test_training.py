@@ -78,7 +78,8 @@ TINY += ["--epochs", "3", "--muon-rate", "0.02", "--adam-rate", "0.02", "--no-fl
 
 def test_a_model_is_trained_evaluated_and_used(colours: Path, photo: Path, capsys: Capture) -> None:
     output = photo.with_name("run")
-    assert main(["train", str(colours), str(output), *TINY]) == 0
+    terms = "for research"
+    assert main(["train", str(colours), str(output), *TINY, "--terms", terms]) == 0
     trained = output / loop.CHECKPOINT
     match = re.search(r"top-1 accuracy ([\d.]+)% of 8 test images\nwritten to (.*)\n$", capsys.readouterr().out)
     assert match is not None
@@ -91,7 +92,7 @@ def test_a_model_is_trained_evaluated_and_used(colours: Path, photo: Path, capsy
     picture = photo.with_name("map.png")
     assert main(["attention", str(photo), "--checkpoint", str(trained), "-o", str(picture), "--query", "3,3"]) == 0
     model = load(trained)
-    assert model.labels == ("blue", "red")
+    assert model.labels == ("blue", "red") and model.card["terms"] == terms
     assert same_pixels(picture, analyze(photo, model).attention(query=(3, 3)).overlay(mark=(3, 3)))
 
 
@@ -127,7 +128,9 @@ def test_every_setting_of_a_run_has_an_option_that_reaches_it(monkeypatch: pytes
     class Stop(Exception):
         pass
 
-    def train(images: Path, output: Path, config: TrainingConfig, snapshots: int, resume_from: Path | None) -> None:
+    def train(
+        images: Path, output: Path, config: TrainingConfig, snapshots: int, resume_from: Path | None, terms: str
+    ) -> None:
         given.append((images, output, config))
         assert snapshots == (7 if "--snapshots" in arguments else 12)
         assert resume_from == (Path("other/compact.pt") if "--resume-from" in arguments else None)

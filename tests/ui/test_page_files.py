@@ -202,27 +202,27 @@ def test_the_numbers_are_saved_with_what_they_are_of(page: Page, example: Analys
     click_patch(page, example, 3, 4)
     page.mouse.move(1, 1)
     settle(page)
-    second = example.predictions(2)[1].label
+    second, layers = example.predictions(2)[1].label, example.trace.layers
     heatmap = example.map("relevance", target=second, query=(3, 4))
     path = saved(page, "numbers")
     assert path.name == "chelsea-relevance-patch-3-4.npz"
     with np.load(path) as file:
         np.testing.assert_allclose(file["map"], heatmap.numpy(), rtol=1e-3, atol=1e-5)
         np.testing.assert_allclose(file["prefix"], list(heatmap.token_map.prefix.values()), rtol=1e-2, atol=1e-5)
-        assert file["layers"].tolist() == list(range(6))
+        assert file["layers"].tolist() == list(range(layers))
         token = example.trace.layout.index((3, 4))
-        weights = np.stack([example.trace.row(layer, (3, 4)).numpy() for layer in range(6)])
-        assert file["attention"].shape == weights.shape == (6, 6, example.trace.layout.token_count), token
+        weights = np.stack([example.trace.row(layer, (3, 4)).numpy() for layer in range(layers)])
+        assert file["attention"].shape == weights.shape == (layers, 6, example.trace.layout.token_count), token
         np.testing.assert_allclose(file["attention"], weights, atol=5e-3)
         about = json.loads(file["about"].item().decode())
     assert about["model"] == example.model.name and about["method"] == "relevance"
     assert about["parameters"] == {"target": example.model.labels.index(second), "query": [3, 4]}
-    assert about["picture"] == "chelsea.jpg" and about["grid"] == [16, 16]
+    assert about["picture"] == "chelsea.jpg" and about["grid"] == [example.trace.layout.grid_height] * 2
     assert about["prefix"] == list(example.trace.layout.prefix)
     assert about["caption"] == caption(page).inner_text() and "method=relevance" in about["link"]
 
 
-def test_the_sheet_is_saved_large_and_as_a_drawing(page: Page) -> None:
+def test_the_sheet_is_saved_large_and_as_a_drawing(page: Page, example: Analysis) -> None:
     choose_method(page, "attention")
     path = saved(page, "sheet")
     with Image.open(path) as sheet:
@@ -232,8 +232,8 @@ def test_the_sheet_is_saved_large_and_as_a_drawing(page: Page) -> None:
     drawing = ElementTree.parse(saved(page, "drawing")).getroot()
     space = "{http://www.w3.org/2000/svg}"
     assert drawing.findtext(f"{space}title") == caption(page).inner_text()
-    # A mean and six heads in six layers.
-    assert len(drawing.findall(f"{space}image")) == 6 * 7
+    # A mean and six heads in every layer.
+    assert len(drawing.findall(f"{space}image")) == example.trace.layers * 7
 
 
 def test_the_whole_explorer_works_from_disk(page: Page, browser: Browser, example: Analysis) -> None:

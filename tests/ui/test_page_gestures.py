@@ -53,7 +53,7 @@ def test_hovering_shows_a_patch_and_asks_nobody(page: Page, example: Analysis) -
     sent: list[str] = []
     page.on("request", lambda request: sent.append(request.url))
     before, seen = caption(page).inner_text(), []
-    for row, column in ((0, 0), (3, 7), (15, 15)):
+    for row, column in ((0, 0), (3, 7), (13, 13)):
         canvas(page).hover(position=place_of(page, example, row, column))
         heatmap = example.attention(query=(row, column))
         expect(caption(page)).to_contain_text(f"{heatmap.description}. Strongest: patch {heatmap.token_map.strongest}")
@@ -135,16 +135,17 @@ def test_names_above_the_picture_are_asked_like_patches(page: Page, example: Ana
 # ---- the keys ----
 
 
-def test_keys_choose_patch_layer_head_and_token(page: Page, library: Library) -> None:
+def test_keys_choose_patch_layer_head_and_token(page: Page, example: Analysis, library: Library) -> None:
     canvas(page).focus()
+    before_last = example.trace.layers - 2
     for key, expected in (
         ("ArrowRight", {"query": [0, 0]}),
         ("ArrowRight", {"query": [0, 1]}),
         ("ArrowDown", {"query": [1, 1]}),
         ("ArrowLeft", {"query": [1, 0]}),
-        ("[", {"query": [1, 0], "layer": 4}),
-        ("2", {"query": [1, 0], "layer": 4, "head": 2}),
-        ("m", {"query": [1, 0], "layer": 4}),
+        ("[", {"query": [1, 0], "layer": before_last}),
+        ("2", {"query": [1, 0], "layer": before_last, "head": 2}),
+        ("m", {"query": [1, 0], "layer": before_last}),
         ("]", {"query": [1, 0]}),
         ("r", {"query": "register 1"}),
         ("r", {"query": "register 2"}),
@@ -225,7 +226,7 @@ def test_a_cell_of_the_sheet_says_its_entropy_and_is_chosen(page: Page, example:
     edges = sheet.bounding_box()
     assert edges is not None
     # The last column of the second row.
-    place = {"x": edges["width"] * 0.97, "y": 18 + (edges["height"] - 18) * 1.5 / 6}
+    place = {"x": edges["width"] * 0.97, "y": 18 + (edges["height"] - 18) * 1.5 / example.trace.layers}
     sheet.hover(position=place)
     row = example.trace.row(1, "cls")[5].double()
     entropy, most = float(-(row * row.log()).sum()), math.log(example.trace.layout.token_count)
@@ -238,22 +239,28 @@ def test_a_cell_of_the_sheet_says_its_entropy_and_is_chosen(page: Page, example:
     check_page(page, library)
 
 
-def test_a_cell_of_the_sheet_leads_from_any_map_to_attention(page: Page, library: Library) -> None:
+def test_a_cell_of_the_sheet_leads_from_any_map_to_attention(page: Page, example: Analysis, library: Library) -> None:
     choose_method(page, "relevance")
     edges = page.locator(".vx-sheet").bounding_box()
     assert edges is not None
-    page.locator(".vx-sheet").click(position={"x": edges["width"] * 0.97, "y": 18 + (edges["height"] - 18) * 2.5 / 6})
+    page.locator(".vx-sheet").click(
+        position={"x": edges["width"] * 0.97, "y": 18 + (edges["height"] - 18) * 2.5 / example.trace.layers}
+    )
     settle(page)
     assert (first_view(page)["method"], first_view(page)["parameters"]) == ("attention", {"layer": 2, "head": 5})
     check_page(page, library)
 
 
-def test_one_head_is_shown_through_the_layers(page: Page, library: Library) -> None:
+def test_one_head_is_shown_through_the_layers(page: Page, example: Analysis, library: Library) -> None:
     page.locator(".vx-strip > summary").click()
     frames = page.locator(".vx-frame")
-    expect(frames).to_have_count(6)
+    layers = example.trace.layers
+    expect(frames).to_have_count(layers)
     page.wait_for_function(
-        "() => new Set([...document.querySelectorAll('.vx-frame canvas')].map((one) => one.toDataURL())).size === 6"
+        """(layers) =>
+            new Set([...document.querySelectorAll('.vx-frame canvas')].map((each) => each.toDataURL())).size
+                === layers""",
+        arg=layers,
     )
     frames.nth(2).click()
     settle(page)

@@ -214,7 +214,7 @@ def test_heads_are_ranked_by_what_falls_without_them(page: Page, example: Analys
 
 
 def test_the_guide_goes_through_six_steps_of_the_own_picture(page: Page, example: Analysis) -> None:
-    guide = page.locator(".vx-guide")
+    guide, layout = page.locator(".vx-guide"), example.trace.layout
     expect(guide).not_to_be_visible()
     opener = page.get_by_role("button", name="How to read this")
     opener.click()
@@ -226,7 +226,9 @@ def test_the_guide_goes_through_six_steps_of_the_own_picture(page: Page, example
         settle(page)
         assert state(page)["guide"] == number and ("panel=guide" in page.url)
         if number == 0:
-            expect(guide).to_contain_text("256 patches, 16 rows of 16")
+            expect(guide).to_contain_text(
+                f"{layout.patch_count} patches, {layout.grid_height} rows of {layout.grid_width}"
+            )
             choose_method(page, "relevance")
         # The steps about one layer show one, and the last one rollout.
         assert first_view(page)["method"] == (["relevance"] * 2 + ["attention"] * 3 + ["rollout"])[number]
@@ -249,7 +251,7 @@ def test_the_guide_says_the_real_numbers_of_one_head(
     browser: Browser, address: str, example: Analysis, link: str
 ) -> None:
     """Scores before the softmax, and weights, whatever the map is of."""
-    layer, head = (3, 2) if "p.layer" in link else (5, 0)
+    layer, head = (3, 2) if "p.layer" in link else (example.trace.layers - 1, 0)
     trace, layout = example.trace, example.trace.layout
     scores = trace.queries[layer][head, layout.index((4, 7))] @ trace.keys[layer][head].T * trace.scale
     patches = (scores - scores.mean())[layout.prefix_count :]

@@ -114,7 +114,7 @@ def test_the_difference_of_two_maps_is_said_and_drawn(page: Page, example: Analy
     page.keyboard.press("[")
     page.mouse.move(1, 1)
     settle(page)
-    first, second = (example.attention(layer=layer, query=(3, 3)).values.numpy() for layer in (5, 4))
+    first, second = (example.attention(layer=layer, query=(3, 3)).values.numpy() for layer in (-1, -2))
     difference = first - second
     place = np.unravel_index(np.abs(difference).argmax(), difference.shape)
     said = re.fullmatch(
@@ -173,14 +173,14 @@ def test_a_picture_is_seen_at_any_resolution(page: Page, library: Library) -> No
     check_page(page, library)
     assert first_view(page)["resolution"] == 96 and "resolution=96" in page.url
     written = page.locator(".vx-pixels")
-    written.fill("44")
+    written.fill("72")
     written.press("Enter")
     check_page(page, library)
-    assert first_view(page)["resolution"] == 44
+    assert first_view(page)["resolution"] == 72
     # What cannot be is said, and what was there before stays.
-    written.fill("45")
+    written.fill("75")
     written.press("Enter")
-    expect(notice(page)).to_contain_text("45")
+    expect(notice(page)).to_contain_text("75")
     check_page(page, library)
     page.locator(".vx-resolution").select_option("null")
     check_page(page, library)

@@ -155,6 +155,8 @@ def _parser() -> argparse.ArgumentParser:
     trained.add_argument("--snapshots", type=int, default=12, help=snapshots_help)
     other = "compact.pt of a run of the same network on the same images, to go on from in a new output folder"
     trained.add_argument("--resume-from", type=Path, default=None, metavar="FILE", help=other)
+    terms = "under which the weights are given, as their card is to say it"
+    trained.add_argument("--terms", default="", metavar="TEXT", help=terms)
     add_training(trained)
     trained.set_defaults(run=_run_train)
     return parser
@@ -382,10 +384,12 @@ def _with_bar(measure: Callable[..., Any], model: Model, images: Sequence[Path],
         return measure(model, images, report=lambda done: bar.update(1) and None, resolution=resolution)
 
 
-def _run_train(images: Path, output: Path, snapshots: int, resume_from: Path | None, **settings: Any) -> None:
+def _run_train(
+    images: Path, output: Path, snapshots: int, resume_from: Path | None, terms: str, **settings: Any
+) -> None:
     with extra("train"):
         from vitviz.training.loop import CHECKPOINT, train
-    _, accuracy = train(images, output, training_config(**settings), snapshots, resume_from)
+    _, accuracy = train(images, output, training_config(**settings), snapshots, resume_from, terms)
     print(f"top-1 accuracy {accuracy.top1:.2%} of {accuracy.images:,} test images")
     print(f"written to {output / CHECKPOINT}")
 

@@ -36,7 +36,12 @@ TOKENS_AT_ONCE = 4096
 
 
 def train(
-    images: Path, output: Path, config: TrainingConfig, snapshots: int = 0, resume_from: Path | None = None
+    images: Path,
+    output: Path,
+    config: TrainingConfig,
+    snapshots: int = 0,
+    resume_from: Path | None = None,
+    terms: str = "",
 ) -> tuple[Model, Accuracy]:
     """Train on ``images/train``, test on ``images/test``, and leave a checkpoint in ``output``.
 
@@ -49,6 +54,7 @@ def train(
         snapshots: how many states are kept on the way, from the first step to the last.
         resume_from: the compact state of a run of the same network on the same images, to go on from where the output
             folder has no state yet.
+        terms: under which the weights are given, as the checkpoint's card is to say it.
 
     Raises:
         DataError: the images cannot be trained on.
@@ -114,6 +120,8 @@ def train(
             run.save(output / STATE)
             run.save_compact(output / COMPACT)
     model, accuracy = _finished(run, name, preprocessing, test, device, f"{len(data):,}")
+    if terms:
+        model = replace(model, card={**model.card, "terms": terms})
     save_checkpoint(output / CHECKPOINT, model)
     return model, accuracy
 

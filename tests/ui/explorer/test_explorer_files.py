@@ -224,20 +224,25 @@ def test_the_whole_page_holds_every_file_and_asks_nobody(example: Analysis) -> N
     assert list(files) == file_names(example.trace)
     assert base64.b64decode(files["layer 3"]) == pack(example.trace, "layer 3")
     # Every place in the template is filled.
-    assert not re.search(r"@(title|about|style|template|files|props|script)@", page)
+    assert not re.search(r"@(title|about|style|template|files|maps|state|props|script)@", page)
 
 
 def test_the_whole_page_knows_how_its_picture_was_seen(bundled: Model) -> None:
+    def read(page: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        props, state = (re.search(rf"const {name} = (\{{.*\}});", page) for name in ("PROPS", "STATE"))
+        assert props is not None and state is not None
+        return json.loads(props[1])["value"], json.loads(state[1])["views"][0]
+
     photo = Path(__file__).parents[3] / "assets" / "rocket.jpg"
     analysis = vitviz.analyze(photo, bundled, "crop", resolution=48)
     page = whole_page(analysis, source="hf:a/b", name="rocket.jpg", fit="crop", resolution=48)
-    props = json.loads(re.search(r"const PROPS = (\{.*\});", page)[1])["value"]
+    props, seen = read(page)
     facts, [model] = props["views"][0], props["models"].values()
     assert (model["title"], facts["name"], facts["fit"], facts["resolution"]) == ("hf:a/b", "rocket.jpg", "crop", 48)
-    assert (props["state"]["views"][0]["fit"], props["state"]["views"][0]["resolution"]) == ("crop", 48)
-    props = json.loads(re.search(r"const PROPS = (\{.*\});", whole_page(vitviz.analyze(photo, bundled)))[1])["value"]
-    view, facts = props["state"]["views"][0], props["views"][0]
-    assert (view["fit"], view["resolution"], facts["fit"], facts["resolution"]) == (None, None, "squash", 64)
+    assert (seen["fit"], seen["resolution"]) == ("crop", 48)
+    props, seen = read(whole_page(vitviz.analyze(photo, bundled)))
+    facts = props["views"][0]
+    assert (seen["fit"], seen["resolution"], facts["fit"], facts["resolution"]) == (None, None, "squash", 64)
 
 
 def test_the_whole_page_of_a_base_model_is_under_twelve_megabytes(make_model: Callable[..., Model]) -> None:
