@@ -44,12 +44,12 @@ def clip(tmp_path: Path) -> Path:
 
 
 def scrub(page: Page, frame: int) -> None:
-    page.locator(".vx-frame").fill(str(frame))
+    page.locator(".vx-clip-frame").fill(str(frame))
     settle(page)
 
 
 def test_a_clip_is_looked_at_frame_by_frame(page: Page, bundled: Model, clip: Path) -> None:
-    slider = page.locator(".vx-frame")
+    slider = page.locator(".vx-clip-frame")
     expect(slider).to_be_hidden()
     upload(page, clip)
     view = first_view(page)
@@ -81,7 +81,7 @@ def test_scrubbing_fast_ends_on_the_last_frame(page: Page, bundled: Model, clip:
     upload(page, clip)
     library = Library(bundled, pictures={first_view(page)["picture"]: clip})
     for frame in (3, 9, 4, 22, 12, 13, 14):
-        page.locator(".vx-frame").fill(str(frame))
+        page.locator(".vx-clip-frame").fill(str(frame))
     settle(page)
     assert first_view(page)["frame"] == 14
     check_page(page, library)

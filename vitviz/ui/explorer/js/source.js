@@ -24,7 +24,7 @@ class Source {
     this.find("resolution").onchange = () => hooks.seen({ resolution: resolutionOf(this.find("resolution").value) });
     this.find("pixels").onchange = () => this.find("pixels").value && hooks.seen({ resolution: Number(this.find("pixels").value) });
     this.find("cropped").querySelector("button").onclick = () => hooks.seen({ fit: WHOLE_FIT });
-    this.find("frame").oninput = () => hooks.frame(Number(this.find("frame").value));
+    this.find("clip-frame").oninput = () => hooks.frame(Number(this.find("clip-frame").value));
     this.find("step").onchange = () => hooks.step(this.model.steps[Number(this.find("step").value)]);
     this.find("step").oninput = () => this.sayStep(this.model.steps[Number(this.find("step").value)]);
   }
@@ -152,7 +152,7 @@ class Source {
     this.find("clip").hidden = !isClip;
     this.root.querySelector("[data-act=video]").hidden = !isClip;
     if (!isClip) return;
-    Object.assign(this.find("frame"), { max: clip.frames - 1, value: frame });
+    Object.assign(this.find("clip-frame"), { max: clip.frames - 1, value: frame });
     this.find("frame-said").textContent = `${frame.toLocaleString("en")} of ${(clip.frames - 1).toLocaleString("en")}`;
   }
 
