@@ -20,10 +20,10 @@ from vitviz.cli.checkpoints import load_with_bar, read_with_bar
 from vitviz.cli.evaluating import add_evaluate
 from vitviz.cli.filming import add_video
 from vitviz.cli.filming import run as run_video_command
+from vitviz.cli.measuring import add_measurements
 from vitviz.cli.options import (
     add_checkpoint,
     add_image,
-    add_images,
     add_method,
     add_training,
     add_verification,
@@ -33,11 +33,11 @@ from vitviz.cli.output import LINE_CHARS, write_whole
 from vitviz.cli.probing import add_probe, run_probes
 from vitviz.cli.targets import TargetOptions
 from vitviz.errors.extras import extra
-from vitviz.errors.kinds import ConfigError, VitvizError
+from vitviz.errors.kinds import VitvizError
 from vitviz.errors.messages import did_you_mean, listed
 from vitviz.progress import Progress
 from vitviz.visualization.heatmaps import Style
-from vitviz.weights import BUNDLED, ZOO, Model, is_cached, read, resources
+from vitviz.weights import BUNDLED, ZOO, is_cached, read, resources
 from vitviz.weights.verify import PHOTO, verify
 
 
@@ -127,26 +127,7 @@ def _parser() -> argparse.ArgumentParser:
     evaluated = commands.add_parser("evaluate", help="measure a checkpoint's accuracy on an image folder")
     add_evaluate(evaluated)
 
-    compared = commands.add_parser("evaluate-methods", help="measure how faithful every method's maps are, on a folder")
-    add_images(compared, 200, "area")
-    compared.set_defaults(run=_run_evaluate_methods)
-
-    measured = commands.add_parser(
-        "describe-heads", help="measure how far and how widely every head looks, on a folder"
-    )
-    add_images(measured, 200, "measure")
-    measured.add_argument("--picture", type=Path, default=None, help="figure to write: PNG, SVG or PDF")
-    measured.set_defaults(run=_run_describe_heads)
-
-    located = commands.add_parser(
-        "evaluate-attention", help="measure how much attention lies on the thing, on a folder of photographs"
-    )
-    add_images(located, 1000, "head")
-    located.set_defaults(run=_run_evaluate_attention)
-
-    checked = commands.add_parser("check-methods", help="see whether the maps change when the model forgets")
-    add_images(checked, 50, "correlation")
-    checked.set_defaults(run=_run_check_methods)
+    add_measurements(commands)
 
     trained = commands.add_parser("train", help="train a Vision Transformer on an image folder")
     trained.add_argument("images", type=Path, help="folder with train/CLASS/IMAGE and test/CLASS/IMAGE")
@@ -315,73 +296,6 @@ def _run_app(host: str | None, port: int | None, **opened: Any) -> None:
     server_settings = ServerSettings.of()
     prepare(server_settings.threads)
     serve(build_demo(model, server_settings), server_settings, server_name=host, server_port=port)
-
-
-def _run_evaluate_methods(images: Path, count: int, resolution: int | None, output: Path | None, **opened: Any) -> None:
-    from vitviz.evaluation.method_table import areas, find_images, methods_for, record, table
-
-    model = load_with_bar(**opened)
-    methods_for(model)
-    paths = find_images(images, count)
-    found = _with_bar(areas, model, paths, resolution)
-    if output is not None:
-        output.write_text(record(model, images, paths, resolution=resolution, areas=found))
-    print(table(found))
-
-
-def _run_check_methods(images: Path, count: int, resolution: int | None, output: Path | None, **opened: Any) -> None:
-    from vitviz.evaluation.method_table import cascade_table, cascades, find_images, record
-    from vitviz.evaluation.randomization import READING, steps
-
-    model = load_with_bar(**opened)
-    paths = find_images(images, count)
-    found = _with_bar(cascades, model, paths, resolution)
-    if output is not None:
-        named = steps(model.network.config.depth)
-        output.write_text(record(model, images, paths, resolution=resolution, steps=named, correlations=found))
-    print(f"{cascade_table(found)}\n\n{READING}")
-
-
-def _run_describe_heads(
-    images: Path, count: int, resolution: int | None, output: Path | None, picture: Path | None, **opened: Any
-) -> None:
-    from vitviz.evaluation.head_picture import heads_picture
-    from vitviz.evaluation.head_table import head_tables, measure_heads_over
-    from vitviz.evaluation.method_table import find_images, record
-
-    model = load_with_bar(**opened)
-    paths = find_images(images, count)
-    found = _with_bar(measure_heads_over, model, paths, resolution)
-    if output is not None:
-        output.write_text(record(model, images, paths, resolution=resolution, heads=found))
-    if picture is not None:
-        try:
-            heads_picture(found).savefig(picture)
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"{picture}: cannot be written ({error})") from None
-    print(head_tables(found))
-
-
-def _run_evaluate_attention(
-    images: Path, count: int, resolution: int | None, output: Path | None, **opened: Any
-) -> None:
-    from vitviz.evaluation.method_table import find_images, record
-    from vitviz.evaluation.objects import attention_on_objects
-
-    model = load_with_bar(**opened)
-    paths = find_images(images, count)
-    found = _with_bar(attention_on_objects, model, paths, resolution)
-    if output is not None:
-        values = {"areas": found.areas, "heads": found.heads, "rollout": found.rollout}
-        output.write_text(record(model, images, found.paths, resolution=resolution, **values))
-    print(f"{len(found.paths)} of {len(paths)} images show one thing before a plain background.\n\n{found.table()}")
-
-
-def _with_bar(measure: Callable[..., Any], model: Model, images: Sequence[Path], resolution: int | None) -> Any:
-    from tqdm import tqdm
-
-    with tqdm(total=len(images), unit="image") as bar:
-        return measure(model, images, report=lambda done: bar.update(1) and None, resolution=resolution)
 
 
 def _run_train(

@@ -1,0 +1,107 @@
+"""The commands that measure methods, heads and attention over a folder of images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from vitviz.cli.checkpoints import load_with_bar
+from vitviz.cli.options import add_images
+from vitviz.errors.kinds import ConfigError
+from vitviz.weights import Model
+
+
+def add_measurements(commands: Any) -> None:
+    """``vitviz evaluate-methods``, ``describe-heads``, ``evaluate-attention`` and ``check-methods``.
+
+    Args:
+        commands: what :meth:`argparse.ArgumentParser.add_subparsers` gives.
+    """
+    compared = commands.add_parser("evaluate-methods", help="measure how faithful every method's maps are, on a folder")
+    add_images(compared, 200, "area")
+    compared.set_defaults(run=_run_evaluate_methods)
+
+    measured = commands.add_parser(
+        "describe-heads", help="measure how far and how widely every head looks, on a folder"
+    )
+    add_images(measured, 200, "measure")
+    measured.add_argument("--picture", type=Path, default=None, help="figure to write: PNG, SVG or PDF")
+    measured.set_defaults(run=_run_describe_heads)
+
+    located = commands.add_parser(
+        "evaluate-attention", help="measure how much attention lies on the thing, on a folder of photographs"
+    )
+    add_images(located, 1000, "head")
+    located.set_defaults(run=_run_evaluate_attention)
+
+    checked = commands.add_parser("check-methods", help="see whether the maps change when the model forgets")
+    add_images(checked, 50, "correlation")
+    checked.set_defaults(run=_run_check_methods)
+
+
+def _run_evaluate_methods(images: Path, count: int, resolution: int | None, output: Path | None, **opened: Any) -> None:
+    from vitviz.evaluation.method_table import areas, find_images, methods_for, record, table
+
+    model = load_with_bar(**opened)
+    methods_for(model)
+    paths = find_images(images, count)
+    found = _with_bar(areas, model, paths, resolution)
+    if output is not None:
+        output.write_text(record(model, images, paths, resolution=resolution, areas=found))
+    print(table(found))
+
+
+def _run_check_methods(images: Path, count: int, resolution: int | None, output: Path | None, **opened: Any) -> None:
+    from vitviz.evaluation.method_table import cascade_table, cascades, find_images, record
+    from vitviz.evaluation.randomization import READING, steps
+
+    model = load_with_bar(**opened)
+    paths = find_images(images, count)
+    found = _with_bar(cascades, model, paths, resolution)
+    if output is not None:
+        named = steps(model.network.config.depth)
+        output.write_text(record(model, images, paths, resolution=resolution, steps=named, correlations=found))
+    print(f"{cascade_table(found)}\n\n{READING}")
+
+
+def _run_describe_heads(
+    images: Path, count: int, resolution: int | None, output: Path | None, picture: Path | None, **opened: Any
+) -> None:
+    from vitviz.evaluation.head_picture import heads_picture
+    from vitviz.evaluation.head_table import head_tables, measure_heads_over
+    from vitviz.evaluation.method_table import find_images, record
+
+    model = load_with_bar(**opened)
+    paths = find_images(images, count)
+    found = _with_bar(measure_heads_over, model, paths, resolution)
+    if output is not None:
+        output.write_text(record(model, images, paths, resolution=resolution, heads=found))
+    if picture is not None:
+        try:
+            heads_picture(found).savefig(picture)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{picture}: cannot be written ({error})") from None
+    print(head_tables(found))
+
+
+def _run_evaluate_attention(
+    images: Path, count: int, resolution: int | None, output: Path | None, **opened: Any
+) -> None:
+    from vitviz.evaluation.method_table import find_images, record
+    from vitviz.evaluation.objects import attention_on_objects
+
+    model = load_with_bar(**opened)
+    paths = find_images(images, count)
+    found = _with_bar(attention_on_objects, model, paths, resolution)
+    if output is not None:
+        values = {"areas": found.areas, "heads": found.heads, "rollout": found.rollout}
+        output.write_text(record(model, images, found.paths, resolution=resolution, **values))
+    print(f"{len(found.paths)} of {len(paths)} images show one thing before a plain background.\n\n{found.table()}")
+
+
+def _with_bar(measure: Callable[..., Any], model: Model, images: Sequence[Path], resolution: int | None) -> Any:
+    from tqdm import tqdm
+
+    with tqdm(total=len(images), unit="image") as bar:
+        return measure(model, images, report=lambda done: bar.update(1) and None, resolution=resolution)
