@@ -264,7 +264,8 @@ def test_the_progress_says_what_is_done_and_what_there_is(model: Model, clip: Pa
 def test_a_run_that_is_killed_leaves_no_video_and_goes_on(
     model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, way: int
 ) -> None:
-    count = 110
+    # So many that the run is killed before its last part, however soon this process is given a processor.
+    count, parts_in_all = 300, 5
     # As the other process has them.
     for module in (maps, render):
         monkeypatch.setattr(module, "SEGMENT_FRAMES", 64)
@@ -280,12 +281,12 @@ def test_a_run_that_is_killed_leaves_no_video_and_goes_on(
         os.kill(first.pid, way)
         said, errors = first.communicate(timeout=60)
     there = len(list(parts.glob("video-*.mp4")))
-    assert not output.exists() and there == 1
+    assert not output.exists() and 1 <= there < parts_in_all
     if way == signal.SIGINT:
         assert first.returncode == 130 and str(parts_folder(output)) in said
         assert "vitviz: interrupted; the same command goes on with what is missing" in errors
     # What a write leaves that is cut off.
-    (parts / ".video-000001.partial.mp4").write_bytes(b"half")
+    (parts / f".video-{there:06d}.partial.mp4").write_bytes(b"half")
     assert main(command) == 0
     said = capsys.readouterr().out
     assert f"{count} frames" in said and f"the maps of {count} there before" in said and "sound: aac, as it was" in said
