@@ -191,8 +191,9 @@ def test_sound_is_kept_packet_by_packet(model: Model, clip: Path, tmp_path: Path
         assert max(apart) <= (0 if name == "out.mp4" else 0.001)
 
 
-def test_sound_that_a_container_cannot_hold_is_encoded_and_said(model: Model, tmp_path: Path) -> None:
-    clip = write_clip(tmp_path / "clip.mov", 25, sound="pcm_s16le")
+@pytest.mark.parametrize("suffix", ["mov", "mkv"])
+def test_sound_that_a_container_cannot_hold_is_encoded_and_said(model: Model, tmp_path: Path, suffix: str) -> None:
+    clip = write_clip(tmp_path / f"clip.{suffix}", 25, sound="pcm_s16le")
     summary = render_video(asked(model), clip, tmp_path / "out.mp4")
     assert summary.sound == "pcm_s16le, encoded as aac for .mp4"
     times = [float(at) for _, at in sound_packets(tmp_path / "out.mp4")]

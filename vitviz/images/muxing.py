@@ -16,6 +16,7 @@ from vitviz.images.ffmpeg import READING, TICKS, pyav
 
 # What a container cannot hold is encoded as this.
 SOUND_CODEC = "aac"
+NAMED_LAYOUTS = {1: "mono", 2: "stereo"}
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,9 @@ def _sound_stream(written: Any, heard: Any, container: Container) -> Any:
     if container.keeps(heard.codec_context.codec.canonical_name):
         return written.add_stream_from_template(heard)
     stream = written.add_stream(SOUND_CODEC, rate=heard.codec_context.rate)
-    stream.layout = heard.codec_context.layout
+    layout = heard.codec_context.layout
+    # Matroska may say how many channels there are, and not which.
+    stream.layout = NAMED_LAYOUTS.get(layout.nb_channels, layout)
     return stream
 
 
