@@ -150,7 +150,7 @@ def test_a_run_goes_on_where_it_was_ended(model: Model, photos: Path, tmp_path: 
         if row["rollout"] is not None:
             np.testing.assert_allclose(row["rollout"], expected[name]["rollout"], rtol=1e-4, atol=1e-6)
     again = run_batch(request, read_items(str(photos)), tmp_path / "out")
-    assert (again.analysed, again.failed, again.kept) == (0, 0, COUNT)
+    assert (again.analysed, again.failed, again.kept, again.failed_before) == (0, 0, COUNT, 1)
 
 
 @pytest.mark.process
@@ -383,8 +383,10 @@ def test_the_command_says_what_it_did(
         r", 32 at once; the model waited \d+% of the time", said
     )
     assert "1 could not be analysed, see the column error" in said
-    assert main([*command, "--pictures"]) == 0
-    assert f"{COUNT} there before" in capsys.readouterr().out
+    # Run again, it says again what is missing.
+    assert main([*command, "--pictures"]) == 1
+    said = capsys.readouterr().out
+    assert f"{COUNT} there before, 1 of which could not be analysed, see the column error" in said
     assert main(["batch", str(tmp_path / "absent"), str(tmp_path / "out")]) == 2
     assert "no such file or folder" in capsys.readouterr().err
     assert isinstance(run_batch(BatchRequest(model), [], tmp_path / "none"), Summary)

@@ -372,13 +372,21 @@ def test_a_wrong_request_is_one_sentence_before_any_frame(model: Model, clip: Pa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["clip.mp4"]
 
 
+def test_the_summary_counts_captions_where_every_frame_has_a_class_of_its_own(
+    model: Model, clip: Path, tmp_path: Path
+) -> None:
+    summary = render_video(VideoRequest(model, MapRequest("relevance")), clip, tmp_path / "out.mp4")
+    labels = [vitviz.analyze(read_frame(clip, frame), model).predictions(1)[0].label for frame in range(COUNT)]
+    assert summary.captions == len(set(labels)) and f"class {labels[0]}" in summary.caption
+
+
 def test_the_command_says_what_was_made(
     model: Model, clip: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     vitviz.save_checkpoint(tmp_path / "small.safetensors", model)
     output, numbers = tmp_path / "out.mp4", tmp_path / "maps.npz"
     arguments = ["--checkpoint", str(tmp_path / "small.safetensors"), "--map", "relevance:target=class 2"]
-    arguments += ["--numbers", str(numbers), "--smooth-seconds", "0.1", "--scale", "linear", "--longest-side", "400"]
+    arguments += ["--numbers", str(numbers), "--smoothing-seconds", "0.1", "--scale", "linear", "--longest-side", "400"]
     assert main(["video", str(clip), str(output), *arguments]) == 0
     said = capsys.readouterr().out
     assert "class 2" in said and "Gaussian of 0.1 s" in said and f"written to {output}" in said

@@ -164,7 +164,7 @@ def run(
     _print(summary, output)
     if gallery:
         print(f"gallery: {write_gallery(output)}")
-    return SOME_FAILED if summary.failed else 0
+    return SOME_FAILED if summary.failed or summary.failed_before else 0
 
 
 def batch_size_of(text: str) -> int | str:
@@ -217,6 +217,8 @@ def _print(summary: Summary, output: Path) -> None:
     done = summary.analysed + summary.failed
     rate = f", {done / summary.seconds:.3g} a second" if done else ""
     kept = f"; {summary.kept:,} there before" if summary.kept else ""
+    if summary.failed_before:
+        kept += f", {summary.failed_before:,} of which could not be analysed, see the column error"
     failed = f"; {summary.failed:,} could not be analysed, see the column error" if summary.failed else ""
     noun = "picture" if summary.analysed == 1 else "pictures"
     together = "" if summary.batch_size is None else f", {summary.batch_size} at once"

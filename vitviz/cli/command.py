@@ -103,8 +103,8 @@ def _parser() -> argparse.ArgumentParser:
     filmed = commands.add_parser("video", help="write a video of a clip with the map of every frame")
     add_video(filmed)
 
-    told = commands.add_parser("atlas", help="say what the results of a batch tell about the model, as a page")
-    add_atlas(told)
+    summarised = commands.add_parser("atlas", help="say what the results of a batch tell about the model, as a page")
+    add_atlas(summarised)
 
     listed = commands.add_parser("models", help="list the checkpoints that have a name")
     listed.set_defaults(run=_run_models)

@@ -31,7 +31,7 @@ def add_video(parser: argparse.ArgumentParser) -> None:
     maps = "the map of every frame, such as relevance:target=dog,residual_weight=0.3 (default: rollout)"
     parser.add_argument("--map", type=map_request, default=MapRequest("rollout"), metavar=MAP_GRAMMAR, help=maps)
     smoothing = "average maps over time by a Gaussian of this standard deviation (default: 0, not at all)"
-    parser.add_argument("--smooth-seconds", type=float, default=0.0, metavar="SECONDS", help=smoothing)
+    parser.add_argument("--smoothing-seconds", type=float, default=0.0, metavar="SECONDS", help=smoothing)
     side = "of the picture in the video at most, its longer one in pixels (default: %(default)s)"
     parser.add_argument("--longest-side", type=int, default=FIGURE_SIDE, metavar="PIXELS", help=side)
     parser.add_argument("--no-caption", action="store_true", help="leave out the colour bar and the caption")
@@ -52,7 +52,7 @@ def run(
     source: Path,
     output: Path,
     map: MapRequest,
-    smooth_seconds: float,
+    smoothing_seconds: float,
     longest_side: int,
     no_caption: bool,
     numbers: Path | None,
@@ -76,7 +76,7 @@ def run(
     with _isolated(source):
         pass
     model = load_with_bar(**opened)
-    request = VideoRequest(model, map, fit, resolution, style, smooth_seconds, longest_side, not no_caption)
+    request = VideoRequest(model, map, fit, resolution, style, smoothing_seconds, longest_side, not no_caption)
     size = None if batch_size == AUTO else int(batch_size)
     try:
         summary = _with_bars(request, source, output, numbers=numbers, batch_size=size, max_bytes=max_bytes)
@@ -114,6 +114,7 @@ def _print(summary: VideoSummary, output: Path, numbers: Path | None) -> None:
     kept = f", the maps of {summary.kept:,} there before" if summary.kept else ""
     sound = f"sound: {summary.sound}" if summary.sound else "no sound in the clip"
     rate = f", {summary.frames / summary.seconds:.3g} a second"
-    print(f"{summary.caption}\n{summary.frames:,} frames{rate}{kept}; {sound}\nwritten to {output}")
+    others = f" (frame 0; the frames have {summary.captions:,} captions)" if summary.captions > 1 else ""
+    print(f"{summary.caption}{others}\n{summary.frames:,} frames{rate}{kept}; {sound}\nwritten to {output}")
     if numbers is not None:
         print(f"numbers: {numbers}")

@@ -153,7 +153,7 @@ def _page(atlas: Atlas, drawn: Mapping[str, str]) -> str:
         sections += [_figure(drawn[name], record.title), _table(means)]
     for name in atlas.maps:
         text = (
-            "The mean of this map over all pictures says where attention lies whatever the picture shows. The others "
+            "The mean of this map over all pictures says where it lies whatever the picture shows. The others "
             "are means over the pictures that the model takes for each of its most frequent classes. Each mean has a "
             "scale of its own."
         )

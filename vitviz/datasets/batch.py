@@ -33,6 +33,7 @@ class Summary:
         analysed: pictures of which something was found.
         failed: pictures that could not be opened or analysed, whose rows say why.
         kept: pictures whose rows were there before.
+        failed_before: rows that were there before and say why their picture could not be analysed.
         seconds: that the run took.
         waited: seconds of it for which the model waited for pictures to be opened; None where several models ran.
         batch_size: most pictures that were encoded together; None where every worker chose its own.
@@ -41,6 +42,7 @@ class Summary:
     analysed: int
     failed: int
     kept: int
+    failed_before: int
     seconds: float
     waited: float | None
     batch_size: int | None
@@ -94,7 +96,7 @@ def run_batch(
     folder = OutputFolder(output, about)
     with folder.locked():
         table = _Table(folder, columns)
-        pending = Pending(items, folder.keys())
+        pending, failed_before = Pending(items, folder.keys()), folder.failures()
         total = len(items) if isinstance(items, list | tuple) else 0
         rows = source.rows(pending)
         try:
@@ -106,7 +108,8 @@ def run_batch(
             rows.close()
             table.flush()
         seconds = time.monotonic() - table.started
-        return Summary(table.analysed, table.failed, pending.kept, seconds, source.waited, source.batch_size)
+        counts = table.analysed, table.failed, pending.kept, failed_before
+        return Summary(*counts, seconds, source.waited, source.batch_size)
 
 
 class _Table:

@@ -37,15 +37,24 @@ class OutputFolder(RequestFolder):
         Raises:
             ConfigError: a part is damaged.
         """
+        return {key_digest(str(key)) for column in self._columns("path") for key in column.to_pylist()}
+
+    def failures(self) -> int:
+        """How many of the rows that are there say why their picture could not be analysed.
+
+        Raises:
+            ConfigError: a part is damaged.
+        """
+        return sum(len(column) - column.null_count for column in self._columns("error"))
+
+    def _columns(self, name: str) -> Iterator[Any]:
+        """A column of every part that is there."""
         pa, parquet = arrow()
-        found = set[bytes]()
         for part in self._written():
             try:
-                column = parquet.read_table(part, columns=["path"]).column(0)
+                yield parquet.read_table(part, columns=[name]).column(0)
             except (pa.ArrowException, OSError) as error:
                 raise ConfigError(f"{part}: damaged ({error}); remove it to have its pictures again") from None
-            found.update(key_digest(str(key)) for key in column.to_pylist())
-        return found
 
     def write(self, rows: list[dict[str, Any]], schema: Any) -> None:
         """Put a part there.

@@ -56,6 +56,7 @@ class VideoSummary:
         seconds: that the run took.
         sound: what became of the clip's sound, such as ``"aac, as it was"``; empty where there is none.
         caption: of the first frame.
+        captions: how many different ones the frames have, as where each has a class of its own.
     """
 
     frames: int
@@ -63,6 +64,7 @@ class VideoSummary:
     seconds: float
     sound: str
     caption: str
+    captions: int
 
 
 def parts_folder(output: Path) -> Path:
@@ -136,7 +138,9 @@ def render_video(
     if sound:
         sound += ", as it was" if container.keeps(sound) else f", encoded as {SOUND_CODEC} for {container.suffix}"
     caption = painter.caption(run.maps.descriptions[0])
-    return VideoSummary(len(run.maps), kept, time.monotonic() - started, sound, caption)
+    return VideoSummary(
+        len(run.maps), kept, time.monotonic() - started, sound, caption, len(set(run.maps.descriptions))
+    )
 
 
 class _Run:
