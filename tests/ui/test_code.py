@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from safetensors import safe_open
-from safetensors.numpy import load_file
 
 import vitviz
 from tests.reference_packages import transformers  # noqa: F401
+from tests.support.map_contents import map_about, map_values
 from tests.towers import make_transformers
 from vitviz import METHODS, Model, save_checkpoint
 from vitviz.ui.handlers import Handlers
@@ -85,13 +84,12 @@ def test_the_lines_make_the_map_that_the_page_shows(
     view = {**opened["state"]["views"][0], "method": method, "parameters": PARAMETERS.get(method, {})}
     answer = described(handlers, {**opened["state"], "views": [view]}, uid)
     legal = answer["state"]["views"][0]
-    path = handlers.map_slowly({"uid": uid, "method": method, "parameters": legal["parameters"]}, ignore)["path"]
+    found = handlers.map_slowly({"uid": uid, "method": method, "parameters": legal["parameters"]}, ignore)
     made = run(answer["python"])
-    shown = load_file(path)["values"][len(opened["facts"]["prefix"]) :]
+    shown = map_values(found)[len(opened["facts"]["prefix"]) :]
     np.testing.assert_allclose(made["heatmap"].values.flatten(), shown, rtol=1e-4, atol=1e-7)
     assert (tmp_path / f"{method}.png").is_file()
-    with safe_open(path, "np") as pack:
-        assert pack.metadata()["description"].startswith(made["heatmap"].description)
+    assert map_about(found)["description"].startswith(made["heatmap"].description)
 
 
 def test_the_lines_of_an_example_run_anywhere(bundled: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,9 +167,7 @@ def test_a_text_is_read_by_the_checkpoint_itself(tmp_path: Path, monkeypatch: py
     state = PageState((View(method="relevance", parameters={"target": {"text": words}}),)).to_json()
     uid = handlers.first()["views"][0]["uid"]
     python = described(handlers, state, uid)["python"]
-    path = handlers.map_slowly({"uid": uid, "method": "relevance", "parameters": {"target": {"text": words}}}, ignore)[
-        "path"
-    ]
-    shown = load_file(path)["values"][1:]
+    found = handlers.map_slowly({"uid": uid, "method": "relevance", "parameters": {"target": {"text": words}}}, ignore)
+    shown = map_values(found)[1:]
     np.testing.assert_allclose(run(python)["heatmap"].values.flatten(), shown, rtol=1e-4, atol=1e-7)
     assert json.dumps(words) in python

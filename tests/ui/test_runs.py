@@ -16,10 +16,9 @@ import pytest
 from gradio.context import LocalContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from safetensors import safe_open
-from safetensors.numpy import load_file
 
 import vitviz
+from tests.support.map_contents import map_about, map_values
 from vitviz import METHODS, Analysis, Model, likeness
 from vitviz.errors.kinds import MethodError
 from vitviz.evaluation.comparison import compare
@@ -89,12 +88,8 @@ def analysis(service: AnalysisService, uid: str) -> Analysis:
     return found
 
 
-def values(answer: Mapping[str, Any]) -> np.ndarray[Any, Any]:
-    return load_file(answer["path"])["values"]
-
-
 def patches(answer: Mapping[str, Any], analysis: Analysis) -> np.ndarray[Any, Any]:
-    return values(answer)[analysis.trace.layout.prefix_count :]
+    return map_values(answer)[analysis.trace.layout.prefix_count :]
 
 
 # ---- each kind, against the library ----
@@ -154,7 +149,7 @@ def test_another_picture_is_analysed_and_has_a_link(visit: Visit, picture: Uploa
     assert again["state"] == reply["state"] and again["views"][0]["pixels"] == [40, 24]
     expected = vitviz.analyze(picture.path, service.start).rollout().values.flatten()
     shown = visit.ask("map", uid=again["views"][0]["uid"], method="rollout", parameters={})
-    np.testing.assert_array_equal(values(shown)[1:], expected)
+    np.testing.assert_array_equal(map_values(shown)[1:], expected)
 
 
 def test_a_checkpoint_of_ones_own_is_opened_for_one_view(visit: Visit, make_model: Make, tmp_path: Path) -> None:
@@ -198,14 +193,14 @@ QUICK = ["attention", "attention_mass", "rollout"]
 def test_every_map_is_that_of_the_library(visit: Visit, analysis: Analysis, uid: str, method: str) -> None:
     parameters = {"target": 2} if METHODS[method].class_specific else {}
     quick = visit.ask("map", uid=uid, method=method, parameters=parameters)
-    assert ("path" in quick) == (method in QUICK) and ("slow" in quick) != (method in QUICK)
+    assert ("content" in quick) == (method in QUICK) and ("slow" in quick) != (method in QUICK)
     answer = visit.run("map", uid=uid, method=method, parameters=parameters)
     expected = analysis.map(method, **parameters)
     np.testing.assert_allclose(patches(answer, analysis), expected.values.flatten(), rtol=1e-5, atol=1e-8)
-    with safe_open(answer["path"], "np") as pack:
-        assert pack.metadata()["description"] == expected.description
+    assert map_about(answer)["description"] == expected.description
     # What was made once is there at once.
-    assert visit.ask("map", uid=uid, method=method, parameters=parameters) == {"path": answer["path"]}
+    again = visit.ask("map", uid=uid, method=method, parameters=parameters)
+    np.testing.assert_array_equal(map_values(again), map_values(answer))
 
 
 def test_a_map_that_begins_with_a_patch_says_which_value_is_its_own(visit: Visit, analysis: Analysis, uid: str) -> None:
@@ -220,14 +215,12 @@ def test_a_map_that_begins_with_a_patch_says_which_value_is_its_own(visit: Visit
         expected = analysis.map(method, query=asked, **others)
         # The library's numbers, all of them.
         np.testing.assert_allclose(patches(answer, analysis), expected.values.flatten(), rtol=1e-5)
-        with safe_open(answer["path"], "np") as pack:
-            about = pack.metadata()
+        about = map_about(answer)
         assert about.get("self") == (None if own is None else str(own))
         left_out = f"; patch ({query[0]}, {query[1]}) itself, where this map begins, is left out of the colours"
         assert about["description"] == expected.description + (left_out if own is not None else "")
     attention = visit.ask("map", uid=uid, method="attention_mass", parameters={})
-    with safe_open(attention["path"], "np") as pack:
-        assert "self" not in pack.metadata()
+    assert "self" not in map_about(attention)
 
 
 def test_a_comparison_has_the_numbers_of_the_library(visit: Visit, analysis: Analysis, uid: str) -> None:
@@ -314,7 +307,7 @@ def test_the_other_picture_is_run_once(make_model: Make, monkeypatch: pytest.Mon
     monkeypatch.setattr(service, "_prepared", lambda *args: opened.append(args[1]) or prepared(*args))
     target = {"like": "example:rocket.jpg"}
     for method in ("relevance", "legrad", "grad_cam"):
-        assert "path" in visit.run("map", uid=uid, method=method, parameters={"target": target})
+        assert "content" in visit.run("map", uid=uid, method=method, parameters={"target": target})
     assert [upload.name for upload in opened] == ["rocket.jpg"]
     assert all(len(lock) == 0 for lock in (service.small, service.large, service.long, service.studies))
 
@@ -552,7 +545,7 @@ def test_what_nobody_expected_is_one_sentence_and_the_log_has_nothing_of_the_vis
         assert visit.ask("describe", state=STATE, uids=[uid]) == {"refused": UNEXPECTED}
     assert "RuntimeError" in caplog.text and "in broken" in caplog.text and secret not in caplog.text
     # The next one is answered.
-    assert "path" in visit.run("map", uid=uid, method="relevance")
+    assert "content" in visit.run("map", uid=uid, method="relevance")
 
 
 def test_memory_that_others_use_is_waited_for_and_can_be_given_up(
@@ -572,7 +565,7 @@ def test_memory_that_others_use_is_waited_for_and_can_be_given_up(
         thread.start()
         assert visit.run("map", uid=uid, method="relevance", parameters={})["stopped"] is True
         thread.join(30)
-    assert told.is_set() and "path" in visit.run("map", uid=uid, method="relevance", parameters={})
+    assert told.is_set() and "content" in visit.run("map", uid=uid, method="relevance", parameters={})
 
 
 def test_a_picture_that_is_none_fails_in_words(visit: Visit, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import unicodedata
 from collections import Counter
 from functools import cache, lru_cache
@@ -26,7 +25,7 @@ from vitviz.attribution.methods import Choice, HeadNumber, Number, Parameter
 from vitviz.errors.number_text import digits
 from vitviz.evaluation.probes import PROBES, Probe
 from vitviz.ui.arguments import legal
-from vitviz.ui.files import as_webp
+from vitviz.ui.files import as_base64, as_webp
 from vitviz.ui.normalize import pools_by_attention, refusal, resolution_step
 from vitviz.ui.packs import rolls
 from vitviz.ui.pictures import EXAMPLES
@@ -297,11 +296,11 @@ def _thumbnail(name: str) -> str:
     with Image.open(resources("assets") / name) as image:
         small = image.convert("RGB")
         small.thumbnail((THUMBNAIL_SIDE * 2, THUMBNAIL_SIDE))
-    return f"data:image/webp;base64,{base64.b64encode(as_webp(small)).decode()}"
+    return f"data:image/webp;base64,{as_base64(as_webp(small))}"
 
 
 @cache
 def colours() -> dict[str, str]:
     """The colour tables, ``"value channel"`` bytes in base64, by name."""
     tables = {name: colour_table(name).round().astype(np.uint8).tobytes() for name in (*COLORMAPS, DIFFERENCE)}
-    return {name: base64.b64encode(table).decode() for name, table in tables.items()}
+    return {name: as_base64(table) for name, table in tables.items()}

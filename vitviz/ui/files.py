@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import itertools
 import os
@@ -112,3 +113,8 @@ def as_webp(image: Image.Image, quality: int = 80) -> bytes:
     stream = BytesIO()
     image.save(stream, "WEBP", quality=quality, method=2)
     return stream.getvalue()
+
+
+def as_base64(content: bytes) -> str:
+    """A file inside of a text."""
+    return base64.b64encode(content).decode()

@@ -17,12 +17,13 @@ from vitviz.progress import Progress
 from vitviz.ui.arguments import LONGEST_NAME, LikenessRequest, fields, method_of, number, parameters_of, upload_of
 from vitviz.ui.code import Made, as_python
 from vitviz.ui.facts import LEAST_SEEN, analysis_facts, examples, model_facts, settings, visible
-from vitviz.ui.files import as_webp, keep
+from vitviz.ui.files import as_base64, as_webp, keep
 from vitviz.ui.films import Films
 from vitviz.ui.inputs import InputSettings
 from vitviz.ui.links import print_link, read_link
 from vitviz.ui.models import ModelChoice, OwnModel, menu, title_of
 from vitviz.ui.normalize import ShownView, normalize, normalize_input
+from vitviz.ui.packs import map_file
 from vitviz.ui.pictures import Upload
 from vitviz.ui.probing import Probing
 from vitviz.ui.service import AnalysisService, Report, Step, waiting, waiting_for_memory
@@ -246,7 +247,7 @@ class Handlers:
     # ---- maps ----
 
     def map_slowly(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
-        """The file of any map."""
+        """The content of any map's file, in base64."""
         analysis, method, parameters = self._requested_map(request)
 
         def done(state: Progress) -> None:
@@ -258,18 +259,17 @@ class Handlers:
             self.service.target_of(analysis, parameters["target"], waiting_for_memory(report))
         with self.service.lock(analysis, method).turn(waiting(report)):
             report(Step(method.title))
-            return {"path": self._pack(analysis, method, parameters, done, waiting_for_memory(report))}
+            return self._content(analysis, method, parameters, done, waiting_for_memory(report))
 
     def map_quickly(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The file of a map that is soon there; that another takes long, is said."""
+        """The same of a map that is soon there; that another takes long, is said."""
         analysis, method, parameters = self._requested_map(request)
-        known = self.service.map_files.known(analysis, method, parameters)
-        if known is not None:
-            return {"path": str(known)}
+        if self.service.known_map(analysis, method, parameters) is not None:
+            return self._content(analysis, method, parameters)
         if not self.service.is_quick(analysis, method):
             return {"slow": True}
         with self.service.lock(analysis, method).turn():
-            return {"path": self._pack(analysis, method, parameters)}
+            return self._content(analysis, method, parameters)
 
     def _requested_map(self, request: Mapping[str, Any]) -> tuple[Analysis, Method, dict[str, Any]]:
         analysis = self.service.cached(request.get("uid"))
@@ -277,12 +277,9 @@ class Handlers:
         given = parameters_of(method, request.get("parameters"), analysis.model, analysis.trace.layout)
         return analysis, method, given
 
-    def _pack(self, analysis: Analysis, method: Method, parameters: dict[str, Any], *asking: Any) -> str:
-        known = self.service.map_files.known(analysis, method, parameters)
-        if known is None:
-            heatmap = self.service.heatmap(analysis, method, parameters, *asking)
-            known = self.service.map_files.write(analysis, method, parameters, heatmap.token_map, get_upload_folder())
-        return str(known)
+    def _content(self, analysis: Analysis, method: Method, parameters: dict[str, Any], *asking: Any) -> dict[str, Any]:
+        heatmap = self.service.heatmap(analysis, method, parameters, *asking)
+        return {"content": as_base64(map_file(analysis, method, parameters, heatmap.token_map))}
 
     # ---- what a page asks for beside ----
 

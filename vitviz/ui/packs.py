@@ -25,15 +25,19 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from einops import einsum
 from safetensors.torch import save
 
+from vitviz.analysis.analysis import Analysis
 from vitviz.attention.layout import TokenLayout
 from vitviz.attention.precision import precise
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace
+from vitviz.attribution import Method
 from vitviz.attribution.rollout import rollout_matrix
 from vitviz.errors.kinds import QueryError
 from vitviz.evaluation.probes import Findings
@@ -92,6 +96,13 @@ def rollout_pack(trace: AttentionTrace) -> bytes:
     matrix = rollout_matrix(trace)
     # Its mean is then 1, far from the smallest numbers of float16.
     return save({"rows": _half(matrix * trace.layout.token_count).cpu().contiguous()})
+
+
+def map_file(analysis: Analysis, method: Method, parameters: Mapping[str, Any], token_map: TokenMap) -> bytes:
+    """The file of a method's map; a patch where it begins with an identity term is left out of the page's colours."""
+    layout, query = analysis.trace.layout, parameters.get("query")
+    own = layout.index(query) if method.begins_with_identity and isinstance(query, tuple) else None
+    return map_pack(token_map, layout, own)
 
 
 def map_pack(token_map: TokenMap, layout: TokenLayout, own: int | None = None) -> bytes:

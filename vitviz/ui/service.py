@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -32,7 +33,7 @@ from vitviz.ui.pictures import Pictures, Upload
 from vitviz.ui.server.budget import MemoryBudget
 from vitviz.ui.server.decoding import UploadedPictures
 from vitviz.ui.server.estimates import map_bytes
-from vitviz.ui.server.explorer_files import ExplorerFiles, MapFiles
+from vitviz.ui.server.explorer_files import ExplorerFiles
 from vitviz.ui.server.fair_lock import FairLock
 from vitviz.ui.server.likenesses import Likenesses
 from vitviz.ui.server.settings import MODELS, PREFIX, ServerSettings
@@ -42,6 +43,8 @@ from vitviz.weights import BUNDLED, ZOO, DownloadProgress, Model, snapshot_of
 from vitviz.weights.text_tower import TextPrompt, reads_text
 
 CANVAS_SIDE = 900
+# Of one analysis, a number for each token.
+MAX_MAPS = 16
 CANVAS_BYTES = 3 * CANVAS_SIDE**2
 # Of the memory of the machine, where nobody says how much the app may take.
 MEMORY_PART = 0.75
@@ -106,15 +109,15 @@ class AnalysisService:
         self.towers = TextTowers(self.worker)
         self.budget = MemoryBudget(self._shared_bytes(), [self.cache, self.towers, self.models])
         self.likenesses = Likenesses(self.budget, self._seen_alike)
-        # Of methods that take long, each one's last map and its parameters; as long as its analysis.
-        self.maps: WeakKeyDictionary[Analysis, dict[str, tuple[dict[str, Any], Heatmap]]] = WeakKeyDictionary()
+        # The last maps by method and parameters; as long as the analysis.
+        self.maps: WeakKeyDictionary[Analysis, OrderedDict[str, Heatmap]] = WeakKeyDictionary()
         # What each was made of; as long as the analysis.
         self.origins: WeakKeyDictionary[Analysis, Origin] = WeakKeyDictionary()
         # Maps that take long, studies of many passes, and videos.
         self.long, self.studies, self.films = FairLock(), FairLock(), FairLock()
         self.own_models = OwnModels()
         self.pictures = Pictures()
-        self.explorer_files, self.map_files = ExplorerFiles(self.uploaded, self.budget), MapFiles()
+        self.explorer_files = ExplorerFiles(self.uploaded, self.budget)
 
     def _shared_bytes(self) -> int:
         """Of the memory of the app, what is not taken in any case."""
@@ -321,7 +324,7 @@ class AnalysisService:
         report: Callable[[Progress], None] | None = None,
         waiting: Callable[[], None] | None = None,
     ) -> Heatmap:
-        """A map; the last one of a method that takes long is kept.
+        """A map, which is kept with the last ones.
 
         Args:
             analysis: of the picture.
@@ -333,17 +336,23 @@ class AnalysisService:
             MethodError: the parameters contradict each other, or the model cannot serve the method.
             LimitError: there is no room for it.
         """
-        before, heatmap = self.maps.get(analysis, {}).get(method.name, (None, None))
-        if heatmap is not None and before == parameters:
-            return heatmap
+        known = self.known_map(analysis, method, parameters)
+        if known is not None:
+            return known
         given = dict(parameters)
         if "target" in given:
             given["target"] = self.target_of(analysis, given["target"], waiting)
         with self.budget.share(map_bytes(analysis, method.name), "this map", waiting):
             heatmap = analysis.map(method.name, report=report, **given)
-        if method.reports:
-            self.maps.setdefault(analysis, {})[method.name] = (dict(parameters), heatmap)
+        kept = self.maps.setdefault(analysis, OrderedDict())
+        kept[_map_key(method, parameters)] = heatmap
+        while len(kept) > MAX_MAPS:
+            kept.popitem(last=False)
         return heatmap
+
+    def known_map(self, analysis: Analysis, method: Method, parameters: Mapping[str, Any]) -> Heatmap | None:
+        """A map that was made before, where it is kept."""
+        return self.maps.get(analysis, OrderedDict[str, Heatmap]()).get(_map_key(method, parameters))
 
     def target_of(
         self, analysis: Analysis, request: TargetRequest | None, asking: Callable[[], None] | None = None
@@ -388,6 +397,10 @@ class AnalysisService:
         """Another picture, brought to the model's input as that of an analysis was, and its name."""
         upload = self.pictures.upload(picture) if isinstance(picture, str) else picture
         return self._prepared(analysis.model, upload, self.origins[analysis].settings, waiting)[1], upload.name
+
+
+def _map_key(method: Method, parameters: Mapping[str, Any]) -> str:
+    return repr((method.name, sorted(parameters.items())))
 
 
 def _unheard(state: Step | DownloadProgress) -> None:

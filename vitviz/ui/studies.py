@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from gradio.utils import get_upload_folder
-
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS, Method
 from vitviz.attribution.methods import ClassTarget
@@ -17,7 +15,9 @@ from vitviz.models.targets import Target, chosen_target
 from vitviz.progress import Progress
 from vitviz.ui.arguments import Bounds, LikenessRequest, fields, parameter_of
 from vitviz.ui.facts import class_names, visible
+from vitviz.ui.files import as_base64
 from vitviz.ui.normalize import refusal
+from vitviz.ui.packs import map_file
 from vitviz.ui.server.estimates import comparison_bytes, forward_bytes
 from vitviz.ui.service import AnalysisService, Report, Step, waiting, waiting_for_memory
 from vitviz.ui.state import View
@@ -61,12 +61,12 @@ class Studies:
         maps = []
         for each in found.maps:
             method = METHODS[each.method]
-            key = (analysis, method, parameters.get(each.method, {}), each.heatmap.token_map)
+            content = map_file(analysis, method, parameters.get(each.method, {}), each.heatmap.token_map)
             correlation = each.randomization_correlation
             maps.append(
                 {
                     "method": each.method,
-                    "path": str(self.service.map_files.write(*key, get_upload_folder(), kind="share")),
+                    "content": as_base64(content),
                     "areas": each.areas,
                     "beats": {metric: found.beats_chance(each, metric) for metric in each.areas},
                     "correlation": None if math.isnan(correlation) else correlation,

@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load
 
 import vitviz
+from tests.support.map_contents import map_values
 from vitviz import Analysis, AttentionTrace, Model, QueryError, VisionTransformer
 from vitviz.ui.explorer.page import whole_page
 from vitviz.ui.handlers import Handlers
@@ -200,13 +201,11 @@ def test_what_is_gone_is_said_to_be_gone(ask: Asked, tmp_path: Path, monkeypatch
     assert Path(file({"uid": ask.key, "name": "layer 0"})["path"]).read_bytes() == pack(ask.analysis.trace, "layer 0")
 
 
-def test_a_quick_map_is_a_file_and_another_is_said_to_be_slow(ask: Asked) -> None:
+def test_a_quick_map_is_in_its_answer_and_another_is_said_to_be_slow(ask: Asked) -> None:
     wanted = ask.functions["map"]
-    found = load(
-        Path(wanted({"uid": ask.key, "method": "attention_mass", "parameters": {"mass": 0.3}})["path"]).read_bytes()
-    )
+    found = map_values(wanted({"uid": ask.key, "method": "attention_mass", "parameters": {"mass": 0.3}}))
     expected = ask.analysis.map("attention_mass", mass=0.3).values
-    torch.testing.assert_close(ask.analysis.trace.layout.grid(found["values"]), expected.float())
+    torch.testing.assert_close(ask.analysis.trace.layout.grid(torch.from_numpy(found)), expected.float())
     for method in ("relevance", "attention_flow", "integrated_gradients"):
         assert wanted({"uid": ask.key, "method": method, "parameters": {}}) == {"slow": True}
     refused = wanted({"uid": ask.key, "method": "attention_mass", "parameters": {"mass": 7}})["refused"]

@@ -14,7 +14,7 @@ from vitviz.models.targets import ClassDifference
 from vitviz.ui.arguments import parameters_of
 from vitviz.ui.links import read_link
 from vitviz.ui.normalize import ShownView, normalize
-from vitviz.ui.packs import map_pack, rolls
+from vitviz.ui.packs import map_file, rolls
 from vitviz.ui.state import FIRST_VIEW, TOKEN_METHOD, PageState, View, plain_json
 
 # The page computes attention from queries and keys where nothing else is asked of it.
@@ -100,13 +100,11 @@ def _as_in_javascript(value: Any) -> Any:
 
 
 def _map(analysis: Analysis, method: str, parameters: dict[str, Any]) -> bytes:
-    layout, record = analysis.trace.layout, METHODS[method]
-    given = parameters_of(record, plain_json(parameters), analysis.model, layout)
+    record = METHODS[method]
+    given = parameters_of(record, plain_json(parameters), analysis.model, analysis.trace.layout)
     target = given.get("target")
     if target is not None and not isinstance(target, int | str | ClassDifference):
         raise MethodError(
             f"target = {shown(plain_json(parameters['target']))}: expected a class; a file holds no other"
         )
-    query = given.get("query")
-    own = layout.index(query) if record.begins_with_identity and isinstance(query, tuple) else None
-    return map_pack(analysis.map(method, **given).token_map, layout, own)
+    return map_file(analysis, record, given, analysis.map(method, **given).token_map)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import html
 import json
 from typing import Any
@@ -12,7 +11,7 @@ from vitviz.errors.arguments import instance
 from vitviz.ui.explorer.component import script, template
 from vitviz.ui.explorer.opening import opening
 from vitviz.ui.facts import analysis_facts, model_facts, settings
-from vitviz.ui.files import as_webp
+from vitviz.ui.files import as_base64, as_webp
 from vitviz.ui.packs import file_names, pack
 from vitviz.visualization.templates import filled
 
@@ -43,7 +42,7 @@ def whole_page(
         MethodError: the link is not legal for the analysis.
     """
     instance("analysis", analysis, Analysis, "vitviz.analyze(image, model)")
-    address = f"data:image/webp;base64,{_base64(as_webp(analysis.prepared.image, quality=90))}"
+    address = f"data:image/webp;base64,{as_base64(as_webp(analysis.prepared.image, quality=90))}"
     opened = opening(
         analysis, link, None if fit == analysis.model.preprocessing.fit else fit or None, resolution=resolution
     )
@@ -53,7 +52,7 @@ def whole_page(
         "models": {"": model_facts("", source or analysis.model.name, analysis.model)},
     }
     props = {"settings": {**settings(), "legal": "start", "offline": True}, "value": value}
-    files = {name: _base64(pack(analysis.trace, name)) for name in file_names(analysis.trace)}
+    files = {name: as_base64(pack(analysis.trace, name)) for name in file_names(analysis.trace)}
     layout = analysis.trace.layout
     about = (
         f"{analysis.model.name}: {analysis.trace.layers} layers × {analysis.trace.heads} heads, "
@@ -65,16 +64,12 @@ def whole_page(
         "style": template("explorer.css"),
         "template": template("explorer.html"),
         "state": _script(opened.state.to_json()),
-        "maps": _script({name: _base64(content) for name, content in opened.maps.items()}),
+        "maps": _script({name: as_base64(content) for name, content in opened.maps.items()}),
         "files": _script(files),
         "props": _script(props),
         "script": _script(script()),
     }
     return filled(template("page.html"), parts)
-
-
-def _base64(content: bytes) -> str:
-    return base64.b64encode(content).decode()
 
 
 def _script(value: Any) -> str:

@@ -112,7 +112,7 @@ async function fetchFile(pane, facts, name) {
   if (!element.isConnected) throw Error("this page is gone");
   const answer = name.startsWith("map ") && !OFFLINE ? await fetchMap(pane, facts, name) : await server.file({ uid: facts.uid, name });
   if (!answer) throw Error("The server does not answer");
-  if (answer.content) return Uint8Array.from(atob(answer.content), (letter) => letter.charCodeAt(0)).buffer;
+  if (answer.content) return fromBase64(answer.content).buffer;
   if (answer.refused) throw Object.assign(Error(answer.refused), { final: answer.final });
   if (answer.expired) throw Object.assign(Error("expired"), { expired: true });
   const response = await fetch(addressOfFile(answer));

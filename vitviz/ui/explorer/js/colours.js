@@ -6,7 +6,7 @@ const DIFFERENCE = "coolwarm";
 /** Colour tables as the canvas takes them: 256 pixels each, by name. `tables` has their bytes in base64. */
 function readColours(tables) {
   return Object.fromEntries(Object.entries(tables).map(([name, table]) => {
-    const bytes = Uint8Array.from(atob(table), (letter) => letter.charCodeAt(0)), pixels = new Uint32Array(256);
+    const bytes = fromBase64(table), pixels = new Uint32Array(256);
     for (let step = 0; step < 256; step++) {
       pixels[step] = (255 << 24) | (bytes[3 * step + 2] << 16) | (bytes[3 * step + 1] << 8) | bytes[3 * step];
     }

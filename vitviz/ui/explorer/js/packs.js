@@ -4,6 +4,9 @@
 const MAX_HELD_BYTES = 256 * 2 ** 20;
 const AT_ONCE = 2;
 
+/** The bytes of a file inside of a text. */
+const fromBase64 = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+
 /** Every float16 by its sixteen bits. */
 function halfTable() {
   const table = new Float32Array(65536);

@@ -22,9 +22,8 @@ function compare() {
     parameters[method] = others;
   }
   const say = (text) => { find("compare-said").textContent = text; };
-  inPanel("compare", JSON.stringify([uid, parameters, target]), { kind: "compare", uid, parameters, target }, async (reply) => {
-    const packs = {};
-    for (const { method, path } of reply.maps) packs[method] = readPack(await fetchPath(path));
+  inPanel("compare", JSON.stringify([uid, parameters, target]), { kind: "compare", uid, parameters, target }, (reply) => {
+    const packs = Object.fromEntries(reply.maps.map(({ method, content }) => [method, readPack(fromBase64(content).buffer)]));
     if (pane.facts?.uid === uid) panels.showCompared(reply, packs, pane);
   }, say);
 }
