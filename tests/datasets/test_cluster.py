@@ -49,9 +49,7 @@ def ray() -> Iterator[Any]:
     # The paths of its sockets may not be long.
     folder = mkdtemp(prefix="ray")
     with pytest.MonkeyPatch.context() as patch:
-        # Ray's workers give way to all others by default, and would wait for the other tests.
-        patch.setenv("RAY_worker_niceness", "0")
-        for name, value in cluster.QUIET.items():
+        for name, value in cluster.RAY_SETTINGS.items():
             patch.setenv(name, value)
         options: dict[str, Any] = {"num_cpus": 2, "object_store_memory": 80 * 2**20, "include_dashboard": False}
         found.init("local", log_to_driver=False, logging_level="ERROR", _temp_dir=folder, **options)
