@@ -16,11 +16,11 @@ import pyarrow.parquet as parquet
 import pytest
 from PIL import Image
 from playwright.sync_api import Browser
-from scipy import stats
+from scipy import special, stats
 
 from vitviz import ConfigError, DataError, Model
 from vitviz.datasets import BatchRequest, MapRequest, read_atlas, read_items, run_batch
-from vitviz.datasets.atlas import MOST_CLASSES
+from vitviz.datasets.atlas import MOST_CLASSES, _share_bounds
 from vitviz.datasets.atlas_page import write_atlas
 
 PROBES = ("attention_entropy", "attention_distance", "sink_mass", "head_similarity", "token_norms")
@@ -60,8 +60,15 @@ def test_means_and_intervals_are_those_of_the_pictures(results: Path) -> None:
         values = np.array([np.reshape(row[name], row[f"{name}.shape"]) for row in rows], float)
         np.testing.assert_allclose(means.mean, values.mean(0), rtol=1e-6, atol=1e-9)
         half = stats.sem(values) * stats.t.ppf(0.975, COUNT - 1)
-        np.testing.assert_allclose(means.high - means.mean, half, rtol=1e-6, atol=1e-9)
-        np.testing.assert_allclose(means.mean - means.low, half, rtol=1e-6, atol=1e-9)
+        mean = values.mean(0)
+        if name == "sink_mass.mass":
+            # A share: on the logit's scale.
+            half = np.divide(half, mean * (1 - mean), where=half > 0, out=np.zeros_like(half))
+            low, high = (special.expit(special.logit(mean) + sign * half) for sign in (-1, 1))
+        else:
+            low, high = np.maximum(mean - half, 0), mean + half
+        np.testing.assert_allclose(means.low, low, rtol=1e-5, atol=1e-9)
+        np.testing.assert_allclose(means.high, high, rtol=1e-5, atol=1e-9)
         assert (means.count == COUNT).all()
 
 
@@ -184,3 +191,16 @@ def test_the_command_writes_it(results: Path, tmp_path: Path, capsys: pytest.Cap
     assert main(["atlas", str(results), str(tmp_path / "out")]) == 0
     said = capsys.readouterr().out
     assert re.fullmatch(rf"atlas of {COUNT} pictures: .*atlas\.html\n", said)
+
+
+def test_no_interval_leaves_what_a_share_can_be() -> None:
+    mean = np.array([0.0, 1e-4, 0.01, 0.5, 0.999, 1.0, np.nan])
+    half = np.array([0.0, 0.01, 0.02, 0.3, 0.02, 0.0, np.nan])
+    low, high = _share_bounds(mean, half)
+    known = ~np.isnan(mean)
+    assert np.isnan(low[~known]).all() and np.isnan(high[~known]).all()
+    assert (low[known] >= 0).all() and (low[known] <= mean[known]).all()
+    assert (mean[known] <= high[known]).all() and (high[known] <= 1).all()
+    assert (low[0], high[0], low[5], high[5]) == (0, 0, 1, 1) and low[1] > 0 and high[3] < 1
+    # Of a share in the middle with many pictures, the two kinds agree.
+    np.testing.assert_allclose(_share_bounds(np.array([0.5]), np.array([0.01])), [[0.49], [0.51]], atol=1e-5)

@@ -24,6 +24,8 @@ from vitviz.errors.extras import extra
 from vitviz.errors.kinds import ConfigError, DataError
 
 CONFIDENCE = 0.95
+# The unit of measures that lie in [0, 1].
+SHARE = "share"
 MEMORY_BYTES = 512 * 2**20
 # Of a head and measure; and of the classes whose mean maps are shown, those predicted most often.
 PICTURES_PER_HEAD, MOST_CLASSES = 3, 12
@@ -210,9 +212,24 @@ def _means(table: _Table, name: str, about: Mapping[str, Any]) -> Means:
         deviation[place] = np.nan if spread is None else spread
     count = np.nan_to_num(count)
     half = student.ppf((1 + CONFIDENCE) / 2, np.maximum(count - 1, 1)) * deviation / np.sqrt(np.maximum(count, 1))
-    low, high = mean - half, mean + half
+    low, high = (_share_bounds if about["quantity"] == SHARE else _bounds)(mean, half)
     parts = [values.reshape(shape) for values in (mean, low, high, count.astype(int))]
     return Means(name, about["quantity"], *parts)
+
+
+def _bounds(mean: np.ndarray, half: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Those of Student's t; no measure of a head is below 0, so that what lies there holds no mean."""
+    return np.maximum(mean - half, 0), mean + half
+
+
+def _share_bounds(mean: np.ndarray, half: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Those of the mean's logit, whose standard error is the mean's by the delta method: they stay within [0, 1]."""
+    odds, rest = mean, 1 - mean
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        times = np.exp(np.where(half == 0, 0, half / (odds * rest)))
+        low, high = odds / (odds + rest * times), 1 / (1 + rest / (odds * times))
+    # Where all pictures have the same share, there is nothing between the bounds.
+    return np.where(half == 0, mean, low), np.where(half == 0, mean, high)
 
 
 def _standouts(table: _Table, name: str, shape: tuple[int, ...]) -> tuple[tuple[Standout, ...], ...]:
