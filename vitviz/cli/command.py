@@ -29,7 +29,7 @@ from vitviz.cli.options import (
     add_verification,
     training_config,
 )
-from vitviz.cli.output import LINE_CHARS, write_whole
+from vitviz.cli.output import LINE_CHARS, check_output, write_whole
 from vitviz.cli.probing import add_probe, run_probes
 from vitviz.cli.targets import TargetOptions
 from vitviz.errors.extras import extra
@@ -165,6 +165,9 @@ def _run_method(
 ) -> None:
     from tqdm import tqdm
 
+    output = output or _in_working_folder(image, f".{method}.png")
+    # A wrong path is found before the model is loaded.
+    check_output(output, image)
     low, high = percentiles
     style = Style(colormap, opacity, smooth, grid, scale=scale, percentiles=(low, high))
     about = TargetOptions.of(parameters) if METHODS[method].class_specific else None
@@ -181,7 +184,6 @@ def _run_method(
             bar.update(state.done - bar.n)
 
         heatmap = analysis.map(method, report=report, **parameters)
-    output = output or _in_working_folder(image, f".{method}.png")
     query = parameters.get("query")
     heatmap.save(output, style, mark=query if isinstance(query, tuple) else None)
     print(f"{heatmap.caption(style)}\nwritten to {output}")
@@ -198,13 +200,14 @@ def _in_working_folder(image: str, ending: str) -> Path:
 def _run_explore(
     image: str, output: Path | None, link: str, fit: str | None, resolution: int | None, max_bytes: int, **opened: Any
 ) -> None:
+    output = output or _in_working_folder(image, ".html")
+    check_output(output, image)
     analysis = analyze(image, load_with_bar(**opened), fit, resolution=resolution, max_bytes=max_bytes)
     from vitviz.ui.explorer import whole_page
 
     name, source = Path(image).name, opened["checkpoint"]
     link = link.partition("?")[2] if "://" in link else link
     page = whole_page(analysis, name, source=source, name=name, fit=fit or "", resolution=resolution, link=link)
-    output = output or _in_working_folder(image, ".html")
     write_whole(output, lambda file: file.write(page.encode()))
     print(f"All layers and heads, {len(page) / 1e6:.1f} MB\nwritten to {output}")
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from vitviz.cli.checkpoints import load_with_bar
 from vitviz.cli.options import add_images
+from vitviz.cli.output import write_whole
 from vitviz.errors.kinds import ConfigError
 from vitviz.weights import Model
 
@@ -48,7 +49,7 @@ def _run_evaluate_methods(images: Path, count: int, resolution: int | None, outp
     paths = find_images(images, count)
     found = _with_bar(areas, model, paths, resolution)
     if output is not None:
-        output.write_text(record(model, images, paths, resolution=resolution, areas=found))
+        _write(output, record(model, images, paths, resolution=resolution, areas=found))
     print(table(found))
 
 
@@ -61,7 +62,7 @@ def _run_check_methods(images: Path, count: int, resolution: int | None, output:
     found = _with_bar(cascades, model, paths, resolution)
     if output is not None:
         named = steps(model.network.config.depth)
-        output.write_text(record(model, images, paths, resolution=resolution, steps=named, correlations=found))
+        _write(output, record(model, images, paths, resolution=resolution, steps=named, correlations=found))
     print(f"{cascade_table(found)}\n\n{READING}")
 
 
@@ -76,7 +77,7 @@ def _run_describe_heads(
     paths = find_images(images, count)
     found = _with_bar(measure_heads_over, model, paths, resolution)
     if output is not None:
-        output.write_text(record(model, images, paths, resolution=resolution, heads=found))
+        _write(output, record(model, images, paths, resolution=resolution, heads=found))
     if picture is not None:
         try:
             heads_picture(found).savefig(picture)
@@ -96,7 +97,7 @@ def _run_evaluate_attention(
     found = _with_bar(attention_on_objects, model, paths, resolution)
     if output is not None:
         values = {"areas": found.areas, "heads": found.heads, "rollout": found.rollout}
-        output.write_text(record(model, images, found.paths, resolution=resolution, **values))
+        _write(output, record(model, images, found.paths, resolution=resolution, **values))
     print(f"{len(found.paths)} of {len(paths)} images show one thing before a plain background.\n\n{found.table()}")
 
 
@@ -105,3 +106,7 @@ def _with_bar(measure: Callable[..., Any], model: Model, images: Sequence[Path],
 
     with tqdm(total=len(images), unit="image") as bar:
         return measure(model, images, report=lambda done: bar.update(1) and None, resolution=resolution)
+
+
+def _write(output: Path, text: str) -> None:
+    write_whole(output, lambda file: file.write(text.encode()))

@@ -12,6 +12,16 @@ from vitviz.weights.formats.atomic import atomic_write
 LINE_CHARS = 100
 
 
+def check_output(output: Path, source: str) -> None:
+    """A file that is read is never written to.
+
+    Raises:
+        ConfigError: both are the same file.
+    """
+    if output.exists() and Path(source).exists() and output.samefile(source):
+        raise ConfigError(f"{output}: what is read; expected another file to write")
+
+
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Write a file, whole or not at all.
 
