@@ -333,6 +333,29 @@ def test_every_process_has_a_folder_of_its_own_and_empties_it(tmp_path: Path) ->
     assert [list(each.iterdir()) for each in found.values()] == [[], []]
 
 
+TOLD_TWICE = """
+import atexit, os, signal, threading
+from vitviz.ui.hosting import prepare
+
+prepare()
+lock = threading.Lock()
+
+
+def close():
+    with lock:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+atexit.register(close)
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+def test_who_is_told_to_end_twice_ends(tmp_path: Path) -> None:
+    environment = {**os.environ, "GRADIO_TEMP_DIR": str(tmp_path)}
+    assert subprocess.run([sys.executable, "-c", TOLD_TWICE], env=environment, cwd=ROOT, timeout=300).returncode == 0
+
+
 @pytest.fixture
 def temporary(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Where temporary files lie; nobody knows of any that is there."""

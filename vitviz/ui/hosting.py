@@ -69,6 +69,8 @@ def prepare(threads: int | None = None) -> None:
 
 def _end() -> None:
     """End as a service is ended: nobody waits for what is being computed."""
+    # Another one in the middle would begin again, and wait for locks that this one holds.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     atexit._run_exitfuncs()
     os._exit(0)
 
