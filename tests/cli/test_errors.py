@@ -43,7 +43,7 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "too large": (["rollout", "{photo}", "--resolution", "3200"], "input of 3200×3200: 640,005 tokens need"),
     "no memory allowed": (["rollout", "{photo}", "--max-bytes", "1"], "max_bytes = 1; no resolution fits"),
     "the image itself": (["attention", "{photo}", "-o", "{photo}"], ": what is read; expected another file to write"),
-    "a page over its image": (["explore", "{photo}", "-o", "{photo}"], ": what is read; expected another file to write"),
+    "a page over its image": (["explore", "{photo}", "-o", "{photo}"], ": what is read; expected another file"),
     "no such folder": (["attention", "{photo}", "-o", "gone/map.png"], "gone/map.png: cannot be written"),
     "no such format": (["attention", "{photo}", "-o", "{folder}/map.xyz"], "map.xyz: cannot be written"),
     "output a folder": (["attention", "{photo}", "-o", "{folder}"], "cannot be written"),

@@ -19,10 +19,9 @@ from vitviz.errors.kinds import CheckpointError, ImageError, LimitError
 from vitviz.ui.files import keep
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.inputs import InputSettings
-from vitviz.ui.jobs import JobCancelled, Jobs
 from vitviz.ui.models import ModelChoice
 from vitviz.ui.pictures import Upload
-from vitviz.ui.runs import Runs
+from vitviz.ui.runs import Run, RunEnded, Runs
 from vitviz.ui.service import AnalysisService, Step
 from vitviz.weights.text_tower import TextPrompt
 
@@ -136,16 +135,15 @@ def test_an_upload_that_is_gone_is_said_by_its_name(make_model: Make, picture: U
 
 
 def test_the_analysis_of_a_visitor_who_left_ends_and_lets_the_next_in(make_model: Make, picture: Upload) -> None:
-    bench, jobs = AnalysisService(make_model()), Jobs()
+    bench, run = AnalysisService(make_model()), Run("anna", "page")
     done = []
 
-    with pytest.raises(JobCancelled), jobs.running("anna", "run") as check:
+    def report(step: Step) -> None:
+        run.check()
+        done.append(step.done)
+        run.is_ended = True
 
-        def report(step: Step) -> None:
-            check()
-            done.append(step.done)
-            jobs.leave("anna")
-
+    with pytest.raises(RunEnded):
         bench.analyze(bench.start, picture, InputSettings("squash"), report)
     assert done == [0] and len(bench.small) == len(bench.large) == 0
     assert bench.analyze(bench.start, picture, InputSettings("squash"))[0]

@@ -110,6 +110,10 @@ def test_a_video_can_be_stopped(page: Page, tmp_path: Path) -> None:
     panel = open_panel(page, "save")
     panel.locator("[data-act=video]").click()
     expect(page.locator(".vx-busy-text")).to_contain_text("all frames", timeout=60_000)
+    # Nothing else waits for it.
+    choose_example(page, "rocket.jpg")
+    assert first_view(page)["picture"] == "example:rocket.jpg"
+    expect(page.locator(".vx-busy-text")).to_contain_text("all frames", timeout=60_000)
     page.locator(".vx-stop").click()
     expect(page.locator(".vx-said")).to_contain_text("Stopped", timeout=60_000)
     settle(page)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -173,16 +173,31 @@ def parameters_of(
     Raises:
         MethodError: there is no such parameter, one is not legal, or the model cannot serve the method.
     """
-    given = {} if parameters is None else fields(field, parameters, [parameter.name for parameter in method.parameters])
     # That a target is missing is said where it is looked up.
     refusal = method.refusal(model.network.config, has_target=True)
     if refusal is not None:
         raise MethodError(f"{method.name}: {refusal}")
-    found, bounds = {}, Bounds.of(model, layout)
-    for parameter in method.parameters:
-        value = given.get(parameter.name)
-        found[parameter.name] = parameter.default if value is None else parameter_of(parameter, value, bounds, field)
-    return found
+    defaults = {parameter.name: parameter.default for parameter in method.parameters}
+    return defaults | values_of(method.parameters, parameters, Bounds.of(model, layout), field)
+
+
+def values_of(
+    parameters: Sequence[Parameter], value: object, bounds: Bounds, field: str = "parameters"
+) -> dict[str, Any]:
+    """The parameters that an object gives, or null; those that are null are left out.
+
+    Args:
+        parameters: of a method or a probe.
+        value: an object with a field for each.
+        bounds: what there is.
+        field: what messages call it.
+
+    Raises:
+        MethodError: there is no such parameter, or one is not legal.
+    """
+    given = {} if value is None else fields(field, value, [each.name for each in parameters])
+    found = [(each, given.get(each.name)) for each in parameters]
+    return {each.name: parameter_of(each, one, bounds, field) for each, one in found if one is not None}
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,8 @@ from vitviz.progress import Progress
 from vitviz.ui.arguments import number, parameters_of
 from vitviz.ui.files import keep
 from vitviz.ui.server.estimates import map_bytes
-from vitviz.ui.service import AnalysisService, Report, Step, waiting, waiting_for_memory
+from vitviz.ui.service import AnalysisService, Report, Step
 from vitviz.ui.state import PageState
-from vitviz.visualization.heatmaps import Style
 
 # More at once would make others wait for longer; of the longer side, videos of a page are smaller than the command's.
 FRAMES_AT_ONCE, LONGEST_SIDE = 4, 960
@@ -63,15 +62,7 @@ class Films:
             MapRequest(method.name, {name: value for name, value in parameters.items() if value is not None}),
             origin.settings.fit,
             origin.resolution,
-            Style(
-                state.colormap,
-                state.opacity,
-                state.smooth,
-                state.grid,
-                fade=state.fade,
-                scale=state.scale,
-                percentiles=state.percentiles,
-            ),
+            state.style,
             longest_side=LONGEST_SIDE,
         )
 
@@ -85,11 +76,12 @@ class Films:
 
         width, height = origin.size
         # The frames that wait and those that are drawn, in their own size.
-        needed = self._batch_bytes(analysis) + map_bytes(analysis, method.name)
+        geometry = analysis.prepared.geometry
+        cost = Encoder(analysis.model).cost_at(geometry.input_height, geometry.input_width, FRAMES_AT_ONCE)
+        needed = cost.nbytes + map_bytes(analysis, method.name)
         needed += 3 * width * height * 4 * FRAMES_AT_ONCE
         with (
-            self.service.films.turn(waiting(report)),
-            self.service.budget.share(needed, "this video", waiting_for_memory(report)),
+            self.service.turn(self.service.films, needed, "this video", report),
             TemporaryDirectory(dir=_folder(), prefix="film-") as folder,
         ):
             report(Step(PHASE_TITLES[COMPUTING]))
@@ -99,11 +91,6 @@ class Films:
             )
             path = keep(output.read_bytes(), "maps.mp4", get_upload_folder())
         return {"path": path, "caption": summary.caption, "sound": summary.sound}
-
-    def _batch_bytes(self, analysis: Any) -> int:
-        geometry = analysis.prepared.geometry
-        encoder = Encoder(analysis.model)
-        return encoder.cost_at(geometry.input_height, geometry.input_width, FRAMES_AT_ONCE).nbytes
 
 
 def _folder() -> str:

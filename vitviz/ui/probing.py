@@ -8,12 +8,12 @@ from typing import Any
 from gradio.utils import get_upload_folder
 
 from vitviz.evaluation.probes import PROBES, probe
-from vitviz.ui.arguments import Bounds, fields, parameter_of, word
+from vitviz.ui.arguments import Bounds, values_of, word
 from vitviz.ui.facts import visible
 from vitviz.ui.files import keep
 from vitviz.ui.packs import findings_pack
 from vitviz.ui.server.estimates import probe_bytes
-from vitviz.ui.service import AnalysisService, Report, Step, waiting, waiting_for_memory
+from vitviz.ui.service import AnalysisService, Report, Step
 
 # The slowest probe takes about as long as so many forward passes.
 PROBE_PASSES = 2
@@ -33,16 +33,10 @@ class Probing:
         """What a probe finds: a sentence, a table, and a file of its measurements."""
         analysis = self.service.cached(request.get("uid"))
         record = PROBES[word("probe", request.get("probe"), PROBES)]
-        known = {part.name: part for part in record.parameters}
-        given = fields("parameters", request.get("parameters") or {}, known)
         bounds = Bounds.of(analysis.model, analysis.trace.layout)
-        parameters = {
-            name: parameter_of(known[name], value, bounds) for name, value in given.items() if value is not None
-        }
-        with (
-            self.service.pass_lock(analysis, PROBE_PASSES).turn(waiting(report)),
-            self.service.budget.share(probe_bytes(analysis, record.name), "this probe", waiting_for_memory(report)),
-        ):
+        parameters = values_of(record.parameters, request.get("parameters"), bounds)
+        lock, needed = self.service.pass_lock(analysis, PROBE_PASSES), probe_bytes(analysis, record.name)
+        with self.service.turn(lock, needed, "this probe", report):
             report(Step(record.title))
             findings = probe(analysis, record.name, **parameters)
             path = keep(findings_pack(findings), "pack.safetensors", get_upload_folder())

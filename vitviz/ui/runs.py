@@ -19,14 +19,12 @@ from vitviz.errors.kinds import MethodError, QueryError, VitvizError
 from vitviz.errors.messages import choices, shown
 from vitviz.ui.arguments import number
 from vitviz.ui.handlers import Handlers, sentence
-from vitviz.ui.jobs import JobCancelled, Jobs
 from vitviz.ui.server.fair_lock import current_visitor
 from vitviz.ui.service import ExpiredError, Step
 from vitviz.weights import DownloadProgress
 
 PAGE = re.compile(r"[\w-]{22,64}", re.ASCII)
 MAX_NUMBER = 2**53
-JOB = "run"
 # How long an answer is kept for a page that lost it, and how much of all answers together.
 KEEP_SECONDS = 60.0
 MAX_KEPT, MAX_KEPT_PER_VISITOR, MAX_KEPT_BYTES = 512, 32, 32 * 2**20
@@ -35,14 +33,19 @@ WAITING = Step("Waiting")
 EXPECTED = "expected an object with page, number and kind"
 
 
+class RunEnded(Exception):
+    """The visitor asked to stop or for something else, or has left."""
+
+
 @dataclass(eq=False)
 class Run:
     """A request that was asked for, and what is known of it.
 
     Args:
         visitor, session: whose it is.
-        ticket: of its job; empty before it begins.
         step: how far it is.
+        is_begun: not where it was stopped before.
+        is_ended: whether nobody wants it any more.
         reply: what came of it; None while it runs.
         nbytes: of the reply.
         touched: when it was asked for, or answered.
@@ -50,15 +53,21 @@ class Run:
 
     visitor: str
     session: str
-    ticket: str = ""
     step: Step = WAITING
+    is_begun: bool = False
+    is_ended: bool = False
     reply: dict[str, Any] | None = None
     nbytes: int = 0
     touched: float = 0.0
 
-    @property
-    def is_over(self) -> bool:
-        return self.reply is not None or not self.ticket
+    def check(self) -> None:
+        """End it where nobody wants it any more.
+
+        Raises:
+            RunEnded: that is so.
+        """
+        if self.is_ended:
+            raise RunEnded
 
 
 class Runs:
@@ -66,15 +75,11 @@ class Runs:
 
     Args:
         handlers: what answers them.
-        jobs: what a visitor can stop.
         clock: seconds.
     """
 
-    def __init__(
-        self, handlers: Handlers, jobs: Jobs | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.handlers, self.jobs = handlers, jobs or Jobs()
-        self._clock = clock
+    def __init__(self, handlers: Handlers, clock: Callable[[], float] = time.monotonic) -> None:
+        self.handlers, self._clock = handlers, clock
         self._runs: OrderedDict[tuple[str, int], Run] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -113,17 +118,16 @@ class Runs:
         return reply
 
     def _result(self, kind: str, request: Mapping[str, Any], run: Run) -> dict[str, Any]:
+        def report(state: Step | DownloadProgress) -> None:
+            run.check()
+            if isinstance(state, DownloadProgress):
+                state = Step(f"Downloading {state.repository}", state.done, state.total or 0)
+            run.step = state
+
         try:
-            with self.jobs.running(run.session, JOB, run.ticket) as check:
-
-                def report(state: Step | DownloadProgress) -> None:
-                    check()
-                    if isinstance(state, DownloadProgress):
-                        state = Step(f"Downloading {state.repository}", state.done, state.total or 0)
-                    run.step = state
-
-                return self.handlers.kinds[kind](request, report)
-        except JobCancelled:
+            run.check()
+            return self.handlers.kinds[kind](request, report)
+        except RunEnded:
             return {"stopped": True}
         except ExpiredError:
             return {"expired": True}
@@ -137,13 +141,12 @@ class Runs:
         """Note a request, which replaces the page's one before; None where it is not wanted any more."""
         visitor = current_visitor()
         with self._lock:
-            known = self._runs.get((page, count))
-            newest = max((key[1] for key, run in self._runs.items() if key[0] == page and run.ticket), default=-1)
-            if known is not None or newest > count:
+            begun = {key[1]: run for key, run in self._runs.items() if key[0] == page and run.is_begun}
+            if (page, count) in self._runs or max(begun, default=-1) > count:
                 return None
-            run = Run(visitor, session, touched=self._clock())
-            self._runs[page, count] = run
-            run.ticket = self.jobs.ask(session, JOB)
+            for before in begun.values():
+                before.is_ended = True
+            run = self._runs[page, count] = Run(visitor, session, is_begun=True, touched=self._clock())
         return run
 
     def progress(self, request: object) -> dict[str, Any]:
@@ -166,18 +169,20 @@ class Runs:
             if run is None:
                 reply = {"page": key[0], "number": key[1], "kind": None, "stopped": True}
                 self._runs[key] = Run(current_visitor(), "", reply=reply, touched=self._clock())
+            else:
+                run.is_ended = True
             self._forget()
-        if run is not None and run.ticket:
-            self.jobs.stop(run.session, JOB, run.ticket)
         return {}
 
     def closed(self, session: str) -> None:
         """Stop what runs for a page that is closed."""
-        self.jobs.leave(session)
+        with self._lock:
+            for run in self._runs.values():
+                run.is_ended = run.is_ended or run.session == session
 
     def _forget(self) -> None:
         """Let go of answers that are old or too many; to be called with the lock."""
-        over = [key for key, run in self._runs.items() if run.is_over]
+        over = [key for key, run in self._runs.items() if run.reply is not None]
         end = self._clock() - KEEP_SECONDS
         held = Counter(self._runs[key].visitor for key in over)
         nbytes, count = sum(self._runs[key].nbytes for key in over), len(over)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -310,6 +310,22 @@ class AnalysisService:
         if method.reports:
             return self.long
         return self.small if method.requires == "trace" else self.pass_lock(analysis, GRADIENT_PASSES)
+
+    @contextmanager
+    def turn(self, lock: FairLock, needed: int, name: str, report: Report) -> Iterator[None]:
+        """Wait for a turn and then for memory, and have both.
+
+        Args:
+            lock: whose turn it is.
+            needed: bytes.
+            name: of what needs them, such as ``"this probe"``.
+            report: receives what it waits for; an exception that it raises ends it.
+
+        Raises:
+            LimitError: there is no room for it.
+        """
+        with lock.turn(waiting(report)), self.budget.share(needed, name, waiting_for_memory(report)):
+            yield
 
     def pass_lock(self, analysis: Analysis, passes: int = 1) -> FairLock:
         """Where so many forward passes wait for their turn."""

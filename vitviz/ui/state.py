@@ -14,10 +14,10 @@ from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import shown
 from vitviz.evaluation.probes import PROBES
 from vitviz.images.preprocessing import FITS
-from vitviz.ui.arguments import MAX_INDEX, Bounds, number, parameter_of, scale_of, switch, target_json, token_of, word
+from vitviz.ui.arguments import MAX_INDEX, Bounds, number, scale_of, switch, target_json, token_of, values_of, word
 from vitviz.ui.arguments import fields as object_fields
 from vitviz.ui.pictures import EXAMPLES, PICTURE, is_picture
-from vitviz.visualization.heatmaps import COLORMAPS
+from vitviz.visualization.heatmaps import COLORMAPS, Style
 from vitviz.visualization.scales import PERCENTILES, percentile_pair
 from vitviz.weights import BUNDLED, ZOO
 
@@ -173,6 +173,12 @@ class PageState:
         """The state as :meth:`from_json` reads it."""
         return plain_json({part.name: getattr(self, part.name) for part in fields(self)})
 
+    @property
+    def style(self) -> Style:
+        """How its maps are drawn."""
+        look = {name: getattr(self, name) for name in ("colormap", "opacity", "smooth", "grid", "fade", "scale")}
+        return Style(**look, percentiles=self.percentiles)
+
     def with_view(self, index: int, view: View) -> PageState:
         """The same with another view in a place."""
         return replace(self, views=tuple(view if at == index else each for at, each in enumerate(self.views)))
@@ -199,10 +205,9 @@ def is_model(value: object) -> bool:
 
 def _checked(field: str, parameters: Sequence[Parameter], value: object) -> dict[str, Any]:
     """Parameters of a method or a probe, as far as they can be checked without a model; without those that are null."""
-    known = {part.name: part for part in parameters}
-    given = object_fields(field, dict(value) if isinstance(value, Mapping) else value, known)
-    legal = {name: parameter_of(known[name], each, ANYTHING, field) for name, each in given.items() if each is not None}
-    return {name: target_json(each) if isinstance(known[name], ClassTarget) else each for name, each in legal.items()}
+    legal = values_of(parameters, dict(value) if isinstance(value, Mapping) else value, ANYTHING, field)
+    targets = [part.name for part in parameters if isinstance(part, ClassTarget)]
+    return {name: target_json(each) if name in targets else each for name, each in legal.items()}
 
 
 def _token(name: str, value: object) -> Query:

@@ -13,13 +13,13 @@ from vitviz.evaluation.comparison import compare
 from vitviz.metrics.faithfulness import METRICS, RANDOM_ORDERS
 from vitviz.models.targets import Target, chosen_target
 from vitviz.progress import Progress
-from vitviz.ui.arguments import Bounds, LikenessRequest, fields, parameter_of
+from vitviz.ui.arguments import Bounds, LikenessRequest, fields, parameter_of, values_of
 from vitviz.ui.facts import class_names, visible
 from vitviz.ui.files import as_base64
 from vitviz.ui.normalize import refusal
 from vitviz.ui.packs import map_file
 from vitviz.ui.server.estimates import comparison_bytes, forward_bytes
-from vitviz.ui.service import AnalysisService, Report, Step, waiting, waiting_for_memory
+from vitviz.ui.service import AnalysisService, Report, Step, waiting_for_memory
 from vitviz.ui.state import View
 from vitviz.weights.text_tower import TextPrompt
 
@@ -53,10 +53,7 @@ class Studies:
         def done(state: Progress) -> None:
             report(Step("Maps, and pictures without some of their patches", state.done, state.total))
 
-        with (
-            self.service.studies.turn(waiting(report)),
-            self.service.budget.share(comparison_bytes(analysis), "this comparison", waiting_for_memory(report)),
-        ):
+        with self.service.turn(self.service.studies, comparison_bytes(analysis), "this comparison", report):
             found = compare(analysis, parameters, target, report=done)
         maps = []
         for each in found.maps:
@@ -99,10 +96,7 @@ class Studies:
             report(Step("Heads switched off one at a time", state.done, state.total))
 
         needed = forward_bytes(config, analysis.trace.layout, config.heads)
-        with (
-            self.service.studies.turn(waiting(report)),
-            self.service.budget.share(needed, "this ranking", waiting_for_memory(report)),
-        ):
+        with self.service.turn(self.service.studies, needed, "this ranking", report):
             effects = analysis.head_effects(target, report=done)
         about = self._about(analysis, int(analysis.logits.argmax()) if target is None else target)
         return {**about, "whole": effects.whole, "drops": effects.drop.tolist()}
@@ -113,10 +107,7 @@ class Studies:
         target = self._target(analysis, request.get("target"), report)
         off = View(heads_off=request.get("heads") or (), patches_off=request.get("patches") or ())
         needed = forward_bytes(analysis.model.network.config, analysis.trace.layout, 1)
-        with (
-            self.service.pass_lock(analysis).turn(waiting(report)),
-            self.service.budget.share(needed, "this forward pass", waiting_for_memory(report)),
-        ):
+        with self.service.turn(self.service.pass_lock(analysis), needed, "this forward pass", report):
             if isinstance(target, Target):
                 before = analysis.switched_off(target=target)
                 after = analysis.switched_off(off.heads_off, off.patches_off, target=target)
@@ -152,14 +143,9 @@ class Studies:
     def _without_target(self, analysis: Analysis, method: Method, given: object) -> dict[str, Any]:
         if refusal(method, analysis.model) is not None:
             return {}
-        known = {part.name: part for part in method.parameters if not isinstance(part, ClassTarget)}
-        given_values = fields(f"parameters.{method.name}", given, known)
+        others = [part for part in method.parameters if not isinstance(part, ClassTarget)]
         bounds = Bounds.of(analysis.model, analysis.trace.layout)
-        return {
-            name: parameter_of(known[name], each, bounds, method.name)
-            for name, each in given_values.items()
-            if each is not None
-        }
+        return values_of(others, given, bounds, f"parameters.{method.name}")
 
     def _about(self, analysis: Analysis, target: int | Target) -> dict[str, Any]:
         if isinstance(target, Target):

@@ -16,8 +16,8 @@ import vitviz.ui.service
 from vitviz import Model
 from vitviz.errors.kinds import LimitError
 from vitviz.ui.inputs import InputSettings
-from vitviz.ui.jobs import JobCancelled
 from vitviz.ui.pictures import Upload
+from vitviz.ui.runs import RunEnded
 from vitviz.ui.server.fair_lock import FairLock, FairOrder, Ticket, current_visitor
 from vitviz.ui.service import AnalysisService, Step
 
@@ -125,10 +125,10 @@ def test_who_gives_up_leaves_the_place_to_the_next() -> None:
     lock, left, second = FairLock(), threading.Event(), []
 
     def gives_up(before: int) -> None:
-        raise JobCancelled
+        raise RunEnded
 
     with lock.turn():
-        with pytest.raises(JobCancelled), lock.turn(gives_up):
+        with pytest.raises(RunEnded), lock.turn(gives_up):
             pytest.fail("it is not its turn")
         assert len(lock) == 1
         thread = in_a_thread(lambda: second.append(enter(lock, left)))
@@ -168,7 +168,7 @@ def test_a_large_analysis_does_not_hold_up_a_small_one(
     assert running.wait(30)
     _, analysis = bench.analyze(bench.start, picture, small)
     assert analysis.trace.layout.token_count < 30
-    with pytest.raises(JobCancelled):
+    with pytest.raises(RunEnded):
         bench.analyze(bench.start, picture, large, stop_at("Waiting: 1 before this one"))
     release.set()
     thread.join(30)
@@ -179,7 +179,7 @@ def test_a_large_analysis_does_not_hold_up_a_small_one(
 def stop_at(words: str) -> Callable[[Step], None]:
     def report(step: Step) -> None:
         assert step.text == words
-        raise JobCancelled
+        raise RunEnded
 
     return report
 

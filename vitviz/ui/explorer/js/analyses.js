@@ -140,7 +140,12 @@ function retry() {
   sync();
 }
 
-function showBusy(state) {
+const busy = { runs: null, films: null };
+
+/** Of what a visitor waits for; of a video where there is nothing else. */
+function showBusy(lane, its) {
+  busy[lane] = its;
+  const state = busy.runs ?? busy.films;
   find("busy").hidden = !state;
   // It appears by a transition, which begins once it is there: what is soon over shows nothing.
   requestAnimationFrame(() => find("busy").classList.toggle("vx-shown", !find("busy").hidden));

@@ -93,11 +93,12 @@ function showDifference(first, second) {
   const patches = values.subarray(prefix.length), scale = fittedScale([patches], { signed: true });
   // Two equal maps have the colour of zero, which is in the middle.
   pane.show(second.query, values, scale, differenceColours, lookOf(), marksOf(pane));
-  pane.showLegend(scale, patches, differenceColours, "map 1 minus map 2");
+  const isEqual = patches.every((value) => value === 0);
+  pane.showLegend(isEqual ? null : scale, patches, differenceColours, "map 1 minus map 2");
   if (pane.index === active) controls.showScale(store.state, scale);
   const quantities = [first, second].map(quantityOf), alone = quantities[0] === quantities[1] ? "" : ` They are different quantities: ${quantities.join(", and ")}.`;
   const best = pane.attention.strongest(values.map(Math.abs)), about = scale.caption(patches, SCALES[scale.name]);
-  pane.say(patches.some((value) => value !== 0) ? `Map 1 minus map 2. Largest difference: ${nameOf(queryOf(best, pane.facts))} with ${digits(values[best])}.${alone}${about && ` ${about}`}` : "Map 1 minus map 2: they are equal.");
+  pane.say(isEqual ? "Map 1 minus map 2: they are equal." : `Map 1 minus map 2. Largest difference: ${nameOf(queryOf(best, pane.facts))} with ${digits(values[best])}.${alone}${about && ` ${about}`}`);
 }
 
 function drawPin(canvas, pane, query) {

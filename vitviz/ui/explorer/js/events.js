@@ -82,7 +82,7 @@ find("sheet").onclick = (event) => {
 };
 find("skip").onclick = () => panes[0].find("canvas").focus();
 find("retry").onclick = retry;
-find("stop").onclick = () => runs.stop();
+find("stop").onclick = () => (runs.running ? runs : films).stop();
 find("strip").ontoggle = ask;
 find("notice").querySelector("button").onclick = () => notify("");
 find("theme").onclick = () => {

@@ -13,7 +13,8 @@ const latest = { link: "", python: "", version: -1, state: props.value?.state ??
 const hooks = { hover, choose: chooseToken, pin, changed: paneChanged, fetchFile, wanted, isOpening: () => opening };
 const panes = [...element.querySelectorAll(".vx-pane")].map((part, index) => new Pane(part, index, hooks));
 const store = new Store(props.value?.state ?? SETTINGS.state, sync);
-const runs = new Runs((request) => trigger("run", request), server, showBusy);
+// A video may take minutes, for which nothing else of the page waits.
+const [runs, films] = ["runs", "films"].map((lane) => new Runs((request) => trigger("run", request), server, (state) => showBusy(lane, state)));
 const source = new Source(element, SETTINGS, {
   picture: takePicture, example: choosePicture, model: chooseModel, own: openOwn, failed: notify,
   frame: (frame) => store.patchView(active, { frame }),

@@ -21,7 +21,7 @@ const ACTS = {
     const state = legal(store.state), key = JSON.stringify([facts.uid, state]);
     say("The server renders the video; below is how far it is, and a button to stop it.");
     try {
-      const reply = await runs.want("film", key, { kind: "film", state, index: active, uid: facts.uid });
+      const reply = await films.want("film", key, { kind: "film", state, index: active, uid: facts.uid });
       save(await fetchPath(reply.path), `${pictureName()}-${view.method}.mp4`, "video/mp4");
       say(`${reply.caption} ${reply.sound ? `Sound: ${reply.sound}.` : "The clip has no sound."}`);
     } catch (error) {

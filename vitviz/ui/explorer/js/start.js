@@ -1,6 +1,6 @@
 // The page begins. A part of explorer.js, whose names it uses.
 
-watch("value", () => runs.reply(props.value));
+watch("value", () => { for (const each of [runs, films]) each.reply(props.value); });
 element.explorer = {
   panes, store, runs, measured, latest, probes, describe: described,
   map: (query) => Array.from(panes[0].values(query) ?? []),
