@@ -110,6 +110,8 @@ def test_the_difference_of_two_maps_is_said_and_drawn(page: Page, example: Analy
     choose_method(page, "attention")
     choose_layout(page, "difference")
     expect(caption(page, 1)).to_have_text("Map 1 minus map 2: they are equal.")
+    # A scale from 0 to 0 says nothing.
+    expect(page.locator(".vx-legend").nth(1)).to_be_hidden()
     canvas(page, 1).click(position=place_of(page, example, 3, 3, pane=1))
     page.keyboard.press("[")
     page.mouse.move(1, 1)
