@@ -22,7 +22,8 @@ from vitviz.ui.inputs import InputSettings
 from vitviz.ui.models import ModelChoice
 from vitviz.ui.pictures import Upload
 from vitviz.ui.runs import Run, RunEnded, Runs
-from vitviz.ui.service import AnalysisService, Step
+from vitviz.ui.service import AnalysisService
+from vitviz.ui.steps import Step
 from vitviz.weights.text_tower import TextPrompt
 
 pytestmark = pytest.mark.parity

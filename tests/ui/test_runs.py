@@ -30,8 +30,9 @@ from vitviz.ui.pictures import GONE, Upload
 from vitviz.ui.runs import MAX_KEPT_PER_VISITOR, UNEXPECTED, Runs
 from vitviz.ui.server.estimates import forward_bytes
 from vitviz.ui.server.settings import ServerSettings
-from vitviz.ui.service import NO_TARGET, AnalysisService, Step
+from vitviz.ui.service import NO_TARGET, AnalysisService
 from vitviz.ui.state import PageState, View
+from vitviz.ui.steps import Step
 
 Make = Callable[..., Model]
 PAGE, OTHER = "a" * 22, "b" * 22

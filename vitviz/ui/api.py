@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import wraps
 from inspect import signature
@@ -26,7 +26,17 @@ from vitviz.errors.kinds import CheckpointError, LimitError, MethodError, Vitviz
 from vitviz.errors.messages import choices, shown
 from vitviz.images.preprocessing import FITS
 from vitviz.progress import Progress
-from vitviz.ui.arguments import LONGEST_NAME, fields, method_of, number, parameters_of, style_of, upload_of, word
+from vitviz.ui.arguments import (
+    LONGEST_NAME,
+    fields,
+    method_of,
+    number,
+    parameters_of,
+    scale_of,
+    switch,
+    upload_of,
+    word,
+)
 from vitviz.ui.files import as_png, keep
 from vitviz.ui.inputs import InputSettings
 from vitviz.ui.models import DEFAULT_MODEL, ModelChoice
@@ -46,13 +56,16 @@ from vitviz.ui.records import (
     opened_record,
 )
 from vitviz.ui.service import AnalysisService
-from vitviz.visualization.heatmaps import Heatmap, Style
+from vitviz.visualization.heatmaps import COLORMAPS, Heatmap, Style
+from vitviz.visualization.scales import PERCENTILES, percentile_pair
 from vitviz.weights import BUNDLED, ZOO, is_cached
 
 # Floating-point operations of one analysis: about a minute of two cores.
 MOST_FLOPS = 9e12
 # In one request, and their values together.
 MOST_MAPS, MOST_VALUES = 256, 2**16
+# Of the ends of the colours: what single precision holds, with room for their difference.
+FURTHEST = 1e30
 # Requests that compute nothing.
 AT_ONCE = 4
 # After which a request for maps that take long ends.
@@ -218,7 +231,7 @@ class Api:
             "scale": scale,
             "percentiles": percentiles,
         }
-        style = style_of(look)
+        style = _style(look)
         arguments = parameters_of(record, parameters, analysis.model, analysis.trace.layout)
         query = arguments.get("query")
         drawn = self._map(analysis, record, arguments, _Clock()).overlay(
@@ -260,6 +273,30 @@ class Api:
         return self.service.heatmap(
             analysis, method, arguments, lambda state: clock.check(method, state), lambda: clock.check(method)
         )
+
+
+def _style(value: Mapping[str, object]) -> Style:
+    """How a map is drawn, by the fields of :class:`vitviz.Style`.
+
+    Raises:
+        MethodError: one of them is not legal.
+    """
+    low, high = (
+        None if value[end] is None else number(end, value[end], -FURTHEST, FURTHEST) for end in ("low", "high")
+    )
+    return Style(
+        colormap=word("colormap", value["colormap"], COLORMAPS),
+        opacity=number("opacity", value["opacity"], 0, 1),
+        smooth=switch("smooth", value["smooth"]),
+        grid=switch("grid", value["grid"]),
+        fade=switch("fade", value["fade"]),
+        low=low,
+        high=high,
+        scale=scale_of("scale", value["scale"]),
+        percentiles=PERCENTILES
+        if value["percentiles"] is None
+        else percentile_pair("percentiles", value["percentiles"]),
+    )
 
 
 def _map_requests(maps: object, analysis: Analysis) -> Iterator[tuple[Method, dict[str, Any]]]:

@@ -20,13 +20,10 @@ from vitviz.errors.kinds import ImageError, MethodError
 from vitviz.errors.messages import choices, did_you_mean, plain, shown
 from vitviz.models.targets import NO_CLASSIFIER, ClassDifference
 from vitviz.ui.pictures import PICTURE, Upload, is_picture
-from vitviz.visualization.heatmaps import COLORMAPS, Style
-from vitviz.visualization.scales import PERCENTILES, SCALES, percentile_pair
+from vitviz.visualization.scales import SCALES
 from vitviz.weights import Model
 from vitviz.weights.text_tower import MAX_TEXT_CHARS, TextPrompt
 
-# Of the ends of the colours: what single precision holds, with room for their difference.
-FURTHEST = 1e30
 # Of a label, in characters; those of ImageNet list their synonyms.
 LONGEST_LABEL = 500
 LONGEST_NAME = 120
@@ -115,30 +112,6 @@ def fields(field: str, value: object, legal: Collection[str]) -> dict[str, Any]:
         if name not in legal:
             raise MethodError(f"{field} has no {shown(name)}: expected {choices(legal)}{did_you_mean(name, legal)}")
     return value
-
-
-def style_of(value: Mapping[str, object]) -> Style:
-    """How a map is drawn, by the fields of :class:`vitviz.Style`.
-
-    Raises:
-        MethodError: one of them is not legal.
-    """
-    low, high = (
-        None if value[end] is None else number(end, value[end], -FURTHEST, FURTHEST) for end in ("low", "high")
-    )
-    return Style(
-        colormap=word("colormap", value["colormap"], COLORMAPS),
-        opacity=number("opacity", value["opacity"], 0, 1),
-        smooth=switch("smooth", value["smooth"]),
-        grid=switch("grid", value["grid"]),
-        fade=switch("fade", value["fade"]),
-        low=low,
-        high=high,
-        scale=scale_of("scale", value["scale"]),
-        percentiles=PERCENTILES
-        if value["percentiles"] is None
-        else percentile_pair("percentiles", value["percentiles"]),
-    )
 
 
 def scale_of(field: str, value: object) -> str | None:

@@ -20,8 +20,9 @@ from vitviz.progress import Progress
 from vitviz.ui.arguments import number, parameters_of
 from vitviz.ui.files import keep
 from vitviz.ui.server.estimates import map_bytes
-from vitviz.ui.service import AnalysisService, Report, Step
+from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import PageState
+from vitviz.ui.steps import Report, Step
 
 # More at once would make others wait for longer; of the longer side, videos of a page are smaller than the command's.
 FRAMES_AT_ONCE, LONGEST_SIDE = 4, 960

@@ -26,8 +26,9 @@ from vitviz.ui.normalize import ShownView, normalize, normalize_input
 from vitviz.ui.packs import map_file
 from vitviz.ui.pictures import Upload
 from vitviz.ui.probing import Probing
-from vitviz.ui.service import AnalysisService, Report, Step, waiting, waiting_for_memory
+from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import FIRST_VIEW, PageState, View
+from vitviz.ui.steps import Report, Step, waiting, waiting_for_memory
 from vitviz.ui.studies import Studies
 from vitviz.weights import ZOO, Model, parse_overrides
 from vitviz.weights.formats.files import SUFFIXES

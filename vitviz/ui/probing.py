@@ -13,7 +13,8 @@ from vitviz.ui.facts import visible
 from vitviz.ui.files import keep
 from vitviz.ui.packs import findings_pack
 from vitviz.ui.server.estimates import probe_bytes
-from vitviz.ui.service import AnalysisService, Report, Step
+from vitviz.ui.service import AnalysisService
+from vitviz.ui.steps import Report, Step
 
 # The slowest probe takes about as long as so many forward passes.
 PROBE_PASSES = 2

@@ -20,7 +20,7 @@ from vitviz.errors.messages import choices, shown
 from vitviz.ui.arguments import number
 from vitviz.ui.handlers import Handlers, sentence
 from vitviz.ui.server.fair_lock import current_visitor
-from vitviz.ui.service import ExpiredError, Step
+from vitviz.ui.steps import ExpiredError, Step
 from vitviz.weights import DownloadProgress
 
 PAGE = re.compile(r"[\w-]{22,64}", re.ASCII)

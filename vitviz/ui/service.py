@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from vitviz import isolation
@@ -38,6 +38,7 @@ from vitviz.ui.server.fair_lock import FairLock
 from vitviz.ui.server.likenesses import Likenesses
 from vitviz.ui.server.settings import MODELS, PREFIX, ServerSettings
 from vitviz.ui.server.text_towers import TextTowers
+from vitviz.ui.steps import ExpiredError, Report, Step, unheard, waiting, waiting_for_memory
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.weights import BUNDLED, ZOO, DownloadProgress, Model, snapshot_of
 from vitviz.weights.text_tower import TextPrompt, reads_text
@@ -57,32 +58,6 @@ LARGE_FLOPS = 150e9
 GRADIENT_PASSES = 3
 NO_WORDS = "This model has no classes, but reads texts: write what the map is about, or choose a picture to be like"
 NO_TARGET = "This model has no classifier, so no map can be about a class: choose a picture to be like"
-
-
-class Step(NamedTuple):
-    """How far an analysis is: ``done`` of ``total`` layers, or waiting for others."""
-
-    text: str
-    done: int = 0
-    total: int = 1
-
-
-Report = Callable[[Step | DownloadProgress], None]
-"""Receives how far something is; an exception that it raises ends it."""
-
-
-class ExpiredError(Exception):
-    """An analysis is not kept any more."""
-
-
-def waiting(report: Report) -> Callable[[int], None]:
-    """Tells how many are before whoever waits for a turn."""
-    return lambda before: report(Step(f"Waiting: {before} before this one"))
-
-
-def waiting_for_memory(report: Report) -> Callable[[], None]:
-    """Tells that others have the memory."""
-    return lambda: report(Step("Waiting for memory that others use"))
 
 
 class AnalysisService:
@@ -201,7 +176,7 @@ class AnalysisService:
             LimitError: the analysis would need too much memory.
         """
 
-        settings, report = settings or InputSettings(), report or _unheard
+        settings, report = settings or InputSettings(), report or unheard
         encoder, prepared, size, is_large = self._prepared(model, upload, settings, waiting(report))
         with (self.large if is_large else self.small).turn(waiting(report)):
             key, analysis = self._analyzed(encoder, prepared, report)
@@ -417,7 +392,3 @@ class AnalysisService:
 
 def _map_key(method: Method, parameters: Mapping[str, Any]) -> str:
     return repr((method.name, sorted(parameters.items())))
-
-
-def _unheard(state: Step | DownloadProgress) -> None:
-    """Nobody asks how far it is."""

@@ -19,8 +19,9 @@ from vitviz.ui.files import as_base64
 from vitviz.ui.normalize import refusal
 from vitviz.ui.packs import map_file
 from vitviz.ui.server.estimates import comparison_bytes, forward_bytes
-from vitviz.ui.service import AnalysisService, Report, Step, waiting_for_memory
+from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import View
+from vitviz.ui.steps import Report, Step, waiting_for_memory
 from vitviz.weights.text_tower import TextPrompt
 
 SHOWN_CLASSES = 5

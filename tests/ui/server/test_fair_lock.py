@@ -19,7 +19,8 @@ from vitviz.ui.inputs import InputSettings
 from vitviz.ui.pictures import Upload
 from vitviz.ui.runs import RunEnded
 from vitviz.ui.server.fair_lock import FairLock, FairOrder, Ticket, current_visitor
-from vitviz.ui.service import AnalysisService, Step
+from vitviz.ui.service import AnalysisService
+from vitviz.ui.steps import Step
 
 Make = Callable[..., Model]
 
