@@ -7,6 +7,7 @@ written out by hand.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from inspect import Parameter, Signature
@@ -70,9 +71,12 @@ class Interception(TorchFunctionMode):
     def _with_tokens(self, call: AttentionCall) -> AttentionCall:
         """With what was projected last, if that has as many tokens as there are keys."""
         tokens = None if self.projection is None else self.projection[0]
-        if tokens is not None and tokens.ndim >= 3 and tokens.shape[-2] == call.key_count:
+        if tokens is None or tokens.ndim < 3:
+            return call.aligned()
+        if tokens.shape[-2] == call.key_count:
             call = replace(call, tokens=tokens)
-        return call.aligned()
+        windows, rest = divmod(math.prod(tokens.shape[:-1]), call.key_count)
+        return call.aligned(1 if rest else windows)
 
 
 def _fused_call(args: tuple[Any, ...], kwargs: Mapping[str, Any], output: torch.Tensor) -> AttentionCall:
