@@ -135,7 +135,7 @@ class FlexibleForward:
 
 def clip_strip(module: nn.Module) -> ClipForward | None:
     """How a network for clips of transformers is called whose tokens are tubes; None for another module."""
-    config = getattr(module, "config", None)
+    config: Any = getattr(module, "config", None)
     if package_of(module) != "transformers" or getattr(config, "model_type", None) not in CLIPS:
         return None
     frames, tube = config.num_frames, config.tubelet_size

@@ -57,7 +57,7 @@ def find_patch_size(module: nn.Module, image_size: Size) -> Size | None:
         if height.is_integer() and width.is_integer():
             return int(height), int(width)
     # Of a tube, the last two sides.
-    tube = getattr(_vision_config(module), "tubelet_size", None)
+    tube: Any = getattr(_vision_config(module), "tubelet_size", None)
     if clip_strip(module) is not None and _is_sides(tube, 3):
         return tube[1], tube[2]
     # NaFlexViT's stands under another name.
