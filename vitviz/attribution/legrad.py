@@ -7,15 +7,20 @@ Feature Formation Sensitivity", equations 5 to 9.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 
-from vitviz.attention.layout import layer_range
+from vitviz.attention.layout import TokenLayout, layer_range
 from vitviz.attention.precision import precise
 from vitviz.attention.softmax import scores_in_chunks
 from vitviz.attention.token_map import TokenMap
 from vitviz.attribution.inputs import AttributionInput
+from vitviz.models.capture import CapturedNetwork
+from vitviz.models.capture.legrad import captured_layer_gradients
 from vitviz.models.own import own_network
+from vitviz.models.targets import Target
+from vitviz.models.vit import VisionTransformer
 
 
 def legrad(inputs: AttributionInput, start_layer: int = 0) -> TokenMap:
@@ -35,26 +40,48 @@ def legrad(inputs: AttributionInput, start_layer: int = 0) -> TokenMap:
     Raises:
         QueryError: the model has no such layer.
     """
-    network, target, start_layer = own_network(inputs.network, "legrad"), inputs.target, inputs.layer_index(start_layer)
-    depth = network.config.depth
-    with torch.inference_mode(False), torch.no_grad():
-        tokens, layout = network.embed(inputs.pixels.clone())
-        angles, count_read = network.angles(layout), network.tokens_read(layout, target.reads)
-        total = precise(tokens).new_zeros(layout.token_count)
-        for number, (layer, count) in enumerate(network.steps(layout, target.reads)):
-            with network.computing():
-                attended = layer.attend(tokens, angles, count)
-                if number >= start_layer:
-                    with torch.enable_grad():
-                        context = attended.context[:, :, :count_read].detach().requires_grad_()
-                        output = layer.residual_mlp(tokens, context)
-                        score = target.score(network.read(output, layout, target.reads)[0])
-                        gradient = torch.autograd.grad(score, context)[0]
-                tokens = layer.residual_mlp(tokens, attended.context)
-            if number >= start_layer:
-                # Attention gives O = A · V, so the gradient with respect to A is that with respect to O, times Vᵀ.
-                for _, chunk in scores_in_chunks(precise(gradient[0]), precise(attended.values[0]), 1.0):
-                    total += chunk.relu_().sum((0, 1))
+    network, target, start_layer = inputs.network, inputs.target, inputs.layer_index(start_layer)
+    depth, total = network.config.depth, None
+    if isinstance(network, CapturedNetwork):
+        layout = network.config.layout(*inputs.pixels.shape[-2:])
+        gradients = captured_layer_gradients(network, inputs.pixels, target, start_layer)
+    else:
+        layout, gradients = _own_gradients(own_network(network, "legrad"), inputs.pixels, target, start_layer)
+    for gradient, values in gradients:
+        if total is None:
+            total = precise(values).new_zeros(layout.token_count)
+        # Attention gives O = A · V, so the gradient with respect to A is that with respect to O, times Vᵀ.
+        for _, chunk in scores_in_chunks(precise(gradient), precise(values), 1.0):
+            total += chunk.relu_().sum((0, 1))
+    assert total is not None, "there is a layer"
     total /= (depth - start_layer) * network.config.heads * layout.token_count
     what = f"LeGrad for {target.name}: {layer_range(start_layer, depth)}"
     return TokenMap.of_tokens(total, layout, "mean gradient of attention", what, (0.0, math.inf))
+
+
+def _own_gradients(
+    network: VisionTransformer, pixels: torch.Tensor, target: Target, start_layer: int
+) -> tuple[TokenLayout, Iterator[tuple[torch.Tensor, torch.Tensor]]]:
+    """The tokens, and each layer's gradient and values ``"head token dim"``, one layer at a time."""
+    with torch.inference_mode(False), torch.no_grad():
+        tokens, layout = network.embed(pixels.clone())
+    return layout, _layer_gradients(network, tokens, layout, target, start_layer)
+
+
+def _layer_gradients(
+    network: VisionTransformer, tokens: torch.Tensor, layout: TokenLayout, target: Target, start_layer: int
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    angles, count_read = network.angles(layout), network.tokens_read(layout, target.reads)
+    for number, (layer, count) in enumerate(network.steps(layout, target.reads)):
+        with torch.inference_mode(False), torch.no_grad(), network.computing():
+            attended = layer.attend(tokens, angles, count)
+            if number >= start_layer:
+                with torch.enable_grad():
+                    context = attended.context[:, :, :count_read].detach().requires_grad_()
+                    output = layer.residual_mlp(tokens, context)
+                    score = target.score(network.read(output, layout, target.reads)[0])
+                    gradient = torch.autograd.grad(score, context)[0]
+            tokens = layer.residual_mlp(tokens, attended.context)
+        if number >= start_layer:
+            # Whoever sums it up has a mode of their own.
+            yield gradient[0], attended.values[0]

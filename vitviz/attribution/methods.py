@@ -23,9 +23,9 @@ from vitviz.attribution.pooling import NOT_POOLED, pooling_attention
 from vitviz.attribution.propagation import REFERENCES
 from vitviz.attribution.relevance import relevance
 from vitviz.attribution.rollout import rollout
-from vitviz.models.config import ViTConfig
+from vitviz.models.capture import ModuleConfig
+from vitviz.models.capture.residual import NO_STREAM
 from vitviz.models.network import NetworkConfig
-from vitviz.models.own import NOT_OF_A_MODULE
 from vitviz.models.targets import NO_CLASSIFIER
 
 
@@ -126,7 +126,7 @@ class Method:
             otherwise.
         begins_with_identity: whether the map of a patch holds an identity term of that patch, beside which the others
             can hardly be seen; the page leaves it out of its colours.
-        reads_layers: whether it runs the network layer by layer, which a captured module does not allow.
+        reads_layers: whether it reads the tokens between the layers, which not every captured module allows.
         compute_batch: what ``compute`` gives for each of several of what it requires, in less time; None where they are
             computed one by one.
     """
@@ -161,8 +161,8 @@ class Method:
             config: of the model.
             has_target: whether maps can be about something without a classifier, such as a text.
         """
-        if self.reads_layers and not isinstance(config, ViTConfig):
-            return NOT_OF_A_MODULE
+        if self.reads_layers and isinstance(config, ModuleConfig) and not config.has_stream:
+            return NO_STREAM
         if self.package is not None and find_spec(self.package) is None:
             return f"this needs {self.package}: pip install 'vitviz[{self.package}]'"
         if self.pooling is not None and config.pooling != self.pooling[0]:

@@ -10,22 +10,16 @@ from typing import Any
 
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import choices, listed, shown
+from vitviz.weights.architectures import Architecture, architecture_named, architecture_of_keys
 from vitviz.weights.conversion.canonical import MAPS, OUTER, TOKENS, Candidate, Family, Key, MatchedCheckpoint
 from vitviz.weights.conversion.heads import find_head
 from vitviz.weights.families import FAMILIES, timm
 from vitviz.weights.formats.files import WeightFile
 from vitviz.weights.metadata.sidecars import Sidecars
 
-HYBRID = "a hybrid of ResNet and ViT, whose patches are features of a convolutional network"
 LANGUAGE_MODEL = "a language model"
-# Keys of what is no Vision Transformer with global attention, and what it is.
+# Keys of what is no network for pictures, and what it is.
 STRANGERS = {
-    "relative_position_bias_table": "attention with relative position biases (Swin, BEiT), which vitviz does not read",
-    "rel_pos_h": "attention with relative position biases (SAM or MViT), which vitviz does not read",
-    "conv_root/kernel": HYBRID,
-    "patch_embed.backbone.": HYBRID,
-    "layer1.0.conv1.weight": "a ResNet, which has no attention",
-    "downsample_layers.0.0.weight": "a ConvNeXt, which has no attention",
     "unet.": "a diffusion model",
     "lm_head.weight": LANGUAGE_MODEL,
     "lora_A": "a LoRA adapter: merge it into its base model first",
@@ -122,6 +116,9 @@ def _possible(
         return FAMILIES
     meant = tuple(family for family in FAMILIES if model_type in family.model_types)
     if not meant:
+        known = architecture_named(model_type)
+        if known is not None:
+            raise CheckpointError(f"{file.name}: this is {_in_words(known)}")
         every = {kind for family in FAMILIES for kind in family.model_types}
         whole = sorted(kind for kind in every if not kind.endswith(PARTS))
         raise CheckpointError(
@@ -294,7 +291,16 @@ def _belong_together(checkpoint: MatchedCheckpoint) -> None:
 
 
 def _stranger(keys: Sequence[str]) -> str | None:
+    """What is no Vision Transformer with global attention alone, in words."""
+    known = architecture_of_keys(keys)
+    if known is not None:
+        return _in_words(known)
     return next((what for part, what in STRANGERS.items() if any(part in key for key in keys)), None)
+
+
+def _in_words(architecture: Architecture) -> str:
+    as_module = "; a module of it in memory opens: vitviz.load(module)" * architecture.opens
+    return f"{architecture.sentence}, which vitviz's own network is not{as_module}"
 
 
 def _unknown(file: WeightFile, families: Sequence[Family]) -> str:

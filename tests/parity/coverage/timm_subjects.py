@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,29 +16,57 @@ from tests.reference_packages import timm
 
 MODULES = (
     *("vision_transformer", "eva", "deit", "beit", "naflexvit", "vision_transformer_relpos"),
-    *("vision_transformer_hybrid", "vision_transformer_sam", "qwen3_vit", "gemma4_vit", "deepseek_vit"),
+    *("vision_transformer_sam", "qwen3_vit", "gemma4_vit", "deepseek_vit"),
     *("swin_transformer", "swin_transformer_v2", "swin_transformer_v2_cr", "hiera", "hieradet_sam2", "pit", "levit"),
-    *("nest", "tiny_vit", "visformer", "vitamin", "cait", "convit", "crossvit", "coat", "tnt", "twins", "volo"),
+    *(
+        "nest",
+        "vision_transformer_hybrid",
+        "tiny_vit",
+        "visformer",
+        "vitamin",
+        "cait",
+        "convit",
+        "crossvit",
+        "coat",
+        "tnt",
+        "twins",
+        "volo",
+    ),
     *("mvitv2", "davit", "gcvit", "xcit", "pvt_v2"),
 )
-DEPTH, HEAD_WIDTH, PATCHES, MAX_PARAMETERS = 2, 16, 8, 1.5e8
+HEAD_WIDTH, PATCHES, MAX_PARAMETERS = 16, 8, 1.5e8
+# How modules take the number of their layers, of several grids of each.
+DEPTHS: tuple[dict[str, Any], ...] = (
+    {"depth": 2},
+    {"depth": (1, 2, 2)},
+    *({"depths": (2,) * grids} for grids in (4, 3)),
+    {"stages": (1, 1, 2, 1)},
+)
+# One global layer of four, and windows that reach beyond the picture.
+SAM = {"depth": 4, "img_size": 320}
+# They fill borders up, which vitviz does not do: the user says how images are prepared.
+OPTIONS: dict[str, dict[str, Any]] = {"deepseek_vit": {"normalisation": "half"}}
 WITH_SIZE = ("vision_transformer", "eva", "deit", "beit", "vision_transformer_relpos")
 
 
 def subjects() -> Iterator[Subject]:
     for module in MODULES:
         for name in sorted(timm.list_models(module=module)):
-            yield Subject("timm", module, name, lambda name=name, module=module: built(name, module), materialised)
+            build = partial(built, name, module)
+            yield Subject("timm", module, name, build, materialised, OPTIONS.get(module, {}))
 
 
 def built(name: str, module: str) -> nn.Module:
     """With few layers, narrow heads and a small image, as far as the architecture takes them."""
     patch = re.search(r"_p(?:atch)?(\d+)", name)
     size = {"img_size": PATCHES * int(patch[1])} if patch and module in WITH_SIZE else {}
-    depth, width = {"depth": DEPTH}, _narrow(name)
-    for options in ({**depth, **width, **size}, {**depth, **width}, width, {**depth, **size}, depth):
+    width = _narrow(name)
+    if module == "vision_transformer_sam":
+        return _tried(name, {**width, **SAM})
+    smaller = [{**width, **size}, width, size, {}]
+    for options in dict.fromkeys(tuple({**depth, **more}.items()) for more in smaller for depth in DEPTHS):
         try:
-            return _tried(name, options)
+            return _tried(name, dict(options))
         # What does not fit together is refused in as many ways as there are architectures.
         except Exception:
             continue

@@ -9,6 +9,7 @@ from vitviz.attention.precision import precise
 from vitviz.errors.number_text import percent
 from vitviz.evaluation.probes.findings import Findings, Measurement, step_name
 from vitviz.evaluation.probes.tokens import stream_of
+from vitviz.models.capture import CapturedNetwork
 from vitviz.models.own import own_network
 from vitviz.models.pooling import POOLINGS
 
@@ -23,7 +24,8 @@ def logit_lens(analysis: Analysis) -> Findings:
     Vilas et al. 2023, "Analyzing Vision Transformers for Image Classification in Class Embedding Space"; nostalgebraist
     2020, "interpreting GPT: the logit lens". The whole is pooled as the model pools its last layer. A token alone is
     classified as if it were all that is pooled; where the model classifies two tokens side by side there is no such
-    thing, and the measurements of tokens are left out.
+    thing, and the measurements of tokens are left out. So they are of a captured module, which classifies all tokens
+    of a layer as if they were its last layer's.
 
     Returns:
         ``probability``: ``"step class"``, of the whole; its last step is what the model predicts. ``token_class``:
@@ -32,8 +34,10 @@ def logit_lens(analysis: Analysis) -> Findings:
     Raises:
         MethodError: the model has no classifier.
     """
-    network = own_network(analysis.model.network, "logit_lens")
-    labels, layout = analysis.model.labels, analysis.trace.layout
+    network, layout = analysis.model.network, analysis.trace.layout
+    if isinstance(network, CapturedNetwork):
+        return _findings(analysis, _module_probability(network, analysis.prepared.pixels), [], [])
+    network = own_network(network, "logit_lens")
     has_tokens = POOLINGS[network.config.pooling].parts == 1
     whole, classes, probabilities = [], [], []
     for tokens in stream_of(analysis):
@@ -45,7 +49,26 @@ def logit_lens(analysis: Analysis) -> Findings:
                 ]
                 classes.append(torch.cat([part.indices for part in best]).cpu())
                 probabilities.append(torch.cat([part.values for part in best]).cpu())
-    probability = torch.stack(whole)
+    return _findings(analysis, torch.stack(whole), classes, probabilities)
+
+
+def _module_probability(network: CapturedNetwork, pixels: torch.Tensor) -> torch.Tensor:
+    """What a captured module predicts of each layer's tokens as if they were its last layer's, ``"step class"``."""
+    logits = network.read(torch.cat(network.stream(pixels)), pixels)
+    return precise(logits.detach()).softmax(-1).cpu()
+
+
+def _findings(
+    analysis: Analysis, probability: torch.Tensor, classes: list[torch.Tensor], probabilities: list[torch.Tensor]
+) -> Findings:
+    """In words and rows.
+
+    Args:
+        analysis: of the image.
+        probability: ``"step class"``, of the whole.
+        classes, probabilities: ``"token"`` of every step; empty where no token has any.
+    """
+    labels, layout, has_tokens = analysis.model.labels, analysis.trace.layout, len(classes) > 0
     measurements = {"probability": Measurement(probability, ("step", "class"), "probability", {"class": labels})}
     if has_tokens:
         measurements["token_class"] = Measurement(

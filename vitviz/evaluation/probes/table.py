@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vitviz.analysis.analysis import Analysis
-from vitviz.attention.sinks import NO_NORMS
 from vitviz.attribution.methods import Choice, LayerNumber, Parameter, TokenQuery
 from vitviz.errors.arguments import instance, no_parameter, word
 from vitviz.errors.kinds import MethodError
@@ -27,6 +26,8 @@ from vitviz.evaluation.probes.lens import NO_LENS, logit_lens
 from vitviz.evaluation.probes.norms import massive_activations, outlier_patches, token_norms
 from vitviz.evaluation.probes.tokens import FEATURES
 from vitviz.evaluation.probes.weights import NO_POSITIONS, patch_filters, position_similarity
+from vitviz.models.capture import ModuleConfig
+from vitviz.models.capture.residual import NO_STREAM
 from vitviz.models.config import ViTConfig
 from vitviz.models.network import NetworkConfig
 from vitviz.models.own import NOT_OF_A_MODULE
@@ -48,6 +49,7 @@ class Probe:
         interpretation: one line on how to read it.
         parameters: in the order in which controls stand.
         missing: why a model of a configuration cannot have it; None, or nothing, where it can.
+        reads_norms: whether it reads the norms of the tokens between the layers from the trace.
     """
 
     name: str
@@ -58,16 +60,16 @@ class Probe:
     interpretation: str
     parameters: tuple[Parameter, ...] = ()
     missing: Callable[[NetworkConfig], str | None] = lambda config: None
+    reads_norms: bool = False
 
     def refusal(self, config: NetworkConfig) -> str | None:
         """Why a model of this configuration cannot have it; None where it can."""
-        if self.requires != "trace" and not isinstance(config, ViTConfig):
-            return NOT_OF_A_MODULE
+        if isinstance(config, ModuleConfig):
+            if self.requires == "model":
+                return NOT_OF_A_MODULE
+            if (self.requires == "tokens" or self.reads_norms) and not config.has_stream:
+                return NO_STREAM
         return self.missing(config)
-
-
-def _no_norms(config: NetworkConfig) -> str | None:
-    return None if isinstance(config, ViTConfig) else NO_NORMS
 
 
 _LAYER = LayerNumber("layer", "Layer", -1, "encoder layer, 0 is nearest to the image")
@@ -85,7 +87,7 @@ PROBES = {
             token_norms,
             _DARCET,
             "How long each token is after every layer; a few patches far above all others are the model's own storage.",
-            missing=_no_norms,
+            reads_norms=True,
         ),
         Probe(
             "outlier_patches",
@@ -94,7 +96,7 @@ PROBES = {
             outlier_patches,
             _DARCET,
             "Patches of outlying norm where they enter the last layer: they say little of their place in the picture.",
-            missing=_no_norms,
+            reads_norms=True,
         ),
         Probe(
             "sink_tokens",

@@ -13,6 +13,7 @@ from vitviz.analysis.analysis import Analysis
 from vitviz.attention.memory import enough_memory
 from vitviz.attention.precision import precise
 from vitviz.errors.arguments import word
+from vitviz.models.capture import CapturedNetwork
 from vitviz.models.own import own_network
 
 FEATURES = ("tokens", "keys")
@@ -21,13 +22,19 @@ FEATURES = ("tokens", "keys")
 def stream_of(analysis: Analysis) -> Iterator[torch.Tensor]:
     """The tokens of an analysis's image before the first layer and after each one: ``"token width"``.
 
-    The model runs once more, one layer for each that is asked for; only the tokens of one layer are in memory.
+    The model runs once more, one layer for each that is asked for; only the tokens of one layer are in memory. A
+    captured module gives those of all layers at once.
 
     Raises:
         LimitError: the machine has not the memory for it.
+        MethodError: of a captured module, they cannot be read between its layers.
     """
-    network = own_network(analysis.model.network, "tokens of each layer")
-    stream = network.stream(analysis.prepared.pixels.to(network.device))
+    network = analysis.model.network
+    if isinstance(network, CapturedNetwork):
+        yield from (tokens[0] for tokens in network.stream(analysis.prepared.pixels))
+        return
+    own = own_network(network, "tokens of each layer")
+    stream = own.stream(analysis.prepared.pixels.to(own.device))
     with enough_memory(f"the tokens of {analysis.trace.layout.token_count:,}"):
         while True:
             # Not around the yield: whoever asks for the tokens has a mode of their own.

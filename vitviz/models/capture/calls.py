@@ -47,8 +47,11 @@ class AttentionCall:
     to_output: Callable[[torch.Tensor], torch.Tensor] = _same
     tokens: torch.Tensor | None = None
 
-    def aligned(self) -> AttentionCall:
+    def aligned(self, windows: int = 1) -> AttentionCall:
         """The same call with as many leading dimensions for each part: ``"… head token dim"``, of one image at least.
+
+        Args:
+            windows: how many sequences of tokens were projected, which one dimension may hold together with the heads.
 
         Raises:
             ConfigError: the parts do not fit together.
@@ -65,16 +68,18 @@ class AttentionCall:
         found = replace(self, queries=queries, keys=keys, values=values)
         if len(leading) > 1:
             return found
-        # One image without a dimension for it, or without one for heads.
-        missing = 2 - len(leading)
-        shape = (1,) * missing
+        # One image without a dimension for it, or without one for heads, or windows and heads as one.
+        count = leading[0] if leading else 1
+        shape = (windows, count // windows) if count % windows == 0 else (1, count)
         bias, to_output = self.bias, self.to_output
+        if bias is not None and bias.ndim == 3:
+            bias = bias.reshape(*(shape if len(bias) == count else (1, 1)), *bias.shape[-2:])
         return replace(
             found,
-            queries=queries.reshape(*shape, *queries.shape),
-            keys=keys.reshape(*shape, *keys.shape),
-            values=values.reshape(*shape, *values.shape),
-            bias=bias if bias is None or bias.ndim < 3 else bias[None],
+            queries=queries.reshape(*shape, *queries.shape[-2:]),
+            keys=keys.reshape(*shape, *keys.shape[-2:]),
+            values=values.reshape(*shape, *values.shape[-2:]),
+            bias=bias,
             to_output=lambda context: to_output(context.reshape(*leading, *context.shape[-2:])),
         )
 

@@ -64,7 +64,7 @@ def captured_gradients(
     with network.running(pixels, has_gradients=True) as own:
         output = network.output_of(own, target.reads, graph)
         score = target.rising_score(output[0])
-        gradients = _gradients(score, graph.outputs)
+        gradients = score_gradients(score, graph.outputs)
     count = structure.depth - start_layer
     places = verified.places[start_layer:]
     layers = [each.by_window(call) for each, call in zip(places, graph.calls[:count], strict=True)]
@@ -108,16 +108,26 @@ def captured_features(
         if tokens is None:
             name = network.name
             raise MethodError(f"{name}: layer {layer} projects its tokens by no linear map, whose input they would be")
-        gradient = _gradients(target.rising_score(output[0]), [tokens])[0]
+        gradient = score_gradients(target.rising_score(output[0]), [tokens])[0]
     found = (verified.places[layer].sort_tokens(precise(part.detach().flatten(0, -2))) for part in (tokens, gradient))
     features, gradient = found
     return features, gradient, layout
 
 
-def _gradients(score: torch.Tensor, sources: list[torch.Tensor]) -> list[torch.Tensor]:
+def score_gradients(score: torch.Tensor, sources: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The gradient of a score with respect to each source, zeros where it does not depend on it.
+
+    Raises:
+        MethodError: the module computes without gradients, or overwrites what they need.
+    """
     if not score.requires_grad or not all(source.requires_grad for source in sources):
         raise MethodError("the module computes without gradients, such as under torch.no_grad: its score has none")
-    found = torch.autograd.grad(score, sources, allow_unused=True)
+    try:
+        found = torch.autograd.grad(score, sources, allow_unused=True)
+    except RuntimeError as error:
+        if "modified by an inplace operation" not in str(error):
+            raise
+        raise MethodError("the module overwrites in place what its gradients need: its score has none") from None
     # A score that is read before a layer's end does not depend on it.
     return [torch.zeros_like(source) if each is None else each for each, source in zip(found, sources, strict=True)]
 

@@ -7,6 +7,7 @@ written out by hand.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from inspect import Parameter, Signature
@@ -42,11 +43,17 @@ class Interception(TorchFunctionMode):
     Args:
         on_call: receives the calls in order, and returns what the module goes on with: the call's own output, as a
             rule. An exception that it raises ends the forward pass.
+        on_result: receives every function with its arguments and result, behind the calls that it completes, and
+            returns what the module goes on with. None for nothing.
     """
 
-    def __init__(self, on_call: Callable[[AttentionCall], torch.Tensor]) -> None:
+    def __init__(
+        self,
+        on_call: Callable[[AttentionCall], torch.Tensor],
+        on_result: Callable[[Function, tuple[Any, ...], Any], Any] | None = None,
+    ) -> None:
         super().__init__()
-        self.on_call = on_call
+        self.on_call, self.on_result = on_call, on_result
         self.written_out = WrittenOut()
         self.projection: tuple[torch.Tensor, torch.Tensor] | None = None
         """Input and output of the last linear map."""
@@ -54,7 +61,10 @@ class Interception(TorchFunctionMode):
     def __torch_function__(
         self, function: Function, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        named = dict(kwargs or {})
+        result = self._result(function, args, dict(kwargs or {}))
+        return result if self.on_result is None else self.on_result(function, args, result)
+
+    def _result(self, function: Function, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         result = function(*args, **named)
         if function is F.scaled_dot_product_attention:
             return self.on_call(self._with_tokens(_fused_call(args, named, result)))
@@ -70,9 +80,12 @@ class Interception(TorchFunctionMode):
     def _with_tokens(self, call: AttentionCall) -> AttentionCall:
         """With what was projected last, if that has as many tokens as there are keys."""
         tokens = None if self.projection is None else self.projection[0]
-        if tokens is not None and tokens.ndim >= 3 and tokens.shape[-2] == call.key_count:
+        if tokens is None or tokens.ndim < 3:
+            return call.aligned()
+        if tokens.shape[-2] == call.key_count:
             call = replace(call, tokens=tokens)
-        return call.aligned()
+        windows, rest = divmod(math.prod(tokens.shape[:-1]), call.key_count)
+        return call.aligned(1 if rest else windows)
 
 
 def _fused_call(args: tuple[Any, ...], kwargs: Mapping[str, Any], output: torch.Tensor) -> AttentionCall:

@@ -17,6 +17,7 @@ from vitviz.models.capture.calls import AttentionCall
 from vitviz.models.capture.interception import Interception
 from vitviz.models.capture.outputs import first_output, is_vector, primary_output
 from vitviz.models.capture.recording import Recording
+from vitviz.models.capture.residual import NO_STREAM, ResidualStream, StreamTap, output_of_tokens
 from vitviz.models.capture.state import check_asked_device, check_state, device_of, dtype_of
 from vitviz.models.capture.verification import VerifiedCapture, verify_capture
 from vitviz.models.network import Encoding
@@ -84,6 +85,7 @@ class ModuleConfig:
         parameters: number of its weights.
         bias_matrices: how many matrices of bias a trace keeps, each of a number for every pair of tokens.
         is_written_out: whether the module itself makes whole matrices of attention weights.
+        has_stream: whether its tokens can be read between its layers.
     """
 
     facts: ModuleFacts
@@ -95,6 +97,7 @@ class ModuleConfig:
     parameters: int
     bias_matrices: int
     is_written_out: bool
+    has_stream: bool
 
     @property
     def image_height(self) -> int:
@@ -172,6 +175,7 @@ class CapturedNetwork:
             sum(parameter.numel() for parameter in module.parameters()),
             structure.heads * structure.depth if verified.has_bias else 0,
             verified.is_written_out,
+            verified.stream is not None,
         )
 
     def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
@@ -239,7 +243,7 @@ class CapturedNetwork:
             layout = self.config.layout(*image.shape[-2:])
             recording = Recording(verified, layout, dtype, report)
             with self.running(image) as own:
-                with Interception(recording):
+                with Interception(recording, recording.tap):
                     output = self._run(own)
                 traces.append(recording.trace(keep_bytes))
             logits.append(output if self.config.classes else output.new_zeros(1, 0))
@@ -260,8 +264,58 @@ class CapturedNetwork:
         with self.running(pixels, torch.is_grad_enabled()) as own:
             return self.output_of(own, output, None)
 
+    def stream(self, pixels: torch.Tensor) -> list[torch.Tensor]:
+        """The tokens of one image before the first layer and after each one, each ``"1 token width"``, those that are
+        no patches first, as :meth:`vitviz.VisionTransformer.stream`.
+
+        Raises:
+            MethodError: the module's layers do not add to their tokens, or in a way that is not seen.
+        """
+        check_state(self.module)
+        verified = self.verified(pixels)
+        found: list[torch.Tensor] = []
+
+        def keep(step: int, tokens: torch.Tensor) -> torch.Tensor:
+            # A copy: the module may go on in place.
+            found.append(verified.order.sort(tokens.detach().clone(), 1))
+            return tokens
+
+        with self.running(pixels) as own, Interception(_own_output, StreamTap(self.known_stream(verified), keep)):
+            self._run(own)
+        return found
+
+    def read(self, tokens: torch.Tensor, pixels: torch.Tensor) -> torch.Tensor:
+        """What the module gives of tokens as if they were those after its last layer, ``"batch class"``.
+
+        Args:
+            tokens: ``"batch token width"``, as :meth:`stream` gives them.
+            pixels: of any image of their size.
+
+        Raises:
+            MethodError: as :meth:`stream`.
+        """
+        check_state(self.module)
+        verified = self.verified(pixels)
+        stream, own_order = self.known_stream(verified), verified.order.unsort(tokens, 1)
+        with self.running(pixels) as own:
+            return output_of_tokens(self._run, own, stream, own_order)
+
+    def known_stream(self, verified: VerifiedCapture) -> ResidualStream:
+        """Where the tokens between its layers are.
+
+        Raises:
+            MethodError: they cannot be read.
+        """
+        if verified.stream is None:
+            raise MethodError(f"{self.name}: {NO_STREAM}")
+        return verified.stream
+
     def output_of(
-        self, pixels: torch.Tensor, output: Output, on_call: Callable[[AttentionCall], torch.Tensor] | None
+        self,
+        pixels: torch.Tensor,
+        output: Output,
+        on_call: Callable[[AttentionCall], torch.Tensor] | None,
+        tap: StreamTap | None = None,
     ) -> torch.Tensor:
         """:meth:`output` of pixels as :meth:`running` gives them, with what a function makes of the attention.
 
@@ -269,17 +323,18 @@ class CapturedNetwork:
             pixels: ``"batch channel height width"``.
             output: as :meth:`output` takes it.
             on_call: receives each call of attention and returns what the module gets; None where it gets its own.
+            tap: receives the tokens between the layers, and says what the module goes on with; None for nothing.
 
         Raises:
             MethodError: the module does not say this of itself.
         """
         if output == "patches":
             raise MethodError(f"{self.name}: a captured module does not say which tokens are its final ones")
-        is_plain = on_call is None and (output == "logits" or not self.config.classes)
+        is_plain = on_call is None and tap is None and (output == "logits" or not self.config.classes)
         if is_plain:
             found = self._run(pixels)
         else:
-            with Interception(on_call or _own_output) as seen:
+            with Interception(on_call or _own_output, tap) as seen:
                 found = self._run(pixels)
             if output == "features" and self.config.classes:
                 if seen.projection is None or seen.projection[1] is not found:

@@ -53,6 +53,12 @@ class TokenOrder:
             return tokens
         return tokens.index_select(dim, self.places.index.to(tokens.device))
 
+    def unsort(self, tokens: torch.Tensor, dim: int) -> torch.Tensor:
+        """Tokens in the order of a layout in that of the module, which :meth:`sort` undoes."""
+        if not self.after:
+            return tokens
+        return tokens.index_select(dim, self.places.index.argsort().to(tokens.device))
+
     def place(self, token: int) -> int:
         """Where a token of the layout stands in the module's own order."""
         if token < self.before or not self.after:

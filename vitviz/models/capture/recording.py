@@ -16,6 +16,7 @@ from vitviz.attention.trace import AttentionTrace
 from vitviz.errors.kinds import ConfigError
 from vitviz.models.capture.calls import AttentionCall
 from vitviz.models.capture.order import TokenOrder
+from vitviz.models.capture.residual import StreamTap
 from vitviz.models.capture.structure import AttentionStructure, CallShape
 from vitviz.models.capture.verification import VerifiedCapture
 from vitviz.progress import Progress
@@ -41,6 +42,7 @@ class Recording:
     pooled: torch.Tensor | None = None
     biases: list[torch.Tensor | None] = field(default_factory=list)
     records: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
+    norms: list[torch.Tensor] = field(default_factory=list)
 
     @property
     def structure(self) -> AttentionStructure:
@@ -81,6 +83,17 @@ class Recording:
         if self.report is not None:
             self.report(Progress(layer + 1, self.structure.depth))
 
+    @property
+    def tap(self) -> StreamTap | None:
+        """What measures the tokens between the layers; None where they cannot be read."""
+        return None if self.verified.stream is None else StreamTap(self.verified.stream, self.on_step)
+
+    def on_step(self, step: int, tokens: torch.Tensor) -> torch.Tensor:
+        """Measure the tokens between two layers."""
+        found = torch.linalg.vector_norm(precise(tokens[0].detach()), dim=-1)
+        self.norms.append(self.order.sort(found, 0))
+        return tokens
+
     def trace(self, keep_bytes: int) -> AttentionTrace:
         """The trace of the image, once the module is through.
 
@@ -91,6 +104,9 @@ class Recording:
             expected = f"when it was verified, this module made {len(self.verified.shapes)}"
             raise ConfigError(f"{self.calls} calls of attention: {expected}")
         queries, keys, _ = self.records
+        stream = self.verified.stream
+        if stream is not None and len(self.norms) != len(stream.ends) + 1:
+            raise ConfigError("the module added to its tokens otherwise when it was verified")
         bias = joint_bias(self.biases)
         windows = self.verified.windows
         return AttentionTrace(
@@ -101,6 +117,7 @@ class Recording:
             bias=bias,
             keep_bytes=keep_bytes,
             pooled=self.pooled,
+            norms=torch.stack(self.norms) if self.norms else None,
             windows=windows if max(windows) > 1 else (),
         )
 

@@ -92,9 +92,9 @@ class AttentionStructure:
         kinds = list(dict.fromkeys(each.tokens for each in calls))
         found = f"attention among {several(kinds, 6)}"
         if any(each.windows != 1 for each in calls):
-            raise ConfigError(f"{found}: windows")
+            raise ConfigError(f"{found}: attention inside windows")
         if len({each.queries for each in calls[:depth]}) > 1 or any(each.queries != 1 for each in behind):
-            raise ConfigError(f"{found}: several grids in one network")
+            raise ConfigError(f"{found}: hierarchical, several grids in one network")
         if not depth or len(behind) > 1:
             expected = "expected tokens that attend to each other, and at most one query behind them"
             raise ConfigError(f"{found}: class attention in {len(behind)} layers of its own; {expected}")

@@ -15,6 +15,7 @@ from vitviz.models.capture.grids import is_one_grid
 from vitviz.models.capture.interception import Interception
 from vitviz.models.capture.order import TokenOrder, changed_patches, measured_order
 from vitviz.models.capture.places import TokenPlaces
+from vitviz.models.capture.residual import ResidualStream, find_stream
 from vitviz.models.capture.structure import AttentionStructure, CallShape
 
 Run = Callable[[torch.Tensor], torch.Tensor]
@@ -64,6 +65,7 @@ class VerifiedCapture:
         shapes: the sizes of all calls.
         first: which call of attention is the first layer.
         places: where the tokens of every layer are.
+        stream: which additions give the tokens between the layers; None where that is not known.
     """
 
     structure: AttentionStructure
@@ -73,6 +75,7 @@ class VerifiedCapture:
     shapes: tuple[CallShape, ...]
     first: int
     places: tuple[TokenPlaces, ...]
+    stream: ResidualStream | None = None
 
     @property
     def windows(self) -> tuple[int, ...]:
@@ -140,11 +143,15 @@ def verify_capture(
         structure = AttentionStructure.of(check.shapes, grid[0] * grid[1], stated_depth)
         order = _simple_order(run, pixels, grid, check)
         places = (order.places,) * structure.depth
-        return VerifiedCapture(structure, order, check.has_bias, is_written_out, tuple(check.shapes), 0, places)
+        verified = VerifiedCapture(structure, order, check.has_bias, is_written_out, tuple(check.shapes), 0, places)
     except ConfigError as error:
         if stated_depth is not None and len(check.shapes) < stated_depth:
             raise
-        return _coded(run, pixels, grid, extra, check, is_written_out, str(error))
+        verified = _coded(run, pixels, grid, extra, check, is_written_out, str(error))
+    if not verified.is_whole:
+        return verified
+    tokens, depth = verified.structure.tokens, verified.structure.depth
+    return replace(verified, stream=find_stream(run, pixels, tokens, verified.first, depth))
 
 
 def _simple_order(run: Run, pixels: torch.Tensor, grid: tuple[int, int], check: _Check) -> TokenOrder:

@@ -22,6 +22,8 @@ PACKED = (
     *("qwen2_vl", "qwen2_5_vl", "qwen2_5_omni", "qwen3_vl", "qwen3_vl_moe", "qwen3_omni_moe", "qwen3_5"),
     *("qwen3_5_moe", "glm4v", "glm4v_moe", "glm46v", "glm_ocr", "exaone4_5"),
 )
+# transformers' networks for clips in which every patch of every tube of frames attends to all others.
+CLIPS = ("videomae", "vivit")
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,33 @@ class PackedForward:
 
 
 @dataclass(frozen=True)
+class ClipForward:
+    """A network for clips whose tokens are patches of several frames each, tube after tube: it is called with a strip.
+
+    Its picture is the tubes' pictures, one below the other, each of which stands for all frames of its tube.
+
+    Args:
+        tubes, frames: how many tubes a clip has, and a tube frames.
+    """
+
+    tubes: int
+    frames: int
+
+    def __call__(self, module: nn.Module, pixels: torch.Tensor) -> Any:
+        """What the network returns of a strip ``"batch channel height width"``.
+
+        Raises:
+            ConfigError: the strip is not as many pictures.
+        """
+        if pixels.shape[-2] % self.tubes:
+            size = f"{pixels.shape[-1]}×{pixels.shape[-2]} pixels"
+            raise ConfigError(f"a strip of {size}: expected {self.tubes} pictures of the same height below each other")
+        order = "batch channel (tube height) width -> batch (tube frame) channel height width"
+        clip = repeat(pixels, order, tube=self.tubes, frame=self.frames)
+        return module(pixel_values=clip)
+
+
+@dataclass(frozen=True)
 class FlexibleForward:
     """SigLIP 2's tower for images of any shape: it takes patches as rows of numbers, and how many there are.
 
@@ -104,6 +133,16 @@ class FlexibleForward:
         return module(pixel_values=rows, pixel_attention_mask=mask, spatial_shapes=shapes)
 
 
+def clip_strip(module: nn.Module) -> ClipForward | None:
+    """How a network for clips of transformers is called whose tokens are tubes; None for another module."""
+    config: Any = getattr(module, "config", None)
+    if package_of(module) != "transformers" or getattr(config, "model_type", None) not in CLIPS:
+        return None
+    frames, tube = config.num_frames, config.tubelet_size
+    frames_each = tube if isinstance(tube, int) else tube[0]
+    return ClipForward(frames // frames_each, frames_each)
+
+
 def default_forward(module: nn.Module, name: str, size: Size) -> Forward:
     """How a module is called, by its arguments.
 
@@ -116,6 +155,9 @@ def default_forward(module: nn.Module, name: str, size: Size) -> Forward:
         ConfigError: it takes something else than pixels.
     """
     parameters = signature(module.forward).parameters
+    strip = clip_strip(module)
+    if strip is not None:
+        return strip
     patch = getattr(getattr(module, "config", None), "patch_size", None)
     if type(module).__name__.startswith("Siglip2") and "spatial_shapes" in parameters and isinstance(patch, int):
         return FlexibleForward(patch)

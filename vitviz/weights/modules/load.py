@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from vitviz.errors.arguments import word
-from vitviz.errors.kinds import ConfigError, VitvizError
+from vitviz.errors.kinds import ConfigError, ImageError, VitvizError
 from vitviz.errors.messages import described
 from vitviz.models.capture import CapturedNetwork, ModuleFacts
 from vitviz.models.capture.outputs import first_output, is_vector, primary_output
 from vitviz.models.capture.state import check_asked_device, check_state, device_of, dtype_of
 from vitviz.models.devices import usable_device
+from vitviz.weights.architectures import architecture_of_module
 from vitviz.weights.metadata.classes import read_labels
 from vitviz.weights.model import Model
 from vitviz.weights.modules.calling import Forward, default_forward
@@ -35,6 +36,7 @@ from vitviz.weights.modules.stages import module_stages
 from vitviz.weights.modules.unwrap import package_of, unwrapped
 
 Labels = Sequence[str] | Mapping[int, str]
+Refusal = TypeVar("Refusal", bound=VitvizError)
 
 
 def load_module(
@@ -73,22 +75,27 @@ def load_module(
         check_asked_device(module, usable_device(device))
     size = checked_size("image_size", image_size) or find_image_size(module)
     if size is None:
-        raise _unknown(name, "image_size", "the height and width of its images in pixels, such as 224")
+        raise _unknown(module, name, "image_size", "the height and width of its images in pixels, such as 224")
     asked_patch = checked_size("patch_size", patch_size)
     tokens = find_prefix(module) if prefix is None else checked_prefix(prefix)
     if tokens is None:
-        raise _unknown(name, "prefix", "the names of its tokens that are no patches, such as ['cls', 'register 1']")
+        what = "the names of its tokens that are no patches, such as ['cls', 'register 1']"
+        raise _unknown(module, name, "prefix", what)
     channels = find_channels(module)
-    run = default_forward(module, name, size) if forward is None else forward
     noise = torch.zeros(1, channels, *size, dtype=dtype_of(module), device=device_of(module))
-    returned = first_output(name, module, run, noise)
+    try:
+        run = default_forward(module, name, size) if forward is None else forward
+        returned = first_output(name, module, run, noise)
+    except (ConfigError, ImageError) as error:
+        raise _with_architecture(module, name, error) from None
     stages = module_stages(module, run, noise, len(tokens))
     found = [asked_patch or find_patch_size(module, size)] if asked_patch or not stages.grids else stages.patches
     class_names, origin, assumed = _labels(module, name, labels, returned)
-    refused: VitvizError | None = None
+    refused: ConfigError | None = None
     for patch in found:
         if patch is None:
-            raise _unknown(name, "patch_size", "the height and width of its patches in pixels, such as 16")
+            what = "the height and width of its patches in pixels, such as 16"
+            raise _unknown(module, name, "patch_size", what)
         prepared, source = module_preprocessing(module, preprocessing, normalisation, size, patch, channels)
         # A class token that joins behind the layers is none of theirs.
         own_tokens = () if stages.extra(patch) == 0 and prefix is None else tokens
@@ -102,7 +109,7 @@ def load_module(
         break
     else:
         assert refused is not None, "there is a patch size"
-        raise refused
+        raise _with_architecture(module, name, refused)
     card = {
         "captured from": f"{type(module).__module__}.{type(module).__name__}",
         "preprocessing": source,
@@ -110,7 +117,7 @@ def load_module(
     }
     assumptions: tuple[str, ...] = (f"labels {origin}",) if assumed else ()
     if stages.grids and patch in stages.patches:
-        card["grid"] = stages.chosen(patch)
+        card["grid"] = stages.chosen(patch, network.config.depth)
         assumptions += () if asked_patch else (card["grid"],)
     model = Model(name, network, prepared, class_names, card, assumptions=assumptions)
     return with_engine(module, model, engine, forward is not None)
@@ -126,8 +133,17 @@ def module_name(module: nn.Module) -> str:
     return found if found.count("/") <= 1 else PurePath(found).name
 
 
-def _unknown(name: str, argument: str, what: str) -> ConfigError:
-    return ConfigError(f"{name}: the module does not say its {argument}; expected {argument} = {what}")
+def _unknown(module: nn.Module, name: str, argument: str, what: str) -> ConfigError:
+    error = ConfigError(f"{name}: the module does not say its {argument}; expected {argument} = {what}")
+    return _with_architecture(module, name, error)
+
+
+def _with_architecture(module: nn.Module, name: str, error: Refusal) -> Refusal:
+    """The error with what the module is, where its architecture is known not to be a plain Vision Transformer."""
+    known = architecture_of_module(module)
+    if known is None:
+        return error
+    return type(error)(f"{name} is {known.sentence}: {str(error).removeprefix(name).lstrip(': ')}")
 
 
 def _labels(module: nn.Module, name: str, labels: Labels | None, returned: Any) -> tuple[tuple[str, ...], str, bool]:
@@ -158,7 +174,7 @@ def _labels(module: nn.Module, name: str, labels: Labels | None, returned: Any) 
         return (), "no classifier", False
     if stated != width:
         what = f"{width} names where its {width} outputs are classes, or () where they are features"
-        raise _unknown(name, "labels", what)
+        raise ConfigError(f"{name}: the module does not say its labels; expected labels = {what}")
     pretrained = getattr(module, "pretrained_cfg", None)
     stated_names = pretrained.get("label_names") if isinstance(pretrained, Mapping) else None
     config = {} if stated_names is None else {"pretrained_cfg": {"label_names": list(stated_names)}}

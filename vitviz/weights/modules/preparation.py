@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from vitviz.errors.arguments import word
-from vitviz.errors.kinds import ConfigError
+from vitviz.errors.kinds import CheckpointError, ConfigError
 from vitviz.errors.messages import choices, described
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.weights.metadata.image_processors import read_image_processor
@@ -23,8 +23,8 @@ from vitviz.weights.metadata.timm_transform import read_timm_transform
 
 Size = tuple[int, int]
 EXPECTED = (
-    "expected a vitviz.Preprocessing, an image processor of transformers, the transforms() of torchvision's weights, "
-    "a transform of timm or open_clip, or timm's data_config"
+    "expected preprocessing = a vitviz.Preprocessing, an image processor of transformers, the transforms() of "
+    "torchvision's weights, a transform of timm or open_clip, or timm's data_config"
 )
 # What may stand in a composed transform without changing a number beyond what vitviz does itself.
 NEUTRAL = (
@@ -41,17 +41,24 @@ def module_preprocessing(
     Args:
         module: whose images are prepared.
         given: by the user; None for nothing.
-        normalisation: a name in :data:`NORMALISATIONS`; None for nothing.
+        normalisation: a name in :data:`NORMALISATIONS`, where the module says nothing that vitviz does; None for
+            nothing.
         size, patch: height and width of the module's images and patches in pixels.
         channels: of its images.
 
     Raises:
         ConfigError: neither the module nor the user says it.
-        CheckpointError: vitviz cannot prepare images exactly so.
+        CheckpointError: vitviz cannot prepare images exactly so, and the user says nothing else.
     """
     if isinstance(given, Preprocessing):
         return given, "preprocessing"
-    rule = _given_rule(given, channels) if given is not None else _own_rule(module, channels)
+    rule = _given_rule(given, channels) if given is not None else None
+    if given is None:
+        try:
+            rule = _own_rule(module, channels)
+        except CheckpointError as error:
+            if normalisation is None:
+                raise CheckpointError(f"{error}; {EXPECTED}; or normalisation = {choices(NORMALISATIONS)}") from None
     if rule is not None:
         preprocessing, source = rule.fit_network(*size, patch, False)
         return preprocessing, source
@@ -106,7 +113,7 @@ def _given_rule(given: Any, channels: int) -> PreprocessingRule:
     else:
         rule = None
     if rule is None:
-        raise ConfigError(f"preprocessing = {described(given)}: {EXPECTED}")
+        raise ConfigError(f"preprocessing = {described(given)}: {EXPECTED.replace('preprocessing = ', '', 1)}")
     return rule
 
 

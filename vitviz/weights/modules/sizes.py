@@ -12,6 +12,7 @@ from torch import nn
 
 from vitviz.errors.kinds import ConfigError
 from vitviz.errors.messages import several
+from vitviz.weights.modules.calling import clip_strip
 from vitviz.weights.modules.unwrap import package_of
 
 Size = tuple[int, int]
@@ -28,11 +29,16 @@ PACKAGES_IN_ORDER = ("timm", "transformers", "torchvision", "open_clip", "dinov2
 def find_image_size(module: nn.Module) -> Size | None:
     """Height and width of the images that the module was made for; None where it does not say.
 
-    timm's patch embedding comes first, then transformers' configuration, then the module's own attributes.
+    timm's patch embedding comes first, then transformers' configuration, then the module's own attributes. That of a
+    network for clips is a strip of its tubes' pictures.
     """
     embedding = getattr(module, "patch_embed", None)
     pretrained: Any = getattr(module, "pretrained_cfg", None)
     input_size: Any = pretrained.get("input_size") if isinstance(pretrained, Mapping) else None
+    strip = clip_strip(module)
+    if strip is not None:
+        sides = _pair(_vision_config(module).image_size)
+        return None if sides is None else (strip.tubes * sides[0], sides[1])
     stated = [getattr(embedding, "img_size", None), input_size[1:] if _is_sides(input_size, 3) else None]
     for holder in (_vision_config(module), module):
         stated += [getattr(holder, name, None) for name in IMAGE_ATTRIBUTES]
@@ -50,6 +56,10 @@ def find_patch_size(module: nn.Module, image_size: Size) -> Size | None:
         height, width = (side / count for side, count in zip(image_size, grid, strict=True))
         if height.is_integer() and width.is_integer():
             return int(height), int(width)
+    # Of a tube, the last two sides.
+    tube: Any = getattr(_vision_config(module), "tubelet_size", None)
+    if clip_strip(module) is not None and _is_sides(tube, 3):
+        return tube[1], tube[2]
     # NaFlexViT's stands under another name.
     holders = (embedding, getattr(module, "embeds", None), _vision_config(module), module)
     found = next(filter(None, (_pair(getattr(holder, "patch_size", None)) for holder in holders)), None)
@@ -81,6 +91,9 @@ def find_prefix(module: nn.Module) -> tuple[str, ...] | None:
     kinds = [kind for kind, count in counts.items() if count]
     if len(kinds) > 1 and package_of(module) not in PACKAGES_IN_ORDER:
         return None
+    # PiT holds both in one parameter.
+    if counts["cls"] == 2 and hasattr(module, "head_dist"):
+        counts |= {"cls": 1, "distillation": 1}
     if max(counts["cls"], counts["distillation"]) > 1:
         return None
     single = tuple(kind for kind in ("cls", "distillation") if counts[kind])

@@ -40,10 +40,15 @@ class Stages:
             return self.tokens - (self.size[0] // patch[0]) * (self.size[1] // patch[1])
         return next((grid.extra for grid, own in zip(self.grids, self.patches, strict=True) if own == patch), None)
 
-    def chosen(self, patch: Size) -> str:
-        """Which grid is shown, in words: ``"patches of 16 pixels: 6 layers of 14×14; others: 4, 8 and 32 pixels"``."""
+    def chosen(self, patch: Size, layers: int) -> str:
+        """Which grid is shown, in words: ``"patches of 16 pixels: 6 layers of 14×14; others: 4, 8 and 32 pixels"``.
+
+        Args:
+            patch: of the grid, in pixels.
+            layers: that attend among its patches.
+        """
         own = next(grid for grid, size in zip(self.grids, self.patches, strict=True) if size == patch)
-        count = f"{own.layers} layer{'s' if own.layers > 1 else ''} of {own.rows}×{own.columns}"
+        count = f"{layers} layer{'s' if layers > 1 else ''} of {own.rows}×{own.columns}"
         others = sorted({_pixels(size) for size in self.patches if size != patch}, key=lambda text: (len(text), text))
         more = f"; patch_size={' or '.join(others)} shows other layers" if others else ""
         return f"patches of {_pixels(patch)} pixels: {count}{more}"

@@ -1,0 +1,201 @@
+"""The tokens between the layers of a captured module: norms, logit lens and LeGrad by the plain formulas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from einops import rearrange
+from PIL import Image
+from torch import nn
+
+import vitviz
+from tests.support.comparison import closeness
+from tests.support.modules import CLASSES, DEPTH, SIZE, WAYS, Layer, OwnViT, load_own
+from vitviz.errors.kinds import MethodError, VitvizError
+from vitviz.evaluation.probes.lens import logit_lens
+from vitviz.evaluation.probes.norms import massive_activations
+from vitviz.evaluation.probes.table import probe as run_probe
+from vitviz.models.capture import CapturedNetwork, ModuleConfig
+from vitviz.models.targets import class_target
+
+close = closeness(tolerance=1e-5, any_type=True)
+TARGET = 2
+
+
+class InPlace(OwnViT):
+    """Goes on with its tokens in place where a step has been added."""
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        tokens = self.tokens(pixels)
+        for layer in self.layers:
+            assert isinstance(layer, Layer)
+            tokens = tokens + layer.projection(layer.attend(layer.norm(tokens)).transpose(1, 2).flatten(2))
+            tokens += layer.mlp(layer.mlp_norm(tokens))
+        return self.classifier(self.norm(tokens)[:, 0])
+
+
+def steps_of(module: OwnViT, pixels: torch.Tensor) -> list[torch.Tensor]:
+    """The tokens before the first layer and after each one."""
+    found = [module.tokens(pixels)]
+    for layer in module.layers:
+        found.append(layer(found[-1]))
+    return found
+
+
+def ordered(tokens: torch.Tensor, registers: int) -> torch.Tensor:
+    """``"… token width"`` with the registers behind the CLS token."""
+    count = tokens.shape[-2]
+    return tokens[..., [0, *range(count - registers, count), *range(1, count - registers)], :]
+
+
+def analysed(module: OwnViT, registers: int = 0) -> Any:
+    prefix = ["cls", *(f"register {number + 1}" for number in range(registers))]
+    return vitviz.analyze(Image.linear_gradient("L").convert("RGB"), load_own(module, prefix=prefix))
+
+
+MODULES = {
+    **{way: (lambda way=way: OwnViT(way), 0) for way in WAYS},
+    "registers behind": (lambda: OwnViT(registers=2), 2),
+    "in place": (InPlace, 0),
+}
+every_module = pytest.mark.parametrize(("make", "registers"), MODULES.values(), ids=MODULES)
+
+
+@every_module
+def test_norms_and_lens_are_those_of_the_plain_formula(make: Any, registers: int) -> None:
+    module = make()
+    analysis = analysed(module, registers)
+    pixels = analysis.prepared.pixels
+    steps = steps_of(module, pixels)
+    close(analysis.trace.norms, torch.stack([ordered(each[0], registers).norm(dim=-1) for each in steps]))
+    close(analysis.model.network.stream(pixels)[1], ordered(steps[1], registers))
+    expected = torch.cat([module.classifier(module.norm(each)[:, 0]) for each in steps]).softmax(-1)
+    findings = logit_lens(analysis)
+    close(findings.measurements["probability"].values, expected)
+    assert set(findings.measurements) == {"probability"} and findings.rows[0][-1] == "–"
+    largest = massive_activations(analysis).measurements["largest"].values
+    close(largest, torch.stack([each[0].abs().amax(0) for each in steps]))
+
+
+def slow_legrad(module: OwnViT, pixels: torch.Tensor, start_layer: int) -> torch.Tensor:
+    """``"token"``: the mean of ``relu(∂s/∂A)`` with every layer's attention as a leaf of its own."""
+    target, found = class_target(TARGET, CLASSES), []
+    for number, (layer, tokens) in enumerate(zip(module.layers, steps_of(module, pixels), strict=False)):
+        assert isinstance(layer, Layer)
+        if number < start_layer:
+            continue
+        normed = layer.norm(tokens.detach())
+        queries, keys, values = (
+            rearrange(part(normed), "1 token (head dim) -> head token dim", head=4)
+            for part in (layer.query, layer.key, layer.value)
+        )
+        weights = (queries @ keys.mT * layer.scale).softmax(-1).detach().requires_grad_()
+        mixed = rearrange(weights @ values.detach(), "head token dim -> 1 token (head dim)")
+        after = tokens.detach() + layer.projection(mixed)
+        after = after + layer.mlp(layer.mlp_norm(after))
+        score = target.score(module.classifier(module.norm(after)[:, 0])[0])
+        found.append(torch.autograd.grad(score, weights)[0].relu().mean((0, 1)))
+    return torch.stack(found).mean(0)
+
+
+@pytest.mark.parametrize("start_layer", [0, 2])
+@pytest.mark.parametrize(("make", "registers"), [MODULES[name] for name in ("fused", "written out")])
+def test_legrad_is_that_of_the_plain_formula(make: Any, registers: int, start_layer: int) -> None:
+    module = make()
+    before = [parameter.requires_grad for parameter in module.parameters()]
+    analysis = analysed(module, registers)
+    found = analysis.map("legrad", target=TARGET, start_layer=start_layer).values.flatten()
+    expected = slow_legrad(module, analysis.prepared.pixels, start_layer)[1 + registers :]
+    assert float(expected.max()) > 0
+    close(found / expected.max(), expected / expected.max())
+    assert [parameter.requires_grad for parameter in module.parameters()] == before
+    assert all(parameter.grad is None for parameter in module.parameters())
+
+
+def test_what_overwrites_its_own_tokens_has_no_gradients() -> None:
+    for method in ("legrad", "relevance"):
+        with pytest.raises(MethodError, match="overwrites in place what its gradients need"):
+            analysed(InPlace()).map(method, target=TARGET)
+
+
+def test_legrad_goes_through_the_projection_of_torch_s_attention() -> None:
+    # Both have the same map: the parts of one are those of the other.
+    plain, multi = OwnViT(), OwnViT(WAYS[4])
+    for one, other in zip(plain.layers, multi.layers, strict=True):
+        assert isinstance(one, Layer) and isinstance(other, Layer) and other.multi_head is not None
+        with torch.no_grad():
+            for name, part in (("weight", 0), ("bias", 0)):
+                own = torch.cat([getattr(each, name) for each in (one.query, one.key, one.value)], part)
+                getattr(other.multi_head, f"in_proj_{name}").copy_(own)
+            other.multi_head.out_proj.load_state_dict(one.projection.state_dict())
+            for name in ("norm", "mlp_norm", "mlp"):
+                getattr(other, name).load_state_dict(getattr(one, name).state_dict())
+    for name in ("embedding", "norm", "classifier"):
+        getattr(multi, name).load_state_dict(getattr(plain, name).state_dict())
+    multi.cls_token.data.copy_(plain.cls_token)
+    maps = [analysed(module).map("legrad", target=TARGET).values for module in (plain, multi)]
+    close(maps[1] / maps[0].max(), maps[0] / maps[0].max())
+
+
+class PostNorm(OwnViT):
+    """Norms behind the additions, as in the first transformers: what is added to is no stream."""
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        tokens = self.tokens(pixels)
+        for layer in self.layers:
+            assert isinstance(layer, Layer)
+            tokens = layer.norm(tokens + layer.projection(layer.attend(tokens).transpose(1, 2).flatten(2)))
+            tokens = layer.mlp_norm(tokens + layer.mlp(tokens))
+        return self.classifier(tokens[:, 0])
+
+
+class ReadsMore(OwnViT):
+    """What it classifies is not the last tokens alone."""
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        first = tokens = self.tokens(pixels)
+        for layer in self.layers:
+            tokens = layer(tokens)
+        return self.classifier(self.norm(tokens)[:, 0] + first.mean(1))
+
+
+@pytest.mark.parametrize("kind", [PostNorm, ReadsMore])
+def test_a_module_whose_tokens_cannot_be_read_says_so(kind: type[OwnViT]) -> None:
+    analysis = analysed(kind())
+    assert isinstance(analysis.model.network.config, ModuleConfig) and not analysis.model.network.config.has_stream
+    assert analysis.trace.norms is None
+    sentence = "its layers do not add to their tokens in a way that vitviz sees"
+    for method in ("legrad",):
+        with pytest.raises(VitvizError, match=f"^{method}: {sentence}"):
+            analysis.map(method)
+    for probe in ("token_norms", "logit_lens", "massive_activations", "outlier_patches", "patch_components"):
+        with pytest.raises(VitvizError, match=f"^{probe}: {sentence}"):
+            run_probe(analysis, probe)
+    with pytest.raises(VitvizError, match=sentence):
+        analysis.model.network.stream(analysis.prepared.pixels)
+    assert analysis.rollout().values.shape == (4, 6)
+
+
+def test_the_stream_is_found_anew_at_another_size() -> None:
+    module = OwnViT()
+    network = load_own(module).network
+    assert isinstance(network, CapturedNetwork)
+    pixels = torch.randn(1, 3, 8, 40)
+    for step, expected in zip(network.stream(pixels), steps_of(module, pixels), strict=True):
+        close(step, expected)
+    close(network.read(steps_of(module, pixels)[-1], pixels), module(pixels))
+    norms = network.encode(pixels).traces[0].norms
+    assert norms is not None and norms.shape == (DEPTH + 1, 1 + 2 * 10)
+
+
+def test_the_module_is_not_touched() -> None:
+    module = OwnViT()
+    state = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    analysis = analysed(module)
+    analysis.map("legrad", target=TARGET)
+    logit_lens(analysis)
+    assert all(torch.equal(tensor, state[name]) for name, tensor in module.state_dict().items())
+    assert not any(part._forward_hooks for part in module.modules() if isinstance(part, nn.Module))
+    assert SIZE == (16, 24)

@@ -1,0 +1,127 @@
+"""What is no Vision Transformer of vitviz's families is called by its name, as a file and as a module."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import vitviz
+from tests.parity.case import randomised
+from tests.reference_packages import timm, transformers
+from vitviz.errors.kinds import CheckpointError, VitvizError
+from vitviz.weights.architectures import ARCHITECTURES, architecture_of_module
+from vitviz.weights.formats.files import tensors_in_memory
+from vitviz.weights.metadata.settings import Settings
+from vitviz.weights.metadata.sidecars import Sidecars
+from vitviz.weights.recognize import recognize
+
+pytestmark = pytest.mark.parity
+# Names of timm, and how vitviz calls what they are, which may be several that have the same keys.
+NAMES = {
+    "swin_tiny_patch4_window7_224": "Swin",
+    "swinv2_tiny_window8_256": "Swin V2",
+    "swinv2_cr_tiny_224": "Swin V2",
+    "hiera_tiny_224": "Hiera",
+    "sam2_hiera_tiny": "SAM 2's Hiera",
+    "pit_ti_224": "PiT",
+    "nest_tiny": "NesT",
+    "levit_128s": "LeViT, TinyViT or EfficientFormer",
+    "tiny_vit_5m_224": "LeViT, TinyViT or EfficientFormer",
+    "visformer_tiny": "Visformer",
+    "vitamin_small_224": "ViTamin",
+    "cait_xxs24_224": "CaiT",
+    "convit_tiny": "ConViT",
+    "crossvit_9_240": "CrossViT",
+    "coat_lite_tiny": "CoaT",
+    "tnt_s_patch16_224": "TNT",
+    "twins_pcpvt_small": "PVT, SegFormer or Twins",
+    "twins_svt_small": "PVT, SegFormer or Twins",
+    "pvt_v2_b0": "PVT, SegFormer or Twins",
+    "volo_d1_224": "VOLO",
+    "mvitv2_tiny": "MViT",
+    "davit_tiny": "DaViT",
+    "gcvit_xxtiny": "GCViT",
+    "xcit_nano_12_p16_224": "XCiT",
+    "beit_base_patch16_224": "BEiT",
+    "samvit_base_patch16": "SAM or MViT",
+    "vit_small_r26_s32_224": "a hybrid of ResNet and ViT",
+    "naflexvit_base_patch16_gap": "NaFlexViT",
+    "convnext_atto": "a ConvNeXt",
+    "resnet18": "a ResNet",
+    "efficientnet_b0": "an EfficientNet or MobileNet",
+    "mixer_b16_224": "MLP-Mixer",
+    "focalnet_tiny_srf": "FocalNet",
+}
+# Defined among others' files, such as mlp_mixer in one that is called otherwise.
+OTHER_FILES = {"vit_relpos_small_patch16_224": "BEiT"}
+
+
+@pytest.mark.parametrize(("name", "title"), [*NAMES.items(), *OTHER_FILES.items()])
+def test_a_file_is_refused_by_the_name_of_its_architecture(name: str, title: str) -> None:
+    with torch.device("meta"):
+        state = timm.create_model(name, pretrained=False).state_dict()
+    with pytest.raises(CheckpointError) as refused:
+        recognize(tensors_in_memory("a.pth", state), Sidecars(), None, {})
+    architecture = next(each for each in ARCHITECTURES if each.title == title)
+    assert str(refused.value).startswith(f"a.pth: this is {architecture.sentence}, which")
+    assert ("a module of it in memory opens" in str(refused.value)) == architecture.opens
+    assert "keys that" not in str(refused.value) and "most of its keys" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("name", "title"), NAMES.items())
+def test_a_module_is_known_by_the_file_of_its_class(name: str, title: str) -> None:
+    with torch.device("meta"):
+        module = timm.create_model(name, pretrained=False)
+    found = architecture_of_module(module)
+    assert found is not None and found.title == title
+
+
+def test_a_configuration_s_model_type_is_named() -> None:
+    sidecars = Sidecars(config=Settings({"model_type": "swin"}, "config.json"))
+    file = tensors_in_memory("a.pth", {"a.weight": torch.zeros(3)})
+    with pytest.raises(CheckpointError, match=r"^a\.pth: this is Swin: hierarchical, windows, which"):
+        recognize(file, sidecars, None, {})
+
+
+MODULES = {
+    "cait_xxs24_224": ({"depth": 1, "embed_dim": 32, "img_size": 32}, "CaiT: talking heads"),
+    "convit_tiny": ({"depth": 2, "embed_dim": 8, "img_size": 32}, "ConViT: gates"),
+    "xcit_nano_12_p16_224": ({"depth": 1, "img_size": 32}, "XCiT: attention between channels"),
+    "crossvit_9_240": ({}, "CrossViT: two branches"),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_is_refused_by_the_name_of_its_architecture(name: str) -> None:
+    options, sentence = MODULES[name]
+    module = randomised(timm.create_model(name, pretrained=False, num_classes=3, **options))
+    with pytest.raises(VitvizError) as refused:
+        vitviz.load(module, labels=["a", "b", "c"])
+    assert str(refused.value).startswith(f"{name} is {sentence}") and "\n" not in str(refused.value)
+
+
+def test_a_tower_of_tiles_is_refused_by_its_name() -> None:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_global_layers": 1, "intermediate_size": 32}
+    config = transformers.models.mllama.MllamaVisionConfig(**sizes, attention_heads=2, image_size=28)
+    with pytest.raises(VitvizError, match="MllamaVisionModel is Mllama's tower: four tiles to a picture"):
+        vitviz.load(randomised(transformers.MllamaVisionModel(config)), normalisation="clip")
+
+
+class Subclass(transformers.SwinForImageClassification):  # type: ignore[misc]
+    """A class of one's own, made of another package's."""
+
+
+def test_a_class_of_one_s_own_is_known_by_what_it_inherits_from() -> None:
+    with torch.device("meta"):
+        module = Subclass(transformers.SwinConfig(depths=[1], num_heads=[2], embed_dim=8))
+    found = architecture_of_module(module)
+    assert found is not None and found.title == "Swin"
+    assert architecture_of_module(torch.nn.Linear(2, 2)) is None
+
+
+def test_every_architecture_is_said_in_words() -> None:
+    for architecture in ARCHITECTURES:
+        assert architecture.title and architecture.what and architecture.modules
+        assert architecture.sentence == f"{architecture.title}: {architecture.what}"
+    files = [name for architecture in ARCHITECTURES for name in architecture.modules]
+    assert len(set(files)) == len(files)
