@@ -96,6 +96,13 @@ def test_the_command_prints_the_table_and_keeps_every_area(
         metric: {name: torch.tensor(part) for name, part in each.items()} for metric, each in kept["areas"].items()
     }
     assert table(found) + "\n" == printed and kept["resolution"] == 24
+    alone = ["--method", "legrad", "--method", "rollout"]
+    assert main([*command, *alone]) == 0
+    assert [line.split(" |")[0] for line in capsys.readouterr().out.splitlines()[2:]] == [
+        "| LeGrad",
+        "| Attention rollout",
+        f"| {RANDOM}",
+    ]
     finer, coarser = (areas(model, find_images(folder, 2), ("deletion",), resolution=side) for side in (24, None))
     for name, part in finer["deletion"].items():
         assert torch.equal(part.double(), found["deletion"][name].double())

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from vitviz.attribution import METHODS
 from vitviz.cli.checkpoints import load_with_bar
 from vitviz.cli.options import add_images
 from vitviz.cli.output import write_whole
@@ -21,6 +24,7 @@ def add_measurements(commands: Any) -> None:
     """
     compared = commands.add_parser("evaluate-methods", help="measure how faithful every method's maps are, on a folder")
     add_images(compared, 200, "area")
+    _add_methods(compared)
     compared.set_defaults(run=_run_evaluate_methods)
 
     measured = commands.add_parser(
@@ -38,28 +42,38 @@ def add_measurements(commands: Any) -> None:
 
     checked = commands.add_parser("check-methods", help="see whether the maps change when the model forgets")
     add_images(checked, 50, "correlation")
+    _add_methods(checked)
     checked.set_defaults(run=_run_check_methods)
 
 
-def _run_evaluate_methods(images: Path, count: int, resolution: int | None, output: Path | None, **opened: Any) -> None:
+def _add_methods(parser: argparse.ArgumentParser) -> None:
+    described = "measure this method alone; may be given several times (default: all that can serve the model)"
+    parser.add_argument("--method", dest="methods", action="append", choices=METHODS, help=described)
+
+
+def _run_evaluate_methods(
+    images: Path, count: int, resolution: int | None, output: Path | None, methods: list[str] | None, **opened: Any
+) -> None:
     from vitviz.evaluation.method_table import areas, find_images, methods_for, record, table
 
     model = load_with_bar(**opened)
-    methods_for(model)
+    chosen = methods_for(model, methods)
     paths = find_images(images, count)
-    found = _with_bar(areas, model, paths, resolution)
+    found = _with_bar(partial(areas, methods=chosen), model, paths, resolution)
     if output is not None:
         _write(output, record(model, images, paths, resolution=resolution, areas=found))
     print(table(found))
 
 
-def _run_check_methods(images: Path, count: int, resolution: int | None, output: Path | None, **opened: Any) -> None:
+def _run_check_methods(
+    images: Path, count: int, resolution: int | None, output: Path | None, methods: list[str] | None, **opened: Any
+) -> None:
     from vitviz.evaluation.method_table import cascade_table, cascades, find_images, record
     from vitviz.evaluation.randomization import READING, steps
 
     model = load_with_bar(**opened)
     paths = find_images(images, count)
-    found = _with_bar(cascades, model, paths, resolution)
+    found = _with_bar(partial(cascades, methods=methods), model, paths, resolution)
     if output is not None:
         named = steps(model.network.config.depth)
         _write(output, record(model, images, paths, resolution=resolution, steps=named, correlations=found))

@@ -14,7 +14,7 @@ import torch
 from vitviz.analysis.encoder import analyze
 from vitviz.attribution import METHODS
 from vitviz.errors.kinds import DataError, MethodError
-from vitviz.evaluation.randomization import cascade, steps
+from vitviz.evaluation.randomization import cascade, method_names, steps
 from vitviz.images.opening import FILE_SUFFIXES
 from vitviz.metrics.faithfulness import METRICS, RANDOM, faithfulness
 from vitviz.weights import Model
@@ -44,16 +44,16 @@ class Interval:
         return (self.mean > self.margin) - (self.mean < -self.margin)
 
 
-def methods_for(model: Model) -> list[str]:
-    """The methods that can serve a model, by name.
+def methods_for(model: Model, methods: Iterable[str] | None = None) -> list[str]:
+    """The chosen methods, or all that can serve a model, by name.
 
     Raises:
-        MethodError: the model has no classifier, without which there is no probability to watch.
+        MethodError: the model has no classifier, without which there is no probability to watch; or there is no such
+            method, or it cannot serve the model.
     """
-    names = [name for name, method in METHODS.items() if method.refusal(model.network.config) is None]
     if not model.labels:
         raise MethodError(f"{model.name} has no classifier: no probability tells how faithful a map is")
-    return names
+    return method_names(model, methods)
 
 
 def find_images(folder: Path, count: int, seed: int = 0) -> list[Path]:
@@ -75,8 +75,9 @@ def areas(
     metrics: tuple[str, ...] = tuple(METRICS),
     report: Callable[[int], None] | None = None,
     resolution: int | None = None,
+    methods: Iterable[str] | None = None,
 ) -> dict[str, dict[str, torch.Tensor]]:
-    """The area of every method and of random orders, with default parameters, for each image's most probable class.
+    """The area of methods and of random orders, with default parameters, for each image's most probable class.
 
     Args:
         model: with a classifier.
@@ -84,23 +85,24 @@ def areas(
         metrics: by name in :data:`vitviz.metrics.faithfulness.METRICS`.
         report: receives how many images are done, after each.
         resolution: as :func:`vitviz.analyze` takes it.
+        methods: by name in :data:`vitviz.METHODS`; all that can serve the model where they are not given.
 
     Raises:
-        MethodError: the model has no classifier.
+        MethodError: the model has no classifier; or there is no such method, or it cannot serve the model.
         ImageError: an image cannot be opened.
         ConfigError: there is no such resolution.
     """
-    methods = methods_for(model)
+    chosen = methods_for(model, methods)
     rows: list[dict[str, dict[str, float]]] = []
     for number, path in enumerate(images):
         analysis = analyze(path, model, resolution=resolution)
-        maps = {name: analysis.map(name).values for name in methods}
+        maps = {name: analysis.map(name).values for name in chosen}
         target = int(analysis.logits.argmax())
         curves = faithfulness(model.network, analysis.prepared.pixels, maps, target, metrics, seed=number)
         rows.append({metric: {name: curve.area for name, curve in each.items()} for metric, each in curves.items()})
         if report is not None:
             report(number + 1)
-    names = [*methods, RANDOM]
+    names = [*chosen, RANDOM]
     return {metric: {name: torch.tensor([row[metric][name] for row in rows]) for name in names} for metric in metrics}
 
 

@@ -102,7 +102,7 @@ def cascade(
         MethodError: there is no such method or class, or a method cannot serve the model.
     """
     model = instance("analysis", analysis, Analysis, "vitviz.analyze(image, model)").model
-    names = _method_names(model, methods, isinstance(target, Target))
+    names = method_names(model, methods, isinstance(target, Target))
     chosen: dict[str, Any] = {}
     if target is not None or any(METHODS[name].class_specific for name in names):
         chosen["target"] = chosen_target(target, analysis.logits, model.labels)
@@ -147,8 +147,17 @@ def rank_correlation(first: torch.Tensor, second: torch.Tensor) -> float:
     return float(spearmanr(one, other).statistic)
 
 
-def _method_names(model: Model, methods: Iterable[str] | None, has_target: bool) -> list[str]:
-    """The chosen methods, or all that a model supports."""
+def method_names(model: Model, methods: Iterable[str] | None, has_target: bool = False) -> list[str]:
+    """The chosen methods, or all that a model supports.
+
+    Args:
+        model: that they are to serve.
+        methods: by name in :data:`vitviz.METHODS`.
+        has_target: whether class maps have a target of their own and need no classes.
+
+    Raises:
+        MethodError: there is no such method, or it cannot serve the model.
+    """
     config = model.network.config
     refusals = {name: method.refusal(config, has_target=has_target) for name, method in METHODS.items()}
     if methods is None:
