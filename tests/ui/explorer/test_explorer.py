@@ -19,7 +19,18 @@ from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, Request, Route, expect
 
 import vitviz
-from tests.driver import ARTEFACTS, EXAMPLE, canvas, caption, new_page, opened_page, place_of, settle, state
+from tests.driver import (
+    ARTEFACTS,
+    EXAMPLE,
+    canvas,
+    caption,
+    choose_example,
+    new_page,
+    opened_page,
+    place_of,
+    settle,
+    state,
+)
 from tests.ui.explorer.page_driver import (
     EXPLORER,
     HEADS,
@@ -612,6 +623,33 @@ def test_a_server_that_does_not_answer_is_asked_again(cifar_page: Page, cifar: S
     expect(caption(page)).to_contain_text("layers 0 to 2. Strongest")
     expect(retry).not_to_be_visible()
     settle(page)
+
+
+def test_a_picture_that_has_left_the_server_is_made_again(browser: Browser, cifar: SmallApp) -> None:
+    lost: list[str] = []
+
+    def lose(route: Route) -> None:
+        if len(lost) == most:
+            return route.continue_()
+        lost.append(route.request.url)
+        route.fulfill(status=404, body="gone")
+
+    with opened_page(browser, cifar.address, errors=[]) as page:
+        most = 1
+        page.route(re.compile("picture.webp"), lose)
+        choose_example(page, "rocket.jpg")
+        assert len(lost) == 1
+        expect(page.locator(".vx")).to_have_attribute("data-state", "ready")
+        # Where it comes to nothing, the page says so, and can be told to try again.
+        lost.clear()
+        most = 100
+        page.locator('.vx-examples button[data-example="example:coffee.jpg"]').click()
+        expect(caption(page)).to_have_text("The picture cannot be fetched.")
+        most = len(lost)
+        page.get_by_role("button", name="Try again").click()
+        settle(page)
+        expect(caption(page)).to_contain_text("Attention from the CLS token")
+        expect(page.locator(".vx")).to_have_attribute("data-state", "ready")
 
 
 def test_layers_are_fetched_the_nearest_first(browser: Browser, apps: Apps) -> None:
