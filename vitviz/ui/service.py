@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ from vitviz.ui.hosting import forward
 from vitviz.ui.inputs import InputSettings, Origin
 from vitviz.ui.models import DEFAULT_MODEL, SERIES, ModelChoice, OwnModels, open_choice
 from vitviz.ui.packs import rolls
-from vitviz.ui.pictures import Pictures, Upload
+from vitviz.ui.pictures import Pictures, Upload, example_of
 from vitviz.ui.server.budget import MemoryBudget
 from vitviz.ui.server.decoding import UploadedPictures
 from vitviz.ui.server.estimates import map_bytes
@@ -187,7 +187,7 @@ class AnalysisService:
         """Run a model when it is this one's turn; returns the id under which the analysis is kept.
 
         Args:
-            model, upload, settings: what is analysed, and how.
+            model, upload, settings: what is analysed, and how; an example that is kept is not run again.
             report: receives how far it is; an exception that it raises ends it.
             choice: by which the model was opened.
 
@@ -197,11 +197,15 @@ class AnalysisService:
             ConfigError: there is no such resolution.
             LimitError: the analysis would need too much memory.
         """
-
-        settings, report = settings or InputSettings(), report or _unheard
+        settings, report, example = settings or InputSettings(), report or _unheard, example_of(upload)
+        # The examples are nobody's own, and every page begins with one.
+        shared = None if example is None else (choice, example, settings)
+        kept = self.cache.find(shared)
+        if kept is not None and kept[1].model is model:
+            return kept
         encoder, prepared, size, is_large = self._prepared(model, upload, settings, waiting(report))
         with (self.large if is_large else self.small).turn(waiting(report)):
-            key, analysis = self._analyzed(encoder, prepared, report)
+            key, analysis = self._analyzed(encoder, prepared, report, shared)
         self.origins[analysis] = Origin(choice, upload, size, settings, encoder.resolution)
         return key, analysis
 
@@ -247,7 +251,9 @@ class AnalysisService:
             prepared = picture.prepare(encoder.preprocessing, *patch, settings.fit, CANVAS_SIDE)
             return encoder, prepared, picture.size, is_large
 
-    def _analyzed(self, encoder: Encoder, prepared: PreparedImage, report: Report) -> tuple[str, Analysis]:
+    def _analyzed(
+        self, encoder: Encoder, prepared: PreparedImage, report: Report, shared: Hashable
+    ) -> tuple[str, Analysis]:
         def running(state: Progress) -> None:
             report(Step("Analysing, layer by layer", state.done, state.total))
 
@@ -256,7 +262,7 @@ class AnalysisService:
         with self.budget.share(needed.nbytes + CANVAS_BYTES, "this analysis", waiting_for_memory(report)):
             running(Progress(0, encoder.model.network.config.depth))
             [analysis] = encoder.encode([prepared], running)
-            return self.cache.put(analysis), analysis
+            return self.cache.put(analysis, shared), analysis
 
     def cached(self, uid: object) -> Analysis:
         """The analysis of an id.
