@@ -104,12 +104,13 @@ CHANGES = (
 
 
 def test_something_else_is_noticed(page: Page, library: Library) -> None:
+    check_page(page, library)
     for change in CHANGES:
-        check_page(page, library)
         page.evaluate(f"() => {{ {SET}; window.takeBack = {change}; }}")
         with pytest.raises(AssertionError):
             check_page(page, library)
         page.evaluate("() => window.takeBack()")
+    # All of it was taken back.
     check_page(page, library)
 
 
