@@ -17,7 +17,7 @@ import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -225,12 +225,13 @@ def _best(analysis: Analysis) -> tuple[str, float]:
 
 def _own_model(start: Model, seed: int) -> Model:
     """A small one with random weights."""
-    config = ViTConfig(32, 32, 4, 4, width=64, depth=2, heads=2, head_width=32, mlp_width=128, classes=10)
+    classes = len(start.labels)
+    config = ViTConfig(64, 64, 4, 4, width=64, depth=2, heads=2, head_width=32, mlp_width=128, classes=classes)
     network = VisionTransformer(config).eval().requires_grad_(False)
     generator = torch.Generator().manual_seed(seed)
     for parameter in network.parameters():
         parameter.normal_(0, 0.3, generator=generator)
-    return Model(f"own-{seed}", network, start.preprocessing, start.labels)
+    return Model(f"own-{seed}", network, replace(start.preprocessing, height=64, width=64), start.labels)
 
 
 def _picture(generator: np.random.Generator) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,9 +13,10 @@ from PIL import Image
 from playwright.sync_api import Browser, Page
 
 import vitviz
-from tests.driver import EXAMPLE, opened_page, running_app, running_browser
+from tests.driver import COARSE, COARSEST, EXAMPLE, FILES, opened_page, running_browser
 from tests.support.resting import close_resting
 from vitviz import Analysis, Model, Preprocessing, VisionTransformer, ViTConfig
+from vitviz.isolation import shared_worker
 
 if TYPE_CHECKING:
     # Gradio takes seconds, which most tests do not need.
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # Networks as small as those of the tests are slower on several threads.
 torch.set_num_threads(1)
+# So that its processes can import transformers beside any build of torch.
+shared_worker().preload = ("tests.torchvision_names",)
 BROWSER_FILES = pytest.StashKey[set[Path]]()
 
 
@@ -111,11 +113,21 @@ def make_model(make_network: Callable[..., VisionTransformer]) -> Callable[..., 
 # The app and a browser that shows it.
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Apps in this process keep their files where no other process deletes those of the same names when it ends."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FILES, str(tmp_path_factory.mktemp("files")))
+        yield
+
+
 @pytest.fixture(scope="session")
-def address() -> Iterator[str]:
-    """Where the app runs."""
-    with running_app(os.environ) as found:
-        yield found
+def address(bundled: Model) -> Iterator[str]:
+    """Where the app runs: in this process, as others take seconds to start."""
+    from tests.ui.explorer.page_driver import small_app
+
+    with small_app(bundled) as app:
+        yield app.address
 
 
 @pytest.fixture(scope="session")
@@ -141,13 +153,13 @@ def example(bundled: Model) -> Analysis:
 @pytest.fixture(scope="session")
 def coarse_example(bundled: Model) -> Analysis:
     """Of a quarter of its patches, which is enough for what takes long."""
-    return vitviz.analyze(EXAMPLE, bundled, resolution=32)
+    return vitviz.analyze(EXAMPLE, bundled, resolution=COARSE)
 
 
 @pytest.fixture(scope="session")
 def coarsest_example(bundled: Model) -> Analysis:
     """Of so few patches that all maps with all their scores are soon there."""
-    return vitviz.analyze(EXAMPLE, bundled, resolution=16)
+    return vitviz.analyze(EXAMPLE, bundled, resolution=COARSEST)
 
 
 @pytest.fixture(scope="session")

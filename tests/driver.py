@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from playwright.sync_api import (
     Locator,
     Page,
     Request,
+    TimeoutError,
     expect,
     sync_playwright,
 )
@@ -32,6 +34,8 @@ from vitviz import Analysis, Heatmap
 ROOT = Path(__file__).parents[1]
 # With it the page opens.
 EXAMPLE = ROOT / "assets" / "chelsea.jpg"
+# Resolutions for the bundled model: 4 and 8 patches a side, for what takes long; and more than it was trained with.
+COARSEST, COARSE, FINER = 16, 32, 96
 ARTEFACTS = Path(__file__).parent / "artefacts"
 # The background services of the browser would look for hosts outside.
 ARGUMENTS = (
@@ -48,38 +52,32 @@ ARGUMENTS = (
     # The pages of a context share a process, which would take longer to start than what many tests do with it.
     "--renderer-process-limit=1",
 )
-# The command, in a process where transformers can be imported beside any build of torch.
-WITH_PACKAGES = """import sys, tests.reference_packages
-from vitviz.cli.command import main
-from vitviz.isolation import shared_worker
-shared_worker().preload = ("tests.torchvision_names",)
-sys.exit(main(sys.argv[1:]))"""
+# Where Gradio keeps files; an app that is not told has a folder of its own.
+FILES = "GRADIO_TEMP_DIR"
 expect.set_options(timeout=30_000)
 
 
 @contextmanager
-def running_app(environment: Mapping[str, str], *arguments: str, with_packages: bool = False) -> Iterator[str]:
+def running_app(environment: Mapping[str, str], *arguments: str) -> Iterator[str]:
     """The address that `python app.py` prints, or `vitviz app` with arguments.
 
     Args:
         environment: of the process.
         *arguments: of `vitviz app`.
-        with_packages: whether the app imports transformers or open_clip, which takes seconds.
     """
-    with app_process(environment, *arguments, with_packages=with_packages) as (address, _):
+    with app_process(environment, *arguments) as (address, _):
         yield address
 
 
 @contextmanager
-def app_process(
-    environment: Mapping[str, str], *arguments: str, with_packages: bool = False
-) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def app_process(environment: Mapping[str, str], *arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """The same, with its process."""
-    run = ["-c", WITH_PACKAGES] if with_packages else ["-m", "vitviz"]
-    own = [*run, "app", *arguments] if arguments else [str(ROOT / "app.py")]
+    own = ["-m", "vitviz", "app", *arguments] if arguments else [str(ROOT / "app.py")]
     command = [sys.executable, "-u", *own]
     # No fixed port: another app on this machine may hold it.
     kept = {name: value for name, value in environment.items() if name != "GRADIO_SERVER_PORT"}
+    if kept.get(FILES) == os.environ.get(FILES):
+        kept.pop(FILES, None)
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     with subprocess.Popen(command, env=kept, cwd=ROOT, **pipes) as app:
         assert app.stdout is not None
@@ -138,9 +136,27 @@ SETTLED = f"""() => {{
         return painter && (packs.failure || (packs.loading.size === 0 && pane.values(query)));
     }});
 }}"""
+# What it still waits for.
+UNSETTLED = f"""() => {{
+    const explorer = {EXPLORER};
+    if (!explorer) return "no explorer";
+    const {{ panes, runs, store, latest }} = explorer, {{ running }} = runs;
+    return JSON.stringify({{
+        busy: document.querySelector("#vv-explorer .vx").getAttribute("aria-busy"),
+        running: running && [running.slot, running.number, running.sent, running.unknown, Boolean(running.replaced)],
+        wanted: [...runs.wanted.keys()], versions: [latest.version, store.version], state: store.state,
+        panes: panes.map(({{ key, wanting, facts, painter, packs }}) => ({{
+            key, wanting, uid: facts?.uid, picture: facts?.picture, painter: Boolean(painter),
+            loading: [...packs?.loading ?? []], held: [...packs?.held.keys() ?? []],
+            failed: [...packs?.failed ?? []].map(([name, error]) => [name, String(error)]),
+        }})),
+        said: [...document.querySelectorAll(".vx-status, .vx-notice, .vx-busy-text")].map((part) => part.textContent),
+    }});
+}}"""
 # What was asked for has been drawn: the page draws once a frame.
 DRAWN = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
-MAP_SECONDS = 90
+# However busy the machine is.
+MAP_SECONDS = 300
 TOKENS = "method=attention"
 
 
@@ -210,7 +226,10 @@ def watched(page: Page, address: str, errors: list[str] | None = None) -> Iterat
 
 def settle(page: Page, seconds: float = MAP_SECONDS) -> None:
     """Wait until the page shows what its state says."""
-    page.wait_for_function(SETTLED, timeout=1000 * seconds)
+    try:
+        page.wait_for_function(SETTLED, timeout=1000 * seconds)
+    except TimeoutError as error:
+        raise AssertionError(f"the page does not come to rest: {page.evaluate(UNSETTLED)}") from error
     page.evaluate(DRAWN)
 
 

@@ -9,13 +9,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import gradio as gr
+from typing import TYPE_CHECKING, Any
 
 from tests.support.apps import close
 from vitviz.ui import build_demo, serve
 from vitviz.ui.server.settings import ServerSettings
+
+if TYPE_CHECKING:
+    # Before vitviz has imported it, its import takes twice as long: it writes stubs.
+    import gradio as gr
 
 SESSION = "visitor0"
 

@@ -1,4 +1,4 @@
-"""Analyses and models are kept within a bound; an analysis is handed out to nobody but its owner."""
+"""Analyses and models are kept within a bound; an analysis is handed out to its owner, an example to all."""
 
 from __future__ import annotations
 
@@ -39,6 +39,22 @@ def test_ids_do_not_follow_from_what_they_stand_for(analyses: list[Analysis]) ->
     assert all(len(key) >= 22 for key in keys)
     same = [sum(a == b for a, b in zip(one, other, strict=True)) for one, other in pairwise(keys)]
     assert max(same) <= 8
+
+
+def test_what_is_nobodys_own_is_found_until_it_leaves(analyses: list[Analysis]) -> None:
+    cache = AnalysisCache(2 * analyses[0].nbytes)
+    key = cache.put(analyses[0], "example")
+    assert cache.find("example") == (key, analyses[0])
+    cache.put(analyses[1])
+    assert cache.find("another") is None and cache.find(None) is None
+    # It was asked for, and stays as if it had been used.
+    cache.find("example")
+    cache.put(analyses[2])
+    assert cache.find("example") == (key, analyses[0])
+    again = cache.put(analyses[3], "example")
+    assert cache.find("example") == (again, analyses[3]) != (key, analyses[0])
+    cache.drop(analyses[3].model)
+    assert cache.find("example") is None
 
 
 @pytest.mark.parametrize("key", ["", "0", "unknown", "a" * 22])

@@ -266,7 +266,7 @@ def test_a_run_that_is_killed_leaves_no_video_and_goes_on(
     model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, way: int
 ) -> None:
     # So many that the run is killed before its last part, however soon this process is given a processor.
-    count, parts_in_all = 300, 5
+    count, parts_in_all = 640, 10
     # As the other process has them.
     for module in (maps, render):
         monkeypatch.setattr(module, "SEGMENT_FRAMES", 64)

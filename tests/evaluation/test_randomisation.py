@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 
 import vitviz
+from tests.driver import COARSE
 from vitviz import METHODS, Analysis, Model, TokenMap, save_checkpoint
 from vitviz.attribution import AttributionInput
 from vitviz.cli.command import main
@@ -219,7 +220,7 @@ def test_a_map_that_ignores_the_model_stays_and_one_without_order_has_no_correla
 def test_relevance_in_the_bundled_model_hangs_on_its_weights(bundled: Model) -> None:
     correlations = []
     for number, path in enumerate(sorted(ASSETS.glob("*.jpg"))):
-        trained = vitviz.analyze(path, bundled, resolution=32)
+        trained = vitviz.analyze(path, bundled, resolution=COARSE)
         shuffled = randomized_analysis(trained, seed=number)
         target = int(trained.logits.argmax())
         maps = [each.map("relevance", target=target).values for each in (trained, shuffled)]

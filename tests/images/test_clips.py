@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 
 import av
@@ -29,6 +30,7 @@ pytestmark = [pytest.mark.process, pytest.mark.hostile]
 
 ROOT = Path(__file__).parents[2]
 Opener = Callable[..., AbstractContextManager[Clip]]
+MOVING = moving(20, 96, 64)
 SUFFIXES = tuple(each for each in CLIP_SUFFIXES if each not in (".m4v", ".3gp"))
 
 
@@ -72,10 +74,24 @@ def refusal(opened: Opener, path: Path, limits: ClipLimits = NO_LIMITS) -> str:
 # Clips as they should be looked at.
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+    """Clips of every kind by their content, "moving" or "noise", and ending: each is written once."""
+    folder = tmp_path_factory.mktemp("written")
+    noise = np.random.default_rng(0).integers(0, 255, (40, 32, 48, 3), np.uint8)
+
+    @cache
+    def write(content: str, suffix: str) -> Path:
+        return write_clip(folder / f"{content}{suffix}", frames=MOVING if content == "moving" else list(noise))
+
+    return write
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_the_frames_of_every_kind_of_clip_are_those_that_went_in(opened: Opener, tmp_path: Path, suffix: str) -> None:
-    path, expected = tmp_path / f"clip{suffix}", moving(20, 96, 64)
-    write_clip(path, frames=expected)
+def test_the_frames_of_every_kind_of_clip_are_those_that_went_in(
+    opened: Opener, written: Callable[[str, str], Path], suffix: str
+) -> None:
+    path, expected = written("moving", suffix), MOVING
     assert is_clip(path)
     with opened(path) as clip:
         assert clip.facts == ClipFacts(96, 64, 25.0, clip.facts.frames, "") and 19 <= clip.facts.frames <= 21
@@ -133,11 +149,10 @@ def test_a_frame_that_is_not_there_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.6, 0.9])
-def test_a_clip_that_is_cut_short_is_refused(opened: Opener, tmp_path: Path, suffix: str, share: float) -> None:
-    rng = np.random.default_rng(0)
-    path = tmp_path / f"clip{suffix}"
-    write_clip(path, frames=[rng.integers(0, 255, (32, 48, 3), np.uint8) for _ in range(40)])
-    content = path.read_bytes()
+def test_a_clip_that_is_cut_short_is_refused(
+    opened: Opener, written: Callable[[str, str], Path], tmp_path: Path, suffix: str, share: float
+) -> None:
+    path, content = tmp_path / f"clip{suffix}", written("noise", suffix).read_bytes()
     path.write_bytes(content[: int(len(content) * share)])
     assert "expected a" in refusal(opened, path)
 
@@ -290,11 +305,21 @@ def huge(path: Path, width: int, height: int, codec: str) -> Path:
     return path
 
 
-def test_a_clip_that_says_it_is_huge_takes_nothing(tmp_path: Path) -> None:
-    small = write_clip(tmp_path / "small.avi", 4, (64, 64), codec="mjpeg")
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[int, float, str]]:
+    """Of three clips that say they are huge, of one of 40 frames twice, and of one of 400."""
+    folder = tmp_path_factory.mktemp("grown")
+    small = write_clip(folder / "small.avi", 4, (64, 64), codec="mjpeg")
     sizes = [("rawvideo", 10_000), ("rawvideo", 30_000), ("mjpeg", 30_000)]
-    clips = [huge(tmp_path / f"{codec}{side}.avi", side, side, codec) for codec, side in sizes]
-    _, *found = growth(small, *clips)
+    clips = [huge(folder / f"{codec}{side}.avi", side, side, codec) for codec, side in sizes]
+    short, long = (
+        write_clip(folder / f"{count}.mkv", frames=moving(2, 320, 240) * (count // 2)) for count in (40, 400)
+    )
+    return growth(small, *clips, short, short, long)[1:]
+
+
+def test_a_clip_that_says_it_is_huge_takes_nothing(grown: list[tuple[int, float, str]]) -> None:
+    found = grown[:3]
     assert "frames of 10000×10000 pixels; at most 9,437,184 pixels are taken" in found[0][2]
     # FFmpeg itself refuses these.
     for _, _, words in found[1:]:
@@ -303,18 +328,15 @@ def test_a_clip_that_says_it_is_huge_takes_nothing(tmp_path: Path) -> None:
         assert memory < 64 * 1024 and seconds < 2
 
 
-def test_time_grows_with_the_frames_and_memory_does_not(tmp_path: Path) -> None:
-    paths = [
-        write_clip(tmp_path / f"{count}.mkv", frames=moving(2, 320, 240) * (count // 2)) for count in (40, 40, 400)
-    ]
-    _, (_, short, few), (memory, long, many) = growth(*paths)
+def test_time_grows_with_the_frames_and_memory_does_not(grown: list[tuple[int, float, str]]) -> None:
+    _, (_, short, few), (memory, long, many) = grown[3:]
     assert (few, many) == ("40", "400")
     # Ten times as many frames; a processor's clock ticks a hundred times a second.
     assert long < 20 * max(short, 0.01) and memory < 16 * 1024
 
 
 def test_a_clip_that_takes_too_long_is_ended(worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write_clip(tmp_path / "clip.mp4", 300, (640, 480))
+    path = write_clip(tmp_path / "clip.mp4", 80, (640, 480))
     monkeypatch.setattr(isolated, "FRAME_SECONDS", 0.001)
     started = time.process_time() + sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
     with (

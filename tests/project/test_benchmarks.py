@@ -20,7 +20,7 @@ from benchmarks.models import Models
 from benchmarks.numbers import seconds, significant
 from benchmarks.others import backward, transmm
 from benchmarks.part import Case, Settings
-from benchmarks.parts import PARTS, gradients, probes
+from benchmarks.parts import PARTS, gradients, imports, probes
 from benchmarks.parts.analysis import analysis, timm_hooks
 from benchmarks.plot import apart, points
 from benchmarks.report import report
@@ -91,7 +91,10 @@ def test_every_contestant_has_its_numbers(tried: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["analysis", "captured", "imports", "interaction"])
-def test_so_have_those_of_other_parts(name: str, tmp_path: Path) -> None:
+def test_so_have_those_of_other_parts(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Other lines take as long as an interpreter to start.
+    monkeypatch.setattr(imports, "TORCH", "import json")
+    monkeypatch.setattr(imports, "VITVIZ", "import csv")
     settings = Settings(tmp_path, torch.get_num_threads(), quick=True)
     for case in PARTS[name].chosen(settings):
         found = measure(Job(name, case.name, "time", settings), PARTS[name])

@@ -210,7 +210,7 @@ def test_behind_a_proxy_the_page_shows_hovers_and_uploads(
 
 
 def test_the_health_of_the_app_is_known_at_the_proxy_and_beside_it(served: Served) -> None:
-    answers = [httpx.get(f"{address}/health") for address in (served.address, served.direct)]
+    answers = [httpx.get(f"{address}/health", timeout=60) for address in (served.address, served.direct)]
     assert [answer.status_code for answer in answers] == [200, 200]
     assert all(answer.json()["status"] == "ok" for answer in answers)
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-import gradio as gr
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    # Before vitviz has imported it, its import takes twice as long: it writes stubs.
+    import gradio as gr
 
 
 def close(demo: gr.Blocks) -> None:

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import os
 import random
 import re
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 
 import torch
 from playwright.sync_api import Browser, Error, Page
@@ -27,13 +24,13 @@ from tests.driver import (
     canvas,
     new_page,
     open_settings,
-    running_app,
     running_browser,
     settle,
     watched,
 )
 from tests.ui.answers import Library, check_page
-from vitviz import METHODS, Model, Preprocessing, VisionTransformer, ViTConfig, save_checkpoint
+from tests.ui.explorer.page_driver import small_app
+from vitviz import METHODS, Model, Preprocessing, VisionTransformer, ViTConfig
 from vitviz.errors import VitvizError
 from vitviz.ui.pictures import EXAMPLES
 from vitviz.weights import BUNDLED
@@ -183,7 +180,7 @@ def travel(
 
 
 @contextmanager
-def journeys_app(folder: Path) -> Iterator[tuple[str, Library]]:
+def journeys_app() -> Iterator[tuple[str, Library]]:
     """An app that starts with a small model, beside which the bundled one stands in the menu, and its answers."""
     torch.manual_seed(0)
     config = ViTConfig(
@@ -203,11 +200,8 @@ def journeys_app(folder: Path) -> Iterator[tuple[str, Library]]:
         parameter.normal_(0, 0.3)
     preprocessing = Preprocessing(24, 24, (0.5,) * 3, (0.5,) * 3, "squash")
     model = Model("small", network, preprocessing, tuple(f"class {index}" for index in range(5)))
-    save_checkpoint(folder / "small.safetensors", model)
-    with running_app(os.environ, "--checkpoint", str(folder / "small.safetensors")) as address:
-        import vitviz
-
-        yield address, Library(vitviz.load(folder / "small.safetensors"))
+    with small_app(model) as app:
+        yield app.address, Library(model)
 
 
 def _loop() -> None:
@@ -241,8 +235,7 @@ def main(arguments: Sequence[str]) -> int:
         print(text, flush=True)
 
     with (
-        tempfile.TemporaryDirectory() as folder,
-        journeys_app(Path(folder)) as (address, library),
+        journeys_app() as (address, library),
         running_browser() as browser,
         load() if options.load else nullcontext(),
     ):

@@ -27,7 +27,7 @@ from gradio_client.exceptions import AppError
 from PIL import Image
 
 import vitviz
-from tests.driver import EXAMPLE, ROOT
+from tests.driver import COARSE, EXAMPLE, ROOT
 from tests.support.apps import close
 from vitviz import METHODS, Analysis, ConfigError, Model, Style
 from vitviz.images.preprocessing import FITS
@@ -120,7 +120,7 @@ def test_what_is_the_pages_own_no_client_can_call(client: Client, address: str) 
         with pytest.raises(ValueError, match="Cannot find a function"):
             client.predict(api_name=f"/{each['api_name']}")
     for each in private:
-        answer = httpx.post(f"{address}/gradio_api/call/{each['api_name']}", json={"data": []})
+        answer = httpx.post(f"{address}/gradio_api/call/{each['api_name']}", json={"data": []}, timeout=60)
         assert answer.status_code == 404 and "'analyze'" in answer.json()["detail"]
 
 
@@ -184,7 +184,7 @@ def test_fit_and_resolution_say_what_is_seen(client: Client, bundled: Model) -> 
 
 
 def test_every_map_is_that_of_the_library(client: Client, coarse_example: Analysis) -> None:
-    coarse = client.predict(image=PHOTO, resolution=32, api_name="/analyze")
+    coarse = client.predict(image=PHOTO, resolution=COARSE, api_name="/analyze")
     answers = maps(client, coarse["id"], *({"method": method, "parameters": said} for method, said in DRAWN))
     for (method, said), answer in zip(DRAWN, answers, strict=True):
         expected = in_python(coarse_example, method, said).token_map
@@ -370,13 +370,13 @@ def test_an_id_that_was_never_given_opens_nothing(client: Client, found: dict[st
 
 
 def called(address: str, endpoint: str, body: bytes, headers: dict[str, str] = JSON) -> httpx.Response:
-    return httpx.post(f"{address}/gradio_api/{endpoint}", content=body, headers=headers)
+    return httpx.post(f"{address}/gradio_api/{endpoint}", content=body, headers=headers, timeout=60)
 
 
 def answer_of(address: str, endpoint: str, body: bytes) -> str:
     """What plain HTTP gets: the event's answer."""
     event = called(address, endpoint, body).json()["event_id"]
-    return httpx.get(f"{address}/gradio_api/{endpoint}/{event}").text
+    return httpx.get(f"{address}/gradio_api/{endpoint}/{event}", timeout=60).text
 
 
 @pytest.mark.parametrize(
@@ -432,7 +432,7 @@ def test_no_word_of_json_is_a_number_in_range_unless_it_is_one(address: str, fou
 
 
 def test_health_is_told_without_the_queue(address: str) -> None:
-    answer = httpx.get(f"{address}/health")
+    answer = httpx.get(f"{address}/health", timeout=60)
     assert answer.json() == {"status": "ok", "version": version("vitviz"), "model": BUNDLED[0]}
     assert answer.headers["Content-Type"] == "application/json"
 
@@ -552,9 +552,9 @@ def test_behind_a_proxy_health_and_calls_are_where_the_page_is(served: tuple[Any
     app, address = served
     # A proxy may hand on the whole path, or what is behind its own.
     for path in ("/health", "/vit/health"):
-        assert httpx.get(f"{address}{path}").json()["status"] == "ok"
+        assert httpx.get(f"{address}{path}", timeout=60).json()["status"] == "ok"
     event = called(address, "call/v2/models", b"{}").json()["event_id"]
-    answer = httpx.get(f"{address}/gradio_api/call/v2/models/{event}").text
+    answer = httpx.get(f"{address}/gradio_api/call/v2/models/{event}", timeout=60).text
     assert answer.startswith("event: complete") and BUNDLED[0] in answer
     # Of a call without a session, nothing is kept once its answer is fetched.
     until = time.monotonic() + 30

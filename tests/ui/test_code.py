@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 import vitviz
+from tests.driver import COARSE, COARSEST
 from tests.reference_packages import transformers  # noqa: F401
 from tests.support.map_contents import map_about, map_values
 from tests.towers import make_transformers
@@ -97,13 +98,17 @@ def test_the_lines_of_an_example_run_anywhere(bundled: Model, tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     handlers = Handlers(AnalysisService(bundled))
     opened = handlers.open(
-        {"link": "?resolution=32&fit=crop&p.layer=0&p.query=3,4&colormap=magma&opacity=0.25"}, ignore
+        {"link": f"?resolution={COARSE}&fit=crop&p.layer=0&p.query=3,4&colormap=magma&opacity=0.25"}, ignore
     )
     python = described(handlers, opened["state"], opened["views"][0]["uid"])["python"]
     made = run(python)
-    expected = vitviz.analyze(vitviz.weights.resources("assets") / "chelsea.jpg", bundled, "crop", resolution=32)
+    expected = vitviz.analyze(vitviz.weights.resources("assets") / "chelsea.jpg", bundled, "crop", resolution=COARSE)
     np.testing.assert_array_equal(made["heatmap"].values, expected.attention(0, query=(3, 4)).values)
-    assert 'fit="crop", resolution=32' in python and 'Style("magma", opacity=0.25' in python and "mark=(3, 4)" in python
+    assert (
+        f'fit="crop", resolution={COARSE}' in python
+        and 'Style("magma", opacity=0.25' in python
+        and "mark=(3, 4)" in python
+    )
 
 
 def test_the_lines_draw_on_the_scale_of_the_page(
@@ -112,7 +117,7 @@ def test_the_lines_draw_on_the_scale_of_the_page(
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     handlers = Handlers(AnalysisService(bundled))
-    opened = handlers.open({"link": "?method=attention&resolution=32&scale=robust&percentiles=5,90"}, ignore)
+    opened = handlers.open({"link": f"?method=attention&resolution={COARSE}&scale=robust&percentiles=5,90"}, ignore)
     python = described(handlers, opened["state"], opened["views"][0]["uid"])["python"]
     style = vitviz.Style("inferno", 0.7, fade=True, scale="robust", percentiles=(5, 90))
     expected = run(python)["heatmap"].overlay(style)
@@ -125,11 +130,11 @@ def test_two_maps_are_made_one_after_the_other(bundled: Model, tmp_path: Path, m
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     handlers = Handlers(AnalysisService(bundled))
-    link = "?method=attention&resolution=16&second.method=rollout&second.example=rocket.jpg&layout=two"
+    link = f"?method=attention&resolution={COARSEST}&second.method=rollout&second.example=rocket.jpg&layout=two"
     opened = handlers.open({"link": link}, ignore)
     uids = [each["uid"] for each in opened["views"]]
     made = run(described(handlers, opened["state"], *uids)["python"])
-    rocket = vitviz.analyze(vitviz.weights.resources("assets") / "rocket.jpg", bundled, resolution=16)
+    rocket = vitviz.analyze(vitviz.weights.resources("assets") / "rocket.jpg", bundled, resolution=COARSEST)
     np.testing.assert_array_equal(made["heatmap"].values, rocket.rollout().values)
     assert {"attention.png", "rollout-2.png"} <= {path.name for path in tmp_path.iterdir()}
     # Of what is not kept there are no lines.

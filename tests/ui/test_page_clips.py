@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 import vitviz
 from tests.driver import (
     ARTEFACTS,
     EXPLORER,
-    app_process,
     choose_example,
     choose_method,
     first_view,
     notice,
     open_panel,
-    opened_page,
     settle,
     upload,
 )
@@ -28,6 +24,7 @@ from tests.support.clips import moving, shown, sound_packets, write_clip
 from tests.ui.answers import Library, check_page
 from vitviz import Model
 from vitviz.images.clips import read_frame
+from vitviz.isolation import Worker
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.pictures import Upload
 from vitviz.ui.server.settings import ServerSettings
@@ -38,9 +35,9 @@ pytestmark = pytest.mark.browser
 COUNT = 30
 
 
-@pytest.fixture
-def clip(tmp_path: Path) -> Path:
-    return write_clip(tmp_path / "clip.mp4", frames=moving(COUNT, 320, 240), sound="aac")
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_clip(tmp_path_factory.mktemp("clip") / "clip.mp4", frames=moving(COUNT, 320, 240), sound="aac")
 
 
 def scrub(page: Page, frame: int) -> None:
@@ -106,7 +103,7 @@ def test_the_video_of_a_clip_shows_the_map_of_every_frame(page: Page, bundled: M
 
 
 def test_a_video_can_be_stopped(page: Page, tmp_path: Path) -> None:
-    upload(page, write_clip(tmp_path / "long.mp4", frames=moving(600, 320, 240)))
+    upload(page, write_clip(tmp_path / "long.mp4", frames=moving(600)))
     panel = open_panel(page, "save")
     panel.locator("[data-act=video]").click()
     expect(page.locator(".vx-busy-text")).to_contain_text("all frames", timeout=60_000)
@@ -131,22 +128,6 @@ def test_a_clip_that_is_refused_is_said_and_the_picture_before_stays(page: Page,
     upload(page, write_clip(tmp_path / "large.mp4", 2, (2048, 1100)))
     assert "frames of 2048×1100 pixels; at most 2,088,960 pixels are taken" in notice(page).inner_text()
     assert first_view(page) == before
-
-
-@pytest.fixture
-def _without_extra(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """An environment in which PyAV cannot be imported."""
-    (tmp_path / "av.py").write_text("raise ModuleNotFoundError('no av', name='av')")
-    paths = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
-    yield {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-
-
-def test_without_the_extra_the_page_says_which_one_is_missing(
-    browser: Browser, clip: Path, _without_extra: dict[str, str]
-) -> None:
-    with app_process(_without_extra) as (address, _), opened_page(browser, address) as page:
-        upload(page, clip)
-        assert "a clip needs av: pip install 'vitviz[video]'" in notice(page).inner_text()
 
 
 # What the server does, without a page.
@@ -199,6 +180,18 @@ def test_a_video_leaves_nothing_but_itself(handlers: Handlers, clip: Path, monke
     still = handlers.open({"link": "?example=rocket.jpg"}, lambda _: None)
     with pytest.raises(vitviz.ImageError, match="a picture; expected a clip"):
         handlers.kinds["film"]({"state": still["state"], "index": 0, "uid": still["views"][0]["uid"]}, lambda _: None)
+
+
+def test_without_the_extra_the_answer_says_which_one_is_missing(
+    bundled: Model, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "av.py").write_text("raise ModuleNotFoundError('no av', name='av')")
+    monkeypatch.syspath_prepend(tmp_path)
+    worker = Worker()
+    service = AnalysisService(bundled, worker=worker)
+    with pytest.raises(vitviz.ConfigError, match=r"a clip needs av: pip install 'vitviz\[video\]'"):
+        service.uploaded.clip(Upload(clip, "clip.mp4"))
+    worker.close()
 
 
 def test_the_operator_limits_clips(bundled: Model, clip: Path) -> None:

@@ -17,6 +17,7 @@ import vitviz
 from tests.driver import (
     ARTEFACTS,
     EXAMPLE,
+    FINER,
     canvas,
     caption,
     choose_example,
@@ -315,7 +316,7 @@ def test_the_lines_of_python_make_what_is_shown(page: Page, tmp_path: Path, monk
     page.locator(".vx-predictions button").nth(1).click()
     page.locator(".vx-seen > summary").click()
     page.locator(".vx-fit").select_option("native")
-    page.locator(".vx-resolution").select_option("96")
+    page.locator(".vx-resolution").select_option(str(FINER))
     page.locator(".vx-colormap").select_option("viridis")
     page.locator(".vx-grid").check()
     settle(page)

@@ -16,7 +16,6 @@ import vitviz
 from tests.driver import (
     ARTEFACTS,
     canvas,
-    caption,
     choose_method,
     choose_option,
     click_patch,
@@ -47,21 +46,6 @@ def chip(page: Page, name: str) -> Locator:
 
 
 # ---- the mouse ----
-
-
-def test_hovering_shows_a_patch_and_asks_nobody(page: Page, example: Analysis) -> None:
-    sent: list[str] = []
-    page.on("request", lambda request: sent.append(request.url))
-    before, seen = caption(page).inner_text(), []
-    for row, column in ((0, 0), (3, 7), (13, 13)):
-        canvas(page).hover(position=place_of(page, example, row, column))
-        heatmap = example.attention(query=(row, column))
-        expect(caption(page)).to_contain_text(f"{heatmap.description}. Strongest: patch {heatmap.token_map.strongest}")
-        seen.append(canvas(page).evaluate("canvas => canvas.toDataURL()"))
-    assert len(set(seen)) == 3
-    page.mouse.move(1, 1)
-    expect(caption(page)).to_have_text(before)
-    assert sent == [] and first_view(page)["parameters"] == {}
 
 
 def test_a_click_on_a_patch_shows_its_attention_in_both_directions(
@@ -161,18 +145,6 @@ def test_keys_choose_patch_layer_head_and_token(page: Page, example: Analysis, l
     check_page(page, library)
 
 
-def test_letters_work_wherever_the_focus_is_and_not_in_a_field(page: Page) -> None:
-    page.locator(".vx-method").focus()
-    page.locator("h1").click()
-    page.keyboard.press("3")
-    settle(page)
-    assert first_view(page)["parameters"] == {"head": 3}
-    page.locator(".vx-models > summary").click()
-    page.locator(".vx-search").press_sequentially("mc0")
-    settle(page)
-    assert first_view(page)["parameters"] == {"head": 3}
-
-
 def test_playing_goes_through_the_layers(page: Page) -> None:
     page.locator(".vx-play").click()
     page.wait_for_function("() => document.querySelector('.vx-status').textContent.includes('layer 2 of')")
@@ -200,6 +172,8 @@ def test_pins_are_set_and_taken_away(page: Page, example: Analysis) -> None:
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
     expect(pins).to_have_text(["patch (6, 2)", "patch (0, 0)"])
+    canvas(page).dblclick(position=place_of(page, example, 0, 7))
+    expect(pins).to_have_text(["patch (6, 2)", "patch (0, 0)", "patch (0, 7)"])
     for column in range(7):
         canvas(page).click(position=place_of(page, example, 3, column), modifiers=["Shift"])
     expect(pins).to_have_count(6)
@@ -223,6 +197,10 @@ def test_pins_stand_under_maps_that_have_a_token_alone(page: Page, example: Anal
 
 def test_a_cell_of_the_sheet_says_its_entropy_and_is_chosen(page: Page, example: Analysis, library: Library) -> None:
     sheet = page.locator(".vx-sheet")
+    before = sheet.evaluate("sheet => sheet.toDataURL()")
+    canvas(page).hover(position=place_of(page, example, 4, 4))
+    page.wait_for_function("before => document.querySelector('.vx-sheet').toDataURL() !== before", arg=before)
+    page.mouse.move(1, 1)
     edges = sheet.bounding_box()
     assert edges is not None
     # The last column of the second row.
@@ -255,7 +233,8 @@ def test_one_head_is_shown_through_the_layers(page: Page, example: Analysis, lib
     page.locator(".vx-strip > summary").click()
     frames = page.locator(".vx-frame")
     layers = example.trace.layers
-    expect(frames).to_have_count(layers)
+    expect(frames).to_have_text([f"layer {layer}" for layer in range(layers)])
+    expect(frames.nth(layers - 1)).to_have_attribute("aria-pressed", "true")
     page.wait_for_function(
         """(layers) =>
             new Set([...document.querySelectorAll('.vx-frame canvas')].map((each) => each.toDataURL())).size
@@ -265,6 +244,7 @@ def test_one_head_is_shown_through_the_layers(page: Page, example: Analysis, lib
     frames.nth(2).click()
     settle(page)
     assert first_view(page)["parameters"] == {"layer": 2}
+    expect(frames.nth(2)).to_have_attribute("aria-pressed", "true")
     check_page(page, library)
 
 
@@ -284,11 +264,3 @@ def test_the_look_changes_the_picture_and_not_the_numbers(page: Page, library: L
     check_page(page, library)
     np.testing.assert_array_equal(shown_values(page), before)
     expect(page.locator(".vx-ramp").first).to_have_attribute("style", re.compile(r"rgb\(68[, ]+1[, ]+84\)"))
-
-
-def test_the_scale_of_the_sheet_is_its_own_or_one_for_all(page: Page) -> None:
-    drawn = "() => document.querySelector('.vx-sheet').toDataURL()"
-    before = page.evaluate(drawn)
-    page.locator(".vx-shared_scale").check()
-    settle(page)
-    assert page.evaluate(drawn) != before and "shared=true" in page.url

@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 import vitviz
 from tests.driver import (
     EXPLORER,
+    FINER,
     canvas,
     caption,
     choose_example,
@@ -158,7 +159,7 @@ def test_links_of_the_version_before_are_read(
 def test_a_link_of_the_version_before_names_a_class_by_its_label(
     browser: Browser, address: str, library: Library
 ) -> None:
-    seen = f"model={BUNDLED[0]}&example=rocket.jpg&fit=native&resolution=48"
+    seen = f"model={BUNDLED[0]}&example=rocket.jpg&fit=native&resolution=96"
     with opened_page(browser, address, f"{seen}&tab=maps&method=relevance&p.target=dog&p.query=1%2C11") as page:
         view = first_view(page)
         label = library.model(read_link("").state.views[0]).labels.index("dog")
@@ -204,9 +205,9 @@ def test_the_address_follows_every_choice_and_keeps_the_words_of_the_host(page: 
     open_settings(page).locator(".vx-fit").select_option("crop")
     settle(page)
     assert "fit=crop" in page.url
-    page.locator(".vx-resolution").select_option("96")
+    page.locator(".vx-resolution").select_option(str(FINER))
     settle(page)
-    assert "resolution=96" in page.url
+    assert f"resolution={FINER}" in page.url
     choose_method(page, "legrad")
     assert "method=legrad" in page.url
     page.locator(".vx-predictions button").nth(2).click()

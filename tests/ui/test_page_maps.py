@@ -10,6 +10,8 @@ from playwright.sync_api import Browser, Page, expect
 import vitviz
 from tests.driver import (
     ARTEFACTS,
+    COARSE,
+    COARSEST,
     EXAMPLE,
     caption,
     choose_method,
@@ -38,7 +40,7 @@ def page(browser: Browser, address: str) -> Iterator[Page]:
 @pytest.fixture(scope="module")
 def small(bundled: Model) -> Analysis:
     """Of a sixteenth of its patches."""
-    return vitviz.analyze(EXAMPLE, bundled, resolution=16)
+    return vitviz.analyze(EXAMPLE, bundled, resolution=COARSEST)
 
 
 # ---- every method ----
@@ -48,7 +50,7 @@ def test_every_method_shows_the_values_and_the_words_of_the_library(
     browser: Browser, address: str, library: Library
 ) -> None:
     """Of a quarter of its patches, which is enough for what takes long."""
-    with opened_page(browser, address, "method=attention&resolution=16") as page:
+    with opened_page(browser, address, f"method=attention&resolution={COARSEST}") as page:
         offered = page.locator(".vx-method option").evaluate_all("all => all.map((option) => option.value)")
         # The bundled model has a CLS token, and no attention pooling.
         assert sorted(offered) == sorted(name for name in METHODS if name != "pooling_attention")
@@ -62,7 +64,7 @@ def test_every_method_shows_the_values_and_the_words_of_the_library(
 def test_every_method_follows_the_token_and_the_class(
     browser: Browser, address: str, library: Library, small: Analysis
 ) -> None:
-    with opened_page(browser, address, "method=attention&resolution=16") as page:
+    with opened_page(browser, address, f"method=attention&resolution={COARSEST}") as page:
         choose_method(page, "relevance")
         page.locator(".vx-predictions button").nth(1).click()
         settle(page)
@@ -154,7 +156,7 @@ def test_a_map_that_takes_long_can_be_stopped(page: Page, example: Analysis, lib
 
 
 def test_a_map_that_takes_long_shows_how_far_it_is(browser: Browser, address: str, library: Library) -> None:
-    with opened_page(browser, address, "resolution=32") as page:
+    with opened_page(browser, address, f"resolution={COARSE}") as page:
         page.evaluate(
             """() => {
                 window.seen = [];

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import huggingface_hub
 import pytest
 import torch
 from playwright.sync_api import Browser, Page, expect
@@ -24,7 +24,6 @@ from tests.driver import (
     notice,
     open_panel,
     opened_page,
-    running_app,
     set_slider,
     settle,
 )
@@ -36,6 +35,7 @@ from tests.reference_packages import transformers
 from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import small_app
 from vitviz import METHODS, Model, save_checkpoint
+from vitviz.isolation import shared_worker
 from vitviz.ui.service import NO_TARGET
 from vitviz.weights import ZOO
 from vitviz.weights.snapshots import snapshot_path
@@ -70,10 +70,18 @@ def server(published: Path) -> Iterator[HubServer]:
 
 
 @pytest.fixture(scope="module")
-def address(server: HubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    environment = {**os.environ, **server.environment(tmp_path_factory.mktemp("home")), "HF_HUB_OFFLINE": "0"}
-    with running_app(environment) as found:
-        yield found
+def address(server: HubServer, bundled: Model, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with pytest.MonkeyPatch.context() as patch:
+        home = tmp_path_factory.mktemp("home")
+        server.use(patch, home)
+        for name, value in {"HF_ENDPOINT": server.url, "HF_HOME": str(home), "HF_HUB_OFFLINE": "0"}.items():
+            patch.setenv(name, value)
+        # What was downloaded is opened in processes that look for it in the same place.
+        shared_worker().close()
+        with small_app(bundled) as app:
+            yield app.address
+        huggingface_hub.close_session()
+        shared_worker().close()
 
 
 @pytest.fixture(scope="module")
@@ -307,5 +315,7 @@ def test_a_picture_unlike_all_that_the_model_knows_is_said_to_be_so(page: Page, 
         seen[name] = page.locator(".vx-unlike").is_visible()
         is_unlike = vitviz.analyze(EXAMPLE.parent / name, bundled).is_out_of_distribution
         assert seen[name] == bool(is_unlike), name
+        if is_unlike:
+            expect(page.locator(".vx-unlike")).to_contain_text("Unlike anything this model was trained on.")
     # The examples have some of each kind.
     assert set(seen.values()) == {True, False}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 import vitviz
 from tests.driver import (
     ARTEFACTS,
+    COARSEST,
     EXAMPLE,
     ROOT,
     caption,
@@ -24,13 +24,13 @@ from tests.driver import (
     first_view,
     open_panel,
     opened_page,
-    running_app,
     set_slider,
     settle,
     state,
 )
 from tests.towers import make_transformers
 from tests.ui.answers import Library, check_page
+from tests.ui.explorer.page_driver import small_app
 from vitviz import METHODS, Analysis, Model
 from vitviz.errors.number_text import digits
 from vitviz.evaluation.comparison import Comparison, compare
@@ -48,7 +48,7 @@ COMPARE_SECONDS = 120
 @pytest.fixture
 def coarsest_page(browser: Browser, address: str) -> Iterator[Page]:
     """Of so few patches that all maps with all their scores are soon there."""
-    with opened_page(browser, address, "resolution=16") as found:
+    with opened_page(browser, address, f"resolution={COARSEST}") as found:
         yield found
 
 
@@ -275,21 +275,29 @@ def test_the_guide_says_the_real_numbers_of_one_head(
         expect(caption(page)).to_contain_text(f"Strongest: {best} with {found[1]}")
 
 
-@pytest.mark.parametrize(("width", "height"), [(390, 844), (768, 1024), (1440, 900)])
+@pytest.mark.parametrize(("width", "height", "links"), [(390, 844, (1, 4)), (768, 1024, (2, 5)), (1440, 900, (3,))])
 def test_the_card_of_the_guide_covers_nothing_of_what_it_is_about(
-    browser: Browser, address: str, width: int, height: int
+    browser: Browser, address: str, width: int, height: int, links: tuple[int, ...]
 ) -> None:
-    context = browser.new_context(viewport={"width": width, "height": height})
-    page = context.new_page()
-    for step in range(6):
-        page.goto(f"{address}/?__theme=light&panel=guide&guide={step}")
-        settle(page)
-        lit, card = page.locator(".vx-lit").bounding_box(), page.locator(".vx-guide").bounding_box()
-        assert lit is not None and card is not None
-        beside = lit["x"] >= card["x"] + card["width"] or lit["x"] + lit["width"] <= card["x"]
-        assert lit["y"] >= 0 and lit["y"] + lit["height"] <= height, (step, lit)
-        assert beside or lit["y"] + lit["height"] <= card["y"], (step, lit, card)
-    context.close()
+    """One step after the other, and at those with which links open the page."""
+    with opened_page(browser, address) as page:
+        page.set_viewport_size({"width": width, "height": height})
+
+        def covers_nothing(step: int) -> None:
+            settle(page)
+            assert state(page)["guide"] == step
+            lit, card = page.locator(".vx-lit").bounding_box(), page.locator(".vx-guide").bounding_box()
+            assert lit is not None and card is not None
+            beside = lit["x"] >= card["x"] + card["width"] or lit["x"] + lit["width"] <= card["x"]
+            assert lit["y"] >= 0 and lit["y"] + lit["height"] <= height, (step, lit)
+            assert beside or lit["y"] + lit["height"] <= card["y"], (step, lit, card)
+
+        for first in (*links, 0):
+            page.evaluate("(asked) => window.mountAgain(asked)", f"/?__theme=light&panel=guide&guide={first}")
+            covers_nothing(first)
+        for step in range(1, 6):
+            page.locator(".vx-guide-next").click()
+            covers_nothing(step)
 
 
 # ---- about the model ----
@@ -330,8 +338,7 @@ def test_a_model_without_classes_is_asked_in_words(browser: Browser, clip: Path)
     # The last is one that can be measured.
     texts = sorted(("a cat", "a dog", "a rocket", "coffee"), key=gained)
     library = Library(analysis.model)
-    app = running_app(os.environ, "--checkpoint", str(clip), with_packages=True)
-    with app as address, opened_page(browser, address) as page:
+    with small_app(analysis.model) as app, opened_page(browser, app.address) as page:
         expect(page.locator(".vx-predictions-part")).not_to_be_visible()
         page.locator(".vx-method").select_option("relevance")
         expect(caption(page)).to_contain_text("write what")

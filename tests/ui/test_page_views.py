@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 import vitviz
 from tests.driver import (
     ARTEFACTS,
+    EXPLORER,
+    FINER,
     ROOT,
     canvas,
     caption,
@@ -24,7 +26,6 @@ from tests.driver import (
     first_view,
     notice,
     open_settings,
-    opened_page,
     place_of,
     settle,
     state,
@@ -68,14 +69,6 @@ def test_two_maps_have_controls_of_their_own(page: Page, example: Analysis, libr
     check_page(page, library)
 
 
-def test_what_is_hovered_on_one_is_shown_on_both(browser: Browser, address: str, bundled: Model) -> None:
-    with opened_page(browser, address, "method=attention&layout=two&second.method=attention&second.p.layer=1") as page:
-        analysis = vitviz.analyze(ROOT / "assets" / "chelsea.jpg", bundled)
-        canvas(page, 1).hover(position=place_of(page, analysis, 4, 4, pane=1))
-        expect(caption(page, 0)).to_contain_text(analysis.attention(query=(4, 4)).description)
-        expect(caption(page, 1)).to_contain_text(analysis.attention(layer=1, query=(4, 4)).description)
-
-
 def test_another_picture_stands_beside_the_first(page: Page, bundled: Model, library: Library) -> None:
     choose_method(page, "attention")
     choose_layout(page, "two")
@@ -112,6 +105,11 @@ def test_the_difference_of_two_maps_is_said_and_drawn(page: Page, example: Analy
     expect(caption(page, 1)).to_have_text("Map 1 minus map 2: they are equal.")
     # A scale from 0 to 0 says nothing.
     expect(page.locator(".vx-legend").nth(1)).to_be_hidden()
+    # Nothing is neither more nor less, so that it has the colour of the middle.
+    places = page.evaluate(
+        f"(() => {{ const {{ scale, patches }} = {EXPLORER}.panes[1].shown; return [...scale.places(patches)] }})()"
+    )
+    assert set(places) == {0.5}
     canvas(page, 1).click(position=place_of(page, example, 3, 3, pane=1))
     page.keyboard.press("[")
     page.mouse.move(1, 1)
@@ -120,21 +118,20 @@ def test_the_difference_of_two_maps_is_said_and_drawn(page: Page, example: Analy
     difference = first - second
     place = np.unravel_index(np.abs(difference).argmax(), difference.shape)
     said = re.fullmatch(
-        r"Map 1 minus map 2\. Largest difference: patch \((\d+), (\d+)\) with (\S+)\.", caption(page, 1).inner_text()
+        r"Map 1 minus map 2\. Largest difference: patch \((\d+), (\d+)\) with (\S+)\.(?: Scale .*)?",
+        caption(page, 1).inner_text(),
     )
     assert said is not None, caption(page, 1).inner_text()
     assert (int(said[1]), int(said[2])) == tuple(place)
     assert float(said[3].replace("−", "-")) == pytest.approx(difference[place], rel=0.02)
+    most = float(np.abs(difference).max())
+    for end, value in (("low", -most), ("high", most)):
+        text = page.locator(f".vx-{end}").nth(1).inner_text().replace("−", "-")
+        assert float(text) == pytest.approx(value, rel=0.05)
     # What the second map says of itself is not said under the difference.
     expect(caption(page, 1)).not_to_contain_text("Strongest")
     check_page(page, library)
     page.screenshot(path=ARTEFACTS / "difference.png", full_page=True)
-
-
-def test_maps_of_different_tokens_have_no_difference(browser: Browser, address: str) -> None:
-    link = "method=attention&layout=difference&second.method=attention&second.resolution=48"
-    with opened_page(browser, address, link) as page:
-        expect(caption(page, 1)).to_contain_text("different tokens: there is no difference")
 
 
 def test_a_divider_stands_between_map_and_picture(page: Page) -> None:
@@ -171,9 +168,9 @@ def test_a_picture_is_fitted_as_the_library_does_it(page: Page, library: Library
 
 
 def test_a_picture_is_seen_at_any_resolution(page: Page, library: Library) -> None:
-    open_settings(page).locator(".vx-resolution").select_option("96")
+    open_settings(page).locator(".vx-resolution").select_option(str(FINER))
     check_page(page, library)
-    assert first_view(page)["resolution"] == 96 and "resolution=96" in page.url
+    assert first_view(page)["resolution"] == FINER and f"resolution={FINER}" in page.url
     written = page.locator(".vx-pixels")
     written.fill("72")
     written.press("Enter")

@@ -63,7 +63,7 @@ def test_ids_are_of_128_bits_and_never_twice(make_model: Make, picture: Upload) 
 
 def test_the_picture_that_is_analysed_is_the_visitors_own(address: str) -> None:
     """Ways to make the server read a file that was not uploaded to it, through the page's own event."""
-    config = httpx.get(f"{address}/config").json()
+    config = httpx.get(f"{address}/config", timeout=60).json()
     explorer = next(part for part in config["components"] if part["props"].get("elem_id") == "vv-explorer")
     event = next(found for found in config["dependencies"] if [explorer["id"], "run"] in found["targets"])
     own = [str(ROOT / "app.py"), str(ROOT / "assets" / "rocket.jpg")]
@@ -76,8 +76,8 @@ def test_the_picture_that_is_analysed_is_the_visitors_own(address: str) -> None:
             number += 1
             request = {"page": "a" * 22, "number": number, "kind": "analyze", "state": state, "index": 0, **part}
             said = {"data": [], "event_data": request, "fn_index": event["id"], "session_hash": "stranger"}
-            httpx.post(f"{address}/gradio_api/queue/join", json=said)
-            with httpx.stream("GET", f"{address}/gradio_api/queue/data?session_hash=stranger", timeout=30) as answer:
+            httpx.post(f"{address}/gradio_api/queue/join", json=said, timeout=60)
+            with httpx.stream("GET", f"{address}/gradio_api/queue/data?session_hash=stranger", timeout=60) as answer:
                 told = "".join(answer.iter_text())
             # Gradio refuses what says that it is a file of its own.
             refused = "not uploaded here" in told or '"success":false' in told.replace(" ", "")
@@ -110,7 +110,7 @@ SECRETS = [
 @pytest.fixture(scope="module")
 def cache(address: str) -> str:
     """Where the app keeps what the page fetches, as the page is told."""
-    config = httpx.get(f"{address}/config").text
+    config = httpx.get(f"{address}/config", timeout=60).text
     found = re.search(r'"path": ?"([^"]+)/[0-9a-f]{64}/', config)
     assert found is not None
     return found[1]
@@ -119,21 +119,21 @@ def cache(address: str) -> str:
 @pytest.mark.parametrize("path", SECRETS)
 @pytest.mark.parametrize("route", ["/gradio_api/file=", "/file=", "/gradio_api/file/", "/static/", "/assets/"])
 def test_no_route_serves_a_file_outside_its_folder(address: str, cache: str, route: str, path: str) -> None:
-    answer = httpx.get(f"{address}{route}{path.format(cache=cache)}", follow_redirects=True)
+    answer = httpx.get(f"{address}{route}{path.format(cache=cache)}", follow_redirects=True, timeout=60)
     assert answer.status_code in (400, 403, 404, 405, 500)
     assert "root:" not in answer.text and "PATH=" not in answer.text and "Traceback" not in answer.text
     assert "build_demo" not in answer.text
 
 
 def test_the_page_names_no_place_but_its_cache_and_nothing_of_the_environment(address: str, cache: str) -> None:
-    page = httpx.get(f"{address}/").text + httpx.get(f"{address}/config").text
+    page = httpx.get(f"{address}/", timeout=60).text + httpx.get(f"{address}/config", timeout=60).text
     for secret in (str(ROOT), os.environ["PATH"]):
         assert secret not in page.replace(cache, "")
 
 
 @pytest.mark.parametrize("path", ["/monitoring", "/gradio_api/monitoring", "/docs", "/redoc"])
 def test_nothing_tells_who_uses_the_server(address: str, path: str) -> None:
-    answer = httpx.get(f"{address}{path}", follow_redirects=True)
+    answer = httpx.get(f"{address}{path}", follow_redirects=True, timeout=60)
     assert answer.status_code in (403, 404)
 
 

@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +26,7 @@ from vitviz.evaluation.comparison import compare
 from vitviz.metrics.faithfulness import METRICS
 from vitviz.ui import handlers as handlers_module
 from vitviz.ui.handlers import Handlers
+from vitviz.ui.inputs import InputSettings
 from vitviz.ui.links import SOMEBODYS_OWN
 from vitviz.ui.pictures import GONE, Upload
 from vitviz.ui.runs import MAX_KEPT_PER_VISITOR, UNEXPECTED, Runs
@@ -105,6 +107,20 @@ def test_the_page_opens_with_the_first_example(first: dict[str, Any], analysis: 
     labels = [each["label"] for each in facts["predictions"]]
     assert labels == [each.label for each in analysis.predictions()[:5]]
     assert facts["is_out_of_distribution"] is None and first["models"][""]["labels"] == list(analysis.model.labels)
+
+
+def test_an_example_is_run_once_and_a_picture_of_ones_own_for_everybody(
+    service: AnalysisService, picture: Upload
+) -> None:
+    example, model = service.pictures.upload(View().picture), service.start
+    found = service.analyze(model, example)
+    assert service.analyze(model, example) == found and service.analyze(model, example, InputSettings("crop")) != found
+    assert service.analyze(model, picture)[0] != service.analyze(model, picture)[0]
+    # Another model is another analysis, whatever it is called.
+    other = replace(model, name="another")
+    assert service.analyze(other, example)[1].model is other
+    service.cache.drop(model)
+    assert service.analyze(model, example)[0] != found[0]
 
 
 def test_a_link_is_opened(visit: Visit, service: AnalysisService) -> None:

@@ -115,10 +115,14 @@ def test_a_pooler_with_another_activation_is_refused(value: Any, tmp_path: Path)
         kept.read(kept.state)
 
 
-@pytest.mark.parametrize("value", ["swin", "bert", 7, ["vit"], {"a": 1}, "x" * 9999])
+@pytest.mark.parametrize("value", ["bert", 7, ["vit"], {"a": 1}, "x" * 9999])
 def test_an_unknown_model_type_is_refused(value: Any, tmp_path: Path) -> None:
     message = config_refusal("transformers-vit", tmp_path, "model_type", value)
     assert "model_type " in message and "'dinov2'" in message
+
+
+def test_a_model_type_of_another_kind_is_named(tmp_path: Path) -> None:
+    assert "this is Swin: hierarchical, windows" in config_refusal("transformers-vit", tmp_path, "model_type", "swin")
 
 
 @pytest.mark.parametrize("value", ["1e-5", 0, -1e-6, math.nan, math.inf, True, [1e-6]])

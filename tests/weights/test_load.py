@@ -302,7 +302,7 @@ def test_weights_of_something_else_are_refused(server: HubServer, told: Callable
     path = tmp_path / "other.safetensors"
     save_file({"layer1.0.conv1.weight": torch.zeros(4, 4)}, path)
     server.add("someone/resnet", {WEIGHTS: path.read_bytes()})
-    assert "this is a ResNet, which has no attention" in told("hf:someone/resnet")
+    assert "this is a ResNet: no attention" in told("hf:someone/resnet")
     save_file({"some.weight": torch.zeros(4, 4)}, path)
     server.add("someone/mlp", {WEIGHTS: path.read_bytes()})
     assert "not a Vision Transformer of a family that vitviz reads" in told("hf:someone/mlp")

@@ -17,7 +17,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no image size": ({"image_size": None}, "OwnViT: the module does not say its image_size; expected image_size = .*"),
     "no preparation": (
         {"normalisation": None},
-        "preprocessing: the module does not say how its images are prepared; expected a vitviz.Preprocessing, .*",
+        "preprocessing: the module does not say how its images are prepared; expected preprocessing = a .*",
     ),
     "no labels": (
         {"labels": None},

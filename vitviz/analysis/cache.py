@@ -21,6 +21,8 @@ class AnalysisCache:
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self._held: OrderedDict[str, Analysis] = OrderedDict()
+        # Ids of those that are nobody's own.
+        self._shared: dict[Hashable, str] = {}
         self._bytes = 0
         self._lock = threading.Lock()
 
@@ -39,11 +41,18 @@ class AnalysisCache:
             while self._held and self._bytes > left:
                 self._bytes -= self._held.popitem(last=False)[1].nbytes
 
-    def put(self, analysis: Analysis) -> str:
-        """Keep an analysis; returns the id that gives it back."""
+    def put(self, analysis: Analysis, of: Hashable = None) -> str:
+        """Keep an analysis; returns the id that gives it back.
+
+        Args:
+            analysis: that is kept.
+            of: what was analysed, and how, where :meth:`find` may give it to whoever asks for the same.
+        """
         key = secrets.token_urlsafe(16)
         with self._lock:
             self._held[key] = analysis
+            if of is not None:
+                self._shared = {each: id for each, id in self._shared.items() if id in self._held} | {of: key}
             self._bytes += analysis.nbytes
             while self._bytes > self.max_bytes and len(self._held) > 1:
                 self._bytes -= self._held.popitem(last=False)[1].nbytes
@@ -55,6 +64,15 @@ class AnalysisCache:
             if key in self._held:
                 self._held.move_to_end(key)
             return self._held.get(key)
+
+    def find(self, of: Hashable) -> tuple[str, Analysis] | None:
+        """The id and the analysis that was kept of this; None if there is none, or it was evicted."""
+        with self._lock:
+            key = self._shared.get(of)
+            if key is None or key not in self._held:
+                return None
+            self._held.move_to_end(key)
+            return key, self._held[key]
 
     def drop(self, model: Model) -> None:
         """Evict every analysis by a model, since each keeps the model in memory."""

@@ -243,8 +243,8 @@ def _run_models() -> None:
         print(f"  {'':<24} hf:{model.repository}")
     print("\nBundled")
     for name in BUNDLED:
-        side = read(name).model.preprocessing.height
-        print(f"  {name:<24} ViT trained on CIFAR-10 by vitviz, {side} pixels")
+        own = read(name).model
+        print(f"  {name:<24} ViT trained by vitviz, {len(own.labels)} classes, {own.preprocessing.height} pixels")
 
 
 def _run_inspect(checkpoint: str, family: str | None, overrides: list[str]) -> None:

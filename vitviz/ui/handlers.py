@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from gradio.utils import get_upload_folder
 
@@ -45,6 +46,8 @@ class Handlers:
 
     def __init__(self, service: AnalysisService) -> None:
         self.service, studies, probing, films = service, Studies(service), Probing(service), Films(service)
+        # Pictures as files; as long as their analyses.
+        self._drawn: WeakKeyDictionary[Analysis, bytes] = WeakKeyDictionary()
         # What the event ``run`` does, by the kind of a request.
         self.kinds: dict[str, Callable[[Mapping[str, Any], Report], dict[str, Any]]] = {
             "open": self.open,
@@ -232,7 +235,10 @@ class Handlers:
 
     def _facts(self, key: str, analysis: Analysis, view: View) -> dict[str, Any]:
         origin = self.service.origins[analysis]
-        path = keep(as_webp(analysis.prepared.image, quality=90), "picture.webp", get_upload_folder())
+        drawn = self._drawn.get(analysis)
+        if drawn is None:
+            drawn = self._drawn[analysis] = as_webp(analysis.prepared.image, quality=90)
+        path = keep(drawn, "picture.webp", get_upload_folder())
         picture = {"path": path, "mime_type": "image/webp", "meta": {"_type": "gradio.FileData"}}
         facts = analysis_facts(key, analysis, picture, view=view, name=origin.upload.name, pixels=origin.size)
         clip = None if origin.upload.frame is None else self.service.uploaded.clip(origin.upload)
@@ -265,7 +271,7 @@ class Handlers:
     def map_quickly(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """The same of a map that is soon there; that another takes long, is said."""
         analysis, method, parameters = self._requested_map(request)
-        if self.service.known_map(analysis, method, parameters) is not None:
+        if self.service.maps.get(analysis, method, parameters) is not None:
             return self._content(analysis, method, parameters)
         if not self.service.is_quick(analysis, method):
             return {"slow": True}

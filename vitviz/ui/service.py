@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,9 @@ from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.cache import AnalysisCache, ModelCache
 from vitviz.analysis.costs import Cost, cost_of
 from vitviz.analysis.encoder import Encoder
-from vitviz.attention.machine import memory
 from vitviz.attention.precision import PRECISIONS
 from vitviz.attribution import Method
-from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError
+from vitviz.errors.kinds import CheckpointError, MethodError
 from vitviz.errors.messages import shown
 from vitviz.images.preprocessing import PreparedImage
 from vitviz.isolation import Worker, shared_worker
@@ -29,14 +27,15 @@ from vitviz.ui.hosting import forward
 from vitviz.ui.inputs import InputSettings, Origin
 from vitviz.ui.models import DEFAULT_MODEL, SERIES, ModelChoice, OwnModels, open_choice
 from vitviz.ui.packs import rolls
-from vitviz.ui.pictures import Pictures, Upload
-from vitviz.ui.server.budget import MemoryBudget
+from vitviz.ui.pictures import Pictures, Upload, example_of
+from vitviz.ui.server.budget import MemoryBudget, shared_bytes
 from vitviz.ui.server.decoding import UploadedPictures
 from vitviz.ui.server.estimates import map_bytes
 from vitviz.ui.server.explorer_files import ExplorerFiles
 from vitviz.ui.server.fair_lock import FairLock
+from vitviz.ui.server.kept_maps import KeptMaps
 from vitviz.ui.server.likenesses import Likenesses
-from vitviz.ui.server.settings import MODELS, PREFIX, ServerSettings
+from vitviz.ui.server.settings import MODELS, ServerSettings
 from vitviz.ui.server.text_towers import TextTowers
 from vitviz.ui.steps import ExpiredError, Report, Step, unheard, waiting, waiting_for_memory
 from vitviz.visualization.heatmaps import Heatmap
@@ -44,14 +43,7 @@ from vitviz.weights import BUNDLED, ZOO, DownloadProgress, Model, snapshot_of
 from vitviz.weights.text_tower import TextPrompt, reads_text
 
 CANVAS_SIDE = 900
-# Of one analysis, a number for each token.
-MAX_MAPS = 16
 CANVAS_BYTES = 3 * CANVAS_SIDE**2
-# Of the memory of the machine, where nobody says how much the app may take.
-MEMORY_PART = 0.75
-# The app itself and the process that opens files, half a gibibyte each, two pictures that are being decoded, and the
-# bodies of requests.
-RESERVED_BYTES, LEAST_SHARED_BYTES = 8 * 2**28, 2**28
 # What takes more floating-point operations waits among the large: about a second of two cores.
 LARGE_FLOPS = 150e9
 # A pass back costs twice what a pass forwards does.
@@ -82,10 +74,11 @@ class AnalysisService:
         self.worker = worker or shared_worker()
         self.uploaded = UploadedPictures(self.worker, self.server_settings.clip_limits)
         self.towers = TextTowers(self.worker)
-        self.budget = MemoryBudget(self._shared_bytes(), [self.cache, self.towers, self.models])
+        self.budget = MemoryBudget(
+            shared_bytes(self.server_settings, start.nbytes), [self.cache, self.towers, self.models]
+        )
         self.likenesses = Likenesses(self.budget, self._seen_alike)
-        # The last maps by method and parameters; as long as the analysis.
-        self.maps: WeakKeyDictionary[Analysis, OrderedDict[str, Heatmap]] = WeakKeyDictionary()
+        self.maps = KeptMaps()
         # What each was made of; as long as the analysis.
         self.origins: WeakKeyDictionary[Analysis, Origin] = WeakKeyDictionary()
         # Maps that take long, studies of many passes, and videos.
@@ -93,15 +86,6 @@ class AnalysisService:
         self.own_models = OwnModels()
         self.pictures = Pictures()
         self.explorer_files = ExplorerFiles(self.uploaded, self.budget)
-
-    def _shared_bytes(self) -> int:
-        """Of the memory of the app, what is not taken in any case."""
-        whole = self.server_settings.memory_bytes or int(MEMORY_PART * memory())
-        left = whole - RESERVED_BYTES - self.start.nbytes
-        if left < LEAST_SHARED_BYTES:
-            least = RESERVED_BYTES + self.start.nbytes + LEAST_SHARED_BYTES
-            raise ConfigError(f"{PREFIX}MEMORY_BYTES = {whole:,}: expected at least {least:,} with this model")
-        return left
 
     def model(self, choice: ModelChoice, report: Callable[[DownloadProgress], None] | None = None) -> Model:
         """The model that a visitor chose, opened where it is not in memory.
@@ -165,7 +149,7 @@ class AnalysisService:
         """Run a model when it is this one's turn; returns the id under which the analysis is kept.
 
         Args:
-            model, upload, settings: what is analysed, and how.
+            model, upload, settings: what is analysed, and how; an example that is kept is not run again.
             report: receives how far it is; an exception that it raises ends it.
             choice: by which the model was opened.
 
@@ -175,11 +159,15 @@ class AnalysisService:
             ConfigError: there is no such resolution.
             LimitError: the analysis would need too much memory.
         """
-
-        settings, report = settings or InputSettings(), report or unheard
+        settings, report, example = settings or InputSettings(), report or unheard, example_of(upload)
+        # The examples are nobody's own, and every page begins with one.
+        shared = None if example is None else (choice, example, settings)
+        kept = self.cache.find(shared)
+        if kept is not None and kept[1].model is model:
+            return kept
         encoder, prepared, size, is_large = self._prepared(model, upload, settings, waiting(report))
         with (self.large if is_large else self.small).turn(waiting(report)):
-            key, analysis = self._analyzed(encoder, prepared, report)
+            key, analysis = self._analyzed(encoder, prepared, report, shared)
         self.origins[analysis] = Origin(choice, upload, size, settings, encoder.resolution)
         return key, analysis
 
@@ -211,13 +199,8 @@ class AnalysisService:
     ) -> tuple[Encoder, PreparedImage, tuple[int, int], bool]:
         """A picture as the model's input, its size, and whether its analysis is a large one."""
         with self.uploaded.opened(upload, waiting) as picture:
-            encoder = Encoder(
-                model,
-                settings.fit,
-                settings.pixels(model, picture.size),
-                max_bytes=self.server_settings.analysis_bytes,
-                forward=self.forward,
-            )
+            pixels, most = settings.pixels(model, picture.size), self.server_settings.analysis_bytes
+            encoder = Encoder(model, settings.fit, pixels, max_bytes=most, forward=self.forward)
             is_large = encoder.cost(picture).flops > LARGE_FLOPS
             encoder.check(picture)
             patch = model.network.config.patch_height, model.network.config.patch_width
@@ -225,7 +208,9 @@ class AnalysisService:
             prepared = picture.prepare(encoder.preprocessing, *patch, settings.fit, CANVAS_SIDE)
             return encoder, prepared, picture.size, is_large
 
-    def _analyzed(self, encoder: Encoder, prepared: PreparedImage, report: Report) -> tuple[str, Analysis]:
+    def _analyzed(
+        self, encoder: Encoder, prepared: PreparedImage, report: Report, shared: Hashable
+    ) -> tuple[str, Analysis]:
         def running(state: Progress) -> None:
             report(Step("Analysing, layer by layer", state.done, state.total))
 
@@ -234,7 +219,7 @@ class AnalysisService:
         with self.budget.share(needed.nbytes + CANVAS_BYTES, "this analysis", waiting_for_memory(report)):
             running(Progress(0, encoder.model.network.config.depth))
             [analysis] = encoder.encode([prepared], running)
-            return self.cache.put(analysis), analysis
+            return self.cache.put(analysis, shared), analysis
 
     def cached(self, uid: object) -> Analysis:
         """The analysis of an id.
@@ -327,7 +312,7 @@ class AnalysisService:
             MethodError: the parameters contradict each other, or the model cannot serve the method.
             LimitError: there is no room for it.
         """
-        known = self.known_map(analysis, method, parameters)
+        known = self.maps.get(analysis, method, parameters)
         if known is not None:
             return known
         given = dict(parameters)
@@ -335,15 +320,8 @@ class AnalysisService:
             given["target"] = self.target_of(analysis, given["target"], waiting)
         with self.budget.share(map_bytes(analysis, method.name), "this map", waiting):
             heatmap = analysis.map(method.name, report=report, **given)
-        kept = self.maps.setdefault(analysis, OrderedDict())
-        kept[_map_key(method, parameters)] = heatmap
-        while len(kept) > MAX_MAPS:
-            kept.popitem(last=False)
+        self.maps.put(analysis, method, parameters, heatmap)
         return heatmap
-
-    def known_map(self, analysis: Analysis, method: Method, parameters: Mapping[str, Any]) -> Heatmap | None:
-        """A map that was made before, where it is kept."""
-        return self.maps.get(analysis, OrderedDict[str, Heatmap]()).get(_map_key(method, parameters))
 
     def target_of(
         self, analysis: Analysis, request: TargetRequest | None, asking: Callable[[], None] | None = None
@@ -388,7 +366,3 @@ class AnalysisService:
         """Another picture, brought to the model's input as that of an analysis was, and its name."""
         upload = self.pictures.upload(picture) if isinstance(picture, str) else picture
         return self._prepared(analysis.model, upload, self.origins[analysis].settings, waiting)[1], upload.name
-
-
-def _map_key(method: Method, parameters: Mapping[str, Any]) -> str:
-    return repr((method.name, sorted(parameters.items())))

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import gradio as gr
 import numpy as np
 import torch
 from playwright.sync_api import Locator, Page, Request, expect
@@ -22,6 +21,10 @@ from vitviz.ui import build_demo, serve
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.runs import Runs
 from vitviz.ui.server.settings import ServerSettings
+
+if TYPE_CHECKING:
+    # Before vitviz has imported it, its import takes twice as long: it writes stubs.
+    import gradio as gr
 
 # What the page offers to tests.
 EXPLORER = "document.querySelector('.vx').parentElement.explorer"

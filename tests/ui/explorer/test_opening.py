@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 from safetensors.numpy import load as load_pack
 
-from tests.driver import EXAMPLE
+from tests.driver import COARSE, EXAMPLE
 from vitviz import Analysis, MethodError
 from vitviz.cli import main
 from vitviz.ui.explorer.opening import opening
@@ -54,7 +54,7 @@ def test_a_map_that_needs_the_model_is_saved(
     ("link", "found"),
     [
         ("?model=dino_vits16", "names a model, picture, fit or resolution"),
-        ("?resolution=96", "names a model, picture, fit or resolution"),
+        ("?resolution=168", "names a model, picture, fit or resolution"),
         ("?method=telepathy", "no map 'telepathy'"),
         ("?method=attention&p.layer=99", "layer = 99: expected a whole number from -"),
         ("?method=relevance&p.target=unicorn", "unicorn"),
@@ -69,7 +69,7 @@ def test_a_link_that_cannot_be_shown_is_refused(coarse_example: Analysis, link: 
 def test_the_command_takes_an_address_of_the_app(tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     address = "http://127.0.0.1:7860/?method=attention&p.layer=1&layout=slide"
-    assert main(["explore", str(EXAMPLE), "--resolution", "32", "--link", address, "-o", str(file)]) == 0
+    assert main(["explore", str(EXAMPLE), "--resolution", str(COARSE), "--link", address, "-o", str(file)]) == 0
     found = re.search(r"^const STATE = (\{.*\});$", file.read_text(), re.MULTILINE)
     assert found is not None
     state = json.loads(found[1])
@@ -90,7 +90,7 @@ def test_the_command_takes_an_address_of_the_app(tmp_path: Path) -> None:
 )
 def test_a_saved_page_finds_its_maps(browser: Browser, coarse_example: Analysis, tmp_path: Path, link: str) -> None:
     file = tmp_path / "page.html"
-    file.write_text(whole_page(coarse_example, "cat", resolution=32, link=link))
+    file.write_text(whole_page(coarse_example, "cat", resolution=COARSE, link=link))
     page = browser.new_page()
     page.goto(file.as_uri())
     # The analysis whose map is drawn; empty where a map is missing.
@@ -100,7 +100,7 @@ def test_a_saved_page_finds_its_maps(browser: Browser, coarse_example: Analysis,
 
 def test_a_saved_page_shows_its_class_map(browser: Browser, coarse_example: Analysis, tmp_path: Path) -> None:
     file = tmp_path / "page.html"
-    file.write_text(whole_page(coarse_example, "cat", resolution=32, link="?method=relevance&p.target=dog"))
+    file.write_text(whole_page(coarse_example, "cat", resolution=COARSE, link="?method=relevance&p.target=dog"))
     page = browser.new_page()
     page.goto(file.as_uri())
     strongest = coarse_example.map("relevance", target="dog").token_map.strongest

@@ -16,11 +16,11 @@ from vitviz import Analysis, Model
 from vitviz.errors.kinds import ConfigError, LimitError
 from vitviz.ui.inputs import InputSettings
 from vitviz.ui.pictures import Upload
-from vitviz.ui.server.budget import MemoryBudget
+from vitviz.ui.server.budget import RESERVED_BYTES, MemoryBudget
 from vitviz.ui.server.decoding import UploadedPictures
 from vitviz.ui.server.explorer_files import PAGE, PICTURE
 from vitviz.ui.server.settings import ServerSettings
-from vitviz.ui.service import RESERVED_BYTES, AnalysisService
+from vitviz.ui.service import AnalysisService
 
 Make = Callable[..., Model]
 
@@ -199,5 +199,5 @@ def test_a_file_of_the_explorer_is_made_once_for_all_who_ask(
 
 
 def test_the_whole_of_the_machine_is_not_asked_for(make_model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vitviz.ui.service.memory", lambda: 8 * 2**30)
+    monkeypatch.setattr("vitviz.ui.server.budget.memory", lambda: 8 * 2**30)
     assert bench_of(make_model()).budget.max_bytes < 0.75 * 8 * 2**30 - RESERVED_BYTES

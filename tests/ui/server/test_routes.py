@@ -147,7 +147,7 @@ def test_what_has_no_row_has_no_answer_but_404(served: Served, path: str) -> Non
 def test_no_state_is_written_for_a_link(served: Served) -> None:
     body = b'{"data": [], "fn_index": 0, "session_hash": "visitor0"}'
     post(served.port, "/gradio_api/queue/join", body)
-    httpx.get(f"{served.address}/gradio_api/deep_link?session_hash=visitor0")
+    httpx.get(f"{served.address}/gradio_api/deep_link?session_hash=visitor0", timeout=60)
     assert not list(served.folder.rglob("deep_links"))
 
 

@@ -9,8 +9,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from vitviz.errors.kinds import LimitError
+from vitviz.attention.machine import memory
+from vitviz.errors.kinds import ConfigError, LimitError
 from vitviz.ui.server.fair_lock import ASK_EVERY, FairOrder, Ticket, current_visitor
+from vitviz.ui.server.settings import PREFIX, ServerSettings
+
+# Of the memory of the machine, where nobody says how much the app may take.
+MEMORY_PART = 0.75
+# The app itself and the process that opens files, half a gibibyte each, two pictures that are being decoded, and the
+# bodies of requests.
+RESERVED_BYTES, LEAST_SHARED_BYTES = 8 * 2**28, 2**28
 
 
 class Cache(Protocol):
@@ -114,3 +122,21 @@ class MemoryBudget:
                 break
             each.make_room(missing)
         return self.nbytes + share.nbytes <= self.max_bytes
+
+
+def shared_bytes(server_settings: ServerSettings, model_bytes: int) -> int:
+    """Of the memory of the app, what is not taken in any case.
+
+    Args:
+        server_settings: which say how much the app may take, or leave it to the machine.
+        model_bytes: of the model of the start.
+
+    Raises:
+        ConfigError: too little is left.
+    """
+    whole = server_settings.memory_bytes or int(MEMORY_PART * memory())
+    left = whole - RESERVED_BYTES - model_bytes
+    if left < LEAST_SHARED_BYTES:
+        least = RESERVED_BYTES + model_bytes + LEAST_SHARED_BYTES
+        raise ConfigError(f"{PREFIX}MEMORY_BYTES = {whole:,}: expected at least {least:,} with this model")
+    return left

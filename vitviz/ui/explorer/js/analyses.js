@@ -84,11 +84,23 @@ function load(pane, facts, view) {
 function renew(pane) {
   const now = performance.now();
   pane.renewals = (pane.renewals ?? []).filter((when) => now - when < RENEWALS_WITHIN);
-  if (pane.renewals.length >= MAX_RENEWALS) return;
+  if (pane.renewals.length >= MAX_RENEWALS || OFFLINE) {
+    // Nothing can be drawn, so that nothing else says it.
+    if (!pane.painter) {
+      pane.say("The picture cannot be fetched.");
+      setState("failed");
+    }
+    return;
+  }
   pane.renewals.push(now);
+  unlearn(pane);
+  sync();
+}
+
+/** What the server said of a pane's analysis is no longer so. */
+function unlearn(pane) {
   for (const [key, facts] of known) if (facts.uid === pane.facts?.uid) known.delete(key);
   for (const each of panes) if (each.facts && each.facts.uid === pane.facts?.uid) each.key = "";
-  sync();
 }
 
 /** A file or the picture of a pane has come, or could not be had. */
@@ -135,6 +147,7 @@ function retry() {
   setState("loading");
   for (const pane of shownPanes()) {
     pane.renewals = [];
+    if (!pane.painter) unlearn(pane);
     pane.packs?.retry();
   }
   sync();

@@ -64,8 +64,8 @@ class Pane {
     picture.src = addressOfFile(facts.picture);
     try {
       await picture.decode();
-    } catch (error) {
-      return this.facts === facts && this.hooks.changed(this, error);
+    } catch {
+      return this.facts === facts && this.hooks.changed(this, Object.assign(Error("The picture cannot be fetched"), { expired: true }));
     }
     if (this.facts !== facts) return;
     this.painter = new Painter(facts, picture);
