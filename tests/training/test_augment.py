@@ -57,6 +57,30 @@ def test_a_crop_keeps_at_least_the_area_that_was_asked_for(smallest: float) -> N
     assert ratio.max() <= 4 / 3 + 1e-3
 
 
+def spread(images: torch.Tensor) -> torch.Tensor:
+    """How much neighbouring pixels differ: ``"image"``."""
+    return images.diff(dim=-1).abs().mean((-3, -2, -1))
+
+
+@pytest.mark.parametrize(("name", "kept"), [("detail", "colours"), ("colour_detail", "brightness")])
+def test_less_detail_of_the_one_leaves_the_other_as_it_was(name: str, kept: str) -> None:
+    noise = torch.rand((COUNT, 3, SIZE, SIZE), generator=generator(1)) * 0.2 + 0.4
+    plain, seen = (views(only(**settings), noise, SIZE, generator()) for settings in ({}, {name: 0.1}))
+    weights = torch.tensor([0.299, 0.587, 0.114])
+
+    def parts(images: torch.Tensor) -> dict[str, torch.Tensor]:
+        brightness = torch.einsum("ichw,c->ihw", images, weights)[:, None]
+        return {"brightness": brightness, "colours": images - brightness}
+
+    before, after = parts(plain), parts(seen)
+    changed = {"colours": "brightness", "brightness": "colours"}[kept]
+    torch.testing.assert_close(after[kept], before[kept], atol=1e-5, rtol=0)
+    # Some are nearly as they were, some have next to no detail; the mean of a picture is what it was.
+    share = spread(after[changed]) / spread(before[changed])
+    assert share.min() < 0.2 and share.max() > 0.4
+    torch.testing.assert_close(after[changed].mean((-2, -1)), before[changed].mean((-2, -1)), atol=0.02, rtol=0)
+
+
 def test_a_crop_is_stretched_as_much_as_asked_for() -> None:
     seen = views(only(smallest_crop=0.2, aspect=2.0), ramps(), SIZE, generator())
     ratio = seen[:, 0].diff(dim=-1).flatten(1).median(1).values / seen[:, 1].diff(dim=-2).flatten(1).median(1).values

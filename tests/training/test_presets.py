@@ -44,7 +44,7 @@ def test_the_preset_for_grey_pictures_learns_digits(tmp_path: Path) -> None:
     assert model.labels == tuple("0123456789") and model.network.config.layout(28, 28).grid_width == 7
 
 
-def test_the_preset_of_the_checkpoint_that_ships_is_of_several_grids() -> None:
+def test_the_preset_for_small_colour_pictures_is_of_several_grids() -> None:
     config = PRESETS["cifar10"]
     assert config.sides(config.epochs) == (32, 48, 64) and config.register_tokens == 4
 

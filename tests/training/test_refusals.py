@@ -92,7 +92,16 @@ def test_a_configuration_out_of_range_is_refused_at_once(changes: dict[str, Any]
 
 
 @pytest.mark.parametrize(
-    "changes", [{"smallest_crop": 0.0}, {"smallest_crop": 1.1}, {"aspect": 0.9}, {"jitter": -0.1}, {"mix": 2.0}]
+    "changes",
+    [
+        {"smallest_crop": 0.0},
+        {"smallest_crop": 1.1},
+        {"aspect": 0.9},
+        {"jitter": -0.1},
+        {"mix": 2.0},
+        {"detail": 0.0},
+        {"colour_detail": 1.1},
+    ],
 )
 def test_an_augmentation_out_of_range_is_refused(changes: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=f"{next(iter(changes))} = "):

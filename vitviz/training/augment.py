@@ -10,6 +10,11 @@ from einops import rearrange
 
 from vitviz.training.config import Augmentation
 
+# Of a batch, which are reduced to sizes of their own: every image would take as many steps as there are images.
+DETAIL_GROUPS = 8
+# Of red, green and blue in brightness: Recommendation ITU-R BT.601.
+BRIGHTNESS = (0.299, 0.587, 0.114)
+
 
 def views(augmentation: Augmentation, images: torch.Tensor, size: int, random: torch.Generator) -> torch.Tensor:
     """Random crops, flips and colours: ``"image channel height width"`` in [0, 1] to the same of ``size`` pixels."""
@@ -31,7 +36,10 @@ def views(augmentation: Augmentation, images: torch.Tensor, size: int, random: t
     # Drawn on the CPU, so that every device gets the same crops.
     places = F.affine_grid(matrix.to(images.device), [count, images.shape[1], size, size], align_corners=False)
     pixels = (across * images.shape[-1] * down * images.shape[-2]).sqrt()
-    return _colours(augmentation, _sampled(images, places, pixels / size), random)
+    sampled = _sampled(images, places, pixels / size)
+    if augmentation.detail < 1 or augmentation.colour_detail < 1:
+        sampled = _coarsened(augmentation, sampled, random)
+    return _colours(augmentation, sampled, random)
 
 
 def _sampled(images: torch.Tensor, places: torch.Tensor, reduction: torch.Tensor) -> torch.Tensor:
@@ -53,6 +61,27 @@ def _sampled(images: torch.Tensor, places: torch.Tensor, reduction: torch.Tensor
         chosen = chosen.to(images.device)
         sampled[chosen] = F.grid_sample(images[chosen], places[chosen], padding_mode="reflection", align_corners=False)
     return sampled
+
+
+def _coarsened(augmentation: Augmentation, views: torch.Tensor, random: torch.Generator) -> torch.Tensor:
+    """Views whose brightness and colours have less detail, each by chance.
+
+    Where classes come from different sources, how sharp a picture and its colours are tells the source, and thereby
+    the class; of other pictures it tells nothing.
+    """
+    brightness = torch.einsum("ichw,c->ihw", views, views.new_tensor(BRIGHTNESS))
+    brightness = rearrange(brightness, "image row column -> image 1 row column")
+    parts = []
+    for values, least in ((brightness, augmentation.detail), (views - brightness, augmentation.colour_detail)):
+        coarse = values.clone()
+        for group, share in enumerate(_uniform(DETAIL_GROUPS, least, 1, random).tolist()):
+            chosen = values[group::DETAIL_GROUPS]
+            side = [max(1, round(share * each)) for each in values.shape[-2:]]
+            if len(chosen) and side != list(values.shape[-2:]):
+                smaller = F.interpolate(chosen, side, mode="bilinear", antialias=True)
+                coarse[group::DETAIL_GROUPS] = F.interpolate(smaller, values.shape[-2:], mode="bilinear")
+        parts.append(coarse)
+    return (parts[0] + parts[1]).clamp(0, 1)
 
 
 def _colours(augmentation: Augmentation, views: torch.Tensor, random: torch.Generator) -> torch.Tensor:

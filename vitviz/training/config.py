@@ -26,6 +26,8 @@ class Augmentation:
     flip: bool = setting(True, "mirror half of the images")
     jitter: float = setting(0.3, "largest change of brightness, contrast and saturation")
     mix: float = setting(0.5, "part of the batches that are mixed, by mixup or CutMix")
+    detail: float = setting(1.0, "least part of the side in pixels that detail is kept of; 1 keeps all")
+    colour_detail: float = setting(1.0, "the same of colours, which compressed files keep less of")
 
     def __post_init__(self) -> None:
         if not 0 < self.smallest_crop <= 1:
@@ -35,6 +37,9 @@ class Augmentation:
         for name in ("jitter", "mix"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected a number in [0, 1]")
+        for name in ("detail", "colour_detail"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ConfigError(f"{name} = {getattr(self, name)}: expected a number in (0, 1]")
 
 
 @dataclass(frozen=True)
@@ -151,7 +156,7 @@ PRESETS: dict[str, TrainingConfig] = {
         low_scale=0.43,
         smallest_scale=0.43,
         evaluate_every=4,
-        augmentation=Augmentation(smallest_crop=0.2, aspect=1.6),
+        augmentation=Augmentation(smallest_crop=0.2, aspect=1.6, detail=0.4, colour_detail=0.1),
     ),
     # Digits and clothes as MNIST and Fashion-MNIST have them: a mirrored digit is none, and a crop may cut what tells.
     "grey": TrainingConfig(
