@@ -3,14 +3,25 @@
 
 `PHOTOS.npz` holds WebP files and the labels that their sources gave them. Each photograph of the classes below becomes
 `OUT/{train,test}/CLASS/INDEX.webp`; the test photographs of other labels become `OUT/strangers/INDEX.webp`.
+
+One source has photographs of 84 pixels with the traces of their compression, and the others have sharper ones of other
+classes: a network that sees both takes whatever is sharp and clean for one of these. So the sharper ones are brought to
+84 pixels as that source did it, and then every training photograph to a size and a quality of its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
+
+# The shorter side in pixels of the source with the coarsest photographs, and the quality of their JPEG files.
+COARSEST, JPEG = 84, 75
+# From which the shorter side of a training photograph is drawn, and the quality that it is written with.
+SIDES, QUALITIES = (56, 84), (40, 95)
 
 # Class: the labels of the sources that it is made of.
 CLASSES = {
@@ -145,6 +156,7 @@ def write_folder(photographs: Path, out: Path) -> None:
     label, test, offset, data = archive["label"], archive["test"], archive["offset"], archive["webp"]
     known = [numbers[source] for sources in CLASSES.values() for source in sources.split()]
     strangers = np.flatnonzero(test & ~np.isin(label, known))
+    random = np.random.default_rng(0)
     (out / "strangers").mkdir(parents=True, exist_ok=True)
     for index in strangers:
         (out / "strangers" / f"{index:05d}.webp").write_bytes(data[offset[index] : offset[index + 1]].tobytes())
@@ -155,9 +167,29 @@ def write_folder(photographs: Path, out: Path) -> None:
             folder = out / split / name
             folder.mkdir(parents=True, exist_ok=True)
             for index in chosen[test[chosen] == (split == "test")]:
-                (folder / f"{index:05d}.webp").write_bytes(data[offset[index] : offset[index + 1]].tobytes())
+                webp = data[offset[index] : offset[index + 1]].tobytes()
+                if split == "train":
+                    webp = _levelled(webp, int(random.integers(*SIDES)), int(random.integers(*QUALITIES)))
+                (folder / f"{index:05d}.webp").write_bytes(webp)
         print(f"{name}: {(~test[chosen]).sum():,} for training, {test[chosen].sum():,} for testing")
     print(f"{len(CLASSES)} classes in {out}")
+
+
+def _levelled(webp: bytes, side: int, quality: int) -> bytes:
+    """A photograph with a shorter side of so many pixels, written with this quality."""
+    picture = Image.open(io.BytesIO(webp)).convert("RGB")
+    if min(picture.size) > COARSEST:
+        picture = Image.open(io.BytesIO(_written(picture, COARSEST, "jpeg", JPEG)))
+    return _written(picture, side, "webp", quality)
+
+
+def _written(picture: Image.Image, side: int, kind: str, quality: int) -> bytes:
+    """A picture as a file of this kind, its shorter side of so many pixels."""
+    scale = side / min(picture.size)
+    file = io.BytesIO()
+    size = [round(scale * each) for each in picture.size]
+    picture.resize(size, Image.Resampling.LANCZOS).save(file, kind, quality=quality)
+    return file.getvalue()
 
 
 if __name__ == "__main__":
