@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import scipy.fft
 import torch
 from einops import rearrange
 
@@ -13,8 +14,16 @@ from vitviz import (
     VisionTransformer,
     ViTConfig,
 )
+from vitviz.training.augment import BRIGHTNESS
 from vitviz.training.muon import Muon, orthogonalise
-from vitviz.training.optimise import average_into, initialise, optimisers, schedule, sine_positions
+from vitviz.training.optimise import (
+    average_into,
+    colour_limit,
+    initialise,
+    optimisers,
+    schedule,
+    sine_positions,
+)
 
 
 @pytest.mark.parametrize(
@@ -156,3 +165,27 @@ def test_muon_is_that_of_torch_but_for_rounding() -> None:
         moved = (other - before).norm()
         assert (matrix - other).norm() < 0.02 * moved, "more than bfloat16 rounds away"
         assert moved > 0.1
+
+
+@pytest.mark.parametrize("frequencies", [1, 2, 5])
+def test_colours_finer_than_the_limit_are_not_seen_and_all_else_is(frequencies: int) -> None:
+    side, std = 8, (0.2, 0.3, 0.4)
+    random = np.random.default_rng(0)
+    brightness = random.normal(size=(1, side, side))
+    colours = random.normal(size=(3, side, side))
+    colours -= np.einsum("c,chw->hw", BRIGHTNESS, colours)
+    waves = scipy.fft.dctn(colours, axes=(1, 2))
+    kept = (np.arange(side) < frequencies)[:, None] & (np.arange(side) < frequencies)
+    low, high = (scipy.fft.idctn(waves * mask, axes=(1, 2)) for mask in (kept, ~kept))
+    limit = colour_limit(side, frequencies, std).double()
+
+    def seen(picture: np.ndarray) -> np.ndarray:
+        return (limit @ torch.from_numpy(picture / np.array(std)[:, None, None]).flatten()).numpy()
+
+    np.testing.assert_allclose(seen(high), 0, atol=1e-5)
+    for whole in (brightness + low, brightness.repeat(3, 0), low):
+        np.testing.assert_allclose(seen(whole), (whole / np.array(std)[:, None, None]).ravel(), atol=1e-5)
+
+
+def test_as_many_frequencies_as_pixels_limit_nothing() -> None:
+    torch.testing.assert_close(colour_limit(4, 4, (0.2, 0.3, 0.4)), torch.eye(48), atol=1e-5, rtol=0)

@@ -82,6 +82,8 @@ CONFIGS = [
     ({"depth": 0}, "depth = 0"),
     ({"mlp_ratio": 0.0}, "mlp_width = 0"),
     ({"register_tokens": -1}, "register_tokens = -1"),
+    ({"colour_frequencies": -1}, "colour_frequencies = -1: expected 0 to patch_size = 4"),
+    ({"colour_frequencies": 5}, "colour_frequencies = 5"),
 ]
 
 

@@ -34,7 +34,7 @@ from vitviz.training import loop
 from vitviz.training.config import Augmentation
 from vitviz.training.data import LabelledImages, read_image_folder, training_batches
 from vitviz.training.evaluate import evaluate
-from vitviz.training.optimise import initialise, schedule
+from vitviz.training.optimise import colour_limit, initialise, schedule
 from vitviz.training.watch import SIDE
 
 # A whole run.
@@ -228,3 +228,13 @@ def test_a_batch_in_parts_has_the_gradients_of_the_whole(
     logits = network(pixels)
     torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(logits, targets).detach())
     assert float(right) == pytest.approx(float((logits.argmax(-1) == targets.argmax(-1)).float().mean()))
+
+
+def test_a_run_keeps_its_patch_embedding_within_the_limit_of_colours(folder: Path, tmp_path: Path) -> None:
+    config = replace(SMALL, epochs=1, colour_frequencies=1)
+    model, _ = loop.train(folder, tmp_path / "run", config)
+    assert model.network.config.patch_height == config.patch_size
+    weight = model.network.patch_embedding.weight
+    limit = colour_limit(config.patch_size, 1, model.preprocessing.std)
+    torch.testing.assert_close(weight @ limit, weight)
+    assert weight.norm() > 0.1

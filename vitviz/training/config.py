@@ -57,6 +57,7 @@ class TrainingConfig:
     heads: int = setting(6, "attention heads of a layer")
     mlp_ratio: float = setting(4.0, "hidden features of the MLP, as a multiple of the width")
     register_tokens: int = setting(0, "register tokens beside the CLS token")
+    colour_frequencies: int = setting(0, "of a patch's colours along a side that are seen, the lowest; 0 for all")
     epochs: int = setting(32, "times that every training image is seen, or so many as make an epoch")
     images_per_epoch: int = setting(0, "training images of an epoch, or 0 for all of them; the next epoch goes on")
     class_balance: float = setting(0.0, "from 0, images as often as they are there, to 1, all classes equally often")
@@ -94,6 +95,10 @@ class TrainingConfig:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected a number of 0 or more")
         if self.width % self.heads:
             raise ConfigError(f"width = {self.width}: expected a multiple of heads = {self.heads}")
+        if not 0 <= self.colour_frequencies <= self.patch_size:
+            raise ConfigError(
+                f"colour_frequencies = {self.colour_frequencies}: expected 0 to patch_size = {self.patch_size}"
+            )
         # The network's own checks run here, before any image is read.
         self.model_config(classes=1)
 
@@ -141,12 +146,13 @@ PRESETS: dict[str, TrainingConfig] = {
         evaluate_every=4,
     ),
     # Photographs of many things, some of which fill the picture while others are small in it. Half of some 70,000 make
-    # an epoch, so that an interrupt costs little.
+    # an epoch, so that an interrupt costs little. How sharp colours are tells their source, and is not to be seen.
     "photos": TrainingConfig(
         image_size=112,
         patch_size=8,
         depth=8,
         register_tokens=4,
+        colour_frequencies=2,
         epochs=40,
         images_per_epoch=32_768,
         class_balance=0.5,
@@ -156,7 +162,7 @@ PRESETS: dict[str, TrainingConfig] = {
         low_scale=0.43,
         smallest_scale=0.43,
         evaluate_every=4,
-        augmentation=Augmentation(smallest_crop=0.2, aspect=1.6, detail=0.4, colour_detail=0.1),
+        augmentation=Augmentation(smallest_crop=0.2, aspect=1.6, detail=0.6, colour_detail=0.2),
     ),
     # Digits and clothes as MNIST and Fashion-MNIST have them: a mirrored digit is none, and a crop may cut what tells.
     "grey": TrainingConfig(

@@ -21,7 +21,7 @@ from vitviz.training.config import TrainingConfig
 from vitviz.training.data import LabelledImages, read_image_folder, training_batches
 from vitviz.training.device import has_bfloat16
 from vitviz.training.evaluate import Accuracy, accuracy_of, classify, evaluate
-from vitviz.training.optimise import average_into, initialise, optimisers, schedule
+from vitviz.training.optimise import average_into, colour_limit, initialise, optimisers, schedule
 from vitviz.training.sampling import balanced_order
 from vitviz.training.snapshots import Snapshotter
 from vitviz.training.state import COMPACT, STATE, Run
@@ -95,6 +95,11 @@ def train(
             taken.refuse_others()
             # Before the first snapshot, so that a resumed run recognises its own.
             run.save(output / STATE)
+    limit = None
+    if config.colour_frequencies:
+        limit = colour_limit(patch, config.colour_frequencies, std).to(device)
+        _limit(run.network, limit)
+        _limit(run.averaged, limit)
     if run.epoch == 0:
         taken.take(run.averaged, 0)
     done = run.epoch * steps_per_epoch
@@ -105,7 +110,7 @@ def train(
         tqdm(total=config.epochs * steps_per_epoch, initial=done, unit="step", smoothing=0.05) as bar,
     ):
         while run.epoch < config.epochs:
-            _epoch(run, data, preprocessing, device, bfloat16, steps_per_epoch, bar, log, taken)
+            _epoch(run, data, preprocessing, device, bfloat16, steps_per_epoch, bar, log, taken, limit)
             run.epoch += 1
             if run.epoch % config.evaluate_every == 0 or run.epoch == config.epochs:
                 done = run.epoch * steps_per_epoch
@@ -197,6 +202,7 @@ def _epoch(
     bar: tqdm,
     log: SummaryWriter,
     taken: Snapshotter,
+    limit: torch.Tensor | None,
 ) -> None:
     config, sides = run.config, run.config.sides(run.epoch)
     seed = config.seed * 1_000_003 + run.epoch
@@ -218,6 +224,8 @@ def _epoch(
         loss, right = _backward(run.network, pixels, targets, device, bfloat16)
         for optimiser in run.optimisers:
             optimiser.step()
+        if limit is not None:
+            _limit(run.network, limit)
         average_into(run.averaged, run.network, step, config.average_decay)
         bar.update()
         done = step + 1
@@ -235,6 +243,13 @@ def _epoch(
             bar.set_postfix(
                 epoch=run.epoch + 1, px=pixels.shape[-1], loss=f"{mistake:.3f}", accuracy=f"{float(right):.1%}"
             )
+
+
+def _limit(network: VisionTransformer, limit: torch.Tensor) -> None:
+    """Keep the patch embedding to what it is to see."""
+    weight = network.patch_embedding.weight
+    with torch.no_grad():
+        weight.copy_(weight @ limit)
 
 
 def _backward(

@@ -9,6 +9,7 @@ from einops import rearrange
 from torch import nn
 
 from vitviz.models.vit import VisionTransformer
+from vitviz.training.augment import BRIGHTNESS
 from vitviz.training.muon import Muon
 
 
@@ -63,6 +64,29 @@ def sine_positions(grid_height: int, grid_width: int, width: int) -> torch.Tenso
 
 def _near_identity(width: int, noise: float, diagonal: float) -> torch.Tensor:
     return noise * torch.randn(width, width) / width**0.5 + diagonal * torch.eye(width)
+
+
+def colour_limit(patch_size: int, frequencies: int, std: tuple[float, ...]) -> torch.Tensor:
+    """What takes the high frequencies of colours out of a patch: ``"pixel pixel"``, a projection.
+
+    Brightness stays whole; of the differences of red, green and blue from it, the lowest frequencies of the cosine
+    transform along each side stay. A patch embedding that is multiplied by it is as linear as before, and sees what
+    is left.
+
+    Args:
+        patch_size: side in pixels; a pixel is one of ``"(channel patch_height patch_width)"``.
+        frequencies: that stay, along each side; 1 is the mean colour of the patch.
+        std: by which the channels are divided before the network sees them.
+    """
+    place = (torch.arange(patch_size) + 0.5) * math.pi / patch_size
+    waves = torch.cos(torch.arange(frequencies)[:, None] * place)
+    waves = torch.nn.functional.normalize(waves, dim=1)
+    low = waves.T @ waves
+    grey = torch.tensor(BRIGHTNESS).repeat(len(BRIGHTNESS), 1)
+    colour = torch.eye(len(BRIGHTNESS)) - grey
+    whole = torch.kron(grey, torch.eye(patch_size**2)) + torch.kron(colour, torch.kron(low, low))
+    scale = torch.tensor(std).repeat_interleave(patch_size**2)
+    return whole * scale / scale[:, None]
 
 
 def optimisers(

@@ -1,4 +1,4 @@
-"""How far something is that a visitor waits for."""
+"""What a visitor who waits is told: how far it is, or that it is not there any more."""
 
 from __future__ import annotations
 
