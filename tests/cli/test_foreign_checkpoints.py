@@ -164,4 +164,4 @@ def test_a_checkpoint_of_others_is_evaluated(colours: Path, tmp_path: Path, caps
     assert shown[-1] == summary(expected)
     assert main(["evaluate", str(colours), "--checkpoint", str(write_timm(tmp_path)), *as_options(TIMM)]) == 2
     captured = capsys.readouterr().err.splitlines()[-1]
-    assert "images: classes blue, red; timm knows class 0, class 1, in this order" in captured
+    assert "images: unknown classes blue, red; timm knows class 0, class 1" in captured

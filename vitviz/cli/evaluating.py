@@ -16,7 +16,7 @@ from vitviz.models.own import own_network
 
 def add_evaluate(parser: argparse.ArgumentParser) -> None:
     """The options of ``vitviz evaluate``: an image folder, a checkpoint, and what else is measured."""
-    parser.add_argument("images", type=Path, help="folder with test/CLASS/IMAGE")
+    parser.add_argument("images", type=Path, help="folder with test/CLASS/IMAGE, of all classes or some")
     add_checkpoint(parser)
     together = "classes to measure together as well; may be repeated"
     parser.add_argument("--class", dest="labels", action="append", default=None, metavar="CLASS", help=together)
@@ -36,7 +36,7 @@ def run_evaluate(images: Path, labels: list[str] | None, strangers: Path | None,
 
     Raises:
         ConfigError: the model has no classifier.
-        DataError: the images or their classes are not those of the model.
+        DataError: there are no images, or the model does not know one of their classes.
     """
     with extra("train"):
         from vitviz.training.data import read_image_folder
@@ -48,9 +48,11 @@ def run_evaluate(images: Path, labels: list[str] | None, strangers: Path | None,
     network, preprocessing = own_network(model.network, model.name), model.preprocessing
     patch = network.config.patch_height, network.config.patch_width
     data = read_image_folder(images, "test", preprocessing, *patch)
-    if data.labels != model.labels:
+    unknown = [label for label in data.labels if label not in model.labels]
+    if unknown:
         known = several(model.labels, 10)
-        raise DataError(f"{images}: classes {several(data.labels, 10)}; {model.name} knows {known}, in this order")
+        raise DataError(f"{images}: unknown classes {several(unknown, 10)}; {model.name} knows {known}")
+    data = data.among(model.labels)
     others = None if strangers is None else read_pictures(strangers, preprocessing, *patch)
 
     logits = classify(network, preprocessing, data, network.device)
@@ -67,9 +69,9 @@ def run_evaluate(images: Path, labels: list[str] | None, strangers: Path | None,
         f"cross-entropy {accuracy.loss:.3f}, expected calibration error {accuracy.calibration_error:.1%}"
     )
     if others is not None:
-        unknown = logits_of(network, preprocessing, others, network.device)
+        of_others = logits_of(network, preprocessing, others, network.device)
         for name, score in SCORES.items():
-            area = area_under_curve(score(logits), score(unknown))
+            area = area_under_curve(score(logits), score(of_others))
             print(f"{name}: area under the curve {area:.3f}, test images against {len(others):,} strangers")
 
 

@@ -30,7 +30,7 @@ class LabelledImages:
     Args:
         images: ``"image channel height width"``, uint8.
         targets: ``"image"``, class indices.
-        labels: names of the classes, in the order of the indices.
+        labels: names of the classes, in the order of the indices. There may be classes without an image.
     """
 
     images: torch.Tensor
@@ -39,6 +39,11 @@ class LabelledImages:
 
     def __len__(self) -> int:
         return len(self.images)
+
+    def among(self, labels: Sequence[str]) -> LabelledImages:
+        """The same images, with the numbers that their classes have among these, of which all of them are."""
+        places = torch.tensor([labels.index(label) for label in self.labels])
+        return replace(self, targets=places[self.targets], labels=tuple(labels))
 
     def at(self, side: int) -> LabelledImages:
         """The same images made smaller, to squares of so many pixels."""

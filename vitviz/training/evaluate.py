@@ -29,8 +29,8 @@ class Accuracy:
         top1: part of the images whose most probable class is right, in [0, 1].
         loss: mean cross-entropy in nats.
         images: how many were evaluated.
-        per_class: the part that is right among the images of each class, by label.
-        counts: the images of each class.
+        per_class: the part that is right among the images of each class that has some, by label.
+        counts: the images of each of these classes.
         calibration_error: expected calibration error, in [0, 1].
         top5: part of the images whose class is among the five most probable ones, in [0, 1].
     """
@@ -123,7 +123,7 @@ def logits_of(
 def accuracy_of(logits: torch.Tensor, data: LabelledImages) -> Accuracy:
     """How often logits are right: ``"image class"``, of the images of a set in their order."""
     right = (logits.argmax(-1) == data.targets).float()
-    of_class = {label: data.targets == index for index, label in enumerate(data.labels)}
+    of_class = {data.labels[index]: data.targets == index for index in data.targets.unique().tolist()}
     return Accuracy(
         float(right.mean()),
         float(F.cross_entropy(logits, data.targets)),
