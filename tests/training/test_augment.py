@@ -81,6 +81,17 @@ def test_less_detail_of_the_one_leaves_the_other_as_it_was(name: str, kept: str)
     torch.testing.assert_close(after[changed].mean((-2, -1)), before[changed].mean((-2, -1)), atol=0.02, rtol=0)
 
 
+def test_fine_detail_is_weakened_and_strengthened() -> None:
+    noise = torch.rand((COUNT, 3, SIZE, SIZE), generator=generator(1)) * 0.2 + 0.4
+    plain = views(only(), noise, SIZE, generator())
+    seen = views(only(detail=0.1, colour_detail=0.1, sharpest=3.0), noise, SIZE, generator())
+    share = spread(seen) / spread(plain)
+    assert share.min() < 0.5 and 1.5 < share.max() < 3.01
+    torch.testing.assert_close(seen.mean((-2, -1)), plain.mean((-2, -1)), atol=0.03, rtol=0)
+    # Whoever multiplies by one keeps what there is.
+    assert (abs(share - 1) < 0.05).any()
+
+
 def test_a_crop_is_stretched_as_much_as_asked_for() -> None:
     seen = views(only(smallest_crop=0.2, aspect=2.0), ramps(), SIZE, generator())
     ratio = seen[:, 0].diff(dim=-1).flatten(1).median(1).values / seen[:, 1].diff(dim=-2).flatten(1).median(1).values

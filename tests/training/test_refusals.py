@@ -103,6 +103,8 @@ def test_a_configuration_out_of_range_is_refused_at_once(changes: dict[str, Any]
         {"mix": 2.0},
         {"detail": 0.0},
         {"colour_detail": 1.1},
+        {"sharpest": -0.1},
+        {"sharpest": float("inf")},
     ],
 )
 def test_an_augmentation_out_of_range_is_refused(changes: dict[str, float]) -> None:

@@ -64,7 +64,7 @@ def _sampled(images: torch.Tensor, places: torch.Tensor, reduction: torch.Tensor
 
 
 def _coarsened(augmentation: Augmentation, views: torch.Tensor, random: torch.Generator) -> torch.Tensor:
-    """Views whose brightness and colours have less detail, each by chance.
+    """Views whose brightness and colours have less detail or more, each by chance.
 
     Where classes come from different sources, how sharp a picture and its colours are tells the source, and thereby
     the class; of other pictures it tells nothing.
@@ -80,6 +80,9 @@ def _coarsened(augmentation: Augmentation, views: torch.Tensor, random: torch.Ge
             if len(chosen) and side != list(values.shape[-2:]):
                 smaller = F.interpolate(chosen, side, mode="bilinear", antialias=True)
                 coarse[group::DETAIL_GROUPS] = F.interpolate(smaller, values.shape[-2:], mode="bilinear")
+        if augmentation.sharpest:
+            strength = rearrange(_uniform(len(values), 0, augmentation.sharpest, random), "image -> image 1 1 1")
+            coarse = torch.lerp(coarse, values, strength.to(values.device))
         parts.append(coarse)
     return (parts[0] + parts[1]).clamp(0, 1)
 

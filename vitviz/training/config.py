@@ -28,12 +28,15 @@ class Augmentation:
     mix: float = setting(0.5, "part of the batches that are mixed, by mixup or CutMix")
     detail: float = setting(1.0, "least part of the side in pixels that detail is kept of; 1 keeps all")
     colour_detail: float = setting(1.0, "the same of colours, which compressed files keep less of")
+    sharpest: float = setting(0.0, "most that finer detail is multiplied by, from 0: above 1 sharpens; 0 takes it out")
 
     def __post_init__(self) -> None:
         if not 0 < self.smallest_crop <= 1:
             raise ConfigError(f"smallest_crop = {self.smallest_crop}: expected a number in (0, 1]")
         if not 1 <= self.aspect < float("inf"):
             raise ConfigError(f"aspect = {self.aspect}: expected a number of 1 or more")
+        if not 0 <= self.sharpest < float("inf"):
+            raise ConfigError(f"sharpest = {self.sharpest}: expected a number of 0 or more")
         for name in ("jitter", "mix"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected a number in [0, 1]")
@@ -162,7 +165,7 @@ PRESETS: dict[str, TrainingConfig] = {
         low_scale=0.43,
         smallest_scale=0.43,
         evaluate_every=4,
-        augmentation=Augmentation(smallest_crop=0.2, aspect=1.6, detail=0.6, colour_detail=0.2),
+        augmentation=Augmentation(smallest_crop=0.2, aspect=1.6, detail=0.6, colour_detail=0.2, sharpest=2.0),
     ),
     # Digits and clothes as MNIST and Fashion-MNIST have them: a mirrored digit is none, and a crop may cut what tells.
     "grey": TrainingConfig(
