@@ -10,6 +10,9 @@ from vitviz.ui.server.hosts import visitor_key
 
 # Of the events of one kind that may be under way at once, one visitor's are at most one in so many.
 VISITORS_AT_ONCE = 3
+# How often a queue looks whether there is an event, or word of how far one is. Gradio looks a thousand times a second,
+# which takes a server that nobody asks anything a thirtieth of a processor.
+LOOK_EVERY_SECONDS, PROGRESS_EVERY_SECONDS = 0.01, 0.05
 
 
 def share_fairly(queue: Any) -> None:
@@ -22,6 +25,7 @@ def share_fairly(queue: Any) -> None:
         queue: of :class:`gradio.Blocks`.
     """
     queue.get_events = lambda: _next_events(queue)
+    queue.sleep_when_free, queue.progress_update_sleep_when_free = LOOK_EVERY_SECONDS, PROGRESS_EVERY_SECONDS
 
 
 def _next_events(queue: Any) -> tuple[list[Any], bool, str] | None:
