@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from tests.ui.answers import Library
     from vitviz.ui.pictures import Upload
 
+# All that is imported and collected stays: nothing of it is looked through for what could be let go of.
+gc.disable()
 # Networks as small as those of the tests are slower on several threads.
 torch.set_num_threads(1)
 # So that its processes can import transformers beside any build of torch.
@@ -43,6 +46,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         marks.setdefault(item.path, set()).update(mark.name for mark in item.iter_markers())
     config.stash[BROWSER_FILES] = {path for path, names in marks.items() if "browser" in names}
     items.sort(key=lambda item: ["browser" not in marks[item.path], "process" not in marks[item.path]])
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
