@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(("arguments", "status"), [(["models"], 0), (["rolout"], 2), (["inspect", "nowhere.pth"], 2)])
+@pytest.mark.parametrize(("arguments", "status"), [(["models"], 0), (["inspect", "nowhere.pth"], 2)])
 def test_the_package_runs_as_the_command_does(arguments: list[str], status: int, capsys: Capture) -> None:
     line = [sys.executable, "-m", "vitviz", *arguments]
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=120)
