@@ -196,7 +196,6 @@ def test_an_analysis_that_was_given_out_is_not_held(make_model: MakeModel) -> No
     for analysis in analyses:
         gone = weakref.ref(analysis)
         del analysis
-        gc.collect()
         assert gone() is None
 
 

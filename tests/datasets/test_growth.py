@@ -2,15 +2,47 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
-from benchmarks.growth import peak_of
+from benchmarks.growth import make_pictures, peak_of
+from vitviz import Analysis, Model
+from vitviz.attention.trace import AttentionTrace
+from vitviz.datasets import BatchRequest, MapRequest, read_items
+from vitviz.datasets import run_batch as run
+from vitviz.progress import Progress
 
 
-@pytest.mark.process
+@pytest.mark.long
 def test_the_peak_is_that_of_fewer_pictures() -> None:
     """What an analysis keeps of each of the 180 more would be some 600 KB, a quarter as much again."""
     few, many = peak_of(60), peak_of(240)
     assert few.nbytes > 100 * 2**20 and many.nbytes < 1.1 * few.nbytes
     with pytest.raises(RuntimeError, match="expected a multiple of the patch"):
         peak_of(1, resolution=7)
+
+
+def test_no_more_analyses_are_held_of_more_pictures(make_model: Callable[..., Model], tmp_path: Path) -> None:
+    request = BatchRequest(make_model(), (MapRequest("rollout"),))
+
+    def held(count: int) -> int:
+        """The most analyses and traces at any time."""
+        photos = tmp_path / f"photos {count}"
+        photos.mkdir()
+        make_pictures(photos, count)
+        found: list[int] = []
+
+        def look(state: Progress) -> None:
+            if state.done % 4 == 0:
+                found.append(sum(isinstance(each, Analysis | AttentionTrace) for each in gc.get_objects()))
+
+        run(request, read_items(str(photos)), tmp_path / f"results {count}", batch_size=4, report=look)
+        assert len(found) >= count // 4
+        return max(found)
+
+    few, many = held(16), held(40)
+    # Some are made ahead.
+    assert few > 0 and many < few + 12

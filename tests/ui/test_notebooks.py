@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import importlib
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import nbformat
 import numpy as np
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 from nbclient import NotebookClient
+from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser, Frame, Page, expect
+from traitlets.config import Config
 
 import vitviz
 from tests.driver import EXAMPLE
@@ -131,21 +137,22 @@ def test_an_analysis_has_its_model_and_picture(analysis: Analysis, small: Model,
         made_page.save(3)  # type: ignore[arg-type]
 
 
-@pytest.fixture(scope="module")
-def executed(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, list[Any]]:
-    """The cells of every notebook with their outputs: one kernel runs them all, and forgets its names in between."""
-    root = tmp_path_factory.mktemp("notebooks")
-    folder = root / "docs" / "notebooks"
-    folder.mkdir(parents=True)
-    (root / "assets").symlink_to(ROOT / "assets")
+class Shown(NamedTuple):
+    """What the cells of a notebook show and say."""
+
+    html: list[str]
+    pictures: list[bytes]
+    errors: list[str]
+
+
+def run_in_kernel(contents: dict[Path, NotebookNode], root: Path) -> dict[Path, Shown]:
+    """One kernel runs them all, and forgets its names in between."""
     # Where the builds of torch and torchvision differ, its names stand in for it, as in the other tests.
     startup = root / "ipython" / "profile_default" / "startup"
     startup.mkdir(parents=True)
     (startup / "names.py").write_text("import tests.torchvision_names")
-    contents = {path: nbformat.read(path, 4) for path in NOTEBOOKS}  # type: ignore[no-untyped-call]
     whole = new_notebook()  # type: ignore[no-untyped-call]
     for content in contents.values():
-        assert all(not cell.get("outputs") for cell in content.cells), "notebooks are kept without outputs"
         whole.cells += [*content.cells, new_code_cell("%reset -f")]  # type: ignore[no-untyped-call]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT))
@@ -153,20 +160,66 @@ def executed(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, list[Any]]:
         patch.setenv("OMP_NUM_THREADS", "1")
         # What downloads of other packages would like for their bars is nothing that a reader of these notebooks needs.
         patch.setenv("PYTHONWARNINGS", "ignore:IProgress not found")
+        folder = root / "docs" / "notebooks"
         NotebookClient(whole, timeout=300, resources={"metadata": {"path": str(folder)}}).execute()
-    return {path: content.cells for path, content in contents.items()}
+    found = {}
+    for path, content in contents.items():
+        outputs = [output for cell in content.cells for output in cell.get("outputs", [])]
+        data = [output.get("data", {}) for output in outputs]
+        pictures = [base64.b64decode(each["image/png"]) for each in data if "image/png" in each]
+        errors = [output.text for output in outputs if output.get("name") == "stderr"]
+        found[path] = Shown([each["text/html"] for each in data if "text/html" in each], pictures, errors)
+    return found
 
 
-@pytest.mark.process
+def run_here(contents: dict[Path, NotebookNode], root: Path) -> dict[Path, Shown]:
+    """What a kernel does with the cells, in this process, which has imported all that they need."""
+    importlib.import_module("tests.torchvision_names")
+    found = {path: Shown([], [], []) for path in contents}
+    shell = InteractiveShell(config=Config(HistoryManager={"enabled": False}), ipython_dir=str(root / "ipython"))
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(root / "docs" / "notebooks")
+            for path, content in contents.items():
+                for cell in content.cells:
+                    if cell.cell_type == "code":
+                        run_cell(shell, cell.source, found[path])
+                shell.reset(new_session=False)
+    finally:
+        shell.restore_sys_module_state()
+    return found
+
+
+def run_cell(shell: InteractiveShell, source: str, found: Shown) -> None:
+    with contextlib.redirect_stderr(io.StringIO()) as errors:
+        done = shell.run_cell(source)
+        done.raise_error()
+    if done.result is not None:
+        data, _ = shell.display_formatter.format(done.result)
+        found.html.extend([data["text/html"]] if "text/html" in data else [])
+        found.pictures.extend([data["image/png"]] if "image/png" in data else [])
+    found.errors.extend([errors.getvalue()] if errors.getvalue() else [])
+
+
+@pytest.fixture(scope="module", params=[run_here, pytest.param(run_in_kernel, marks=pytest.mark.long)])
+def executed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Shown]:
+    root = tmp_path_factory.mktemp("notebooks")
+    (root / "docs" / "notebooks").mkdir(parents=True)
+    (root / "assets").symlink_to(ROOT / "assets")
+    contents = {path: nbformat.read(path, 4) for path in NOTEBOOKS}  # type: ignore[no-untyped-call]
+    for content in contents.values():
+        assert all(not cell.get("outputs") for cell in content.cells), "notebooks are kept without outputs"
+    found: dict[Path, Shown] = request.param(contents, root)
+    return found
+
+
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_notebooks_of_the_documents_run_and_show_what_they_say(
-    browser: Browser, notebook: Path, executed: dict[Path, list[Any]]
+    browser: Browser, notebook: Path, executed: dict[Path, Shown]
 ) -> None:
-    outputs = [output for cell in executed[notebook] for output in cell.get("outputs", [])]
-    assert [output.text for output in outputs if output.get("name") == "stderr"] == []
-    html = [output.data["text/html"] for output in outputs if "text/html" in output.get("data", {})]
-    pictures = [output.data["image/png"] for output in outputs if "image/png" in output.get("data", {})]
-    assert html and all(base64.b64decode(picture).startswith(b"\x89PNG") for picture in pictures)
+    html, pictures, errors = executed[notebook]
+    assert errors == []
+    assert html and all(picture.startswith(b"\x89PNG") for picture in pictures)
     with notebook_page(browser, html) as page:
         frames = page.frames[1:]
         assert len(frames) == sum("<iframe" in cell for cell in html) > 0

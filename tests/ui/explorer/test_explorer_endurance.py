@@ -1,12 +1,9 @@
-"""The explorer stays itself: on slow networks, in little memory, after a restart of its server, on small screens."""
+"""The explorer stays itself: on slow networks, in little memory, while its server fails, on small screens."""
 
 from __future__ import annotations
 
 import base64
-import os
 import re
-import signal
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,17 +14,13 @@ import torch
 from playwright.sync_api import Browser, Page, Route, expect
 from safetensors.torch import save
 
-import vitviz
 from tests.driver import (
-    EXAMPLE,
     ROOT,
-    app_process,
     canvas,
     caption,
     new_page,
     opened_page,
     place_of,
-    running_app,
     settle,
 )
 from tests.ui.explorer.page_driver import (
@@ -43,7 +36,7 @@ from tests.ui.explorer.page_driver import (
     small_app,
 )
 from tests.ui.explorer.test_explorer_files import allowed
-from vitviz import Analysis, Model
+from vitviz import Analysis
 
 pytestmark = pytest.mark.browser
 
@@ -283,7 +276,7 @@ def test_the_sheet_shows_a_layer_that_came_in_place_of_another(page: Page, app: 
     )
 
 
-# A server that fails, one that forgets, and one that is started again.
+# A server that fails, and one that forgets.
 
 
 def test_a_server_that_fails_from_the_start_is_asked_again(page: Page, app: SmallApp) -> None:
@@ -336,77 +329,6 @@ def test_both_of_two_maps_come_back_after_the_server_has_forgotten_their_analyse
         expect(caption(page, pane)).to_contain_text("Strongest")
     again = page.evaluate(f"{EXPLORER}.panes.map(({{ facts }}) => facts.uid)")
     assert not set(again) & set(uids)
-
-
-def test_after_a_restart_pages_work_on_with_the_same_picture(browser: Browser, bundled: Model, tmp_path: Path) -> None:
-    """One that had all that it wanted, and one whose analysis was cut off."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    page, other, wrong = new_page(browser), new_page(browser), []
-    for each in (page, other):
-        each.on("pageerror", lambda error: wrong.append(str(error)))
-    retry = page.get_by_role("button", name="Try again")
-    shown = {name: vitviz.analyze(ROOT / "assets" / name, bundled) for name in (EXAMPLE.name, "rocket.jpg")}
-    rocket, coffee = shown["rocket.jpg"], vitviz.analyze(ROOT / "assets" / "coffee.jpg", bundled)
-    # Where no other server takes the place of the one that ends.
-    alone = {**os.environ, "GRADIO_TEMP_DIR": "", "TMPDIR": str(tmp_path)}
-
-    def shows(page: Page, analysis: Analysis) -> None:
-        best = analysis.attention().token_map.strongest
-        expect(caption(page)).to_contain_text(f"layer 5 of 0–5, mean of 6 heads. Strongest: patch {best} ")
-
-    with app_process(alone, "--port", port) as (address, process):
-        page.goto(f"{address}/?__theme=light&method=attention")
-        # Not the picture with which it opens.
-        page.get_by_role("button", name="Example: rocket").click()
-        settle(page)
-        shows(page, rocket)
-        other.goto(f"{address}/?example=coffee.jpg&method=attention")
-        settle(other)
-        shows(other, coffee)
-        # It is cut off, however soon it would have been there.
-        other.locator(".vx-seen > summary").click()
-        other.locator(".vx-pixels").fill("128")
-        process.send_signal(signal.SIGSTOP)
-        with other.expect_request(lambda sent: "/queue/join" in sent.url):
-            other.locator(".vx-pixels").press("Enter")
-        expect(other.locator(".vx-busy")).to_be_visible()
-        process.kill()
-    # A page behind another one is drawn once a second.
-    page.bring_to_front()
-    page.select_option(".vx-method", "rollout")
-    expect(caption(page)).to_contain_text("The server does not answer")
-    expect(retry).to_be_visible()
-    # What needs no server is there.
-    page.select_option(".vx-method", "attention")
-    shows(page, rocket)
-    expect(retry).not_to_be_visible()
-    page.select_option(".vx-method", "rollout")
-    expect(retry).to_be_visible()
-    with running_app(alone, "--port", port):
-        retry.click()
-        best = rocket.rollout().token_map.strongest
-        expect(caption(page)).to_contain_text(f"layers 0 to 5. Strongest: patch {best}")
-        expect(page.locator(".vx")).to_have_attribute("data-state", "ready")
-        expect(retry).not_to_be_visible()
-        page.select_option(".vx-method", "attention")
-        canvas(page).hover(position=place_of(page, rocket, 6, 1))
-        best = rocket.attention(query=(6, 1)).token_map.strongest
-        expect(caption(page)).to_contain_text(f"Strongest: patch {best}")
-        settle(page)
-        page.close()
-        # What was cut off is computed after all, or the picture before is shown: never something else.
-        other.bring_to_front()
-        settle(other)
-        side = other.evaluate(f"{EXPLORER}.panes[0].facts.resolution")
-        shows(other, vitviz.analyze(ROOT / "assets" / "coffee.jpg", bundled, resolution=side))
-        other.get_by_role("button", name="Example: rocket").click()
-        settle(other)
-        side = other.evaluate(f"{EXPLORER}.panes[0].facts.resolution")
-        shows(other, vitviz.analyze(ROOT / "assets" / "rocket.jpg", bundled, resolution=side))
-        other.close()
-    assert wrong == []
 
 
 # Small screens.

@@ -28,6 +28,12 @@ from vitviz.ui.service import AnalysisService
 from vitviz.weights.text_tower import TextPrompt, open_text_tower
 
 pytestmark = [pytest.mark.parity, pytest.mark.process]
+TOWER_MODULES = (
+    "transformers.models.clip.modeling_clip",
+    "transformers.models.clip.tokenization_clip",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.auto.tokenization_auto",
+)
 linux = pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="only Linux lists a process's children")
 
 
@@ -42,9 +48,18 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> list[Model]:
     return found
 
 
+@pytest.fixture
+def plain_worker() -> Iterator[Worker]:
+    """Whose towers share nothing that each of them takes in the app."""
+    found = Worker(("tests.torchvision_names",))
+    yield found
+    found.close()
+
+
 @pytest.fixture(scope="module")
 def worker() -> Iterator[Worker]:
-    found = Worker(("tests.torchvision_names",))
+    # Imports what every tower needs, which takes longer than all else that they do.
+    found = Worker(("tests.torchvision_names", *TOWER_MODULES))
     yield found
     found.close()
 
@@ -97,8 +112,9 @@ def test_a_tower_is_opened_once_however_many_ask(
 
 @linux
 def test_a_tower_takes_less_than_its_estimate_and_the_one_used_least_lately_makes_room(
-    models: list[Model], towers: TextTowers
+    models: list[Model], plain_worker: Worker
 ) -> None:
+    towers = TextTowers(plain_worker)
     first, second = models
     before = children(towers.worker)
     towers.target(first, "cat", unbounded)
