@@ -3,6 +3,8 @@
 # Both install into .venv, which belongs to this file: a broken one is made anew.
 
 PYTHON ?= python3
+# What is compiled is kept: without, every worker and every process of a test compiles the whole project anew.
+unexport PYTHONDONTWRITEBYTECODE
 ARGS ?=
 
 VENV := .venv
@@ -16,7 +18,7 @@ INSTALLS := pyproject.toml requirements.txt
 help:
 	@echo 'make app      install vitviz into .venv and start the app; its address is printed'
 	@echo 'make test     lint, format check, type check and all tests; installs a browser where there is none'
-	@echo 'make quick    lint, types and the tests that need no browser, no other process and no other package: under a minute'
+	@echo 'make quick    lint, types and the quick ones of the tests that need no browser, no other process and no other package: under a minute'
 	@echo 'make test-long  random configurations and pictures against the packages, and an hour of hostile files; VITVIZ_SEED=7 draws others'
 	@echo 'make docs     build the site of docs/ into build/docs, and check every link of it'
 	@echo 'make gallery  write twelve explorers as a static Space into build/gallery'
@@ -41,13 +43,13 @@ test: $(VENV)/.test
 	$(BIN)/python -m pytest $(WORKERS) $(ARGS)
 
 # Modules that are left out whole are not even imported: the packages of the parity tests take seconds.
-SLOW := browser|process|parity|hostile
+SLOW := browser|process|parity|hostile|slow
 quick: $(VENV)/.test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python -m pytest $(WORKERS) -m 'not long and not browser and not process and not parity and not hostile' \
+	$(BIN)/python -m pytest $(WORKERS) -m 'not long and not browser and not process and not parity and not hostile and not slow' \
 	  $(addprefix --ignore=,$(shell grep -rlE '^pytestmark = .*mark\.($(SLOW))' tests)) $(ARGS)
 
 # What it drew is printed; the seed is fixed, so that a failure comes again.

@@ -252,6 +252,7 @@ def test_rows_have_the_image_in_a_column(make_model: MakeModel) -> None:
         analyze({"image": {"x": 1}}, model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scale", "value_range"), [(255, (0, 1)), (127.5, (-1, 1)), (1, (0, 255))])
 def test_tensors_are_images_where_their_range_is_declared(
     make_model: MakeModel, scale: float, value_range: tuple[int, int]

@@ -19,6 +19,8 @@ from vitviz import (
 )
 from vitviz.models.targets import class_target
 
+pytestmark = pytest.mark.slow
+
 MakeModel = Callable[..., Model]
 
 

@@ -103,6 +103,7 @@ STORED = {"bfloat16": (0.01, 0.01), "float16": (0.001, 0.001)}
 STORED_AT_RANDOM = {"bfloat16": (0.05, 0.05), "float16": (0.006, 0.006)}
 
 
+@pytest.mark.slow
 @both_halves
 @every_photograph
 @pytest.mark.parametrize("side", [32, 64])
@@ -239,6 +240,7 @@ def test_layers_in_single_precision_multiply_as_their_caller_says(make_network: 
     assert types == [torch.float32] * depth + [torch.bfloat16] * depth
 
 
+@pytest.mark.slow
 @both_halves
 @every_photograph
 @pytest.mark.parametrize("side", [32, 64])

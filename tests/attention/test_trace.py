@@ -256,6 +256,7 @@ def exact_to_a_hundred_thousandth(trace: AttentionTrace) -> None:
         trace.known_log_sums.clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "side"), [("astronaut.jpg", 32), ("coffee.jpg", 32), ("chelsea.jpg", 96)])
 def test_the_attention_of_a_trained_network_to_a_photograph_is_exact(bundled: Model, name: str, side: int) -> None:
     """At its own size, and at one with 577 tokens, of which a chunk holds no more than half."""

@@ -32,6 +32,7 @@ def subject(request: pytest.FixtureRequest, make_network: Make) -> AttributionIn
     return AttributionInput(make_network(**request.param), torch.randn(1, 3, 16, 24), class_target(1, 5))
 
 
+@pytest.mark.slow
 def by_patch(pixels: torch.Tensor, subject: AttributionInput) -> torch.Tensor:
     """``"channel height width"`` to ``"row column pixel"``."""
     config = subject.network.config

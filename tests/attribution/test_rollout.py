@@ -122,6 +122,7 @@ def exact_rollout(attention: np.ndarray, fusion: str, ratio: float, residual: fl
 SETTINGS = [("mean", 0.0), ("max", 0.0), ("max", 0.9), ("min", 0.0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "side", "fusion", "ratio"),
     # Of the many tokens of a large picture, the slow way takes seconds.

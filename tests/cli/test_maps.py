@@ -20,6 +20,8 @@ from vitviz.training.evaluate import classify
 from vitviz.ui.explorer import whole_page
 from vitviz.weights import read
 
+pytestmark = pytest.mark.slow
+
 # Maps.
 
 PICTURES: dict[str, tuple[list[str], dict[str, Any], Style, tuple[int, int] | None]] = {

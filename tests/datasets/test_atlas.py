@@ -23,6 +23,8 @@ from vitviz.datasets import BatchRequest, MapRequest, read_atlas, read_items, ru
 from vitviz.datasets.atlas import MOST_CLASSES, _share_bounds
 from vitviz.datasets.atlas_page import write_atlas
 
+pytestmark = pytest.mark.slow
+
 PROBES = ("attention_entropy", "attention_distance", "sink_mass", "head_similarity", "token_norms")
 COUNT = 14
 QUOTED = "attention:head=max,query=1x2"

@@ -21,6 +21,8 @@ from vitviz.datasets import BatchRequest, MapRequest, read_items, run_batch
 from vitviz.datasets.gallery import GALLERY_PROBES, write_gallery
 from vitviz.evaluation.probes import probe
 
+pytestmark = pytest.mark.slow
+
 STRANGE = "odd </script> & @keys@ #1.png"
 
 

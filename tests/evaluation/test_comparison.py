@@ -14,6 +14,8 @@ from vitviz.metrics.faithfulness import METRICS
 from vitviz.models.targets import Target
 from vitviz.progress import Progress
 
+pytestmark = pytest.mark.slow
+
 FEW = ("deletion", "negative")
 # The bundled model has a CLS token and no attention pooling.
 SERVING = [name for name in METHODS if name != "pooling_attention"]

@@ -18,6 +18,8 @@ from vitviz.evaluation.head_picture import heads_picture
 from vitviz.evaluation.head_table import MEASURES, head_tables, measure_heads, measure_heads_over
 from vitviz.evaluation.method_table import find_images
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[..., Model]
 
 

@@ -17,6 +17,8 @@ from vitviz.errors.kinds import DataError, MethodError
 from vitviz.evaluation.method_table import Interval, areas, find_images, methods_for, table, verdicts
 from vitviz.metrics.faithfulness import METRICS, RANDOM
 
+pytestmark = pytest.mark.slow
+
 MakeModel = Callable[..., Model]
 
 # The bundled model and those made here have no attention pooling.

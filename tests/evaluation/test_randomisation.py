@@ -30,6 +30,8 @@ from vitviz.evaluation.randomization import (
 )
 from vitviz.progress import Progress
 
+pytestmark = pytest.mark.slow
+
 MakeModel = Callable[..., Model]
 
 ASSETS = Path(__file__).parents[2] / "assets"

@@ -16,6 +16,8 @@ from tests.project.test_readme import DOCUMENTS, commands
 from tests.support.clips import write_clip
 from vitviz.cli import main
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 # The beginning of a command, or an option in it, and why it is not run here.
 NOT_RUN = {

@@ -14,6 +14,8 @@ from vitviz import Model
 from vitviz.attribution.exclusion import EXCLUSIONS
 from vitviz.metrics.faithfulness import METRICS, RANDOM
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[..., Model]
 PHOTO = Path(__file__).parents[2] / "assets" / "coffee.jpg"
 LABEL = next(iter(ROLLOUTS))

@@ -64,6 +64,7 @@ def test_the_documents_with_code_are_those_that_are_known() -> None:
     assert {"docs/api.md", "docs/families.md", "docs/models.md", "docs/training.md"} == set(WITH_PYTHON) - set(RUNNABLE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("document", RUNNABLE)
 def test_the_python_of_a_document_runs(document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(ROOT / "assets", tmp_path / "assets")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from PIL import Image
 
 from benchmarks.training_figures import CELL_WIDTH, GAP, chosen_states, main
 from tests.support.training import SMALL, write_folder
 from vitviz.training import loop
+
+pytestmark = pytest.mark.slow
 
 
 def test_both_figures_of_a_run(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ from vitviz.ui import build_demo
 from vitviz.ui.explorer import Explorer
 from vitviz.weights import load_checkpoint, save_checkpoint
 
+pytestmark = pytest.mark.slow
+
 
 def believed(count: int, classes: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits, and targets drawn with the probabilities that they say."""

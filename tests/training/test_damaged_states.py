@@ -17,6 +17,8 @@ from vitviz import (
 )
 from vitviz.training import loop
 
+pytestmark = pytest.mark.slow
+
 
 class Payload:
     """Makes a folder when it is unpickled by a loader that executes what it reads."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 from matplotlib import get_data_path
 from PIL import Image, ImageDraw, ImageFont
 
@@ -14,6 +15,8 @@ from vitviz import (
 )
 from vitviz.training import loop
 from vitviz.training.config import PRESETS
+
+pytestmark = pytest.mark.slow
 
 # Presets.
 

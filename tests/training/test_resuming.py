@@ -23,6 +23,8 @@ from vitviz.training.config import Augmentation
 from vitviz.training.evaluate import Accuracy
 from vitviz.training.optimise import average_into
 
+pytestmark = pytest.mark.slow
+
 # Interrupts and resumes.
 
 

@@ -24,6 +24,8 @@ from vitviz.ui.service import AnalysisService
 from vitviz.weights import find_snapshots, open_snapshot, read
 from vitviz.weights.snapshots import snapshot_path
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[..., Model]
 STEPS = (0, 20, 1000)
 

@@ -37,6 +37,8 @@ from vitviz.training.evaluate import evaluate
 from vitviz.training.optimise import colour_limit, initialise, schedule
 from vitviz.training.watch import SIDE
 
+pytestmark = pytest.mark.slow
+
 # A whole run.
 
 

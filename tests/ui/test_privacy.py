@@ -33,6 +33,7 @@ HOSTILE = '<img src=x onerror="alert(1)">'
 # Of one visitor to another.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["layer 0", "rollout", PAGE, PICTURE])
 def test_a_guessed_id_gets_no_file_of_an_analysis(make_model: Make, picture: Upload, name: str) -> None:
     bench = AnalysisService(make_model())

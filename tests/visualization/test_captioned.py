@@ -15,6 +15,8 @@ from vitviz import Analysis, Geometry, Heatmap, MethodError, Style, TokenMap
 from vitviz.visualization import Sheet
 from vitviz.visualization.heatmaps import FIGURE_SIDE, colour_table
 
+pytestmark = pytest.mark.slow
+
 
 def heatmap(values: torch.Tensor, width: int = 90, height: int = 60, signed: bool = False) -> Heatmap:
     noise = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)

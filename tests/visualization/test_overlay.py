@@ -108,6 +108,7 @@ def test_colours_are_mixed_with_the_image_by_the_opacity(
     assert_mixed(heatmap, Style("turbo", opacity, smooth, low=ends[0], high=ends[1]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("height", [5, BAND - 1, BAND, BAND + 1, 2 * BAND + 7])
 @pytest.mark.parametrize("smooth", [False, True])
 def test_a_picture_of_any_height_is_coloured_to_its_last_row(height: int, smooth: bool) -> None:

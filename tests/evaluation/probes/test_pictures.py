@@ -17,6 +17,8 @@ from vitviz import Analysis, Model, TokenLayout, analyze
 from vitviz.evaluation.probes import PROBES, Findings, Measurement, probe
 from vitviz.evaluation.probes.pictures import DRAWINGS, pictures
 
+pytestmark = pytest.mark.slow
+
 MakeModel = Callable[..., Model]
 LAYOUT = TokenLayout(("cls",), 2, 3)
 

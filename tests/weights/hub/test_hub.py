@@ -303,6 +303,7 @@ assert "hf_xet" not in sys.modules
 """
 
 
+@pytest.mark.slow
 def test_the_environment_holds_and_nothing_but_one_sentence_is_said(server: HubServer, tmp_path: Path) -> None:
     commit = server.add(NAME, {"config.json": CONFIG, WEIGHTS: CONTENT}, xet=(WEIGHTS,))
     server.add("someone/lost", {"lost.pth": CONTENT}, lfs=("lost.pth",))

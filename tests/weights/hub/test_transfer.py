@@ -36,6 +36,8 @@ from vitviz.weights.hub import download as hub_download
 from vitviz.weights.hub.download import DownloadProgress, ProgressMeter, download
 from vitviz.weights.hub.names import is_cached
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def server() -> Iterator[HubServer]:

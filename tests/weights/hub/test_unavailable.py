@@ -15,6 +15,8 @@ from vitviz import CheckpointError
 from vitviz.weights.hub.download import download
 from vitviz.weights.hub.names import is_cached
 
+pytestmark = pytest.mark.slow
+
 INDEX = json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}).encode()
 
 
