@@ -287,12 +287,12 @@ def test_a_bad_upload_is_told_to_the_letter_and_the_next_picture_is_shown(
         expect(message).to_contain_text(FILES[source].outcome.words or "")
         expect(message).not_to_contain_text(re.compile("Traceback|/tmp/|gradio|site-packages|\u202e"))
         expect(message.locator("img, a, em, code")).to_have_count(0)
-        # The state is that of before, and what is below can be asked for still.
         assert first_view(page) == before
-        choose_method(page, "rollout")
-        expect_map(page, example.rollout())
-        choose_method(page, "attention")
-        expect_map(page, example.attention())
+    # After all of them, what is below can be asked for still.
+    choose_method(page, "rollout")
+    expect_map(page, example.rollout())
+    choose_method(page, "attention")
+    expect_map(page, example.attention())
     good = tmp_path / GOOD
     PICTURE.resize((320, 320)).save(good)
     upload(page, good)
