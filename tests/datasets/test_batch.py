@@ -32,13 +32,10 @@ from vitviz.datasets.work import encoder_of, fitting_batch_size
 from vitviz.evaluation.probes import probe
 from vitviz.progress import Progress
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 COUNT = 12
-
-
-@pytest.fixture
-def model(make_model: Callable[..., Model]) -> Model:
-    return make_model(register_tokens=1)
 
 
 @pytest.fixture

@@ -59,11 +59,6 @@ def ray() -> Iterator[Any]:
 
 
 @pytest.fixture
-def model(make_model: Callable[..., Model]) -> Model:
-    return make_model(register_tokens=1)
-
-
-@pytest.fixture
 def photos(tmp_path: Path) -> Path:
     """Noise; one is no picture."""
     folder, rng = tmp_path / "photos", np.random.default_rng(0)
@@ -266,6 +261,7 @@ def test_a_source_is_found_from_any_folder(photos: Path, tmp_path: Path, monkeyp
         assert cluster._absolute(source) == expected
 
 
+@pytest.mark.slow
 def test_a_picture_is_in_one_of_its_cells() -> None:
     values = np.zeros((2, 2, 3), np.uint8)
     for cells, expected in (

@@ -22,11 +22,6 @@ COUNT = 5
 
 
 @pytest.fixture
-def model(make_model: Callable[..., Model]) -> Model:
-    return make_model(register_tokens=1)
-
-
-@pytest.fixture
 def pictures() -> list[Image.Image]:
     return [photo(seed) for seed in range(COUNT)]
 

@@ -146,3 +146,20 @@ def load_own(module: nn.Module, **arguments: Any) -> Model:
 
 
 assert math.prod(SIZE) % PATCH**2 == 0
+
+
+def state_of(module: nn.Module) -> dict[str, Any]:
+    """Everything that could be changed about a module."""
+    return {
+        name: {
+            key: (type(value), {inner: id(each) for inner, each in value.items()} if isinstance(value, dict) else value)
+            for key, value in vars(part).items()
+        }
+        for name, part in module.named_modules()
+    }
+
+
+def picture() -> Any:
+    from PIL import Image
+
+    return Image.linear_gradient("L").convert("RGB")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -94,6 +94,10 @@ class SmallApp:
     def forget(self) -> None:
         """Let go of every analysis."""
         self.handlers.service.cache.drop(self.model)
+
+
+# Apps of small networks by the names of their shapes.
+Apps = Callable[[str], SmallApp]
 
 
 @contextmanager

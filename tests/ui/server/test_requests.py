@@ -30,32 +30,14 @@ from tests.server_client import (
     running_here,
     until,
 )
+from tests.support.wrong_requests import EDGE, JSON_ROUTES, WRONG_FORMS
 from vitviz.ui.server import bodies, log, uploads
-from vitviz.ui.server.bodies import MAX_DEPTH, DepthScanner, RequestError
 from vitviz.ui.server.connections import TimedConnection
 from vitviz.ui.server.door import FAILED
 from vitviz.ui.server.routes import JSON_BYTES
 
 pytestmark = [pytest.mark.hostile, pytest.mark.process]
-
 Make = Callable[..., Any]
-JSON_ROUTES = (
-    "queue/join",
-    "cancel",
-    "reset",
-    "component_server",
-    "component_server/",
-    "run/predict",
-    "api/predict",
-    "call/models",
-    "call/methods",
-    "call/analyze",
-    "call/v2/models",
-    "call/v2/methods",
-    "call/v2/maps",
-    "call/nothing",
-)
-EDGE = "multipart/form-data; boundary=edge"
 
 
 @pytest.fixture(scope="module")
@@ -163,63 +145,6 @@ def test_a_body_that_nests_is_refused_and_nobody_waits(served: Served) -> None:
     assert median < max(0.2, 10 * alone)
 
 
-# The depth of brackets.
-
-
-def depth_of(value: bytes, step: int) -> bool:
-    """Whether a body is taken that comes in parts of so many bytes."""
-    scanner = DepthScanner()
-    try:
-        for start in range(0, len(value), step):
-            scanner.feed(value[start : start + step])
-    except RequestError:
-        return False
-    return True
-
-
-@pytest.mark.parametrize("step", [1, 2, 3, 7, 10**6])
-def test_the_depth_is_counted_however_the_body_is_cut(step: int) -> None:
-    brackets = MAX_DEPTH
-    taken = [
-        b"[" * brackets + b"]" * brackets,
-        b'{"a":' * brackets + b"1" + b"}" * brackets,
-        b'["' + b"[" * 500 + b'", "\\"[[[[' + b"[" * 500 + b'"]',
-        b'["\\\\", ' + b"[]," * 500 + b"1]",
-        b'"' + b"\\" * 999 + b"[" * 100,
-        b"[" + b"[[]]," * 300 + b"{}]",
-    ]
-    refused = [
-        b"[" * (brackets + 1) + b"]" * (brackets + 1),
-        b'["\\\\", ' + b"[" * 100,
-        b'{"\\"": ' + b"[" * 100,
-        b'["a", ' + b'{"b":' * 60,
-        b"]" * 100,
-    ]
-    assert [depth_of(value, step) for value in taken] == [True] * len(taken)
-    assert [depth_of(value, step) for value in refused] == [False] * len(refused)
-
-
-@pytest.mark.parametrize("part", [b"[]", b'"\\', b'\\"', b'"', b"\\", b'{"a":1},', b"[[[[]]]]", b"x"])
-def test_the_depth_takes_time_in_proportion_to_the_body(part: bytes) -> None:
-    def seconds(size: int) -> float:
-        content = part * (size // len(part))
-        start = time.process_time()
-        depth_of(content, 2**16)
-        return time.process_time() - start
-
-    seconds(2**18)
-    # Four times the body, with room for a busy machine; a quadratic one would take sixteen times as long.
-    assert min(seconds(2**22) for _ in range(3)) < 9 * min(seconds(2**20) for _ in range(3)) + 0.02
-
-
-def test_a_tool_call_may_have_a_large_string_and_little_else() -> None:
-    DepthScanner(100).feed(b'{"image": "' + b"x" * 10**6 + b'"}')
-    with pytest.raises(RequestError, match="more than 100 bytes outside its strings"):
-        DepthScanner(100).feed(b"1," * 51)
-    with pytest.raises(RequestError, match="outside"):
-        DepthScanner(100).feed(b'""' * 51)
-
-
 # Uploads.
 
 
@@ -252,27 +177,6 @@ def test_an_upload_is_kept(served: Served) -> None:
     paths = json.loads(answer.body)
     assert answer.status == 200 and [Path(path).read_bytes() for path in paths] == [b"12345", b"67"]
     assert {str(path) for path in served.files() - before} == set(paths)
-
-
-WRONG_FORMS = {
-    "no file name": (form(("", b"x")), EDGE),
-    "dots": (form(("..", b"x")), EDGE),
-    "a slash": (form(("/", b"x")), EDGE),
-    "a field": (form(("a", b"x"), field="other"), EDGE),
-    "text": (b'--edge\r\nContent-Disposition: form-data; name="files"\r\n\r\nx\r\n--edge--\r\n', EDGE),
-    "no disposition": (b"--edge\r\n\r\nx\r\n--edge--\r\n", EDGE),
-    "cut": (form(("a", b"x" * 1000))[:-300], EDGE),
-    "no end": (form(("a", b"x" * 1000)).removesuffix(b"--\r\n"), EDGE),
-    "nothing": (b"--edge--\r\n", EDGE),
-    "empty": (b"", EDGE),
-    "no form": (b"{}", EDGE),
-    "long head": (form(("a" * 9000, b"x")), EDGE),
-    "many": (form(*[("a", b"x")] * 200), EDGE),
-    "no boundary": (form(("a", b"x")), "multipart/form-data"),
-    "a long boundary": (form(("a", b"x"), boundary="e" * 5000), "multipart/form-data; boundary=" + "e" * 5000),
-    "JSON": (b"{}", "application/json"),
-    "no type": (form(("a", b"x")), ""),
-}
 
 
 @pytest.mark.parametrize("query", ["", "?upload_id=abc"])

@@ -1,0 +1,221 @@
+"""What ends the making of a video leaves none, and the next run goes on; what cannot be made is refused."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vitviz
+from tests.support.clips import UNEVEN, shown, write_clip
+from tests.support.videos import COUNT, asked
+from vitviz import ConfigError, ImageError, MethodError, Model, QueryError, Style, VitvizError
+from vitviz.cli.command import main
+from vitviz.datasets.video import VideoSummary, maps, render, render_video
+from vitviz.datasets.video.render import COMPUTING, DRAWING, parts_folder
+from vitviz.images.clips import read_frame
+from vitviz.progress import Progress
+from vitviz.visualization.heatmaps import Heatmap
+from vitviz.visualization.scales import fit
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("_short_segments")]
+
+
+# What ends a run.
+
+
+class Ended(Exception):
+    pass
+
+
+def end_at(phase: str, done: int) -> Callable[[str, Progress], None]:
+    def report(at: str, state: Progress) -> None:
+        if (at, state.done) == (phase, done):
+            raise Ended
+
+    return report
+
+
+def test_a_run_goes_on_where_it_was_ended(
+    model: Model, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request, output = asked(model), tmp_path / "out.mp4"
+    render_video(request, clip, tmp_path / "whole.mp4", batch_size=1)
+    computed, drawn = [], []
+    map_batch, overlay = maps.map_batch, Heatmap.overlay
+    monkeypatch.setattr(maps, "map_batch", lambda each, *a, **k: (computed.extend(each), map_batch(each, *a, **k))[1])
+    monkeypatch.setattr(Heatmap, "overlay", lambda self, *a: (drawn.append(1), overlay(self, *a))[1])
+    for phase, done, kept_maps, kept_parts in ((COMPUTING, 8, 1, 0), (DRAWING, 12, 3, 2)):
+        computed.clear()
+        drawn.clear()
+        with pytest.raises(Ended):
+            render_video(request, clip, output, batch_size=1, report=end_at(phase, done))
+        assert not output.exists()
+        parts = parts_folder(output) / "parts"
+        assert len(list(parts.glob("maps-*.npz"))) == kept_maps and len(list(parts.glob("video-*.mp4"))) == kept_parts
+        assert not list(parts.glob("*.partial*"))
+    assert len(computed) == COUNT - 5
+    computed.clear()
+    drawn.clear()
+    summary = render_video(request, clip, output, batch_size=1)
+    assert (summary.kept, len(computed), len(drawn)) == (COUNT, 0, 3)
+    assert not parts_folder(output).exists()
+    for (one_at, one), (at, picture) in zip(shown(tmp_path / "whole.mp4"), shown(output), strict=True):
+        assert one_at == at and np.array_equal(one, picture)
+
+
+def test_the_progress_says_what_is_done_and_what_there_is(model: Model, clip: Path, tmp_path: Path) -> None:
+    heard: list[tuple[str, int, int]] = []
+
+    def report(phase: str, state: Progress) -> None:
+        heard.append((phase, state.done, state.total))
+
+    render_video(asked(model), clip, tmp_path / "out.mp4", batch_size=2, report=report)
+    for phase in (COMPUTING, DRAWING):
+        done = [each[1] for each in heard if each[0] == phase]
+        assert done == sorted(done) and done[0] == 0 and done[-1] == COUNT and len(done) > 3
+    assert {total for _, _, total in heard} == {COUNT}
+
+
+# The command, with parts as short as here, which waits for its end in the middle of the second one.
+STANDING = """
+import sys, time
+from vitviz.cli.command import main
+from vitviz.datasets.video import maps, render
+from vitviz.visualization.heatmaps import Heatmap
+
+maps.SEGMENT_FRAMES = render.SEGMENT_FRAMES = 5
+overlay, drawn = Heatmap.overlay, []
+
+
+def stand(self, *given):
+    drawn.append(self)
+    while len(drawn) > 8:
+        time.sleep(0.05)
+    return overlay(self, *given)
+
+
+Heatmap.overlay = stand
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def _takes_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGINT])
+def test_a_run_that_is_killed_leaves_no_video_and_goes_on(
+    model: Model, clip: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], way: int
+) -> None:
+    vitviz.save_checkpoint(tmp_path / "small.safetensors", model)
+    output = tmp_path / "out.mp4"
+    command = ["video", str(clip), str(output), "--checkpoint", str(tmp_path / "small.safetensors"), "--batch-size=4"]
+    parts = parts_folder(output) / "parts"
+    started = [sys.executable, "-c", STANDING, *command]
+    pipes: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    # What a shell begins in the background takes no interrupt, and neither would this process.
+    with subprocess.Popen(started, cwd=ROOT, preexec_fn=_takes_interrupts, **pipes) as first:
+        while first.poll() is None and not list(parts.glob("video-000000-*.mp4")):
+            time.sleep(0.05)
+        os.kill(first.pid, way)
+        said, errors = first.communicate(timeout=60)
+    assert not output.exists() and len(list(parts.glob("video-*.mp4"))) == 1, errors
+    if way == signal.SIGINT:
+        assert first.returncode == 130 and str(parts_folder(output)) in said
+        assert "vitviz: interrupted; the same command goes on with what is missing" in errors
+    # What a write leaves that is cut off.
+    (parts / ".video-000001.partial.mp4").write_bytes(b"half")
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert f"{COUNT} frames" in said and f"the maps of {COUNT} there before" in said and "sound: aac, as it was" in said
+    assert len(shown(output)) == COUNT and not parts_folder(output).exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["clip.mp4", "out.mp4", "small.safetensors"]
+
+
+# What is refused.
+
+
+def test_a_broken_clip_is_one_sentence_and_leaves_nothing(model: Model, tmp_path: Path) -> None:
+    clip = write_clip(tmp_path / "clip.mkv", 40)
+    content = clip.read_bytes()
+    clip.write_bytes(content[: len(content) * 3 // 4])
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(ImageError, match=r"clip\.mkv: .*expected a whole clip"):
+        render_video(asked(model), clip, tmp_path / "out.mp4", batch_size=2)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_clip_with_too_many_values_is_refused(
+    model: Model, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patches = vitviz.analyze(read_frame(clip), model).rollout().values.numel()
+    monkeypatch.setattr(maps, "MAX_VALUES", 10 * patches)
+    with pytest.raises(ImageError, match=f"more than 10 frames of {patches} patches each; expected a shorter clip"):
+        render_video(asked(model), clip, tmp_path / "out.mp4", batch_size=2)
+    assert not parts_folder(tmp_path / "out.mp4").exists()
+
+
+def test_a_clip_that_changes_between_the_passes_is_refused(
+    model: Model, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = write_clip(tmp_path / "other.mp4", COUNT, times=UNEVEN)
+    draw = render._Run.draw
+
+    def swapped(run: Any) -> Any:
+        run.source = other
+        return draw(run)
+
+    monkeypatch.setattr(render._Run, "draw", swapped)
+    with pytest.raises(ImageError, match="has changed while it was read"):
+        render_video(asked(model), clip, tmp_path / "out.mp4")
+
+
+def test_parts_of_another_request_are_left_alone(model: Model, clip: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.mp4"
+    with pytest.raises(Ended):
+        render_video(asked(model), clip, output, batch_size=2, report=end_at(DRAWING, 7))
+    there = sorted(parts_folder(output).rglob("*"))
+    for request, source, words in (
+        (asked(model, "attention"), clip, "'maps'"),
+        (asked(model, style=Style("viridis")), clip, "'style'"),
+        (asked(model, smoothing_seconds=1.0), clip, "'smoothing_seconds'"),
+        (asked(model), write_clip(tmp_path / "other.mp4", 4), "'clip'"),
+    ):
+        with pytest.raises(ConfigError, match=f"holds the results of another request, with other {words}"):
+            render_video(request, source, output)
+    assert sorted(parts_folder(output).rglob("*")) == there
+    next((parts_folder(output) / "parts").glob("maps-*")).write_bytes(b"damaged")
+    with pytest.raises(ConfigError, match=r"maps-\d+\.npz: damaged .*; remove it to have it again"):
+        render_video(asked(model), clip, output)
+
+
+def test_a_wrong_request_is_one_sentence_before_any_frame(model: Model, clip: Path, tmp_path: Path) -> None:
+    output, scale = tmp_path / "out.mp4", fit(None, [np.arange(4.0)])
+    wrong: list[tuple[type[VitvizError], Callable[[], VideoSummary], str]] = [
+        (ConfigError, lambda: render_video(asked(model), clip, tmp_path / "out.gif"), r"ends with '\.mp4' or '\.mkv'"),
+        (ConfigError, lambda: render_video(asked(model), clip, clip), "the clip itself; expected another file"),
+        (ConfigError, lambda: render_video(asked(model), clip, output, numbers=output), "both the video and its"),
+        (ConfigError, lambda: render_video(asked(model), clip, tmp_path / "no" / "out.mp4"), "no such folder"),
+        (ImageError, lambda: render_video(asked(model), tmp_path / "no.mp4", output), "no such file"),
+        (ConfigError, lambda: asked(model, smoothing_seconds=-1), "a number of seconds from 0 to 10"),
+        (ConfigError, lambda: asked(model, longest_side=20), "longest_side = 20: expected 64 to 4096 pixels"),
+        (ConfigError, lambda: asked(model, style=Style(scale=scale)), "its scale was fitted to other maps"),
+        (MethodError, lambda: asked(model, "rolout"), "did you mean 'rollout'"),
+        (QueryError, lambda: render_video(asked(model, parameters={"query": (9, 9)}), clip, output), r"patch \(9, 9\)"),
+    ]
+    for error, ask, words in wrong:
+        with pytest.raises(error, match=words):
+            ask()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["clip.mp4"]

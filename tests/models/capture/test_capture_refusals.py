@@ -1,0 +1,172 @@
+"""What cannot be captured exactly is refused in a sentence, whatever state the module is in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import vitviz
+from tests.support.modules import DEPTH, HEADS, SIZE, OwnViT, load_own, picture, state_of
+from vitviz import ConfigError, ImageError
+
+# What is refused.
+
+
+class Mixed(OwnViT):
+    """Mixes heads behind the softmax."""
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        tokens = self.tokens(pixels)
+        weights = (tokens @ tokens.mT)[:, None].expand(-1, HEADS, -1, -1).softmax(-1)
+        mixed = torch.einsum("bhij,gh->bgij", weights, torch.ones(HEADS, HEADS))
+        return self.classifier((mixed @ tokens[:, None]).sum((1, 2)))
+
+
+class Untrue(OwnViT):
+    """Changes the keys in place after their product was followed."""
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        tokens = self.tokens(pixels)[:, None]
+        keys = tokens.clone()
+        scores = tokens @ keys.mT
+        keys.mul_(0.5)
+        return self.classifier((scores.softmax(-1) @ tokens)[:, 0, 0])
+
+
+class Dropping(OwnViT):
+    """Forgets patches."""
+
+    def tokens(self, pixels: torch.Tensor) -> torch.Tensor:
+        return super().tokens(pixels)[:, :20]
+
+
+class Random(OwnViT):
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        return F.dropout(super().forward(pixels), 0.5)
+
+
+class Blind(OwnViT):
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        return self.classifier(self.tokens(pixels).mean(1))
+
+
+class Failing(OwnViT):
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        raise AssertionError("Input height (16)\n  does not match")
+
+
+REFUSED = {
+    Mixed: "Mixed: attention of 0 layers was seen, and 1 softmaxes between tokens .* in a way of its own",
+    Untrue: r"Untrue: attention of layer 0: softmax.* differs from what .* computed by \S+; expected at most .*",
+    Dropping: "Dropping: attention among 20 tokens: fewer than the 24 patches of the picture; .*",
+    Random: r"Random: two forward passes on one image differ by \S+: expected a module without randomness",
+    Blind: "Blind: no attention was seen: .*",
+}
+
+
+@pytest.mark.parametrize(("kind", "message"), REFUSED.items(), ids=[kind.__name__ for kind in REFUSED])
+def test_what_cannot_be_captured_exactly_is_refused(kind: type[OwnViT], message: str) -> None:
+    module = kind()
+    before = state_of(module)
+    with pytest.raises(ConfigError, match=f"^{message}$"):
+        load_own(module)
+    assert state_of(module) == before
+
+
+def test_an_error_of_the_module_is_one_sentence() -> None:
+    message = r"^Failing does not take an image of 24×16 pixels: AssertionError: Input height \(16\) does not match$"
+    with pytest.raises(ImageError, match=message):
+        load_own(Failing())
+
+
+def test_a_size_that_the_module_does_not_take_is_one_sentence() -> None:
+    class Fixed(OwnViT):
+        def tokens(self, pixels: torch.Tensor) -> torch.Tensor:
+            if tuple(pixels.shape[-2:]) != SIZE:
+                raise ValueError("only 24×16")
+            return super().tokens(pixels)
+
+    model = load_own(Fixed())
+    with pytest.raises(ImageError, match=r"^Fixed does not take an image of 48×32 pixels: ValueError: only 24×16$"):
+        vitviz.analyze(picture(), model, resolution=32)
+
+
+def test_a_patch_size_that_is_not_the_modules_is_refused() -> None:
+    with pytest.raises(ConfigError, match="OwnViT: attention among 25 tokens: fewer than the 96 patches"):
+        load_own(OwnViT(), patch_size=2)
+    with pytest.raises(
+        ConfigError,
+        match=r"^OwnViT: \d+ of 25 tokens changed with 3 patches of a grid of 2×3, and not those of these patches; .*$",
+    ):
+        load_own(OwnViT(), patch_size=8)
+
+
+def test_tokens_need_names() -> None:
+    message = r"^OwnViT: 4 tokens that are no patches \(1 before them\), and prefix=\['cls'\] names 1; .*$"
+    with pytest.raises(ConfigError, match=message):
+        load_own(OwnViT(registers=3))
+
+
+def in_training(module: OwnViT) -> nn.Module:
+    module.layers[1].mlp.train()
+    return module
+
+
+STATES = {
+    "training": (lambda: OwnViT().train(), "OwnViT: it is in training mode, .*: call module.eval.. first"),
+    "partly training": (
+        lambda: in_training(OwnViT()),
+        r"OwnViT: its part 'layers\.1\.mlp' is in training mode, where dropout is random: call module.eval\(\) first",
+    ),
+    "scripted": (
+        lambda: torch.jit.trace(OwnViT(), torch.randn(1, 3, *SIZE)),
+        "TopLevelTracedModule: it is scripted by torch.jit, inside which nothing is seen: expected it in Python",
+    ),
+    "meta": (lambda: OwnViT().to("meta"), "OwnViT: weights on the meta device, .*"),
+}
+
+
+@pytest.mark.parametrize(("make", "message"), STATES.values(), ids=STATES)
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
+def test_a_module_in_another_state_is_refused(make: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{message}$"):
+        load_own(make())
+
+
+def test_a_module_that_is_put_into_training_mode_later_is_refused_then() -> None:
+    module = OwnViT()
+    model = load_own(module)
+    module.train()
+    with pytest.raises(ConfigError, match="training mode"):
+        vitviz.analyze(picture(), model)
+    assert module.training
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_compiled_modules_are_unwrapped_or_refused() -> None:
+    module = OwnViT()
+    model = load_own(torch.compile(module))
+    assert model.name == "OwnViT"
+    assert load_own(nn.DataParallel(module).eval()).network.config.depth == DEPTH
+    inner = OwnViT()
+    inner.layers[0].compile()
+    with pytest.raises(ConfigError, match=r"^OwnViT: its part 'layers\.0' is compiled, .*"):
+        load_own(inner)
+
+
+def test_quantised_linear_maps_are_captured_as_they_compute() -> None:
+    import warnings
+
+    from torch.ao.quantization import quantize_dynamic
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = quantize_dynamic(OwnViT("fused"), {nn.Linear}, dtype=torch.qint8).eval()
+    pixels = torch.randn(1, 3, *SIZE)
+    found = load_own(module).network.encode(pixels)
+    assert torch.equal(found.logits, module(pixels))

@@ -1,0 +1,31 @@
+"""Calls of the public API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+from gradio_client import Client, handle_file
+
+from tests.driver import EXAMPLE
+
+ENDPOINTS = ("/models", "/open", "/methods", "/analyze", "/maps", "/overlay")
+PHOTO = handle_file(str(EXAMPLE))
+JSON = {"Content-Type": "application/json"}
+
+
+def maps(client: Client, key: str, *wanted: Any) -> list[dict[str, Any]]:
+    return list(client.predict(id=key, maps=list(wanted), api_name="/maps"))
+
+
+ROLLOUT = {"method": "rollout"}
+
+
+def called(address: str, endpoint: str, body: bytes, headers: dict[str, str] = JSON) -> httpx.Response:
+    return httpx.post(f"{address}/gradio_api/{endpoint}", content=body, headers=headers, timeout=60)
+
+
+def answer_of(address: str, endpoint: str, body: bytes) -> str:
+    """What plain HTTP gets: the event's answer."""
+    event = called(address, endpoint, body).json()["event_id"]
+    return httpx.get(f"{address}/gradio_api/{endpoint}/{event}", timeout=60).text

@@ -1,0 +1,185 @@
+"""The public API on a bench of its own, behind a proxy, and as tools."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import time
+from ast import literal_eval
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+from gradio_client.exceptions import AppError
+from PIL import Image
+
+import vitviz
+from tests.driver import EXAMPLE
+from tests.support.api_calls import ENDPOINTS, ROLLOUT, called
+from tests.support.apps import close
+from vitviz import Analysis, ConfigError, Model
+from vitviz.ui import api, build_demo, launch, launch_options
+from vitviz.ui.api import UNEXPECTED, Api
+from vitviz.ui.server.settings import ServerSettings
+from vitviz.ui.service import AnalysisService
+from vitviz.weights import BUNDLED
+
+pytestmark = pytest.mark.process
+
+
+# On a bench of its own.
+
+
+@pytest.fixture
+def upload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A picture among the uploads, as Gradio tells of one."""
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    Image.effect_noise((48, 32), 80).convert("RGB").save(tmp_path / "noise.png")
+    return {"path": str(tmp_path / "noise.png")}
+
+
+Make = Callable[..., Model]
+
+
+def test_what_nobody_expected_is_told_to_the_log_only(
+    make_model: Make, upload: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = AnalysisService(make_model())
+
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("/home/secret")
+
+    monkeypatch.setattr(bench, "analyze", broken)
+    with pytest.raises(AppError) as error:
+        Api(bench).analyze(upload)
+    assert error.value.message == UNEXPECTED and not error.value.print_exception
+    assert "/home/secret" in caplog.text and "/analyze" in caplog.text
+
+
+def test_a_model_that_has_to_be_downloaded_is_opened_first(
+    make_model: Make, upload: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "is_cached", lambda repository: False)
+    with pytest.raises(AppError, match=r"'dino_vits16': not on this server yet; /open downloads it \(87 MB\)"):
+        Api(AnalysisService(make_model())).analyze(upload, "dino_vits16")
+
+
+def test_a_model_that_cannot_be_opened_says_so_in_the_words_of_the_page(
+    make_model: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = AnalysisService(make_model())
+
+    def offline(*_: object) -> None:
+        raise vitviz.CheckpointError("timm/vit: not completely in the cache (HF_HUB_CACHE), and offline")
+
+    monkeypatch.setattr(bench, "model", offline)
+    with pytest.raises(AppError) as error:
+        Api(bench).open("dino_vits16")
+    assert error.value.message == "timm/vit: not completely in the cache (HF_HUB_CACHE), and offline"
+
+
+def test_the_model_of_the_start_is_asked_by_its_name(make_model: Make, upload: Any) -> None:
+    endpoints = Api(AnalysisService(make_model(classes=0, cls_token=False, register_tokens=2, pooling="mean")))
+    assert endpoints.models()[0]["name"] == "small"
+    answer = endpoints.analyze(upload, "small", "native")
+    assert (answer["model"], answer["predictions"]) == ("small", [])
+    assert (answer["grid"], answer["prefix"]) == ((4, 6), ["register 1", "register 2"])
+    drawn = endpoints.maps(answer["id"], [{"method": "attention", "parameters": {"query": "register 2"}}])
+    assert "register 2" in drawn[0]["description"]
+    with pytest.raises(AppError, match=r"parameters\.target = 1: this model has no classifier"):
+        endpoints.maps(answer["id"], [{"method": "relevance", "parameters": {"target": 1}}])
+
+
+def test_where_only_the_first_model_may_be_opened_no_other_is_offered(make_model: Make, upload: Any) -> None:
+    endpoints = Api(AnalysisService(make_model(), ServerSettings(models="start")))
+    assert [each["name"] for each in endpoints.models()] == ["small"]
+    with pytest.raises(AppError, match="model = 'vitviz-cifar10': expected a name that /models lists"):
+        endpoints.analyze(upload, "vitviz-cifar10")
+
+
+def test_maps_that_take_too_long_end(make_model: Make, upload: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoints = Api(AnalysisService(make_model()))
+    key = endpoints.analyze(upload)["id"]
+    now = iter(range(0, 1000, 25))
+    monkeypatch.setattr(api, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    with pytest.raises(AppError, match="attention_flow: stopped after 60 seconds at 2 of 25 steps"):
+        endpoints.maps(key, [{"method": "attention_flow"}])
+
+
+def test_a_map_that_takes_long_is_computed_once(make_model: Make, upload: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoints = Api(AnalysisService(make_model()))
+    key = endpoints.analyze(upload)["id"]
+    before = endpoints.maps(key, [{"method": "attention_flow", "parameters": {"most_patches": 6}}])
+    monkeypatch.setattr(Analysis, "map", lambda *_, **__: pytest.fail("computed again"))
+    assert endpoints.maps(key, [{"method": "attention_flow", "parameters": {"most_patches": 6}}]) == before
+    assert endpoints.overlay(key, "attention_flow", {"most_patches": 6})["orig_name"] == "attention_flow.png"
+
+
+def test_an_upload_is_known_by_its_address_too(make_model: Make, upload: Any) -> None:
+    address = f"https://example.org/vit/gradio_api/file={upload['path']}"
+    assert Api(AnalysisService(make_model())).analyze({"path": address})["model"] == "small"
+
+
+def test_tools_without_their_package_are_refused_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADIO_MCP_SERVER", "True")
+    monkeypatch.setattr(launch, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"GRADIO_MCP_SERVER=true: this needs mcp: pip install 'vitviz\[mcp\]'"):
+        launch_options()
+
+
+@pytest.fixture(scope="module")
+def served(bundled: Model) -> Iterator[tuple[Any, str]]:
+    """The app in this process, behind a proxy, with tools where these are installed."""
+    demo = build_demo(bundled)
+    app, address, _ = demo.launch(
+        **launch_options(), prevent_thread_lock=True, quiet=True, root_path="/vit", mcp_server=launch.has_tools()
+    )
+    yield app, address.rstrip("/")
+    close(demo)
+
+
+def test_behind_a_proxy_health_and_calls_are_where_the_page_is(served: tuple[Any, str]) -> None:
+    app, address = served
+    # A proxy may hand on the whole path, or what is behind its own.
+    for path in ("/health", "/vit/health"):
+        assert httpx.get(f"{address}{path}", timeout=60).json()["status"] == "ok"
+    event = called(address, "call/v2/models", b"{}").json()["event_id"]
+    answer = httpx.get(f"{address}/gradio_api/call/v2/models/{event}", timeout=60).text
+    assert answer.startswith("event: complete") and BUNDLED[0] in answer
+    # Of a call without a session, nothing is kept once its answer is fetched.
+    until = time.monotonic() + 30
+    while event in app.state_holder.session_data and time.monotonic() < until:
+        time.sleep(0.05)
+    assert event not in app.state_holder.session_data and event not in app.state_holder.time_last_used
+
+
+def test_the_endpoints_are_tools(served: tuple[Any, str]) -> None:
+    mcp = pytest.importorskip("mcp", reason="the extra mcp is not installed")
+    from mcp.client.streamable_http import streamable_http_client
+
+    async def talk() -> None:
+        async with (
+            streamable_http_client(f"{served[1]}/gradio_api/mcp/") as (reading, writing, _),
+            mcp.ClientSession(reading, writing) as session,
+        ):
+            await session.initialize()
+            tools = {tool.name: tool for tool in (await session.list_tools()).tools}
+            assert {f"/{name}" for name in tools} == set(ENDPOINTS)
+            for tool in tools.values():
+                assert tool.description and all(part["description"] for part in tool.inputSchema["properties"].values())
+            picture = b64encode(EXAMPLE.read_bytes()).decode()
+            told = await session.call_tool("analyze", {"image": f"data:image/jpeg;base64,{picture}"})
+            key = literal_eval(told.content[0].text)["id"]
+            drawn = await session.call_tool("overlay", {"id": key, "method": "rollout"})
+            assert Image.open(io.BytesIO(b64decode(drawn.content[0].data))).size == (900, 599)
+            wrong = await session.call_tool("maps", {"id": "guess", "maps": [ROLLOUT]})
+            assert wrong.isError and "no analysis of this id" in wrong.content[0].text
+
+    # Playwright's loop may run in this one already.
+    with ThreadPoolExecutor(1) as other_thread:
+        other_thread.submit(asyncio.run, talk()).result()
