@@ -62,6 +62,7 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 # What comes.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", MODELS.values(), ids=MODELS)
 def test_every_map_of_an_image_in_a_batch_is_that_of_the_image_alone(
     make_model: MakeModel, changes: dict[str, Any]
@@ -252,7 +253,6 @@ def test_rows_have_the_image_in_a_column(make_model: MakeModel) -> None:
         analyze({"image": {"x": 1}}, model)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("scale", "value_range"), [(255, (0, 1)), (127.5, (-1, 1)), (1, (0, 255))])
 def test_tensors_are_images_where_their_range_is_declared(
     make_model: MakeModel, scale: float, value_range: tuple[int, int]
@@ -270,6 +270,7 @@ def test_tensors_are_images_where_their_range_is_declared(
     assert cost(pixels[0], model, value_range=value_range) == cost(images[0], model)
 
 
+@pytest.mark.slow
 def test_closed_early_it_leaves_no_thread(make_model: MakeModel) -> None:
     model = make_model()
     analyses = analyze_batch(map(photo, count()), model, batch_size=2, workers=3)

@@ -35,6 +35,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", NETWORKS.values(), ids=NETWORKS)
 @pytest.mark.parametrize("size", [(16, 24), (40, 8)], ids=["trained size", "another size"])
 def test_the_operations_are_those_that_torch_counts(

@@ -32,7 +32,6 @@ def subject(request: pytest.FixtureRequest, make_network: Make) -> AttributionIn
     return AttributionInput(make_network(**request.param), torch.randn(1, 3, 16, 24), class_target(1, 5))
 
 
-@pytest.mark.slow
 def by_patch(pixels: torch.Tensor, subject: AttributionInput) -> torch.Tensor:
     """``"channel height width"`` to ``"row column pixel"``."""
     config = subject.network.config
@@ -44,6 +43,7 @@ def by_patch(pixels: torch.Tensor, subject: AttributionInput) -> torch.Tensor:
     )
 
 
+@pytest.mark.slow
 def test_integrated_gradients_are_those_of_captum(subject: AttributionInput) -> None:
     network = subject.network
     direct = IntegratedGradients(lambda pixels: network(pixels)[:, 1]).attribute(subject.pixels.clone(), n_steps=20)

@@ -272,7 +272,6 @@ def test_a_contrast_needs_two_classes_and_a_classifier(make_model: MakeModel) ->
 # Whatever takes a target takes these.
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"classes": 0}], ids=["classifier", "no classifier"])
 def test_every_function_takes_every_target(make_model: MakeModel, changes: dict[str, Any]) -> None:
     own, other = analyses(make_model(**changes))
@@ -288,6 +287,7 @@ def test_every_function_takes_every_target(make_model: MakeModel, changes: dict[
         )
 
 
+@pytest.mark.slow
 def test_measures_and_comparisons_take_them(coarsest_example: Analysis) -> None:
     model = coarsest_example.model
     mirrored = ImageOps.mirror(Image.open(resources("assets") / "chelsea.jpg"))

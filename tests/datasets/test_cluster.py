@@ -261,7 +261,6 @@ def test_a_source_is_found_from_any_folder(photos: Path, tmp_path: Path, monkeyp
         assert cluster._absolute(source) == expected
 
 
-@pytest.mark.slow
 def test_a_picture_is_in_one_of_its_cells() -> None:
     values = np.zeros((2, 2, 3), np.uint8)
     for cells, expected in (
@@ -276,6 +275,7 @@ def test_a_picture_is_in_one_of_its_cells() -> None:
     assert cluster._source([values]) is values
 
 
+@pytest.mark.slow
 def test_what_a_worker_reads_is_what_is_missing(photos: Path) -> None:
     items = list(Items(str(photos)))
     begun = Pending(items[:4], set())

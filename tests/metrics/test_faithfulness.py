@@ -201,6 +201,7 @@ def test_the_area_is_the_mean_height() -> None:
     assert Curve(torch.tensor([0.0, 0.5, 1.0]), torch.tensor([1.0, 0.0, 0.0])).area == pytest.approx(0.25)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

@@ -33,7 +33,6 @@ HOSTILE = '<img src=x onerror="alert(1)">'
 # Of one visitor to another.
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["layer 0", "rollout", PAGE, PICTURE])
 def test_a_guessed_id_gets_no_file_of_an_analysis(make_model: Make, picture: Upload, name: str) -> None:
     bench = AnalysisService(make_model())
@@ -56,6 +55,7 @@ def test_a_guessed_id_gets_no_file_of_an_analysis(make_model: Make, picture: Upl
         assert "refused" in answers["file"](sent)
 
 
+@pytest.mark.slow
 def test_ids_are_of_128_bits_and_never_twice(make_model: Make, picture: Upload) -> None:
     bench = AnalysisService(make_model())
     keys = {bench.analyze(bench.start, picture, InputSettings("squash"))[0] for _ in range(20)}

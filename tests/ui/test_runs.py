@@ -157,7 +157,6 @@ def test_every_map_is_that_of_the_library(visit: Visit, analysis: Analysis, uid:
     np.testing.assert_array_equal(map_values(again), map_values(answer))
 
 
-@pytest.mark.slow
 def test_a_map_that_begins_with_a_patch_says_which_value_is_its_own(visit: Visit, analysis: Analysis, uid: str) -> None:
     for method, query, own, others in (
         ("relevance", [1, 2], 9, {"target": 1}),
@@ -178,6 +177,7 @@ def test_a_map_that_begins_with_a_patch_says_which_value_is_its_own(visit: Visit
     assert "self" not in map_about(attention)
 
 
+@pytest.mark.slow
 def test_a_comparison_has_the_numbers_of_the_library(visit: Visit, analysis: Analysis, uid: str) -> None:
     parameters = {"rollout": {"discard_ratio": 0.2}, "relevance": {"query": [1, 2]}, "pooling_attention": {"head": 1}}
     reply = visit.run("compare", uid=uid, parameters=parameters, target=2)

@@ -184,7 +184,6 @@ def test_what_is_no_envelope_is_refused(visit: Visit) -> None:
     assert len(visit.runs) == 0
 
 
-@pytest.mark.slow
 def test_what_nobody_expected_is_one_sentence_and_the_log_has_nothing_of_the_visitor(
     visit: Visit, uid: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -203,6 +202,7 @@ def test_what_nobody_expected_is_one_sentence_and_the_log_has_nothing_of_the_vis
     assert "content" in visit.run("map", uid=uid, method="relevance")
 
 
+@pytest.mark.slow
 def test_memory_that_others_use_is_waited_for_and_can_be_given_up(
     visit: Visit, uid: str, service: AnalysisService
 ) -> None:

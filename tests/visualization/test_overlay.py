@@ -108,13 +108,13 @@ def test_colours_are_mixed_with_the_image_by_the_opacity(
     assert_mixed(heatmap, Style("turbo", opacity, smooth, low=ends[0], high=ends[1]))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("height", [5, BAND - 1, BAND, BAND + 1, 2 * BAND + 7])
 @pytest.mark.parametrize("smooth", [False, True])
 def test_a_picture_of_any_height_is_coloured_to_its_last_row(height: int, smooth: bool) -> None:
     assert_mixed(whole(torch.rand(7, 3), noise(11, height)), Style("viridis", smooth=smooth))
 
 
+@pytest.mark.slow
 def test_every_level_mixes_with_every_colour() -> None:
     levels = np.broadcast_to(np.arange(256, dtype=np.uint8)[:, None, None], (256, 256, 3))
     heatmap = whole(torch.arange(256)[None] / 255, Image.fromarray(np.ascontiguousarray(levels)))

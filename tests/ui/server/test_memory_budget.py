@@ -80,7 +80,6 @@ def test_what_is_kept_stays_where_others_give_back_soon() -> None:
             assert not shelf.pieces
 
 
-@pytest.mark.slow
 def test_what_never_fits_is_refused_at_once() -> None:
     budget = MemoryBudget(100)
     words = "^this page needs 101 bytes of memory; this server gives at most 100$"
@@ -88,6 +87,7 @@ def test_what_never_fits_is_refused_at_once() -> None:
         pass
 
 
+@pytest.mark.slow
 def test_who_waits_comes_in_order_and_may_give_up() -> None:
     budget, order = MemoryBudget(100), list[int]()
     asked = threading.Event()
