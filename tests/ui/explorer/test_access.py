@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.driver import ARTEFACTS, DRAWN, canvas, caption, opened_page, place_of, settle, state
 from tests.support.resting import MOUNTING
-from tests.ui.explorer.page_driver import SHAPES, SmallApp, drawn, made, small_app
+from tests.ui.explorer.page_driver import SmallApp, drawn
 
 pytestmark = pytest.mark.browser
 
@@ -76,10 +76,9 @@ SMALL = """(least) => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def app() -> Iterator[SmallApp]:
-    with small_app(made(*SHAPES["registers"])) as found:
-        yield found
+@pytest.fixture
+def app(registers: SmallApp) -> SmallApp:
+    return registers
 
 
 def choose(page: Page, theme: str) -> None:

@@ -48,7 +48,7 @@ pytestmark = pytest.mark.browser
 WAYS = ("row", "column")
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] * (name == "large")) for name in SHAPES])
 def test_the_numbers_of_the_page_are_those_of_the_library(browser: Browser, apps: Apps, name: str) -> None:
     trace = apps(name).analysis.trace
     tokens = [0, trace.layout.prefix_count, trace.layout.token_count - 1, trace.layout.token_count // 2]
