@@ -18,6 +18,7 @@ from vitviz.weights.formats.files import WeightFile
 from vitviz.weights.metadata.sidecars import Sidecars
 
 LANGUAGE_MODEL = "a language model"
+READ = "vitviz reads checkpoints of Vision Transformers with global attention"
 # Keys of what is no network for pictures, and what it is.
 STRANGERS = {
     "unet.": "a diffusion model",
@@ -300,7 +301,7 @@ def _stranger(keys: Sequence[str]) -> str | None:
 
 def _in_words(architecture: Architecture) -> str:
     as_module = "; a module of it in memory opens: vitviz.load(module)" * architecture.opens
-    return f"{architecture.sentence}, which vitviz's own network is not{as_module}"
+    return f"{architecture.sentence}; {READ}{as_module}"
 
 
 def _unknown(file: WeightFile, families: Sequence[Family]) -> str:
