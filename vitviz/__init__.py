@@ -30,6 +30,7 @@ from vitviz.errors.kinds import (
     LimitError,
     MethodError,
     QueryError,
+    UnknownFamilyError,
     VitvizError,
 )
 from vitviz.images.geometry import Geometry
@@ -70,6 +71,7 @@ __all__ = [
     "Target",
     "TokenLayout",
     "TokenMap",
+    "UnknownFamilyError",
     "ViTConfig",
     "VisionTransformer",
     "VitvizError",

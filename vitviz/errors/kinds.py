@@ -4,6 +4,7 @@ VitvizError
 ├── ImageError        a file, array or picture that cannot be used as an image
 ├── ConfigError       a model or run configuration that contradicts itself
 ├── CheckpointError   a file that is not a checkpoint vitviz can load exactly
+│   └── UnknownFamilyError   one of a network that vitviz has none of its own for
 ├── QueryError        a layer, head or token that the model does not have
 ├── MethodError       a method or parameter that does not exist or does not apply to the model
 ├── DataError         a training set that cannot be trained on
@@ -29,6 +30,10 @@ class ConfigError(VitvizError):
 
 class CheckpointError(VitvizError):
     """A file is not a checkpoint that vitviz can load exactly."""
+
+
+class UnknownFamilyError(CheckpointError):
+    """A checkpoint is of a family that vitviz has no network of its own for; its package may open it."""
 
 
 class QueryError(VitvizError):

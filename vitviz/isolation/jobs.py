@@ -155,7 +155,8 @@ class PublishedJob(CheckpointJob):
 
     def __init__(self, source: str, max_bytes: int, overrides: dict[str, Any]) -> None:
         _go_offline()
-        self.model = load(source, max_bytes=max_bytes, **overrides)
+        # What a stranger's file names is opened by no other package.
+        self.model = load(source, max_bytes=max_bytes, engine="own", **overrides)
 
 
 class SnapshotJob(CheckpointJob):

@@ -19,14 +19,23 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
-from vitviz.errors.kinds import CheckpointError, ConfigError, ImageError, LimitError, MethodError, VitvizError
+from vitviz.errors.kinds import (
+    CheckpointError,
+    ConfigError,
+    ImageError,
+    LimitError,
+    MethodError,
+    UnknownFamilyError,
+    VitvizError,
+)
 from vitviz.errors.messages import legible, shown
 from vitviz.isolation.conversation import Ended, read_answer, send_request
 from vitviz.isolation.limits import Limits
 from vitviz.isolation.nursery import SECONDS
 
 ERRORS: dict[str, type[VitvizError]] = {
-    error.__name__: error for error in (ImageError, CheckpointError, ConfigError, LimitError, MethodError)
+    error.__name__: error
+    for error in (ImageError, CheckpointError, UnknownFamilyError, ConfigError, LimitError, MethodError)
 }
 # The child uses this process's module search path.
 BEGIN = """import json, sys

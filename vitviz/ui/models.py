@@ -106,7 +106,7 @@ def open_choice(
         origin = fetch(choice.source, report)
         # What is no checkpoint of the hub is one of vitviz's own, or none at all.
         if origin is None:
-            return load(choice.source, **overrides)
+            return load(choice.source, engine="own", **overrides)
         with room(_opening_bytes(origin.folder.iterdir())):
             return isolation.published(worker, choice.source, origin, max_bytes, **overrides)
     missing = [Path(file).name for file in choice.files if not Path(file).is_file()]

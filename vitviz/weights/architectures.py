@@ -27,7 +27,7 @@ class Architecture:
 
     Args:
         title: its name.
-        what: it is, that vitviz's own network is not.
+        what: it is, which a plain Vision Transformer is not.
         modules: names of the files that define it in timm and transformers (there behind ``modeling_``), which are
             transformers' ``model_type``, too.
         keys: patterns of keys that it alone has in a checkpoint, without unbounded repeats but of digits.
@@ -56,12 +56,16 @@ HYBRID = Architecture(
 )
 ARCHITECTURES = (
     Architecture(
-        *("Swin V2", WINDOWS, ("swinv2", "swin_transformer_v2", "swin_transformer_v2_cr")),
+        "Swin V2",
+        WINDOWS,
+        ("swinv2", "swin_transformer_v2", "swin_transformer_v2_cr"),
         (r"\.cpb_mlp\.", r"continuous_position_bias_mlp", r"\.meta_mlp\."),
         opens=True,
     ),
     Architecture(
-        *("Swin", WINDOWS, ("swin", "swin_transformer", "maskformer_swin", "donut_swin")),
+        "Swin",
+        WINDOWS,
+        ("swin", "swin_transformer", "maskformer_swin", "donut_swin"),
         (rf"layers\.\d+\.blocks\.\d+\.{_ATTENTION}relative_position_bias_table",),
         opens=True,
     ),
@@ -76,11 +80,15 @@ ARCHITECTURES = (
         (r"attn\.proj_l\.", r"blocks_token_only\."),
     ),
     Architecture(
-        *("ConViT", "gates, which mix attention with weights of positions behind the softmax", ("convit",)),
+        "ConViT",
+        "gates, which mix attention with weights of positions behind the softmax",
+        ("convit",),
         (r"attn\.gating_param",),
     ),
     Architecture(
-        *("XCiT", "attention between channels, none between patches", ("xcit",)),
+        "XCiT",
+        "attention between channels, none between patches",
+        ("xcit",),
         (r"cls_attn_blocks\.",),
     ),
     Architecture("DaViT", f"{WINDOWS}, and attention between channels", ("davit",), (r"\.cpe1\.proj\.",)),
@@ -94,30 +102,40 @@ ARCHITECTURES = (
         (r"aux_head\.", r"network\.\d+\.\d+\.attn\."),
     ),
     Architecture(
-        *("PVT, SegFormer or Twins", COARSE_KEYS, ("pvt", "pvt_v2", "segformer", "glpn", "twins")),
+        "PVT, SegFormer or Twins",
+        COARSE_KEYS,
+        ("pvt", "pvt_v2", "segformer", "glpn", "twins"),
         (rf"{_ATTENTION}sr\.", r"pos_block\.\d+\.proj\."),
     ),
     Architecture("CvT", COARSE_KEYS, ("cvt",), (r"convolution_projection_query",)),
     Architecture(
-        *("SAM 2's Hiera", WINDOWS, ("hieradet_sam2", "sam2")),
+        "SAM 2's Hiera",
+        WINDOWS,
+        ("hieradet_sam2", "sam2"),
         ("pos_embed_window",),
         opens=True,
     ),
     Architecture("Hiera", WINDOWS, ("hiera",), (r"(?:^|\.)blocks\.\d+\.proj\.",), opens=True),
     Architecture("PiT", HIERARCHICAL, ("pit",), (r"transformers\.\d+\.blocks\.\d+\.",), opens=True),
     Architecture(
-        *("NesT", WINDOWS, ("nest",)),
+        "NesT",
+        WINDOWS,
+        ("nest",),
         (r"levels\.\d+\.transformer_encoder\.",),
         opens=True,
     ),
     Architecture(
-        *("GCViT", f"{WINDOWS}, queries that stand for the whole picture", ("gcvit",)),
+        "GCViT",
+        f"{WINDOWS}, queries that stand for the whole picture",
+        ("gcvit",),
         (r"stem\.down\.reduction\.", "global_block"),
     ),
     Architecture("Visformer", MIXED, ("visformer",), (r"(?:^|\.)stage3\.\d+\.norm2\.",)),
     Architecture("ViTamin", MIXED, (VITAMIN,), (r"mlp\.w0\.",)),
     Architecture(
-        *("LeViT, TinyViT or EfficientFormer", MIXED, ("levit", "tiny_vit", "efficientformer", "efficientformer_v2")),
+        "LeViT, TinyViT or EfficientFormer",
+        MIXED,
+        ("levit", "tiny_vit", "efficientformer", "efficientformer_v2"),
         ("attention_biases",),
     ),
     Architecture("MobileViT", MIXED, ("mobilevit", "mobilevitv2"), (r"conv_fusion\.", r"attn\.qkv_proj\.")),
@@ -125,12 +143,16 @@ ARCHITECTURES = (
     Architecture("EdgeNeXt", "attention between channels", ("edgenext",), (r"\.xca\.",)),
     HYBRID,
     Architecture(
-        *("BEiT", "attention with relative position biases", ("beit", "data2vec_vision", "data2vec")),
+        "BEiT",
+        "attention with relative position biases",
+        ("beit", "data2vec_vision", "data2vec"),
         ("relative_position_bias_table", r"relative_position_bias\.", r"\.rel_pos\.mlp\.", r"shared_rel_pos\."),
         opens=True,
     ),
     Architecture(
-        *("SAM or MViT", "attention with relative position biases, in windows", ("sam", "vision_transformer_sam")),
+        "SAM or MViT",
+        "attention with relative position biases, in windows",
+        ("sam", "vision_transformer_sam"),
         ("rel_pos_h",),
         opens=True,
     ),
@@ -150,9 +172,7 @@ ARCHITECTURES = (
     Architecture("PoolFormer", NO_ATTENTION, ("poolformer", "metaformer"), (r"layer_scale1\.scale",)),
     Architecture("MLP-Mixer", NO_ATTENTION, ("mlp_mixer",), (r"mlp_tokens\.",)),
     Architecture("an EfficientNet or MobileNet", NO_ATTENTION, ("efficientnet", "mobilenetv3"), (r"conv_head\.",)),
-    Architecture(
-        "a ConvNeXt", f"{NO_ATTENTION}", ("convnext", "convnextv2"), (r"downsample_layers\.0\.0\.", "conv_dw")
-    ),
+    Architecture("a ConvNeXt", NO_ATTENTION, ("convnext", "convnextv2"), (r"downsample_layers\.0\.0\.", "conv_dw")),
     Architecture("a ResNet", NO_ATTENTION, ("resnet",), (r"layer1\.0\.conv1\.",)),
     Architecture(
         "FastViT, RepViT, Next-ViT or EfficientViT", MIXED, ("fastvit", "repvit", "nextvit"), (r"stem\.\d+\.",)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,19 @@ import torch
 from torch import nn
 
 from vitviz.attention.precision import type_of
-from vitviz.errors.arguments import named_arguments
-from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError
+from vitviz.errors.arguments import named_arguments, whole, word
+from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError, UnknownFamilyError, VitvizError
 from vitviz.models.devices import usable_device
 from vitviz.models.own import own_network
+from vitviz.weights.by_package import FACTS, names_package, open_by_package
 from vitviz.weights.formats.limits import memory_for, needed_bytes
 from vitviz.weights.formats.paths import path_exists
 from vitviz.weights.hub.download import DownloadProgress, download
 from vitviz.weights.model import Model, Origin
 from vitviz.weights.modules.calling import Forward
 from vitviz.weights.modules.load import Labels, load_module
+from vitviz.weights.modules.own_engine import ENGINES
+from vitviz.weights.overrides import check_overrides, check_patterns
 from vitviz.weights.read import Reading, read_checkpoint
 from vitviz.weights.suggestions import HUB, no_checkpoint
 from vitviz.weights.verify import PHOTO
@@ -60,7 +64,8 @@ def load(
 ) -> Model:
     """Open a checkpoint of any family that vitviz reads, or a module that is in memory already.
 
-    Nothing in a checkpoint's file is ever executed.
+    Nothing in a checkpoint's file is ever executed. Where vitviz has no network of its own for its family, the package
+    opens it that its files name, if that is installed: from safetensors, without code of the checkpoint's own.
 
     Its weights are frozen: a loaded model is to be looked at, training builds its own. What its file leaves open and
     changes numbers is asked for; what was taken from published checkpoints of the same shapes instead stands in
@@ -108,7 +113,9 @@ def load(
         engine: of a module: ``"own"`` for vitviz's own network with a copy of its weights, which is faster, once both
             agree within 1e-5; ``"module"`` for the module, captured. Where it is not given, the own one if vitviz has
             one of the family and nothing that a copy would lack is in the module, such as hooks and adapters;
-            ``model.engine`` says which.
+            ``model.engine`` says which. Of a checkpoint: ``"own"`` for vitviz's own network alone, ``"module"`` for the
+            model of timm, transformers or open_clip that the files beside it name, captured. Where it is not given,
+            that model if the family is none of vitviz's.
 
     Raises:
         CheckpointError: there is no such checkpoint, it cannot be downloaded, or it cannot be loaded exactly; or it is
@@ -143,6 +150,7 @@ def load(
         shared = {name: of_checkpoints.pop(name) for name in ("normalisation", "image_size", "patch_size")}
         _refuse(of_checkpoints, f"a module says itself; expected {', '.join(('device', *shared, *of_modules))}")
         return load_module(source, device=device, **shared, **of_modules)
+    of_modules.pop("engine")
     _refuse(of_modules, "of a module in memory alone; a checkpoint says it itself")
     facts: dict[str, Any] = {fact: value for fact, value in overrides.items() if value is not None}
     reading = read(
@@ -154,6 +162,7 @@ def load(
         ignore=ignore,
         max_bytes=max_bytes,
         verify=verify,
+        engine=engine,
         **facts,
     )
     return reading.model
@@ -176,17 +185,26 @@ def read(
     ignore: Sequence[str] = (),
     max_bytes: int | None = None,
     verify: bool = False,
+    engine: str | None = None,
     **overrides: Any,
 ) -> Reading:
     """As :func:`load`, with everything that was found out about the checkpoint."""
     # Said before anything is downloaded.
     place = usable_device(device)
-    type_of(precision)
-    reading = _read(source, family, report, {"ignore": ignore, "max_bytes": max_bytes, **overrides})
+    dtype = type_of(precision)
+    if engine is not None:
+        word("engine", engine, ENGINES, ConfigError)
+    open_file = partial(_open, engine=engine, device=place)
+    reading = _read(source, family, report, {"ignore": ignore, "max_bytes": max_bytes, **overrides}, open_file)
     if verify:
         found = hold_to_package(reading, resources("assets") / PHOTO)
         if not found.exact:
             raise CheckpointError(found.sentence)
+    if reading.model.engine == "module":
+        if dtype != reading.model.network.precision:
+            computes = "a package's model, which computes in the float32 in which it is opened"
+            raise ConfigError(f"precision {precision!r}: {reading.model.name} is {computes}")
+        return reading
     network = own_network(reading.model.network, reading.model.name)
     with memory_for(reading.model.name, needed_bytes(network)):
         network.to(place).set_precision(precision)
@@ -219,6 +237,7 @@ def _read(
     family: str | None,
     report: Callable[[DownloadProgress], None] | None,
     overrides: dict[str, Any],
+    open_file: Callable[..., Reading],
 ) -> Reading:
     if source in BUNDLED:
         return read_checkpoint(resources("checkpoints") / f"{source}.safetensors", None, family, **overrides)
@@ -226,16 +245,16 @@ def _read(
         named = ZOO.get(source)
         if named is not None:
             folder = download(named.repository, report=report)
-            reading = _read_download(folder, source, family, {**named.overrides, **overrides}, named.repository)
+            overrides = {**named.overrides, **overrides}
+            reading = _read_download(folder, source, family, overrides, named.repository, open_file)
             return replace(reading, model=replace(reading.model, card={**named.card, **reading.model.card}))
         if source.startswith(HUB):
             repository, _, revision = source.removeprefix(HUB).partition("@")
             folder = download(repository, revision or None, report=report)
-            return _read_download(folder, repository, family, overrides, repository)
+            return _read_download(folder, repository, family, overrides, repository, open_file)
     if not path_exists(source):
         raise CheckpointError(no_checkpoint(source, (*BUNDLED, *ZOO), BUNDLED[0]))
-    path = Path(source)
-    return read_checkpoint(path, None, family, **overrides)
+    return open_file(Path(source), None, family, **overrides)
 
 
 def _read_download(
@@ -244,13 +263,45 @@ def _read_download(
     family: str | None,
     overrides: dict[str, Any],
     repository: str,
+    open_file: Callable[..., Reading],
 ) -> Reading:
     try:
-        reading = read_checkpoint(folder, name, family, **overrides)
-    except (CheckpointError, LimitError) as error:
+        reading = open_file(folder, name, family, **overrides)
+    except (CheckpointError, ConfigError, LimitError) as error:
         # A folder in the cache is named by its commit, which means nothing to a reader.
         raise type(error)(str(error).replace(folder.name, name)) from None
     return replace(reading, model=replace(reading.model, origin=Origin(folder, repository, folder.name)))
+
+
+def _open(
+    path: Path, name: str | None, family: str | None, engine: str | None, device: torch.device, **overrides: Any
+) -> Reading:
+    """A checkpoint by vitviz's own network; where it has none of the family, by the package that its files name."""
+    if engine == "module":
+        if family is not None:
+            raise CheckpointError(f"family {family!r}: of vitviz's own network alone, and engine = 'module'")
+        return _by_package(path, name, device, overrides)
+    try:
+        return read_checkpoint(path, name, family, **overrides)
+    except UnknownFamilyError as error:
+        facts = overrides.keys() - {"ignore", "max_bytes"}
+        is_named = "architecture" in facts or names_package(path)
+        if engine == "own" or family is not None or not facts <= set(FACTS) or not is_named:
+            raise
+        refusal = str(error)
+    try:
+        return _by_package(path, name, device, overrides)
+    except VitvizError as error:
+        kind = UnknownFamilyError if isinstance(error, CheckpointError) else type(error)
+        raise kind(f"{refusal}; {error}") from None
+
+
+def _by_package(path: Path, name: str | None, device: torch.device, overrides: Mapping[str, Any]) -> Reading:
+    options = dict(overrides)
+    ignore, max_bytes = check_patterns(options.pop("ignore")), options.pop("max_bytes")
+    if max_bytes is not None:
+        whole("max_bytes", max_bytes, 0, CheckpointError)
+    return open_by_package(path, name, ignore, max_bytes, device, **check_overrides(options))
 
 
 def resources(kind: str) -> Path:

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from itertools import accumulate, islice
 from typing import Any
 
-from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.kinds import CheckpointError, UnknownFamilyError
 from vitviz.errors.messages import choices, listed, shown
 from vitviz.weights.architectures import Architecture, architecture_named, architecture_of_keys
 from vitviz.weights.conversion.canonical import MAPS, OUTER, TOKENS, Candidate, Family, Key, MatchedCheckpoint
@@ -18,6 +18,7 @@ from vitviz.weights.formats.files import WeightFile
 from vitviz.weights.metadata.sidecars import Sidecars
 
 LANGUAGE_MODEL = "a language model"
+READ = "vitviz reads checkpoints of Vision Transformers with global attention"
 # Keys of what is no network for pictures, and what it is.
 STRANGERS = {
     "unet.": "a diffusion model",
@@ -55,18 +56,19 @@ def recognize(
         overrides: facts that the user says.
 
     Raises:
-        CheckpointError: no family has such keys, or the family has more or fewer.
+        UnknownFamilyError: no family has such keys, or the family has fewer.
+        CheckpointError: the family has more keys than the file, or there is none of that name.
     """
     families = _possible(file, sidecars, family, overrides)
     candidates = list(_candidates(file, sidecars, families))
     if not candidates and "architecture" in overrides:
         keys = listed(key for tensors in file.groups.values() for key in tensors)
-        raise CheckpointError(
+        raise UnknownFamilyError(
             f"{file.name}: architecture = {shown(overrides['architecture'])} is a model of timm's, "
             f"and its keys are not: {keys}"
         )
     if not candidates:
-        raise CheckpointError(_unknown(file, families))
+        raise UnknownFamilyError(_unknown(file, families))
     chosen, candidate = min(candidates, key=_rank)
     checkpoint = MatchedCheckpoint(
         file,
@@ -118,10 +120,10 @@ def _possible(
     if not meant:
         known = architecture_named(model_type)
         if known is not None:
-            raise CheckpointError(f"{file.name}: this is {_in_words(known)}")
+            raise UnknownFamilyError(f"{file.name}: this is {_in_words(known)}")
         every = {kind for family in FAMILIES for kind in family.model_types}
         whole = sorted(kind for kind in every if not kind.endswith(PARTS))
-        raise CheckpointError(
+        raise UnknownFamilyError(
             f"{file.name}: model_type {shown(model_type)} in its config.json; expected {choices(whole)}, or that of "
             "their vision part"
         )
@@ -202,8 +204,8 @@ def _tell_apart(checkpoint: MatchedCheckpoint) -> None:
     if surplus:
         stranger = _stranger(surplus)
         if stranger:
-            raise CheckpointError(f"{checkpoint.name}: this is {stranger}")
-        raise CheckpointError(
+            raise UnknownFamilyError(f"{checkpoint.name}: this is {stranger}")
+        raise UnknownFamilyError(
             f"{checkpoint.name}: keys that a checkpoint of this kind ({checkpoint.family.title}) does not have: "
             f"surplus {listed(surplus)}; ignore=[…] leaves out what you know not to matter"
         )
@@ -299,8 +301,8 @@ def _stranger(keys: Sequence[str]) -> str | None:
 
 
 def _in_words(architecture: Architecture) -> str:
-    as_module = "; a module of it in memory opens: vitviz.load(module)" * architecture.opens
-    return f"{architecture.sentence}, which vitviz's own network is not{as_module}"
+    instead = "; a module of it in memory opens: vitviz.load(module); and a folder of safetensors with its config.json"
+    return f"{architecture.sentence}; {READ}{instead * architecture.opens}"
 
 
 def _unknown(file: WeightFile, families: Sequence[Family]) -> str:

@@ -13,11 +13,13 @@ from PIL import Image
 from vitviz.errors.kinds import CheckpointError, VitvizError
 from vitviz.errors.messages import several
 from vitviz.images.opening import open_image
-from vitviz.models.config import ViTConfig
+from vitviz.models.capture import CapturedNetwork
+from vitviz.models.network import Network, NetworkConfig
 from vitviz.models.own import own_network
 from vitviz.models.pooling import POOLINGS
 from vitviz.models.vit import VisionTransformer
 from vitviz.weights.packages import PACKAGES, Answer, ReferenceModel, find_package, open_reference
+from vitviz.weights.packages.captured import Pairs, captured_attention, captured_output
 from vitviz.weights.packages.reference import Size, package_errors
 from vitviz.weights.read import Reading
 
@@ -115,7 +117,7 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[Si
     model = reading.model
     package = find_package(PACKAGES, reading.sidecars, model.name)
     assert model.origin is not None, "files beside it were read"
-    folder, network = model.origin.folder, own_network(model.network, model.name)
+    folder, network = model.origin.folder, model.network
     reference = open_reference(package, folder)
     named = "the image" if isinstance(image, Image.Image) else Path(image).name
     photo = open_image(image)
@@ -127,18 +129,18 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[Si
         with torch.inference_mode():
             with package_errors(package.name, f"cannot compute the {what}"):
                 expected = peer.answer(theirs)
-            output, weights = network(ours, need_weights=True)
-        found.append(compare(what, output, expected_output(expected, network, ours)))
-        if not expected.attention:
-            without[f"attention weights: {peer.title} does not give them"] = None
-        elif len(weights) != len(expected.attention):
-            layers = f"of {len(weights)} layers, the package's of {len(expected.attention)}"
+            output, pairs = _compared(network, ours, expected)
+        found.append(compare(what, *output))
+        if not pairs:
+            lacks = "does not give those of these layers" if expected.attention else "does not give them"
+            without[f"attention weights: {peer.title} {lacks}"] = None
+        for layer, (own, other) in enumerate(pairs):
+            each = compare(f"attention, layer {layer}", own, other, attention_bound(other))
+            if layer not in attention or each.part > attention[layer].part:
+                attention[layer] = each
+        if isinstance(network, VisionTransformer) and 0 < len(expected.attention) != network.config.depth:
+            layers = f"of {network.config.depth} layers, the package's of {len(expected.attention)}"
             found.append(Comparison("attention", math.inf, TOLERANCE, False, layers))
-        else:
-            for layer, (own, other) in enumerate(zip(weights, expected.attention, strict=True)):
-                each = compare(f"attention, layer {layer}", own, other, attention_bound(other))
-                if layer not in attention or each.part > attention[layer].part:
-                    attention[layer] = each
 
     config = network.config
     trained = reference.size or (config.image_height, config.image_width)
@@ -156,6 +158,18 @@ def verify(reading: Reading, image: str | Path | Image.Image, sizes: Sequence[Si
         found.insert(0, compare(f"pixels of {named}", ours, whole_patches(theirs, config)))
         run_both(f"output for {named}", reference, ours, theirs)
     return Verification(model.name, reference.title, (*found, *attention.values()), tuple(without))
+
+
+def _compared(
+    network: Network, pixels: torch.Tensor, expected: Answer
+) -> tuple[tuple[torch.Tensor, torch.Tensor], Pairs]:
+    """The outputs for pixels, ours and theirs, and in the same way the attention of each layer that both have."""
+    if isinstance(network, CapturedNetwork):
+        return captured_output(network, pixels, expected), captured_attention(network, pixels, expected)
+    own = own_network(network, "comparing")
+    output, weights = own(pixels, need_weights=True)
+    pairs = zip(weights, expected.attention, strict=False)
+    return (output, expected_output(expected, own, pixels)), tuple(pairs)
 
 
 def compare(what: str, ours: torch.Tensor, theirs: torch.Tensor, bound: torch.Tensor | None = None) -> Comparison:
@@ -192,7 +206,7 @@ def attention_bound(weights: torch.Tensor) -> torch.Tensor:
     return TOLERANCE * (apart / 2).clamp(min=1)
 
 
-def whole_patches(pixels: torch.Tensor, config: ViTConfig) -> torch.Tensor:
+def whole_patches(pixels: torch.Tensor, config: NetworkConfig) -> torch.Tensor:
     """Without the last rows and columns that are no whole patch, which a convolution does not see."""
     height, width = pixels.shape[-2:]
     rows, columns = height // config.patch_height, width // config.patch_width

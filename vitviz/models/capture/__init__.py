@@ -4,6 +4,7 @@
 module computed, ``recording`` makes traces of them.
 """
 
-from vitviz.models.capture.network import CapturedNetwork, ModuleConfig, ModuleFacts
+from vitviz.models.capture.facts import ModuleConfig, ModuleFacts
+from vitviz.models.capture.network import CapturedNetwork
 
 __all__ = ["CapturedNetwork", "ModuleConfig", "ModuleFacts"]

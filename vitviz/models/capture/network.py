@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 import torch
 from torch import nn
 
-from vitviz.attention.layout import TokenLayout
 from vitviz.attention.precision import type_of
 from vitviz.errors.kinds import ConfigError, ImageError, MethodError
 from vitviz.models.capture.calls import AttentionCall
+from vitviz.models.capture.facts import ModuleConfig, ModuleFacts, Size
 from vitviz.models.capture.interception import Interception
 from vitviz.models.capture.outputs import first_output, is_vector, primary_output
 from vitviz.models.capture.recording import Recording
@@ -27,113 +26,6 @@ from vitviz.progress import Progress
 POOLED_BY_ATTENTION, POOLED_BY_ITSELF = "attention", "the module's own"
 # The one token for what fills up windows that reach beyond the picture.
 PADDING = "padding"
-Size = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class ModuleFacts:
-    """What has to be known of a module before it is run.
-
-    Args:
-        name: what messages call it.
-        image_size, patch_size: height and width in pixels.
-        channels: of the image.
-        prefix: names of the tokens that are no patches, in the module's order.
-        classes: how many it classifies; 0 where its output is no classification.
-        forward: the module and pixels ``"batch channel height width"`` to what it returns.
-        depth: how many layers the module says that it has; None where it does not.
-
-    Raises:
-        ConfigError: the patch does not divide the image.
-    """
-
-    name: str
-    image_size: Size
-    patch_size: Size
-    channels: int
-    prefix: tuple[str, ...]
-    classes: int
-    forward: Callable[[nn.Module, torch.Tensor], Any] = field(repr=False)
-    depth: int | None = None
-
-    def __post_init__(self) -> None:
-        self.grid(*self.image_size)
-
-    def grid(self, image_height: int, image_width: int) -> Size:
-        """Rows and columns of patches.
-
-        Raises:
-            ConfigError: the patch does not divide the image.
-        """
-        rows, rest = divmod(image_height, self.patch_size[0])
-        columns, other_rest = divmod(image_width, self.patch_size[1])
-        if rest or other_rest or not rows or not columns:
-            sizes = f"image of {image_height}×{image_width} pixels (height × width)"
-            patch = f"{self.patch_size[0]}×{self.patch_size[1]}"
-            raise ConfigError(f"{sizes}: both sides must be a multiple of the patch, {patch}")
-        return rows, columns
-
-
-@dataclass(frozen=True)
-class ModuleConfig:
-    """The facts about a captured module, as :class:`vitviz.models.network.NetworkConfig` has them.
-
-    Args:
-        facts: what was known before.
-        depth, heads, head_width, width: of its layers, as its calls show them.
-        pooling: ``"attention"`` where one learned query reads the tokens behind the layers.
-        parameters: number of its weights.
-        bias_matrices: how many matrices of bias a trace keeps, each of a number for every pair of tokens.
-        is_written_out: whether the module itself makes whole matrices of attention weights.
-        has_stream: whether its tokens can be read between its layers.
-    """
-
-    facts: ModuleFacts
-    depth: int
-    heads: int
-    head_width: int
-    width: int
-    pooling: str
-    parameters: int
-    bias_matrices: int
-    is_written_out: bool
-    has_stream: bool
-
-    @property
-    def image_height(self) -> int:
-        return self.facts.image_size[0]
-
-    @property
-    def image_width(self) -> int:
-        return self.facts.image_size[1]
-
-    @property
-    def patch_height(self) -> int:
-        return self.facts.patch_size[0]
-
-    @property
-    def patch_width(self) -> int:
-        return self.facts.patch_size[1]
-
-    @property
-    def channels(self) -> int:
-        return self.facts.channels
-
-    @property
-    def classes(self) -> int:
-        return self.facts.classes
-
-    @property
-    def prefix(self) -> tuple[str, ...]:
-        return self.facts.prefix
-
-    def layout(self, image_height: int, image_width: int) -> TokenLayout:
-        """The tokens of an image of this size in pixels.
-
-        Raises:
-            ConfigError: the size is no multiple of the patch size.
-        """
-        return TokenLayout(self.prefix, *self.facts.grid(image_height, image_width))
 
 
 def _own_output(call: AttentionCall) -> torch.Tensor:
@@ -263,6 +155,12 @@ class CapturedNetwork:
         check_state(self.module)
         with self.running(pixels, torch.is_grad_enabled()) as own:
             return self.output_of(own, output, None)
+
+    def returned(self, pixels: torch.Tensor) -> torch.Tensor:
+        """What the module returns of images: logits, features, or the tokens where it gives nothing else."""
+        check_state(self.module)
+        with self.running(pixels) as own:
+            return self._run(own)
 
     def stream(self, pixels: torch.Tensor) -> list[torch.Tensor]:
         """The tokens of one image before the first layer and after each one, each ``"1 token width"``, those that are

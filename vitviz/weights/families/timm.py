@@ -5,7 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Any
 
-from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.kinds import CheckpointError, UnknownFamilyError
 from vitviz.errors.messages import choices, shown
 from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint, Open, Published
 from vitviz.weights.families.clip import HARMLESS as HARMLESS_OF_OPEN_CLIP
@@ -147,7 +147,7 @@ def _arguments(checkpoint: MatchedCheckpoint) -> Arguments | None:
         near = get_close_matches(str(name), architectures(), 3)
         like = [row.name for row in _alike(checkpoint)]
         expected = f"one of timm's Vision Transformers, such as {choices(like[:3] or near or ['vit_base_patch16_224'])}"
-        raise CheckpointError(f"{checkpoint.name}: {place} = {shown(name)}: expected {expected}")
+        raise UnknownFamilyError(f"{checkpoint.name}: {place} = {shown(name)}: expected {expected}")
     if "architecture" not in checkpoint.overrides:
         checkpoint.record("architecture", name, place)
     if cfg.flag("fixed_input_size", False) and "img_size" not in saved:
@@ -209,12 +209,12 @@ def _refuse_unreadable(checkpoint: MatchedCheckpoint) -> None:
     rows = _alike(checkpoint)
     reasons = {row.name: _unreadable(row, checkpoint.name) for row in rows}
     if rows and all(reasons.values()):
-        raise CheckpointError(str(next(iter(reasons.values()))))
+        raise UnknownFamilyError(str(next(iter(reasons.values()))))
     gated = _is_gated(checkpoint)
     eva = (checkpoint.has("query.bias") and gated) or checkpoint.has("gate.weight")
     encoder = checkpoint.has("pre_norm.weight") and (checkpoint.has("pool.probe") or not checkpoint.has("norm.weight"))
     if checkpoint.has("positions") and (eva or encoder):
-        raise CheckpointError(f"{checkpoint.name}: this is a model with {ROTARY}, which vitviz does not read")
+        raise UnknownFamilyError(f"{checkpoint.name}: this is a model with {ROTARY}, which vitviz does not read")
 
 
 def _unreadable(row: Architecture, name: str) -> CheckpointError | None:

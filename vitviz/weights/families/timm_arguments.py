@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.kinds import CheckpointError, UnknownFamilyError
 from vitviz.errors.messages import choices, shown
 from vitviz.weights.families.timm_architectures import Architecture
 from vitviz.weights.metadata.settings import Settings, is_number
@@ -49,7 +49,7 @@ class Arguments:
 
     def refuse(self, name: str, expected: str) -> CheckpointError:
         where = self.saved.place if self.saved.get(name) is not None else f"timm's {self.architecture.name}"
-        return CheckpointError(
+        return UnknownFamilyError(
             f"{self.name}: {where}: {name} = {shown(self.get(name))}, which vitviz does not read; expected {expected}"
         )
 
@@ -109,7 +109,7 @@ def facts_of(arguments: Arguments) -> dict[str, Any]:
         arguments.only(name, False)
     cls = arguments.architecture.cls
     if cls not in CLASSES:
-        raise CheckpointError(
+        raise UnknownFamilyError(
             f"{arguments.name}: timm's {arguments.architecture.name} is a {cls}; expected a {choices(CLASSES)}"
         )
     return CLASSES[cls](arguments)

@@ -28,6 +28,11 @@ def needed_bytes(network: torch.nn.Module) -> int:
     return 4 * sum(tensor.numel() for tensor in network.state_dict().values())
 
 
+def default_bytes(file_bytes: int) -> int:
+    """Memory that the network of a file of this size may take where nobody says it."""
+    return max(MAX_BYTES, MAX_EXPANSION * file_bytes)
+
+
 def check_bytes(name: str, needed: int, file_bytes: int, max_bytes: int | None) -> None:
     """Refuse a network that takes too much memory.
 
@@ -40,7 +45,7 @@ def check_bytes(name: str, needed: int, file_bytes: int, max_bytes: int | None) 
     Raises:
         LimitError: it takes more.
     """
-    allowed = max(MAX_BYTES, MAX_EXPANSION * file_bytes) if max_bytes is None else max_bytes
+    allowed = default_bytes(file_bytes) if max_bytes is None else max_bytes
     if needed > allowed:
         found = f"{file_bytes:,} bytes in which its network's {needed:,} bytes of memory are shared or compressed"
         if max_bytes is not None:

@@ -51,11 +51,13 @@ def load_module(
     prefix: Sequence[str] | None = None,
     forward: Forward | None = None,
     engine: str | None = None,
+    name: str | None = None,
 ) -> Model:
     """A module as a model: by a copy of its weights in vitviz's own network where both give the same numbers, else by
     capturing its attention while its own forward pass runs.
 
-    Arguments as those of :func:`vitviz.load`. The module stays as it is.
+    Arguments as those of :func:`vitviz.load`; ``name`` is what the model is called, where not as the module says. The
+    module stays as it is.
 
     Raises:
         ConfigError: something has to be known that the module does not say; it is in a state in which it cannot be
@@ -66,7 +68,7 @@ def load_module(
     if engine is not None:
         word("engine", engine, ENGINES, ConfigError)
     module = unwrapped(module)
-    name = module_name(module)
+    name = name or module_name(module)
     try:
         check_state(module)
     except ConfigError as error:

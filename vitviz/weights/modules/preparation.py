@@ -40,7 +40,7 @@ def module_preprocessing(
 
     Args:
         module: whose images are prepared.
-        given: by the user; None for nothing.
+        given: by the user, or what the files beside a checkpoint say; None for nothing.
         normalisation: a name in :data:`NORMALISATIONS`, where the module says nothing that vitviz does; None for
             nothing.
         size, patch: height and width of the module's images and patches in pixels.
@@ -52,7 +52,10 @@ def module_preprocessing(
     """
     if isinstance(given, Preprocessing):
         return given, "preprocessing"
-    rule = _given_rule(given, channels) if given is not None else None
+    if isinstance(given, PreprocessingRule):
+        rule: PreprocessingRule | None = given
+    else:
+        rule = _given_rule(given, channels) if given is not None else None
     if given is None:
         try:
             rule = _own_rule(module, channels)

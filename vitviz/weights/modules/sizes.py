@@ -22,6 +22,7 @@ TOKEN_PARAMETERS = {
     "cls": ("cls_token", "class_token", "class_embedding"),
     "distillation": ("dist_token", "distillation_token"),
     "register": ("reg_token", "register_tokens", "registers"),
+    "detection": ("detection_tokens",),
 }
 PACKAGES_IN_ORDER = ("timm", "transformers", "torchvision", "open_clip", "dinov2", "dinov3")
 
@@ -97,7 +98,10 @@ def find_prefix(module: nn.Module) -> tuple[str, ...] | None:
     if max(counts["cls"], counts["distillation"]) > 1:
         return None
     single = tuple(kind for kind in ("cls", "distillation") if counts[kind])
-    return (*single, *(f"register {number + 1}" for number in range(counts["register"])))
+    return (
+        *single,
+        *(f"{kind} {number + 1}" for kind in ("register", "detection") for number in range(counts[kind])),
+    )
 
 
 def checked_size(name: str, value: int | tuple[int, int] | None) -> Size | None:

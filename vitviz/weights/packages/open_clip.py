@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,8 @@ import torch
 from PIL import Image
 from torch import nn
 
+from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.messages import listed, shown
 from vitviz.weights.metadata.sidecars import Sidecars
 from vitviz.weights.packages.reference import Answer, Package, Size, collected
 from vitviz.weights.packages.timm import TimmModel
@@ -30,6 +34,11 @@ class OpenClipModel:
         import open_clip
 
         return f"{type(self.visual).__name__} of open_clip {open_clip.__version__}"
+
+    @property
+    def module(self) -> nn.Module:
+        module: nn.Module = self.visual
+        return module
 
     @property
     def size(self) -> Size | None:
@@ -81,4 +90,49 @@ def _open(folder: Path, size: Size | None) -> OpenClipModel:
     return OpenClipModel(model.visual.eval().requires_grad_(False))
 
 
-PACKAGE = Package("open_clip", "open_clip_torch>=3.3,<4", _names, _open)
+def _checked(config: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Towers by names of their packages alone, without weights of their own."""
+    model = config.get("model_cfg")
+    towers = [model.get(part) for part in ("vision_cfg", "text_cfg")] if isinstance(model, Mapping) else [None]
+    if not all(isinstance(tower, Mapping) for tower in towers):
+        raise CheckpointError(f"{name}: expected model_cfg with vision_cfg and text_cfg in its open_clip_config.json")
+    whole = deepcopy(dict(config))
+    for part in ("vision_cfg", "text_cfg"):
+        tower = whole["model_cfg"][part]
+        for key, value in tower.items():
+            if key.endswith("_model_pretrained"):
+                tower[key] = False
+            # A name may lead elsewhere: "hf-hub:owner/name", or to a folder.
+            elif key == "timm_model_name" and not (isinstance(value, str) and value.replace(".", "_").isidentifier()):
+                raise CheckpointError(f"{name}: {part}.{key} = {shown(value)}: expected timm's name of a model")
+    return whole
+
+
+def _build(folder: Path) -> nn.Module:
+    import open_clip
+    import torch
+
+    device = torch.get_default_device()
+    model: nn.Module = open_clip.create_model(
+        f"local-dir:{folder}", load_weights=False, pretrained_text=False, device=device
+    )
+    return model
+
+
+def _load(folder: Path, ignore: Sequence[str]) -> OpenClipModel:
+    if ignore:
+        raise CheckpointError(f"ignore = {listed(ignore)}: open_clip reads every key of a file; expected none")
+    return _open(folder, None)
+
+
+PACKAGE = Package(
+    "open_clip",
+    "open_clip_torch>=3.3,<4",
+    _names,
+    _open,
+    "open_clip",
+    ("open_clip_config.json", "open_clip_model.safetensors"),
+    _checked,
+    _build,
+    _load,
+)

@@ -6,7 +6,7 @@ import importlib
 import logging
 import random
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.kinds import CheckpointError, VitvizError
 from vitviz.errors.messages import shown
 from vitviz.weights.metadata.sidecars import Sidecars
 
@@ -48,6 +48,10 @@ class ReferenceModel(Protocol):
         """Its class, as a table names it."""
 
     @property
+    def module(self) -> nn.Module:
+        """What takes pixels: the model, or the part of it that sees."""
+
+    @property
     def size(self) -> Size | None:
         """Height and width in pixels that it was made for; None where it has no such size."""
 
@@ -68,12 +72,23 @@ class Package:
         names: the file that names it and what that says, such as ``"architecture in config.json"``; None where no file
             beside the checkpoint does.
         open: its own loader: the folder and the height and width in pixels, None for the trained ones.
+        extra: of vitviz, that installs it.
+        files: what its loader looks for in a folder: the configuration, and the weights.
+        checked: the configuration as the loader may have it, which then reads nothing but the folder's two files, runs
+            nothing of theirs and leaves no weight random.
+        build: the model of a folder without weights, made on whatever device is torch's default.
+        load: the model of a folder as it is captured; takes the patterns of keys that are left out.
     """
 
     name: str
     distribution: str
     names: Callable[[Sidecars], str | None]
     open: Callable[[Path, Size | None], ReferenceModel]
+    extra: str
+    files: tuple[str, str]
+    checked: Callable[[Mapping[str, Any], str], dict[str, Any]]
+    build: Callable[[Path], nn.Module]
+    load: Callable[[Path, Sequence[str]], ReferenceModel]
 
 
 def find_package(packages: Sequence[Package], sidecars: Sidecars, name: str) -> Package:
@@ -97,15 +112,29 @@ def open_reference(package: Package, folder: Path, size: Size | None = None) -> 
     Raises:
         CheckpointError: the package is not installed, or cannot open the folder.
     """
+    import_package(package, "verifying", EXTRA)
+    with package_errors(package.name, f"cannot open {folder.name}"):
+        return package.open(folder, size)
+
+
+def import_package(package: Package, what: str, extra: str) -> None:
+    """Import it.
+
+    Args:
+        package: that is meant.
+        what: needs it, as the message begins.
+        extra: that installs it.
+
+    Raises:
+        CheckpointError: it is not installed, or does not fit what is.
+    """
     try:
         importlib.import_module(package.name)
     # A package whose parts do not fit together fails in ways of its own.
     except Exception as error:
         raise CheckpointError(
-            f"verifying needs {package.name} ({error}): pip install 'vitviz[{EXTRA}]' or '{package.distribution}'"
+            f"{what} needs {package.name} ({error}): pip install 'vitviz[{extra}]' or '{package.distribution}'"
         ) from None
-    with package_errors(package.name, f"cannot open {folder.name}"):
-        return package.open(folder, size)
 
 
 @contextmanager
@@ -114,11 +143,12 @@ def package_errors(name: str, what: str) -> Iterator[None]:
     try:
         with undisturbed():
             yield
-    except CheckpointError:
+    except VitvizError:
         raise
     # A package may raise anything.
     except Exception as error:
-        message = next(iter(str(error).strip().splitlines()), "")
+        first, *more = str(error).strip().splitlines() or [""]
+        message = f"{first} {more[0].strip()}" if more and first.endswith(":") else first
         raise CheckpointError(f"{name} {what} ({type(error).__name__}: {shown(message)[1:-1]})") from None
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,8 @@ import torch
 from PIL import Image
 from torch import nn
 
+from vitviz.errors.kinds import CheckpointError
+from vitviz.errors.messages import listed, shown
 from vitviz.weights.metadata.sidecars import Sidecars
 from vitviz.weights.packages.reference import Answer, Package, Size, as_mode, collected
 
@@ -33,8 +38,13 @@ class TimmModel:
         return f"{type(self.model).__name__} of timm {timm.__version__}"
 
     @property
+    def module(self) -> nn.Module:
+        return self.model
+
+    @property
     def size(self) -> Size | None:
-        return tuple(self.model.patch_embed.img_size)
+        size = getattr(getattr(self.model, "patch_embed", None), "img_size", None)
+        return tuple(size or self.model.pretrained_cfg["input_size"][1:])
 
     def prepare(self, image: Image.Image) -> torch.Tensor:
         from timm.data.config import resolve_model_data_config
@@ -49,7 +59,13 @@ class TimmModel:
         return torch.as_tensor(transform(as_mode(image, channels)))[None]
 
     def answer(self, pixels: torch.Tensor) -> Answer:
-        attentions = [block.attn for block in self.model.blocks if hasattr(getattr(block, "attn", None), "attn_drop")]
+        blocks = getattr(self.model, "blocks", None)
+        attentions = [
+            part for part in self.model.modules() if hasattr(part, "attn_drop") and hasattr(part, "fused_attn")
+        ]
+        if blocks is not None:
+            every = [getattr(block, "attn", None) for block in blocks]
+            attentions = [attention for attention in every if hasattr(attention, "attn_drop")]
         fused = [getattr(attention, "fused_attn", None) for attention in attentions]
         for attention in attentions:
             attention.fused_attn = False
@@ -59,7 +75,7 @@ class TimmModel:
         finally:
             for attention, before in zip(attentions, fused, strict=True):
                 attention.fused_attn = before
-        whole = len(weights) == len(self.model.blocks)
+        whole = len(weights) == len(attentions if blocks is None else blocks)
         # DeiT's distilled models return both heads when they are trained.
         return Answer(output, tuple(weights) if whole else ())
 
@@ -80,4 +96,75 @@ def _open(folder: Path, size: Size | None) -> TimmModel:
     return TimmModel(model)
 
 
-PACKAGE = Package("timm", "timm>=1.0.31,<1.1", _names, _open)
+# Of a checkpoint, what its model reads: not where weights are, nor a classifier that would be left out or cut.
+SIZES_CFG = ("input_size", "fixed_input_size", "pool_size", "classifier", "first_conv", "num_classes")
+SHOWN_CFG = (
+    *SIZES_CFG,
+    *("interpolation", "crop_pct", "crop_mode", "mean", "std", "label_names", "label_descriptions"),
+)
+
+
+def _checked(config: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """What timm makes the same network of, with the number of classes and of channels that it is made for."""
+    import timm
+    from timm.models import build_model_with_cfg
+
+    architecture = config.get("architecture")
+    if not isinstance(architecture, str) or not timm.is_model(architecture.partition(".")[0]):
+        raise CheckpointError(f"{name}: architecture = {shown(architecture)}: timm {timm.__version__} has none so")
+    arguments = config.get("model_args") or {}
+    stated = config.get("pretrained_cfg", config)
+    if not isinstance(arguments, Mapping) or not isinstance(stated, Mapping):
+        raise CheckpointError(f"{name}: model_args and pretrained_cfg in its config.json: expected objects")
+    factories = (timm.create_model, build_model_with_cfg)
+    reserved = {each for factory in factories for each in inspect.signature(factory).parameters} & arguments.keys()
+    if reserved:
+        found = f"model_args.{', '.join(sorted(reserved))} in its config.json"
+        raise CheckpointError(f"{name}: {found}: expected arguments of a network, and none of timm's loader")
+    if config.keys() == {"architecture"}:
+        # No file says more than the name: its sizes are timm's, and how its pictures were prepared is not known.
+        default = timm.get_pretrained_cfg(architecture, allow_unregistered=True)
+        sizes = {} if default is None else default.to_dict()
+        stated = {key: sizes[key] for key in SIZES_CFG if sizes.get(key) is not None}
+    cfg = {key: stated[key] for key in SHOWN_CFG if key in stated}
+    classes = arguments.get("num_classes", config.get("num_classes", stated.get("num_classes")))
+    cfg |= {} if classes is None else {"num_classes": classes}
+    size, channels = cfg.get("input_size"), arguments.get("in_chans")
+    if channels is not None and isinstance(size, list):
+        cfg["input_size"] = [channels, *size[1:]]
+    if "pretrained_cfg" in config:
+        cfg |= {key: config[key] for key in ("label_names", "label_descriptions") if key in config}
+    arguments = {key: value for key, value in arguments.items() if value is not None}
+    return {"architecture": architecture, "model_args": arguments, "pretrained_cfg": cfg}
+
+
+def _build(folder: Path) -> nn.Module:
+    import timm
+
+    model: nn.Module = timm.create_model(f"local-dir:{folder}", pretrained=False)
+    return model
+
+
+def _load(folder: Path, ignore: Sequence[str]) -> TimmModel:
+    if ignore:
+        raise CheckpointError(f"ignore = {listed(ignore)}: timm reads every key of a file; expected none")
+    classes = json.loads((folder / "config.json").read_text(encoding="utf-8"))["pretrained_cfg"].get("num_classes")
+    loaded = _open(folder, None)
+    found = getattr(loaded.model, "num_classes", None)
+    # With another number than its weights have, timm would leave the classifier random.
+    if classes is not None and found != classes:
+        raise CheckpointError(f"{shown(found)} classes of timm's model; its config.json says {shown(classes)}")
+    return loaded
+
+
+PACKAGE = Package(
+    "timm",
+    "timm>=1.0.31,<1.1",
+    _names,
+    _open,
+    "timm",
+    ("config.json", "model.safetensors"),
+    _checked,
+    _build,
+    _load,
+)

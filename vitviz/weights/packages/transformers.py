@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from PIL import Image
 
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import listed, shown
+from vitviz.models.capture.outputs import primary_output
 from vitviz.weights.metadata.sidecars import Sidecars
 from vitviz.weights.packages.reference import Answer, Package, Size, as_mode
 
@@ -42,6 +44,11 @@ class TransformersModel:
         import transformers
 
         return f"{type(self.model).__name__} of transformers {transformers.__version__}"
+
+    @property
+    def module(self) -> torch.nn.Module:
+        module: torch.nn.Module = self._tower
+        return module
 
     @property
     def size(self) -> Size | None:
@@ -72,6 +79,9 @@ class TransformersModel:
         if output is not None and tower is not self.model and projection is not None:
             output = projection(output)
         tokens = found.get("last_hidden_state")
+        if output is None and tokens is None:
+            # What a head makes of the tokens, such as a map of depths.
+            tokens = primary_output(found)
         weights = tuple(found.attentions) if found.get("attentions") and found.attentions[0] is not None else ()
         return Answer(output, weights, tokens if output is None else None)
 
@@ -147,13 +157,22 @@ def _pixels(found: Any, patch: int) -> torch.Tensor:
 
 def _open(folder: Path, size: Size | None) -> TransformersModel:
     with _quiet():
-        return TransformersModel(_load(folder), folder)
+        return TransformersModel(_load(folder, "eager"), folder)
 
 
-def _load(folder: Path) -> Any:
+def _load(folder: Path, attention: str | None, ignore: Sequence[str] | None = None) -> Any:
+    """The model of a folder.
+
+    Args:
+        folder: with configuration and weights.
+        attention: how it attends; None for the way that is its own.
+        ignore: patterns of keys of the file that it may not have; None for any.
+    """
     cls = _class(folder)
     # The class is transformers' own: a folder's `auto_map`, which would name code of its own, is not read.
-    options = {"local_files_only": True, "weights_only": True, "attn_implementation": "eager", "dtype": torch.float32}
+    options = {"local_files_only": True, "weights_only": True, "dtype": torch.float32}
+    options |= {} if attention is None else {"attn_implementation": attention}
+    options |= {} if ignore is None else {"use_safetensors": True}
     model, report = cls.from_pretrained(folder, **options, output_loading_info=True)
     missing = sorted(report["missing_keys"])
     if missing and all("pooler." in key for key in missing):
@@ -162,6 +181,13 @@ def _load(folder: Path) -> Any:
         missing = sorted(report["missing_keys"])
     if missing:
         raise CheckpointError(f"{folder.name}: transformers finds no {listed(missing)} for its {cls.__name__}")
+    surplus = sorted(report["unexpected_keys"])
+    surplus = [key for key in surplus if not any(fnmatchcase(key, pattern) for pattern in ignore or ())]
+    if ignore is not None and surplus:
+        raise CheckpointError(
+            f"{folder.name}: keys that transformers' {cls.__name__} does not have: {listed(surplus)}; ignore=[…] "
+            "leaves out what you know not to matter"
+        )
     if getattr(model.config, "mask_ratio", None):
         model.config.mask_ratio = 0.0
     return model.eval().requires_grad_(False)
@@ -214,4 +240,58 @@ def _quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-PACKAGE = Package("transformers", "transformers>=5.17,<6", _names, _open)
+# How the model is run and where it was, which is said when it is loaded; what it returns beside its output.
+UNREAD = (
+    *("_attn_implementation", "_attn_implementation_internal", "_attn_implementation_autoset", "attn_implementation"),
+    *("_name_or_path", "name_or_path", "_commit_hash", "dtype", "torch_dtype", "return_dict", "use_return_dict"),
+    *("output_attentions", "output_hidden_states", "transformers_version"),
+)
+# Entries that make code or weights of elsewhere part of the model, and what they ask for.
+ELSEWHERE = {
+    "auto_map": "code of its own, which vitviz never runs",
+    "quantization_config": "quantised weights, in which attention is not what the module's type says",
+    "use_pretrained_backbone": "weights of another checkpoint",
+}
+
+
+def _checked(config: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A configuration of one of transformers' own classes, with no weights but the file's."""
+
+    def walk(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            for key, what in ELSEWHERE.items():
+                if value.get(key):
+                    raise CheckpointError(f"{name}: {key} in its config.json asks for {what}")
+            return {key: walk(each) for key, each in value.items() if key not in UNREAD}
+        return [walk(each) for each in value] if isinstance(value, list) else value
+
+    return dict(walk(config))
+
+
+def _build(folder: Path) -> torch.nn.Module:
+    cls = _class(folder)
+    with _quiet():
+        model: torch.nn.Module = cls(cls.config_class.from_pretrained(folder, local_files_only=True))
+    return model
+
+
+def _load_module(folder: Path, ignore: Sequence[str]) -> TransformersModel:
+    with _quiet():
+        model = _load(folder, None, ignore)
+    for parameter in model.parameters():
+        # A file that is cut while its numbers are mapped into memory would end the process.
+        parameter.data = parameter.data.clone()
+    return TransformersModel(model)
+
+
+PACKAGE = Package(
+    "transformers",
+    "transformers>=5.17,<6",
+    _names,
+    _open,
+    "transformers",
+    ("config.json", "model.safetensors"),
+    _checked,
+    _build,
+    _load_module,
+)

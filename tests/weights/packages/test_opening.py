@@ -1,0 +1,349 @@
+"""Checkpoints of families that only a package has a network for: opened by it, captured, held to its own module."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+import vitviz
+from tests.hub_server import HubServer
+from tests.reference_packages import timm
+from tests.support.foreign_folders import FOREIGN, write_foreign
+from tests.support.package_checkpoints import change, edit, write
+from vitviz.cli.command import main
+from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError, UnknownFamilyError, VitvizError
+from vitviz.models.capture import CapturedNetwork
+from vitviz.models.capture.outputs import primary_output
+from vitviz.weights import by_package as opening
+from vitviz.weights.load import read
+from vitviz.weights.packages.reference import Package
+from vitviz.weights.verify import PHOTO, verify
+
+pytestmark = pytest.mark.parity
+
+ASSETS = Path(__file__).parents[3] / "assets"
+every_kind = pytest.mark.parametrize("kind", FOREIGN)
+# Those whose package gives matrices of attention for the layers.
+WITH_MATRICES = ("BEiT with biases", "DPT", "YOLOS", "timm's Swin", "timm's relative positions", "a tower of open_clip")
+
+
+@every_kind
+def test_the_packages_model_is_what_opens(kind: str, tmp_path: Path) -> None:
+    folder, module = write_foreign(kind, tmp_path)
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    model = vitviz.load(folder)
+    assert model.engine == "module" and model.name == "small" and model.origin is not None
+    assert model.origin.folder == folder and "captured" in model.card["engine"]
+    config = model.network.config
+    pixels = torch.randn(2, 3, config.image_height, config.image_width)
+    with torch.no_grad():
+        assert isinstance(model.network, CapturedNetwork)
+        assert torch.equal(model.network.returned(pixels), primary_output(module(pixels)))
+    assert model.preprocessing.mean == ((0.5,) * 3 if "open_clip" in kind else (0.4, 0.5, 0.6))
+    analysis = vitviz.analyze(ASSETS / PHOTO, model)
+    assert analysis.rollout().values.isfinite().all()
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+
+
+@every_kind
+def test_verify_holds_it_to_its_package(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, _ = write_foreign(kind, tmp_path)
+    assert main(["verify", str(folder)]) == 0
+    printed = capsys.readouterr().out
+    rows = {line.split("  ")[0]: line.split()[-1] for line in printed.splitlines() if "allowed" in line}
+    layers = [row for row in rows if row.startswith("attention, layer")]
+    assert {"pixels of chelsea.jpg", "output for chelsea.jpg"} <= rows.keys() and set(rows.values()) == {"yes"}
+    assert len(layers) == (read(folder).model.network.config.depth if kind in WITH_MATRICES else 0)
+    assert ("not compared: attention weights" in printed) == (kind not in WITH_MATRICES)
+
+
+def test_verify_sees_a_weight_that_is_another(tmp_path: Path) -> None:
+    folder, _ = write_foreign("BEiT with biases", tmp_path)
+    reading = read(folder)
+    change(folder, "beit.encoder.layer.1.attention.attention.query.weight", torch.randn(16, 16))
+    found = verify(reading, ASSETS / PHOTO)
+    wrong = {each.what for each in found.comparisons if not each.exact}
+    assert "attention, layer 1" in wrong and "attention, layer 0" not in wrong
+
+
+def test_a_name_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, module = write_foreign("Swin", tmp_path)
+    files = {file.name: file.read_bytes() for file in folder.iterdir()}
+    with HubServer() as server:
+        server.use(monkeypatch, tmp_path / "home")
+        server.add("owner/swin", {**files, "modeling_swin.py": b"raise SystemExit"}, lfs=("model.safetensors",))
+        model = vitviz.load("hf:owner/swin")
+        asked = len(server.log)
+        assert model.name == "owner/swin" and model.origin is not None and model.origin.repository == "owner/swin"
+        pixels = torch.randn(1, 3, 32, 32)
+        with torch.no_grad():
+            assert torch.equal(model.network(pixels), module(pixels).logits)
+        # Analysing asks the hub for nothing.
+        vitviz.analyze(ASSETS / PHOTO, model)
+        assert len(server.log) == asked and not server.requests("modeling_swin.py")
+
+
+def test_a_file_by_timm_s_name_of_its_architecture(tmp_path: Path) -> None:
+    module = timm.create_model("test_vit_relpos").eval()
+    save_file(module.state_dict(), tmp_path / "mine.safetensors")
+    model = vitviz.load(tmp_path / "mine.safetensors", architecture="test_vit_relpos", normalisation="half")
+    pixels = torch.randn(1, 3, 160, 160)
+    with torch.no_grad():
+        assert model.name == "mine" and torch.equal(model.network(pixels), module(pixels))
+
+
+def test_sharded_weights(tmp_path: Path) -> None:
+    folder, module = write_foreign("Swin", tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    parts = {f"model-0000{part + 1}-of-00002.safetensors": sorted(tensors)[part::2] for part in range(2)}
+    for name, keys in parts.items():
+        save_file({key: tensors[key] for key in keys}, folder / name, {"format": "pt"})
+    places = {key: name for name, keys in parts.items() for key in keys}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    pixels = torch.randn(1, 3, 32, 32)
+    with torch.no_grad():
+        assert torch.equal(vitviz.load(folder).network(pixels), module(pixels).logits)
+
+
+# Which engine.
+
+
+@pytest.mark.parametrize("package", ["timm", "transformers", "open_clip"])
+def test_a_family_of_vitviz_s_own_opens_by_its_package_on_request(package: str, tmp_path: Path) -> None:
+    folder = write(package, tmp_path)
+    own, theirs = vitviz.load(folder), vitviz.load(folder, engine="module")
+    assert (own.engine, theirs.engine) == ("own", "module") and own.labels == theirs.labels
+    assert vitviz.load(folder, engine="own").engine == "own"
+    pixels = torch.randn(1, 3, 32, 32)
+    assert torch.allclose(own.network(pixels), theirs.network(pixels), rtol=0, atol=1e-5)
+    ours, captured = (model.network.encode(pixels).traces[0] for model in (own, theirs))
+    for layer in range(ours.layers):
+        assert float((ours.weights(layer) - captured.weights(layer)).abs().max()) <= 1e-5
+
+
+def test_the_own_engine_alone_refuses_what_it_has_no_network_for(tmp_path: Path) -> None:
+    folder, _ = write_foreign("Swin", tmp_path)
+    with pytest.raises(UnknownFamilyError, match=r"^small: this is Swin: hierarchical, windows; vitviz reads"):
+        vitviz.load(folder, engine="own")
+
+
+WRONG: dict[str, tuple[dict[str, Any], type[VitvizError], str]] = {
+    "another engine": ({"engine": "timm"}, ConfigError, "engine 'timm': expected 'own' or 'module'"),
+    "precision": ({"precision": "bfloat16"}, ConfigError, "precision 'bfloat16': small is a package's model, which .*"),
+    "a fact of own networks": (
+        {"engine": "module", "heads": 2},
+        CheckpointError,
+        "heads: of vitviz's own network alone; of one that a package opens you can say normalisation, .*",
+    ),
+    "a family": (
+        {"engine": "module", "family": "timm"},
+        CheckpointError,
+        "family 'timm': of vitviz's own network alone, .*",
+    ),
+    "labels": ({"engine": "module", "labels": ["a"]}, ConfigError, "labels: of a module in memory alone; .*"),
+    "memory": ({"max_bytes": 1000}, LimitError, ".*: its configuration makes a network of more than 1,000 bytes .*"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "error", "message"), WRONG.values(), ids=WRONG)
+def test_what_does_not_apply_is_one_sentence(
+    arguments: dict[str, Any], error: type[VitvizError], message: str, tmp_path: Path
+) -> None:
+    folder, _ = write_foreign("Swin", tmp_path)
+    with pytest.raises(error, match=f"^{message}$"):
+        vitviz.load(folder, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("kind", "package"), [("Swin", "transformers"), ("timm's Swin", "timm"), ("a tower of open_clip", "open_clip")]
+)
+def test_a_package_that_is_not_installed_is_named_with_its_extra(
+    kind: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, _ = write_foreign(kind, tmp_path)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(UnknownFamilyError) as refused:
+        vitviz.load(folder)
+    sentence = str(refused.value)
+    assert sentence.startswith("small: this is ") or "expected one of timm's Vision Transformers" in sentence
+    assert f"needs {package} " in sentence and f"pip install 'vitviz[{package}]'" in sentence
+
+
+# Hostile folders.
+
+
+class Harm:
+    """Leaves a file behind where it is unpickled."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+
+    def __reduce__(self) -> Any:
+        return (Path.touch, (self.target,))
+
+
+def _refusal(folder: Path, **arguments: Any) -> str:
+    started = time.process_time()
+    with pytest.raises(VitvizError) as refused:
+        vitviz.load(folder, **arguments)
+    assert time.process_time() - started < 20
+    sentence = str(refused.value)
+    assert "\n" not in sentence and len(sentence) < 1500
+    return sentence
+
+
+def test_pickles_are_never_given_to_a_package(tmp_path: Path) -> None:
+    folder, _ = write_foreign("Swin", tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save(tensors, folder / "pytorch_model.bin")
+    assert "torch, which a package is not given to read; expected its weights as safetensors" in _refusal(folder)
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"a": Harm(tmp_path / "harm")}))
+    assert "its pickle calls" in _refusal(folder)
+    assert not (tmp_path / "harm").exists()
+
+
+def test_a_package_sees_the_configuration_and_the_weights_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, module = write_foreign("Swin", tmp_path)
+    for name in ("pytorch_model.bin", "training_args.bin", "optimizer.pt"):
+        (folder / name).write_bytes(pickle.dumps(Harm(tmp_path / "harm")))
+    (folder / "modeling_swin.py").write_text(f"open({str(tmp_path / 'harm')!r}, 'w')")
+    (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "owner/other"}')
+    seen: list[set[str]] = []
+    opened = opening.PACKAGES[1]
+
+    def load(given: Path, ignore: Any) -> Any:
+        seen.append({file.name for file in given.iterdir()})
+        return opened.load(given, ignore)
+
+    fields = {name: getattr(opened, name) for name in Package.__dataclass_fields__}
+    monkeypatch.setattr(opening, "PACKAGES", (opening.PACKAGES[0], Package(**{**fields, "load": load})))
+    pixels = torch.randn(1, 3, 32, 32)
+    with torch.no_grad():
+        assert torch.equal(vitviz.load(folder).network(pixels), module(pixels).logits)
+    assert seen == [{"config.json", "model.safetensors"}] and not (tmp_path / "harm").exists()
+
+
+CONFIGURATIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "code of its own": ({"auto_map": {"AutoModel": "modeling.Evil"}}, "auto_map in its config.json asks for code"),
+    "quantised": ({"quantization_config": {"bits": 4}}, "quantization_config in its config.json asks for"),
+    "weights of elsewhere": ({"use_pretrained_backbone": True}, "asks for weights of another checkpoint"),
+    "many layers": ({"depths": [100_000, 2]}, "its configuration makes a network of more than"),
+    "very many layers": ({"depths": [10**9, 2]}, "'depths' = 1000000000 in config.json: expected at most"),
+    "wide": ({"embed_dim": 2**19}, "its configuration makes a network of more than"),
+    "large windows": ({"window_size": 2**15}, "its configuration makes a network of more than"),
+    "many classes": ({"num_labels": 10**9}, "'num_labels' = 1000000000 in config.json: expected at most"),
+    "no class": ({"architectures": ["Trainer"]}, "transformers 5.+ has no such model of type 'swin'"),
+    "nested numbers": ({"a": {"b": [{"c": 10**30}]}}, "'a.b.c' = 10+.* in config.json: expected at most"),
+    "no type that there is": ({"model_type": "evil"}, "transformers 5.+ has no such model of type 'evil'"),
+    "a text for a number": ({"embed_dim": "8"}, "transformers cannot build small"),
+}
+
+
+@pytest.mark.parametrize(("entries", "message"), CONFIGURATIONS.values(), ids=CONFIGURATIONS)
+def test_a_hostile_configuration_is_refused(entries: dict[str, Any], message: str, tmp_path: Path) -> None:
+    folder, _ = write_foreign("Swin", tmp_path)
+    edit(folder, lambda values: values.update(entries))
+    sentence = _refusal(folder)
+    assert re.search(message, sentence)
+
+
+TIMM: dict[str, tuple[dict[str, Any], str]] = {
+    "a file of elsewhere": ({"model_args": {"checkpoint_path": "/etc/passwd"}}, r"model_args\.checkpoint_path in its"),
+    "a loader's switch": ({"model_args": {"pretrained_strict": False}}, r"model_args\.pretrained_strict in its"),
+    "a name of the hub": ({"architecture": "hf-hub:owner/evil"}, "architecture = 'hf-hub:owner/evil': timm 1.+ has"),
+    "fewer classes": ({"num_classes": 2}, "timm cannot open small .*shape in current model is"),
+    "an unknown argument": ({"model_args": {"evil": 1}}, "evil"),
+    "arguments in a list": ({"model_args": [1]}, "model_args"),
+}
+
+
+@pytest.mark.parametrize(("entries", "message"), TIMM.values(), ids=TIMM)
+def test_a_hostile_configuration_of_timm_is_refused(entries: dict[str, Any], message: str, tmp_path: Path) -> None:
+    folder, _ = write_foreign("timm's relative positions", tmp_path)
+    edit(folder, lambda values: values.update(entries))
+    assert re.search(message, _refusal(folder))
+
+
+@pytest.mark.parametrize("name", ["hf-hub:owner/evil", "local-dir:/tmp", "../evil", 3])
+def test_a_tower_of_elsewhere_is_refused(name: Any, tmp_path: Path) -> None:
+    folder, _ = write_foreign("a tower of open_clip", tmp_path)
+
+    def lead_away(values: dict[str, Any]) -> None:
+        values["model_cfg"]["vision_cfg"]["timm_model_name"] = name
+
+    edit(folder, lead_away, "open_clip_config.json")
+    assert "vision_cfg.timm_model_name" in _refusal(folder)
+
+
+def _without(key: str) -> Any:
+    return lambda tensors: tensors.pop(key)
+
+
+CLASSIFIER, NORM = "classifier.weight", "swin.layernorm.weight"
+TENSORS: dict[str, tuple[Any, str]] = {
+    "no number": (lambda tensors: tensors[NORM].fill_(float("nan")), "values that are not finite in"),
+    "a tensor less": (_without(NORM), "transformers finds no 'swin.layernorm.weight'"),
+    "no classifier": (_without(CLASSIFIER), "transformers finds no 'classifier.weight'"),
+    "a tensor more": (lambda tensors: tensors.update(more=torch.ones(3)), "does not have: 'more'; ignore="),
+    "another shape": (lambda tensors: tensors.update({NORM: torch.ones(3)}), "transformers cannot open small"),
+}
+
+
+@pytest.mark.parametrize(("damage", "message"), TENSORS.values(), ids=TENSORS)
+def test_weights_that_are_not_the_models_are_refused(damage: Any, message: str, tmp_path: Path) -> None:
+    folder, _ = write_foreign("Swin", tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    damage(tensors)
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    assert message in _refusal(folder)
+
+
+def test_surplus_keys_are_left_out_by_hand(tmp_path: Path) -> None:
+    folder, module = write_foreign("Swin", tmp_path)
+    tensors = {**load_file(folder / "model.safetensors"), "more": torch.ones(3)}
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    pixels = torch.randn(1, 3, 32, 32)
+    with torch.no_grad():
+        assert torch.equal(vitviz.load(folder, ignore=["more"]).network(pixels), module(pixels).logits)
+
+
+def test_a_cut_file_is_refused_before_any_package_sees_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, _ = write_foreign("Swin", tmp_path)
+    content = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(content[: len(content) // 2])
+    monkeypatch.setattr(opening, "import_package", lambda *_: pytest.fail("a package was imported"))
+    assert "not a safetensors file, or a damaged one" in _refusal(folder)
+
+
+def test_what_a_package_opens_is_not_mapped_from_its_file(tmp_path: Path) -> None:
+    folder, _ = write_foreign("Swin", tmp_path)
+    model = vitviz.load(folder)
+    pixels = torch.randn(1, 3, 32, 32)
+    before = model.network(pixels).detach().clone()
+    with open(folder / "model.safetensors", "r+b") as stream:
+        stream.truncate(10)
+    assert torch.equal(model.network(pixels), before)
+
+
+def test_a_module_that_cannot_be_captured_is_refused_with_both_reasons(tmp_path: Path) -> None:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    model: nn.Module = timm.create_model("test_convnext", num_classes=3)
+    (folder / "config.json").write_text(json.dumps({"architecture": "test_convnext", "num_classes": 3}))
+    save_file(model.state_dict(), folder / "model.safetensors", {"format": "pt"})
+    sentence = _refusal(folder)
+    assert "small: opened by ConvNeXt of timm" in sentence and sentence.startswith("small: ")

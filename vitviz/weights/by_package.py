@@ -1,0 +1,179 @@
+"""Checkpoints that vitviz has no network of its own for, opened by the package that they come from, and captured.
+
+The package sees a folder that is made for it: a configuration that was looked through, and the weights that vitviz's
+own checks have accepted, as safetensors. So it finds no program, no pickle and no other checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch import nn
+
+from vitviz.errors.kinds import CheckpointError, VitvizError
+from vitviz.models.devices import usable_device
+from vitviz.weights.conversion.canonical import Check
+from vitviz.weights.formats.files import USUAL, WeightFile, open_weights
+from vitviz.weights.formats.limits import check_bytes, default_bytes, memory_for
+from vitviz.weights.hub.names import INDEX, list_shards
+from vitviz.weights.metadata.image_processors import read_image_processor
+from vitviz.weights.metadata.open_clip_transform import read_open_clip_transform
+from vitviz.weights.metadata.preparation import NORMALISATIONS
+from vitviz.weights.metadata.rules import PreprocessingRule
+from vitviz.weights.metadata.settings import Settings
+from vitviz.weights.metadata.sidecars import Sidecars
+from vitviz.weights.metadata.timm_transform import read_timm_transform
+from vitviz.weights.model import Origin
+from vitviz.weights.modules.load import load_module
+from vitviz.weights.modules.sizes import find_channels
+from vitviz.weights.packages import PACKAGES, timm
+from vitviz.weights.packages.allowance import BuildingAllowance, check_numbers
+from vitviz.weights.packages.reference import Package, ReferenceModel, import_package, package_errors
+from vitviz.weights.read import Reading, describe
+
+# What may be said of a checkpoint that its package opens.
+FACTS = ("normalisation", "image_size", "patch_size", "architecture")
+SAFE = ("safetensors", "sharded safetensors")
+
+
+def open_by_package(
+    path: Path,
+    name: str | None = None,
+    ignore: Sequence[str] = (),
+    max_bytes: int | None = None,
+    device: str | torch.device = "cpu",
+    **overrides: Any,
+) -> Reading:
+    """A checkpoint by the package that the files beside it name: its own model, captured.
+
+    Args:
+        path: a file with a usual name, or a folder; with ``architecture``, any file.
+        name, ignore, max_bytes: as :func:`vitviz.weights.read_checkpoint` takes them.
+        device: where the model runs.
+        overrides: those of :data:`FACTS`, checked.
+
+    Raises:
+        CheckpointError: no package is named, or it is not installed; the file is none of safetensors, or asks for more
+            than its own weights; or the package cannot open it.
+        ConfigError: the package's model cannot be captured exactly.
+        LimitError: its network takes more memory than is allowed or free.
+    """
+    unknown = [fact for fact in overrides if fact not in FACTS]
+    if unknown:
+        raise CheckpointError(
+            f"{', '.join(unknown)}: of vitviz's own network alone; of one that a package opens you can say "
+            f"{', '.join(FACTS)}"
+        )
+    file = open_weights(path)
+    sidecars = _sidecars(file, path)
+    architecture = overrides.pop("architecture", None)
+    if architecture is not None:
+        config = {**sidecars.config, "architecture": architecture}
+        sidecars = replace(sidecars, config=Settings(config, sidecars.config.place))
+    package = timm.PACKAGE if architecture is not None else _package(sidecars)
+    if package is None:
+        raise CheckpointError(f"{file.name}: no file beside it names a package that could open it")
+    import_package(package, f"{file.name}: opening it by its package", package.extra)
+    if file.kind not in SAFE:
+        raise CheckpointError(
+            f"{file.name}: {file.kind}, which a package is not given to read; expected its weights as safetensors"
+        )
+    reference = _opened(package, file, sidecars, ignore, max_bytes)
+    module = reference.module.to(usable_device(device))
+    try:
+        rule = _rule(sidecars, module, overrides.get("normalisation"))
+        model = load_module(module, preprocessing=rule, engine="module", name=name or Path(file.name).stem, **overrides)
+    except VitvizError as error:
+        raise type(error)(f"{file.name}: opened by {reference.title}: {error}") from None
+    card = {**model.card, "engine": f"{reference.title}, captured"}
+    model = replace(model, card=card, origin=Origin(file.folder))
+    checks = [
+        Check("opened by", reference.title, str(package.names(sidecars))),
+        *describe(model.network.config, "its calls of attention", "the module"),
+        Check("preprocessing", card["preprocessing"], "the files beside it"),
+        Check("labels", f"{len(model.labels):,}" if model.labels else "none", card["labels"]),
+    ]
+    return Reading(model, tuple(checks), {}, sidecars)
+
+
+def names_package(path: Path) -> bool:
+    """Whether the files beside a checkpoint name a package that could open it."""
+    return _package(_sidecars(open_weights(path), path)) is not None
+
+
+def _sidecars(file: WeightFile, path: Path) -> Sidecars:
+    return Sidecars.beside(file.path) if path.is_dir() or path.name in USUAL else Sidecars()
+
+
+def _package(sidecars: Sidecars) -> Package | None:
+    return next((package for package in PACKAGES if package.names(sidecars) is not None), None)
+
+
+def _opened(
+    package: Package, file: WeightFile, sidecars: Sidecars, ignore: Sequence[str], max_bytes: int | None
+) -> ReferenceModel:
+    """The package's model, from a folder with nothing but its configuration and its weights."""
+    stated: Mapping[str, Any] = sidecars.open_clip if package.files[0].startswith("open_clip") else sidecars.config
+    check_numbers(stated, file.name, package.files[0])
+    config = package.checked(stated, file.name)
+    # A package takes what is no number for one.
+    for group, tensors in file.groups.items():
+        for key in tensors:
+            file.read(group, key)
+    with _folder(package, file, config) as folder:
+        with package_errors(package.name, f"cannot build {file.name}"), torch.device("meta"):
+            most = default_bytes(file.file_bytes) if max_bytes is None else max_bytes
+            with BuildingAllowance(file.name, most):
+                needed = _bytes(package.build(folder))
+        check_bytes(file.name, needed, file.file_bytes, max_bytes)
+        with memory_for(file.name, needed), package_errors(package.name, f"cannot open {file.name}"):
+            return package.load(folder, ignore)
+
+
+def _bytes(module: nn.Module) -> int:
+    return 4 * sum(each.numel() for each in (*module.parameters(), *module.buffers()))
+
+
+@contextmanager
+def _folder(package: Package, file: WeightFile, config: Mapping[str, Any]) -> Iterator[Path]:
+    """A folder for a package's loader, under the checkpoint's name."""
+    config_name, weights_name = package.files
+    with TemporaryDirectory(prefix="vitviz-", ignore_cleanup_errors=True) as parent:
+        folder = Path(parent) / (Path(file.name).stem or "checkpoint")
+        folder.mkdir()
+        (folder / config_name).write_text(json.dumps(config), encoding="utf-8")
+        if file.path.name.endswith(INDEX):
+            beside = {each.name for each in file.folder.iterdir()}
+            for shard in list_shards(file.name, file.path, beside):
+                _link(file.folder / shard, folder / shard)
+            weights_name += INDEX
+        _link(file.path, folder / weights_name)
+        yield folder
+
+
+def _link(file: Path, target: Path) -> None:
+    try:
+        target.symlink_to(file.resolve())
+    except OSError:
+        shutil.copyfile(file, target)
+
+
+def _rule(sidecars: Sidecars, module: nn.Module, normalisation: str | None) -> PreprocessingRule | None:
+    """How the files beside a checkpoint prepare pictures; None where they do not say it."""
+    channels = find_channels(module)
+    for read in (read_timm_transform, read_image_processor, read_open_clip_transform):
+        rule = read(sidecars, channels)
+        if rule is not None and normalisation is not None:
+            mean, std = (values[:channels] for values in NORMALISATIONS[normalisation])
+            return replace(rule, arguments={**rule.arguments, "mean": mean, "std": std})
+        if rule is not None:
+            return rule
+    return None

@@ -1,0 +1,58 @@
+"""A captured network beside the model of its package: what both give of the same pixels."""
+
+from __future__ import annotations
+
+import torch
+from einops import rearrange
+
+from vitviz.errors.kinds import CheckpointError
+from vitviz.models.capture import CapturedNetwork
+from vitviz.weights.packages.reference import Answer
+
+Pairs = tuple[tuple[torch.Tensor, torch.Tensor], ...]
+
+
+def captured_output(
+    network: CapturedNetwork, pixels: torch.Tensor, answer: Answer
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What the captured network gives, and what the package's model does.
+
+    Raises:
+        CheckpointError: the package's model gives nothing to compare.
+    """
+    expected = answer.tokens if answer.output is None else answer.output
+    if expected is None:
+        raise CheckpointError("the package's model gives neither an output nor tokens to compare")
+    return network.returned(pixels), expected
+
+
+def captured_attention(network: CapturedNetwork, pixels: torch.Tensor, answer: Answer) -> Pairs:
+    """The attention of every layer as the trace has it and as the package gives it, ``"image window head query key"``.
+
+    None of them where the package has no such matrices, or some that have other tokens than the layers.
+
+    Args:
+        network: of the module.
+        pixels: ``"image channel height width"``.
+        answer: the package's, with matrices of all calls, or of the layers alone.
+    """
+    verified, matrices = network.verified(pixels[:1]), answer.attention
+    if len(matrices) == len(verified.shapes):
+        matrices = matrices[verified.first : verified.first + verified.structure.depth]
+    if len(matrices) != verified.structure.depth or verified.is_padded:
+        return ()
+    traces, pairs = network.encode(pixels).traces, []
+    for layer, (places, theirs) in enumerate(zip(verified.places, matrices, strict=True)):
+        ours = torch.stack([trace.weights(layer) for trace in traces])
+        images, heads, tokens = ours.shape[:3]
+        count = theirs.shape[-1]
+        theirs = theirs.transpose(1, 2) if places.has_heads_first else theirs
+        if places.windows * count != tokens or theirs.numel() != images * heads * tokens * count:
+            return ()
+        token = torch.empty(tokens, dtype=torch.long)
+        token[places.index] = torch.arange(tokens)
+        window = rearrange(token, "(window place) -> window place", window=places.windows)
+        ours = ours[:, :, window[:, :, None], window[:, None, :]]
+        theirs = theirs.reshape(images, places.windows, heads, count, count)
+        pairs.append((rearrange(ours, "image head window q k -> image window head q k"), theirs))
+    return tuple(pairs)
