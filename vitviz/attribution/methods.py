@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.util import find_spec
 from inspect import signature
 from typing import Literal
@@ -149,7 +150,7 @@ class Method:
         """Whether its maps are about a class."""
         return self.requires != "trace"
 
-    @property
+    @cached_property
     def reports(self) -> bool:
         """Whether ``compute`` takes ``report``: what takes long tells how far it is, and an exception ends it."""
         return "report" in signature(self.compute).parameters
