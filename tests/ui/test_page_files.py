@@ -17,6 +17,7 @@ import vitviz
 from tests.driver import (
     ARTEFACTS,
     EXAMPLE,
+    EXPLORER,
     FINER,
     canvas,
     caption,
@@ -196,6 +197,30 @@ def test_what_is_shown_is_saved_as_large_as_the_picture(page: Page, bundled: Mod
         assert both.size[0] == 3600 and both.size[1] > 800
 
 
+def test_a_saved_picture_has_what_the_page_draws(page: Page, example: Analysis) -> None:
+    choose_method(page, "relevance")
+    page.locator(".vx-layout").select_option("difference")
+    settle(page)
+    canvas(page, 1).click(position=place_of(page, example, 1, 1, 1))
+    settle(page)
+    choose_method(page, "attention")
+    # Where the first map begins there is its own identity, which neither picture shows; nor what ends the difference.
+    pixel = "painter.map.getContext('2d').getImageData(1, 1, 1, 1).data"
+    assert page.evaluate(f"{EXPLORER}.panes.map(({{ painter }}) => {pixel}[3])") == [0, 0]
+    assert "Largest difference: patch (1, 1)" not in caption(page, 1).inner_text()
+    with Image.open(saved(page, "picture")) as opened:
+        before = np.asarray(opened.convert("L"))
+    # Of the picture, and a little of the white below it.
+    height = 4 + round(before.shape[1] / 2 * 300 / 451)
+    assert (before[height:] < 60).any() and (before[height:, -8:] == 255).all(), "the legend is cut off"
+    page.locator('.vx-panel[data-panel="switches"] > summary').click()
+    page.locator(".vx-switch-patches").check()
+    click_patch(page, example, 5, 5, 1)
+    with Image.open(saved(page, "picture")) as opened:
+        after = np.asarray(opened.convert("L"))
+    assert (before[:height] != after[:height]).any(), "no patch is crossed out"
+
+
 def test_the_numbers_are_saved_with_what_they_are_of(page: Page, example: Analysis) -> None:
     choose_method(page, "relevance")
     page.locator(".vx-predictions button").nth(1).click()
@@ -230,9 +255,15 @@ def test_the_sheet_is_saved_large_and_as_a_drawing(page: Page, example: Analysis
         assert sheet.width == 1600 and sheet.height > 800
         colours = np.asarray(sheet.convert("RGB")).reshape(-1, 3)
         assert len(np.unique(colours, axis=0)) > 200
+        # What it shows stands below.
+        below = np.asarray(sheet.convert("L"))[-40:]
+        assert (below == 255).mean() > 0.5 and (below < 60).any()
+    # Whatever the map is, the sheet is of attention.
+    choose_method(page, "rollout")
     drawing = ElementTree.parse(saved(page, "drawing")).getroot()
     space = "{http://www.w3.org/2000/svg}"
-    assert drawing.findtext(f"{space}title") == caption(page).inner_text()
+    said = "Attention from the CLS token to each patch, in every layer (rows) and head (columns, after the mean of all"
+    assert drawing.findtext(f"{space}title") == f"{said} heads); each on its own scale."
     # A mean and six heads in every layer.
     assert len(drawing.findall(f"{space}image")) == example.trace.layers * 7
 

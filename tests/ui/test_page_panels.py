@@ -108,6 +108,10 @@ def test_all_maps_stand_side_by_side_with_their_scores(coarsest_page: Page, coar
     after = page.evaluate(drawn)
     assert sum(one != other for one, other in zip(before, after, strict=True)) >= len(SERVING) - 1
     open_panel(page, "compare").screenshot(path=ARTEFACTS / "compare.png")
+    # A card lies on its picture as the map on the canvas does.
+    page.locator(".vx-fade").uncheck()
+    settle(page)
+    assert sum(one != other for one, other in zip(after, page.evaluate(drawn), strict=True)) == len(SERVING)
     # A card leads to its map.
     page.get_by_role("button", name="Show LeGrad on the picture").click()
     settle(page)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -67,6 +68,16 @@ def test_no_more_begin_than_there_are_places() -> None:
 def served(bundled: Any, tmp_path_factory: pytest.TempPathFactory, monkeypatch: Any) -> Iterator[Served]:
     with running_here(bundled, tmp_path_factory.mktemp("queue"), monkeypatch) as found:
         yield found
+
+
+@pytest.mark.process
+def test_an_app_that_nobody_uses_is_at_rest(served: Served, monkeypatch: Any) -> None:
+    looks = Counter[str]()
+    queue = type(served.demo._queue)
+    monkeypatch.setattr(queue, "__len__", lambda self: looks.update(["look"]) or 0)
+    time.sleep(0.5)
+    # A thousand times a second is what Gradio does by itself.
+    assert 0 < looks["look"] <= 60
 
 
 @pytest.mark.process

@@ -90,8 +90,8 @@ class Attention {
   }
 
   strongest(values) {
-    let best = this.prefix;
-    for (let token = best; token < this.tokens; token++) if (values[token] > values[best]) best = token;
+    let best = this.prefix, highest = -Infinity;
+    for (let token = best; token < this.tokens; token++) if (values[token] > highest) [best, highest] = [token, values[token]];
     return best;
   }
 

@@ -24,13 +24,13 @@ function gradient(colours) {
   return `linear-gradient(to right, ${stops.join(", ")})`;
 }
 
-/** Places on a scale "row column" into pixels of a wider picture, from its pixel `start` on. */
+/** Places on a scale "row column" into pixels of a wider picture, from its pixel `start` on; NaN is clear. */
 function paint(places, rows, columns, colours, pixels, stride, start) {
   for (let row = 0, index = 0; row < rows; row++) {
     for (let column = 0; column < columns; column++, index++) {
       // 256 equal steps, as the server and matplotlib divide them.
       const step = 256 * places[index];
-      pixels[start + row * stride + column] = colours[step > 255 ? 255 : step > 0 ? step | 0 : 0];
+      pixels[start + row * stride + column] = Number.isNaN(step) ? 0 : colours[step > 255 ? 255 : step > 0 ? step | 0 : 0];
     }
   }
 }

@@ -27,7 +27,8 @@ function show() {
     pane.rest(hovered ? query : null);
     const values = pane.values(query) ?? (hovered ? pane.values(pane.chosen) : null);
     const said = pane.values(query) ? query : pane.chosen;
-    return { pane, query: values ? said : query, values, scaled: pane.scaled(said, values), signed: pane.signed(said) };
+    const drawn = pane.drawn(said, values);
+    return { pane, query: values ? said : query, values, drawn, scaled: pane.scaled(drawn), signed: pane.signed(said) };
   });
   // Two maps of the same quantity side by side have one scale.
   const all = maps.map(({ scaled }) => scaled), isShared = store.state.layout === "two" && all.every(Boolean) && quantityOf(maps[0]) === quantityOf(maps[1]);
@@ -58,15 +59,23 @@ function lookOf() {
   return { opacity, fade, smooth, grid, part: layout === "slide" ? divider : undefined };
 }
 
+/** How a map lies on a picture that is small. */
+const smallLook = () => ({ ...lookOf(), part: undefined, grid: false });
+
+/** The colours of maps, what fits their scale, how they lie on a small picture, and a key of all this. */
+function lookOfPanels() {
+  const { colormap, scale, percentiles } = store.state, look = smallLook();
+  return { table: colours[colormap], fittedScale, look, key: JSON.stringify([colormap, scale, percentiles, look]) };
+}
+
 /** The scale of the page, fittedScale to maps. */
 function fittedScale(maps, options) {
   return fitScale(store.state.scale, maps, { percentiles: store.state.percentiles, ...options });
 }
 
-function showMap({ pane, query, values, scaled, scale }) {
-  const table = colours[store.state.colormap], canvas = pane.find("canvas");
-  pane.show(query, values, scale, table, lookOf(), marksOf(pane));
-  for (const place of pane.view.patches_off) pane.painter.cross(canvas, place);
+function showMap({ pane, query, values, drawn, scaled, scale }) {
+  const table = colours[store.state.colormap];
+  pane.show(query, drawn, scale, table, lookOf(), marksOf(pane));
   pane.showChips(query, values);
   const under = hovered && !pane.hasToken && hovered.pane === pane && values ? tokenOf(hovered.query, pane.facts, pane.model) : null;
   const value = under === null ? "" : `, ${nameOf(hovered.query)}: ${digits(values[under])}`;
@@ -89,8 +98,8 @@ function showDifference(first, second) {
   const alike = rows === pane.facts.rows && columns === pane.facts.columns && prefix.join() === pane.facts.prefix.join();
   if (!alike) return pane.say("These two have different tokens: there is no difference patch by patch.");
   if (!first.values || !second.values) return;
-  const values = first.values.map((value, token) => value - second.values[token]);
-  const patches = values.subarray(prefix.length), scale = fittedScale([patches], { signed: true });
+  const values = first.drawn.map((value, token) => value - second.drawn[token]);
+  const patches = pane.scaled(values), scale = fittedScale([patches], { signed: true });
   // Two equal maps have the colour of zero, which is in the middle.
   pane.show(second.query, values, scale, differenceColours, lookOf(), marksOf(pane));
   const isEqual = patches.every((value) => value === 0);
@@ -102,8 +111,8 @@ function showDifference(first, second) {
 }
 
 function drawPin(canvas, pane, query) {
-  const values = pane.values(query), scaled = pane.scaled(query, values);
-  pane.painter.draw(canvas, values?.subarray(pane.attention.prefix), scaled && fittedScale([scaled], { signed: pane.signed(query) }), colours[store.state.colormap], { ...lookOf(), part: undefined, grid: false });
+  const drawn = pane.drawn(query, pane.values(query)), { colormap } = store.state;
+  pane.painter.draw(canvas, drawn?.subarray(pane.attention.prefix), drawn && fittedScale([pane.scaled(drawn)], { signed: pane.signed(query) }), colours[colormap], smallLook());
   if (Array.isArray(query)) pane.painter.mark(canvas, query, "white", 1.5);
 }
 

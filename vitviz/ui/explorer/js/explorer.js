@@ -25,14 +25,11 @@ const controls = new Controls(element, Object.keys(colours), liked, { method: ch
 const panels = new Panels(element, {
   opened: (name, isOpen) => store.patch({ panel: isOpen ? name : "" }), compare, rank, allOn: () => store.patchView(active, { heads_off: [], patches_off: [] }),
   heads: (heads_off) => store.patchView(active, { heads_off }), switching: () => ask(), cardOpened: chooseMethod, target: targetOf,
-  look: () => ({ table: colours[store.state.colormap], fittedScale }),
+  look: lookOfPanels,
 });
 const probes = new Probes(element, {
   probe: (probe) => store.patchView(active, { probe, probe_parameters: {} }), parameter: setProbeParameter, head: showHeadOfLayer, again: probeAgain,
-  look: () => {
-    const { colormap, scale, percentiles } = store.state, look = { ...lookOf(), grid: false, part: undefined };
-    return { table: colours[colormap], fittedScale, look, key: JSON.stringify([colormap, scale, percentiles, look]) };
-  },
+  look: lookOfPanels,
 });
 const guide = new Guide(element, { step: goToStep });
 // `hovered` is a pane's query; the other pane shows the one that is linked to it.

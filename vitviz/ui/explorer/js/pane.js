@@ -6,6 +6,8 @@ const REST = 150;
 const MAX_CHIPS = 3;
 // What the page computes raw attention from; with any other parameter the server does.
 const LIVE_PARAMETERS = ["direction", "layer", "head", "query"];
+/** A map without the identity term of one patch, which is far above all others and says nothing. */
+const withoutOwn = (values, own) => (own === undefined ? values : values.map((value, token) => (token === own ? NaN : value)));
 const isLive = (method, names) => METHODS[method].live && names.every((name) => LIVE_PARAMETERS.includes(name));
 
 class Pane {
@@ -161,28 +163,19 @@ class Pane {
     return METHODS[this.view.method].begins_with_identity && Array.isArray(asks) ? tokenOf(asks, this.facts, this.model) : undefined;
   }
 
-  /** The values that a map compares: the asking patch's own identity is left out, which is far above all others. */
-  compared(query, values) {
-    const own = this.itself(query);
-    if (own === undefined) return values;
-    const others = values.slice();
-    others[own] = this.attention.range(values)[0];
-    return others;
+  /** What is drawn of a map: all but the asking patch's own identity. */
+  drawn(query, values) {
+    return values && withoutOwn(values, this.itself(query));
   }
 
-  /** The values of the patches that a scale is fitted to: all but the asking patch's own identity. */
-  scaled(query, values) {
-    const patches = values?.subarray(this.attention.prefix), own = this.itself(query);
-    return patches && own !== undefined ? patches.filter((_, patch) => patch !== own - this.attention.prefix) : patches;
+  /** The patches that a scale is fitted to, of what is drawn. */
+  scaled(drawn) {
+    return drawn && withoutNaN(drawn.subarray(this.attention.prefix));
   }
 
   /** Whether zero lies in the middle of the colours. */
   signed(query) {
     return this.about(query).signed === "true";
-  }
-
-  strongest(query, values) {
-    return this.attention.strongest(this.compared(query, values));
   }
 
   /** The query under the pointer: asked of the server only once it rests there. */
@@ -201,13 +194,13 @@ class Pane {
   }
 
   /** Draw a map, or one that was made of several, on a scale. */
-  show(query, values, scale, table, look, marks) {
-    const canvas = this.find("canvas"), patches = values?.subarray(this.attention.prefix);
+  show(query, drawn, scale, table, look, marks) {
+    const canvas = this.find("canvas"), patches = drawn?.subarray(this.attention.prefix);
     const chosen = this.hasToken ? [{ token: tokenOf(query, this.facts, this.model), colour: "white" }] : [];
     this.shown = { patches, scale, table, look, marks: [...marks, ...chosen] };
     fitted(canvas, this.painter.ratio);
     this.drawOn(canvas, this.painter, look);
-    canvas.dataset.loaded = values ? this.facts.uid : "";
+    canvas.dataset.loaded = drawn ? this.facts.uid : "";
   }
 
   /** What is shown on a canvas of any size, by a painter of the same picture. */
@@ -218,6 +211,7 @@ class Pane {
       if (token === null || token < this.attention.prefix) continue;
       painter.mark(canvas, this.attention.cell(token), colour, Math.max(1, canvas.width / 300), isDashed);
     }
+    for (const place of this.view.patches_off) painter.cross(canvas, place);
   }
 
   /** The pins' tokens, each with its colour. */
@@ -306,7 +300,7 @@ class Pane {
   sentence(query, values) {
     const { title, interpretation } = METHODS[this.view.method];
     if (!values) return `${title}: being fetched …`;
-    const { description } = this.about(query), best = this.strongest(query, values);
+    const { description } = this.about(query), best = this.attention.strongest(this.drawn(query, values));
     const said = description ?? this.liveSentence(query), patches = values.subarray(this.attention.prefix);
     // Patches that are in or out have no strongest.
     const strongest = patches.every((value) => value === 0 || value === 1)

@@ -12,14 +12,14 @@ const signed = (text) => (text.startsWith("-") ? `−${text.slice(1)}` : `+${tex
 
 /** Values as parts of the sum of those above zero. */
 function shares(values) {
-  const sum = values.reduce((total, value) => total + Math.max(value, 0), 0) || 1;
+  const sum = values.reduce((total, value) => (value > 0 ? total + value : total), 0) || 1;
   return values.map((value) => value / sum);
 }
 
 class Panels {
   /**
    * @param hooks opened(name, isOpen), compare(), rank(), heads(list), allOn(), failed(text), cardOpened(method), target(view),
-   *   look() the colours of maps and what fits their scale
+   *   look() as `lookOfPanels` gives it
    */
   constructor(root, hooks) {
     Object.assign(this, { root, hooks, compared: null, ranked: null, painted: "" });
@@ -41,9 +41,9 @@ class Panels {
   show(state, index, facts, model) {
     for (const panel of this.root.querySelectorAll(".vx-panel")) panel.open = panel.dataset.panel === state.panel;
     if (!facts) return;
-    const view = state.views[index], look = JSON.stringify([state.colormap, state.scale, state.percentiles]);
-    if (this.painted !== look) {
-      this.painted = look;
+    const view = state.views[index], { key } = this.hooks.look();
+    if (this.painted !== key) {
+      this.painted = key;
       this.drawCards();
     }
     this.showHeads(view, facts);
@@ -89,15 +89,13 @@ class Panels {
 
   card({ method, areas, beats, correlation }) {
     const { packs, pane, metrics, chance } = this.compared, { title, interpretation } = METHODS[method];
-    const values = packs[method].values, { prefix } = pane.attention, patches = values.subarray(prefix), canvas = document.createElement("canvas");
-    const { self, signed: isSigned } = packs[method].about, others = values.slice();
-    if (self !== undefined) others[Number(self)] = pane.attention.range(values)[0];
-    const isShared = this.find("compare-scale").checked;
-    const { table, fittedScale } = this.hooks.look(), sharesOf = (name) => shares(packs[name].values.subarray(prefix));
-    const scale = isShared ? fittedScale(this.compared.maps.map((each) => sharesOf(each.method)), { low: 0 })
-      : fittedScale([patches.filter((_, patch) => patch + prefix !== Number(self ?? -1))], { signed: isSigned === "true" });
+    const drawnOf = ({ values, about: { self } }) => withoutOwn(values, self && Number(self)), drawn = drawnOf(packs[method]);
+    const isShared = this.find("compare-scale").checked, isSigned = packs[method].about.signed === "true", canvas = document.createElement("canvas");
+    const patchesOf = (values) => values.subarray(pane.attention.prefix), sharesOf = (name) => shares(patchesOf(drawnOf(packs[name])));
+    const { table, fittedScale, look } = this.hooks.look(), patches = isShared ? sharesOf(method) : patchesOf(drawn);
+    const scale = isShared ? fittedScale(this.compared.maps.map((each) => withoutNaN(sharesOf(each.method))), { low: 0 }) : fittedScale([withoutNaN(patches)], { signed: isSigned });
     Object.assign(canvas, { width: 320, height: Math.round(320 * pane.painter.ratio) });
-    pane.painter.paint(canvas, isShared ? sharesOf(method) : patches, scale, table, { opacity: 0.7, smooth: false, grid: false });
+    pane.painter.paint(canvas, patches, scale, table, look);
     const card = document.createElement("figure"), caption = document.createElement("figcaption"), details = document.createElement("details");
     const name = Object.assign(document.createElement("b"), { textContent: title }), about = Object.assign(document.createElement("p"), { textContent: interpretation });
     const wins = Object.values(beats).filter(Boolean).length, summary = Object.assign(document.createElement("summary"), { className: "vx-bar" });
@@ -115,7 +113,7 @@ class Panels {
     card.className = "vx-compared";
     card.dataset.method = method;
     canvas.setAttribute("role", "img");
-    canvas.setAttribute("aria-label", `${title}: strongest at ${nameOf(queryOf(pane.attention.strongest(others), pane.facts))}`);
+    canvas.setAttribute("aria-label", `${title}: strongest at ${nameOf(queryOf(pane.attention.strongest(drawn), pane.facts))}`);
     caption.append(name, about, open, details);
     card.append(canvas, caption);
     return card;

@@ -12,9 +12,12 @@ const ACTS = {
     await copy(new URL(addressOf(link), location.href).href, notes.join(""));
   },
   python: async () => copy((await described()).python),
-  picture: async () => save(await asPng(withCaption(await pictureOf())), fileName("png")),
-  sheet: async () => save(await asPng(sheet.picture(SHEET_WIDTH)), fileName("sheet.png")),
-  drawing: () => save(sheetAsSvg(sheet, activePane().sentence(chosenQuery(), activePane().values(chosenQuery()))), fileName("svg"), "image/svg+xml"),
+  picture: async () => {
+    const captions = shownPanes().map((pane) => pane.find("status").textContent), withLegend = shownPanes().filter((pane) => !pane.find("legend").hidden);
+    save(await asPng(withCaption(await pictureOf(), captions, withLegend)), fileName("png"));
+  },
+  sheet: async () => save(await asPng(withCaption(sheet.picture(SHEET_WIDTH), [sentenceOfSheet()])), fileName("sheet.png")),
+  drawing: () => save(sheetAsSvg(sheet, sentenceOfSheet()), fileName("svg"), "image/svg+xml"),
   numbers: () => save(numbersOf(activePane(), chosenQuery(), metadata()), fileName("npz")),
   video: async () => {
     const { facts, view } = activePane(), say = (text) => { find("said").textContent = text; };
@@ -98,20 +101,27 @@ async function pictureOf() {
   return canvas;
 }
 
-/** A picture with the colours of its map and its captions below it. */
-function withCaption(picture) {
+/** What the sheet shows, in words. */
+function sentenceOfSheet() {
+  const { token, direction, fusion, shared } = sheet.wanted, name = longNameOf(queryOf(token, sheet.attention.facts));
+  const what = direction === "column" ? `Attention each patch pays to ${name}` : `Attention from ${name} to each patch`;
+  return `${what}, in every layer (rows) and head (columns, after the ${fusion} of all heads); ${shared ? "all on one scale" : "each on its own scale"}.`;
+}
+
+/** A picture with the colours of maps, of the panes that are given, and captions below it. */
+function withCaption(picture, captions, legends = []) {
   const size = Math.max(12, Math.round(picture.width / 55)), lines = [];
   const measure = canvasOf(1, 1).getContext("2d");
   measure.font = `${size}px system-ui, sans-serif`;
-  for (const pane of shownPanes()) {
+  for (const caption of captions) {
     let line = "";
-    for (const word of pane.find("status").textContent.split(" ")) {
+    for (const word of caption.split(" ")) {
       if (line && measure.measureText(`${line} ${word}`).width > picture.width - 2 * size) lines.push(line), line = word;
       else line = line ? `${line} ${word}` : word;
     }
     lines.push(line);
   }
-  const legends = shownPanes().filter((pane) => !pane.find("legend").hidden), bar = legends.length ? 2 * size : 0;
+  const bar = legends.length ? 2 * size : 0;
   const canvas = canvasOf(picture.width, picture.height + bar + Math.round(1.4 * size * (lines.length + 1)));
   const context = canvas.getContext("2d");
   Object.assign(context, { fillStyle: "white" }).fillRect(0, 0, canvas.width, canvas.height);
@@ -119,8 +129,9 @@ function withCaption(picture) {
   Object.assign(context, { fillStyle: "black", font: measure.font, textBaseline: "middle" });
   legends.forEach((pane, index) => {
     const part = picture.width / legends.length, left = index * part + size, middle = picture.height + 1.2 * size;
-    const [low, high, quantity] = pane.legendTexts();
-    const start = left + measure.measureText(low).width + 0.5 * size, width = Math.min(256, part / 3);
+    const [low, high, quantity] = pane.legendTexts(), end = `${high}  ${quantity}`, [before, after] = [low, end].map((text) => measure.measureText(text).width + 0.5 * size);
+    // Of what the texts leave; where that is nothing, the last one is written narrower.
+    const start = left + before, width = clamped(part - 2 * size - before - after, 3 * size, Math.min(256, part / 3));
     for (let step = 0; step < width; step++) {
       const pixel = pane.shown.table[Math.floor(256 * step / width)];
       context.fillStyle = `rgb(${pixel & 255} ${(pixel >> 8) & 255} ${(pixel >> 16) & 255})`;
@@ -128,7 +139,7 @@ function withCaption(picture) {
     }
     context.fillStyle = "black";
     context.fillText(low, left, middle);
-    context.fillText(`${high}  ${quantity}`, start + width + 0.5 * size, middle);
+    context.fillText(end, start + width + 0.5 * size, middle, part - before - width - 2.5 * size);
   });
   lines.forEach((line, index) => context.fillText(line, size, picture.height + bar + 1.4 * size * (index + 0.8)));
   return canvas;

@@ -21,6 +21,9 @@ function countLess(sorted, value) {
   return low;
 }
 
+/** The values of which there are any: NaN stands for none. */
+const withoutNaN = (values) => (values.some(Number.isNaN) ? values.filter((value) => !Number.isNaN(value)) : values);
+
 const clamped = (value, low, high) => Math.min(Math.max(value, low), high);
 
 /** Values at the ends of the colours, of sorted values, which are magnitudes of a signed map. */
@@ -52,7 +55,7 @@ const SCALE_PLACES = {
   },
   rank: (low, high, sorted) => {
     const kept = sorted.map((value) => clamped(value, low, high)), most = Math.max(1, countLess(kept, high));
-    return (value) => countLess(kept, clamped(value, low, high)) / most;
+    return (value) => (Number.isNaN(value) ? NaN : countLess(kept, clamped(value, low, high)) / most);
   },
   zero: (low, high) => SCALE_PLACES.robust(low, high),
 };
