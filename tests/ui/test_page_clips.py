@@ -144,7 +144,7 @@ def test_a_link_to_a_frame_that_a_clip_lacks_shows_its_last(handlers: Handlers, 
     reply = handlers.open({"link": link}, lambda _: None)
     assert reply["state"]["views"][0]["frame"] == COUNT - 1
     assert f"Frame 99: this clip has frames 0 to {COUNT - 1}, and the last is shown." in reply["notes"]
-    assert reply["views"][0]["clip"] == {"frames": COUNT, "rate": 25.0}
+    assert reply["views"][0]["clip"] == {"frames": COUNT}
     # A picture has none.
     reply = handlers.open({"link": "?example=rocket.jpg&frame=3"}, lambda _: None)
     assert reply["state"]["views"][0]["frame"] is None and reply["views"][0]["clip"] is None

@@ -259,7 +259,7 @@ def test_every_method_says_all_that_its_controls_need(seen: ShownView) -> None:
     groups = {name: method_facts(METHODS[name])["group"] for name in ("attention_mass", "rollout", "attention_flow")}
     assert groups == {"attention_mass": "token", "rollout": "layers", "attention_flow": "layers"}
     facts = model_facts("", "mine", seen.model)
-    assert facts["labels"] == list(seen.model.labels) and facts["layers"] == 3 and facts["patch"] == [4, 4]
+    assert facts["labels"] == list(seen.model.labels) and facts["patch"] == [4, 4]
     # Every model can be asked about likeness.
     assert set(facts["refusals"]) <= {"pooling_attention"}
     assert facts["steps"] == (list(STEPS) if seen.model.snapshots else None)

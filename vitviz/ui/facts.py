@@ -18,13 +18,11 @@ from vitviz.attention.sinks import (
     norms_of_patches,
     outlier_patches,
 )
-from vitviz.attention.softmax import HEAD_FUSIONS
 from vitviz.attention.trace import AttentionTrace
 from vitviz.attribution import METHODS, Method
-from vitviz.attribution.methods import Choice, HeadNumber, Number, Parameter
+from vitviz.attribution.methods import Choice, Number, Parameter
 from vitviz.errors.number_text import digits
 from vitviz.evaluation.probes import PROBES, Probe
-from vitviz.ui.arguments import legal
 from vitviz.ui.files import as_base64, as_webp
 from vitviz.ui.normalize import pools_by_attention, refusal, resolution_step
 from vitviz.ui.packs import rolls
@@ -75,10 +73,7 @@ def settings() -> dict[str, Any]:
 def scales() -> list[dict[str, Any]]:
     """The scales, the one first that is chosen from the values of a map."""
     automatic = {"name": None, "title": "Automatic", "help": AUTOMATIC, "caption": ""}
-    named = [
-        {"name": scale.name, "title": scale.title, "help": scale.help, "caption": scale.caption}
-        for scale in SCALES.values()
-    ]
+    named = ({name: getattr(scale, name) for name in automatic} for scale in SCALES.values())
     return [automatic, *named]
 
 
@@ -89,8 +84,6 @@ def method_facts(method: Method) -> dict[str, Any]:
         "title": method.title,
         "group": _group(method),
         "about_a_class": method.class_specific,
-        "reports": method.reports,
-        "requires": method.requires,
         "begins_with_identity": method.begins_with_identity,
         "interpretation": method.interpretation,
         "citation": method.citation,
@@ -123,21 +116,13 @@ def _parameter_facts(parameter: Parameter) -> dict[str, Any]:
         "title": parameter.title,
         "kind": KINDS[type(parameter)],
         "help": parameter.help,
-        "legal": legal(parameter),
         "default": parameter.default,
     }
     match parameter:
         case Choice():
             found["options"] = [{"title": title, "value": value} for title, value in parameter.options]
-        case HeadNumber():
-            found["options"] = [{"title": fusion, "value": fusion} for fusion in HEAD_FUSIONS]
         case Number():
-            found |= {
-                "minimum": parameter.minimum,
-                "maximum": parameter.maximum,
-                "step": parameter.step,
-                "whole": parameter.whole,
-            }
+            found |= {"minimum": parameter.minimum, "maximum": parameter.maximum, "step": parameter.step}
     return found
 
 
@@ -149,7 +134,7 @@ def model_facts(model_id: str, title: str, model: Model) -> dict[str, Any]:
         title: as the menu calls it; of a visitor's own checkpoint, the name of its file.
         model: the model.
     """
-    config, preprocessing = model.network.config, model.preprocessing
+    config = model.network.config
     layout = config.layout(config.image_height, config.image_width)
     card = {check.fact: check.value for check in describe(config)}
     card |= {"parameters": f"{model.parameters:,}", **model.card}
@@ -157,10 +142,7 @@ def model_facts(model_id: str, title: str, model: Model) -> dict[str, Any]:
         "id": model_id,
         "name": visible(model.name),
         "title": visible(title),
-        "layers": config.depth,
-        "heads": config.heads,
-        "fit": preprocessing.fit,
-        "trained": min(preprocessing.height, preprocessing.width),
+        "fit": model.preprocessing.fit,
         "resolutions": _resolutions(model),
         "labels": list(class_names(model.labels)),
         "reads_text": reads_text(model),
@@ -252,7 +234,6 @@ def analysis_facts(
         "outliers": outliers(trace),
         "model": view.model,
         "step": view.step,
-        "picture_id": view.picture,
         "name": visible(name),
         "fit": view.fit or owner.preprocessing.fit,
         "resolution": min(prepared.geometry.input_height, prepared.geometry.input_width),

@@ -242,7 +242,7 @@ class Handlers:
         picture = {"path": path, "mime_type": "image/webp", "meta": {"_type": "gradio.FileData"}}
         facts = analysis_facts(key, analysis, picture, view=view, name=origin.upload.name, pixels=origin.size)
         clip = None if origin.upload.frame is None else self.service.uploaded.clip(origin.upload)
-        return {**facts, "clip": clip and {"frames": clip.frames, "rate": clip.rate}}
+        return {**facts, "clip": clip and {"frames": clip.frames}}
 
     def _model(self, model_id: str, model: Model) -> dict[str, Any]:
         if model_id.startswith("own:"):

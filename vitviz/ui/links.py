@@ -23,22 +23,13 @@ PARAMETER, PROBE_PARAMETER, SECOND = "p.", "probe.", "second."
 MAX_CHARS, MAX_WORDS = 2**16, 200
 # The words for what a view has by itself, where the first view has another.
 START, OWN_FIT, TRAINED, LAST, STILL = "start", "own", "trained", "last", "none"
-LOOKS = (
-    "layout",
-    "divider",
-    "colormap",
-    "opacity",
-    "fade",
-    "smooth",
-    "grid",
-    "outliers",
-    "scale",
-    "percentiles",
-    "shared",
-    "panel",
-    "guide",
-)
 FIELD = {"shared": "shared_scale"}
+# The words for what a page has beside its views.
+LOOKS = tuple(
+    {field: name for name, field in FIELD.items()}.get(part.name, part.name)
+    for part in fields(PageState)
+    if part.name != "views"
+)
 # The words for the parts of a target.
 TARGET_WORDS = {"text": "words", "like": "like", "patch": "like-patch", "against": "against", "margin": "margin"}
 WHOLE = re.compile(r"-?\d{1,12}", re.ASCII)

@@ -25,6 +25,7 @@ from vitviz.ui.steps import Report, Step, waiting_for_memory
 from vitviz.weights.text_tower import TextPrompt
 
 SHOWN_CLASSES = 5
+METRIC_FACTS = ("name", "title", "lower_is_better", "interpretation")
 ABOUT_COMPARISON = (
     "How faithful each map is: patches are taken out in its order, and the probability of the class is watched, beside "
     f"the mean of {RANDOM_ORDERS} random orders of the same patches. Of anything else, such as likeness to a picture, "
@@ -72,16 +73,7 @@ class Studies:
             )
         return {
             **self._about(analysis, found.target),
-            "highest": found.highest,
-            "metrics": [
-                {
-                    "name": metric.name,
-                    "title": metric.title,
-                    "lower_is_better": metric.lower_is_better,
-                    "interpretation": metric.interpretation,
-                }
-                for metric in METRICS.values()
-            ],
+            "metrics": [{name: getattr(metric, name) for name in METRIC_FACTS} for metric in METRICS.values()],
             "chance": found.chance,
             "maps": maps,
             "about": ABOUT_COMPARISON,
@@ -100,7 +92,7 @@ class Studies:
         with self.service.turn(self.service.studies, needed, "this ranking", report):
             effects = analysis.head_effects(target, report=done)
         about = self._about(analysis, int(analysis.logits.argmax()) if target is None else target)
-        return {**about, "whole": effects.whole, "drops": effects.drop.tolist()}
+        return {**about, "drops": effects.drop.tolist()}
 
     def switch(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
         """What the model says with some heads and patches switched off."""

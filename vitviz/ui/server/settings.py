@@ -39,34 +39,27 @@ def size_text(count: int) -> str:
     return f"{count // UNITS[unit]} {unit}".strip()
 
 
-def hours(text: str) -> float:
-    """A time above 0."""
-    value = float(text) if re.fullmatch(r"\d{1,6}(\.\d{1,6})?", text.strip(), re.ASCII) else 0.0
-    if not value > 0:
-        raise ValueError("a number of hours above 0")
-    return value
+def time(unit: str) -> Callable[[str], float]:
+    """Reads a time above 0, in so many of a unit."""
+
+    def read(text: str) -> float:
+        value = float(text) if re.fullmatch(r"\d{1,6}(\.\d{1,6})?", text.strip(), re.ASCII) else 0.0
+        if not value > 0:
+            raise ValueError(f"a number of {unit} above 0")
+        return value
+
+    return read
 
 
-def count(text: str) -> int:
-    """A whole number above 0."""
-    if re.fullmatch(r"\d{1,6}", text.strip(), re.ASCII) is None or int(text) == 0:
-        raise ValueError("a whole number above 0")
-    return int(text)
+def count(of: str = "") -> Callable[[str], int]:
+    """Reads a whole number above 0, such as one ``" of pixels"``."""
 
+    def read(text: str) -> int:
+        if re.fullmatch(r"\d{1,9}", text.strip(), re.ASCII) is None or int(text) == 0:
+            raise ValueError(f"a whole number{of} above 0")
+        return int(text)
 
-def pixels(text: str) -> int:
-    """A number of pixels."""
-    if re.fullmatch(r"\d{1,9}", text.strip(), re.ASCII) is None or int(text) == 0:
-        raise ValueError("a whole number of pixels above 0")
-    return int(text)
-
-
-def seconds(text: str) -> float:
-    """A time above 0."""
-    value = float(text) if re.fullmatch(r"\d{1,4}(\.\d{1,3})?", text.strip(), re.ASCII) else 0.0
-    if not value > 0:
-        raise ValueError("a number of seconds above 0")
-    return value
+    return read
 
 
 def models(text: str) -> str:
@@ -108,13 +101,20 @@ class ServerSettings:
     upload_bytes: int = setting(2 * 2**30, size, "the largest file that may be uploaded", size_text)
     clip_bytes: int = setting(100 * 2**20, size, "the largest clip that is opened", size_text)
     clip_seconds: float = setting(
-        30.0, seconds, f"the longest clip that is opened, of at most {FRAMES_A_SECOND} frames a second", "{:g}".format
+        30.0,
+        time("seconds"),
+        f"the longest clip that is opened, of at most {FRAMES_A_SECOND} frames a second",
+        "{:g}".format,
     )
-    clip_pixels: int = setting(1920 * 1088, pixels, "the largest frames of a clip that is opened, in pixels")
-    keep_hours: float = setting(12.0, hours, "how long uploads and the files of the page stay on disk", "{:g}".format)
-    pages: int = setting(200, count, "open pages that are remembered; older ones have to be reloaded")
+    clip_pixels: int = setting(
+        1920 * 1088, count(" of pixels"), "the largest frames of a clip that is opened, in pixels"
+    )
+    keep_hours: float = setting(
+        12.0, time("hours"), "how long uploads and the files of the page stay on disk", "{:g}".format
+    )
+    pages: int = setting(200, count(), "open pages that are remembered; older ones have to be reloaded")
     threads: int | None = setting(
-        None, count, "processors that torch computes with; as many as the container may use where it is not set"
+        None, count(), "processors that torch computes with; as many as the container may use where it is not set"
     )
     memory_bytes: int | None = setting(
         None,

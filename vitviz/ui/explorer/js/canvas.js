@@ -26,7 +26,7 @@ class Painter {
   constructor(facts, picture) {
     this.facts = facts;
     this.picture = picture;
-    this.map = document.createElement("canvas");
+    this.map = create("canvas");
   }
 
   get ratio() {

@@ -13,6 +13,12 @@ function svgPart(name, attributes, ...children) {
   return part;
 }
 
+/** What each colour stands for. */
+function keyOf(entries) {
+  const mark = (colour) => create("i", { style: `background: ${colour}` });
+  return create("ul", { className: "vx-key" }, ...entries.map(({ name, colour }) => create("li", {}, mark(colour), name)));
+}
+
 /** Some round numbers from one value to another. */
 function ticksOf(low, high, isLog) {
   if (isLog) {
@@ -38,15 +44,9 @@ class Chart {
     this.isLog = mayBeLog && above.length === values.length && this.high > CHART_LOG_RATIO * least;
     this.low = this.isLog ? least / 1.2 : Math.min(0, ...values);
     this.svg = svgPart("svg", { role: "img" });
-    this.key = Object.assign(document.createElement("ul"), { className: "vx-key" });
-    this.readout = Object.assign(document.createElement("output"), { className: "vx-readout" });
+    this.key = keyOf(lines.filter(({ name }) => name));
+    this.readout = create("output", { className: "vx-readout" });
     this.parts = [this.svg, this.readout, this.key];
-    this.key.append(...lines.filter(({ name }) => name).map(({ name, colour }) => {
-      const item = document.createElement("li"), mark = document.createElement("i");
-      mark.style.background = colour;
-      item.append(mark, name);
-      return item;
-    }));
     this.svg.onpointermove = (event) => {
       const near = this.near(event);
       this.readout.textContent = near ? near.said : "";

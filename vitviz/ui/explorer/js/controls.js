@@ -80,9 +80,7 @@ class Controls {
     this.find("method").replaceChildren(...Object.entries(GROUPS).flatMap(([group, title]) => {
       const options = offered.filter((method) => method.group === group).map(({ name, title: own }) => new Option(own, name));
       if (!options.length) return [];
-      const part = Object.assign(document.createElement("optgroup"), { label: title });
-      part.append(...options);
-      return [part];
+      return [create("optgroup", { label: title }, ...options)];
     }));
     const { interpretation, citation } = METHODS[view.method];
     this.find("about-method").textContent = interpretation;
@@ -91,25 +89,19 @@ class Controls {
   }
 
   control(record, facts, model) {
-    const field = document.createElement(record.kind === "head" || record.kind === "choice" ? "fieldset" : "div");
-    field.className = `vx-field vx-parameter vx-parameter-${record.kind}`;
-    Object.assign(field.dataset, { name: record.name });
-    field.title = `${record.help}. In Python: ${record.name}`;
-    field.append(...this[`make_${record.kind}`](record, facts, model));
-    return field;
+    const { kind, name, help } = record, parts = this[`make_${kind}`](record, facts, model);
+    const properties = { className: `vx-field vx-parameter vx-parameter-${kind}`, title: `${help}. In Python: ${name}`, dataset: { name } };
+    return create(kind === "head" || kind === "choice" ? "fieldset" : "div", properties, ...parts);
   }
 
   /** A label with its control, and what a slider says; the control stands first among what a label can name. */
   labelled(record, control) {
-    const label = document.createElement("label"), text = document.createElement("span");
-    text.className = "vx-value";
-    label.append(`${record.title} `, ...(control.type === "range" ? [text] : []), control);
     control.setAttribute("aria-label", record.title);
-    return label;
+    return create("label", {}, `${record.title} `, ...(control.type === "range" ? [create("span", { className: "vx-value" })] : []), control);
   }
 
   slider(record, minimum, maximum, step) {
-    const input = Object.assign(document.createElement("input"), { type: "range", min: minimum, max: maximum, step });
+    const input = create("input", { type: "range", min: minimum, max: maximum, step });
     input.oninput = () => this.hooks.parameter(record.name, Number(input.value));
     return input;
   }
@@ -121,17 +113,14 @@ class Controls {
   make_layer(record, facts) {
     const parts = [this.labelled(record, this.slider(record, 0, facts.layers - 1, 1))];
     if (record.name !== "layer") return parts;
-    const play = Object.assign(document.createElement("button"), { type: "button", className: "vx-button vx-play", onclick: this.hooks.play });
-    return [...parts, play];
+    return [...parts, createButton({ className: "vx-button vx-play", onclick: this.hooks.play })];
   }
 
   radios(record, options) {
-    const group = `vx-${groups++}`;
-    return [Object.assign(document.createElement("legend"), { textContent: record.title }), ...options.map(({ title, value }) => {
-      const label = document.createElement("label"), radio = document.createElement("input");
-      Object.assign(radio, { type: "radio", name: group, value: JSON.stringify(value), onchange: () => this.hooks.parameter(record.name, value) });
-      label.append(radio, Object.assign(document.createElement("span"), { textContent: title }));
-      return label;
+    const name = `vx-${groups++}`;
+    return [create("legend", { textContent: record.title }), ...options.map(({ title, value }) => {
+      const radio = create("input", { type: "radio", name, value: JSON.stringify(value), onchange: () => this.hooks.parameter(record.name, value) });
+      return create("label", {}, radio, create("span", { textContent: title }));
     })];
   }
 
@@ -145,10 +134,7 @@ class Controls {
   }
 
   make_token(record, facts) {
-    const hint = document.createElement("p");
-    hint.className = "vx-hint";
-    hint.textContent = "Token: click a patch or one of the names above the picture.";
-    return [hint];
+    return [create("p", { className: "vx-hint", textContent: "Token: click a patch or one of the names above the picture." })];
   }
 
   make_class(record, facts, model) {

@@ -34,7 +34,7 @@ const probes = new Probes(element, {
 const guide = new Guide(element, { step: goToStep });
 // `hovered` is a pane's query; the other pane shows the one that is linked to it.
 let active = 0, hovered = null, cell = null, sheet = null, asked = 0, moved = 0, playing = 0, uploaded = 0;
-let typed = { text: "", when: 0 }, describing = 0, acted = false, opening = false, switched = "", probed = "";
+let typed = { text: "", when: 0 }, describing = 0, opening = false, switched = "", probed = "";
 
 /** "empty", "loading", "ready" or "failed", for the style sheet and for tests. */
 function setState(name, canRetry = true) {

@@ -3,7 +3,7 @@
 /** Offer bytes or text as a file. */
 function save(content, name, type) {
   const address = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type }));
-  Object.assign(document.createElement("a"), { href: address, download: name }).click();
+  create("a", { href: address, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(address), 10000);
 }
 
@@ -14,8 +14,7 @@ function sheetAsSvg(sheet, title) {
   const parts = sheet.filled.flatMap((isFilled, place) => {
     if (!isFilled) return [];
     const row = Math.floor(place / sheet.columnsOfCells), column = place % sheet.columnsOfCells;
-    const cell = document.createElement("canvas");
-    Object.assign(cell, { width: columns, height: rows });
+    const cell = canvasOf(columns, rows);
     cell.getContext("2d").drawImage(sheet.raw, column * columns, row * rows, columns, rows, 0, 0, columns, rows);
     const at = `x="${left + column * sheet.cellWidth}" y="${top + row * sheet.cellHeight}"`;
     const size = `width="${sheet.cellWidth - SHEET_GAP}" height="${sheet.cellHeight - SHEET_GAP}"`;

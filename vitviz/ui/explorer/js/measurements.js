@@ -51,8 +51,7 @@ function chartFigure(title, options) {
 /** The picture under a map; a canvas of its own, since a painter fills all of one. */
 function onPicture(pane, paintOn) {
   return (context, left, top, width, height) => {
-    const times = context.getTransform().a, canvas = document.createElement("canvas");
-    Object.assign(canvas, { width: Math.max(1, Math.round(width * times)), height: Math.max(1, Math.round(height * times)) });
+    const times = context.getTransform().a, canvas = canvasOf(...[width, height].map((side) => Math.max(1, Math.round(side * times))));
     paintOn(canvas);
     context.drawImage(canvas, left, top, width, height);
   };

@@ -14,8 +14,8 @@ class Mosaic {
   constructor(cells, { ratio, columns = null, most = 200, say, act = null, left = null }) {
     Object.assign(this, { cells, ratio, columns, most, say, act, left, width: 0 });
     this.hasTitles = cells.some(({ title }) => title);
-    this.canvas = document.createElement("canvas");
-    this.readout = Object.assign(document.createElement("output"), { className: "vx-readout" });
+    this.canvas = create("canvas");
+    this.readout = create("output", { className: "vx-readout" });
     this.parts = [this.canvas, this.readout];
     if (act) this.canvas.classList.add("vx-acts");
     const told = (event, run, nothing) => {
@@ -69,8 +69,7 @@ class Mosaic {
 
   /** As a picture to save, on white. */
   picture() {
-    const { width, height } = this.places(this.width), times = MOSAIC_SAVED / width, canvas = document.createElement("canvas");
-    Object.assign(canvas, { width: MOSAIC_SAVED, height: Math.round(height * times) });
+    const { width, height } = this.places(this.width), times = MOSAIC_SAVED / width, canvas = canvasOf(MOSAIC_SAVED, Math.round(height * times));
     const context = canvas.getContext("2d");
     Object.assign(context, { fillStyle: "white" }).fillRect(0, 0, canvas.width, canvas.height);
     this.paint(context, this.width, times, "black");
@@ -80,7 +79,7 @@ class Mosaic {
 
 /** Colours "row column" as a small canvas; `colourOf` gives red, green and blue of an index. */
 function rasterOf(rows, columns, colourOf) {
-  const canvas = Object.assign(document.createElement("canvas"), { width: columns, height: rows }), context = canvas.getContext("2d");
+  const canvas = canvasOf(columns, rows), context = canvas.getContext("2d");
   const image = context.createImageData(columns, rows);
   for (let index = 0; index < rows * columns; index++) image.data.set([...colourOf(index), 255], 4 * index);
   context.putImageData(image, 0, 0);
@@ -89,7 +88,7 @@ function rasterOf(rows, columns, colourOf) {
 
 /** Values "row column" as a small canvas. */
 function rasterOfValues(values, rows, columns, scale, table) {
-  const canvas = Object.assign(document.createElement("canvas"), { width: columns, height: rows }), context = canvas.getContext("2d");
+  const canvas = canvasOf(columns, rows), context = canvas.getContext("2d");
   const image = context.createImageData(columns, rows);
   paint(scale.places(values), rows, columns, table, new Uint32Array(image.data.buffer), columns, 0);
   context.putImageData(image, 0, 0);

@@ -243,14 +243,11 @@ class Pane {
   }
 
   chip(query) {
-    const chip = document.createElement("button"), name = document.createElement("b");
-    name.textContent = nameOf(query);
-    Object.assign(chip, { type: "button", className: "vx-chip", disabled: !this.hasToken });
+    const chip = createButton({ className: "vx-chip", disabled: !this.hasToken }, create("b", { textContent: nameOf(query) }), create("span"));
     chip.title = query === "cls" ? "The class token, from which a model of this kind reads the class"
       : query === "patches" ? "The mean of what all patches attend to"
         : query === null ? "The learned query that reads the picture after the last layer"
           : "A token that stands for no part of the picture (Darcet et al. 2024)";
-    chip.append(name, document.createElement("span"));
     const token = this.facts.prefix.indexOf(query);
     chip.onclick = (event) => (event.shiftKey && token >= 0 ? this.hooks.pin(this, token) : this.hooks.choose(this, query));
     if (token >= 0) {
@@ -261,13 +258,11 @@ class Pane {
   }
 
   moreChips(count) {
-    const chip = document.createElement("button");
-    Object.assign(chip, { type: "button", className: "vx-chip", textContent: `${count} more` });
-    chip.onclick = () => {
+    const unfold = () => {
       this.unfolded = true;
       this.hooks.changed(this, null);
     };
-    return chip;
+    return createButton({ className: "vx-chip", textContent: `${count} more`, onclick: unfold });
   }
 
   /** @param values that the scale is about: an end that some of them lie beyond is marked */

@@ -90,33 +90,25 @@ class Panels {
   card({ method, areas, beats, correlation }) {
     const { packs, pane, metrics, chance } = this.compared, { title, interpretation } = METHODS[method];
     const drawnOf = ({ values, about: { self } }) => withoutOwn(values, self && Number(self)), drawn = drawnOf(packs[method]);
-    const isShared = this.find("compare-scale").checked, isSigned = packs[method].about.signed === "true", canvas = document.createElement("canvas");
+    const isShared = this.find("compare-scale").checked, isSigned = packs[method].about.signed === "true";
     const patchesOf = (values) => values.subarray(pane.attention.prefix), sharesOf = (name) => shares(patchesOf(drawnOf(packs[name])));
     const { table, fittedScale, look } = this.hooks.look(), patches = isShared ? sharesOf(method) : patchesOf(drawn);
     const scale = isShared ? fittedScale(this.compared.maps.map((each) => withoutNaN(sharesOf(each.method))), { low: 0 }) : fittedScale([withoutNaN(patches)], { signed: isSigned });
-    Object.assign(canvas, { width: 320, height: Math.round(320 * pane.painter.ratio) });
+    const canvas = canvasOf(320, Math.round(320 * pane.painter.ratio));
     pane.painter.paint(canvas, patches, scale, table, look);
-    const card = document.createElement("figure"), caption = document.createElement("figcaption"), details = document.createElement("details");
-    const name = Object.assign(document.createElement("b"), { textContent: title }), about = Object.assign(document.createElement("p"), { textContent: interpretation });
-    const wins = Object.values(beats).filter(Boolean).length, summary = Object.assign(document.createElement("summary"), { className: "vx-bar" });
-    summary.style.setProperty("--part", `${100 * wins / Math.max(1, metrics.length)}%`);
-    summary.textContent = `better than chance by ${wins} of ${metrics.length} measures`;
-    const open = Object.assign(document.createElement("button"), { type: "button", className: "vx-button", textContent: "Show", onclick: () => this.hooks.cardOpened(method) });
-    open.setAttribute("aria-label", `Show ${title} on the picture`);
+    const wins = Object.values(beats).filter(Boolean).length, said = `better than chance by ${wins} of ${metrics.length} measures`;
+    const summary = create("summary", { className: "vx-bar", style: `--part: ${100 * wins / Math.max(1, metrics.length)}%`, textContent: said });
+    const open = createButton({ className: "vx-button", textContent: "Show", onclick: () => this.hooks.cardOpened(method), "aria-label": `Show ${title} on the picture` });
     const rows = metrics.filter((metric) => metric.name in areas).map((metric) => {
       const mark = beats[metric.name] ? "better" : "worse";
       return [`${metric.title} ${metric.lower_is_better ? "↓" : "↑"}`, `${digits(areas[metric.name])}, ${mark} than chance (${digits(chance[metric.name])})`, metric.interpretation];
     });
     rows.push(["Weights shuffled", correlation === null ? "no order" : `rank correlation ${signed(digits(correlation))}`,
       "Rank correlation with the map of the same model with all weights shuffled (Adebayo et al. 2018): near 1, the map does not depend on what was learnt"]);
-    details.append(summary, tableOf(rows));
-    card.className = "vx-compared";
-    card.dataset.method = method;
     canvas.setAttribute("role", "img");
     canvas.setAttribute("aria-label", `${title}: strongest at ${nameOf(queryOf(pane.attention.strongest(drawn), pane.facts))}`);
-    caption.append(name, about, open, details);
-    card.append(canvas, caption);
-    return card;
+    const caption = create("figcaption", {}, create("b", { textContent: title }), create("p", { textContent: interpretation }), open, create("details", {}, summary, tableOf(rows)));
+    return create("figure", { className: "vx-compared", dataset: { method } }, canvas, caption);
   }
 
   // ---- switching off ----
@@ -126,8 +118,7 @@ class Panels {
     if (holder.dataset.size !== size) {
       holder.dataset.size = size;
       holder.style.setProperty("--heads", facts.heads + 1);
-      const names = ["layer", ...Array(facts.heads).keys()].map((textContent) => Object.assign(document.createElement("span"), { textContent }));
-      for (const name of names) name.setAttribute("aria-hidden", "true");
+      const names = ["layer", ...Array(facts.heads).keys()].map((textContent) => create("span", { textContent, "aria-hidden": true }));
       holder.replaceChildren(...names, ...Array.from({ length: facts.layers }, (_, layer) => [
         this.headButton(`layer ${layer}`, String(layer), () => this.toggle(Array.from({ length: facts.heads }, (_, head) => [layer, head]))),
         ...Array.from({ length: facts.heads }, (_, head) => this.headButton(`layer ${layer}, head ${head}`, "", () => this.toggle([[layer, head]]))),
@@ -150,9 +141,7 @@ class Panels {
   }
 
   headButton(label, text, onclick) {
-    const button = Object.assign(document.createElement("button"), { type: "button", textContent: text, onclick });
-    button.setAttribute("aria-label", label);
-    return button;
+    return createButton({ textContent: text, onclick, "aria-label": label });
   }
 
   /** Heads of which some are on go off; those that are all off go on. */
@@ -176,20 +165,13 @@ class Panels {
     if (!changed) return;
     const { level, change } = UNITS[changed.unit];
     this.find("changes").querySelector("tbody").replaceChildren(...changed.rows.map(({ name, before, after }) => {
-      const row = document.createElement("tr"), difference = after - before;
+      const difference = after - before;
       const texts = [name, level(before), level(after), Math.abs(difference) < 1e-9 ? "no change" : signed(change(difference))];
-      row.append(...texts.map((textContent, place) => Object.assign(document.createElement(place ? "td" : "th"), { textContent })));
-      return row;
+      return create("tr", {}, ...texts.map((textContent, place) => create(place ? "td" : "th", { textContent })));
     }));
   }
 }
 
 function tableOf(rows) {
-  const table = document.createElement("table");
-  table.append(...rows.map(([name, value, title]) => {
-    const row = Object.assign(document.createElement("tr"), { title });
-    row.append(Object.assign(document.createElement("th"), { textContent: name }), Object.assign(document.createElement("td"), { textContent: value }));
-    return row;
-  }));
-  return table;
+  return create("table", {}, ...rows.map(([name, value, title]) => create("tr", { title }, create("th", { textContent: name }), create("td", { textContent: value }))));
 }

@@ -6,12 +6,7 @@ const PIN_COLOURS = ["#e69f00", "#56b4e9", "#009e73", "#f0e442", "#cc79a7", "#d5
 /** One small picture for each pin of a pane; `draw` fills a canvas with a token's map, `remove` receives a place. */
 function showPins(holder, pins, draw, remove) {
   while (holder.children.length > pins.length) holder.lastElementChild.remove();
-  while (holder.children.length < pins.length) {
-    const box = document.createElement("button");
-    Object.assign(box, { type: "button", className: "vx-pin" });
-    box.append(document.createElement("canvas"), document.createElement("span"));
-    holder.append(box);
-  }
+  while (holder.children.length < pins.length) holder.append(createButton({ className: "vx-pin" }, create("canvas"), create("span")));
   pins.forEach((query, place) => {
     const box = holder.children[place], [canvas, label] = box.children;
     box.onclick = () => remove(place);

@@ -43,25 +43,21 @@ class Probes {
   // ---- controls ----
 
   control(record) {
-    const label = document.createElement("label"), input = this[`make_${record.kind}`](record);
-    label.title = record.help;
-    label.dataset.name = record.name;
+    const input = this[`make_${record.kind}`](record);
     // Else its name would be that of all options together.
     input[0].setAttribute("aria-label", record.title);
-    label.append(`${record.title} `, ...input);
-    return label;
+    return create("label", { title: record.help, dataset: { name: record.name } }, `${record.title} `, ...input);
   }
 
   make_layer(record) {
-    const input = Object.assign(document.createElement("input"), { type: "range", min: 0, max: this.facts.layers - 1, step: 1 }), said = document.createElement("span");
+    const input = create("input", { type: "range", min: 0, max: this.facts.layers - 1, step: 1 }), said = create("span");
     input.oninput = () => { said.textContent = input.value; };
     input.onchange = () => this.hooks.parameter(record.name, Number(input.value));
     return [input, said];
   }
 
   selected(record, options) {
-    const select = document.createElement("select");
-    select.replaceChildren(...options.map(([title, value]) => new Option(title, JSON.stringify(value))));
+    const select = create("select", {}, ...options.map(([title, value]) => new Option(title, JSON.stringify(value))));
     select.onchange = () => this.hooks.parameter(record.name, JSON.parse(select.value));
     return [select];
   }
@@ -115,14 +111,8 @@ class Probes {
     this.found = { key, reply, pane, measurements, parameters: this.view.probe_parameters };
     this.say(reply.summary);
     const table = this.find("probe-table").querySelector("table");
-    table.replaceChildren(document.createElement("thead"), document.createElement("tbody"));
-    const row = (cells, tag) => {
-      const line = document.createElement("tr");
-      line.append(...cells.map((textContent) => Object.assign(document.createElement(tag), { textContent })));
-      return line;
-    };
-    table.tHead.append(row(reply.heading, "th"));
-    table.tBodies[0].append(...reply.rows.map((cells) => row(cells, "td")));
+    const row = (cells, tag) => create("tr", {}, ...cells.map((textContent) => create(tag, { textContent })));
+    table.replaceChildren(create("thead", {}, row(reply.heading, "th")), create("tbody", {}, ...reply.rows.map((cells) => row(cells, "td"))));
     this.find("probe-table").hidden = reply.rows.length === 0;
     this.find("probe-files").hidden = false;
     this.make();
@@ -137,14 +127,10 @@ class Probes {
   }
 
   figure(figure) {
-    const part = document.createElement("figure"), caption = document.createElement("figcaption"), name = document.createElement("span");
-    const kind = figure.chart ? "SVG" : "PNG", button = document.createElement("button");
-    Object.assign(button, { type: "button", className: "vx-button", textContent: kind, onclick: () => this.save(figure) });
-    caption.append(name, button);
-    part.className = figure.wide ? "vx-figure vx-wide" : "vx-figure";
-    const legend = Object.assign(document.createElement("div"), { className: "vx-legend" }), note = Object.assign(document.createElement("p"), { className: "vx-hint" });
-    part.append(caption, ...figure.parts, legend, note);
-    if (figure.key) part.append(this.key(figure.key));
+    const kind = figure.chart ? "SVG" : "PNG", name = create("span"), legend = create("div", { className: "vx-legend" }), note = create("p", { className: "vx-hint" });
+    const button = createButton({ className: "vx-button", textContent: kind, onclick: () => this.save(figure) });
+    const part = create("figure", { className: figure.wide ? "vx-figure vx-wide" : "vx-figure" }, create("figcaption", {}, name, button), ...figure.parts, legend, note);
+    if (figure.key) part.append(keyOf(figure.key));
     figure.label = () => {
       name.textContent = figure.title;
       button.setAttribute("aria-label", `${figure.title}: save as ${kind}`);
@@ -159,25 +145,12 @@ class Probes {
     return part;
   }
 
-  key(entries) {
-    const list = Object.assign(document.createElement("ul"), { className: "vx-key" });
-    list.append(...entries.map(({ name, colour }) => {
-      const item = document.createElement("li"), mark = document.createElement("i");
-      mark.style.background = colour;
-      item.append(mark, name);
-      return item;
-    }));
-    return list;
-  }
-
   showLegend(legend, { scale, quantity }) {
     legend.hidden = !scale;
     if (!scale) return;
-    const [bar, ramp] = ["vx-bar-of", "vx-ramp"].map((className) => Object.assign(document.createElement("span"), { className }));
-    const said = (textContent) => Object.assign(document.createElement("span"), { textContent }), [low, high] = scale.ends.map(formOf(quantity)).map(said);
-    ramp.style.background = gradient(this.hooks.look().table);
-    bar.append(low, ramp, high);
-    legend.replaceChildren(bar, ...(scale.name === "linear" ? [] : [said(`${SCALES[scale.name].title.toLowerCase()} scale`)]));
+    const said = (textContent) => create("span", { textContent }), [low, high] = scale.ends.map(formOf(quantity)).map(said);
+    const ramp = create("span", { className: "vx-ramp", style: `background: ${gradient(this.hooks.look().table)}` });
+    legend.replaceChildren(create("span", { className: "vx-bar-of" }, low, ramp, high), ...(scale.name === "linear" ? [] : [said(`${SCALES[scale.name].title.toLowerCase()} scale`)]));
   }
 
   get ink() {

@@ -159,10 +159,6 @@ async function largePainter(pane) {
   return new Painter({ ...facts, width, height, box: facts.box.map((edge, index) => edge * times[index % 2]) }, image);
 }
 
-function canvasOf(width, height) {
-  return Object.assign(document.createElement("canvas"), { width, height });
-}
-
 async function asPng(canvas) {
   const blob = await new Promise((done) => canvas.toBlob(done));
   if (!blob) throw Error(`${canvas.width} × ${canvas.height} pixels are more than this browser can save`);

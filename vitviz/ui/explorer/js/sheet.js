@@ -16,8 +16,9 @@ class Sheet {
     this.patches = rows * columns;
     this.values = new Float32Array(layers * this.columnsOfCells * this.patches);
     this.filled = new Array(layers * this.columnsOfCells).fill(false);
-    this.raw = document.createElement("canvas");
-    Object.assign(this.raw, { width: this.columnsOfCells * columns, height: layers * rows });
+    this.raw = canvasOf(this.columnsOfCells * columns, layers * rows);
+    this.image = this.raw.getContext("2d").createImageData(this.raw.width, this.raw.height);
+    this.pixels = new Uint32Array(this.image.data.buffer);
   }
 
   /** Compute and draw, a slice at a time; what was wanted before is given up. */
@@ -25,42 +26,62 @@ class Sheet {
     const stale = !this.wanted || ["attention", "token", "direction", "fusion", "loaded"].some((key) => this.wanted[key] !== wanted[key]);
     this.wanted = wanted;
     clearTimeout(this.timer);
-    if (stale) this.next = 0;
-    this.step();
+    // First the values of every layer, then their colours.
+    this.next = stale ? 0 : Math.min(this.next, this.attention.facts.layers);
+    this.later();
+  }
+
+  /** The screen shows the picture before anything is done for this one. */
+  later() {
+    this.timer = setTimeout(() => this.step(), 0);
   }
 
   step() {
     const started = performance.now(), { layers } = this.attention.facts;
-    while (this.next < layers && performance.now() - started < SHEET_SLICE) this.compute(this.next++);
-    if (this.next < layers) this.timer = setTimeout(() => this.step(), 0);
+    while (this.next < 2 * layers && performance.now() - started < SHEET_SLICE) {
+      if (this.next < layers) this.compute(this.next);
+      else this.colour(this.next - layers);
+      this.next += 1;
+    }
+    if (this.next < 2 * layers) this.later();
     else this.draw();
   }
 
+  /** The values of one cell: "patch". */
+  valuesOf(place) {
+    return this.values.subarray(place * this.patches, (place + 1) * this.patches);
+  }
+
+  /** All heads of a layer, and of these their fusion. */
   compute(layer) {
-    const { token, direction, fusion } = this.wanted, { prefix } = this.attention;
-    for (let column = 0; column < this.columnsOfCells; column++) {
-      const place = layer * this.columnsOfCells + column, head = column === 0 ? fusion : column - 1;
+    const { token, direction, fusion } = this.wanted, { prefix, facts: { heads } } = this.attention;
+    const first = layer * this.columnsOfCells, fused = this.valuesOf(first).fill(fusion === "min" ? Infinity : 0);
+    for (let head = 0; head < heads; head++) {
       const weights = this.attention.map(layer, head, token, direction);
-      this.filled[place] = Boolean(weights);
-      if (weights) this.values.set(weights.subarray(prefix), place * this.patches);
+      this.filled.fill(Boolean(weights), first, first + this.columnsOfCells);
+      if (!weights) return;
+      this.valuesOf(first + 1 + head).set(weights.subarray(prefix));
+      FUSIONS[fusion](fused, this.valuesOf(first + 1 + head), heads);
+    }
+  }
+
+  /** The pixels of a layer; with the first one, the scale of all where they are to have the same. */
+  colour(layer) {
+    const { rows, columns } = this.attention.facts, { colours, shared, fittedScale } = this.wanted;
+    if (layer === 0) {
+      const filled = [...this.filled.keys()].filter((place) => this.filled[place]);
+      this.common = shared && filled.length ? fittedScale(filled.map((place) => this.valuesOf(place))) : null;
+    }
+    if (!this.filled[layer * this.columnsOfCells]) return;
+    for (let column = 0; column < this.columnsOfCells; column++) {
+      const values = this.valuesOf(layer * this.columnsOfCells + column), scale = this.common ?? fittedScale([values]);
+      paint(scale.places(values), rows, columns, colours, this.pixels, this.raw.width, layer * rows * this.raw.width + column * columns);
     }
   }
 
   draw() {
-    const { layers, rows, columns } = this.attention.facts, { colours, shared, fittedScale, ratio } = this.wanted;
-    const context = this.raw.getContext("2d"), image = context.createImageData(this.raw.width, this.raw.height);
-    const pixels = new Uint32Array(image.data.buffer);
-    const valuesOf = (place) => this.values.subarray(place * this.patches, (place + 1) * this.patches);
-    const known = [...this.filled.keys()].filter((place) => this.filled[place]).map(valuesOf);
-    const common = shared && known.length ? fittedScale(known) : null;
-    this.filled.forEach((isFilled, place) => {
-      if (!isFilled) return;
-      const layer = Math.floor(place / this.columnsOfCells), column = place % this.columnsOfCells;
-      const start = layer * rows * this.raw.width + column * columns;
-      const values = valuesOf(place), own = common ?? fittedScale([values]);
-      paint(own.places(values), rows, columns, colours, pixels, this.raw.width, start);
-    });
-    context.putImageData(image, 0, 0);
+    const { layers } = this.attention.facts, { ratio } = this.wanted;
+    this.raw.getContext("2d").putImageData(this.image, 0, 0);
     const scale = Math.min(2, window.devicePixelRatio || 1), shown = this.canvas.clientWidth;
     if (shown < 1) return;
     Object.assign(this, this.cells(shown, ratio));
@@ -79,8 +100,8 @@ class Sheet {
 
   /** The sheet on a canvas of its own, so wide, black on white. */
   picture(width) {
-    const cells = this.cells(width, this.wanted.ratio), canvas = document.createElement("canvas");
-    Object.assign(canvas, { width, height: Math.ceil(SHEET_MARGIN.top + this.attention.facts.layers * cells.cellHeight) });
+    const cells = this.cells(width, this.wanted.ratio);
+    const canvas = canvasOf(width, Math.ceil(SHEET_MARGIN.top + this.attention.facts.layers * cells.cellHeight));
     const context = canvas.getContext("2d");
     Object.assign(context, { fillStyle: "white" }).fillRect(0, 0, canvas.width, canvas.height);
     this.onto(context, 1, cells, "black");

@@ -30,13 +30,8 @@ class Source {
   }
 
   example({ id, url, name, caption }) {
-    const button = document.createElement("button"), image = document.createElement("img");
-    Object.assign(image, { src: url, alt: "", loading: "lazy" });
-    Object.assign(button, { type: "button", title: caption ?? name, onclick: () => this.hooks.example(id) });
-    button.setAttribute("aria-label", `Example: ${caption ?? name}`);
-    button.dataset.example = id;
-    button.append(image);
-    return button;
+    const title = caption ?? name, image = create("img", { src: url, alt: "", loading: "lazy" });
+    return createButton({ title, onclick: () => this.hooks.example(id), "aria-label": `Example: ${title}`, dataset: { example: id } }, image);
   }
 
   takeDrops() {
@@ -69,7 +64,7 @@ class Source {
       }
     };
     this.find("shoot").onclick = () => {
-      const canvas = Object.assign(document.createElement("canvas"), { width: video.videoWidth, height: video.videoHeight });
+      const canvas = canvasOf(video.videoWidth, video.videoHeight);
       canvas.getContext("2d").drawImage(video, 0, 0);
       canvas.toBlob((blob) => this.hooks.picture(new File([blob], "camera.png", { type: "image/png" })));
       end();
@@ -83,10 +78,8 @@ class Source {
     this.find("search").hidden = models.length < 8;
     const families = [...new Set(models.map(({ family }) => family))];
     this.find("menu").replaceChildren(...families.map((family) => {
-      const group = document.createElement("div"), title = document.createElement("h3");
-      title.textContent = family;
-      group.append(title, ...models.filter((each) => each.family === family).map((each) => this.modelChoice(each)));
-      return group;
+      const members = models.filter((each) => each.family === family).map((each) => this.modelChoice(each));
+      return create("div", {}, create("h3", { textContent: family }), ...members);
     }));
     this.find("own").hidden = legal !== "all";
     this.find("own-hint").textContent = `Only where a message asks for it: ${overrides.join(", ")}`;
@@ -96,12 +89,8 @@ class Source {
   }
 
   modelChoice({ id, title, megabytes }) {
-    const button = document.createElement("button"), cost = document.createElement("span");
-    Object.assign(button, { type: "button", textContent: title, onclick: () => this.hooks.model(id) });
-    cost.textContent = megabytes ? `downloads ${Math.round(megabytes).toLocaleString("en")} MB` : "ready";
-    button.dataset.model = id;
-    button.append(cost);
-    return button;
+    const cost = megabytes ? `downloads ${Math.round(megabytes).toLocaleString("en")} MB` : "ready";
+    return createButton({ onclick: () => this.hooks.model(id), dataset: { model: id } }, title, create("span", { textContent: cost }));
   }
 
   filterModels(text) {
@@ -177,22 +166,15 @@ class Source {
       ? `This model knows ${labels.length.toLocaleString("en")} classes: ${first}, … and no others.` : `This model knows only: ${labels.join(", ")}.`;
     this.find("assumptions").hidden = !model.assumptions;
     this.find("assumptions").textContent = model.assumptions;
-    this.find("card").replaceChildren(...model.card.flatMap(([name, value]) => [
-      Object.assign(document.createElement("dt"), { textContent: name }), Object.assign(document.createElement("dd"), { textContent: value }),
-    ]));
+    this.find("card").replaceChildren(...model.card.flatMap(([name, value]) => [create("dt", { textContent: name }), create("dd", { textContent: value })]));
   }
 
   showPredictions(view, facts, model) {
     const holder = this.find("predictions");
     holder.replaceChildren(...facts.predictions.map(({ index, probability }) => {
-      const button = document.createElement("button"), bar = document.createElement("span"), said = document.createElement("output");
-      Object.assign(button, { type: "button", title: "Show a map about this class", onclick: () => this.hooks.target(index) });
-      button.dataset.index = index;
-      button.setAttribute("aria-pressed", view.parameters.target === index);
-      bar.style.setProperty("--part", probability);
-      said.textContent = share(probability);
-      button.append(bar, labelOf(model, index), said);
-      return button;
+      const bar = create("span", { style: `--part: ${probability}` }), said = create("output", { textContent: share(probability) });
+      const properties = { title: "Show a map about this class", onclick: () => this.hooks.target(index), dataset: { index }, "aria-pressed": view.parameters.target === index };
+      return createButton(properties, bar, labelOf(model, index), said);
     }));
   }
 }

@@ -23,8 +23,5 @@ function showStrip(part, pane, token, table, look, fittedScale, choose) {
 }
 
 function stripFrame(layer, choose) {
-  const box = document.createElement("button");
-  Object.assign(box, { type: "button", className: "vx-frame", onclick: () => choose(layer) });
-  box.append(document.createElement("canvas"), `layer ${layer}`);
-  return box;
+  return createButton({ className: "vx-frame", onclick: () => choose(layer) }, create("canvas"), `layer ${layer}`);
 }

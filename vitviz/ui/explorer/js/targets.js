@@ -23,18 +23,14 @@ class TargetField {
   }
 
   labelled(title, input) {
-    const label = document.createElement("label");
-    label.append(`${title} `, input);
     input.setAttribute("aria-label", title);
-    return label;
+    return create("label", {}, `${title} `, input);
   }
 
   makeClasses() {
-    const list = Object.assign(document.createElement("datalist"), { id: `vx-${groups++}` });
-    const others = Object.assign(document.createElement("datalist"), { id: `vx-${groups++}` });
     const options = () => this.model.labels.map((_, index) => new Option(labelOf(this.model, index)));
-    list.append(...options());
-    others.append(new Option(BEST_OTHER), ...options());
+    const list = create("datalist", { id: `vx-${groups++}` }, ...options());
+    const others = create("datalist", { id: `vx-${groups++}` }, new Option(BEST_OTHER), ...options());
     this.target = this.textInput("vx-target", "the most probable", list.id);
     this.against = this.textInput("vx-against", "nothing", others.id);
     this.target.onchange = this.against.onchange = () => this.chooseClasses();
@@ -42,7 +38,7 @@ class TargetField {
   }
 
   textInput(className, placeholder, list) {
-    const input = Object.assign(document.createElement("input"), { type: "text", className, placeholder, autocomplete: "off" });
+    const input = create("input", { type: "text", className, placeholder, autocomplete: "off" });
     if (list) input.setAttribute("list", list);
     return input;
   }
@@ -55,38 +51,26 @@ class TargetField {
   }
 
   makeLikeness() {
-    const details = document.createElement("details"), summary = Object.assign(document.createElement("summary"), { textContent: "Like a picture" });
-    const label = Object.assign(document.createElement("label"), { className: "vx-button", textContent: "Another picture …" });
-    const file = Object.assign(document.createElement("input"), { type: "file", accept: "image/*,.tif,.tiff", className: "vx-like-file" });
-    file.setAttribute("aria-label", "Upload a picture to be like");
+    const file = create("input", { type: "file", accept: "image/*,.tif,.tiff", className: "vx-like-file", "aria-label": "Upload a picture to be like" });
     file.onchange = () => {
       if (file.files.length) this.hooks.upload(file.files[0]);
       file.value = "";
     };
-    label.append(file);
-    this.pictures = Object.assign(document.createElement("div"), { className: "vx-examples vx-like" });
-    this.pictures.setAttribute("role", "group");
-    this.pictures.setAttribute("aria-label", "Pictures to be like");
+    const label = create("label", { className: "vx-button" }, "Another picture …", file), summary = create("summary", { textContent: "Like a picture" });
+    this.pictures = create("div", { className: "vx-examples vx-like", role: "group", "aria-label": "Pictures to be like" });
     this.patch = this.textInput("vx-like-patch", "row, column");
     this.patch.title = "What is like this patch, of the picture chosen above, or of this one where none is chosen";
     this.patch.onchange = () => this.choosePatch();
-    details.className = "vx-likeness";
-    details.append(summary, this.pictures, label, this.labelled("Only its patch", this.patch));
-    this.likeness = details;
     // Where there is nothing else to be about, nothing has to be opened first.
-    details.open = !this.model.labels.length && !this.model.reads_text;
-    return details;
+    const open = !this.model.labels.length && !this.model.reads_text;
+    this.likeness = create("details", { className: "vx-likeness", open }, summary, this.pictures, label, this.labelled("Only its patch", this.patch));
+    return this.likeness;
   }
 
   picture(id, name, url) {
-    const button = document.createElement("button");
-    Object.assign(button, { type: "button", title: name });
-    button.onclick = () => this.hooks.choose(this.value?.like === id ? null : { like: id });
-    button.dataset.like = id;
-    button.setAttribute("aria-label", `Like ${name}`);
-    if (url) button.append(Object.assign(document.createElement("img"), { src: url, alt: "", loading: "lazy" }));
-    else button.textContent = name;
-    return button;
+    const onclick = () => this.hooks.choose(this.value?.like === id ? null : { like: id });
+    const shown = url ? create("img", { src: url, alt: "", loading: "lazy" }) : name;
+    return createButton({ title: name, onclick, dataset: { like: id }, "aria-label": `Like ${name}` }, shown);
   }
 
   /** The index of a class by its label, in any case; undefined for nothing, null where there is none. */
