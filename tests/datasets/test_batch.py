@@ -25,7 +25,18 @@ from vitviz import METHODS, ConfigError, MethodError, Model, QueryError, Style, 
 from vitviz.analysis.encoder import Encoder
 from vitviz.cli.batching import map_request
 from vitviz.cli.command import main
-from vitviz.datasets import NUMBERS, BatchRequest, MapRequest, Summary, overlays, read_items, run_batch, work
+from vitviz.datasets import (
+    NUMBERS,
+    BatchRequest,
+    Item,
+    MapRequest,
+    Summary,
+    batch,
+    overlays,
+    read_items,
+    run_batch,
+    work,
+)
 from vitviz.datasets.request import weights_digest
 from vitviz.datasets.rows import Found, found_of
 from vitviz.datasets.work import encoder_of, fitting_batch_size
@@ -379,14 +390,75 @@ def test_the_command_says_what_it_did(
     assert f"{COUNT - 1} pictures analysed, " in said and re.search(
         r", 32 at once; the model waited \d+% of the time", said
     )
-    assert "1 could not be analysed, see the column error" in said
+    assert "; 1 could not be analysed\n" in said and "\n  04.png: " in said
     # Run again, it says again what is missing.
     assert main([*command, "--pictures"]) == 1
     said = capsys.readouterr().out
-    assert f"{COUNT} there before, 1 of which could not be analysed, see the column error" in said
+    assert f"; {COUNT} there before, 1 of which could not be analysed, {COUNT - 1} of which lacked files" in said
+    assert "\n  04.png: " in said and len(list((tmp_path / "out" / "pictures").iterdir())) == COUNT - 1
+    Image.new("RGB", (30, 20)).save(photos / "04.png")
+    assert main(command) == 1 and "04.png" in capsys.readouterr().out
+    assert main([*command, "--retry-failed"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("1 picture analysed") and f"{COUNT - 1} there before\n" in said and "04.png" not in said
     assert main(["batch", str(tmp_path / "absent"), str(tmp_path / "out")]) == 2
     assert "no such file or folder" in capsys.readouterr().err
     assert isinstance(run_batch(BatchRequest(model), [], tmp_path / "none"), Summary)
+
+
+def test_files_that_are_asked_for_later_are_written_and_no_row_is_there_twice(
+    model: Model, photos: Path, tmp_path: Path
+) -> None:
+    output, items = tmp_path / "out", list(read_items(str(photos)))
+    run_batch(asked(model, probes=()), items, output, batch_size=4)
+    before = rows(output)
+    writers = (overlays(Style()), NUMBERS)
+
+    def stop(state: Progress) -> None:
+        if state.done == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_batch(asked(model, probes=()), items, output, batch_size=2, writers=writers, report=stop)
+    there = {file for file in output.rglob("*.npz")}
+    assert 0 < len(there) < COUNT - 1
+    times = {file: file.stat().st_mtime_ns for file in there}
+    reports: list[Progress] = []
+    ended = run_batch(asked(model, probes=()), items, output, batch_size=2, writers=writers, report=reports.append)
+    assert (ended.analysed, ended.failed, ended.kept, ended.failed_before) == (0, 0, COUNT, 1)
+    assert ended.completed == COUNT - 1 - len(there) and reports[-1] == Progress(COUNT, COUNT)
+    assert times == {file: file.stat().st_mtime_ns for file in there} and rows(output) == before
+    assert len(list((output / "numbers").iterdir())) == COUNT - 1
+    assert len(list((output / "pictures").iterdir())) == 2 * (COUNT - 1)
+    # A picture that has been lost meanwhile: its row stays, and its file is missing, which is said.
+    (output / "numbers" / "07.png.npz").unlink()
+    (photos / "07.png").unlink()
+    lost = run_batch(asked(model, probes=()), items, output, writers=writers)
+    assert (lost.analysed, lost.failed, lost.kept, lost.completed) == (0, 1, COUNT, 0)
+    assert "07.png" in lost.errors and "no such file" in lost.errors["07.png"] and rows(output) == before
+
+
+def test_what_failed_is_tried_again_where_that_is_asked_for(
+    model: Model, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "out"
+    monkeypatch.setattr(batch, "PART_ROWS", 4)
+    monkeypatch.setattr(batch, "MAX_ERRORS", 2)
+    for name in ("05.png", "08.png"):
+        (photos / name).write_bytes(b"no picture")
+    # A part in which every picture failed, and one with others.
+    first = run_batch(asked(model, probes=()), [Item("04.png", photos / "04.png")], output)
+    assert (first.failed, list(first.errors)) == (1, ["04.png"])
+    second = run_batch(asked(model, probes=()), read_items(str(photos)), output, batch_size=2)
+    assert (second.failed, second.failed_before, list(second.errors)) == (2, 1, ["04.png", "05.png"])
+    before = rows(output)
+    Image.new("RGB", (30, 20)).save(photos / "05.png")
+    ended = run_batch(asked(model, probes=()), read_items(str(photos)), output, retry_failed=True)
+    assert (ended.analysed, ended.failed, ended.kept, ended.failed_before) == (1, 2, COUNT - 3, 0)
+    assert ended.errors.keys() == {"04.png", "08.png"}
+    after = rows(output)
+    assert after.pop("05.png")["error"] is None and before.pop("05.png")["error"]
+    assert after == before
 
 
 def test_a_missing_extra_is_named(photos: Path, tmp_path: Path, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:

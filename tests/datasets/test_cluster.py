@@ -127,7 +127,7 @@ def test_a_worker_that_is_killed_costs_no_picture_and_none_is_there_twice(
             os.kill(os.getpid(), signal.SIGKILL)
 
     done: list[Progress] = []
-    writers = (Writer("workers", kill, whole_pictures=False),)
+    writers = (Writer("workers", kill, lambda maps: (), whole_pictures=False),)
     options: dict[str, Any] = {"batch_size": 2, "writers": writers, "report": done.append}
     summary = run(request, items, output, engine="ray", cluster=Cluster(actors=2), **options)
     assert (summary.analysed, summary.failed, summary.kept) == (COUNT - 4, 1, 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,21 @@ from PIL import Image
 import vitviz
 from tests.support.clips import UNEVEN, shown, sound_packets, turned, write_clip
 from tests.support.videos import COUNT, asked, numbers_of
-from vitviz import Model, Style
+from vitviz import Model, Style, TokenMap
 from vitviz.cli.command import main
-from vitviz.datasets import MapRequest
-from vitviz.datasets.video import VideoRequest, drawing, render_video
+from vitviz.datasets.video import drawing, render_video
+from vitviz.datasets.video.drawing import FramePainter
+from vitviz.datasets.video.maps import ClipMaps
+from vitviz.datasets.work import encoder_of
 from vitviz.images.clips import read_frame
 from vitviz.visualization.captioned import caption_lines
 from vitviz.visualization.scales import fit
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("_short_segments")]
+
+
+def token_map(description: str, value: float = 1.0) -> TokenMap:
+    return TokenMap(torch.full((1, 1), value), {}, "attention weight", description, (0.0, 1.0))
 
 
 # The numbers.
@@ -106,21 +113,83 @@ def test_the_caption_says_the_scale_and_the_smoothing(
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def test_the_caption_follows_the_class_and_the_picture_keeps_its_size(model: Model, tmp_path: Path) -> None:
-    colours = [(0, 0, 0), (255, 255, 255), (255, 0, 0), (0, 255, 0)]
-    colours += [(0, 0, 255), (255, 255, 0), (255, 0, 255), (9, 200, 90)]
-    plain = [np.full((32, 48, 3), each, np.uint8) for each in colours]
+COLOURS = [
+    (0, 0, 0),
+    (255, 255, 255),
+    (255, 0, 0),
+    (0, 255, 0),
+    (0, 0, 255),
+    (255, 255, 0),
+    (255, 0, 255),
+    (9, 200, 90),
+]
+
+
+@pytest.fixture
+def coloured(model: Model, tmp_path: Path) -> Path:
+    """Frames of several classes."""
+    plain = [np.full((32, 48, 3), each, np.uint8) for each in COLOURS]
     # Between their classes.
     logits = [vitviz.analyze(each, model).logits for each in plain]
     model.network.classifier.bias.data -= torch.stack(logits).mean(0)
-    clip = write_clip(tmp_path / "clip.mp4", frames=plain)
-    request = asked(model, "relevance")
-    render_video(request, clip, tmp_path / "out.mp4", numbers=tmp_path / "maps.npz")
+    return write_clip(tmp_path / "coloured.mp4", frames=plain)
+
+
+def test_the_caption_follows_the_class_and_the_picture_keeps_its_size(
+    model: Model, coloured: Path, tmp_path: Path
+) -> None:
+    render_video(asked(model, "relevance"), coloured, tmp_path / "out.mp4", numbers=tmp_path / "maps.npz")
     with np.load(tmp_path / "maps.npz") as found:
         descriptions = [str(text) for text in found["descriptions"]]
-    expected = [vitviz.analyze(read_frame(clip, index), model).map("relevance").description for index in range(8)]
-    assert descriptions == expected and len(set(descriptions)) > 1
+    analyses = [vitviz.analyze(read_frame(coloured, index), model) for index in range(len(COLOURS))]
+    assert descriptions == [each.map("relevance").description for each in analyses] and len(set(descriptions)) > 1
     assert len({picture.shape for _, picture in shown(tmp_path / "out.mp4")}) == 1
+
+
+def test_the_caption_of_a_clip_says_how_many_frames_each_class_has(
+    model: Model, coloured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = render_video(asked(model, "relevance"), coloured, tmp_path / "out.mp4").caption
+    analyses = [vitviz.analyze(read_frame(coloured, index), model) for index in range(len(COLOURS))]
+    counts = Counter(each.predictions(1)[0].label for each in analyses)
+    assert len(counts) > 1
+    classes = ", ".join(f"{label} in {count}" for label, count in counts.most_common())
+    assert said.startswith(f"{analyses[0].map('relevance').description} (frame 0). ")
+    assert f"Each is about its own most probable class: {classes} of {len(COLOURS)} frames. One scale" in said
+    # As many as there is room for, and how many more.
+    monkeypatch.setattr(drawing, "MAX_CLASSES", 1)
+    (label, count), rest = counts.most_common(1)[0], len(COLOURS) - counts.most_common(1)[0][1]
+    said = render_video(asked(model, "relevance"), coloured, tmp_path / "out.mp4").caption
+    assert f"class: {label} in {count}, {len(counts) - 1} others in {rest} of {len(COLOURS)} frames." in said
+    # About one class, or about none, there is nothing to tell apart.
+    one = render_video(asked(model, "relevance", parameters={"target": "class 2"}), coloured, tmp_path / "out.mp4")
+    assert one.caption.startswith("Relevance for class class 2") and "frame 0" not in one.caption
+
+
+def test_maps_about_different_classes_are_never_averaged(
+    model: Model, coloured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[np.ndarray] = []
+    monkeypatch.setattr(
+        drawing.Heatmap, "overlay", lambda self, *_: (drawn.append(self.numpy()), Image.new("RGB", (320, 214)))[1]
+    )
+    smooth = asked(model, "relevance", smoothing_seconds=1.0, style=Style(scale="linear"))
+    said = render_video(smooth, coloured, tmp_path / "out.mp4", numbers=tmp_path / "maps.npz").caption
+    assert said.endswith("Maps averaged over time by a Gaussian of 1 s, within the frames of one class.")
+    values, seconds = numbers_of(tmp_path / "maps.npz")
+    analyses = [vitviz.analyze(read_frame(coloured, index), model) for index in range(len(COLOURS))]
+    labels = np.array([each.predictions(1)[0].label for each in analyses])
+    for index, found in enumerate(drawn):
+        weights = np.exp(-0.5 * (seconds - seconds[index]) ** 2) * (labels == labels[index])
+        np.testing.assert_allclose(found, np.tensordot(weights / weights.sum(), values, 1), atol=1e-6)
+
+
+def test_tokens_that_differ_between_frames_are_said_and_averaged(model: Model, clip: Path, tmp_path: Path) -> None:
+    maps_of = ClipMaps.of([(0, "", token_map("without 1 sink")), (9000, "", token_map("without 2 sinks", 3.0))])
+    means = maps_of.smoothed(10.0).values.ravel()
+    np.testing.assert_allclose(means, [2.0, 2.0], atol=0.01)
+    said = FramePainter(asked(model), maps_of, encoder_of(asked(model).of_pictures())).clip_caption()
+    assert said.startswith("without 1 sink (frame 0; what is said of the frames differs). One scale for all 2 frames")
 
 
 def test_a_frame_is_as_large_as_asked_for(model: Model, tmp_path: Path) -> None:
@@ -169,14 +238,6 @@ def test_sound_that_a_container_cannot_hold_is_encoded_and_said(model: Model, tm
     assert contents[0] == contents[1]
 
 
-def test_the_summary_counts_captions_where_every_frame_has_a_class_of_its_own(
-    model: Model, clip: Path, tmp_path: Path
-) -> None:
-    summary = render_video(VideoRequest(model, MapRequest("relevance")), clip, tmp_path / "out.mp4")
-    labels = [vitviz.analyze(read_frame(clip, frame), model).predictions(1)[0].label for frame in range(COUNT)]
-    assert summary.captions == len(set(labels)) and f"class {labels[0]}" in summary.caption
-
-
 def test_the_command_says_what_was_made(
     model: Model, clip: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -186,9 +247,12 @@ def test_the_command_says_what_was_made(
     arguments += ["--numbers", str(numbers), "--smoothing-seconds", "0.1", "--scale", "linear", "--longest-side", "400"]
     assert main(["video", str(clip), str(output), *arguments]) == 0
     said = capsys.readouterr().out
-    assert "class 2" in said and "Gaussian of 0.1 s" in said and f"written to {output}" in said
+    assert "class 2" in said and "Gaussian of 0.1 s" in said and f"written to {output}\n" in said
     assert f"{COUNT} frames, " in said and "sound: aac, as it was" in said and f"numbers: {numbers}" in said
     expected = vitviz.analyze(read_frame(clip, 7), model).map("relevance", target="class 2")
     np.testing.assert_allclose(numbers_of(numbers)[0][7], expected.numpy(), atol=1e-5)
+    # A video that takes another's place says so.
+    assert main(["video", str(clip), str(output), *arguments]) == 0
+    assert f"written to {output}, in place of the file that was there\n" in capsys.readouterr().out
     assert main(["video", str(tmp_path / "no.mp4"), str(output), *arguments]) == 2
     assert "no.mp4: no such file" in capsys.readouterr().err

@@ -69,6 +69,8 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
     )
     gallery = "also write RESULTS/gallery.html, one page with all pictures to sort; adds the probes that it sorts by"
     parser.add_argument("--gallery", action="store_true", help=gallery)
+    retry = "analyse again the pictures that could not be analysed before"
+    parser.add_argument("--retry-failed", action="store_true", help=retry)
     size = "pictures that are encoded together, or auto for what the memory allows (default: %(default)s)"
     parser.add_argument("--batch-size", type=batch_size_of, default=AUTO, metavar="auto|COUNT", help=size)
     threads = "threads that open pictures while the model runs (default: %(default)s)"
@@ -131,6 +133,7 @@ def run(
     numbers: bool,
     explorers: bool,
     gallery: bool,
+    retry_failed: bool,
     column: str,
     batch_size: int | str,
     workers: int,
@@ -159,7 +162,7 @@ def run(
     if explorers:
         writers.append(_explorers(opened["checkpoint"], fit, resolution))
     options: dict[str, Any] = {"max_bytes": max_bytes, "workers": workers, "writers": writers, "thumbnails": gallery}
-    options |= {"engine": engine, "cluster": cluster}
+    options |= {"engine": engine, "cluster": cluster, "retry_failed": retry_failed}
     summary = _with_bar(request, items, output, batch_size=None if batch_size == AUTO else batch_size, **options)
     _print(summary, output)
     if gallery:
@@ -182,7 +185,7 @@ def _explorers(source: str, fit: str | None, resolution: int | None) -> Writer:
         with atomic_write(place("html")) as file:
             file.write(page.encode())
 
-    return Writer(EXPLORERS, write, whole_pictures=False)
+    return Writer(EXPLORERS, write, lambda maps: ["html"], whole_pictures=False)
 
 
 def add_atlas(parser: argparse.ArgumentParser) -> None:
@@ -214,15 +217,25 @@ def _with_bar(request: BatchRequest, items: Iterable[Any], output: Path, **optio
 
 
 def _print(summary: Summary, output: Path) -> None:
-    done = summary.analysed + summary.failed
+    done = summary.analysed + summary.failed + summary.completed
     rate = f", {done / summary.seconds:.3g} a second" if done else ""
     kept = f"; {summary.kept:,} there before" if summary.kept else ""
     if summary.failed_before:
-        kept += f", {summary.failed_before:,} of which could not be analysed, see the column error"
-    failed = f"; {summary.failed:,} could not be analysed, see the column error" if summary.failed else ""
+        kept += f", {summary.failed_before:,} of which could not be analysed"
+    if summary.completed:
+        kept += f", {summary.completed:,} of which lacked files that are written now"
+    failed = f"; {summary.failed:,} could not be analysed" if summary.failed else ""
     noun = "picture" if summary.analysed == 1 else "pictures"
     together = "" if summary.batch_size is None else f", {summary.batch_size} at once"
     waited = ""
     if done and summary.waited is not None:
         waited = f"; the model waited {summary.waited / summary.seconds:.0%} of the time for pictures"
     print(f"{summary.analysed:,} {noun} analysed{rate}{together}{waited}{failed}{kept}\nwritten to {output / 'parts'}")
+    others = summary.failed + summary.failed_before - len(summary.errors)
+    if summary.errors:
+        print("not analysed (with --retry-failed again, see the column error):")
+    for path, error in summary.errors.items():
+        # The sentence often begins with the name.
+        print(f"  {path}: {error.removeprefix(f'{Path(path).name}: ')}")
+    if others > 0:
+        print(f"  and {others:,} more")

@@ -114,7 +114,7 @@ def _print(summary: VideoSummary, output: Path, numbers: Path | None) -> None:
     kept = f", the maps of {summary.kept:,} there before" if summary.kept else ""
     sound = f"sound: {summary.sound}" if summary.sound else "no sound in the clip"
     rate = f", {summary.frames / summary.seconds:.3g} a second"
-    others = f" (frame 0; the frames have {summary.captions:,} captions)" if summary.captions > 1 else ""
-    print(f"{summary.caption}{others}\n{summary.frames:,} frames{rate}{kept}; {sound}\nwritten to {output}")
+    place = ", in place of the file that was there" if summary.replaced else ""
+    print(f"{summary.caption}\n{summary.frames:,} frames{rate}{kept}; {sound}\nwritten to {output}{place}")
     if numbers is not None:
         print(f"numbers: {numbers}")

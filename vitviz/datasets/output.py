@@ -15,6 +15,7 @@ from vitviz.errors.kinds import ConfigError
 from vitviz.weights.formats.atomic import atomic_write
 
 ROWS_AT_A_TIME = 64
+COMPRESSION = "zstd"
 
 
 class OutputFolder(RequestFolder):
@@ -31,28 +32,31 @@ class OutputFolder(RequestFolder):
         super().__init__(path, request, "batch")
         self.next_part = 1 + max((int(part.stem.removeprefix("part-")) for part in self._written()), default=-1)
 
-    def keys(self) -> set[bytes]:
-        """Digests of the keys of all rows that are there, by :func:`key_digest`: a million take some 80 MB.
+    def row_errors(self) -> Iterator[tuple[str, str | None]]:
+        """The key of every row that is there, and why its picture could not be analysed.
 
         Raises:
             ConfigError: a part is damaged.
         """
-        return {key_digest(str(key)) for column in self._columns("path") for key in column.to_pylist()}
+        for row in read_rows(self.path, ["path", "error"]):
+            yield str(row["path"]), row["error"]
 
-    def failures(self) -> int:
-        """How many of the rows that are there say why their picture could not be analysed.
+    def drop_failures(self) -> None:
+        """Take away the rows that say why their picture could not be analysed; what else is in a part stays.
 
         Raises:
-            ConfigError: a part is damaged.
+            ConfigError: a part is damaged, or cannot be written.
         """
-        return sum(len(column) - column.null_count for column in self._columns("error"))
-
-    def _columns(self, name: str) -> Iterator[Any]:
-        """A column of every part that is there."""
         pa, parquet = arrow()
         for part in self._written():
             try:
-                yield parquet.read_table(part, columns=[name]).column(0)
+                errors = parquet.read_table(part, columns=["error"]).column(0)
+                if errors.null_count == 0:
+                    part.unlink()
+                elif errors.null_count < len(errors):
+                    kept = parquet.read_table(part).filter(errors.is_null())
+                    with atomic_write(part) as file:
+                        parquet.write_table(kept, file, compression=COMPRESSION)
             except (pa.ArrowException, OSError) as error:
                 raise ConfigError(f"{part}: damaged ({error}); remove it to have its pictures again") from None
 
@@ -67,7 +71,7 @@ class OutputFolder(RequestFolder):
         part = self.parts / f"part-{self.next_part:06d}.parquet"
         try:
             with atomic_write(part) as file:
-                parquet.write_table(pa.table(columns, schema), file, compression="zstd")
+                parquet.write_table(pa.table(columns, schema), file, compression=COMPRESSION)
         except OSError as error:
             raise ConfigError(f"{part}: cannot be written ({error.strerror or error})") from None
         self.next_part += 1
@@ -78,9 +82,14 @@ class OutputFolder(RequestFolder):
 
 def beside(output: Path, folder: str, key: str, ending: str) -> Path:
     """The path of another file about a picture, such as its overlay; its folder is made."""
-    path = output / folder / file_name_of(key, ending)
+    path = path_beside(output, folder, key, ending)
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
+
+
+def path_beside(output: Path, folder: str, key: str, ending: str) -> Path:
+    """As :func:`beside`; nothing is made."""
+    return output / folder / file_name_of(key, ending)
 
 
 def key_digest(key: str) -> bytes:

@@ -15,7 +15,7 @@ from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.batches import BatchQueue, FailedAnalysis
 from vitviz.analysis.encoder import MAX_BYTES, Encoder
 from vitviz.attention.machine import free_memory
-from vitviz.datasets.output import beside, key_digest
+from vitviz.datasets.output import beside, key_digest, path_beside
 from vitviz.datasets.readers import Item
 from vitviz.datasets.request import BatchRequest
 from vitviz.datasets.rows import Found, Source, digest, failed_row, found_of, row
@@ -61,6 +61,15 @@ class Work:
         if self.batch_size is not None:
             whole("batch_size", self.batch_size, 1)
         whole("workers", self.workers, 1)
+
+    def has_files(self, key: str) -> bool:
+        """Whether all that is written beside the table is there, of the picture of a row."""
+        maps = [each.name for each in self.request.maps]
+        return all(
+            path_beside(self.output, writer.folder, key, ending).is_file()
+            for writer in self.writers
+            for ending in writer.endings(maps)
+        )
 
 
 class Pending:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,11 +23,13 @@ class Writer:
     Args:
         folder: below the results, where the files lie.
         write: writes those of a picture.
+        endings: of a picture's files, by the names of the maps that are asked for.
         whole_pictures: whether it needs the picture at its own size; a smaller one takes less memory.
     """
 
     folder: str
     write: Callable[[Found, Place], None]
+    endings: Callable[[Sequence[str]], Sequence[str]]
     whole_pictures: bool = True
 
 
@@ -36,9 +38,13 @@ def overlays(style: Style) -> Writer:
 
     def write(found: Found, place: Place) -> None:
         for name, heatmap in found.maps.items():
-            heatmap.save(place(f"{_file_name(name)}.png"), style)
+            heatmap.save(place(_overlay_ending(name)), style)
 
-    return Writer("pictures", write)
+    return Writer("pictures", write, lambda maps: [_overlay_ending(name) for name in maps])
+
+
+def _overlay_ending(column: str) -> str:
+    return f"{_file_name(column)}.png"
 
 
 def _numbers(found: Found, place: Place) -> None:
@@ -47,7 +53,7 @@ def _numbers(found: Found, place: Place) -> None:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
 
-NUMBERS = Writer("numbers", _numbers, whole_pictures=False)
+NUMBERS = Writer("numbers", _numbers, lambda maps: ["npz"], whole_pictures=False)
 """Every picture's maps as an NPZ file."""
 
 

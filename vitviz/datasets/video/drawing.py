@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
 
@@ -18,6 +19,8 @@ from vitviz.visualization.scales import FittedScale, fit
 
 # Smaller pictures are enlarged to this longer side, and a caption is at least so wide.
 MIN_SHOWN = 320
+# That are named of a clip whose frames have classes of their own.
+MAX_CLASSES = 5
 
 
 def clip_scale(request: VideoRequest, maps: ClipMaps) -> FittedScale:
@@ -49,13 +52,29 @@ class FramePainter:
 
     def caption(self, description: str) -> str:
         """What stands below a frame whose map was made so."""
+        return f"{description}. {self._drawn_how()}"
+
+    def clip_caption(self) -> str:
+        """What is said of the whole clip: as of frame 0, and where the frames differ, how."""
+        descriptions, counts = self.maps.descriptions, Counter(self.maps.targets).most_common()
+        if len(set(descriptions)) == 1:
+            return self.caption(descriptions[0])
+        if len(counts) == 1:
+            return f"{descriptions[0]} (frame 0; what is said of the frames differs). {self._drawn_how()}"
+        frames, others = len(self.maps), sum(count for _, count in counts[MAX_CLASSES:])
+        classes = [f"{label} in {count:,}" for label, count in counts[:MAX_CLASSES]]
+        classes += [f"{len(counts) - MAX_CLASSES:,} others in {others:,}"] * bool(others)
+        about = f"Each is about its own most probable class: {', '.join(classes)} of {frames:,} frames."
+        return f"{descriptions[0]} (frame 0). {about} {self._drawn_how()}"
+
+    def _drawn_how(self) -> str:
         about = self.scale.caption(self.maps.values)
         seconds = self.request.smoothing_seconds
+        within = ", within the frames of one class" if len(set(self.maps.targets)) > 1 else ""
         parts = [
-            f"{description}.",
             f"One scale for all {len(self.maps):,} frames{'' if about else ', linear'}.",
             about,
-            f"Maps averaged over time by a Gaussian of {seconds:g} s." if seconds else "",
+            f"Maps averaged over time by a Gaussian of {seconds:g} s{within}." if seconds else "",
         ]
         return " ".join(part for part in parts if part)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence, Sized
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from vitviz.analysis.analysis import Analysis, map_batch
 from vitviz.analysis.batches import BatchQueue
 from vitviz.analysis.encoder import Encoder
 from vitviz.attention.token_map import TokenMap
+from vitviz.attribution import METHODS
 from vitviz.datasets.video.request import VideoRequest
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.images.clip_facts import Clip, Frame
@@ -40,6 +41,7 @@ class ClipMaps:
         values: ``"frame row column"``, float32.
         ticks: when each frame is shown, in 1/90,000 second.
         descriptions: how each map was made.
+        targets: the class that each map is about where every frame has its own, else empty texts.
         quantity, domain, signed: as :class:`vitviz.TokenMap` has them.
 
     Raises:
@@ -49,17 +51,21 @@ class ClipMaps:
     values: np.ndarray
     ticks: np.ndarray
     descriptions: tuple[str, ...]
+    targets: tuple[str, ...]
     quantity: str
     domain: tuple[float, float]
     signed: bool
 
     def __post_init__(self) -> None:
-        if self.values.ndim != 3 or not len(self.values) == len(self.ticks) == len(self.descriptions):
+        if self.values.ndim != 3 or len({*map(len, self._of_frames())}) != 1:
             shape = f"{self.values.shape}, {self.ticks.shape}"
             raise ConfigError(f"maps of a clip: {shape} found; expected 'frame row column' and a time for every frame")
 
     def __len__(self) -> int:
         return len(self.values)
+
+    def _of_frames(self) -> tuple[Sized, ...]:
+        return self.values, self.ticks, self.descriptions, self.targets
 
     def token_map(self, frame: int) -> TokenMap:
         """The map of a frame."""
@@ -69,24 +75,29 @@ class ClipMaps:
     def smoothed(self, seconds: float) -> ClipMaps:
         """Every map as the mean of those before and after, weighted by a Gaussian of their distance in time.
 
+        Maps about another class are left out: a mean of both is about neither.
+
         Args:
             seconds: its standard deviation; 0 for the same maps.
         """
         if not seconds:
             return self
         times, found = self.ticks / TICKS, np.empty_like(self.values)
+        classes = np.unique(np.array(self.targets), return_inverse=True)[1]
         # Frames exactly as far before and after both count.
         reach = REACH_DEVIATIONS * seconds + 0.5 / TICKS
         for frame, time in enumerate(times):
             first, behind = np.searchsorted(times, (time - reach, time + reach))
-            weights = np.exp(-0.5 * ((times[first:behind] - time) / seconds) ** 2)
+            weights = np.exp(-0.5 * ((times[first:behind] - time) / seconds) ** 2) * (
+                classes[first:behind] == classes[frame]
+            )
             found[frame] = np.tensordot(weights / weights.sum(), self.values[first:behind], 1)
-        return ClipMaps(found, self.ticks, self.descriptions, self.quantity, self.domain, self.signed)
+        return replace(self, values=found)
 
     def save(self, path: Path) -> None:
         """Write them, whole or not at all."""
         about = {"quantity": self.quantity, "domain": self.domain, "signed": self.signed}
-        text = json.dumps({**about, "descriptions": self.descriptions})
+        text = json.dumps({**about, "descriptions": self.descriptions, "targets": self.targets})
         with atomic_write(path) as file:
             np.savez(file, values=self.values, ticks=self.ticks, about=np.array(text))
 
@@ -102,21 +113,22 @@ class ClipMaps:
                 about = json.loads(str(parts["about"]))
                 domain = (float(about["domain"][0]), float(about["domain"][1]))
                 descriptions = tuple(map(str, about["descriptions"]))
-                return cls(
-                    parts["values"], parts["ticks"], descriptions, about["quantity"], domain, bool(about["signed"])
-                )
+                targets = tuple(map(str, about["targets"]))
+                made = about["quantity"], domain, bool(about["signed"])
+                return cls(parts["values"], parts["ticks"], descriptions, targets, *made)
         # A damaged file shows in many ways.
         except Exception as error:
             raise ConfigError(f"{path}: damaged ({type(error).__name__}); remove it to have it again") from None
 
     @classmethod
-    def of(cls, frames: Sequence[tuple[int, TokenMap]]) -> ClipMaps:
-        """Of maps and their times."""
-        first = frames[0][1]
+    def of(cls, frames: Sequence[tuple[int, str, TokenMap]]) -> ClipMaps:
+        """Of times, classes and maps."""
+        first = frames[0][2]
         return cls(
-            np.stack([each.values.detach().float().cpu().numpy() for _, each in frames]),
-            np.array([ticks for ticks, _ in frames], np.int64),
-            tuple(each.description for _, each in frames),
+            np.stack([each.values.detach().float().cpu().numpy() for *_, each in frames]),
+            np.array([ticks for ticks, *_ in frames], np.int64),
+            tuple(each.description for *_, each in frames),
+            tuple(target for _, target, _ in frames),
             first.quantity,
             first.domain,
             first.signed,
@@ -130,6 +142,7 @@ class ClipMaps:
             np.concatenate([each.values for each in segments]),
             np.concatenate([each.ticks for each in segments]),
             tuple(text for each in segments for text in each.descriptions),
+            tuple(target for each in segments for target in each.targets),
             first.quantity,
             first.domain,
             first.signed,
@@ -221,7 +234,9 @@ class _Run:
     ) -> None:
         self.request, self.encoder, self.clip, self.segments, self.report = request, encoder, clip, segments, report
         self.coming: deque[tuple[int, int]] = deque()
-        self.found: list[tuple[int, TokenMap]] = []
+        self.found: list[tuple[int, str, TokenMap]] = []
+        asked = request.map
+        self.own_classes = METHODS[asked.method].class_specific and asked.parameters.get("target") is None
         self.segment = self.passed = self.done = self.kept = 0
 
     def start(self) -> None:
@@ -254,7 +269,7 @@ class _Run:
 
     def take(self, analyses: list[Analysis]) -> None:
         maps = map_batch(analyses, self.request.map.method, **self.request.map.parameters)
-        for heatmap in maps:
+        for analysis, heatmap in zip(analyses, maps, strict=True):
             segment, ticks = self.coming.popleft()
             if segment != self.segment:
                 self._write()
@@ -266,7 +281,8 @@ class _Run:
                     f"{self.clip.name}: more than {most:,} frames of {token_map.values.numel():,} patches each; "
                     "expected a shorter clip, or a smaller resolution"
                 )
-            self.found.append((ticks, token_map))
+            target = analysis.predictions(1)[0].label if self.own_classes else ""
+            self.found.append((ticks, target, token_map))
         self.done += len(maps)
         total = max(self.clip.facts.frames, self.kept + self.done) if self.clip.facts.frames else 0
         self.report(self.kept + self.done, total)

@@ -55,8 +55,8 @@ class VideoSummary:
         kept: frames whose maps were there before.
         seconds: that the run took.
         sound: what became of the clip's sound, such as ``"aac, as it was"``; empty where there is none.
-        caption: of the first frame.
-        captions: how many different ones the frames have, as where each has a class of its own.
+        caption: of the whole clip; where frames have classes of their own, of how many frames each is the class.
+        replaced: whether another file stood at the video's name.
     """
 
     frames: int
@@ -64,7 +64,7 @@ class VideoSummary:
     seconds: float
     sound: str
     caption: str
-    captions: int
+    replaced: bool
 
 
 def parts_folder(output: Path) -> Path:
@@ -127,6 +127,7 @@ def render_video(
                 clip.join(run.parts.paths(), whole_video)
             if numbers is not None:
                 _write_numbers(numbers, run.maps)
+            replaced = output.exists()
             whole_video.replace(output)
     except ImageError:
         shutil.rmtree(folder.path, ignore_errors=True)
@@ -137,10 +138,8 @@ def render_video(
     sound = facts.sound
     if sound:
         sound += ", as it was" if container.keeps(sound) else f", encoded as {SOUND_CODEC} for {container.suffix}"
-    caption = painter.caption(run.maps.descriptions[0])
-    return VideoSummary(
-        len(run.maps), kept, time.monotonic() - started, sound, caption, len(set(run.maps.descriptions))
-    )
+    seconds = time.monotonic() - started
+    return VideoSummary(len(run.maps), kept, seconds, sound, painter.clip_caption(), replaced)
 
 
 class _Run:

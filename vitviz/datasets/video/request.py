@@ -12,7 +12,7 @@ from vitviz.visualization.heatmaps import FIGURE_SIDE, Style
 from vitviz.visualization.scales import FittedScale
 from vitviz.weights import Model
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 MIN_SIDE, MAX_SIDE = 64, 4096
 MAX_SMOOTHING_SECONDS = 10.0
 
