@@ -8,6 +8,11 @@ from torch import nn
 from vitviz.errors.kinds import ConfigError
 from vitviz.errors.messages import choices
 
+WHOLE = (
+    "expected a module with all its weights; fill a plain one with what get_model_state_dict(module, "
+    "options=StateDictOptions(full_state_dict=True)) of torch.distributed.checkpoint.state_dict gives"
+)
+
 
 def device_of(module: nn.Module) -> torch.device:
     """The device of all weights; the processor's for a module without any.
@@ -45,7 +50,7 @@ def check_state(module: nn.Module) -> None:
         if getattr(part, "_compiled_call_impl", None) is not None or type(part).__name__ == "OptimizedModule":
             raise ConfigError(f"{place} is compiled, inside which nothing is seen: expected it before torch.compile")
         if any(base.__name__ in ("FullyShardedDataParallel", "FSDPModule") for base in type(part).__mro__):
-            raise ConfigError(f"{place} is sharded over several processes: expected a module with all its weights")
+            raise ConfigError(f"{place} is sharded over several processes: {WHOLE}")
 
 
 def check_asked_device(module: nn.Module, device: torch.device) -> None:
