@@ -28,7 +28,6 @@ from tests.support.modules import (
 )
 from vitviz import ConfigError, Model, QueryError, VitvizError
 from vitviz.models.capture.interception import Interception
-from vitviz.ui.facts import model_facts
 from vitviz.ui.packs import pack
 
 close = closeness(tolerance=1e-5, any_type=True)
@@ -264,8 +263,6 @@ def test_the_explorer_has_the_bias_of_a_captured_module() -> None:
         parts = {name: tensor.double() for name, tensor in read(pack(trace, f"layer {layer}")).items()}
         scores = parts["queries"] @ parts["keys"].mT + parts["bias"] - parts["log_sums"][..., None]
         close(scores.exp(), trace.weights(layer), 2e-2)
-    facts = model_facts("own", "OwnViT", load_own(OwnViT()))
-    assert (facts["layers"], facts["heads"]) == (DEPTH, HEADS)
 
 
 def test_cost_holds_the_trace_and_knows_of_bias() -> None:

@@ -232,6 +232,8 @@ def test_keys_choose_token_layer_and_head(page: Firefox) -> None:
 def test_two_maps_share_pointer_token_and_scale(page: Firefox, small: Analysis) -> None:
     set_value(page, f"{FILE} .vx-method", "attention")
     set_value(page, f"{FILE} .vx-layout", "two")
+    # The canvases have their places once both maps are drawn.
+    expect_text(page, status(FILE, 2), "Attention from the CLS token to each patch, layer 2")
     # A click makes a map the one that the controls are about.
     page.click(*place(page, f"{FILE} .vx-pane:nth-child(2) .vx-canvas", *middle(small, 0, 0)))
     page.evaluate(f"document.querySelector('{FILE} [data-name=layer] input').focus()")
