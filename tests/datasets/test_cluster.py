@@ -171,7 +171,12 @@ def test_a_data_set_of_ray_is_answered_row_by_row(ray: Any, model: Model, photos
             analyze_dataset(found, request, **wrong)
     with pytest.raises(ConfigError, match="request: a Model found"):
         analyze_dataset(found, model)  # type: ignore[arg-type]
-    answered = analyze_dataset(found, request, cluster=Cluster(actors=1)).take_all()
+    for greedy in (Cluster(actors=2), Cluster(actors=1, cpus=2)):
+        with pytest.raises(ConfigError, match="take 2, and reading and writing need 1; expected fewer actors"):
+            analyze_dataset(found, request, cluster=greedy)
+    with pytest.raises(ConfigError, match="2 cores and 0 graphics cards in the cluster: expected 3 cores"):
+        analyze_dataset(found, request, cluster=Cluster(cpus=2))
+    answered = analyze_dataset(found, request).take_all()
     assert len(answered) == COUNT - 1
     for row in answered:
         analysis = vitviz.analyze(row["path"], model)

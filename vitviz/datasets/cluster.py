@@ -190,7 +190,8 @@ def analyze_dataset(
         pictures are arrays: nothing is known of their files.
 
     Raises:
-        ConfigError: Ray is not installed, the data set has no such column, or a number is out of range.
+        ConfigError: Ray is not installed, the data set has no such column, a number is out of range, or the workers
+            would leave no core to read and write on.
         MethodError, QueryError: the model cannot serve the request.
     """
     ray = ray_data()
@@ -201,7 +202,8 @@ def analyze_dataset(
             raise ConfigError(f"{argument} = {name!r}: the data set has no such column; expected {choices(there)}")
     work = Work(request, Path(), batch_size, workers=workers)
     cluster = cluster or Cluster()
-    actors = _actors(ray, cluster)
+    # The data set's own tasks read and write on a core, for which they would wait for ever.
+    actors = _actors(ray, cluster, spare=1)
     columns = schema(request, rehearsed(request), request.to_json())
     pictures: Any = dataset.select_columns(list(dict.fromkeys((key, column))))
     return _mapped(ray, pictures, work, columns, cluster, actors, STREAM_BLOCK, (key, column))
@@ -235,21 +237,32 @@ def _connect(ray: Any, cluster: Cluster) -> None:
         raise ConfigError(f"address {cluster.address!r}: no Ray cluster there ({sentence})") from None
 
 
-def _actors(ray: Any, cluster: Cluster) -> int:
+def _actors(ray: Any, cluster: Cluster, spare: int = 0) -> int:
     """How many workers hold the model.
 
+    Args:
+        ray, cluster: what there is, and what was asked for.
+        spare: cores that other tasks of the same work need.
+
     Raises:
-        ConfigError: the cluster has no room for one.
+        ConfigError: the cluster has no room for one, or none for other tasks beside those that were asked for.
     """
-    if cluster.actors is not None:
-        return cluster.actors
     there = ray.cluster_resources()
-    room = int(there.get("CPU", 0)) // cluster.cpus
+    cores = int(there.get("CPU", 0))
+    if cluster.actors is not None:
+        taken = cluster.actors * cluster.cpus
+        if spare and taken + spare > cores:
+            raise ConfigError(
+                f"actors = {cluster.actors}: of {cores} cores in the cluster they take {taken}, and reading and "
+                f"writing need {spare}; expected fewer actors, or a cluster of {taken + spare} cores"
+            )
+        return cluster.actors
+    room = (cores - spare) // cluster.cpus
     if cluster.cards:
         room = min(room, int(there.get("GPU", 0)) // cluster.cards)
     if room < 1:
         found = f"{there.get('CPU', 0):g} cores and {there.get('GPU', 0):g} graphics cards in the cluster"
-        needed = f"{cluster.cpus} cores" + f" and {cluster.cards} card" * bool(cluster.cards)
+        needed = f"{cluster.cpus + spare} cores" + f" and {cluster.cards} card" * bool(cluster.cards)
         raise ConfigError(f"{found}: expected {needed} for each worker, or actors= where more machines will come")
     return room
 
