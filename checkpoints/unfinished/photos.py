@@ -4,9 +4,10 @@
 `PHOTOS.npz` holds WebP files and the labels that their sources gave them. Each photograph of the classes below becomes
 `OUT/{train,test}/CLASS/INDEX.webp`; the test photographs of other labels become `OUT/strangers/INDEX.webp`.
 
-One source has photographs of 84 pixels with the traces of their compression, and the others have sharper ones of other
-classes: a network that sees both takes whatever is sharp and clean for one of these. So the sharper ones are brought to
-84 pixels as that source did it, and then every training photograph to a size and a quality of its own.
+One source has photographs of 84 pixels with colours of some ten blocks along a side, and the others have sharper ones
+of other classes: a network that sees both takes whatever has sharp colours for one of these. So the sharper ones are
+brought to 84 pixels as that source did it; then the colours of every training photograph are reduced to a few blocks,
+and sharpened again by chance along the edges of its brightness; and it gets a size and a quality by chance.
 """
 
 from __future__ import annotations
@@ -17,11 +18,18 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
+from scipy.ndimage import uniform_filter
 
 # The shorter side in pixels of the source with the coarsest photographs, and the quality of their JPEG files.
 COARSEST, JPEG = 84, 75
 # From which the shorter side of a training photograph is drawn, and the quality that it is written with.
-SIDES, QUALITIES = (56, 84), (40, 95)
+SIDES, QUALITIES = (56, 84), (60, 95)
+# Along a side of a photograph, from which the number of blocks is drawn that its colours are reduced to, and the number
+# of blocks over which colours are compared with brightness.
+BLOCKS, WINDOW = (7, 10), 3
+# Of the edges that brightness gives to colours: 1 as strong as between the blocks. And the steepest, in colour per
+# brightness.
+STRENGTHS, STEEPEST = (0.0, 1.5), 1.5
 
 # Class: the labels of the sources that it is made of.
 CLASSES = {
@@ -169,18 +177,42 @@ def write_folder(photographs: Path, out: Path) -> None:
             for index in chosen[test[chosen] == (split == "test")]:
                 webp = data[offset[index] : offset[index + 1]].tobytes()
                 if split == "train":
-                    webp = _levelled(webp, int(random.integers(*SIDES)), int(random.integers(*QUALITIES)))
+                    webp = _levelled(webp, random)
                 (folder / f"{index:05d}.webp").write_bytes(webp)
         print(f"{name}: {(~test[chosen]).sum():,} for training, {test[chosen].sum():,} for testing")
     print(f"{len(CLASSES)} classes in {out}")
 
 
-def _levelled(webp: bytes, side: int, quality: int) -> bytes:
-    """A photograph with a shorter side of so many pixels, written with this quality."""
+def _levelled(webp: bytes, random: np.random.Generator) -> bytes:
+    """A photograph whose size, quality and colours do not tell its source."""
     picture = Image.open(io.BytesIO(webp)).convert("RGB")
     if min(picture.size) > COARSEST:
         picture = Image.open(io.BytesIO(_written(picture, COARSEST, "jpeg", JPEG)))
-    return _written(picture, side, "webp", quality)
+    picture = _coloured(picture, int(random.integers(*BLOCKS)), random.uniform(*STRENGTHS))
+    return _written(picture, int(random.integers(*SIDES)), "webp", int(random.integers(*QUALITIES)))
+
+
+def _coloured(picture: Image.Image, blocks: int, strength: float) -> Image.Image:
+    """A picture with the colours of so many blocks along each side, and edges of its brightness in them.
+
+    What brightness and colour do together between the blocks of a neighbourhood, they are taken to do within the
+    blocks: a local linear model, as He et al. 2010, "Guided Image Filtering", have it.
+    """
+    planes = np.asarray(picture.convert("YCbCr"), np.float32)
+    coarse = np.stack([_of_blocks(planes[..., channel], blocks) for channel in range(3)], -1)
+    window = [WINDOW * side // blocks for side in planes.shape[:2]]
+    mean = [uniform_filter(coarse[..., channel], window) for channel in range(3)]
+    variance = uniform_filter(coarse[..., 0] ** 2, window) - mean[0] ** 2
+    for channel in (1, 2):
+        together = uniform_filter(coarse[..., 0] * coarse[..., channel], window) - mean[0] * mean[channel]
+        slope = np.clip(together / (variance + 4), -STEEPEST, STEEPEST)
+        planes[..., channel] = coarse[..., channel] + strength * slope * (planes[..., 0] - coarse[..., 0])
+    return Image.fromarray(planes.clip(0, 255).round().astype(np.uint8), "YCbCr").convert("RGB")
+
+
+def _of_blocks(plane: np.ndarray, blocks: int) -> np.ndarray:
+    image = Image.fromarray(plane)
+    return np.asarray(image.resize((blocks, blocks), Image.Resampling.BOX).resize(image.size, Image.Resampling.BICUBIC))
 
 
 def _written(picture: Image.Image, side: int, kind: str, quality: int) -> bytes:
