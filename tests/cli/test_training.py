@@ -161,7 +161,8 @@ def test_every_setting_of_a_run_has_an_option_that_reaches_it(monkeypatch: pytes
         **{"low_scale": 0.5, "smallest_scale": 0.25, "images_per_epoch": 16, "class_balance": 0.75, "cooldown": 0.5},
         **{"evaluate_every": 3, "seed": 9},
         augmentation=Augmentation(
-            smallest_crop=0.8, aspect=1.5, flip=False, jitter=0.9, mix=0.25, detail=0.4, colour_detail=0.3, sharpest=1.5
+            **{"smallest_crop": 0.8, "aspect": 1.5, "flip": False, "plain_ground": 0.2, "jitter": 0.9, "mix": 0.25},
+            **{"detail": 0.4, "colour_detail": 0.3, "sharpest": 1.5},
         ),
     )
     settings = {**vars(changed), **vars(changed.augmentation)}

@@ -57,6 +57,22 @@ def test_a_crop_keeps_at_least_the_area_that_was_asked_for(smallest: float) -> N
     assert ratio.max() <= 4 / 3 + 1e-3
 
 
+def test_on_a_plain_ground_the_middle_is_the_image_and_the_edge_is_one_colour() -> None:
+    # Values that no ground has: light grounds are above 0.85, and a tint is the same over a whole picture.
+    noise = torch.rand((COUNT, 3, SIZE, SIZE), generator=generator(1)) * 0.2 + 0.4
+    assert spread(views(only(), noise, 64, generator())).min() > 0
+    seen = views(only(plain_ground=1.0), noise, 64, generator())
+    flat = (seen - seen[..., :1, :1]).abs().amax(1) < 1e-6
+    share = flat.float().mean((1, 2))
+    assert (share > 0.05).float().mean() > 0.7, "a corner of most pictures is ground"
+    assert (share < 0.98).all(), "and no picture is ground alone"
+    corners = seen[:, :, 0, 0]
+    assert 0.3 < (corners.mean(1) > 0.85).float().mean() < 0.75
+    half = views(only(plain_ground=0.5), noise, 64, generator())
+    grounded = ((half - half[..., :1, :1]).abs().amax(1) < 1e-6).float().mean((1, 2)) > 0.05
+    assert 0.25 < grounded.float().mean() < 0.6
+
+
 def spread(images: torch.Tensor) -> torch.Tensor:
     """How much neighbouring pixels differ: ``"image"``."""
     return images.diff(dim=-1).abs().mean((-3, -2, -1))

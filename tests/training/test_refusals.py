@@ -102,6 +102,7 @@ def test_a_configuration_out_of_range_is_refused_at_once(changes: dict[str, Any]
         {"jitter": -0.1},
         {"mix": 2.0},
         {"detail": 0.0},
+        {"plain_ground": 1.5},
         {"colour_detail": 1.1},
         {"sharpest": -0.1},
         {"sharpest": float("inf")},

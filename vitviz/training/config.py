@@ -24,6 +24,7 @@ class Augmentation:
     smallest_crop: float = setting(0.5, "least part of the area that a random crop keeps")
     aspect: float = setting(4 / 3, "most by which a random crop is stretched, across or down")
     flip: bool = setting(True, "mirror half of the images")
+    plain_ground: float = setting(0.0, "part of the images that end before the picture does, on a plain ground")
     jitter: float = setting(0.3, "largest change of brightness, contrast and saturation")
     mix: float = setting(0.5, "part of the batches that are mixed, by mixup or CutMix")
     detail: float = setting(1.0, "least part of the side in pixels that detail is kept of; 1 keeps all")
@@ -37,7 +38,7 @@ class Augmentation:
             raise ConfigError(f"aspect = {self.aspect}: expected a number of 1 or more")
         if not 0 <= self.sharpest < float("inf"):
             raise ConfigError(f"sharpest = {self.sharpest}: expected a number of 0 or more")
-        for name in ("jitter", "mix"):
+        for name in ("plain_ground", "jitter", "mix"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected a number in [0, 1]")
         for name in ("detail", "colour_detail"):
@@ -165,7 +166,9 @@ PRESETS: dict[str, TrainingConfig] = {
         low_scale=0.43,
         smallest_scale=0.43,
         evaluate_every=4,
-        augmentation=Augmentation(smallest_crop=0.2, aspect=1.6, detail=0.6, colour_detail=0.2, sharpest=2.0),
+        augmentation=Augmentation(
+            smallest_crop=0.2, aspect=1.6, plain_ground=0.25, detail=0.6, colour_detail=0.2, sharpest=2.0
+        ),
     ),
     # Digits and clothes as MNIST and Fashion-MNIST have them: a mirrored digit is none, and a crop may cut what tells.
     "grey": TrainingConfig(
