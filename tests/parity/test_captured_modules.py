@@ -23,7 +23,7 @@ from tests.parity.case import randomised
 from tests.parity.coverage.subject import Softmaxes
 from tests.parity.random_configurations import DRAWN
 from tests.parity.random_draws import SEED, Draw, silent
-from tests.reference_packages import open_clip, timm, torchvision, transformers
+from tests.reference_packages import timm, torchvision, transformers
 from vitviz import Model, VisionTransformer, VitvizError, load
 from vitviz.attribution import METHODS, AttributionInput
 from vitviz.metrics.ablation import switched_off
@@ -382,60 +382,3 @@ def test_the_own_engine_has_the_same_trace(package: str) -> None:
         both_ways(captured, own, torch.randn(1, 3, 48, 48))
     assert own.preprocessing == captured.preprocessing
     assert isinstance(own.network, VisionTransformer)
-
-
-# What a module says of itself.
-
-
-def test_timm_says_everything() -> None:
-    with silent():
-        module = timm.create_model("vit_tiny_patch16_224", depth=1).eval()
-        transform = timm.data.create_transform(**timm.data.resolve_model_data_config(module))
-    model = load(module)
-    assert model.name == "vit_tiny_patch16_224"
-    assert (model.preprocessing.height, model.preprocessing.mean) == (224, (0.5, 0.5, 0.5))
-    assert (model.preprocessing.crop_fraction * 248) // 1 == 224 - (model.preprocessing.crop_fraction * 248 < 224)
-    assert model.network.config.prefix == ("cls",)
-    assert len(model.labels) == 1000
-    by_transform = load(module, preprocessing=transform).preprocessing
-    assert by_transform.mean == (0.5, 0.5, 0.5)
-
-
-def test_transformers_says_its_labels_and_its_processor_the_rest() -> None:
-    options = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 48}
-    names = {0: "cat", 1: "dog", 2: "owl"}
-    config = transformers.ViTConfig(image_size=48, patch_size=16, id2label=names, **options)
-    with silent():
-        module = transformers.ViTForImageClassification(config).eval()
-        processor = transformers.ViTImageProcessor(size={"height": 48, "width": 48}, image_mean=[0.1, 0.2, 0.3])
-    model = load(module, preprocessing=processor)
-    assert model.labels == ("cat", "dog", "owl")
-    assert (model.preprocessing.height, model.preprocessing.mean) == (48, (0.1, 0.2, 0.3))
-    assert (model.preprocessing.fit, model.preprocessing.interpolation) == ("squash", "bilinear")
-    larger = model.network.encode(torch.randn(1, 3, 64, 80)).traces[0]
-    assert (larger.layout.grid_height, larger.layout.grid_width) == (4, 5)
-
-
-def test_open_clip_says_how_its_tower_prepares_pictures() -> None:
-    with silent():
-        clip = open_clip.CLIP(24, {"image_size": 48, "patch_size": 16, "width": 64, "layers": 1}, {"width": 64})
-        module = clip.visual.eval()
-        module.preprocess_cfg = {"size": 48, "mode": "RGB", "mean": (0.1,) * 3, "std": (0.5,) * 3}
-        model = load(module)
-    assert model.labels == ()
-    assert (model.preprocessing.height, model.preprocessing.mean) == (48, (0.1, 0.1, 0.1))
-
-
-REFUSED = {
-    "cait_xxs24_224": "softmaxes between tokens whose scores or weights it changes in a way of its own",
-    "resnet18": "the module does not say its patch_size",
-    "mixer_s32_224": "no attention was seen",
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_other_architectures_are_refused_as_what_they_are(name: str) -> None:
-    with silent():
-        module = timm.create_model(name).eval()
-    with pytest.raises(VitvizError, match=REFUSED[name]):
-        load(module)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import bisect
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from PIL import Image
 from vitviz import Geometry, Heatmap, MethodError, Style, TokenMap
 from vitviz.visualization import SCALES, FittedScale, fit
 from vitviz.visualization.figures import sheet
-from vitviz.visualization.scales import AUTOMATIC, LOG_FLOOR
+from vitviz.visualization.scales import LOG_FLOOR
 
 REAL = dict(np.load(Path(__file__).parents[1] / "data" / "vit_s14_maps.npz"))
 every_scale = pytest.mark.parametrize("name", SCALES)
@@ -36,10 +35,6 @@ def heatmap(values: Any, signed: bool = False) -> Heatmap:
     box = (0.0, 0.0, float(width), float(height))
     token_map = TokenMap(values, {}, "weight", "a map", signed=signed)
     return Heatmap(token_map, Image.new("RGB", (width, height)), Geometry(width, height, box, height, width))
-
-
-def median_place(values: np.ndarray, name: str | None = None) -> float:
-    return float(np.median(fit(name, [values]).place(values).clip(0, 1)))
 
 
 # Where values lie.
@@ -158,104 +153,6 @@ def test_with_a_given_end_the_scale_is_linear_unless_it_is_chosen() -> None:
     assert fit(None, [values]).scale is SCALES["log"]
     assert fit(None, [values], high=0.1).scale is fit(None, [values], low=0).scale is SCALES["linear"]
     assert fit("log", [values], low=1e-3).ends[0] == 1e-3
-
-
-# The scale that is chosen.
-
-
-@pytest.mark.parametrize("key", [key for key in REAL if key.startswith("rollout")])
-def test_half_of_a_trained_networks_rollout_can_be_told_from_black_and_from_white(key: str) -> None:
-    assert 0.1 <= median_place(REAL[key]) <= 0.6
-    # And could not be before.
-    assert median_place(REAL[key], "linear") < 0.03
-
-
-@pytest.mark.parametrize("key", [key for key in REAL if key.startswith("cls")])
-def test_a_map_that_is_readable_stays_linear(key: str) -> None:
-    scale = fit(None, [REAL[key]])
-    assert scale.scale is SCALES["linear"] and scale.automatic
-
-
-def background(spread: float, seed: int = 0) -> np.ndarray:
-    return 0.002 * np.exp(spread * np.random.default_rng(seed).standard_normal((16, 16)))
-
-
-@pytest.mark.parametrize("patches", [1, 2, 4, 9, 25])
-@pytest.mark.parametrize("spread", [0, 0.1, 0.2])
-@pytest.mark.parametrize("seed", range(3))
-def test_an_object_on_a_plain_background_is_not_blown_up_into_noise(patches: int, spread: float, seed: int) -> None:
-    values = background(spread, seed).ravel()
-    values[100 : 100 + patches] = 0.1
-    scale = fit(None, [values])
-    assert scale.scale is SCALES["linear"]
-    assert np.delete(scale.place(values), slice(100, 100 + patches)).max() < 0.1
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        pytest.param(np.zeros(256), id="nothing"),
-        pytest.param(np.eye(256)[3], id="one patch and nothing else"),
-        pytest.param((np.arange(256) % 3 == 0) * 1.0, id="in or out"),
-        pytest.param(np.linspace(0, 1, 256), id="a ramp"),
-        pytest.param(np.append(np.linspace(0.2, 1, 255), 4), id="a peak beside which the others are seen"),
-        pytest.param(np.full(1, 0.5), id="one patch"),
-    ],
-)
-def test_other_maps_that_a_linear_scale_shows_keep_it(values: np.ndarray) -> None:
-    assert fit(None, [values]).scale is SCALES["linear"]
-
-
-def test_a_sink_over_moderate_differences_makes_the_scale_robust_and_over_large_ones_logarithmic() -> None:
-    moderate, large = np.linspace(1, 5, 255), np.geomspace(1e-3, 1, 255)
-    assert fit(None, [np.append(moderate, 200)]).scale is SCALES["robust"]
-    assert fit(None, [np.append(large, 200)]).scale is SCALES["log"]
-
-
-@pytest.mark.parametrize("key", [key for key in REAL if key.startswith("several")])
-def test_several_sinks_over_what_holds_most_of_the_sum_make_the_scale_robust(key: str) -> None:
-    assert fit(None, [REAL[key]]).scale is SCALES["robust"]
-    assert median_place(REAL[key]) > 4 * median_place(REAL[key], "linear")
-    # It is not one peak, for which the rule has another sentence.
-    values = np.sort(REAL[key].ravel())
-    assert values[-1] < 3 * values[int(0.99 * (len(values) - 1))]
-
-
-@pytest.mark.parametrize("key", [key for key in REAL if key.startswith("object")])
-def test_an_object_that_holds_most_of_the_sum_stays_linear(key: str) -> None:
-    values = np.sort(REAL[key].ravel())
-    assert values[-1] > 4 * values[int(0.95 * (len(values) - 1))] and median_place(REAL[key], "linear") < 0.1
-    assert fit(None, [values]).scale is SCALES["linear"]
-
-
-@pytest.mark.parametrize("sinks", [4, 6, 10])
-def test_the_number_of_equal_sinks_decides_together_with_what_they_hold(sinks: int) -> None:
-    others = np.linspace(1, 5, 256 - sinks)
-    for height, expected in ((40, "robust"), (4000, "linear")):
-        assert fit(None, [np.append(others, [height] * sinks)]).scale is SCALES[expected]
-
-
-def test_the_rule_in_words_has_the_numbers_of_the_rule() -> None:
-    from vitviz.visualization import scales
-
-    assert scales.READABLE_MEDIAN == 0.1 and "the lowest tenth" in AUTOMATIC
-    assert f"between {scales.READABLE_MEDIAN:.0%}".rstrip("%") in AUTOMATIC
-    assert f"and {100 * scales.BRIGHT_MEDIAN:g} %" in AUTOMATIC
-    assert scales.HELD_SHARE == 0.5 and "more than half of the sum" in AUTOMATIC
-    for peak, low in ((scales.ONE_PEAK, "2nd"), (scales.SEVERAL_PEAKS, "5th")):
-        assert f"more than {peak.ratio:g} times the {peak.percentile:g}th percentile" in AUTOMATIC
-        few, most = peak.spread
-        assert f"the {most:g}th more than {scales.DIFFERENT_RATIO:g} times the {low}" in AUTOMATIC
-        assert low.startswith(f"{few:g}")
-
-
-def test_the_documentation_has_the_rule_and_every_scale() -> None:
-    documents = Path(__file__).parents[2] / "docs"
-    found = re.search(r"<!-- scales -->\n(.*?)\n<!-- /scales -->", (documents / "methods.md").read_text(), re.DOTALL)
-    rows = [f"| {scale.title} (`{scale.name}`) | {scale.help} |" for scale in SCALES.values()]
-    expected = ["| scale | what it does |", "| --- | --- |", f"| Automatic | {AUTOMATIC} |", *rows]
-    assert found is not None and found[1].splitlines() == expected
-    assert all(f"`{name}`" in (documents / "api.md").read_text() for name in SCALES)
 
 
 # Signed maps.

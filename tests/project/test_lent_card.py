@@ -1,0 +1,196 @@
+"""A card that is lent for a forward pass: asked for once, with the same numbers, and its faults told here."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import re
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
+from typing import Any
+
+import gradio as gr
+import pytest
+import torch
+
+from tests.driver import EXAMPLE
+from vitviz import Analysis, Model, VisionTransformer, analyze
+from vitviz.errors.kinds import ConfigError, ImageError, LimitError, QueryError
+from vitviz.progress import Progress
+from vitviz.ui import build_demo, hosting
+from vitviz.ui.hosting import Forward, forward, on_gpu
+from vitviz.ui.service import AnalysisService
+
+pytestmark = pytest.mark.process
+
+
+class Host(ModuleType):
+    """The host's package: functions run in a process forked at the first call, to which everything is pickled."""
+
+    def __init__(self) -> None:
+        super().__init__("spaces")
+        self.functions: list[Any] = []
+        self.refusal: Exception | None = None
+        self.calls: list[tuple[Any, ...]] = []
+        self._workers: list[Any] = []
+
+    def GPU(self, function: Callable[..., Any], duration: int) -> Callable[..., Any]:
+        assert 0 < duration < 60
+        self.functions.append(function)
+
+        def call(*arguments: Any) -> Any:
+            if self.refusal is not None:
+                raise self.refusal
+            if not self._workers:
+                self._fork(function)
+            self.calls.append(arguments)
+            connection = self._workers[-1][1]
+            connection.send_bytes(pickle.dumps(arguments))
+            process, found = pickle.loads(connection.recv_bytes())
+            assert process == self._workers[-1][0].pid != os.getpid()
+            return found
+
+        return call
+
+    def _fork(self, function: Callable[..., Any]) -> None:
+        context = multiprocessing.get_context("fork")
+        ours, theirs = context.Pipe()
+
+        def serve() -> None:
+            while content := theirs.recv_bytes():
+                # In the thread that was forked, OpenMP would wait for others that were not.
+                with ThreadPoolExecutor(1) as pool:
+                    found = pool.submit(function, *pickle.loads(content)).result()
+                theirs.send_bytes(pickle.dumps((os.getpid(), found)))
+
+        process = context.Process(target=serve, daemon=True)
+        process.start()
+        self._workers.append((process, ours))
+
+    def end(self) -> None:
+        """The process with the card is over; the next call starts another."""
+        for process, connection in self._workers:
+            connection.send_bytes(b"")
+            process.join()
+        self._workers.clear()
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+    """A host that lends cards, which are processors here; every forward pass is worth one."""
+    found = Host()
+    monkeypatch.setitem(sys.modules, "spaces", found)
+    monkeypatch.setenv("SPACES_ZERO_GPU", "true")
+    monkeypatch.setattr(hosting, "CARD", "cpu")
+    monkeypatch.setattr(hosting, "WORTH_A_CARD", 0)
+    forward.cache_clear()
+    yield found
+    found.end()
+    forward.cache_clear()
+
+
+# Of Python 3.12 and newer, about what the host does.
+forking = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+
+
+def by(run: Forward, model: Model, **options: Any) -> Analysis:
+    return analyze(EXAMPLE, model, resolution=24, forward=run, **options)
+
+
+def assert_same(found: Analysis, expected: Analysis) -> None:
+    torch.testing.assert_close(found.logits, expected.logits)
+    for name in ("queries", "keys"):
+        ours, theirs = getattr(found.trace, name), getattr(expected.trace, name)
+        assert torch.equal(ours, theirs) and ours.stride() == theirs.stride() and ours.dtype == theirs.dtype
+    assert found.trace.known_log_sums.keys() == expected.trace.known_log_sums.keys() != set()
+    for layer in range(expected.trace.layers):
+        assert torch.equal(found.trace.log_sums(layer), expected.trace.log_sums(layer))
+    for name in ("scale", "layout", "keep_bytes", "nbytes"):
+        assert getattr(found.trace, name) == getattr(expected.trace, name)
+
+
+def test_elsewhere_everything_is_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    # An import would fail.
+    monkeypatch.setitem(sys.modules, "spaces", None)
+    forward.cache_clear()
+    for value in (None, "", "false", "0"):
+        monkeypatch.delenv("SPACES_ZERO_GPU", raising=False)
+        if value is not None:
+            monkeypatch.setenv("SPACES_ZERO_GPU", value)
+        assert on_gpu(EXAMPLE.exists) == EXAMPLE.exists
+        assert forward() is VisionTransformer.encode
+
+
+def test_the_host_gets_the_forward_pass_once_and_nothing_else(
+    host: Host, make_model: Callable[..., Model], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosting, "WORTH_A_CARD", 1e9)
+    model = make_model()
+    build_demo(model)
+    AnalysisService(model)
+    assert [function.__qualname__ for function in host.functions] == ["Lent._run"]
+    # Nobody waits for a card, or pays for it, where the processor is done at once.
+    assert host.calls == []
+
+
+@forking
+@pytest.mark.parametrize("changes", [{}, {"pooling": "attention"}, {"rotary": True}])
+def test_what_comes_back_is_what_the_processor_gives(
+    host: Host, make_model: Callable[..., Model], changes: dict[str, Any]
+) -> None:
+    model, reports = make_model(**changes), []
+    for _ in range(2):
+        expected = by(VisionTransformer.encode, model)
+        found = by(forward(), model, report=reports.append)
+        assert_same(found, expected)
+        assert (found.trace.pooled is None) == (expected.trace.pooled is None)
+        assert torch.equal(found.rollout().values, expected.rollout().values)
+        assert torch.equal(found.map("relevance").values, expected.map("relevance").values)
+    assert reports == 2 * [Progress(0, 3), Progress(3, 3)]
+    # The process was forked with it.
+    assert [network for _, _, network in host.calls] == [None, None]
+
+
+@forking
+def test_a_network_that_was_opened_later_is_sent_once(host: Host, make_model: Callable[..., Model]) -> None:
+    first, second = make_model(), make_model()
+    by(forward(), first)
+    for model in (second, second, first, second):
+        assert_same(by(forward(), model), by(VisionTransformer.encode, model))
+    sent = [network is not None for _, _, network in host.calls]
+    # Asked in vain first; and again when another network has been on the card since.
+    assert sent == [False, False, True, False, False, False, True]
+    host.end()
+    assert_same(by(forward(), second), by(VisionTransformer.encode, second))
+    assert host.calls[-1][2] is None
+
+
+@forking
+def test_what_goes_wrong_there_is_told_here(host: Host, make_model: Callable[..., Model]) -> None:
+    network = make_model().network
+    for error, channels, storage in ((ConfigError, 3, "float3"), (ImageError, 4, None)):
+        pixels = torch.zeros(1, channels, 16, 24)
+        with pytest.raises(error) as expected:
+            network.encode(pixels, storage)
+        with pytest.raises(error, match=re.escape(str(expected.value))):
+            forward()(network, pixels, storage)
+    # No card is asked for what is wrong with the request itself.
+    assert len(host.calls) == 1
+
+
+def test_a_card_that_is_not_lent_is_told_in_the_words_of_the_host(host: Host, make_model: Callable[..., Model]) -> None:
+    host.refusal = gr.Error("You have exceeded your quota. Try again in 1:00:00", title="ZeroGPU quota exceeded")
+    with pytest.raises(LimitError, match=r"^ZeroGPU quota exceeded: You have exceeded your quota\. Try again in 1:00"):
+        by(forward(), make_model())
+
+
+def test_who_has_gone_asks_for_no_card(host: Host, make_model: Callable[..., Model]) -> None:
+    def gone(state: Progress) -> None:
+        raise QueryError("gone")
+
+    with pytest.raises(QueryError, match="gone"):
+        by(forward(), make_model(), report=gone)
+    assert host.calls == []
