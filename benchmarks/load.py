@@ -10,55 +10,35 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import io
 import os
 import random
 import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
-from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import httpx
 import numpy as np
-import torch
-from PIL import Image
-from safetensors.torch import load as read_tensors
 
-import vitviz
 from benchmarks.hostile import harm, prepare
-from benchmarks.numbers import significant
+from benchmarks.load_guests import START, Guest, guests, random_picture
+from benchmarks.load_tally import BUDGET, WAVES, Tally, printed
 from benchmarks.resident import resident_bytes
 from benchmarks.visitor import OverBoundError, Traffic, VisitError, Visitor
-from vitviz import Analysis, Model, VisionTransformer, ViTConfig
-from vitviz.weights import save_checkpoint
 
 ROOT = Path(__file__).parents[1]
-# What the state calls the model with which the page opens.
-START = ""
-# How far a product of two factors is off, each rounded to eleven bits; half the step of float16 near zero.
-ROUNDING, SMALLEST = 2**-10 + 2**-22, 2**-25
-# Different models that visitors bring.
-OWN_MODELS = 3
 # Of so many visitors, one leaves while their model is being opened.
 ONE_IN = 5
 # Analyses of the visitor who is alone.
 ALONE = 12
-# Parts of the visitors who come, one wave after the other.
-WAVES = (1.0, 0.5)
-# Rows that each checks of a picture and a model.
-ROWS = 1
 # Of analyses that the app keeps: less than one wave makes. Of pages it remembers as many as come in the first wave.
 CACHE = "128 MiB"
 # Seconds after the last visitor has left.
 SETTLE = 5.0
-MOST_GROWTH = 1.1
-# Bytes that the app is told it may take, and how much more it may.
-BUDGET, MOST_OF_BUDGET = 3 * 2**30, 1.15
 
 
 class MixedUpError(Exception):
@@ -87,167 +67,6 @@ class Plan:
     most_seconds: float = 300.0
     most_requests: int = 8000
     seed: int = 0
-
-
-@dataclass(frozen=True)
-class Row:
-    """A row of attention as the library computes it.
-
-    Args:
-        layer, head, token: which one.
-        weights: ``"key"``.
-        slack: how far the page's may be off, by the format in which it gets them: ``"key"``.
-    """
-
-    layer: int
-    head: int
-    token: int
-    weights: torch.Tensor
-    slack: torch.Tensor
-
-    def distance(self, pack: bytes) -> float:
-        """How far a layer's file is off, as a part of what it may be."""
-        file = read_tensors(pack)
-        if self.head >= len(file["queries"]) or file["queries"].shape[1] != len(self.weights):
-            return inf
-        query, keys = file["queries"][self.head, self.token].double(), file["keys"][self.head].double()
-        found = (keys @ query - file["log_sums"][self.head, self.token].double()).exp()
-        return float(((found - self.weights).abs() / self.slack).max())
-
-
-@dataclass(frozen=True)
-class Guest:
-    """What one visitor brings, and what they must be shown.
-
-    Args:
-        name, picture: of the file.
-        own: the file of the model.
-        shown: rows of the picture by :data:`START` and ``"own"``, the bundled model and the visitor's.
-        best: the most probable class and its probability, by model too.
-    """
-
-    name: str
-    picture: bytes
-    own: bytes
-    shown: dict[str, list[Row]]
-    best: dict[str, tuple[str, float]]
-
-
-@dataclass
-class Tally:
-    """What was found."""
-
-    analyses: dict[str, list[float]] = field(default_factory=dict)
-    slow: float | None = None
-    held: dict[str, int] = field(default_factory=dict)
-    errors: list[str] = field(default_factory=list)
-    mixed: list[str] = field(default_factory=list)
-    log: list[str] = field(default_factory=list)
-    visits: list[int] = field(default_factory=list)
-    checked: int = 0
-    expired: int = 0
-    open: int = 0
-    most_open: int = 0
-    busy: float = 0.0
-    requests: int = 0
-    seconds: float = 0.0
-    stopped: str = ""
-
-    @property
-    def waves(self) -> list[int]:
-        """Memory after each wave."""
-        return [count for name, count in self.held.items() if name.startswith("after wave")]
-
-    @property
-    def growth(self) -> float:
-        """Memory after the last wave, over that after the first."""
-        return self.waves[-1] / self.waves[0] if self.waves else inf
-
-    @property
-    def is_good(self) -> bool:
-        """Whether nothing went wrong. How long it took is for a person to judge."""
-        faults = self.errors or self.mixed or self.complaints or self.stopped
-        return not faults and self.growth <= MOST_GROWTH and self.most <= MOST_OF_BUDGET * BUDGET
-
-    @property
-    def most(self) -> int:
-        """Most memory at any time."""
-        return max(self.held.values(), default=0)
-
-    @property
-    def complaints(self) -> list[str]:
-        """What the log has of errors."""
-        return [line for line in self.log if re.match(r"\S*(Error|Exception|Warning)\b", line)]
-
-    def ratio(self, name: str) -> float:
-        """The 95th percentile of the analyses, over the median of the visitor who was alone."""
-        return float(np.percentile(self.analyses[name], 95) / np.median(self.analyses["alone"]))
-
-
-def row_of(analysis: Analysis, layer: int, head: int, token: int) -> Row:
-    """A row of an analysis, with the slack that :mod:`vitviz.ui.packs` states."""
-    trace = analysis.trace
-    weights = trace.row(layer, token)[head].double()
-    query, keys = trace.queries[layer, head, token].double().abs() * trace.scale, trace.keys[layer, head].double()
-    keys = (keys - keys.mean(0)).abs()
-    wrong = ROUNDING * (keys @ query) + SMALLEST * (query.sum() + keys.sum(1))
-    return Row(layer, head, token, weights, weights * (wrong.exp() - 1) + 1e-6)
-
-
-def guests(count: int, seed: int = 0) -> list[Guest]:
-    """Visitors, no two with the same picture."""
-    start, random_places = vitviz.load(), np.random.default_rng(seed)
-    with TemporaryDirectory() as folder:
-        files = [Path(folder) / f"own-{number}.safetensors" for number in range(OWN_MODELS)]
-        for number, file in enumerate(files):
-            save_checkpoint(file, _own_model(start, seed + number))
-        own = [(vitviz.load(file), file.read_bytes()) for file in files]
-    made = []
-    for number in range(count):
-        picture, (model, brought) = _picture(random_places), own[number % OWN_MODELS]
-        analyses = {START: vitviz.analyze(picture, start), "own": vitviz.analyze(picture, model)}
-        made.append(
-            Guest(
-                f"guest-{number}.png",
-                picture,
-                brought,
-                {name: _rows(analysis, random_places) for name, analysis in analyses.items()},
-                {name: _best(analysis) for name, analysis in analyses.items()},
-            )
-        )
-    return made
-
-
-def _best(analysis: Analysis) -> tuple[str, float]:
-    best = analysis.predictions(1)[0]
-    return best.label, best.probability
-
-
-def _own_model(start: Model, seed: int) -> Model:
-    """A small one with random weights."""
-    classes = len(start.labels)
-    config = ViTConfig(64, 64, 4, 4, width=64, depth=2, heads=2, head_width=32, mlp_width=128, classes=classes)
-    network = VisionTransformer(config).eval().requires_grad_(False)
-    generator = torch.Generator().manual_seed(seed)
-    for parameter in network.parameters():
-        parameter.normal_(0, 0.3, generator=generator)
-    return Model(f"own-{seed}", network, replace(start.preprocessing, height=64, width=64), start.labels)
-
-
-def _picture(generator: np.random.Generator) -> bytes:
-    """Soft blots of colour, PNG."""
-    blots = generator.integers(0, 256, (6, 8, 3), dtype=np.uint8)
-    stream = io.BytesIO()
-    Image.fromarray(blots).resize((320, 240), Image.Resampling.BICUBIC).save(stream, "PNG")
-    return stream.getvalue()
-
-
-def _rows(analysis: Analysis, generator: np.random.Generator) -> list[Row]:
-    """Some of different layers, in any head, of any token."""
-    trace = analysis.trace
-    layers = generator.permutation(trace.layers)[:ROWS].tolist()
-    places = generator.integers(0, (trace.heads, trace.layout.token_count), (ROWS, 2)).tolist()
-    return [row_of(analysis, layer, *place) for layer, place in zip(layers, places, strict=False)]
 
 
 async def measure(plan: Plan, say: Callable[[str], None] = lambda line: None) -> Tally:
@@ -288,7 +107,7 @@ async def _alone(traffic: Traffic, guest: Guest, tally: Tally, name: str) -> Non
     with _noted(tally, guest):
         async with _open_page(traffic, tally) as visitor:
             for _ in range(ALONE):
-                await visitor.analyze(upload=await visitor.upload("another.png", _picture(pictures)))
+                await visitor.analyze(upload=await visitor.upload("another.png", random_picture(pictures)))
             await visitor.analyze(upload=await visitor.upload(guest.name, guest.picture))
             # The first fills what the others find there.
             tally.analyses[name] = visitor.seconds["analyze"][1:]
@@ -493,56 +312,6 @@ async def _busy(process: int) -> float:
     before = spent()
     await asyncio.sleep(2)
     return (spent() - before) / 2
-
-
-def facts_of(tally: Tally) -> dict[str, dict[str, dict[str, float]]]:
-    """Everything by table, row and column."""
-    times = {
-        name: {
-            "analyses": float(len(found)),
-            "median, s": float(np.median(found)),
-            "95 %, s": float(np.percentile(found, 95)),
-            **({"95 %, over the median of one alone": tally.ratio(name)} if "alone" in tally.analyses else {}),
-        }
-        for name, found in tally.analyses.items()
-    }
-    memory = {name: {"MiB": count / 2**20} for name, count in tally.held.items()}
-    counts = {
-        "visitors at once, most": tally.most_open,
-        "requests": tally.requests,
-        "seconds": tally.seconds,
-        "rows checked": tally.checked,
-        "mixed up": len(tally.mixed),
-        "errors": len(tally.errors) + len(tally.complaints) + bool(tally.stopped),
-        "analyses that had to be made again": tally.expired,
-        "memory after the last wave, over that after the first": tally.growth,
-        "most memory, over what the app may take": tally.most / BUDGET,
-        "processors busy after all have left": tally.busy,
-    }
-    if len(tally.waves) == len(WAVES) == len(tally.visits):
-        counts["MiB more for each visitor of the last wave"] = (
-            (tally.waves[-1] - tally.waves[0]) / 2**20 / tally.visits[-1]
-        )
-    counts |= {} if tally.slow is None else {"seconds of the large analysis": tally.slow}
-    return {
-        "From asking for an analysis to its answer": times,
-        "Memory of the app": memory,
-        "All visits": {name: {"found": float(count)} for name, count in counts.items()},
-    }
-
-
-def printed(tally: Tally) -> str:
-    """The tables, and every fault in a line."""
-    lines = []
-    for title, rows in facts_of(tally).items():
-        names = list(dict.fromkeys(name for row in rows.values() for name in row))
-        cells = [
-            [name, *(significant(row[each]) if each in row else "" for each in names)] for name, row in rows.items()
-        ]
-        whole = [["", *names], ["---"] * (1 + len(names)), *cells]
-        lines += [f"## {title}", "", *(f"| {' | '.join(row)} |" for row in whole), ""]
-    faults = [*tally.mixed, *tally.errors, *tally.complaints, *([tally.stopped] if tally.stopped else [])]
-    return "\n".join([*lines, *(f"- {fault}" for fault in faults)])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from benchmarks.load import Plan, facts_of, measure, printed
+from benchmarks.load import Plan, measure
+from benchmarks.load_tally import facts_of, printed
 from benchmarks.part import Case, Facts, Part, Settings
 from benchmarks.shapes import Shape
 

@@ -33,7 +33,9 @@ from starlette.routing import Route
 
 import vitviz
 from benchmarks import load, memory_table
-from benchmarks.load import Guest, MixedUpError, Plan, Tally
+from benchmarks.load import MixedUpError, Plan
+from benchmarks.load_guests import ROWS, Guest, guests, row_of
+from benchmarks.load_tally import Tally, printed
 from benchmarks.visitor import OverBoundError, Traffic, VisitError, Visitor, _explorer
 from tests.driver import EXAMPLE, click_patch, expect_map, opened_page, upload
 from tests.support.apps import close
@@ -233,7 +235,7 @@ def test_code_that_is_loaded_anew_starts_no_other_server(monkeypatch: pytest.Mon
 
 @pytest.fixture(scope="module")
 def visitors() -> list[Guest]:
-    return load.guests(2)
+    return guests(2)
 
 
 def apart(work: Coroutine[Any, Any, None]) -> None:
@@ -258,7 +260,7 @@ def tally(served: Served, visitors: list[Guest]) -> Tally:
 
 
 def test_a_visitor_is_shown_what_the_library_computes(tally: Tally) -> None:
-    assert tally.checked == 3 * load.ROWS and len(tally.analyses["together"]) == 1
+    assert tally.checked == 3 * ROWS and len(tally.analyses["together"]) == 1
     assert tally.open == 0 and tally.most_open == 1
 
 
@@ -271,7 +273,7 @@ def test_who_is_shown_the_numbers_of_another_is_noticed(served: Served, visitors
 
 def test_who_leaves_in_the_middle_leaves_no_job(served: Served, visitors: list[Guest]) -> None:
     tally = visited(served, visitors[1], load.ONE_IN - 1)
-    assert tally.checked == load.ROWS and tally.open == 0
+    assert tally.checked == ROWS and tally.open == 0
 
 
 def test_a_load_ends_at_its_bounds(served: Served, visitors: list[Guest]) -> None:
@@ -297,7 +299,7 @@ def test_what_the_app_refuses_is_an_error_of_the_visit(served: Served) -> None:
 def test_a_row_is_held_against_what_the_format_allows(bundled: Model) -> None:
     analyses = [vitviz.analyze(ROOT / "assets" / name, bundled) for name in ("chelsea.jpg", "coffee.jpg")]
     files = [pack(analysis.trace, "layer 3") for analysis in analyses]
-    row = load.row_of(analyses[0], 3, 2, 17)
+    row = row_of(analyses[0], 3, 2, 17)
     assert row.distance(files[0]) <= 1 < row.distance(files[1])
     assert row.distance(pack(analyses[0].trace, "layer 2")) > 1
     assert replace(row, head=99).distance(files[0]) == inf
@@ -316,7 +318,7 @@ def test_what_went_wrong_makes_a_load_fail() -> None:
     ]
     for change in wrong:
         assert not replace(good, **change).is_good
-    said = load.printed(replace(good, mixed=["guest-1.png: another's"], log=["ValueError: 1"]))
+    said = printed(replace(good, mixed=["guest-1.png: another's"], log=["ValueError: 1"]))
     assert "| alone | 3.00 | 2.00 |" in said and said.endswith("- guest-1.png: another's\n- ValueError: 1")
 
 
