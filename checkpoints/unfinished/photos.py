@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the photographs of the run as an image folder: photos.py PHOTOS.npz OUT
+"""Write the photographs of the run as an image folder: photos.py PHOTOS.npz OUT [--cifar10 CIFAR10_JPEG.npz]
 
 `PHOTOS.npz` holds WebP files and the labels that their sources gave them. Each photograph of the classes below becomes
 `OUT/{train,test}/CLASS/INDEX.webp`; the test photographs of other labels become `OUT/strangers/INDEX.webp`.
@@ -8,6 +8,9 @@ One source has photographs of 84 pixels with colours of some ten blocks along a 
 of other classes: a network that sees both takes whatever has sharp colours for one of these. So the sharper ones are
 brought to 84 pixels as that source did it; then the colours of every training photograph are reduced to a few blocks,
 and sharpened again by chance along the edges of its brightness; and it gets a size and a quality by chance.
+
+Birds are of ten kinds there, and dogs mostly of the pages of breeders: CIFAR-10's training images add more of six
+classes. They have 32 pixels, so a part of all photographs is brought down to as few before it is written.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ from scipy.ndimage import uniform_filter
 COARSEST, JPEG = 84, 75
 # From which the shorter side of a training photograph is drawn, and the quality that it is written with.
 SIDES, QUALITIES = (56, 84), (60, 95)
+# Of the training photographs, the part that is first brought to fewer pixels, and how many.
+COARSENED, FEWER = 0.25, (32, 56)
 # Along a side of a photograph, from which the number of blocks is drawn that its colours are reduced to, and the number
 # of blocks over which colours are compared with brightness.
 BLOCKS, WINDOW = (7, 10), 3
@@ -156,8 +161,11 @@ CLASSES = {
     "golf ball": "imagenette/golf_ball",
 }
 
+# Class: the label of CIFAR-10 whose training images are added to its photographs.
+CIFAR10 = {"airplane": "airplane", "bird": "bird", "car": "automobile", "cat": "cat", "dog": "dog", "horse": "horse"}
 
-def write_folder(photographs: Path, out: Path) -> None:
+
+def write_folder(photographs: Path, out: Path, cifar10: Path | None) -> None:
     """Write the training and the test photographs of every class; the test photographs are those of the archive."""
     archive = np.load(photographs)
     numbers = {str(name): number for number, name in enumerate(archive["labels"])}
@@ -181,13 +189,28 @@ def write_folder(photographs: Path, out: Path) -> None:
                 (folder / f"{index:05d}.webp").write_bytes(webp)
         print(f"{name}: {(~test[chosen]).sum():,} for training, {test[chosen].sum():,} for testing")
     print(f"{len(CLASSES)} classes in {out}")
+    if cifar10 is not None:
+        _add_cifar10(cifar10, out / "train", random)
 
 
-def _levelled(webp: bytes, random: np.random.Generator) -> bytes:
+def _add_cifar10(cifar10: Path, out: Path, random: np.random.Generator) -> None:
+    archive = np.load(cifar10)
+    names, label, offset, data = (archive[key] for key in ("classes", "train_label", "train_offset", "train_jpeg"))
+    for name, source in CIFAR10.items():
+        chosen = np.flatnonzero(names[label] == source)
+        for index in chosen:
+            jpeg = data[offset[index] : offset[index + 1]].tobytes()
+            (out / name / f"cifar10-{index:05d}.webp").write_bytes(_levelled(jpeg, random))
+        print(f"{name}: {len(chosen):,} more of CIFAR-10 for training")
+
+
+def _levelled(file: bytes, random: np.random.Generator) -> bytes:
     """A photograph whose size, quality and colours do not tell its source."""
-    picture = Image.open(io.BytesIO(webp)).convert("RGB")
+    picture = Image.open(io.BytesIO(file)).convert("RGB")
     if min(picture.size) > COARSEST:
         picture = Image.open(io.BytesIO(_written(picture, COARSEST, "jpeg", JPEG)))
+    if min(picture.size) == COARSEST and random.random() < COARSENED:
+        picture = Image.open(io.BytesIO(_written(picture, int(random.integers(*FEWER)), "jpeg", JPEG)))
     picture = _coloured(picture, int(random.integers(*BLOCKS)), random.uniform(*STRENGTHS))
     return _written(picture, int(random.integers(*SIDES)), "webp", int(random.integers(*QUALITIES)))
 
@@ -228,4 +251,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("photographs", type=Path)
     parser.add_argument("out", type=Path)
+    parser.add_argument("--cifar10", type=Path, default=None)
     write_folder(**vars(parser.parse_args()))
