@@ -4,7 +4,7 @@
 `GCOMPRIS` is the folder of `gcompris-qt-data` with its `.rcc` files (Qt's resources: "rcc" in Qt's documentation),
 `STAMPS` that of `tuxpaint-stamps-default`, both as Debian packages unpack them. `OUT/photographs/CLASS/` gets the
 photographs of the one and of `assets/`, `OUT/cutouts/CLASS/` the things of the other, laid on light grey, for `vitviz
-evaluate`. The classes are those of `photos.py`, given by looking at the pictures; what could be two of them is left out.
+evaluate`. The classes are those of `photos.py`, given by looking at the pictures; what could be two is left out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from PIL import Image
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 GREY = (225, 225, 225)
 
-# Class: names of files, without their endings; a name with "*" stands for all that begin so.
+# Class: names of files, without their endings; the folder stands before it. "*" stands for anything.
 PHOTOGRAPHS = {
     "bird": "animals/chicken animals/duck animals/owl animals/scarlet_macaw erase/gosling erase/heron erase/kingfisher "
     "erase/northern_harrier erase/penguin erase/spoonbills erase/swans erase/toucan",
@@ -79,7 +79,9 @@ def main() -> None:
     pictures = [entry for path in sorted(options.gcompris.rglob("*.rcc")) for entry in resources(path.read_bytes())]
     for name, content in pictures:
         if found := class_of(Path(name), PHOTOGRAPHS):
-            _write(content, options.output / "photographs" / found / f"{'-'.join(Path(name).with_suffix('').parts[-2:])}.png")
+            # Two folders have a horse.
+            file = f"{Path(name).parent.name}-{Path(name).stem}.png"
+            _write(content, options.output / "photographs" / found / file)
     for found, name in OWN.items():
         _write((ASSETS / f"{name}.jpg").read_bytes(), options.output / "photographs" / found / f"{name}.png")
     for path in sorted(options.stamps.rglob("*.png")):
