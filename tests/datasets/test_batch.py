@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import re
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -21,6 +18,7 @@ import pytest
 from PIL import Image
 
 import vitviz
+from tests.datasets.batches import COUNT, asked, rows
 from vitviz import METHODS, ConfigError, MethodError, Model, QueryError, Style, VitvizError
 from vitviz.analysis.encoder import Encoder
 from vitviz.cli.batching import map_request
@@ -28,10 +26,8 @@ from vitviz.cli.command import main
 from vitviz.datasets import (
     NUMBERS,
     BatchRequest,
-    Item,
     MapRequest,
     Summary,
-    batch,
     overlays,
     read_items,
     run_batch,
@@ -41,36 +37,10 @@ from vitviz.datasets.request import weights_digest
 from vitviz.datasets.rows import Found, found_of
 from vitviz.datasets.work import encoder_of, fitting_batch_size
 from vitviz.evaluation.probes import probe
-from vitviz.progress import Progress
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-COUNT = 12
-
-
-@pytest.fixture
-def photos(tmp_path: Path) -> Path:
-    """Of several shapes; one is none."""
-    folder, rng = tmp_path / "photos", np.random.default_rng(0)
-    folder.mkdir()
-    for number in range(COUNT):
-        noise = rng.integers(0, 255, (20 + number % 3, 30, 3), dtype=np.uint8)
-        Image.fromarray(noise).save(folder / f"{number:02d}.png")
-    (folder / "04.png").write_bytes(b"no picture")
-    return folder
-
-
-def rows(output: Path) -> dict[str, dict[str, Any]]:
-    """By path; fails where a picture is there twice."""
-    found = parquet.read_table(output / "parts").to_pylist()
-    assert len({row["path"] for row in found}) == len(found)
-    return {row["path"]: row for row in found}
-
-
-def asked(model: Model, **changes: Any) -> BatchRequest:
-    maps = (MapRequest("rollout"), MapRequest("relevance", {"target": "class 2", "query": (1, 2)}))
-    return BatchRequest(model, **{"maps": maps, "probes": ("attention_entropy", "token_norms"), **changes})
 
 
 @pytest.mark.parametrize("fit", [None, "native"])
@@ -127,65 +97,6 @@ def test_overlays_and_numbers_are_those_of_the_maps(model: Model, photos: Path, 
     with np.load(tmp_path / "out" / "numbers" / "07.png.npz") as numbers:
         assert sorted(numbers) == sorted(each.name for each in request.maps)
         np.testing.assert_allclose(numbers["rollout"], analysis.rollout().numpy(), rtol=1e-4)
-
-
-class Ended(Exception):
-    pass
-
-
-def end_after(count: int) -> Callable[[Progress], None]:
-    def report(state: Progress) -> None:
-        if state.done == count:
-            raise Ended
-
-    return report
-
-
-@pytest.mark.parametrize("ends", [(1,), (5,), (3, 7, 11)])
-def test_a_run_goes_on_where_it_was_ended(model: Model, photos: Path, tmp_path: Path, ends: tuple[int, ...]) -> None:
-    request, whole = asked(model), tmp_path / "whole"
-    run_batch(request, read_items(str(photos)), whole, batch_size=4)
-    for count in ends:
-        with pytest.raises(Ended):
-            run_batch(request, read_items(str(photos)), tmp_path / "out", batch_size=4, report=end_after(count))
-        assert len(rows(tmp_path / "out")) == count
-    last = run_batch(request, read_items(str(photos)), tmp_path / "out", batch_size=4)
-    assert (last.kept, last.analysed + last.failed) == (ends[-1], COUNT - ends[-1])
-    found, expected = rows(tmp_path / "out"), rows(whole)
-    assert found.keys() == expected.keys()
-    for name, row in found.items():
-        assert row["sha256"] == expected[name]["sha256"] and row["error"] == expected[name]["error"]
-        if row["rollout"] is not None:
-            np.testing.assert_allclose(row["rollout"], expected[name]["rollout"], rtol=1e-4, atol=1e-6)
-    again = run_batch(request, read_items(str(photos)), tmp_path / "out")
-    assert (again.analysed, again.failed, again.kept, again.failed_before) == (0, 0, COUNT, 1)
-
-
-@pytest.mark.process
-def test_a_run_that_is_killed_leaves_nothing_broken_and_counts_nothing_twice(
-    model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    count, folder, output = 400, tmp_path / "photos", tmp_path / "out"
-    folder.mkdir()
-    for number in range(count):
-        Image.new("RGB", (24, 16), (number % 256, number // 256, 0)).save(folder / f"{number:03d}.bmp")
-    vitviz.save_checkpoint(tmp_path / "small.safetensors", model)
-    command = ["batch", str(folder), str(output), "--map", "rollout"]
-    command += ["--checkpoint", str(tmp_path / "small.safetensors")]
-    with subprocess.Popen([sys.executable, "-m", "vitviz", *command], cwd=ROOT, stderr=subprocess.DEVNULL) as first:
-        while first.poll() is None and not (output / "parts" / "part-000000.parquet").exists():
-            time.sleep(0.01)
-        os.kill(first.pid, signal.SIGKILL)
-    # What a write leaves that is cut off.
-    (output / "parts" / ".part-000001.parquet.partial").write_bytes(b"half")
-    there = len(rows(output))
-    assert 0 < there < count
-    assert main(command) == 0 and f"{there:,} there before" in capsys.readouterr().out
-    found = rows(output)
-    assert len(found) == count
-    for name in ("000.bmp", "299.bmp", "399.bmp"):
-        expected = vitviz.analyze(folder / name, model).rollout().numpy().ravel()
-        np.testing.assert_allclose(found[name]["rollout"], expected, rtol=1e-4, atol=1e-6)
 
 
 def test_a_large_picture_waits_smaller_and_is_described_as_it_is(
@@ -404,61 +315,6 @@ def test_the_command_says_what_it_did(
     assert main(["batch", str(tmp_path / "absent"), str(tmp_path / "out")]) == 2
     assert "no such file or folder" in capsys.readouterr().err
     assert isinstance(run_batch(BatchRequest(model), [], tmp_path / "none"), Summary)
-
-
-def test_files_that_are_asked_for_later_are_written_and_no_row_is_there_twice(
-    model: Model, photos: Path, tmp_path: Path
-) -> None:
-    output, items = tmp_path / "out", list(read_items(str(photos)))
-    run_batch(asked(model, probes=()), items, output, batch_size=4)
-    before = rows(output)
-    writers = (overlays(Style()), NUMBERS)
-
-    def stop(state: Progress) -> None:
-        if state.done == 5:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run_batch(asked(model, probes=()), items, output, batch_size=2, writers=writers, report=stop)
-    there = {file for file in output.rglob("*.npz")}
-    assert 0 < len(there) < COUNT - 1
-    times = {file: file.stat().st_mtime_ns for file in there}
-    reports: list[Progress] = []
-    ended = run_batch(asked(model, probes=()), items, output, batch_size=2, writers=writers, report=reports.append)
-    assert (ended.analysed, ended.failed, ended.kept, ended.failed_before) == (0, 0, COUNT, 1)
-    assert ended.completed == COUNT - 1 - len(there) and reports[-1] == Progress(COUNT, COUNT)
-    assert times == {file: file.stat().st_mtime_ns for file in there} and rows(output) == before
-    assert len(list((output / "numbers").iterdir())) == COUNT - 1
-    assert len(list((output / "pictures").iterdir())) == 2 * (COUNT - 1)
-    # A picture that has been lost meanwhile: its row stays, and its file is missing, which is said.
-    (output / "numbers" / "07.png.npz").unlink()
-    (photos / "07.png").unlink()
-    lost = run_batch(asked(model, probes=()), items, output, writers=writers)
-    assert (lost.analysed, lost.failed, lost.kept, lost.completed) == (0, 1, COUNT, 0)
-    assert "07.png" in lost.errors and "no such file" in lost.errors["07.png"] and rows(output) == before
-
-
-def test_what_failed_is_tried_again_where_that_is_asked_for(
-    model: Model, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    output = tmp_path / "out"
-    monkeypatch.setattr(batch, "PART_ROWS", 4)
-    monkeypatch.setattr(batch, "MAX_ERRORS", 2)
-    for name in ("05.png", "08.png"):
-        (photos / name).write_bytes(b"no picture")
-    # A part in which every picture failed, and one with others.
-    first = run_batch(asked(model, probes=()), [Item("04.png", photos / "04.png")], output)
-    assert (first.failed, list(first.errors)) == (1, ["04.png"])
-    second = run_batch(asked(model, probes=()), read_items(str(photos)), output, batch_size=2)
-    assert (second.failed, second.failed_before, list(second.errors)) == (2, 1, ["04.png", "05.png"])
-    before = rows(output)
-    Image.new("RGB", (30, 20)).save(photos / "05.png")
-    ended = run_batch(asked(model, probes=()), read_items(str(photos)), output, retry_failed=True)
-    assert (ended.analysed, ended.failed, ended.kept, ended.failed_before) == (1, 2, COUNT - 3, 0)
-    assert ended.errors.keys() == {"04.png", "08.png"}
-    after = rows(output)
-    assert after.pop("05.png")["error"] is None and before.pop("05.png")["error"]
-    assert after == before
 
 
 def test_a_missing_extra_is_named(photos: Path, tmp_path: Path, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:

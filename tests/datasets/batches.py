@@ -1,0 +1,28 @@
+"""What the tests of batches share: their request, and the rows that were written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as parquet
+
+from vitviz import Model
+from vitviz.datasets import (
+    BatchRequest,
+    MapRequest,
+)
+
+COUNT = 12
+
+
+def rows(output: Path) -> dict[str, dict[str, Any]]:
+    """By path; fails where a picture is there twice."""
+    found = parquet.read_table(output / "parts").to_pylist()
+    assert len({row["path"] for row in found}) == len(found)
+    return {row["path"]: row for row in found}
+
+
+def asked(model: Model, **changes: Any) -> BatchRequest:
+    maps = (MapRequest("rollout"), MapRequest("relevance", {"target": "class 2", "query": (1, 2)}))
+    return BatchRequest(model, **{"maps": maps, "probes": ("attention_entropy", "token_norms"), **changes})
