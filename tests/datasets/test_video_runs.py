@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -101,7 +100,8 @@ overlay, drawn = Heatmap.overlay, []
 def stand(self, *given):
     drawn.append(self)
     while len(drawn) > 8:
-        time.sleep(0.05)
+        print("standing", flush=True)
+        time.sleep(60)
     return overlay(self, *given)
 
 
@@ -127,8 +127,9 @@ def test_a_run_that_is_killed_leaves_no_video_and_goes_on(
     pipes: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     # What a shell begins in the background takes no interrupt, and neither would this process.
     with subprocess.Popen(started, cwd=ROOT, preexec_fn=_takes_interrupts, **pipes) as first:
-        while first.poll() is None and not list(parts.glob("video-000000-*.mp4")):
-            time.sleep(0.05)
+        assert first.stdout is not None
+        while first.stdout.readline() not in ("standing\n", ""):
+            pass
         os.kill(first.pid, way)
         said, errors = first.communicate(timeout=60)
     assert not output.exists() and len(list(parts.glob("video-*.mp4"))) == 1, errors
