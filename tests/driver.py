@@ -226,6 +226,8 @@ def watched(page: Page, address: str, errors: list[str] | None = None) -> Iterat
 
 def settle(page: Page, seconds: float = MAP_SECONDS) -> None:
     """Wait until the page shows what its state says."""
+    # A page behind another draws once a second.
+    page.bring_to_front()
     try:
         page.wait_for_function(SETTLED, timeout=1000 * seconds)
     except TimeoutError as error:

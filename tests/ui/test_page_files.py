@@ -310,8 +310,6 @@ def test_a_saved_explorer_opens_as_it_was_left(page: Page, browser: Browser, exa
         expect(caption(other)).to_contain_text(example.attention(layer=2, head=4, query=(5, 6)).description)
         expect(other.locator(".vx-pin")).to_have_text(["patch (5, 6)"])
         expect(other.locator(".vx-colormap")).to_have_value("viridis")
-    # A page behind another draws once a second.
-    page.bring_to_front()
     # A map that only the model computes is kept, with those of its pins.
     choose_method(page, "relevance")
     page.locator(".vx-predictions button").nth(1).click()
@@ -327,7 +325,6 @@ def test_a_saved_explorer_opens_as_it_was_left(page: Page, browser: Browser, exa
         np.testing.assert_allclose(found, shown.numpy().ravel(), rtol=1e-3, atol=1e-6)
         expect(other.locator(".vx-pin")).to_have_text(["patch (5, 6)"])
         assert "relevance" in other.locator(".vx-method option").evaluate_all("all => all.map(({ value }) => value)")
-    page.bring_to_front()
     # What is about another picture is not, which is said.
     page.locator(".vx-likeness > summary").click()
     page.locator('.vx-like button[data-like="example:rocket.jpg"]').click()
