@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,15 +16,32 @@ from vitviz.cli import main
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.process
+def outcome(call: Callable[[], object], capsys: Capture) -> tuple[int, str, str]:
+    """Exit status and what is printed."""
+    try:
+        status = call()
+    except SystemExit as stopped:
+        status = stopped.code
+    printed = capsys.readouterr()
+    assert "Traceback" not in printed.err
+    return int(status or 0), printed.out, printed.err  # type: ignore[call-overload]
+
+
 @pytest.mark.parametrize(("arguments", "status"), [(["models"], 0), (["inspect", "nowhere.pth"], 2)])
-def test_the_package_runs_as_the_command_does(arguments: list[str], status: int, capsys: Capture) -> None:
+def test_the_package_runs_as_the_command_does(
+    arguments: list[str], status: int, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = outcome(lambda: main(arguments), capsys)
+    # What `python -m` does, without a process that imports torch again.
+    monkeypatch.setattr(sys, "argv", ["vitviz", *arguments])
+    found = outcome(lambda: runpy.run_module("vitviz", run_name="__main__", alter_sys=True), capsys)
+    assert found == expected and found[0] == status and any(found[1:])
+
+
+@pytest.mark.process
+def test_a_process_of_the_package_ends_as_the_command_does(capsys: Capture) -> None:
+    arguments = ["inspect", "nowhere.pth"]
     line = [sys.executable, "-m", "vitviz", *arguments]
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    try:
-        found = main(arguments)
-    except SystemExit as stopped:
-        found = int(stopped.code or 0)
-    own = capsys.readouterr()
-    assert (done.returncode, done.stdout, done.stderr) == (status, own.out, own.err) and found == status
-    assert "Traceback" not in own.err
+    assert (done.returncode, done.stdout, done.stderr) == outcome(lambda: main(arguments), capsys)
+    assert done.returncode == 2
