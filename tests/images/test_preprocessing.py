@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -250,6 +251,24 @@ def test_standardise_takes_any_leading_dimensions_and_keeps_the_type() -> None:
     assert np.allclose(IMAGENET.standardise(torch.from_numpy(pixels[0, 0])), (pixels[0, 0] - mean) / std, atol=1e-12)
 
 
+@pytest.mark.parametrize("size", [(40, 40), (64, 24), (21, 83)])
+def test_a_model_of_little_detail_sees_the_picture_reduced_and_enlarged(size: tuple[int, int]) -> None:
+    width, height = size
+    scale = 16 / math.sqrt(width * height)
+    image = noise(width, height, 1)
+    reduced = image.resize((round(width * scale), round(height * scale)), Image.Resampling.BILINEAR)
+    expected = np.asarray(reduced.resize(size, Image.Resampling.BILINEAR)) / 255
+    plain = Preprocessing(height, width, (0.0,) * 3, (1.0,) * 3, "squash")
+    coarse = replace(plain, detail=16)
+    pixels = coarse.prepare(image, 1, 1).pixels
+    # Pillow rounds to whole levels in each of four passes.
+    assert np.abs(pixels[0].permute(1, 2, 0).numpy() - expected).max() < 3 / 255
+    # Where the network's input has no more pixels than that, nothing is taken away.
+    assert torch.equal(coarse.at(8, 1, 1).prepare(image, 1, 1).pixels, plain.at(8, 1, 1).prepare(image, 1, 1).pixels)
+    # The picture that a visitor sees is not reduced.
+    assert np.array_equal(coarse.fit_image(image, 1, 1)[0], image)
+
+
 @pytest.mark.parametrize("fit", ["crop", "squash", "native"])
 def test_a_one_channel_model_gets_the_luminance(fit: str) -> None:
     preprocessing = Preprocessing(16, 16, (0.1307,), (0.3081,), fit)
@@ -261,7 +280,7 @@ def test_a_one_channel_model_gets_the_luminance(fit: str) -> None:
 
 
 def test_preprocessing_survives_json() -> None:
-    naflex = Preprocessing(8, 8, (0.5,), (1,), "native", squash_fraction=0.5, rounding="transformers")
+    naflex = Preprocessing(8, 8, (0.5,), (1,), "native", squash_fraction=0.5, rounding="transformers", detail=6)
     for preprocessing in (IMAGENET, naflex):
         again = Preprocessing.from_dict(json.loads(json.dumps(preprocessing.to_dict())))
         assert again == preprocessing
@@ -273,7 +292,7 @@ def test_from_dict_needs_only_the_fields_without_default() -> None:
     assert Preprocessing.from_dict(values) == Preprocessing(8, 8, (0.5,), (0.5,), "crop", 1.0, "bicubic")
 
 
-FIELDS = "height, width, mean, std, fit, crop_fraction, interpolation, squash_fraction, rounding, backend"
+FIELDS = "height, width, mean, std, fit, crop_fraction, interpolation, squash_fraction, rounding, backend, detail"
 
 
 @pytest.mark.parametrize(
@@ -310,6 +329,9 @@ FIELDS = "height, width, mean, std, fit, crop_fraction, interpolation, squash_fr
             "interpolation 'box' of the backend 'torchvision': expected 'nearest', 'bilinear', 'bicubic'",
         ),
         ({"backend": "cuda"}, "backend 'cuda': expected 'pillow', 'torchvision' or 'torchvision float'"),
+        ({"detail": 0}, "detail = 0: expected None or a whole number of at least 1"),
+        ({"detail": 48.0}, "detail = 48.0: expected None"),
+        ({"detail": True}, "detail = True: expected None"),
         ({"backend": {}}, "backend {}: expected 'pillow'"),
     ],
 )

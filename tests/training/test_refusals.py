@@ -83,6 +83,7 @@ CONFIGS = [
     ({"mlp_ratio": 0.0}, "mlp_width = 0"),
     ({"register_tokens": -1}, "register_tokens = -1"),
     ({"colour_frequencies": -1}, "colour_frequencies = -1: expected 0 to patch_size = 4"),
+    ({"picture_detail": -1}, "picture_detail = -1: expected 0 or more"),
     ({"colour_frequencies": 5}, "colour_frequencies = 5"),
 ]
 

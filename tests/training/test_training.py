@@ -240,3 +240,15 @@ def test_a_run_keeps_its_patch_embedding_within_the_limit_of_colours(folder: Pat
     limit = colour_limit(config.patch_size, 1, model.preprocessing.std)
     torch.testing.assert_close(weight @ limit, weight)
     assert weight.norm() > 0.1
+
+
+def test_a_run_of_little_detail_leaves_a_model_that_reduces_every_picture(folder: Path, tmp_path: Path) -> None:
+    model, accuracy = loop.train(folder, tmp_path / "run", replace(SMALL, epochs=1, picture_detail=4))
+    again = load(tmp_path / "run" / loop.CHECKPOINT)
+    assert again.preprocessing == model.preprocessing
+    assert again.preprocessing.detail == 4
+    # The run tested what it leaves.
+    test = read_image_folder(folder, "test", again.preprocessing, SMALL.patch_size, SMALL.patch_size)
+    assert evaluate(again.network, again.preprocessing, test).top1 == accuracy.top1
+    full = evaluate(again.network, replace(again.preprocessing, detail=None), test)
+    assert full.loss != pytest.approx(accuracy.loss, rel=1e-4)

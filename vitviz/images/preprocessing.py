@@ -16,7 +16,7 @@ from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import choices, described
 from vitviz.images.geometry import Geometry
 from vitviz.images.opening import MAX_PIXELS
-from vitviz.images.resizing import BACKENDS, INTERPOLATIONS, resize_and_crop, to_image
+from vitviz.images.resizing import BACKENDS, INTERPOLATIONS, reduce_detail, resize_and_crop, to_image
 
 FITS = ("crop", "squash", "native")
 ROUNDINGS = ("torchvision", "transformers")
@@ -96,6 +96,8 @@ class Preprocessing:
         backend: what resizes, which decides how levels are rounded: ``"pillow"`` as in timm and open_clip,
             ``"torchvision"`` as transformers does with tensors of whole levels, or ``"torchvision float"`` as it does
             with tensors that are not rounded. torch has no box and no hamming, and older versions have no lanczos.
+        detail: how sharp an input is at most, as the side of a square with as many pixels: a larger input is reduced to
+            that and enlarged again, so that how sharp a picture is does not tell where it comes from. None keeps all.
 
     Raises:
         ConfigError: a value is out of range.
@@ -111,6 +113,7 @@ class Preprocessing:
     squash_fraction: float = 1.0
     rounding: str = "torchvision"
     backend: str = "pillow"
+    detail: int | None = None
 
     def __post_init__(self) -> None:
         sides = (self.height, self.width)
@@ -134,6 +137,8 @@ class Preprocessing:
         if self.interpolation not in BACKENDS[self.backend]:
             known = f"interpolation {self.interpolation!r} of the backend {self.backend!r}"
             raise ConfigError(f"{known}: expected {choices(BACKENDS[self.backend])}")
+        if self.detail is not None and (type(self.detail) is not int or self.detail < 1):
+            raise ConfigError(f"detail = {described(self.detail)}: expected None or a whole number of at least 1")
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Preprocessing:
@@ -209,7 +214,9 @@ class Preprocessing:
         return PreparedImage(image, self.standardise(values[None]), geometry)
 
     def standardise(self, pixels: torch.Tensor) -> torch.Tensor:
-        """``"... channel height width"`` in [0, 1] to the values that the model was trained on."""
+        """Inputs ``"... channel height width"`` in [0, 1] to the values that the model was trained on."""
+        if self.detail is not None:
+            pixels = reduce_detail(pixels, self.detail)
         mean, std = (pixels.new_tensor(part) for part in (self.mean, self.std))
         return (pixels - rearrange(mean, "channel -> channel 1 1")) / rearrange(std, "channel -> channel 1 1")
 

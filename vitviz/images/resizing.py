@@ -72,6 +72,23 @@ def resize_and_crop(
     return _resize(_to_tensor(image, backend), width, height, interpolation, backend)[:, top:bottom, left:right]
 
 
+def reduce_detail(pixels: torch.Tensor, side: int) -> torch.Tensor:
+    """Pictures no sharper than a square of so many pixels: reduced to as many, in their own shape, and enlarged.
+
+    Args:
+        pixels: ``"... channel height width"``, floating point.
+        side: of a square with as many pixels as the reduced picture. Smaller pictures stay as they are.
+    """
+    height, width = pixels.shape[-2:]
+    scale = side / math.sqrt(height * width)
+    if scale >= 1:
+        return pixels
+    size = [max(1, round(scale * each)) for each in (height, width)]
+    batch = pixels.reshape(-1, 1, height, width)
+    reduced = F.interpolate(batch, size, mode="bilinear", antialias=True)
+    return F.interpolate(reduced, (height, width), mode="bilinear").reshape(pixels.shape)
+
+
 def to_image(pixels: torch.Tensor) -> Image.Image:
     """What :func:`resize_and_crop` returns as a picture of 256 levels."""
     if pixels.is_floating_point():

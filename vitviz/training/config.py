@@ -62,6 +62,9 @@ class TrainingConfig:
     mlp_ratio: float = setting(4.0, "hidden features of the MLP, as a multiple of the width")
     register_tokens: int = setting(0, "register tokens beside the CLS token")
     colour_frequencies: int = setting(0, "of a patch's colours along a side that are seen, the lowest; 0 for all")
+    picture_detail: int = setting(
+        0, "side in pixels that every picture is reduced to before it is enlarged; 0 for none"
+    )
     epochs: int = setting(32, "times that every training image is seen, or so many as make an epoch")
     images_per_epoch: int = setting(0, "training images of an epoch, or 0 for all of them; the next epoch goes on")
     class_balance: float = setting(0.0, "from 0, images as often as they are there, to 1, all classes equally often")
@@ -84,6 +87,8 @@ class TrainingConfig:
         for name in ("epochs", "batch_size", "evaluate_every", "heads"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected at least 1")
+        if self.picture_detail < 0:
+            raise ConfigError(f"picture_detail = {self.picture_detail}: expected 0 or more")
         if self.images_per_epoch and self.images_per_epoch < self.batch_size:
             raise ConfigError(
                 f"images_per_epoch = {self.images_per_epoch}: expected 0 or at least batch_size = {self.batch_size}"

@@ -79,7 +79,7 @@ def train(
     if steps_per_epoch < 1:
         raise DataError(f"{images}: {len(data)} training images are less than one batch of {config.batch_size}")
     mean, std = _statistics(data)
-    preprocessing = replace(plain, mean=mean, std=std)
+    preprocessing = replace(plain, mean=mean, std=std, detail=config.picture_detail or None)
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     bfloat16 = has_bfloat16(device)
