@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from pathlib import Path
 
@@ -37,6 +38,15 @@ def test_every_page_is_in_the_navigation_once() -> None:
     here = {page.removesuffix(".md") for page in PAGES if not page.startswith("site/")} - {"index"}
     assert here <= set(listed)
     assert [page for page in listed if not (DOCS / f"{page}.md").is_file()] == []
+
+
+def test_every_page_that_a_page_links_to_is_in_the_site() -> None:
+    listed = {page for _, pages in navigation(PAGES["index.md"]) for page in pages} | {"index"}
+    for page in sorted(listed):
+        place = (DOCS / f"{page}.md").resolve()
+        for match in re.finditer(r"\]\(([\w./-]+\.md)[#)]", place.read_text()):
+            target = os.path.relpath(place.parent / match[1], DOCS).removesuffix(".md")
+            assert target in listed, (page, match[1])
 
 
 # Explorers.
