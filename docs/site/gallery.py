@@ -36,7 +36,11 @@ nav { padding: 1rem; overflow-y: auto; max-height: 100vh; box-sizing: border-box
 nav a { color: light-dark(#4338ca, #a5b4fc); font-weight: 600; }
 nav p { margin: 0.2rem 0 0.9rem; font-size: 0.9rem; }
 iframe { width: 100%; height: 100vh; border: 0; }
-@media (max-width: 800px) { body { display: block; } nav { max-height: none; } }
+@media (max-width: 800px) {
+  body { display: flex; flex-direction: column; }
+  iframe { order: -1; height: 65vh; position: sticky; top: 0; border-bottom: 2px solid light-dark(#4338ca, #a5b4fc); }
+  nav { max-height: none; }
+}
 """
 
 
