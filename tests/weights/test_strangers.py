@@ -39,7 +39,10 @@ STRANGERS: dict[str, tuple[dict[str, tuple[int, ...]], str]] = {
     "JAX hybrid": ({"conv_root/kernel": (7, 7, 3, 8), "embedding/kernel": (1, 1, 8, 8)}, "a hybrid"),
     "diffusion": ({"unet.down.weight": (3, 3)}, "a diffusion model"),
     "language model": ({"model.embed_tokens.weight": (9, 4), "lm_head.weight": (9, 4)}, "a language model"),
-    "LoRA": ({"base_model.model.blocks.0.attn.qkv.lora_A.weight": (4, 8)}, "merge it into its base model first"),
+    "LoRA": (
+        {"base_model.model.blocks.0.attn.qkv.lora_A.weight": (4, 8)},
+        "by its folder, with its adapter_config.json",
+    ),
 }
 
 

@@ -43,7 +43,7 @@ def add_checkpoint(parser: argparse.ArgumentParser, argument: str = "--checkpoin
         default=[],
         metavar="NAME=VALUE",
         help=f"what the checkpoint leaves open, such as heads=6: {', '.join(OVERRIDES)}; or ignore=PATTERN, such as "
-        "ignore=head.*, for keys and settings to leave out",
+        "ignore=head.*, for keys and settings to leave out; or base=CHECKPOINT, that an adapter is merged into",
     )
 
 

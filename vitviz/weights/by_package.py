@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from vitviz.errors.kinds import CheckpointError, VitvizError
@@ -39,9 +40,12 @@ from vitviz.weights.packages.allowance import BuildingAllowance, check_numbers
 from vitviz.weights.packages.reference import Package, ReferenceModel, import_package, package_errors
 from vitviz.weights.read import Reading, describe
 
+if TYPE_CHECKING:
+    from vitviz.weights.adapters import Adapter
+
 # What may be said of a checkpoint that its package opens.
 FACTS = ("normalisation", "image_size", "patch_size", "architecture")
-SAFE = ("safetensors", "sharded safetensors")
+SAFE = ("safetensors", "sharded safetensors", "merged safetensors", "merged sharded safetensors")
 
 
 def open_by_package(
@@ -50,6 +54,7 @@ def open_by_package(
     ignore: Sequence[str] = (),
     max_bytes: int | None = None,
     device: str | torch.device = "cpu",
+    adapter: Adapter | None = None,
     **overrides: Any,
 ) -> Reading:
     """A checkpoint by the package that the files beside it name: its own model, captured.
@@ -58,6 +63,7 @@ def open_by_package(
         path: a file with a usual name, or a folder; with ``architecture``, any file.
         name, ignore, max_bytes: as :func:`vitviz.weights.read_checkpoint` takes them.
         device: where the model runs.
+        adapter: that is merged into it.
         overrides: those of :data:`FACTS`, checked.
 
     Raises:
@@ -74,6 +80,8 @@ def open_by_package(
         )
     file = open_weights(path)
     sidecars = _sidecars(file, path)
+    if adapter is not None:
+        file, sidecars = adapter.merge(file, sidecars)
     architecture = overrides.pop("architecture", None)
     if architecture is not None:
         config = {**sidecars.config, "architecture": architecture}
@@ -150,6 +158,11 @@ def _folder(package: Package, file: WeightFile, config: Mapping[str, Any]) -> It
         folder = Path(parent) / (Path(file.name).stem or "checkpoint")
         folder.mkdir()
         (folder / config_name).write_text(json.dumps(config), encoding="utf-8")
+        if file.kind.startswith("merged"):
+            tensors = {key: file.read(group, key) for group, parts in file.groups.items() for key in parts}
+            save_file(tensors, folder / weights_name, {"format": "pt"})
+            yield folder
+            return
         if file.path.name.endswith(INDEX):
             beside = {each.name for each in file.folder.iterdir()}
             for shard in list_shards(file.name, file.path, beside):

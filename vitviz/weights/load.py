@@ -15,9 +15,12 @@ from torch import nn
 from vitviz.attention.precision import type_of
 from vitviz.errors.arguments import named_arguments, whole, word
 from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError, UnknownFamilyError, VitvizError
+from vitviz.errors.messages import shown
 from vitviz.models.devices import usable_device
 from vitviz.models.own import own_network
+from vitviz.weights.adapters import Adapter, find_adapter, open_adapter
 from vitviz.weights.by_package import FACTS, names_package, open_by_package
+from vitviz.weights.conversion.canonical import Check
 from vitviz.weights.formats.limits import memory_for, needed_bytes
 from vitviz.weights.formats.paths import path_exists
 from vitviz.weights.hub.download import DownloadProgress, download
@@ -61,6 +64,7 @@ def load(
     prefix: Sequence[str] | None = None,
     forward: Forward | None = None,
     engine: str | None = None,
+    base: str | os.PathLike[str] | None = None,
 ) -> Model:
     """Open a checkpoint of any family that vitviz reads, or a module that is in memory already.
 
@@ -80,7 +84,7 @@ def load(
         source: the name of a bundled or published checkpoint (``"dino_vits16"``; ``vitviz models`` lists them), a hub
             id (``"hf:facebook/dinov2-small"``, with ``@revision`` behind it if wanted), or the path of a file or of a
             folder with a file and its configuration, or with the snapshots of a training run, of which it opens the
-            last (:func:`open_snapshot` the others); or a module in evaluation mode.
+            last (:func:`open_snapshot` the others), or with a LoRA adapter of peft's; or a module in evaluation mode.
         family: the name of its family, where its keys do not tell.
         device: where the model runs, such as ``"cuda"``; images are brought to it. The processor where it is not given;
             a module stays where it is.
@@ -116,6 +120,8 @@ def load(
             ``model.engine`` says which. Of a checkpoint: ``"own"`` for vitviz's own network alone, ``"module"`` for the
             model of timm, transformers or open_clip that the files beside it name, captured. Where it is not given,
             that model if the family is none of vitviz's.
+        base: of an adapter, the model that it is merged into: whatever ``source`` may be of a checkpoint. Where it is
+            not given, what the adapter's configuration names. What else is said is said of both as one checkpoint.
 
     Raises:
         CheckpointError: there is no such checkpoint, it cannot be downloaded, or it cannot be loaded exactly; or it is
@@ -146,7 +152,7 @@ def load(
     }
     if isinstance(source, nn.Module):
         of_checkpoints: dict[str, Any] = {**overrides, "family": family, "precision": precision, "report": report}
-        of_checkpoints |= {"ignore": ignore or None, "max_bytes": max_bytes, "verify": verify or None}
+        of_checkpoints |= {"ignore": ignore or None, "max_bytes": max_bytes, "verify": verify or None, "base": base}
         shared = {name: of_checkpoints.pop(name) for name in ("normalisation", "image_size", "patch_size")}
         _refuse(of_checkpoints, f"a module says itself; expected {', '.join(('device', *shared, *of_modules))}")
         return load_module(source, device=device, **shared, **of_modules)
@@ -163,6 +169,7 @@ def load(
         max_bytes=max_bytes,
         verify=verify,
         engine=engine,
+        base=base,
         **facts,
     )
     return reading.model
@@ -186,6 +193,7 @@ def read(
     max_bytes: int | None = None,
     verify: bool = False,
     engine: str | None = None,
+    base: str | os.PathLike[str] | None = None,
     **overrides: Any,
 ) -> Reading:
     """As :func:`load`, with everything that was found out about the checkpoint."""
@@ -195,7 +203,14 @@ def read(
     if engine is not None:
         word("engine", engine, ENGINES, ConfigError)
     open_file = partial(_open, engine=engine, device=place)
-    reading = _read(source, family, report, {"ignore": ignore, "max_bytes": max_bytes, **overrides}, open_file)
+    options = {"ignore": ignore, "max_bytes": max_bytes, **overrides}
+    folder = find_adapter(source)
+    if folder is None:
+        if base is not None:
+            raise ConfigError(f"base = {shown(base)}: of an adapter alone, a folder with adapter_config.json")
+        reading = _read(source, family, report, options, open_file)
+    else:
+        reading = _read_adapter(open_adapter(folder), base, family, report, options, open_file)
     if verify:
         found = hold_to_package(reading, resources("assets") / PHOTO)
         if not found.exact:
@@ -257,6 +272,26 @@ def _read(
     return open_file(Path(source), None, family, **overrides)
 
 
+def _read_adapter(
+    adapter: Adapter,
+    base: str | os.PathLike[str] | None,
+    family: str | None,
+    report: Callable[[DownloadProgress], None] | None,
+    overrides: dict[str, Any],
+    open_file: Callable[..., Reading],
+) -> Reading:
+    """An adapter merged into its base model, under the adapter's name and with none of the base model's files."""
+    source = adapter.base() if base is None else base
+    if source in BUNDLED:
+        raise CheckpointError(f"{adapter.name}: base {source!r} is vitviz's own; expected a model of another package")
+    reading = _read(source, family, report, overrides, partial(open_file, adapter=adapter))
+    merged = Check("adapter", f"{len(adapter.file.groups[''])} tensors of LoRA", f"merged into {source}")
+    card = {**reading.model.card, merged.fact: merged.text}
+    model = replace(reading.model, name=adapter.name, card=card, origin=Origin(adapter.folder))
+    # No package opens the two together: there is nothing that it could be held to.
+    return Reading(model, (merged, *reading.checks), reading.ignored)
+
+
 def _read_download(
     folder: Path,
     name: str,
@@ -284,7 +319,7 @@ def _open(
     try:
         return read_checkpoint(path, name, family, **overrides)
     except UnknownFamilyError as error:
-        facts = overrides.keys() - {"ignore", "max_bytes"}
+        facts = overrides.keys() - {"ignore", "max_bytes", "adapter"}
         is_named = "architecture" in facts or names_package(path)
         if engine == "own" or family is not None or not facts <= set(FACTS) or not is_named:
             raise
@@ -299,9 +334,10 @@ def _open(
 def _by_package(path: Path, name: str | None, device: torch.device, overrides: Mapping[str, Any]) -> Reading:
     options = dict(overrides)
     ignore, max_bytes = check_patterns(options.pop("ignore")), options.pop("max_bytes")
+    adapter = options.pop("adapter", None)
     if max_bytes is not None:
         whole("max_bytes", max_bytes, 0, CheckpointError)
-    return open_by_package(path, name, ignore, max_bytes, device, **check_overrides(options))
+    return open_by_package(path, name, ignore, max_bytes, device, adapter, **check_overrides(options))
 
 
 def resources(kind: str) -> Path:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vitviz.errors.arguments import whole
 from vitviz.errors.kinds import CheckpointError, ConfigError
@@ -28,6 +28,9 @@ from vitviz.weights.native import FORMAT, load_checkpoint
 from vitviz.weights.overrides import check_overrides, check_patterns
 from vitviz.weights.recognize import recognize
 from vitviz.weights.snapshots import find_snapshots, open_snapshots
+
+if TYPE_CHECKING:
+    from vitviz.weights.adapters import Adapter
 
 LEFT_OUT = "left out by hand"
 
@@ -55,6 +58,7 @@ def read_checkpoint(
     family: str | None = None,
     ignore: Sequence[str] = (),
     max_bytes: int | None = None,
+    adapter: Adapter | None = None,
     **overrides: Any,
 ) -> Reading:
     """Open a checkpoint of any family. Nothing in it is ever executed.
@@ -66,6 +70,7 @@ def read_checkpoint(
         ignore: patterns of keys and settings that are left out: ``"head.*"``, ``"config.json:model_args.*"``.
         max_bytes: memory that its network may take; where it is not given, 2 GiB or 8 times the size of its file,
             whichever is more.
+        adapter: that is merged into it.
         overrides: what its file leaves open: ``heads``, ``activation``, ``pooling``, ``final_norm``, ``norm_epsilon``,
             ``position_rule``, ``normalisation``, ``image_size``, ``patch_size``, and ``architecture``, timm's name of
             one, which tells all of these.
@@ -79,13 +84,15 @@ def read_checkpoint(
     overrides, ignore = check_overrides(overrides), check_patterns(ignore)
     left = {"ignore": ignore} if ignore else {}
     snapshots = find_snapshots(existing_path(path, EXPECTED))
-    if snapshots is not None:
+    if snapshots is not None and adapter is None:
         return _read_own(Path(path).name, open_snapshots(snapshots, name, max_bytes), family, {**overrides, **left})
     file = open_weights(path)
-    if file.metadata.get("format", "").startswith(FORMAT.split()[0]):
+    if file.metadata.get("format", "").startswith(FORMAT.split()[0]) and adapter is None:
         return _read_own(file.name, load_checkpoint(file.path, name, max_bytes), family, {**overrides, **left})
     sidecars = Sidecars.beside(file.path) if Path(path).is_dir() or Path(path).name in USUAL else Sidecars()
     newest = file.folder.name if Path(path).is_dir() and file.folder != Path(path) else None
+    if adapter is not None:
+        file, sidecars = adapter.merge(file, sidecars)
     return read_weights(file, sidecars, name, family, ignore, max_bytes, newest, **overrides)
 
 

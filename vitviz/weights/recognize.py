@@ -23,7 +23,7 @@ READ = "vitviz reads checkpoints of Vision Transformers with global attention"
 STRANGERS = {
     "unet.": "a diffusion model",
     "lm_head.weight": LANGUAGE_MODEL,
-    "lora_A": "a LoRA adapter: merge it into its base model first",
+    "lora_A": "a LoRA adapter, which vitviz.load opens by its folder, with its adapter_config.json and its base model",
 }
 # What training leaves in a state dict beside the network, wherever it stands.
 TRAINING = dict.fromkeys(

@@ -73,20 +73,24 @@ class Sidecars:
             CheckpointError: a file cannot be read, is over 8 MiB, is not one JSON object or is nested too deeply.
         """
         folder = Path(folder)
-        config, open_clip = _read_json(folder / "config.json"), _read_json(folder / "open_clip_config.json")
+        config, open_clip = read_json(folder / "config.json"), read_json(folder / "open_clip_config.json")
         # As transformers does: one file for all processors, where it has the image's, comes before the older one.
         file = "processor_config.json"
-        nested = Settings(_read_json(folder / file), file).inner("image_processor")
+        nested = Settings(read_json(folder / file), file).inner("image_processor")
         if nested is not None:
             preprocessor, place = nested, file
         else:
             place = "preprocessor_config.json"
-            preprocessor = Settings(_read_json(folder / place), place)
+            preprocessor = Settings(read_json(folder / place), place)
         return cls(Settings(config, "config.json"), preprocessor, Settings(open_clip, "open_clip_config.json"), place)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; an empty one where there is no such file."""
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; an empty one where there is no such file.
+
+    Raises:
+        CheckpointError: as :meth:`Sidecars.read`.
+    """
     if not path.is_file():
         return {}
     try:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -19,8 +20,10 @@ from PIL import Image
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import listed, shown
 from vitviz.models.capture.outputs import primary_output
+from vitviz.weights.formats.limits import default_bytes
 from vitviz.weights.metadata.sidecars import Sidecars
-from vitviz.weights.packages.reference import Answer, Package, Size, as_mode
+from vitviz.weights.packages.allowance import BuildingAllowance, check_numbers
+from vitviz.weights.packages.reference import Answer, Package, Size, as_mode, import_package, package_errors
 
 
 def _names(sidecars: Sidecars) -> str | None:
@@ -141,6 +144,38 @@ def tensors_as_saved(model: Any) -> dict[str, torch.Tensor]:
     from transformers.core_model_loading import revert_weight_conversion
 
     return dict(revert_weight_conversion(model, dict(model.state_dict())))
+
+
+def saved_names(sidecars: Sidecars, name: str, file_bytes: int) -> dict[str, str]:
+    """The names that transformers writes, by those that a model's tensors have in memory.
+
+    Args:
+        sidecars: with the configuration of the model, which is built without memory.
+        name: of the checkpoint, for messages.
+        file_bytes: of its weights.
+
+    Returns:
+        None of a model that is not transformers'; none of a tensor that is not written as it is.
+
+    Raises:
+        CheckpointError: transformers is not installed, or cannot build the model.
+        LimitError: the model is too large for its file.
+    """
+    if _names(sidecars) is None:
+        return {}
+    import_package(PACKAGE, f"{name}: telling the names of its modules in memory", PACKAGE.extra)
+    from transformers.core_model_loading import revert_weight_conversion
+
+    check_numbers(sidecars.config, name, PACKAGE.files[0])
+    with TemporaryDirectory(prefix="vitviz-", ignore_cleanup_errors=True) as parent:
+        folder = Path(parent)
+        (folder / PACKAGE.files[0]).write_text(json.dumps(_checked(sidecars.config, name)), encoding="utf-8")
+        with package_errors(PACKAGE.name, f"cannot build {name}"), torch.device("meta"):
+            with BuildingAllowance(name, default_bytes(file_bytes)):
+                model: Any = _build(folder)
+            tensors = dict(model.state_dict())
+            places = {id(tensor): key for key, tensor in revert_weight_conversion(model, dict(tensors)).items()}
+    return {key: places[id(tensor)] for key, tensor in tensors.items() if id(tensor) in places}
 
 
 def _sides(value: Any) -> Size:
