@@ -40,7 +40,7 @@ def add_measurements(commands: Any) -> None:
     add_images(located, 1000, "head")
     located.set_defaults(run=_run_evaluate_attention)
 
-    checked = commands.add_parser("check-methods", help="see whether the maps change when the model forgets")
+    checked = commands.add_parser("check-methods", help="see whether the maps change when weights are shuffled")
     add_images(checked, 50, "correlation")
     _add_methods(checked)
     checked.set_defaults(run=_run_check_methods)

@@ -96,7 +96,7 @@ def _table(rows: Iterable[Sequence[str]]) -> str:
 def _write_numbers(found: Sequence[Findings], output: Path) -> None:
     arrays: dict[str, Any] = {name: array for findings in found for name, array in findings.arrays().items()}
     write_whole(output, lambda file: np.savez_compressed(file, **arrays))
-    print(f"{len(arrays)} measurements written to {output}")
+    print(f"{len(arrays)} measurement{'s' * (len(arrays) != 1)} written to {output}")
 
 
 def _write_pictures(found: Sequence[Findings], analysis: Analysis, folder: Path) -> None:
@@ -113,4 +113,4 @@ def _write_pictures(found: Sequence[Findings], analysis: Analysis, folder: Path)
             save = partial(figure.savefig, dpi=150, format="png")
             write_whole(folder / f"{findings.probe}.{name}.png", save)
             count += 1
-    print(f"{count} pictures written to {folder}")
+    print(f"{count} picture{'s' * (count != 1)} written to {folder}")

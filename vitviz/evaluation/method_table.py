@@ -1,4 +1,4 @@
-"""Methods over many images: how faithful their maps are, how they change as a model forgets, and how sure that is."""
+"""Methods over many images: how faithful their maps are, how they change with shuffled weights, how sure that is."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def cascades(
     report: Callable[[int], None] | None = None,
     resolution: int | None = None,
 ) -> dict[str, torch.Tensor]:
-    """How far every method's map stays the same while the model forgets, for each image's most probable class.
+    """How far every method's map stays the same while the weights are shuffled, for each image's most probable class.
 
     Args:
         model: without a classifier it has only the methods that need none.

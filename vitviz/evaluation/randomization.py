@@ -1,4 +1,4 @@
-"""Whether a map depends on what a model has learnt: how far it changes while the model forgets, from the top down.
+"""Whether a map depends on what a model has learnt: how far it changes as weights are shuffled, from the top down.
 
 Adebayo et al. 2018, "Sanity Checks for Saliency Maps", section 3: cascading randomisation of the weights, and the rank
 correlation of the maps before and after.
@@ -31,8 +31,8 @@ from vitviz.progress import Progress
 from vitviz.weights import Model
 
 READING = (
-    "The correlation should fall towards 0 as the model forgets; a map that stays similar does not depend on what the "
-    "shuffled layers had learnt."
+    "The correlation should fall towards 0 as more layers are shuffled; a map that stays similar does not depend on "
+    "what the shuffled layers had learnt."
 )
 
 
@@ -64,8 +64,8 @@ def randomised(model: Model, layers: int | None = None, seed: int = 0) -> Model:
     if layers is not None and (count is None or not 0 <= count <= depth):
         expected = f"this model has {depth}; expected 0 to {depth}, or None for everything"
         raise QueryError(f"layers = {described(layers)}: {expected}")
-    *_, forgetful = islice(_randomized_models(model, seed), None if count is None else count + 1)
-    return forgetful
+    *_, shuffled = islice(_randomized_models(model, seed), None if count is None else count + 1)
+    return shuffled
 
 
 def steps(depth: int) -> list[str]:
@@ -81,7 +81,7 @@ def cascade(
     seed: int = 0,
     report: Callable[[Progress], None] | None = None,
 ) -> dict[str, torch.Tensor]:
-    """How far the maps of one image stay the same while the model forgets, from the top down.
+    """How far the maps of one image stay the same while the weights are shuffled, from the top down.
 
     Args:
         analysis: of one image.
@@ -170,7 +170,7 @@ def method_names(model: Model, methods: Iterable[str] | None, has_target: bool =
 
 
 def _analyses(analysis: Analysis, seed: int) -> Iterator[Analysis]:
-    """The analysis, and those of the same input by the model while it forgets."""
+    """The analysis, and those of the same input by the model as its weights are shuffled."""
     yield analysis
     for model in _randomized_models(analysis.model, seed):
         yield _encode_with(model, analysis)
