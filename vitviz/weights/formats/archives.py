@@ -23,7 +23,7 @@ from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import listed, shown
 from vitviz.weights.formats.npy import MAX_HEAD, read_npy_header
 from vitviz.weights.formats.pickled import DTYPES, MAX_PICKLE, MAX_TENSORS, PickleReader, Storage, StoredTensor
-from vitviz.weights.formats.zip_directory import DirectoryError, read_directory, start_of
+from vitviz.weights.formats.zip_directory import DirectoryError, open_window, read_directory, start_of
 
 # The most bytes that a header of safetensors or an index may have, and the directory of an archive.
 MAX_HEADER, MAX_DIRECTORY = 8 * 2**20, 8 * 2**20
@@ -85,7 +85,7 @@ def refuse(name: str, found: str, expected: str = "a checkpoint as it was writte
 
 
 @dataclass(frozen=True, eq=False)
-class _Member:
+class Member:
     """A member of a zip archive: where its bytes stand in the file."""
 
     file: Path
@@ -121,10 +121,15 @@ def read_bytes(file: Path, start: int, size: int) -> bytearray:
     return content
 
 
-def _members(file: Path, name: str) -> dict[str, _Member]:
-    members: dict[str, _Member] = {}
+def read_members(file: Path, name: str, at: int = 0, size: int | None = None) -> dict[str, Member]:
+    """The members of an archive, which may be a part of a file: so many bytes from a place on.
+
+    Raises:
+        CheckpointError: it is damaged, encrypted, or of too many members.
+    """
+    members: dict[str, Member] = {}
     try:
-        with open(file, "rb") as stream:
+        with open_window(file, at, size) as stream:
             entries, directory = read_directory(stream, MAX_DIRECTORY)
             if len(entries) > MAX_TENSORS:
                 refuse(name, f"{len(entries):,} members", f"at most {MAX_TENSORS:,}")
@@ -139,7 +144,7 @@ def _members(file: Path, name: str) -> dict[str, _Member]:
                 deflated = entry.method == zipfile.ZIP_DEFLATED
                 if entry.name in members or not (deflated or entry.size == entry.stored):
                     raise DirectoryError
-                members[entry.name] = _Member(file, start, entry.stored, entry.size, deflated, entry.checksum)
+                members[entry.name] = Member(file, at + start, entry.stored, entry.size, deflated, entry.checksum)
             if end > directory:
                 raise DirectoryError
     except (ValueError, struct.error, OverflowError):
@@ -148,7 +153,7 @@ def _members(file: Path, name: str) -> dict[str, _Member]:
 
 
 def open_zip(file: Path, name: str) -> Content:
-    members = _members(file, name)
+    members = read_members(file, name)
     if any(part.endswith("constants.pkl") or "/code/" in f"/{part}" for part in members):
         refuse(name, "a program (TorchScript), not only weights", "the safetensors version of this model")
     pickles = [part for part in members if part.rpartition("/")[2] == "data.pkl" and part.count("/") <= 1]
@@ -159,7 +164,7 @@ def open_zip(file: Path, name: str) -> Content:
     refuse(name, f"a zip archive of {listed(members) or 'nothing'}", EXPECTED)
 
 
-def _open_npz(name: str, members: Mapping[str, _Member]) -> Content:
+def _open_npz(name: str, members: Mapping[str, Member]) -> Content:
     file_size = next(iter(members.values())).file.stat().st_size
     if sum(member.size for member in members.values()) > MAX_EXPANSION * file_size + SLACK:
         refuse(name, f"it expands more than {MAX_EXPANSION}-fold", "an archive of weights")
@@ -195,7 +200,7 @@ def _open_npz(name: str, members: Mapping[str, _Member]) -> Content:
 
 
 def _load_array(
-    member: _Member, shape: tuple[int, ...], fortran: bool, dtype: np.dtype[Any], offset: int
+    member: Member, shape: tuple[int, ...], fortran: bool, dtype: np.dtype[Any], offset: int
 ) -> torch.Tensor:
     order: Any = "F" if fortran else "C"
     array = np.ndarray(shape, dtype, member.content(), offset, order=order)
@@ -207,7 +212,7 @@ def _load_array(
 # torch.save, the archive and the legacy series of pickles.
 
 
-def _open_torch(file: Path, name: str, members: Mapping[str, _Member], top: str) -> Content:
+def _open_torch(file: Path, name: str, members: Mapping[str, Member], top: str) -> Content:
     for part, member in members.items():
         if member.deflated:
             refuse(name, f"{shown(part)} is compressed", "members as torch.save stores them")
@@ -258,18 +263,16 @@ def open_legacy(file: Path, name: str) -> Content:
 def _torch_content(file: Path, name: str, value: object, place: Callable[[Storage], tuple[int, int] | None]) -> Content:
     if not isinstance(value, dict):
         refuse(name, "what torch saved in it is no dict", "a state dict")
-    groups, beside = _state_dicts(name, value)
+    groups, beside = state_dicts(name, value)
     parts = {
-        group: {key: _torch_part(file, name, key, tensor, place) for key, tensor in tensors.items()}
+        group: {key: torch_part(file, name, key, tensor, place) for key, tensor in tensors.items()}
         for group, tensors in groups.items()
     }
     _check_scatter(name, file.stat().st_size, groups)
     return Content("torch", parts, beside)
 
 
-def _state_dicts(
-    file: str, entries: dict[object, object]
-) -> tuple[dict[str, dict[str, StoredTensor]], tuple[str, ...]]:
+def state_dicts(file: str, entries: dict[object, object]) -> tuple[dict[str, dict[str, StoredTensor]], tuple[str, ...]]:
     """The dicts of tensors in a checkpoint by where they stand, and the names of what is none.
 
     Args:
@@ -327,7 +330,7 @@ def _state_dicts(
 def _check_scatter(name: str, file_size: int, groups: Mapping[str, Mapping[str, StoredTensor]]) -> None:
     """Refuse a file of which all tensors, each with what lies between its values, are far more than the file."""
     between = sum(
-        (_extent(tensor) - math.prod(tensor.shape)) * DTYPES[tensor.dtype].itemsize
+        (extent(tensor) - math.prod(tensor.shape)) * DTYPES[tensor.dtype].itemsize
         for tensors in groups.values()
         for tensor in tensors.values()
         if tensor.dtype in READABLE and tensor.storage is not None
@@ -337,15 +340,16 @@ def _check_scatter(name: str, file_size: int, groups: Mapping[str, Mapping[str, 
         refuse(name, f"{found}, in a file of {file_size:,}", "tensors that are contiguous, as .contiguous() makes them")
 
 
-def _torch_part(
+def torch_part(
     file: Path, name: str, key: str, tensor: StoredTensor, place: Callable[[Storage], tuple[int, int] | None]
 ) -> Part:
+    """A tensor of torch.save's, where ``place`` tells start and size of a storage in the file."""
     info = TensorInfo(tensor.shape, tensor.dtype)
     if tensor.special or tensor.dtype not in READABLE or tensor.storage is None:
         return Part(info, None, tensor.special)
     itemsize = DTYPES[tensor.dtype].itemsize
     start, size = place(tensor.storage) or (0, 0)
-    if tensor.storage.bytes > size or (tensor.offset + _extent(tensor)) * itemsize > tensor.storage.bytes:
+    if tensor.storage.bytes > size or (tensor.offset + extent(tensor)) * itemsize > tensor.storage.bytes:
         refuse(
             name,
             f"{shown(key)} of shape {shown(tensor.shape)} claims more than the file holds",
@@ -357,7 +361,7 @@ def _torch_part(
     return Part(info, partial(_load_strided, file, start + tensor.offset * itemsize, tensor))
 
 
-def _extent(tensor: StoredTensor) -> int:
+def extent(tensor: StoredTensor) -> int:
     """How many elements of its storage a tensor reaches over."""
     if 0 in tensor.shape:
         return 0
@@ -368,5 +372,5 @@ def _load_strided(file: Path, start: int, tensor: StoredTensor) -> torch.Tensor:
     dtype = DTYPES[tensor.dtype]
     if 0 in tensor.shape:
         return torch.empty(tensor.shape, dtype=dtype)
-    content = read_bytes(file, start, _extent(tensor) * dtype.itemsize)
+    content = read_bytes(file, start, extent(tensor) * dtype.itemsize)
     return torch.frombuffer(content, dtype=dtype).as_strided(tensor.shape, tensor.strides)

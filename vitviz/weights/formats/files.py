@@ -36,6 +36,7 @@ from vitviz.weights.formats.archives import (
     read_bytes,
     refuse,
 )
+from vitviz.weights.formats.distributed import METADATA, SHARD, open_distributed
 from vitviz.weights.formats.paths import existing_path
 from vitviz.weights.formats.pickled import DTYPES, MAX_DIMENSIONS, MAX_TENSORS
 
@@ -76,7 +77,7 @@ class WeightFile:
 
     Attributes:
         name: what the file, or the folder, is called in messages.
-        kind: "safetensors", "sharded safetensors", "torch", "sharded torch", "npz" or "memory".
+        kind: "safetensors", "sharded safetensors", "torch", "sharded torch", "distributed torch", "npz" or "memory".
         groups: the dicts of tensors by where they stand: "" at the top, "model", "state_dict.teacher", ….
         beside: what else is in it by name, such as "optimizer", "epoch" and "args".
         metadata: the texts in the header of a safetensors file.
@@ -158,7 +159,8 @@ def open_weights(path: str | os.PathLike[str]) -> WeightFile:
 
     Args:
         path: a safetensors file, a file of ``torch.save`` in its present or its legacy format, an npz file or the index
-            of a sharded checkpoint, each told by its content; or a folder that holds one.
+            of a sharded checkpoint, each told by its content; or a folder that holds one, or is one of
+            torch.distributed.checkpoint.
 
     Raises:
         CheckpointError: there is no such file, it is none of these, it is damaged, it would run code or claims more
@@ -170,7 +172,10 @@ def open_weights(path: str | os.PathLike[str]) -> WeightFile:
         if file.is_dir():
             file = _in_folder(file, name)
         start = _start(file, name)
-        content = _open_index(file) if _is_json(file, start) else _open_file(file, start)
+        if file.name == METADATA:
+            content = open_distributed(file, name)
+        else:
+            content = _open_index(file) if _is_json(file, start) else _open_file(file, start)
     infos = {group: {key: part.info for key, part in parts.items()} for group, parts in content.groups.items()}
     if not any(info.dtype in FLOATS for parts in infos.values() for info in parts.values()):
         found = listed([*content.beside, *(key for parts in infos.values() for key in parts)]) or "nothing"
@@ -229,6 +234,8 @@ def _in_folder(folder: Path, name: str) -> Path:
     for usual in USUAL:
         if (folder / usual).is_file():
             return folder / usual
+    if (folder / METADATA).is_file():
+        return folder / METADATA
     files = sorted(file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES and file.is_file())
     safe = {file.stem for file in files if file.suffix.lower() == ".safetensors"}
     files = [file for file in files if file.suffix.lower() == ".safetensors" or file.stem not in safe]
@@ -240,6 +247,8 @@ def _in_folder(folder: Path, name: str) -> Path:
         for _, sub in sorted(numbered, reverse=True):
             if any((sub / usual).is_file() for usual in USUAL):
                 return _in_folder(sub, name)
+        if any(file.suffix == SHARD for file in folder.iterdir()):
+            refuse(name, f"files {SHARD} without the {METADATA} that is written behind them", "both, of a whole save")
         refuse(name, "no weights in this folder", f"{USUAL[0]} or one file {', '.join(SUFFIXES)}")
     found = listed(file.name for file in files)
     refuse(name, f"{len(files)} weight files in this folder, {found}", "one, or its own path")
@@ -269,6 +278,8 @@ def _open_file(file: Path, start: bytes) -> Content:
 
 
 def _open_kind(file: Path, start: bytes, name: str) -> Content:
+    if file.suffix == SHARD:
+        refuse(name, "one file of a distributed checkpoint", f"the path of its folder, with {METADATA}")
     if start.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return open_zip(file, name)
     if _is_safetensors(file, start):

@@ -115,7 +115,10 @@ class PickleReader:
 
     Attributes:
         storages: every storage that the pickles name, by its key.
+        patience: how many times more steps than usual all of them may take.
     """
+
+    patience = 1
 
     def __init__(self, file: str) -> None:
         """``file`` is what messages call the file."""
@@ -149,10 +152,9 @@ class PickleReader:
             CheckpointError: there are too many.
         """
         self._steps += steps
-        if self._steps > MAX_STEPS:
-            raise CheckpointError(
-                f"{self._file}: its pickle takes more than {MAX_STEPS:,} steps; expected a checkpoint"
-            )
+        most = self.patience * MAX_STEPS
+        if self._steps > most:
+            raise CheckpointError(f"{self._file}: its pickle takes more than {most:,} steps; expected a checkpoint")
 
     def name(self, module: object, attribute: object, rest_of_pickle: Callable[[], Data]) -> _Name:
         """What stands for an allowed name.
@@ -188,7 +190,7 @@ class PickleReader:
         if not isinstance(kind, _Name) or not isinstance(key, str):
             raise ValueError
         dtype = STORAGES[kind.name]
-        storage = Storage(key, dtype, _sizes((elements,))[0] * DTYPES[dtype].itemsize)
+        storage = Storage(key, dtype, whole_sizes((elements,))[0] * DTYPES[dtype].itemsize)
         self.storages.setdefault(key, storage)
         return storage
 
@@ -222,18 +224,21 @@ class PickleReader:
                 parts = arguments[1][:MAX_ARGUMENTS]
                 values = [part for part in parts if isinstance(part, StoredTensor)][-1]
                 shape = next(part for part in parts if isinstance(part, tuple))
-                return self._counted(StoredTensor(_sizes(shape), values.dtype, special="sparse"))
+                return self._counted(StoredTensor(whole_sizes(shape), values.dtype, special="sparse"))
             case "_rebuild_meta_tensor_no_storage":
-                return self._counted(StoredTensor(_sizes(arguments[1]), _dtype(arguments[0]), special="meta"))
+                return self._counted(StoredTensor(whole_sizes(arguments[1]), dtype_name(arguments[0]), special="meta"))
         return VALUE
+
+    def build(self, value: object, attributes: object) -> None:
+        """Nothing: attributes are those of a Namespace, or torch's _metadata."""
 
     def _tensor(self, arguments: tuple[object, ...], dtype: object = None, special: str = "") -> StoredTensor:
         storage, offset, shape, strides = arguments[:4]
         if not isinstance(storage, Storage):
             raise ValueError
-        kind = storage.dtype if dtype is None else _dtype(dtype)
-        (offset,) = _sizes((offset,))
-        tensor = StoredTensor(_sizes(shape), kind, storage, offset, _sizes(strides), special)
+        kind = storage.dtype if dtype is None else dtype_name(dtype)
+        (offset,) = whole_sizes((offset,))
+        tensor = StoredTensor(whole_sizes(shape), kind, storage, offset, whole_sizes(strides), special)
         if len(tensor.shape) != len(tensor.strides):
             raise ValueError
         return self._counted(tensor)
@@ -245,13 +250,15 @@ class PickleReader:
         return tensor
 
 
-def _dtype(value: object) -> str:
+def dtype_name(value: object) -> str:
+    """A dtype as torch names it, without "torch."."""
     if not isinstance(value, _Name) or value.name.removeprefix("torch.") not in DTYPES:
         raise ValueError
     return value.name.removeprefix("torch.")
 
 
-def _sizes(values: object) -> tuple[int, ...]:
+def whole_sizes(values: object) -> tuple[int, ...]:
+    """A tuple of lengths or places."""
     if not isinstance(values, tuple) or len(values) > MAX_DIMENSIONS:
         raise ValueError
     if any(type(value) is not int or not 0 <= value < 2**63 for value in values):

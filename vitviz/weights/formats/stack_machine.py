@@ -30,6 +30,8 @@ class Owner(Protocol):
 
     def make(self, function: object, arguments: object) -> object: ...
 
+    def build(self, value: object, attributes: object) -> None: ...
+
 
 class OtherKey:
     """A dict key that is not text and is never looked up.
@@ -195,8 +197,8 @@ class StackMachine:
         self.stack.append(self.owner.make(items[0], tuple(items[1:])))
 
     def build(self, argument: None) -> None:
-        """Attributes: of a Namespace, or torch's _metadata."""
-        self.stack.pop()
+        attributes = self.stack.pop()
+        self.owner.build(self.stack[-1], attributes)
 
 
 # How far a place in the memo may be from the last one: one pickler of Python 2 begins with 1.

@@ -5,8 +5,11 @@ Not through ``zipfile``, to which the fields behind a name cost the square of th
 
 from __future__ import annotations
 
+import io
+import os
 import struct
 from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO
 
 END, END_64 = struct.Struct("<4s4H2LH"), struct.Struct("<4sQ2H2L4Q")
@@ -43,6 +46,41 @@ class Entry:
     stored: int
     size: int
     offset: int
+
+
+class _Window(io.RawIOBase):
+    """A part of a file, as if it were a file."""
+
+    def __init__(self, file: BinaryIO, at: int, size: int) -> None:
+        self._file, self._at, self._size, self._position = file, at, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._position = max(0, offset + (0, self._position, self._size)[whence])
+        return self._position
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        count = max(0, min(len(buffer), self._size - self._position))
+        self._file.seek(self._at + self._position)
+        content = self._file.read(count)
+        buffer[: len(content)] = content
+        self._position += len(content)
+        return len(content)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def open_window(file: Path, at: int = 0, size: int | None = None) -> BinaryIO:
+    """A part of a file to read: so many bytes from a place on, all of them where nothing else is said."""
+    stream = file.open("rb")
+    return stream if size is None else io.BufferedReader(_Window(stream, at, size))
 
 
 def read_directory(stream: BinaryIO, most: int) -> tuple[list[Entry], int]:
