@@ -302,8 +302,9 @@ def test_what_vitviz_is_compared_with_only_verification_and_tests_need() -> None
 def test_every_package_and_every_file_of_data_is_installed() -> None:
     folders = {path.parent.relative_to(ROOT) for path in MODULES}
     data = {path.parent.relative_to(ROOT) for path in (ROOT / "vitviz" / "weights" / "data").iterdir()}
+    scripts = {path.parent.relative_to(ROOT) for path in (ROOT / "vitviz").rglob("*.js")}
     outside = {"vitviz.assets", "vitviz.checkpoints"}
-    expected = {".".join(folder.parts) for folder in folders | data}
+    expected = {".".join(folder.parts) for folder in folders | data | scripts}
     assert set(in_pyproject("packages")) == expected | outside
     assert '"vitviz.weights.data" = ["*"]' in (ROOT / "pyproject.toml").read_text()
 
