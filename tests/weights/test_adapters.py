@@ -126,6 +126,22 @@ def test_a_new_classifier_on_the_checkpoint_of_an_encoder(tmp_path: Path) -> Non
     same_logits(model, merged)
 
 
+def test_a_new_classifier_takes_the_place_of_a_projection(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    vision = {key: value for key, value in SIZES.items() if key != "num_labels"}
+    text = {key: vision[key] for key in vision if "size" not in key or key == "hidden_size"} | {"vocab_size": 50}
+    # As wide as its tokens: nothing but the model says that the classifier does not read it.
+    config = transformers.CLIPConfig(text_config=text, vision_config=vision, projection_dim=16)
+    with silent():
+        module = transformers.CLIPModel(config)
+        randomize(module)
+        module.save_pretrained(tmp_path / "base")
+    options = {"target_modules": ["q_proj", "fc1"], "modules_to_save": ["classifier"]}
+    cls = "CLIPForImageClassification"
+    merged = write_adapter(tmp_path, lambda: opened(tmp_path / "base", cls, num_labels=5), **options)
+    same_logits(vitviz.load(tmp_path / "adapter", normalisation="clip"), merged)
+
+
 def test_an_encoder_s_adapter_on_a_whole_checkpoint(tmp_path: Path) -> None:
     base = write_base(tmp_path)
     merged = write_adapter(
@@ -249,6 +265,10 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
         tensors(lambda found: found.update({"head.weight": torch.ones(2)})),
         "the key 'head.weight'; expected keys that begin with 'base_model.model.'",
     ),
+    "half of a module": (
+        tensors(lambda found: found.pop("base_model.model.classifier.bias")),
+        "modules_to_save without 'classifier.bias'; expected all tensors of these modules",
+    ),
     "no number": (
         tensors(lambda found: found.update({FIRST: torch.full((4, 16), float("nan"))})),
         "values that are not finite",
@@ -259,7 +279,7 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
 @pytest.mark.parametrize(("change", "sentence"), REFUSED.values(), ids=REFUSED)
 def test_what_is_not_understood_is_one_sentence(change: Callable[[Path], None], sentence: str, tmp_path: Path) -> None:
     base = write_base(tmp_path)
-    write_adapter(tmp_path, lambda: opened(base), target_modules=["q_proj"], r=4)
+    write_adapter(tmp_path, lambda: opened(base), target_modules=["q_proj"], r=4, modules_to_save=["classifier"])
     change(tmp_path / "adapter")
     with pytest.raises(CheckpointError, match=sentence) as caught:
         vitviz.load(tmp_path / "adapter")

@@ -52,6 +52,8 @@ MAX_NAME_CHARS, MAX_DOTS = 300, 20
 MAX_MATCHES, MAX_LISTED = 200_000, 1000
 # Names that stand around an encoder: `model.vit.`
 MAX_NESTING = 4
+# What models without a classifier make of their tokens.
+UNCLASSIFIED = (".pooler.dense.", ".visual_projection.")
 # Names of a classifier's classes, and how many there are.
 LABELS = ("id2label", "label2id", "num_labels", "num_classes", "label_names", "label_descriptions", "labels")
 
@@ -110,9 +112,13 @@ class Adapter:
             CheckpointError: the adapter is one of another model, or has what is not understood.
         """
         deltas, whole = self._deltas(), self._whole()
-        saved = [f".{module}." for module in self.config.get("modules_to_save") or []]
-        fixed = [name for name in whole if not any(part in f".{name}" for part in saved)]
+        # As peft takes them: whatever ends so.
+        saved = [f"{module}." for module in self.config.get("modules_to_save") or []]
+        fixed = [name for name in whole if not any(module in name for module in saved)]
         place = self._place(base, sidecars, [*deltas, *fixed])
+        lacking = [name for name in place.names if any(part in name for part in saved) and name not in whole]
+        if lacking:
+            self._refuse(f"modules_to_save without {listed(lacking)}", "all tensors of these modules")
         parts: dict[str, Part] = {}
         for key, info in base.groups[place.group].items():
             name = place.rename(key)
@@ -132,9 +138,9 @@ class Adapter:
             load = parts[target].load
             assert load is not None, "every part here is read"
             parts[target] = Part(parts[target].info, partial(self._added, load, delta))
-        if place.outer and changed:
-            # A model with a head of its own has no pooler: none of transformers' that has a dense one.
-            for name in [name for name in parts if name.startswith(f"{place.outer}pooler.dense.")]:
+        if changed:
+            # A model with a classifier has neither: none of transformers' reads them.
+            for name in [name for name in parts if any(part in f".{name}" for part in UNCLASSIFIED)]:
                 del parts[name]
         infos = {"": MappingProxyType({name: part.info for name, part in parts.items()})}
         merged = replace(
