@@ -21,10 +21,12 @@ def read_with_bar(checkpoint: str, family: str | None, overrides: list[str], **c
             bar = tqdm(total=progress.total, desc=progress.repository, unit="B", unit_scale=True, initial=progress.done)
         bar.update(progress.done - bar.n)
 
-    base = next((text.removeprefix(BASE) for text in reversed(overrides) if text.startswith(BASE)), None)
+    bases = [text.removeprefix(BASE) for text in overrides if text.startswith(BASE)]
     facts = parse_overrides([text for text in overrides if not text.startswith(BASE)])
+    if bases:
+        facts["base"] = bases[-1]
     try:
-        return read(checkpoint, family=family, report=show, base=base, **computing, **facts)
+        return read(checkpoint, family=family, report=show, **computing, **facts)
     finally:
         if bar is not None:
             bar.close()
