@@ -146,6 +146,11 @@ def test_it_fits_the_screen(browser: Browser, address: str, width: int, theme: s
         assert page.evaluate("document.documentElement.scrollWidth") <= width, panel
     page.locator(".vx-layout").select_option("two")
     settle(page)
+    # The legend of a map ends where its picture does.
+    assert page.locator(".vx-pane").evaluate_all(
+        "all => all.every((pane) => pane.querySelector('.vx-high').getBoundingClientRect().right"
+        " <= Math.ceil(pane.getBoundingClientRect().right))"
+    )
     page.locator(".vx-models > summary").click()
     page.locator(".vx-own > summary").click()
     page.locator(".vx-seen > summary").click()

@@ -26,12 +26,20 @@ def has_tools() -> bool:
     return find_spec("mcp") is not None
 
 
-def serve(demo: gr.Blocks, server_settings: ServerSettings | None = None, *, block: bool = True, **options: Any) -> str:
-    """Launch the app, and return its address; nothing where it runs already.
+def serve(
+    demo: gr.Blocks,
+    server_settings: ServerSettings | None = None,
+    *,
+    block: bool = True,
+    quiet: bool = False,
+    **options: Any,
+) -> str:
+    """Launch the app, print its address, and return it; nothing where it runs already.
 
     Args:
         demo, server_settings: what :func:`vitviz.ui.build_demo` made, and of what.
         block: until it is interrupted.
+        quiet: print nothing.
         options: what else ``Blocks.launch`` takes, such as ``server_name`` and ``server_port``.
 
     Raises:
@@ -41,13 +49,15 @@ def serve(demo: gr.Blocks, server_settings: ServerSettings | None = None, *, blo
     # The first visitor need not wait for it.
     shared_worker().start()
     # Gradio would ask for its own page once, and end where a busy machine takes more than three seconds.
-    started: dict[str, Any] = {"prevent_thread_lock": True, "_frontend": False}
+    started: dict[str, Any] = {"prevent_thread_lock": True, "_frontend": False, "quiet": True}
     _, address, _ = demo.launch(**{**started, **launch_options(server_settings), **options})
     # Gradio has the code of an app that runs already loaded anew.
     if not address:
         return ""
     # Gradio makes the server by itself.
     guard_connections(demo.server, demo.app)
+    if not quiet:
+        print(f"vitviz runs at {(demo.share_url or address).rstrip('/')} (Ctrl-C ends it)", flush=True)
     if block:
         demo.block_thread()
     return address.rstrip("/")

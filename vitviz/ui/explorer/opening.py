@@ -58,7 +58,7 @@ def opening(analysis: Analysis, link: str, fit: str | None, resolution: int | No
     seen = ShownView(analysis.model, analysis.trace.layout)
     state, changes = normalize(replace(read.state, views=tuple(views)), [seen] * len(views))
     if notes or changes:
-        raise MethodError(f"link = {shown(link)}: {' '.join([*notes, *changes])}")
+        raise MethodError(f"link = {shown(link)}: the page would not show all of it: {' '.join([*notes, *changes])}")
     maps: dict[str, bytes] = {}
     methods = {view.method for view in state.views if _needs_model(view, rolls(analysis.trace))}
     for view in state.views:
