@@ -181,15 +181,30 @@ def attend(
 def _attend(
     queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    is_supported = queries.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
-    # The kernel assumes that the numbers of a token are contiguous.
-    is_supported = is_supported and all(tensor.stride(-1) == 1 for tensor in (queries, keys, values))
-    if is_supported and queries.dtype in (torch.float32, torch.float64) and queries.numel():
-        # scaled_dot_product_attention calls this function, too, and drops the second result.
-        kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-        context, log_sums = kernel(queries, keys, values, scale=scale)
-        return context, log_sums.detach()
+    if tells_sums(queries, keys, values):
+        return attend_with_sums(queries, keys, values, scale)
     return F.scaled_dot_product_attention(queries, keys, values, scale=scale), None
+
+
+def tells_sums(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> bool:
+    """Whether :func:`attend_with_sums` takes these, and tells the sums in full precision."""
+    is_precise = queries.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled("cpu")
+    # The kernel assumes that the numbers of a token are contiguous.
+    is_contiguous = all(tensor.stride(-1) == 1 for tensor in (queries, keys, values))
+    return queries.device.type == "cpu" and is_precise and is_contiguous and queries.numel() > 0
+
+
+def attend_with_sums(
+    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Values weighted by attention, all ``"batch head token dim"``, and the logarithm of the sum of each row's
+    exponentials, ``"batch head query"``.
+
+    The kernel is that of ``scaled_dot_product_attention`` on a processor, which drops the second result.
+    """
+    kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    context, log_sums = kernel(queries, keys, values, scale=scale)
+    return context, log_sums.detach()
 
 
 def fuse_heads(weights: torch.Tensor, fusion: str, into: torch.Tensor | None = None) -> torch.Tensor:

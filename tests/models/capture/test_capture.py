@@ -83,6 +83,20 @@ def test_rollout_is_that_of_the_plain_formula(variant: dict[str, Any]) -> None:
     close(found.values.flatten(), expected[0, trace.layout.prefix_count :])
 
 
+@pytest.mark.parametrize("variant", [{}, {"registers": 3}, {"scales": (0.1, 0.5, None)}])
+def test_the_sums_of_the_softmax_are_taken_over_from_the_kernel(variant: dict[str, Any]) -> None:
+    module, pixels = OwnViT(**variant), torch.randn(1, 3, *SIZE)
+    model = load_own(module, prefix=prefix(variant))
+    trace = model.network.encode(pixels).traces[0]
+    told = dict(trace.known_log_sums)
+    assert sorted(told) == list(range(DEPTH))
+    trace.known_log_sums.clear()
+    for layer, sums in told.items():
+        close(sums, trace.log_sums(layer))
+    # Those of rounded queries and keys are others.
+    assert model.network.encode(pixels, storage="float16").traces[0].known_log_sums == {}
+
+
 class Encoder(OwnViT):
     """torch's own layers."""
 

@@ -36,6 +36,8 @@ class AttentionCall:
             else, or its output projection.
         tokens: ``"batch token width"``, what queries, keys and values were projected from; None where that was not
             seen.
+        log_sums: ``"batch head query"``, the logarithm of the sum of exponentials that the softmax divided by; None
+            where the kernel did not tell it.
     """
 
     queries: torch.Tensor
@@ -46,6 +48,7 @@ class AttentionCall:
     output: torch.Tensor
     to_output: Callable[[torch.Tensor], torch.Tensor] = _same
     tokens: torch.Tensor | None = None
+    log_sums: torch.Tensor | None = None
 
     def aligned(self, windows: int = 1) -> AttentionCall:
         """The same call with as many leading dimensions for each part: ``"… head token dim"``, of one image at least.

@@ -15,8 +15,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend
 from torch.overrides import TorchFunctionMode
 
+from vitviz.attention.softmax import attend_with_sums, tells_sums
 from vitviz.models.capture.calls import AttentionCall, as_bias, causal_bias, repeated
 from vitviz.models.capture.multi_head import multi_head_call
 from vitviz.models.capture.written_out import Function, WrittenOut
@@ -65,9 +67,9 @@ class Interception(TorchFunctionMode):
         return result if self.on_result is None else self.on_result(function, args, result)
 
     def _result(self, function: Function, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        result = function(*args, **named)
         if function is F.scaled_dot_product_attention:
-            return self.on_call(self._with_tokens(_fused_call(args, named, result)))
+            return self.on_call(self._with_tokens(_fused_call(args, named)))
+        result = function(*args, **named)
         if function is F.multi_head_attention_forward:
             output, weights = result
             return self.on_call(multi_head_call(args, named, output)), weights
@@ -88,15 +90,29 @@ class Interception(TorchFunctionMode):
         return call.aligned(1 if rest else windows)
 
 
-def _fused_call(args: tuple[Any, ...], kwargs: Mapping[str, Any], output: torch.Tensor) -> AttentionCall:
+def _fused_call(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> AttentionCall:
     bound = _SIGNATURE.bind(*args, **kwargs)
     bound.apply_defaults()
     given = bound.arguments
     queries, keys, values = given["query"], given["key"], given["value"]
+    if _is_plain(given):
+        output, log_sums = attend_with_sums(queries, keys, values, given["scale"])
+    else:
+        output, log_sums = F.scaled_dot_product_attention(*args, **kwargs), None
     bias = as_bias(given["attn_mask"], queries)
     if given["is_causal"]:
         bias = causal_bias(queries, keys)
     scale = queries.shape[-1] ** -0.5 if given["scale"] is None else given["scale"]
     if queries.ndim > 3 and keys.ndim > 3:
         keys, values = (repeated(part, queries.shape[-3]) for part in (keys, values))
-    return AttentionCall(queries, keys, values, scale, bias, output)
+    return AttentionCall(queries, keys, values, scale, bias, output, log_sums=log_sums)
+
+
+def _is_plain(given: Mapping[str, Any]) -> bool:
+    """Whether torch hands these arguments of the fused function to the kernel that tells the sums, as they are."""
+    parts = [given[name] for name in ("query", "key", "value")]
+    if given["attn_mask"] is not None or given["dropout_p"] or given["is_causal"] or given["enable_gqa"]:
+        return False
+    if not all(type(part) is torch.Tensor and part.ndim == 4 for part in parts) or not tells_sums(*parts):
+        return False
+    return torch._fused_sdp_choice(*parts, scale=given["scale"]) == SDPBackend.FLASH_ATTENTION.value

@@ -43,6 +43,7 @@ class Recording:
     biases: list[torch.Tensor | None] = field(default_factory=list)
     records: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
     norms: list[torch.Tensor] = field(default_factory=list)
+    log_sums: dict[int, torch.Tensor] = field(default_factory=dict)
 
     @property
     def structure(self) -> AttentionStructure:
@@ -80,6 +81,10 @@ class Recording:
             # A trace has one scale.
             kept_queries[layer] *= call.scale / self.scale
         self.biases.append(places.bias(ordered))
+        # They are those of the kept keys, if these are all of the call's, and as precise.
+        is_whole = self.biases[-1] is None and keys.shape[1] == call.key_count and kept_keys.dtype == keys.dtype
+        if call.log_sums is not None and is_whole:
+            self.log_sums[layer] = places.sort(call.log_sums[..., None])[..., 0].clone()
         if self.report is not None:
             self.report(Progress(layer + 1, self.structure.depth))
 
@@ -119,6 +124,7 @@ class Recording:
             pooled=self.pooled,
             norms=torch.stack(self.norms) if self.norms else None,
             windows=windows if max(windows) > 1 else (),
+            known_log_sums=self.log_sums if bias is None else {},
         )
 
 
