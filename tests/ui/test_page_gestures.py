@@ -30,6 +30,7 @@ from tests.driver import (
 )
 from tests.ui.answers import Library, check_page
 from vitviz import METHODS, Analysis, Model
+from vitviz.errors.number_text import digits
 
 pytestmark = pytest.mark.browser
 
@@ -208,7 +209,7 @@ def test_a_cell_of_the_sheet_says_its_entropy_and_is_chosen(page: Page, example:
     sheet.hover(position=place)
     row = example.trace.row(1, "cls")[5].double()
     entropy, most = float(-(row * row.log()).sum()), math.log(example.trace.layout.token_count)
-    expect(page.locator(".vx-cell")).to_contain_text(f"of {most:.2f} nats")
+    expect(page.locator(".vx-cell")).to_contain_text(f"of {digits(most)} nats")
     said = re.fullmatch(r"Layer 1, head 5: entropy ([\d.]+) of .*", page.locator(".vx-cell").inner_text())
     assert said is not None and float(said[1]) == pytest.approx(entropy, abs=0.02)
     sheet.click(position=place)
