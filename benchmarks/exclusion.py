@@ -135,7 +135,7 @@ def _cell(area: Interval) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m benchmarks.exclusion", description=__doc__.partition("\n")[0])
-    parser.add_argument("checkpoint", help="as vitviz.load takes it; 'vitviz-cifar10' is the bundled one")
+    parser.add_argument("checkpoint", help="as vitviz.load takes it; 'vitviz-photos' is the bundled one")
     parser.add_argument("photos", type=Path, nargs="+", metavar="PHOTO", help="files, at least two; or folders")
     parser.add_argument("--count", type=int, default=200, help="of the images drawn by chance from each folder (200)")
     parser.add_argument("--affected", action="store_true", help="measure only what has something to leave out")

@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[1]
 # With it the page opens.
 EXAMPLE = ROOT / "assets" / "chelsea.jpg"
 # Resolutions for the bundled model: 4 and 8 patches a side, for what takes long; and more than it was trained with.
-COARSEST, COARSE, FINER = 16, 32, 96
+COARSEST, COARSE, FINER = 32, 64, 168
 ARTEFACTS = Path(__file__).parent / "artefacts"
 # The background services of the browser would look for hosts outside.
 ARGUMENTS = (

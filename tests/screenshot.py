@@ -12,7 +12,7 @@ from tests.driver import ROOT, opened_page, running_app, running_browser
 
 OUTPUT = ROOT / "assets" / "screenshot.png"
 # One patch of the cat's face asks; three others are pinned.
-LINK = "method=attention&p.layer=1&p.query=6,6&pins=6,6;7,11;12,9"
+LINK = "method=attention&p.layer=2&p.query=5,5&pins=5,5;5,9;11,8"
 WIDTH, HEIGHT = 1400, 940
 
 

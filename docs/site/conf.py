@@ -17,7 +17,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "docs.
 root_doc = "docs/index"
 include_patterns = [
     *("docs/*.md", "docs/performance/*.md", "assets/README.md", "checkpoints/README.md", "tests/data/README.md"),
-    *("checkpoints/unfinished/README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"),
+    *("checkpoints/recipe/README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"),
 ]
 # Folders that are not even looked through.
 exclude_patterns = [".venv", ".git", ".ci", "build", "dist", "vitviz", "benchmarks", "tests/artefacts", "runs"]

@@ -294,7 +294,7 @@ def test_measures_and_comparisons_take_them(coarsest_example: Analysis) -> None:
     other = vitviz.analyze(mirrored, model, resolution=16)
     for target, name in (
         (likeness(other, name="its mirror image"), "likeness to its mirror image"),
-        (contrast("cat", "ship"), "class cat against class ship"),
+        (contrast("cat", "car"), "class cat against class car"),
     ):
         correlations = cascade(coarsest_example, ["grad_cam"], target)["grad_cam"]
         assert float(correlations[0]) == pytest.approx(1) != float(correlations[-1])

@@ -38,9 +38,9 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "no such device": (["attention", "{photo}", "--device", "gpu"], "device 'gpu': this machine has none of this name"),
     "no such resolution": (
         ["attention", "{photo}", "--resolution", "30"],
-        "resolution = 30: expected a multiple of the patch's 4 pixels: 28 or 32",
+        "resolution = 30: expected a multiple of the patch's 8 pixels: 24 or 32",
     ),
-    "too large": (["rollout", "{photo}", "--resolution", "3200"], "input of 3200×3200: 640,005 tokens need"),
+    "too large": (["rollout", "{photo}", "--resolution", "6400"], "input of 6400×6400: 640,005 tokens need"),
     "no memory allowed": (["rollout", "{photo}", "--max-bytes", "1"], "max_bytes = 1; no resolution fits"),
     "the image itself": (["attention", "{photo}", "-o", "{photo}"], ": what is read; expected another file to write"),
     "a page over its image": (["explore", "{photo}", "-o", "{photo}"], ": what is read; expected another file"),

@@ -230,7 +230,7 @@ def test_a_wrong_request_is_one_sentence_before_any_row(model: Model, photos: Pa
         (MethodError, lambda: asked(model, maps=(MapRequest("pooling_attention"),)), "pooling_attention: "),
         (MethodError, lambda: asked(model, maps=(MapRequest("relevance", {"target": "cat"}),)), "cat"),
         (QueryError, lambda: asked(model, maps=(MapRequest("attention", {"layer": 30}),)), "30"),
-        (ConfigError, lambda: asked("vitviz-cifar10"), "model: 'vitviz-cifar10' found"),  # type: ignore[arg-type]
+        (ConfigError, lambda: asked("vitviz-photos"), "model: 'vitviz-photos' found"),  # type: ignore[arg-type]
         (ConfigError, lambda: asked(model, resolution=7), "7"),
     ]
     for kind, make, words in wrong:

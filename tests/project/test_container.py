@@ -91,5 +91,5 @@ def test_the_image_gets_what_the_package_is_made_of_and_nothing_else() -> None:
     assert places == alone | folders | {"docs"}
     sources = {path for path in files if path.startswith(("vitviz/", "assets/")) and "__pycache__" not in path}
     assert sources <= sent
-    assert "checkpoints/vitviz-cifar10.safetensors" in sent
+    assert "checkpoints/vitviz-photos.safetensors" in sent
     assert not any("__pycache__" in path for path in sent)

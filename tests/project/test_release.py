@@ -60,7 +60,7 @@ def test_what_lacks_in_a_wheel_or_is_too_much_is_found() -> None:
         "vitviz/ui/explorer/js/order.txt",
         "vitviz/assets/chelsea.jpg",
     } <= expected
-    assert not [name for name in expected if "screenshot" in name or "unfinished" in name]
+    assert not [name for name in expected if "screenshot" in name or "recipe" in name]
     wheel = expected | {"vitviz-0.1.0.dist-info/RECORD"}
     assert wheel_problems(wheel, expected) == []
     broken = (wheel - {"vitviz/py.typed"}) | {"tests/test.py"}

@@ -31,7 +31,7 @@ COLORMAPS = "expected 'inferno', 'viridis', 'magma', 'cividis', 'gray' or 'turbo
 ROLLOUT = "expected 'head_fusion', 'discard_ratio', 'residual_weight', 'start_layer', 'reference', 'exclude' or 'query'"
 KINDS = "expected a path, bytes, a PIL image, a NumPy array or a tensor"
 NO_CHECKPOINT = "neither a checkpoint's name nor a file or folder; "
-LISTED = "`vitviz models` lists the names, 'vitviz-cifar10' is bundled"
+LISTED = "`vitviz models` lists the names, 'vitviz-photos' is bundled"
 BY_NAME = "expected maps by name, such as {'rollout': analysis.rollout()}"
 
 SLIPS: list[tuple[str, type[VitvizError], str]] = [

@@ -128,7 +128,7 @@ def test_a_state_that_cannot_be_opened_is_told(run: Path, make_model: Make, bund
     model = vitviz.load(run)
     with pytest.raises(CheckpointError, match=r"mine: no snapshot of training step 7; expected 0, 20, 1000"):
         open_snapshot(model, 7)
-    with pytest.raises(CheckpointError, match="vitviz-cifar10: opened without snapshots of its training"):
+    with pytest.raises(CheckpointError, match="vitviz-photos: opened without snapshots of its training"):
         open_snapshot(bundled, 0)
     save_checkpoint(snapshot_path(run, 20), make_model(depth=2))
     with pytest.raises(CheckpointError, match=r"step-0000020\.safetensors: of another run than the other snapshots"):

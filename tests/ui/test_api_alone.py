@@ -98,8 +98,8 @@ def test_the_model_of_the_start_is_asked_by_its_name(make_model: Make, upload: A
 def test_where_only_the_first_model_may_be_opened_no_other_is_offered(make_model: Make, upload: Any) -> None:
     endpoints = Api(AnalysisService(make_model(), ServerSettings(models="start")))
     assert [each["name"] for each in endpoints.models()] == ["small"]
-    with pytest.raises(AppError, match="model = 'vitviz-cifar10': expected a name that /models lists"):
-        endpoints.analyze(upload, "vitviz-cifar10")
+    with pytest.raises(AppError, match="model = 'vitviz-photos': expected a name that /models lists"):
+        endpoints.analyze(upload, "vitviz-photos")
 
 
 def test_maps_that_take_too_long_end(make_model: Make, upload: Any, monkeypatch: pytest.MonkeyPatch) -> None:

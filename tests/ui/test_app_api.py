@@ -120,8 +120,8 @@ def test_an_opened_model_says_what_it_is(client: Client, bundled: Model) -> None
     opened = client.predict(api_name="/open")
     assert opened == client.predict(model=bundled.name, api_name="/open")
     config = bundled.network.config
-    assert (opened["layers"], opened["heads"], opened["patch"]) == (config.depth, config.heads, [4, 4])
-    assert (opened["input"], opened["labels"]) == ([64, 64], list(bundled.labels))
+    assert (opened["layers"], opened["heads"], opened["patch"]) == (config.depth, config.heads, [8, 8])
+    assert (opened["input"], opened["labels"]) == ([112, 112], list(bundled.labels))
 
 
 # What is computed.
@@ -132,7 +132,7 @@ def test_an_analysis_is_that_of_the_library(found: dict[str, Any], example: Anal
         width, height = picture.size
     assert (found["image"], found["box"]) == ([width, height], [0, 0, width, height])
     prefix = ["cls", "register 1", "register 2", "register 3", "register 4"]
-    assert (found["grid"], found["prefix"], found["layers"], found["heads"]) == ([16, 16], prefix, 6, 6)
+    assert (found["grid"], found["prefix"], found["layers"], found["heads"]) == ([14, 14], prefix, 8, 6)
     expected = example.predictions(5)
     assert [each["label"] for each in found["predictions"]] == [each.label for each in expected]
     assert [example.model.labels[each["index"]] for each in found["predictions"]] == [each.label for each in expected]
@@ -145,7 +145,7 @@ def test_fit_and_resolution_say_what_is_seen(client: Client, bundled: Model) -> 
     cropped = client.predict(image=PHOTO, fit="crop", resolution=64, api_name="/analyze")
     expected = vitviz.analyze(EXAMPLE, bundled, "crop", resolution=64)
     np.testing.assert_allclose(cropped["box"], expected.prepared.geometry.box, atol=1e-5)
-    assert cropped["grid"] == [16, 16]
+    assert cropped["grid"] == [8, 8]
     (row,) = maps(client, cropped["id"], {"method": "attention"})
     np.testing.assert_allclose(row["values"], expected.attention().values, rtol=1e-5, atol=1e-7)
 

@@ -74,7 +74,7 @@ def views(draw: Any, seen: ShownView) -> View:
     asked = {part.name: parameters(part, seen) for part in probe.parameters}
     try:
         return View(
-            model=draw(st.sampled_from(["", "vitviz-cifar10", "dino_vits16", "hf:owner/na.me"])),
+            model=draw(st.sampled_from(["", "vitviz-photos", "dino_vits16", "hf:owner/na.me"])),
             step=draw(st.sampled_from([None, *STEPS])),
             picture=draw(st.sampled_from([*(f"example:{name}" for name in EXAMPLES), f"picture:{'aB-_' * 5}xy"])),
             fit=draw(st.sampled_from([None, "crop", "squash", "native"])),

@@ -9,6 +9,7 @@ from pathlib import Path
 import huggingface_hub
 import pytest
 import torch
+from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 from safetensors.torch import save_file
 
@@ -17,6 +18,7 @@ from tests.driver import (
     ARTEFACTS,
     EXAMPLE,
     caption,
+    choose_example,
     choose_method,
     choose_model,
     click_patch,
@@ -26,6 +28,7 @@ from tests.driver import (
     opened_page,
     set_slider,
     settle,
+    upload,
 )
 from tests.hub_server import HubServer
 from tests.parity.timm_cases import TOLD
@@ -36,6 +39,7 @@ from tests.ui.answers import Library, check_page
 from tests.ui.explorer.page_driver import small_app
 from vitviz import METHODS, Model, save_checkpoint
 from vitviz.isolation import shared_worker
+from vitviz.ui.pictures import EXAMPLES
 from vitviz.ui.service import NO_TARGET
 from vitviz.weights import ZOO
 from vitviz.weights.snapshots import snapshot_path
@@ -121,7 +125,7 @@ def open_own(page: Page, *paths: Path, hub: str = "", overrides: str = "") -> No
 
 
 def test_the_menu_lists_every_named_model_with_what_it_costs(page: Page) -> None:
-    assert name_of(page) == "vitviz-cifar10"
+    assert name_of(page) == "vitviz-photos"
     page.locator(".vx-models > summary").click()
     listed = {
         button.get_attribute("data-model"): button.inner_text() for button in page.locator(".vx-menu button").all()
@@ -173,7 +177,7 @@ def test_a_model_that_cannot_be_downloaded_leaves_the_one_before(page: Page, lib
     choose_model(page, CLIP.name)
     expect(notice(page)).to_contain_text(CLIP.repository)
     expect(notice(page)).to_contain_text("Below is still what was there before")
-    assert first_view(page)["model"] == "" and name_of(page) == "vitviz-cifar10" and "model=" not in page.url
+    assert first_view(page)["model"] == "" and name_of(page) == "vitviz-photos" and "model=" not in page.url
     check_page(page, library)
 
 
@@ -306,16 +310,18 @@ def test_a_slider_goes_through_training_and_asks_every_state_the_same(
         assert first_view(page)["step"] is None and "step=" not in page.url
 
 
-def test_a_picture_unlike_all_that_the_model_knows_is_said_to_be_so(page: Page, bundled: Model) -> None:
+def test_a_picture_unlike_all_that_the_model_knows_is_said_to_be_so(page: Page, bundled: Model, tmp_path: Path) -> None:
+    white = tmp_path / "white.png"
+    Image.new("RGB", (320, 240), "white").save(white)
     seen = {}
-    for button in page.locator(".vx-examples button").all():
-        button.click()
-        settle(page)
-        name = first_view(page)["picture"].removeprefix("example:")
-        seen[name] = page.locator(".vx-unlike").is_visible()
-        is_unlike = vitviz.analyze(EXAMPLE.parent / name, bundled).is_out_of_distribution
-        assert seen[name] == bool(is_unlike), name
-        if is_unlike:
+    for path in (white, *(EXAMPLE.parent / name for name in EXAMPLES)):
+        if path == white:
+            upload(page, path)
+        else:
+            choose_example(page, path.name)
+        seen[path.name] = page.locator(".vx-unlike").is_visible()
+        assert seen[path.name] == bool(vitviz.analyze(path, bundled).is_out_of_distribution), path.name
+        if seen[path.name]:
             expect(page.locator(".vx-unlike")).to_contain_text("Unlike anything this model was trained on.")
-    # The examples have some of each kind.
+    # There are some of each kind.
     assert set(seen.values()) == {True, False}

@@ -102,7 +102,7 @@ def test_a_state_cannot_be_changed_and_leaves_out_what_is_null() -> None:
 
 
 def test_what_may_stand_for_a_model_or_a_picture() -> None:
-    legal = ["", "vitviz-cifar10", "dino_vits16", "hf:owner/name", "hf:owner/name@main", f"own:{'a' * 22}"]
+    legal = ["", "vitviz-photos", "dino_vits16", "hf:owner/name", "hf:owner/name@main", f"own:{'a' * 22}"]
     assert all(map(is_model, legal))
     assert not any(map(is_model, ["hf:owner", "hf:../..", "start", "own:", "/etc/passwd", None, 3, ["x"]]))
     assert all(map(is_picture, [f"example:{EXAMPLES[0]}", f"picture:{'-' * 22}"]))

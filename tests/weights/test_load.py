@@ -140,8 +140,8 @@ def test_a_folder_is_read_with_the_configuration_in_it(tmp_path: Path, kind: typ
 
 
 def test_the_bundled_checkpoint_has_a_name_and_is_the_default(bundled: Model, tmp_path: Path) -> None:
-    named = load("vitviz-cifar10")
-    assert named.name == bundled.name == "vitviz-cifar10"
+    named = load("vitviz-photos")
+    assert named.name == bundled.name == "vitviz-photos"
     assert torch.equal(classifier(named), classifier(bundled))
     assert named.labels == bundled.labels
 
@@ -241,9 +241,9 @@ def test_an_unknown_name_is_answered_with_near_ones(server: HubServer, told: Cal
     message = told("dino_vits_smal")
     assert message.startswith("'dino_vits_smal': neither a checkpoint's name nor a file or folder; did you mean ")
     assert f"'{NAME}'" in message.split("?")[0]
-    assert "'vitviz-cifar10'" in told("vitviz_cifar10").split("?")[0]
+    assert "'vitviz-photos'" in told("vitviz_photos").split("?")[0]
     for name in ("zzz", "dino_vits_smal"):
-        assert told(name).endswith("`vitviz models` lists the names, 'vitviz-cifar10' is bundled")
+        assert told(name).endswith("`vitviz models` lists the names, 'vitviz-photos' is bundled")
     assert "did you mean" not in told("zzz")
     assert not server.log
 

@@ -152,7 +152,7 @@ def test_pixels_that_differ_are_seen(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file", [True, False])
 def test_a_checkpoint_that_names_no_package(file: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source: object = "vitviz-cifar10"
+    source: object = "vitviz-photos"
     if file:
         source = write("transformers", tmp_path) / "mine.safetensors"
         (tmp_path / "small" / "model.safetensors").rename(source)
@@ -210,7 +210,7 @@ def test_a_processor_that_is_missing_leaves_the_rest_compared(
 @pytest.mark.parametrize("size", ["0", "3x4x5", "big", "-8", "8x"])
 def test_a_size_that_is_none(size: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
-        run("vitviz-cifar10", f"--size={size}")
+        run("vitviz-photos", f"--size={size}")
     assert left.value.code == 2
     assert "expected HEIGHTxWIDTH or one number" in capsys.readouterr().err
 

@@ -35,7 +35,7 @@ from vitviz.weights.verify import PHOTO
 from vitviz.weights.verify import verify as hold_to_package
 from vitviz.weights.zoo import ZOO
 
-BUNDLED = ("vitviz-cifar10",)
+BUNDLED = ("vitviz-photos",)
 
 
 @named_arguments(CheckpointError)

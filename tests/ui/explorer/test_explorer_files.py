@@ -127,7 +127,7 @@ def test_the_rollout_of_every_token_is_that_of_the_library(example: Analysis) ->
     torch.testing.assert_close(rows.sum(-1), torch.ones(len(rows)), atol=1e-3, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["layer 6", "layer -1", "layer", "layer 1 ", "../layer 1", "rollout.x", "", "layer ١"])
+@pytest.mark.parametrize("name", ["layer 8", "layer -1", "layer", "layer 1 ", "../layer 1", "rollout.x", "", "layer ١"])
 def test_there_are_no_other_files(example: Analysis, name: str) -> None:
     with pytest.raises(QueryError):
         pack(example.trace, name)
@@ -241,7 +241,7 @@ def test_the_whole_page_knows_how_its_picture_was_seen(bundled: Model) -> None:
     assert (seen["fit"], seen["resolution"]) == ("crop", 48)
     props, seen = read(whole_page(vitviz.analyze(photo, bundled)))
     facts = props["views"][0]
-    assert (seen["fit"], seen["resolution"], facts["fit"], facts["resolution"]) == (None, None, "squash", 64)
+    assert (seen["fit"], seen["resolution"], facts["fit"], facts["resolution"]) == (None, None, "squash", 112)
 
 
 def test_the_whole_page_of_a_base_model_is_under_twelve_megabytes(make_model: Callable[..., Model]) -> None:

@@ -265,16 +265,16 @@ def app(firefox: Firefox, request: pytest.FixtureRequest) -> str:
 def test_the_app_opens_with_an_example_and_shows_its_maps(firefox: Firefox, app: str, example: Analysis) -> None:
     firefox.open(f"{app}/?__theme=light&method=attention")
     first = example.attention().token_map.strongest
-    expect_text(firefox, status(APP), "Attention from the CLS token to each patch, layer 5 of 0–5, mean of 6 heads. ")
+    expect_text(firefox, status(APP), "Attention from the CLS token to each patch, layer 7 of 0–7, mean of 6 heads. ")
     expect_text(firefox, status(APP), f"Strongest: patch {first} ")
     firefox.move(*place(firefox, f"{APP} .vx-canvas", *middle(example, 5, 2)))
     best = example.attention(query=(5, 2)).token_map.strongest
-    expect_text(firefox, status(APP), "Attention from patch (5, 2) to each patch, layer 5 of 0–5, mean of 6 heads. ")
+    expect_text(firefox, status(APP), "Attention from patch (5, 2) to each patch, layer 7 of 0–7, mean of 6 heads. ")
     expect_text(firefox, status(APP), f"Strongest: patch {best} ")
     trace, token = example.trace, example.trace.layout.index((5, 2))
-    wrong, weights = allowed(trace, 5).numpy(), trace.weights(5).numpy()
+    wrong, weights = allowed(trace, 7).numpy(), trace.weights(7).numpy()
     for head in range(6):
-        found = numbers(firefox, 5, head, token, "row")
+        found = numbers(firefox, 7, head, token, "row")
         assert (np.abs(found - weights[head, token]) <= wrong[head, token]).all()
     # A map that the server computes, of a class that is clicked at.
     firefox.move(1, 1)

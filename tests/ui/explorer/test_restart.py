@@ -45,7 +45,7 @@ def test_after_a_restart_pages_work_on_with_the_same_picture(browser: Browser, b
 
     def shows(page: Page, analysis: Analysis) -> None:
         best = analysis.attention().token_map.strongest
-        expect(caption(page)).to_contain_text(f"layer 5 of 0–5, mean of 6 heads. Strongest: patch {best} ")
+        expect(caption(page)).to_contain_text(f"layer 7 of 0–7, mean of 6 heads. Strongest: patch {best} ")
 
     with app_process(alone, "--port", port) as (address, process):
         page.goto(f"{address}/?__theme=light&method=attention")
@@ -78,7 +78,7 @@ def test_after_a_restart_pages_work_on_with_the_same_picture(browser: Browser, b
     with running_app(alone, "--port", port):
         retry.click()
         best = rocket.rollout().token_map.strongest
-        expect(caption(page)).to_contain_text(f"layers 0 to 5. Strongest: patch {best}")
+        expect(caption(page)).to_contain_text(f"layers 0 to 7. Strongest: patch {best}")
         expect(page.locator(".vx")).to_have_attribute("data-state", "ready")
         expect(retry).not_to_be_visible()
         page.select_option(".vx-method", "attention")

@@ -65,7 +65,7 @@ def test_the_table_of_settings_has_them_all() -> None:
 def test_a_server_may_open_only_some_models(make_model: Make, legal: str, opened: int) -> None:
     bench = AnalysisService(make_model(), ServerSettings(models=legal))
     assert bench.model(DEFAULT_MODEL) is bench.start
-    for number, choice in enumerate([ModelChoice("vitviz-cifar10"), ModelChoice("", ("/nowhere/a.pth",))]):
+    for number, choice in enumerate([ModelChoice("vitviz-photos"), ModelChoice("", ("/nowhere/a.pth",))]):
         with pytest.raises(VitvizError) as refused:
             bench.model(choice)
             raise CheckpointError("opened")
