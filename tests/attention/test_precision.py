@@ -197,9 +197,9 @@ def test_a_network_in_double_precision_can_be_stored_in_any(make_network: Make) 
 
 # Networks that compute in half precision.
 
-# Logits of the trained network, attention weights, and rollouts relative to their highest value.
-COMPUTED = {"bfloat16": (0.05, 0.02, 0.02), "float16": (0.01, 0.003, 0.005)}
-# The same of random ones; logits relative to the highest.
+# Logits relative to the highest, attention weights, and rollouts relative to their highest value.
+COMPUTED = {"bfloat16": (0.01, 0.02, 0.02), "float16": (0.003, 0.003, 0.005)}
+# The same of random ones.
 COMPUTED_AT_RANDOM = {"bfloat16": (0.05, 0.02, 0.02), "float16": (0.006, 0.003, 0.003)}
 
 
@@ -254,7 +254,7 @@ def test_a_trained_network_in_half_precision_is_as_good_as_stated(
     of_logits, of_weights, of_rollouts = COMPUTED[precision]
     assert found.logits.dtype == torch.float32
     assert found.traces[0].queries.dtype == torch.float32
-    assert 0 < float((found.logits - exact.logits).abs().max()) < of_logits
+    assert 0 < float((found.logits - exact.logits).abs().max() / exact.logits.abs().max()) < of_logits
     assert 0 < weights_error(found.traces[0], exact.traces[0]) < of_weights
     assert 0 < rollout_error(found.traces[0], exact.traces[0]) < of_rollouts
 
