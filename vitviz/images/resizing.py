@@ -84,9 +84,13 @@ def reduce_detail(pixels: torch.Tensor, side: int) -> torch.Tensor:
     if scale >= 1:
         return pixels
     size = [max(1, round(scale * each)) for each in (height, width)]
-    batch = pixels.reshape(-1, 1, height, width)
-    reduced = F.interpolate(batch, size, mode="bilinear", antialias=True)
-    return F.interpolate(reduced, (height, width), mode="bilinear").reshape(pixels.shape)
+    return coarsened(pixels.reshape(-1, 1, height, width), size).reshape(pixels.shape)
+
+
+def coarsened(pixels: torch.Tensor, size: list[int]) -> torch.Tensor:
+    """Pictures ``"picture channel height width"`` reduced to a height and width, and enlarged to their own again."""
+    reduced = F.interpolate(pixels, size, mode="bilinear", antialias=True)
+    return F.interpolate(reduced, pixels.shape[-2:], mode="bilinear")
 
 
 def to_image(pixels: torch.Tensor) -> Image.Image:
