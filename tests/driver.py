@@ -107,7 +107,11 @@ def running_browser() -> Iterator[Browser]:
         context = browser.new_context(viewport=DESKTOP)
         context.add_init_script(MOUNTING)
         context.new_page()
-        yield browser
+        try:
+            yield browser
+        finally:
+            # They cannot be closed without it.
+            close_resting()
 
 
 def new_page(browser: Browser) -> Page:
