@@ -197,8 +197,9 @@ def test_a_network_in_double_precision_can_be_stored_in_any(make_network: Make) 
 
 # Networks that compute in half precision.
 
-# Logits relative to the highest, attention weights, and rollouts relative to their highest value.
-COMPUTED = {"bfloat16": (0.01, 0.02, 0.02), "float16": (0.003, 0.003, 0.005)}
+# Logits relative to the highest, attention weights, and rollouts relative to their highest value. Processors without
+# bfloat16 in hardware round more often.
+COMPUTED = {"bfloat16": (0.02, 0.02, 0.02), "float16": (0.003, 0.003, 0.005)}
 # The same of random ones.
 COMPUTED_AT_RANDOM = {"bfloat16": (0.05, 0.02, 0.02), "float16": (0.006, 0.003, 0.003)}
 
