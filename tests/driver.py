@@ -233,7 +233,7 @@ def settle(page: Page, seconds: float = MAP_SECONDS) -> None:
     # A page behind another draws once a second.
     page.bring_to_front()
     try:
-        page.wait_for_function(SETTLED, timeout=1000 * seconds)
+        page.wait_for_function(SETTLED, timeout=1000 * seconds, polling=25)
     except TimeoutError as error:
         raise AssertionError(f"the page does not come to rest: {page.evaluate(UNSETTLED)}") from error
     page.evaluate(DRAWN)

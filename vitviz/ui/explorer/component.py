@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -54,7 +55,8 @@ class Explorer(gr.HTML):
             js_on_load=script(),
             apply_default_css=False,
             server_functions=[_named(name, (answers or {})[name]) for name in FUNCTIONS if name in (answers or {})],
-            settings=dict(settings or {}),
+            # As text: Gradio copies the properties at every event, objects part by part.
+            settings=json.dumps(settings or {}),
             **options,
         )
 

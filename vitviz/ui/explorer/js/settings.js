@@ -1,6 +1,6 @@
 // What the server tells the page once. `element`, `props`, `server`, `trigger`, `watch` and `upload` are Gradio's.
 
-const SETTINGS = props.settings;
+const SETTINGS = JSON.parse(props.settings);
 const METHODS = Object.fromEntries(SETTINGS.methods.map((method) => [method.name, method]));
 const PROBES = Object.fromEntries(SETTINGS.probes.map((probe) => [probe.name, probe]));
 // By name; the automatic choice has none.
