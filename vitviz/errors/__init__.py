@@ -1,7 +1,7 @@
-"""What vitviz says when something is wrong: the errors, how a message shows a value, and checks of arguments.
+"""The exceptions of vitviz, how their messages show values, and checks of arguments.
 
-Every error that a user can cause is a :class:`VitvizError`. What a particular argument means is checked where it is
-used.
+Every error that a user can cause is a :class:`VitvizError`. Checks that depend on the meaning of an argument stand
+where the argument is used.
 """
 
 from vitviz.errors.kinds import (

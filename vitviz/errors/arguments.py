@@ -1,7 +1,7 @@
-"""Checks of arguments, which may have any type until then, and their conversion to the expected one.
+"""Checks of arguments of any type, and their conversion to the expected type.
 
-A wrong argument raises one :class:`vitviz.VitvizError`, which says what was found, what is expected, and which name was
-probably meant. Numbers of NumPy and torch count as Python's.
+A wrong argument raises a :class:`vitviz.VitvizError` that says what was found, what is expected, and which name was
+probably meant. Numbers of NumPy and torch are accepted like Python's.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Class = TypeVar("Class", bound=type)
 
 
 def whole_or_none(value: object) -> int | None:
-    """A whole number of Python, NumPy or torch, or an array or tensor that holds one; None for anything else."""
+    """A whole number of Python, NumPy or torch, or of a one-element array or tensor; None for anything else."""
     number = _item(value)
     return int(number) if isinstance(number, int) and not isinstance(number, bool) else None
 
 
 def number_or_none(value: object) -> float | None:
-    """A finite number in the same way; None for anything else."""
+    """A finite number of Python, NumPy or torch, or of a one-element array or tensor; None for anything else."""
     number = _item(value)
     if not isinstance(number, int | float) or isinstance(number, bool):
         return None
@@ -37,23 +37,23 @@ def number_or_none(value: object) -> float | None:
 
 def pair_or_none(value: object) -> tuple[int, int] | None:
     """Two whole numbers in a tuple, list, array or tensor; None for anything else."""
-    listed = value.tolist() if hasattr(value, "tolist") else value
-    if not isinstance(listed, tuple | list) or len(listed) != 2:
+    items = value.tolist() if hasattr(value, "tolist") else value
+    if not isinstance(items, tuple | list) or len(items) != 2:
         return None
-    first, second = map(whole_or_none, listed)
+    first, second = map(whole_or_none, items)
     return None if first is None or second is None else (first, second)
 
 
 def whole(name: str, value: object, least: int, error: type[VitvizError] = ConfigError) -> int:
-    """A whole number that is not too small.
+    """Return ``value`` as a whole number of at least ``least``.
 
     Raises:
-        error: it is none.
+        error: it is no whole number, or too small.
     """
-    found = whole_or_none(value)
-    if found is None or found < least:
+    result = whole_or_none(value)
+    if result is None or result < least:
         raise error(f"{name} = {described(value)}: expected a whole number of at least {least}")
-    return found
+    return result
 
 
 def number(
@@ -63,21 +63,21 @@ def number(
     expected: str,
     error: type[VitvizError] = MethodError,
 ) -> float:
-    """A finite number within bounds, which ``expected`` puts into words.
+    """Return ``value`` as a finite number that is legal; ``expected`` describes the legal ones.
 
     Raises:
-        error: it is none.
+        error: it is no such number.
     """
-    found = number_or_none(value)
-    if found is None or not is_legal(found):
+    result = number_or_none(value)
+    if result is None or not is_legal(result):
         raise error(f"{name} = {described(value)}: expected {expected}")
-    return found
+    return result
 
 
 def word(
     name: str, value: object, legal: Collection[str], error: type[VitvizError] = MethodError, also: str = ""
 ) -> str:
-    """One of a few words; ``also`` says what else there is.
+    """Return ``value`` if it is one of the legal words; ``also`` ends the list of these in the message.
 
     Raises:
         error: it is none of them.
@@ -88,36 +88,36 @@ def word(
 
 
 def words(name: str, values: object, legal: Collection[str]) -> tuple[str, ...]:
-    """Several of a few words, each of which ``name`` calls.
+    """Return several of the legal words as a tuple; ``name`` is the singular in messages.
 
     Raises:
-        MethodError: one is none of them, or there is a single text, whose letters would be taken for words.
+        MethodError: one is not legal, or ``values`` is a single string, whose letters would be taken for words.
     """
     if isinstance(values, str) or not isinstance(values, Iterable):
         example = f"({next(iter(legal))!r},)"
         raise MethodError(f"{name}s = {described(values)}: expected several, such as {example}")
-    return tuple(word(name, each, legal) for each in values)
+    return tuple(word(name, value, legal) for value in values)
 
 
-def pairs(name: str, values: object, what: str, error: type[VitvizError]) -> list[tuple[int, int]]:
-    """Pairs of whole numbers, of which ``what`` says what they are.
+def pairs(name: str, values: object, contents: str, error: type[VitvizError]) -> list[tuple[int, int]]:
+    """Return pairs of whole numbers; ``contents`` names the two numbers in the message.
 
     Raises:
-        error: there is something else.
+        error: a value is no such pair.
     """
-    found = [pair_or_none(each) for each in values] if isinstance(values, Iterable) else [None]
-    if any(pair is None for pair in found):
+    result = [pair_or_none(value) for value in values] if isinstance(values, Iterable) else [None]
+    if any(pair is None for pair in result):
         single = pair_or_none(values)
         example = [(0, 1)] if single is None else [single]
-        raise error(f"{name} = {described(values)}: expected pairs of {what}, such as {example}")
-    return [pair for pair in found if pair is not None]
+        raise error(f"{name} = {described(values)}: expected pairs of {contents}, such as {example}")
+    return [pair for pair in result if pair is not None]
 
 
 def instance(name: str, value: object, kind: type[Instance], example: str) -> Instance:
-    """An object of a class of vitviz, of which ``example`` says where one is had.
+    """Return ``value`` if it is an instance of ``kind``; ``example`` is code that gives one.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: it is not.
     """
     if not isinstance(value, kind):
         expected = f"expected {with_article(kind.__name__)}, such as {example} gives"
@@ -126,19 +126,19 @@ def instance(name: str, value: object, kind: type[Instance], example: str) -> In
 
 
 def no_parameter(function: str, name: str, legal: Collection[str]) -> str:
-    """The message about an argument that a function does not have."""
+    """The error message about a parameter that a function does not have."""
     return f"{function} has no parameter {name!r}: expected {choices(legal)}{did_you_mean(name, legal)}"
 
 
 def named_arguments(
     error: type[VitvizError], unknown: Callable[..., str] | None = None
 ) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
-    """A function whose call with a misspelt, missing or surplus argument is one sentence instead of a ``TypeError``.
+    """Decorator that raises ``error`` instead of a ``TypeError`` for a misspelt, missing or surplus argument.
 
     Args:
-        error: that is raised.
-        unknown: takes the call's arguments and, as ``unknown``, the name that the function does not have, and gives
-            the sentence about it; where it is not given, all names of the function are legal.
+        error: the class to raise.
+        unknown: returns the message about a misspelt name. It is called with the arguments of the call and with the
+            name as ``unknown``. None lists all parameters of the function.
     """
 
     def wrap(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -148,11 +148,11 @@ def named_arguments(
 
 
 def named_fields(error: type[VitvizError]) -> Callable[[Class], Class]:
-    """A dataclass in the same way: a misspelt, missing or surplus field is one sentence."""
+    """Decorator of a dataclass that raises ``error`` for a misspelt, missing or surplus field."""
 
-    def wrap(made: Class) -> Class:
-        made.__init__ = _checked(made.__init__, made.__name__, error, None)  # type: ignore[misc]
-        return made
+    def wrap(cls: Class) -> Class:
+        cls.__init__ = _checked(cls.__init__, cls.__name__, error, None)  # type: ignore[misc]
+        return cls
 
     return wrap
 
@@ -163,33 +163,33 @@ def _checked(
     error: type[VitvizError],
     unknown: Callable[..., str] | None,
 ) -> Callable[Arguments, Result]:
-    takes = signature(function)
-    legal = [parameter for parameter in takes.parameters if parameter != "self"]
+    expected = signature(function)
+    legal = [parameter for parameter in expected.parameters if parameter != "self"]
 
     @wraps(function)
     def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         try:
-            takes.bind(*args, **kwargs)
+            expected.bind(*args, **kwargs)
         except TypeError as mistake:
-            strange = next((each for each in kwargs if each not in takes.parameters), None)
-            if strange is None:
-                raise error(f"{name}: {mistake}; expected {name}({_listed(takes)})") from None
+            misspelt = next((name for name in kwargs if name not in expected.parameters), None)
+            if misspelt is None:
+                raise error(f"{name}: {mistake}; expected {name}({_parameter_list(expected)})") from None
             if unknown is None:
-                raise error(no_parameter(name, strange, legal)) from None
-            keywords: dict[str, Any] = {key: value for key, value in kwargs.items() if key in takes.parameters}
-            raise error(unknown(*args, unknown=strange, **keywords)) from None
+                raise error(no_parameter(name, misspelt, legal)) from None
+            keywords: dict[str, Any] = {key: value for key, value in kwargs.items() if key in expected.parameters}
+            raise error(unknown(*args, unknown=misspelt, **keywords)) from None
         return function(*args, **kwargs)
 
     return call
 
 
-def _listed(takes: Signature) -> str:
-    """Parameters by name; those with a default have an equals sign."""
-    named = [each for each in takes.parameters.values() if each.name != "self"]
-    return ", ".join(each.name + "=…" * (each.default is not Parameter.empty) for each in named)
+def _parameter_list(expected: Signature) -> str:
+    """The names of the parameters; ``=…`` marks those with a default."""
+    parameters = [parameter for parameter in expected.parameters.values() if parameter.name != "self"]
+    return ", ".join(each.name + "=…" * (each.default is not Parameter.empty) for each in parameters)
 
 
 def _item(value: object) -> object:
-    """The only number of an array, tensor or NumPy scalar; anything else as it is."""
+    """The number in a one-element array or tensor, or a NumPy scalar; any other value unchanged."""
     shape, item = getattr(value, "shape", None), getattr(value, "item", None)
     return item() if isinstance(shape, tuple) and math.prod(shape) == 1 and callable(item) else value

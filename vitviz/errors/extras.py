@@ -1,4 +1,4 @@
-"""What only an extra installs."""
+"""Imports of packages that only an extra installs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from vitviz.errors.kinds import ConfigError
 
 
 @contextmanager
-def extra(name: str, what: str = "this", package: str | None = None) -> Iterator[None]:
-    """Imports of packages that an extra installs; where one is missing, the error says how to get it.
+def extra(name: str, feature: str = "this", package: str | None = None) -> Iterator[None]:
+    """Context for imports of packages of an extra; if one is missing, the error says how to install it.
 
     Args:
         name: of the extra.
-        what: needs them, as the message begins.
-        package: the one that is meant; what else is missing is an error of its own. None for any.
+        feature: what needs the packages, the subject of the message.
+        package: the only package whose absence is explained; None for any.
 
     Raises:
         ConfigError: a package is missing.
@@ -26,4 +26,4 @@ def extra(name: str, what: str = "this", package: str | None = None) -> Iterator
         missing = (error.name or "").partition(".")[0]
         if package not in (None, missing):
             raise
-        raise ConfigError(f"{what} needs {missing}: pip install 'vitviz[{name}]'") from None
+        raise ConfigError(f"{feature} needs {missing}: pip install 'vitviz[{name}]'") from None

@@ -1,10 +1,10 @@
-"""What vitviz raises.
+"""The exceptions that vitviz raises.
 
 VitvizError
 ├── ImageError        a file, array or picture that cannot be used as an image
 ├── ConfigError       a model or run configuration that contradicts itself
 ├── CheckpointError   a file that is not a checkpoint vitviz can load exactly
-│   └── UnknownFamilyError   one of a network that vitviz has none of its own for
+│   └── UnknownFamilyError   a checkpoint of a network that vitviz does not implement
 ├── QueryError        a layer, head or token that the model does not have
 ├── MethodError       a method or parameter that does not exist or does not apply to the model
 ├── DataError         a training set that cannot be trained on
@@ -33,11 +33,11 @@ class CheckpointError(VitvizError):
 
 
 class UnknownFamilyError(CheckpointError):
-    """A checkpoint is of a family that vitviz has no network of its own for; its package may open it."""
+    """A checkpoint is of a family that vitviz does not implement; the package that it comes from may open it."""
 
 
 class QueryError(VitvizError):
-    """A layer, head or token is asked for that the model does not have."""
+    """The model does not have the requested layer, head or token."""
 
 
 class MethodError(VitvizError):
