@@ -1,4 +1,4 @@
-"""A clip by its facts, its frames and its limits, whoever decodes it."""
+"""What a clip is, whichever process decodes it: its facts, frames and limits."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from vitviz.images.ffmpeg import TICKS
 
 @dataclass(frozen=True)
 class ClipLimits:
-    """What a clip may have before it is refused.
+    """The largest clip that is accepted.
 
     Args:
         pixels: of a frame.
         nbytes: of the file.
         frames: of the clip.
-        seconds: that it lasts; None for any.
+        seconds: of its duration; None for any.
 
     Raises:
         ConfigError: one of them is not above zero.
@@ -45,13 +45,13 @@ NO_LIMITS = ClipLimits()
 
 @dataclass(frozen=True)
 class ClipFacts:
-    """What the header of a clip says.
+    """What the header of a clip states.
 
     Args:
         width, height: of its frames in pixels, upright and with square pixels.
         rate: mean number of frames a second.
-        frames: how many there are, about; 0 where the header does not say.
-        sound: codec of its first sound track; empty where there is none.
+        frames: approximate number of frames; 0 if the header does not state it.
+        sound: codec of its first sound track; empty without one.
 
     Raises:
         ConfigError: one of them is out of range.
@@ -64,18 +64,18 @@ class ClipFacts:
     sound: str
 
     def __post_init__(self) -> None:
-        for name, least in (("width", 1), ("height", 1), ("frames", 0)):
-            whole(name, getattr(self, name), least)
+        for name, minimum in (("width", 1), ("height", 1), ("frames", 0)):
+            whole(name, getattr(self, name), minimum)
         number("rate", self.rate, lambda value: value > 0, "a number above 0", ConfigError)
 
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """One frame.
+    """One frame of a clip.
 
     Args:
-        index: of it in the clip, counted from 0.
-        ticks: when it is shown, in 1/90,000 second.
+        index: in the clip, counted from 0.
+        ticks: time in 1/90,000 second.
         image: RGB, upright.
     """
 
@@ -85,21 +85,21 @@ class Frame:
 
     @property
     def seconds(self) -> float:
-        """When it is shown."""
+        """Time in seconds."""
         return self.ticks / TICKS
 
 
 class Clip(Protocol):
-    """A clip whose frames are read in their order; here, or by a process with limits."""
+    """A clip whose frames are read in order, by this process or by one with limits."""
 
     name: str
     facts: ClipFacts
 
     def skip(self, count: int) -> int:
-        """Pass over so many frames; returns how many there were."""
+        """Skip up to ``count`` frames; returns how many were skipped."""
 
     def read(self, count: int) -> list[Frame]:
-        """The next frames; fewer at the end, and then none."""
+        """The next ``count`` frames; fewer, then none, at the end."""
 
     def join(self, parts: Sequence[Path], output: Path) -> None:
-        """Write parts of a video as one, with the sound of this clip, as :func:`vitviz.images.muxing.join` does."""
+        """Join parts of a video into one file with this clip's sound, as :func:`vitviz.images.muxing.join` does."""

@@ -1,7 +1,7 @@
-"""Open a clip as upright RGB frames, one after another. Needs the extra ``vitviz[video]``.
+"""Read a clip as upright RGB frames, one after another. Needs the extra ``vitviz[video]``.
 
-Times are counted in ticks of 1/90,000 second from the beginning of the clip, as MPEG does; so frames keep their own
-times where these are not evenly spaced.
+Times are in ticks of 1/90,000 second from the beginning of the clip, as in MPEG. Every frame has its own time, so
+frames need not be evenly spaced.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ from vitviz.errors.arguments import whole
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import legible, several, shown
 from vitviz.images.clip_facts import NO_LIMITS, Clip, ClipFacts, ClipLimits, Frame
-from vitviz.images.ffmpeg import DECODERS, READING, TICKS, pyav
+from vitviz.images.ffmpeg import DECODERS, OPEN_OPTIONS, TICKS, pyav
 from vitviz.images.muxing import join
 
 CLIP_SUFFIXES = (".mp4", ".mov", ".m4v", ".3gp", ".mkv", ".webm", ".avi")
 EXPECTED = f"expected a clip of these kinds: {', '.join(CLIP_SUFFIXES)}"
-# The first bytes of these kinds, from a place in the file on.
-MAGIC = ((4, b"ftyp"), (4, b"moov"), (4, b"mdat"), (4, b"wide"), (0, b"\x1aE\xdf\xa3"), (8, b"AVI "))
-NOT_MOVING = (b"ftypavif", b"ftypavis", b"ftypheic", b"ftypheix", b"ftypmif1", b"ftypmsf1")
+# Offset and signature of each container.
+SIGNATURES = ((4, b"ftyp"), (4, b"moov"), (4, b"mdat"), (4, b"wide"), (0, b"\x1aE\xdf\xa3"), (8, b"AVI "))
+# Still images in the same container as MP4.
+STILL_BRANDS = (b"ftypavif", b"ftypavis", b"ftypheic", b"ftypheix", b"ftypmif1", b"ftypmsf1")
 MIN_SIDE = 2
-# A header that says no rate, and frames that say no time.
+# Frames a second if the header states no rate.
 DEFAULT_RATE = Fraction(25)
-RIGHT_ANGLES = {
+ROTATIONS = {
     90: Image.Transpose.ROTATE_90,
     180: Image.Transpose.ROTATE_180,
     270: Image.Transpose.ROTATE_270,
@@ -43,13 +44,15 @@ RIGHT_ANGLES = {
 
 
 def is_clip(path: str | os.PathLike[str]) -> bool:
-    """Whether the first bytes of a file are those of a clip."""
+    """Whether the first bytes of a file are the signature of a clip."""
     try:
         with open(path, "rb") as file:
             start = file.read(16)
     except OSError:
         return False
-    return any(start[at : at + len(mark)] == mark for at, mark in MAGIC) and start[4:12] not in NOT_MOVING
+    return (
+        any(start.startswith(signature, offset) for offset, signature in SIGNATURES) and start[4:12] not in STILL_BRANDS
+    )
 
 
 def read_frame(path: str | os.PathLike[str], index: int = 0) -> Image.Image:
@@ -65,20 +68,20 @@ def read_frame(path: str | os.PathLike[str], index: int = 0) -> Image.Image:
     """
     index = whole("index", index, 0)
     with open_clip(path) as clip:
-        return frame_of(clip, index).image
+        return frame_at(clip, index).image
 
 
-def frame_of(clip: Clip, index: int) -> Frame:
-    """A frame of a clip of which none was read yet.
+def frame_at(clip: Clip, index: int) -> Frame:
+    """The frame at an index of a clip that was just opened.
 
     Raises:
         ImageError: it has no such frame.
     """
     skipped = clip.skip(index)
-    found = clip.read(1) if skipped == index else []
-    if not found:
+    frames = clip.read(1) if skipped == index else []
+    if not frames:
         raise ImageError(f"{clip.name}: no frame {index:,}; expected 0 to {skipped - 1:,}")
-    return found[0]
+    return frames[0]
 
 
 class OpenClip:
@@ -86,8 +89,8 @@ class OpenClip:
 
     Args:
         path: of its file.
-        name: what messages call it.
-        limits: what it may have.
+        name: of the clip in messages.
+        limits: of its size and length.
 
     Raises:
         ImageError: as :func:`open_clip`.
@@ -97,40 +100,40 @@ class OpenClip:
     def __init__(self, path: Path, name: str, limits: ClipLimits) -> None:
         self.path, self.name, self.limits = path, name, limits
         self._av = pyav()
-        self._file = _BoundedFile(_regular_file(path, name, limits.nbytes))
+        self._file = _FixedSizeFile(_open_regular(path, name, limits.nbytes))
         try:
             with self._errors("no clip, or one that is cut short", EXPECTED):
                 self._container = self._av.open(
-                    # A file in place of its name: nothing in it can have another file or an address opened.
+                    # A file object instead of a path, so that its content cannot make FFmpeg open other files or URLs.
                     self._file,
                     "r",
-                    options=READING,
+                    options=OPEN_OPTIONS,
                     metadata_errors="replace",
                 )
-                self._begin()
+                self._read_header()
         except BaseException:
             self._file.close()
             raise
 
-    def _begin(self) -> None:
-        videos = [each for each in self._container.streams.video if not _is_cover(each)]
+    def _read_header(self) -> None:
+        videos = [stream for stream in self._container.streams.video if not _is_cover(stream)]
         if not videos:
-            kinds = sorted({each.type for each in self._container.streams})
-            found = f"only {' and '.join(kinds)}" if kinds else "nothing"
-            raise ImageError(f"{self.name}: {found} in it, no moving pictures; {EXPECTED}")
+            kinds = sorted({stream.type for stream in self._container.streams})
+            contents = f"only {' and '.join(kinds)}" if kinds else "nothing"
+            raise ImageError(f"{self.name}: {contents} in it, no moving pictures; {EXPECTED}")
         self._stream = stream = videos[0]
         codec = stream.codec_context
         if codec is None or codec.codec.canonical_name not in DECODERS:
-            found = "unknown" if codec is None else shown(codec.codec.canonical_name)
-            raise ImageError(f"{self.name}: its pictures are coded as {found}; expected {several(DECODERS, 99)}")
+            coding = "unknown" if codec is None else shown(codec.codec.canonical_name)
+            raise ImageError(f"{self.name}: its pictures are coded as {coding}; expected {several(DECODERS, 99)}")
         self._check_size(codec.width, codec.height)
-        # What a frame says of itself later is held to the same; threads would multiply the memory.
-        # Sides are rounded up to whole blocks there.
+        # The decoder checks each frame's own size too; it rounds sides up to whole blocks, hence twice the pixels.
         codec.options = {"max_pixels": str(2 * self.limits.pixels), "err_detect": "careful"}
+        # Every thread would hold frames of its own.
         codec.thread_count = 1
         width, height = codec.width, codec.height
         self._aspect = stream.sample_aspect_ratio or Fraction(1)
-        self._size = self._square(width, height)
+        self._size = self._square_size(width, height)
         rate = stream.average_rate or stream.guessed_rate or DEFAULT_RATE
         self._rate = rate if rate > 0 else DEFAULT_RATE
         declared = self._container.duration
@@ -139,14 +142,14 @@ class OpenClip:
             raise ImageError(f"{self.name}: {seconds:,.1f} seconds; at most {self.limits.seconds:g} are taken")
         frames = max(0, stream.frames) or round(seconds * float(self._rate))
         self._check_count(frames)
-        self._beginning = Fraction(self._container.start_time or 0, self._av.time_base)
-        sounds = self._container.streams.audio
-        sound = sounds[0].codec_context.codec.canonical_name if sounds and sounds[0].codec_context is not None else ""
-        self._frames, self._count, self._last = self._decoded(), 0, -1
-        # Only a frame says how it is turned.
-        self._first = self._next()
-        self._turn = 0 if self._first is None else self._turn_of(self._first[2])
-        upright = self._size[::-1] if self._turn in (90, 270) else self._size
+        self._start_time = Fraction(self._container.start_time or 0, self._av.time_base)
+        audio = self._container.streams.audio
+        sound = audio[0].codec_context.codec.canonical_name if audio and audio[0].codec_context is not None else ""
+        self._frames, self._count, self._last_ticks = self._decode(), 0, -1
+        # The header does not state the rotation; the frames do.
+        self._first = self._decode_next()
+        self._rotation = 0 if self._first is None else self._rotation_of(self._first[2])
+        upright = self._size[::-1] if self._rotation in (90, 270) else self._size
         self.facts = ClipFacts(*upright, float(self._rate), frames, sound)
 
     def __enter__(self) -> OpenClip:
@@ -165,40 +168,40 @@ class OpenClip:
         self._file.close()
 
     def skip(self, count: int) -> int:
-        """Pass over so many frames; returns how many there were."""
-        passed = 0
-        while passed < count and self._following() is not None:
-            passed += 1
-        return passed
+        """Skip up to ``count`` frames; returns how many were skipped."""
+        skipped = 0
+        while skipped < count and self._next_frame() is not None:
+            skipped += 1
+        return skipped
 
     def read(self, count: int) -> list[Frame]:
-        """The next frames; fewer at the end, and then none.
+        """The next ``count`` frames; fewer, then none, at the end.
 
         Raises:
             ImageError: the clip is damaged, cut short or larger than its limits, or its size changes.
         """
-        found: list[Frame] = []
-        while len(found) < count:
-            following = self._following()
-            if following is None:
+        frames: list[Frame] = []
+        while len(frames) < count:
+            decoded = self._next_frame()
+            if decoded is None:
                 break
-            index, ticks, frame = following
+            index, ticks, frame = decoded
             with self._errors(f"frame {index:,} is damaged"):
-                found.append(Frame(index, ticks, self._image(index, frame)))
-        return found
+                frames.append(Frame(index, ticks, self._image(index, frame)))
+        return frames
 
     def join(self, parts: Sequence[Path], output: Path) -> None:
-        """Write parts of a video as one, with the sound of this clip."""
+        """Join parts of a video into one file, with the sound of this clip."""
         join(parts, self.path if self.facts.sound else None, output, self.name)
 
-    def _following(self) -> tuple[int, int, Any] | None:
+    def _next_frame(self) -> tuple[int, int, Any] | None:
         if self._first is None:
-            return self._next()
+            return self._decode_next()
         first, self._first = self._first, None
         return first
 
-    def _next(self) -> tuple[int, int, Any] | None:
-        """The next frame that is not decoded yet, with its place and its time; None at the end."""
+    def _decode_next(self) -> tuple[int, int, Any] | None:
+        """Index, ticks and frame of the next frame that is not decoded yet; None at the end."""
         index = self._count
         with self._errors(f"damaged or cut short at frame {index:,}"):
             frame = next(self._frames, None)
@@ -209,10 +212,10 @@ class OpenClip:
         ticks = self._ticks(index, frame)
         if self.limits.seconds is not None and ticks > self.limits.seconds * TICKS:
             raise ImageError(f"{self.name}: frame {index:,} comes after more than {self.limits.seconds:g} seconds")
-        self._count, self._last = index + 1, ticks
+        self._count, self._last_ticks = index + 1, ticks
         return index, ticks, frame
 
-    def _decoded(self) -> Generator[Any, None, None]:
+    def _decode(self) -> Generator[Any, None, None]:
         for packet in self._container.demux(self._stream):
             if packet.is_corrupt:
                 raise ImageError(f"{self.name}: damaged or cut short at frame {self._count:,}; expected a whole clip")
@@ -222,37 +225,37 @@ class OpenClip:
                 yield frame
 
     def _ticks(self, index: int, frame: Any) -> int:
-        """When a frame is shown; one that says no time comes at the clip's rate after the one before."""
+        """The time of a frame; one without a time follows the previous frame at the clip's rate."""
         if frame.pts is None or not frame.time_base:
             step = max(1, round(TICKS / self._rate))
-            return self._last + step if index else 0
-        seconds = frame.pts * frame.time_base - self._beginning
+            return self._last_ticks + step if index else 0
+        seconds = frame.pts * frame.time_base - self._start_time
         ticks = round(seconds * TICKS)
-        if ticks <= self._last or ticks < 0:
-            found = f"frame {index:,} says {float(seconds):g} seconds"
-            before = f"a time after that of the frame before, {self._last / TICKS:g}" if index else "0 or more"
-            raise ImageError(f"{self.name}: {found}; expected {before}")
+        if ticks <= self._last_ticks or ticks < 0:
+            expected = f"a time after that of the frame before, {self._last_ticks / TICKS:g}" if index else "0 or more"
+            raise ImageError(f"{self.name}: frame {index:,} says {float(seconds):g} seconds; expected {expected}")
         return ticks
 
     def _image(self, index: int, frame: Any) -> Image.Image:
-        size = self._square(frame.width, frame.height)
+        size = self._square_size(frame.width, frame.height)
         if size != self._size:
-            found, expected = (f"{width}×{height} pixels" for width, height in (size, self._size))
-            raise ImageError(f"{self.name}: frame {index:,} has {found}; expected {expected}, as those before")
-        if self._turn_of(frame) != self._turn:
+            actual, expected = (f"{width}×{height} pixels" for width, height in (size, self._size))
+            raise ImageError(f"{self.name}: frame {index:,} has {actual}; expected {expected}, as those before")
+        if self._rotation_of(frame) != self._rotation:
             raise ImageError(f"{self.name}: frame {index:,} is turned another way; expected all frames alike")
         levels = frame.reformat(width=size[0], height=size[1], format="rgb24").to_ndarray()
         image = Image.fromarray(np.ascontiguousarray(levels))
-        return image.transpose(RIGHT_ANGLES[self._turn]) if self._turn else image
+        return image.transpose(ROTATIONS[self._rotation]) if self._rotation else image
 
-    def _turn_of(self, frame: Any) -> int:
-        turn = round(frame.rotation) % 360
-        if turn and turn not in RIGHT_ANGLES:
-            raise ImageError(f"{self.name}: turned by {turn} degrees; expected a multiple of 90")
-        return turn
+    def _rotation_of(self, frame: Any) -> int:
+        """Counter-clockwise degrees by which a frame is turned upright."""
+        degrees = round(frame.rotation) % 360
+        if degrees and degrees not in ROTATIONS:
+            raise ImageError(f"{self.name}: turned by {degrees} degrees; expected a multiple of 90")
+        return degrees
 
-    def _square(self, width: int, height: int) -> tuple[int, int]:
-        """Width and height with square pixels, the longer side as it is."""
+    def _square_size(self, width: int, height: int) -> tuple[int, int]:
+        """Width and height with square pixels; no side grows."""
         if self._aspect == 1:
             return width, height
         scale = float(self._aspect)
@@ -261,32 +264,32 @@ class OpenClip:
 
     def _check_size(self, width: int, height: int) -> None:
         if not width or not height:
-            # FFmpeg itself gives up on some hundred million pixels.
-            found = "frames of no size, or of one far beyond what is taken"
-            raise ImageError(f"{self.name}: {found}; expected at most {self.limits.pixels:,} pixels")
+            # FFmpeg reports no size beyond some hundred million pixels.
+            problem = "frames of no size, or of one far beyond what is taken"
+            raise ImageError(f"{self.name}: {problem}; expected at most {self.limits.pixels:,} pixels")
         if min(width, height) < MIN_SIDE:
             raise ImageError(f"{self.name}: frames of {width}×{height} pixels; expected at least {MIN_SIDE}×{MIN_SIDE}")
         if width * height > self.limits.pixels:
-            found = f"frames of {width}×{height} pixels"
-            raise ImageError(f"{self.name}: {found}; at most {self.limits.pixels:,} pixels are taken")
+            size = f"{width}×{height} pixels"
+            raise ImageError(f"{self.name}: frames of {size}; at most {self.limits.pixels:,} pixels are taken")
 
     def _check_count(self, frames: int) -> None:
         if frames > self.limits.frames:
             raise ImageError(f"{self.name}: {frames:,} frames; at most {self.limits.frames:,} are taken")
 
     def _check_end(self) -> None:
-        """Refuse a clip that ends before its header says; a container whose reader does not notice."""
+        """Refuse a clip that is shorter than its header says; FFmpeg does not notice this in some containers."""
         if not self._count:
             raise ImageError(f"{self.name}: not one frame in it; expected a whole clip")
         declared = _declared_seconds(self._stream)
-        # Two frames, since the last one's length is often left out or rounded.
-        if declared is not None and (self._last / TICKS) + 2.5 / float(self._rate) < declared:
-            found = f"ends after {self._last / TICKS:.2f} of {declared:.2f} seconds"
-            raise ImageError(f"{self.name}: {found}; expected a whole clip")
+        seconds = self._last_ticks / TICKS
+        # Two frames of slack, since the last frame's duration is often missing or rounded.
+        if declared is not None and seconds + 2.5 / float(self._rate) < declared:
+            raise ImageError(f"{self.name}: ends after {seconds:.2f} of {declared:.2f} seconds; expected a whole clip")
 
     @contextmanager
-    def _errors(self, found: str, expected: str = "expected a whole clip") -> Iterator[None]:
-        """What FFmpeg says of a file, as one sentence."""
+    def _errors(self, problem: str, expected: str = "expected a whole clip") -> Iterator[None]:
+        """Turn FFmpeg's errors into an :class:`ImageError`."""
         try:
             yield
         except (ImageError, ConfigError):
@@ -295,19 +298,21 @@ class OpenClip:
             if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
                 raise ImageError(f"{self.name}: takes more memory than there is; {expected}") from None
             reason = getattr(error, "strerror", None) or type(error).__name__
-            raise ImageError(f"{self.name}: {found} ({reason}); {expected}") from None
+            raise ImageError(f"{self.name}: {problem} ({reason}); {expected}") from None
 
 
 def open_clip(path: str | os.PathLike[str], name: str | None = None, limits: ClipLimits = NO_LIMITS) -> OpenClip:
-    """A clip, decoded by this process. Of a stranger's file, :func:`vitviz.isolation.clip` bounds memory and time.
+    """Open a clip and decode it in this process.
+
+    For a stranger's file use :func:`vitviz.isolation.open_clip`, which bounds memory and time.
 
     Args:
         path: of an MP4, QuickTime, Matroska, WebM or AVI file.
-        name: what messages call it; the path where it is not given.
-        limits: what it may have.
+        name: of the clip in messages; None for its path.
+        limits: of its size and length.
 
     Returns:
-        A context, which closes the file.
+        The clip, a context manager that closes the file.
 
     Raises:
         ImageError: there is no such file, it is no clip, has no moving pictures, is larger than its limits, or damaged.
@@ -317,15 +322,15 @@ def open_clip(path: str | os.PathLike[str], name: str | None = None, limits: Cli
     return OpenClip(path, legible(name or str(path)), limits)
 
 
-def _regular_file(path: Path, name: str, most: int) -> io.FileIO:
+def _open_regular(path: Path, name: str, max_bytes: int) -> io.FileIO:
     try:
         # Reading a pipe would block, and a device has no end.
         if not stat.S_ISREG(os.stat(path).st_mode):
-            found = "a folder" if path.is_dir() else "a pipe, a socket or a device"
-            raise ImageError(f"{name}: {found}; {EXPECTED}")
+            kind = "a folder" if path.is_dir() else "a pipe, a socket or a device"
+            raise ImageError(f"{name}: {kind}; {EXPECTED}")
         nbytes = os.stat(path).st_size
-        if nbytes > most:
-            raise ImageError(f"{name}: {nbytes:,} bytes; at most {most:,} are taken")
+        if nbytes > max_bytes:
+            raise ImageError(f"{name}: {nbytes:,} bytes; at most {max_bytes:,} are taken")
         if not nbytes:
             raise ImageError(f"{name}: an empty file; {EXPECTED}")
         return io.FileIO(path)
@@ -335,11 +340,11 @@ def _regular_file(path: Path, name: str, most: int) -> io.FileIO:
         raise ImageError(f"{name}: cannot be read ({error.strerror}); {EXPECTED}") from None
 
 
-class _BoundedFile(io.RawIOBase):
-    """A file as long as it was when it was opened: one that grows has an end."""
+class _FixedSizeFile(io.RawIOBase):
+    """A file that ends where it ended when it was opened, even if it grows."""
 
     def __init__(self, file: io.FileIO) -> None:
-        self._file, self._size, self._at = file, os.fstat(file.fileno()).st_size, 0
+        self._file, self._size, self._position = file, os.fstat(file.fileno()).st_size, 0
 
     def readable(self) -> bool:
         return True
@@ -349,18 +354,18 @@ class _BoundedFile(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer).cast("B")
-        content = os.pread(self._file.fileno(), min(len(view), max(0, self._size - self._at)), self._at)
+        content = os.pread(self._file.fileno(), min(len(view), max(0, self._size - self._position)), self._position)
         view[: len(content)] = content
-        self._at += len(content)
+        self._position += len(content)
         return len(content)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        self._at = max(0, base + offset)
-        return self._at
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = max(0, base + offset)
+        return self._position
 
     def tell(self) -> int:
-        return self._at
+        return self._position
 
     def close(self) -> None:
         self._file.close()
@@ -368,18 +373,18 @@ class _BoundedFile(io.RawIOBase):
 
 
 def _is_cover(stream: Any) -> bool:
-    """Whether a stream is the picture on the cover of a sound file."""
+    """Whether a stream is the cover picture of an audio file."""
     disposition = getattr(stream, "disposition", 0)
     return "attached_pic" in str(getattr(disposition, "name", disposition) or "").lower()
 
 
 def _declared_seconds(stream: Any) -> float | None:
-    """How long a Matroska or AVI file says that its pictures last; the reader of the others notices a cut itself."""
+    """The duration that a Matroska or AVI file states; in other containers FFmpeg itself notices a missing end."""
     text = (stream.metadata or {}).get("DURATION", "")
-    parts = text.split(":")
+    fields = text.split(":")
     try:
-        if len(parts) == 3:
-            hours, minutes, seconds = map(float, parts)
+        if len(fields) == 3:
+            hours, minutes, seconds = map(float, fields)
             return 3600 * hours + 60 * minutes + seconds
         if stream.container.format.name == "avi" and stream.frames and stream.average_rate:
             return float(stream.frames / stream.average_rate)

@@ -1,4 +1,4 @@
-"""The library that reads and writes video, which the extra ``video`` installs, and how much of it is used."""
+"""PyAV, which reads and writes video and is installed by the extra ``video``, and the parts of FFmpeg that are used."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import Any
 
 from vitviz.errors.extras import extra
 
-# Times are counted in these parts of a second.
+# Ticks a second, the unit of all times.
 TICKS = 90_000
-# What of FFmpeg may read a stranger's file: no list of other files, no address, nothing that draws by itself.
+# Only these read a stranger's file; FFmpeg has others that open further files or URLs, or generate pictures.
 DEMUXERS = ("mov", "mp4", "m4a", "3gp", "3g2", "mj2", "matroska", "webm", "avi")
 DECODERS = ("h264", "hevc", "av1", "vp8", "vp9", "mpeg4", "mpeg2video", "mjpeg", "prores", "ffv1", "rawvideo")
-READING = {"format_whitelist": ",".join(DEMUXERS), "enable_drefs": "0"}
+OPEN_OPTIONS = {"format_whitelist": ",".join(DEMUXERS), "enable_drefs": "0"}
 
 
 def pyav() -> Any:
-    """PyAV.
+    """The package PyAV.
 
     Raises:
         ConfigError: it is not installed.

@@ -1,4 +1,4 @@
-"""Parts of a video as one file, with the sound of a clip."""
+"""Join parts of a video into one file, with the sound of a clip."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from typing import Any
 
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import choices
-from vitviz.images.ffmpeg import READING, TICKS, pyav
+from vitviz.images.ffmpeg import OPEN_OPTIONS, TICKS, pyav
 
-# What a container cannot hold is encoded as this.
+# Sound that a container cannot hold is encoded with this codec.
 SOUND_CODEC = "aac"
 NAMED_LAYOUTS = {1: "mono", 2: "stereo"}
 
 
 @dataclass(frozen=True)
 class Container:
-    """A kind of file that a video is written as.
+    """A file format that videos are written in.
 
     Args:
         suffix: of its files.
-        name: by which FFmpeg knows it.
-        sounds: codecs of sound that it holds; empty for any.
+        name: in FFmpeg.
+        sound_codecs: that it can hold; empty for any.
     """
 
     suffix: str
     name: str
-    sounds: tuple[str, ...] = ()
+    sound_codecs: tuple[str, ...] = ()
 
-    def keeps(self, sound: str) -> bool:
-        """Whether sound of a codec is put into it as it is."""
-        return not self.sounds or sound in self.sounds
+    def can_hold(self, codec: str) -> bool:
+        """Whether sound of this codec is copied into it without encoding."""
+        return not self.sound_codecs or codec in self.sound_codecs
 
 
 CONTAINERS = {
-    each.suffix: each
-    for each in (
+    container.suffix: container
+    for container in (
         Container(".mp4", "mp4", ("aac", "mp3", "ac3", "eac3", "alac", "opus", "flac")),
         Container(".mkv", "matroska"),
     )
@@ -48,28 +48,28 @@ CONTAINERS = {
 
 
 def container_of(output: Path) -> Container:
-    """The kind of file that a path asks for.
+    """The container that the suffix of a path names.
 
     Raises:
-        ConfigError: no video is written as such.
+        ConfigError: there is no container of this suffix.
     """
-    found = CONTAINERS.get(output.suffix.lower())
-    if found is None:
+    container = CONTAINERS.get(output.suffix.lower())
+    if container is None:
         raise ConfigError(f"{output}: expected a name that ends with {choices(CONTAINERS)}")
-    return found
+    return container
 
 
 def join(parts: Sequence[Path], sound: Path | None, output: Path, name: str) -> None:
-    """Write parts of a video as one file, each after the other, without encoding them again.
+    """Join parts of a video into one file without encoding them again.
 
-    Every part was written with the same settings, and has the ticks of its first frame in its name, behind the last
-    hyphen. Sound is kept as it is where the container holds its codec, and is encoded as AAC where not.
+    All parts have the same encoder settings. The name of a part ends with a hyphen and the ticks of its first frame.
+    Sound is copied if the container can hold its codec, and encoded as AAC otherwise.
 
     Args:
-        parts: the files, in their order.
-        sound: the clip whose first sound track goes with it; None for none.
-        output: to write; another name may stand for it meanwhile, so its second last suffix says the container.
-        name: what messages call the clip.
+        parts: the files, in order.
+        sound: the clip whose first sound track is added; None for none.
+        output: the file to write; its suffix selects the container.
+        name: of the clip in messages.
 
     Raises:
         ImageError: the sound is damaged.
@@ -78,18 +78,18 @@ def join(parts: Sequence[Path], sound: Path | None, output: Path, name: str) -> 
     av = pyav()
     container = container_of(output)
     try:
-        with av.open(str(output), "w", format=container.name) as written, _opened_sound(sound) as source:
+        with av.open(str(output), "w", format=container.name) as target, _open_sound(sound) as source:
             with av.open(str(parts[0])) as first:
-                video = written.add_stream_from_template(first.streams.video[0])
-            heard = None if source is None else source.streams.audio[0]
-            out = None if heard is None else _sound_stream(written, heard, container)
-            # The header settles the time bases.
-            written.start_encoding()
+                video = target.add_stream_from_template(first.streams.video[0])
+            audio = None if source is None else source.streams.audio[0]
+            audio_out = None if audio is None else _add_sound_stream(target, audio, container)
+            # Writing the header sets the time bases.
+            target.start_encoding()
             streams = [_video_packets(parts, video)]
-            if heard is not None:
-                streams.append(_sound_packets(source, heard, out, container, name))
-            for _, _, packet in merge(*streams, key=lambda each: each[:2]):
-                written.mux(packet)
+            if audio is not None:
+                streams.append(_sound_packets(source, audio, audio_out, container, name))
+            for _, _, packet in merge(*streams, key=lambda item: item[:2]):
+                target.mux(packet)
     except (ImageError, ConfigError):
         raise
     except Exception as error:
@@ -98,30 +98,31 @@ def join(parts: Sequence[Path], sound: Path | None, output: Path, name: str) -> 
 
 
 @contextmanager
-def _opened_sound(path: Path | None) -> Iterator[Any]:
-    """The clip whose sound is kept, open; nothing where there is none."""
+def _open_sound(path: Path | None) -> Iterator[Any]:
+    """The opened clip at ``path``; None without one."""
     if path is None:
         yield None
         return
-    with path.open("rb") as file, pyav().open(file, "r", options=READING) as source:
+    with path.open("rb") as file, pyav().open(file, "r", options=OPEN_OPTIONS) as source:
         yield source
 
 
-def _sound_stream(written: Any, heard: Any, container: Container) -> Any:
-    if container.keeps(heard.codec_context.codec.canonical_name):
-        return written.add_stream_from_template(heard)
-    stream = written.add_stream(SOUND_CODEC, rate=heard.codec_context.rate)
-    layout = heard.codec_context.layout
-    # Matroska may say how many channels there are, and not which.
+def _add_sound_stream(target: Any, audio: Any, container: Container) -> Any:
+    if container.can_hold(audio.codec_context.codec.canonical_name):
+        return target.add_stream_from_template(audio)
+    stream = target.add_stream(SOUND_CODEC, rate=audio.codec_context.rate)
+    layout = audio.codec_context.layout
+    # Matroska may state the number of channels without their layout.
     stream.layout = NAMED_LAYOUTS.get(layout.nb_channels, layout)
     return stream
 
 
 def _video_packets(parts: Sequence[Path], stream: Any) -> Iterator[tuple[Fraction, int, Any]]:
+    """Seconds, 0 and packet, for :func:`heapq.merge` with the packets of the sound."""
     for part in parts:
         start = int(part.stem.rpartition("-")[2])
-        with pyav().open(str(part)) as opened:
-            for packet in opened.demux(opened.streams.video[0]):
+        with pyav().open(str(part)) as source:
+            for packet in source.demux(source.streams.video[0]):
                 if packet.dts is None:
                     continue
                 ticks = start + round(packet.pts * packet.time_base * TICKS)
@@ -132,22 +133,23 @@ def _video_packets(parts: Sequence[Path], stream: Any) -> Iterator[tuple[Fractio
 
 
 def _sound_packets(
-    source: Any, heard: Any, stream: Any, container: Container, name: str
+    source: Any, audio: Any, stream: Any, container: Container, name: str
 ) -> Iterator[tuple[Fraction, int, Any]]:
-    beginning = Fraction(source.start_time or 0, pyav().time_base)
-    keeps = container.keeps(heard.codec_context.codec.canonical_name)
+    """Seconds, 1 and packet."""
+    start_time = Fraction(source.start_time or 0, pyav().time_base)
+    is_copied = container.can_hold(audio.codec_context.codec.canonical_name)
     try:
-        if keeps:
-            for packet in source.demux(heard):
+        if is_copied:
+            for packet in source.demux(audio):
                 if packet.dts is None or packet.pts is None:
                     continue
-                shift = round(beginning / packet.time_base)
+                shift = round(start_time / packet.time_base)
                 packet.pts, packet.dts = packet.pts - shift, packet.dts - shift
                 packet.stream = stream
                 yield packet.dts * packet.time_base, 1, packet
             return
-        for frame in source.decode(heard):
-            frame.pts = None if frame.pts is None else frame.pts - round(beginning / frame.time_base)
+        for frame in source.decode(audio):
+            frame.pts = None if frame.pts is None else frame.pts - round(start_time / frame.time_base)
             for packet in stream.encode(frame):
                 yield packet.dts * packet.time_base, 1, packet
         for packet in stream.encode(None):

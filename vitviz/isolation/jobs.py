@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from vitviz.images.clip_facts import ClipLimits
-from vitviz.images.clips import frame_of, open_clip
+from vitviz.images.clips import frame_at, open_clip
 from vitviz.images.muxing import join
 from vitviz.images.opening import UnopenedImage
 from vitviz.images.preprocessing import Preprocessing
@@ -131,7 +131,7 @@ class FrameJob(PictureJob):
     def decode(self, stream: BinaryIO, niceness: int) -> Answer:
         os.nice(niceness)
         with self.clip as clip:
-            self.image = frame_of(clip, self.index).image
+            self.image = frame_at(clip, self.index).image
         return {"width": self.image.width, "height": self.image.height}
 
 

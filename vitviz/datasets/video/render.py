@@ -137,7 +137,7 @@ def render_video(
     shutil.rmtree(folder.path, ignore_errors=True)
     sound = facts.sound
     if sound:
-        sound += ", as it was" if container.keeps(sound) else f", encoded as {SOUND_CODEC} for {container.suffix}"
+        sound += ", as it was" if container.can_hold(sound) else f", encoded as {SOUND_CODEC} for {container.suffix}"
     seconds = time.monotonic() - started
     return VideoSummary(len(run.maps), kept, seconds, sound, painter.clip_caption(), replaced)
 
