@@ -1,4 +1,4 @@
-"""Where the model's input lies on the user's image, and the way back from a patch to its place."""
+"""Where the model's input lies on the user's image, and where each patch lies on it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Geometry:
 
     Args:
         image_width, image_height: the user's image in pixels.
-        box: what the model sees of it, in pixels of the image.
+        box: the rectangle that the model sees, in pixels of the image.
         input_height, input_width: the model's input in pixels.
 
     Raises:
@@ -51,7 +51,7 @@ class Geometry:
         )
 
     def patch_at(self, x: float, y: float, grid_height: int, grid_width: int) -> tuple[int, int] | None:
-        """The patch ``(row, column)`` at a point of the user's image; None where the model did not look."""
+        """The patch ``(row, column)`` at a point of the user's image; None outside of the model's input."""
         left, top, right, bottom = self.box
         if not (left <= x < right and top <= y < bottom):
             return None
@@ -69,7 +69,7 @@ class Geometry:
         return left + x * (right - left) / self.input_width, top + y * (bottom - top) / self.input_height
 
     def resized(self, image_width: int, image_height: int) -> Geometry:
-        """The same place on the image resized to this size."""
+        """The same geometry on the image resized to this size."""
         across, down = image_width / self.image_width, image_height / self.image_height
         left, top, right, bottom = self.box
         # Rounding must not carry an edge of the image past it.
@@ -78,5 +78,5 @@ class Geometry:
 
 
 def _edge(low: float, high: float, index: int, count: int) -> float:
-    """Where the part ``index`` of ``count`` equal parts from ``low`` to ``high`` begins."""
+    """The lower edge of part ``index`` when the range from ``low`` to ``high`` is cut into ``count`` equal parts."""
     return high if index == count else low + (high - low) * index / count

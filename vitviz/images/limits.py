@@ -1,8 +1,8 @@
-"""What a picture file may cost to open: one that was made to take minutes or gigabytes is refused before it does.
+"""Limits on what a picture file may cost to open: files crafted to take minutes or gigabytes are refused early.
 
-Pillow itself bounds the pixels of a picture and the compressed texts of a PNG. :class:`BudgetedReader` bounds what
-Pillow reads: bytes, and in how many pieces. The rest of this module bounds what Pillow makes of a few bytes: numbers in
-tags and tables, scans of a JPEG, and memory beside the pixels.
+Pillow itself bounds the pixels of a picture and the compressed texts of a PNG. :class:`BudgetedReader` bounds the bytes
+and the number of reads. The other checks bound what Pillow makes of few bytes: numbers in tags and tables, scans of a
+JPEG, and memory beside the pixels.
 """
 
 from __future__ import annotations
@@ -20,159 +20,163 @@ from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
 from vitviz.errors.kinds import ImageError
 
-# Bytes at any time: of the pixels, of what their decoder needs beside them, and of the picture they become.
+# Peak bytes: the pixels, the decoder's own memory and the converted picture together.
 MAX_MEMORY = 482_000_000
-# Bytes that are no pixels. A WebP file is read whole before its size is known; a TIFF may carry its program's layers.
+# Bytes that are no pixels. A WebP file is read whole before its size is known; a TIFF may carry an editor's layers.
 MAX_HEADER, MAX_LARGE_HEADER = 2**24, 2**27
-# How often a file may be read from: before the pixels, and then for them.
-HEADER_PIECES, PIXEL_PIECES = 10_000, 1_000_000
+# Number of reads: of the header, and then of the pixels.
+MAX_HEADER_READS, MAX_PIXEL_READS = 10_000, 1_000_000
 # Numbers in the directories of a TIFF file, an EXIF block or an MPO index, or in a JPEG's tables.
 MAX_NUMBERS = 150_000
-# Every scan of a JPEG goes through all of its pixels.
-MAX_SCANNED = 1_500_000_000
+# Pixels times scans: every scan of a JPEG visits all pixels.
+MAX_SCANNED_PIXELS = 1_500_000_000
 # Pillow decodes run-length encoded BMP files in Python.
-MAX_RUN_LENGTH = 4_000_000
-# Pillow unpacks each colour profile of a PNG, the unused ones too, to at most so many bytes.
-UNPACKED_PROFILE = 2**20
-# A decoder that needs more bytes starts over with all it has, so the file comes in at most this many blocks.
+MAX_RUN_LENGTH_PIXELS = 4_000_000
+# Bytes to which Pillow unpacks each colour profile of a PNG, used or not.
+PROFILE_BYTES = 2**20
+# A decoder that needs more bytes starts over, so the file is fed in at most this many blocks.
 MAX_BLOCKS = 16
 
-# Bytes of a pixel by mode; all other modes take four.
+# Bytes a pixel, by mode; all other modes take four.
 PIXEL_BYTES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16L": 2, "I;16B": 2, "I;16N": 2}
-# JPEG: markers without a body, of frames, the first that there is, of single kinds.
-BARE = (0x00, 0xC8, *range(0xD0, 0xDA), *range(0xF0, 0xFE))
+# JPEG markers: those without a body, of frames, the lowest, and single kinds.
+BODILESS = (0x00, 0xC8, *range(0xD0, 0xDA), *range(0xF0, 0xFE))
 FRAMES, PROGRESSIVE = set(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}, {0xC2, 0xC6, 0xCA, 0xCE}
 FIRST, SCAN, QUANTISATION, EXIF, INDEX, PHOTOSHOP = 0xC0, 0xDA, 0xDB, 0xE1, 0xE2, 0xED
 # Matches only the last byte of padding: matching all of it would take quadratic time.
 MARKER = re.compile(rb"(?s)\xff([^\x00\xff])")
-# How a scan begins that libjpeg accepts.
+# The beginning of every scan that libjpeg accepts.
 SCAN_HEAD = re.compile(rb"\xff\xda\x00(?:\x08\x01|\x0a\x02|\x0c\x03|\x0e\x04)")
-# Types of tags that Pillow leaves in one piece, and the places of strips and tiles: each of those becomes an object.
-TEXTS, PLACES = (1, 2, 7), (273, 324)
-SMALL_PIECES = "cut into too many small pieces"
-# Pillow takes these off one by one, each time with a copy of the rest.
-EXIF_HEADS, MAX_EXIF_HEADS = re.compile(rb"(?:Exif\0\0)*"), 600
+# Pillow keeps tags of these types as one object. Offsets of strips and tiles become one object each.
+SINGLE_OBJECT_TYPES, OFFSET_TAGS = (1, 2, 7), (273, 324)
+TOO_MANY_PIECES = "cut into too many small pieces"
+# Pillow strips these one by one, and copies the rest each time.
+EXIF_PREFIXES, MAX_EXIF_PREFIX_BYTES = re.compile(rb"(?:Exif\0\0)*"), 600
 DIRECTORIES = (ExifTags.IFD.Exif, ExifTags.IFD.GPSInfo, ExifTags.IFD.Interop)
 
 
 class BudgetedReader(io.BufferedReader):
-    """A file of which only so much is read, in so many pieces; reading more raises an :class:`ImageError`.
+    """A file with a budget of bytes and reads; exceeding it raises an :class:`ImageError`.
 
     Args:
         raw: the file.
-        name: what the message calls it.
+        name: of the file in messages.
     """
 
     def __init__(self, raw: Any, name: str) -> None:
         super().__init__(raw)
         self.label = name
-        # How often a JPEG's decoder goes through the pixels.
+        # How often a JPEG decoder visits all pixels.
         self.scans = 1
         self.size = self.seek(0, io.SEEK_END)
         self.seek(0)
-        self.allow(HEADER_PIECES, MAX_HEADER)
+        self.allow(MAX_HEADER_READS, MAX_HEADER)
 
-    def allow(self, pieces: int, size: int, purpose: str = "beside its pixels") -> None:
-        """From now on, so many pieces and bytes may be read."""
-        self._pieces, self._left, self._allowed, self._purpose = pieces, size, size, purpose
+    def allow(self, reads: int, nbytes: int, purpose: str = "beside its pixels") -> None:
+        """Set the budget of reads and bytes from here on."""
+        self._reads_left, self._bytes_left, self._budget_bytes, self._purpose = reads, nbytes, nbytes, purpose
 
     @property
     def used(self) -> int:
         """Bytes read since the last :meth:`allow`."""
-        return self._allowed - self._left
+        return self._budget_bytes - self._bytes_left
 
     def read(self, size: int | None = -1, /) -> bytes:
-        most = self._left + 1
-        data = super().read(most if size is None or size < 0 else min(size, most))
-        self._pieces -= 1
-        self._left -= len(data)
-        if self._left < 0:
-            raise refusal(self.label, f"more than {self._allowed:,} bytes {self._purpose}")
-        if self._pieces < 0:
-            raise refusal(self.label, SMALL_PIECES)
+        limit = self._bytes_left + 1
+        data = super().read(limit if size is None or size < 0 else min(size, limit))
+        self._reads_left -= 1
+        self._bytes_left -= len(data)
+        if self._bytes_left < 0:
+            raise refusal(self.label, f"more than {self._budget_bytes:,} bytes {self._purpose}")
+        if self._reads_left < 0:
+            raise refusal(self.label, TOO_MANY_PIECES)
         return data
 
 
-def refusal(name: str, found: str) -> ImageError:
+def refusal(name: str, problem: str) -> ImageError:
     """The error for a file that would cost too much."""
-    return ImageError(f"{name}: {found}; expected a picture that opens in little time and memory")
+    return ImageError(f"{name}: {problem}; expected a picture that opens in little time and memory")
 
 
 def check_header(stream: BudgetedReader) -> None:
-    """Refuse a file of which Pillow could not even read the header in time; leaves it at its beginning.
+    """Refuse a file whose header alone would take Pillow too long; rewinds the stream.
 
     Raises:
-        ImageError: it is such a file.
+        ImageError: the header takes too long.
     """
     start = stream.read(16)
     stream.seek(0)
-    check, most = next((guard for signature, guard in GUARDS.items() if re.match(signature, start)), (None, MAX_HEADER))
+    check, max_header = next(
+        (guard for signature, guard in GUARDS.items() if re.match(signature, start)), (None, MAX_HEADER)
+    )
     if check is not None:
-        stream.allow(PIXEL_PIECES, stream.size + MAX_HEADER)
+        stream.allow(MAX_PIXEL_READS, stream.size + MAX_HEADER)
         check(stream)
         stream.seek(0)
-    stream.allow(HEADER_PIECES, most)
+    stream.allow(MAX_HEADER_READS, max_header)
 
 
 def check_pixels(image: Image.Image, stream: BudgetedReader) -> None:
-    """Refuse a file whose pixels would take too long or too much memory to decode; its header has been read.
+    """Refuse an image with a read header whose pixels would take too long or too much memory to decode.
 
     Raises:
-        ImageError: it is such a file.
+        ImageError: they would.
     """
     # Pillow reads the tags of a TIFF file a second time, for its EXIF block.
     pixels, header = image.width * image.height, stream.used * (2 if image.format == "TIFF" else 1)
-    stream.allow(PIXEL_PIECES, 2 * stream.size + MAX_HEADER, "to read for its pixels")
+    stream.allow(MAX_PIXEL_READS, 2 * stream.size + MAX_HEADER, "to read for its pixels")
     if isinstance(image, ImageFile.ImageFile):
         image.decodermaxblock = max(image.decodermaxblock, stream.size // MAX_BLOCKS)
     size = f"{image.width}×{image.height} pixels"
-    if pixels * stream.scans > MAX_SCANNED:
+    if pixels * stream.scans > MAX_SCANNED_PIXELS:
         raise refusal(stream.label, f"{size} in {stream.scans:,} scans")
-    if pixels > MAX_RUN_LENGTH and any(tile[0] == "bmp_rle" for tile in getattr(image, "tile", ())):
-        raise refusal(stream.label, f"{size}, run-length encoded, of which at most {MAX_RUN_LENGTH:,} are opened")
-    needs = BESIDE.get(image.format or "")
+    if pixels > MAX_RUN_LENGTH_PIXELS and any(tile[0] == "bmp_rle" for tile in getattr(image, "tile", ())):
+        raise refusal(
+            stream.label, f"{size}, run-length encoded, of which at most {MAX_RUN_LENGTH_PIXELS:,} are opened"
+        )
+    decoder_bytes = DECODER_BYTES.get(image.format or "")
     result = 0 if image.mode == "RGB" else 4 * pixels
-    check_memory(image, stream.label, max(needs(image, stream) if needs else 0, result) + header)
+    check_memory(image, stream.label, max(decoder_bytes(image, stream) if decoder_bytes else 0, result) + header)
 
 
-def check_memory(image: Image.Image, name: str, beside: float) -> None:
-    """Refuse a picture whose pixels and so many bytes beside them are too much at one time.
+def check_memory(image: Image.Image, name: str, extra_bytes: float) -> None:
+    """Refuse a picture whose pixels and ``extra_bytes`` together exceed :data:`MAX_MEMORY`.
 
     Raises:
-        ImageError: they are.
+        ImageError: they do.
     """
-    needed = PIXEL_BYTES.get(image.mode, 4) * image.width * image.height + beside
+    needed = PIXEL_BYTES.get(image.mode, 4) * image.width * image.height + extra_bytes
     if needed > MAX_MEMORY:
-        found = f"{image.width}×{image.height} pixels, {image.format} {image.mode}, would take {needed / 1e6:,.0f} MB"
-        raise refusal(name, f"{found} of memory, of which at most {MAX_MEMORY / 1e6:,.0f} MB are taken")
+        problem = f"{image.width}×{image.height} pixels, {image.format} {image.mode}, would take {needed / 1e6:,.0f} MB"
+        raise refusal(name, f"{problem} of memory, of which at most {MAX_MEMORY / 1e6:,.0f} MB are taken")
 
 
 def check_exif(block: bytes, name: str) -> None:
-    """Refuse an EXIF block that Pillow would unpack into too much.
+    """Refuse an EXIF block that Pillow would unpack into too many numbers.
 
     Raises:
-        ImageError: it is such a block.
+        ImageError: it has too many numbers or prefixes.
     """
-    start = next(EXIF_HEADS.finditer(block)).end()
-    if start > MAX_EXIF_HEADS:
-        raise refusal(name, SMALL_PIECES)
+    start = next(EXIF_PREFIXES.finditer(block)).end()
+    if start > MAX_EXIF_PREFIX_BYTES:
+        raise refusal(name, TOO_MANY_PIECES)
     _check_tags(BudgetedReader(io.BytesIO(block[start:]), name))
 
 
 def _check_tags(file: BudgetedReader) -> None:
-    """Refuse a TIFF file, an EXIF block or an MPO index whose tags Pillow would unpack into too many numbers."""
+    """Refuse a TIFF file, EXIF block or MPO index whose tags Pillow would unpack into too many numbers."""
     head = file.read(8)
     if head[2:3] == b"+":
         head += file.read(8)
-    # Pillow leaves out what is damaged, or reports it.
+    # Pillow skips or reports damaged tags itself.
     damage = suppress(SyntaxError, ValueError, OverflowError, IndexError, struct.error)
-    waiting: list[int] = []
+    pending: list[int] = []
     with damage:
-        waiting.append(ImageFileDirectory_v2(head).next)
+        pending.append(ImageFileDirectory_v2(head).next)
     visited: set[int] = set()
     numbers = 0
-    while waiting:
-        start = waiting.pop()
+    while pending:
+        start = pending.pop()
         if start in visited:
             continue
         visited.add(start)
@@ -180,14 +184,14 @@ def _check_tags(file: BudgetedReader) -> None:
         with damage:
             file.seek(start)
             directory.load(file)
-        # Pillow unpacks a tag when it is asked for.
+        # directory.load only slices the tags; Pillow unpacks each on access.
         for tag, data in directory._tagdata.items():
             kind = directory.tagtype[tag]
             size, _ = directory._load_dispatch[kind]
-            numbers += 1 if kind in TEXTS and tag not in PLACES else len(data) // size
+            numbers += 1 if kind in SINGLE_OBJECT_TYPES and tag not in OFFSET_TAGS else len(data) // size
         _check_numbers(numbers, file.label)
         with damage:
-            waiting += [place for place in map(directory.get, DIRECTORIES) if isinstance(place, int)]
+            pending += [offset for offset in map(directory.get, DIRECTORIES) if isinstance(offset, int)]
 
 
 def _check_numbers(count: int, name: str) -> None:
@@ -196,7 +200,7 @@ def _check_numbers(count: int, name: str) -> None:
 
 
 def _check_jpeg(stream: BudgetedReader) -> None:
-    """What Pillow unpacks at once: the EXIF block, the MPO index, Photoshop's entries, tables; counts the scans."""
+    """Check what Pillow unpacks at once (EXIF block, MPO index, Photoshop's entries, tables), and count the scans."""
     exif, index = [], b""
     components, is_progressive, numbers = 0, False, 0
     for marker, body in _segments(stream.read(MAX_HEADER)):
@@ -212,7 +216,7 @@ def _check_jpeg(stream: BudgetedReader) -> None:
             components, is_progressive = body[5], marker in PROGRESSIVE
         if marker == SCAN and (is_progressive or body[:1] != bytes([components])):
             stream.seek(0)
-            # The scans of pictures behind the first one count as well.
+            # Scans of further pictures in the file count as well.
             blocks = iter(lambda: stream.read(2**20), b"")
             stream.scans = sum(len(SCAN_HEAD.findall(block)) for block in blocks)
     _check_numbers(numbers, stream.label)
@@ -222,31 +226,31 @@ def _check_jpeg(stream: BudgetedReader) -> None:
 
 def _segments(header: bytes) -> Iterator[tuple[int, bytes]]:
     """Marker and body of every segment that Pillow reads."""
-    at = 2
-    # Pillow reads every segment in at least one piece, so the reader refuses a file with more of them.
-    for _ in range(HEADER_PIECES):
-        found = MARKER.search(header, at)
-        marker = found[1][0] if found else 0
-        if found is None or (marker < FIRST and marker not in BARE):
+    position = 2
+    # Pillow reads each segment at least once, so the reader refuses files with more of them.
+    for _ in range(MAX_HEADER_READS):
+        match = MARKER.search(header, position)
+        marker = match[1][0] if match else 0
+        if match is None or (marker < FIRST and marker not in BODILESS):
             return
-        at = found.end()
-        if marker not in BARE:
-            length = int.from_bytes(header[at : at + 2], "big")
-            yield marker, header[at + 2 : at + length]
-            at += max(2, length)
+        position = match.end()
+        if marker not in BODILESS:
+            length = int.from_bytes(header[position : position + 2], "big")
+            yield marker, header[position + 2 : position + length]
+            position += max(2, length)
         if marker == SCAN:
             return
 
 
 def _check_png(stream: BudgetedReader) -> None:
-    """The chunks that are not pixels, of which Pillow keeps even those behind them."""
-    at, pixels, size, pieces = 8, 0, 0, 0
-    stream.seek(at)
+    """Check the chunks that are not pixels; Pillow keeps even those behind the pixels."""
+    position, pixels, size, chunks = 8, 0, 0, 0
+    stream.seek(position)
     while len(head := stream.read(8)) == 8:
         length, kind = struct.unpack(">I4s", head)
-        at += 12 + length
-        # Pillow reports a file that is cut short.
-        if kind == b"IEND" or at > stream.size:
+        position += 12 + length
+        # Pillow itself reports a truncated file.
+        if kind == b"IEND" or position > stream.size:
             return
         if kind == b"IHDR":
             pixels = math.prod(struct.unpack(">II", stream.read(8)))
@@ -254,51 +258,51 @@ def _check_png(stream: BudgetedReader) -> None:
         if kind == b"fcTL" and 12 * pixels > MAX_MEMORY:
             raise refusal(stream.label, f"an animation of {pixels:,} pixels")
         if kind != b"IDAT":
-            size, pieces = size + max(length, UNPACKED_PROFILE if kind == b"iCCP" else 0), pieces + 1
+            size, chunks = size + max(length, PROFILE_BYTES if kind == b"iCCP" else 0), chunks + 1
         if size > MAX_HEADER:
             raise refusal(stream.label, f"more than {MAX_HEADER:,} bytes beside its pixels")
-        if pieces > HEADER_PIECES:
-            raise refusal(stream.label, SMALL_PIECES)
-        stream.seek(at)
+        if chunks > MAX_HEADER_READS:
+            raise refusal(stream.label, TOO_MANY_PIECES)
+        stream.seek(position)
 
 
 def _check_tiff(stream: BudgetedReader) -> None:
-    stream.allow(HEADER_PIECES, MAX_LARGE_HEADER)
+    stream.allow(MAX_HEADER_READS, MAX_LARGE_HEADER)
     _check_tags(stream)
 
 
-def _beside_jpeg(image: Any, stream: BudgetedReader) -> float:
-    """All coefficients, where they come in more than one scan."""
-    sampled = [(across, down) for _, across, down, _ in image.layer]
-    largest = max(across for across, _ in sampled) * max(down for _, down in sampled)
-    coefficients = image.width * image.height * sum(across * down for across, down in sampled) / max(1, largest)
+def _jpeg_decoder_bytes(image: Any, stream: BudgetedReader) -> float:
+    """Bytes of all coefficients, which a decoder keeps if there is more than one scan."""
+    sampling = [(across, down) for _, across, down, _ in image.layer]
+    largest = max(across for across, _ in sampling) * max(down for _, down in sampling)
+    coefficients = image.width * image.height * sum(across * down for across, down in sampling) / max(1, largest)
     return 2 * coefficients if stream.scans > 1 else 0
 
 
-def _beside_tiff(image: Any, stream: BudgetedReader) -> float:
-    """The largest strip or tile, where libtiff unpacks it; the picture before it is turned."""
+def _tiff_decoder_bytes(image: Any, stream: BudgetedReader) -> float:
+    """Bytes of the largest strip or tile if libtiff unpacks it, or of the picture before it is turned."""
     tags, pixels = image.tag_v2, image.width * image.height
     bits = tags.get(258, (1,))
     per_pixel = max(4, sum(bits) * (tags.get(277, 1) if len(bits) == 1 else 1) / 8)
-    # Width and height may be swapped already.
+    # Pillow may have swapped width and height already.
     strip = min(pixels, tags.get(278, image.height) * max(image.size))
     unpacked = max(strip, tags.get(322, 0) * tags.get(323, 0)) * per_pixel
     turned = 4 * pixels if tags.get(ExifTags.Base.Orientation, 1) != 1 else 0
     return max(turned, unpacked if any(tile[0] == "libtiff" for tile in image.tile) else 0)
 
 
-# By the first bytes: what is looked at before Pillow does, and the most bytes of a header.
+# By signature: the check before Pillow opens the file, and the limit of header bytes.
 GUARDS: dict[bytes, tuple[Callable[[BudgetedReader], None] | None, int]] = {
     rb"\xff\xd8\xff": (_check_jpeg, MAX_HEADER),
     rb"\x89PNG": (_check_png, MAX_HEADER),
     rb"II|MM": (_check_tiff, MAX_LARGE_HEADER),
     rb"(?s)RIFF.{4}WEBP": (None, MAX_LARGE_HEADER),
 }
-# By format: bytes that its decoder needs beside the pixels it makes.
-BESIDE: dict[str, Callable[[Any, BudgetedReader], float]] = {
-    "JPEG": _beside_jpeg,
-    "MPO": _beside_jpeg,
-    "TIFF": _beside_tiff,
-    # Two canvases, and one of them copied.
+# By format: bytes that the decoder needs beside its output.
+DECODER_BYTES: dict[str, Callable[[Any, BudgetedReader], float]] = {
+    "JPEG": _jpeg_decoder_bytes,
+    "MPO": _jpeg_decoder_bytes,
+    "TIFF": _tiff_decoder_bytes,
+    # Two canvases and a copy of one.
     "WEBP": lambda image, stream: 12 * image.width * image.height,
 }

@@ -27,11 +27,11 @@ MAX_PIXELS = 64_000_000
 MIN_SIDE, MAX_SIDE = 2, 100_000
 # Converting in strips avoids a third copy of the picture in memory.
 STRIP_PIXELS = 2**18
-# A single letter is a drive, not a scheme; pathlib.Path drops one of the slashes.
-ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/{1,2}[^/]|data:", re.IGNORECASE)
+# A single letter is a drive, not a scheme. One slash is enough, since pathlib.Path drops the other.
+URL = re.compile(r"[a-z][a-z0-9+.-]+:/{1,2}[^/]|data:", re.IGNORECASE)
 EXPECTED = f"expected a {', '.join(FORMATS[:-1])} or {FORMATS[-1]} file"
-# What a file is by its first bytes, where Pillow does not open it; the first match counts.
-KINDS = {
+# What a file that Pillow cannot open is, by its first bytes; the first match counts.
+OTHER_KINDS = {
     rb"\s*$": "an empty file",
     rb"(?i)(\xef\xbb\xbf)?\s*<(!doctype html|html|head|body)": "an HTML page",
     rb"(?is)(\xef\xbb\xbf)?\s*<(.*<)?svg": "an SVG drawing, which has no pixels",
@@ -48,7 +48,7 @@ KINDS = {
     rb"II[*+]\x00|MM\x00[*+]": "a TIFF file with a damaged header or of a rare kind",
     rb"[\t\n\r\x20-\x7e]+$": "a text file",
 }
-UPRIGHT = {
+EXIF_TRANSPOSE = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -60,15 +60,14 @@ UPRIGHT = {
 
 
 def open_image(source: ImageSource, name: str | None = None, *, value_range: ValueRange | None = None) -> Image.Image:
-    """An image as it should be looked at: upright, RGB, 8 bits a channel, alpha composited on white.
+    """An upright RGB image with 8 bits a channel, composited on white where it is transparent.
 
     Args:
         source: a path, the bytes of a file, a PIL image, an array ``"height width"`` or ``"height width channel"``
             with 1, 3 or 4 channels, uint8 in [0, 255] or floating point in [0, 1], or a tensor ``"channel height
             width"``. Never changed. JPEG, PNG, WebP, GIF (first frame), TIFF and BMP files.
-        name: what error messages call it; found from the source where it is not given.
-        value_range: the values of black and white in an array or a tensor, which of a tensor in floating point have to
-            be said.
+        name: of the image in error messages; None to take it from the source.
+        value_range: the values of black and white in an array or a tensor; required for floating-point tensors.
 
     Returns:
         A new RGB image of at least 2×2 and at most 64 million pixels, no side above 100,000, without metadata.
@@ -88,13 +87,13 @@ def open_image(source: ImageSource, name: str | None = None, *, value_range: Val
 
 
 class UnopenedImage:
-    """A picture file of which only the header is read.
+    """A picture file whose header is read and whose pixels are not decoded yet.
 
     Args:
-        path, name: as :func:`open_image` takes them.
+        path, name: as for :func:`open_image`.
 
     Raises:
-        ImageError: as :func:`open_image`, where the header says so already.
+        ImageError: as :func:`open_image`, as far as the header tells.
     """
 
     def __init__(self, path: str | os.PathLike[str], name: str | None = None) -> None:
@@ -109,37 +108,37 @@ class UnopenedImage:
         return self._image.size
 
     def open(self) -> Image.Image:
-        """What :func:`open_image` gives; once.
+        """Decode it as :func:`open_image` does. Can be called once.
 
         Raises:
-            ImageError: as that.
+            ImageError: as :func:`open_image`.
         """
         with _SILENCED, self._stream:
             return _finished(self._image, self._name, is_ours=True)
 
 
 class _Silenced:
-    """Pillow's warnings are off while any thread is inside.
+    """Context that turns off Pillow's warnings while any thread is inside.
 
-    ``warnings.catch_warnings`` alone restores the wrong filters where the stays of two threads overlap.
+    ``warnings.catch_warnings`` alone restores the wrong filters when two threads overlap.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._inside = 0
+        self._users = 0
 
     def __enter__(self) -> None:
         with self._lock:
-            if not self._inside:
+            if not self._users:
                 self._filters = warnings.catch_warnings()
                 self._filters.__enter__()
                 warnings.filterwarnings("ignore", module=r"PIL\.")
-            self._inside += 1
+            self._users += 1
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
-            self._inside -= 1
-            if not self._inside:
+            self._users -= 1
+            if not self._users:
                 self._filters.__exit__(None, None, None)
 
 
@@ -162,9 +161,9 @@ def _stream(source: object, name: str) -> BudgetedReader:
         return BudgetedReader(io.BytesIO(source), name)
     if not isinstance(source, str | os.PathLike):
         expected = "expected a path, bytes, a PIL image, a NumPy array or a tensor"
-        many = "; of several images, analyze_batch takes a list" * isinstance(source, list | tuple)
-        raise ImageError(f"{name}: {described(source)} found; {expected}{many}")
-    if ADDRESS.match(os.fspath(source)):
+        hint = "; of several images, analyze_batch takes a list" * isinstance(source, list | tuple)
+        raise ImageError(f"{name}: {described(source)} found; {expected}{hint}")
+    if URL.match(os.fspath(source)):
         raise ImageError(f"{name}: a URL; vitviz does not fetch pictures: save it, and give its path")
     if not os.fspath(source):
         raise ImageError(f"{name}: an empty path; {EXPECTED}")
@@ -182,7 +181,7 @@ def _stream(source: object, name: str) -> BudgetedReader:
 
 
 def _identified(stream: BudgetedReader, name: str) -> Image.Image:
-    """The image in a file, its size known, its pixels not yet decoded."""
+    """The image in a file after its header is checked; its pixels are not decoded yet."""
     try:
         check_header(stream)
         image = Image.open(stream, formats=FORMATS)
@@ -193,20 +192,20 @@ def _identified(stream: BudgetedReader, name: str) -> Image.Image:
         raise
     except UnidentifiedImageError:
         stream.seek(0)
-        # peek may return more than was asked for.
+        # peek may return more bytes than requested.
         raise ImageError(f"{name}: {_kind(stream.peek(1024)[:1024])}; {EXPECTED}") from None
     except Image.DecompressionBombError as error:
-        count = re.search(r"\d+", str(error))
-        found = f"{int(count[0]):,}" if count else "too many"
-        raise ImageError(f"{name}: {found} pixels; at most {MAX_PIXELS:,} are opened") from None
+        digits = re.search(r"\d+", str(error))
+        count = f"{int(digits[0]):,}" if digits else "too many"
+        raise ImageError(f"{name}: {count} pixels; at most {MAX_PIXELS:,} are opened") from None
     # Pillow's decoders raise a dozen kinds of error for damaged data.
     except Exception as error:
         raise ImageError(f"{name}: the image is damaged or cut short ({_reason(error)}); {EXPECTED}") from error
 
 
 def _kind(start: bytes) -> str:
-    """What the first bytes of a file say that it is."""
-    return next((kind for pattern, kind in KINDS.items() if re.match(pattern, start)), "not an image")
+    """The kind of a file by its first bytes."""
+    return next((kind for pattern, kind in OTHER_KINDS.items() if re.match(pattern, start)), "not an image")
 
 
 def _from_array(source: np.ndarray | torch.Tensor, name: str, value_range: ValueRange | None) -> Image.Image:
@@ -230,7 +229,7 @@ def _check_size(size: tuple[int, int], name: str) -> None:
 
 
 def _finished(image: Image.Image, name: str, is_ours: bool = False) -> Image.Image:
-    """A new image, decoded, upright and RGB. Consumes the image where ``is_ours``."""
+    """A new image: decoded, upright and RGB. If ``is_ours``, the given image is closed."""
     _check_size(image.size, name)
     try:
         upright = _upright(image, name, is_ours)
@@ -240,25 +239,24 @@ def _finished(image: Image.Image, name: str, is_ours: bool = False) -> Image.Ima
     except ImageError:
         raise
     except Exception as error:
-        found = f"{image.format or image.mode} image"
-        reason = _reason(error)
-        raise ImageError(f"{name}: a damaged or cut short {found} ({reason}); expected a whole image") from error
-    # Orientation and transparency are applied by now; keeping them in the metadata would apply them twice.
+        kind, reason = image.format or image.mode, _reason(error)
+        raise ImageError(f"{name}: a damaged or cut short {kind} image ({reason}); expected a whole image") from error
+    # Orientation and transparency are applied; left in the metadata, they would be applied again.
     rgb.info.clear()
     return rgb
 
 
 def _upright(image: Image.Image, name: str, is_ours: bool) -> Image.Image:
-    """The image decoded and turned by its EXIF orientation: a copy, or the same pixels where ``is_ours``."""
+    """The image decoded and turned by its EXIF orientation: a copy, or the same pixels if ``is_ours``."""
     transparency = _transparency(image)
     image.load()
-    method = UPRIGHT.get(_orientation(image, name))
+    method = EXIF_TRANSPOSE.get(_orientation(image, name))
     if method is not None:
         if is_ours:
             check_memory(image, name, PIXEL_BYTES.get(image.mode, 4) * image.width * image.height)
         upright = image.transpose(method)
     else:
-        # The same pixels in an image without its file.
+        # The same pixels without the file behind them.
         upright = image._new(image.im) if is_ours else image.copy()
     if transparency is not None:
         upright.info["transparency"] = transparency
@@ -268,26 +266,26 @@ def _upright(image: Image.Image, name: str, is_ours: bool) -> Image.Image:
 def _orientation(image: Image.Image, name: str) -> int:
     try:
         check_exif(_exif(image), name)
-        found = image.getexif().get(ExifTags.Base.Orientation)
+        orientation = image.getexif().get(ExifTags.Base.Orientation)
     except ImageError:
         raise
-    # A damaged EXIF block says nothing about the orientation; the picture itself is whole.
+    # The picture itself is intact even if its EXIF block is damaged.
     except Exception:
-        found = None
-    return found if isinstance(found, int) else 1
+        orientation = None
+    return orientation if isinstance(orientation, int) else 1
 
 
 def _exif(image: Image.Image) -> bytes:
-    """The block that Pillow unpacks; ImageMagick writes it into a PNG as hexadecimal digits, below three lines."""
+    """The EXIF block; ImageMagick writes it into a PNG as hexadecimal digits below three lines."""
     if "exif" in image.info:
         return image.info["exif"]
     return bytes.fromhex("".join(image.info.get("Raw profile type exif", "").split("\n", 3)[3:]))
 
 
 def _transparency(image: Image.Image) -> int | tuple[int, ...] | None:
-    """The transparent colour of a PNG that is not decoded yet, where Pillow leaves it at another depth than the pixels.
+    """The transparent colour of a PNG that is not decoded yet, scaled to the depth of the pixels.
 
-    None where Pillow's own is right.
+    None if Pillow scales it correctly itself.
     """
     colour: Any = image.info.get("transparency")
     tiles = getattr(image, "tile", ())
@@ -303,10 +301,10 @@ def _to_rgb(image: Image.Image, name: str) -> Image.Image:
     is_deep = image.mode == "F" or image.mode.startswith("I")
     if is_deep:
         _check_range(image, name)
-    converted = _from_deep_grey if is_deep else _on_white if image.has_transparency_data else _plain
+    convert = _from_deep_grey if is_deep else _on_white if image.has_transparency_data else _opaque
     rgb = Image.new("RGB", image.size)
     for box, strip in _strips(image):
-        rgb.paste(converted(strip), box)
+        rgb.paste(convert(strip), box)
     return rgb
 
 
@@ -317,7 +315,7 @@ def _strips(image: Image.Image) -> Iterator[tuple[tuple[int, int, int, int], Ima
         yield box, image.crop(box)
 
 
-def _plain(image: Image.Image) -> Image.Image:
+def _opaque(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
@@ -343,7 +341,7 @@ def _check_range(image: Image.Image, name: str) -> None:
 
 
 def _from_deep_grey(image: Image.Image) -> Image.Image:
-    """16-bit and floating-point greyscale as 8-bit RGB, by their full range and not by the picture's own."""
+    """16-bit or floating-point greyscale as 8-bit RGB, scaled by the full range of the mode, not of the picture."""
     values, full = np.asarray(image, dtype=np.float32), _full_range(image)
     transparent = image.info.get("transparency")
     if transparent is not None:
@@ -352,7 +350,7 @@ def _from_deep_grey(image: Image.Image) -> Image.Image:
 
 
 def _reason(error: Exception) -> str:
-    """An error's message without the path that the system adds."""
+    """The message of an error, without the path that the system adds."""
     if isinstance(error, OSError) and error.errno:
         return error.strerror or "unreadable"
     return str(error) or type(error).__name__

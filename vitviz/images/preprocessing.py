@@ -1,4 +1,4 @@
-"""How pictures become a model's input, and the way back from a patch to its place on the picture."""
+"""Turn pictures into a model's input, and record where the input lies on the picture."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROUNDINGS = ("torchvision", "transformers")
 
 
 class Sized(Protocol):
-    """What has a width and a height in pixels: an image, or one that another process holds."""
+    """Anything with a width and a height in pixels, such as an image in this or another process."""
 
     @property
     def width(self) -> int: ...
@@ -39,7 +39,7 @@ class PreparedImage:
         image: the user's image, upright RGB.
         pixels: the model's input, ``"1 channel height width"``, standardised.
         geometry: where the pixels lie on the image.
-        source: the file that the image is from, or its place in a batch, counted from 0; None where neither is known.
+        source: the file of the image, or its index in a batch; None if neither is known.
 
     Raises:
         ConfigError: the geometry is not that of the image and the pixels.
@@ -82,22 +82,22 @@ class Preprocessing:
     Args:
         height, width: trained size in pixels; at most 64 million together.
         mean, std: of every channel, for values in [0, 1]; their length is the number of channels, 1 or 3.
-        fit: how a picture of another shape is brought to this one: ``"crop"`` resizes its shorter side and cuts out
+        fit: how a picture of another shape is fitted to this one: ``"crop"`` resizes its shorter side and cuts out
             the centre, ``"squash"`` stretches the whole, ``"native"`` keeps its aspect ratio at about the same area,
             each side a multiple of the patch.
-        crop_fraction: for ``"crop"``, the part of the shorter side that is kept, in (0, 1].
+        crop_fraction: for ``"crop"``, the fraction of the shorter side that remains, in (0, 1].
         interpolation: nearest, bilinear, bicubic, lanczos, box or hamming; all but nearest antialiased.
-        squash_fraction: for ``"squash"``, the part of either side that is kept, in (0, 1].
-        rounding: whose whole numbers. ``"torchvision"``, and with it timm and open_clip, rounds where a crop begins,
+        squash_fraction: for ``"squash"``, the fraction of each side that remains, in (0, 1].
+        rounding: which package's rounding. ``"torchvision"``, like timm and open_clip, rounds where a crop begins,
             resizes for an oblong crop until both sides are covered, and with ``"native"`` has the sides nearest to the
             trained area. ``"transformers"`` rounds the beginning of a crop down, resizes for an oblong crop as for a
             square of its shorter side where that covers it, and with ``"native"`` has the most patches that fit the
             trained number, as in NaFlex.
-        backend: what resizes, which decides how levels are rounded: ``"pillow"`` as in timm and open_clip,
+        backend: of the resizing, which decides how levels are rounded: ``"pillow"`` as in timm and open_clip,
             ``"torchvision"`` as transformers does with tensors of whole levels, or ``"torchvision float"`` as it does
             with tensors that are not rounded. torch has no box and no hamming, and older versions have no lanczos.
-        detail: how sharp an input is at most, as the side of a square with as many pixels: a larger input is reduced to
-            that and enlarged again, so that how sharp a picture is does not tell where it comes from. None keeps all.
+        detail: the limit of an input's sharpness, as the side of a square. A larger input is reduced to as many pixels
+            and enlarged again, so that sharpness does not reveal where a picture comes from. None for no limit.
 
     Raises:
         ConfigError: a value is out of range.
@@ -128,15 +128,15 @@ class Preprocessing:
         if min(self.std) <= 0:
             raise ConfigError(f"std = {self.std}: every deviation must be above 0")
         word("fit", self.fit, FITS, ConfigError)
-        for name, part in (("crop_fraction", self.crop_fraction), ("squash_fraction", self.squash_fraction)):
-            if not _is_number(part) or not 0 < part <= 1:
-                raise ConfigError(f"{name} = {part!r}: expected a number in (0, 1]")
+        for name, fraction in (("crop_fraction", self.crop_fraction), ("squash_fraction", self.squash_fraction)):
+            if not _is_number(fraction) or not 0 < fraction <= 1:
+                raise ConfigError(f"{name} = {fraction!r}: expected a number in (0, 1]")
         word("rounding", self.rounding, ROUNDINGS, ConfigError)
         word("backend", self.backend, BACKENDS, ConfigError)
         word("interpolation", self.interpolation, INTERPOLATIONS, ConfigError)
         if self.interpolation not in BACKENDS[self.backend]:
-            known = f"interpolation {self.interpolation!r} of the backend {self.backend!r}"
-            raise ConfigError(f"{known}: expected {choices(BACKENDS[self.backend])}")
+            combination = f"interpolation {self.interpolation!r} of the backend {self.backend!r}"
+            raise ConfigError(f"{combination}: expected {choices(BACKENDS[self.backend])}")
         if self.detail is not None and (type(self.detail) is not int or self.detail < 1):
             raise ConfigError(f"detail = {described(self.detail)}: expected None or a whole number of at least 1")
 
@@ -147,12 +147,12 @@ class Preprocessing:
         Raises:
             ConfigError: a field is missing, unknown or out of range.
         """
-        known = [field.name for field in fields(cls)]
+        legal = [field.name for field in fields(cls)]
         missing = [field.name for field in fields(cls) if field.default is MISSING and field.name not in values]
-        unknown = [name for name in values if name not in known]
+        unknown = [name for name in values if name not in legal]
         if missing or unknown:
             problem = f"no field {choices(missing)}" if missing else f"unknown field {choices(unknown)}"
-            raise ConfigError(f"preprocessing: {problem}; expected the fields {', '.join(known)}")
+            raise ConfigError(f"preprocessing: {problem}; expected the fields {', '.join(legal)}")
         arguments: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
         }
@@ -179,13 +179,12 @@ class Preprocessing:
         if shorter == side:
             return self
         if shorter is None or shorter < 1 or shorter % patch:
-            about = number_or_none(resolution)
-            below = math.floor((side if about is None or about < 1 else about) / patch) * patch
-            near = choices((max(below, patch), max(below, patch) + patch))
-            what = "" if about is not None else "one number, the shorter side in pixels: "
-            raise ConfigError(
-                f"resolution = {described(resolution)}: expected {what}a multiple of the patch's {patch} pixels: {near}"
-            )
+            value = number_or_none(resolution)
+            below = math.floor((side if value is None or value < 1 else value) / patch) * patch
+            nearest = choices((max(below, patch), max(below, patch) + patch))
+            kind = "" if value is not None else "one number, the shorter side in pixels: "
+            expected = f"{kind}a multiple of the patch's {patch} pixels: {nearest}"
+            raise ConfigError(f"resolution = {described(resolution)}: expected {expected}")
         proportional = round(shorter * other_side / side / other_patch) * other_patch
         # With a square input and an oblong patch, rounding must not make the other side the shorter one.
         longer = max(proportional, math.ceil(shorter / other_patch) * other_patch)
@@ -193,7 +192,7 @@ class Preprocessing:
         return replace(self, height=sides["height"], width=sides["width"])
 
     def smaller(self, patch_height: int, patch_width: int) -> range:
-        """What :meth:`at` takes as a resolution below the present one, the largest first."""
+        """The resolutions below the present one that :meth:`at` accepts, the largest first."""
         _, side, patch = self._sides(patch_height, patch_width)[0]
         return range((side - 1) // patch * patch, 0, -patch)
 
@@ -203,7 +202,7 @@ class Preprocessing:
         Args:
             image: as :func:`open_image` gives it; not changed.
             patch_height, patch_width: of the model, in pixels.
-            fit: another than the checkpoint's own.
+            fit: instead of the checkpoint's own.
 
         Raises:
             ConfigError: the fit is unknown.
@@ -214,16 +213,16 @@ class Preprocessing:
         return PreparedImage(image, self.standardise(values[None]), geometry)
 
     def standardise(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Inputs ``"... channel height width"`` in [0, 1] to the values that the model was trained on."""
+        """Standardise inputs ``"... channel height width"`` in [0, 1] as in training."""
         if self.detail is not None:
             pixels = reduce_detail(pixels, self.detail)
-        mean, std = (pixels.new_tensor(part) for part in (self.mean, self.std))
+        mean, std = (pixels.new_tensor(values) for values in (self.mean, self.std))
         return (pixels - rearrange(mean, "channel -> channel 1 1")) / rearrange(std, "channel -> channel 1 1")
 
     def fit_image(
         self, image: Image.Image, patch_height: int, patch_width: int, fit: str | None = None
     ) -> tuple[Image.Image, Geometry]:
-        """An image resized and cropped to the model's input, in its colours, and where that lies on the image.
+        """An image resized and cropped to the model's input, not standardised, and its geometry on the image.
 
         Raises:
             ConfigError: the fit is unknown.
@@ -245,7 +244,7 @@ class Preprocessing:
         return self.whole_patches(patch_height, patch_width)
 
     def whole_patches(self, patch_height: int, patch_width: int) -> tuple[int, int]:
-        """Height and width in pixels of what a network with such patches reads of the trained size.
+        """Height and width in pixels of the whole patches within the trained size.
 
         Raises:
             ConfigError: there is not one whole patch.
@@ -260,7 +259,7 @@ class Preprocessing:
     def _fit(
         self, image: Image.Image, patch_height: int, patch_width: int, fit: str | None
     ) -> tuple[torch.Tensor, Geometry]:
-        """What the network reads, before it is standardised, and where it lies on the image."""
+        """The network's input before it is standardised, and its geometry on the image."""
         fit = self.fit if fit is None else fit
         height, width = self.input_size(image, patch_height, patch_width, fit)
         if image.mode != "RGB":
@@ -269,18 +268,18 @@ class Preprocessing:
             resized, crop_size = (height, width), (height, width)
         else:
             resized, crop_size = self._size_before_crop(image, fit), (self.height, self.width)
-        whole = math.floor if self.rounding == "transformers" else round
-        top, left = (whole((side - part) / 2) for side, part in zip(resized, crop_size, strict=True))
+        to_pixel = math.floor if self.rounding == "transformers" else round
+        top, left = (to_pixel((side - crop_side) / 2) for side, crop_side in zip(resized, crop_size, strict=True))
         crop = (left, top, left + width, top + height)
         source = image.convert("L") if len(self.mean) == 1 else image
         pixels = resize_and_crop(source, resized[1], resized[0], crop, self.interpolation, self.backend)
-        # Whole numbers are multiplied first: so the edges of the image are met exactly.
+        # Multiply before dividing, so that the edges of the image are exact.
         across = [edge * image.width / resized[1] for edge in crop[::2]]
         down = [edge * image.height / resized[0] for edge in crop[1::2]]
         return pixels, Geometry(image.width, image.height, (across[0], down[0], across[1], down[1]), height, width)
 
     def _size_before_crop(self, image: Image.Image, fit: str) -> tuple[int, int]:
-        """Height and width to which an image is resized before it is cropped."""
+        """Height and width of the resized image before it is cropped."""
         fraction = self.crop_fraction if fit == "crop" else self.squash_fraction
         height, width = (math.floor(side / fraction) for side in (self.height, self.width))
         if fit == "squash":
@@ -288,7 +287,7 @@ class Preprocessing:
         short = min(height, width)
         if self.rounding == "transformers" and max(self.height, self.width) <= short:
             height = width = short
-        # torchvision knows squares only; for the rest, timm rounds where it cuts off.
+        # torchvision has squares only, and cuts off fractions; for other shapes timm rounds.
         if height != width:
             ratio = min(image.height / height, image.width / width)
             return round(image.height / ratio), round(image.width / ratio)
@@ -297,12 +296,12 @@ class Preprocessing:
         return int(width * image.height / image.width), width
 
     def _sides(self, patch_height: int, patch_width: int) -> list[tuple[str, int, int]]:
-        """Name, pixels and patch of either side, the shorter one first; of a square, the one with the larger patch."""
+        """Name, pixels and patch of both sides: the shorter first, or that with the larger patch if both are equal."""
         sides = [("height", self.height, patch_height), ("width", self.width, patch_width)]
         return sorted(sides, key=lambda side: (side[1], -side[2]))
 
     def _native_size(self, image: Sized, patch_height: int, patch_width: int) -> tuple[int, int]:
-        # A strip may not have more patches in its one row than the trained square has in all.
+        # A strip has at most as many patches in its one row as the trained square has in all.
         patches = max(1, (self.height // patch_height) * (self.width // patch_width))
         if self.rounding == "transformers":
             rows, columns = _most_patches(image, patch_height, patch_width, patches)
@@ -314,16 +313,16 @@ class Preprocessing:
 
 
 def resize_longest(image: Image.Image, geometry: Geometry, longest_side: int) -> tuple[Image.Image, Geometry]:
-    """An image with its longer side at so many pixels, and the same place on it."""
+    """An image resized to this longer side, and its geometry resized with it."""
     scale = longest_side / max(image.size)
     width, height = (max(1, round(side * scale)) for side in image.size)
     return image.resize((width, height), Image.Resampling.LANCZOS), geometry.resized(width, height)
 
 
 def _most_patches(image: Sized, patch_height: int, patch_width: int, patches: int) -> tuple[int, int]:
-    """Rows and columns of the image at the largest scale that has at most so many patches.
+    """Rows and columns of the image at the largest scale with at most this many patches.
 
-    The search is that of NaFlex in transformers and timm, which ends a little below that scale.
+    The search is that of NaFlex in transformers and timm, and ends slightly below that scale.
     """
 
     def grid(scale: float) -> tuple[int, int]:

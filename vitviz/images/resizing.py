@@ -1,4 +1,4 @@
-"""Resizing pictures exactly as Pillow does, or as torchvision does with tensors."""
+"""Resize pictures exactly as Pillow does, or as torchvision does with tensors."""
 
 from __future__ import annotations
 
@@ -30,16 +30,15 @@ BACKENDS = {
     "torchvision": _TENSOR_INTERPOLATIONS,
     "torchvision float": _TENSOR_INTERPOLATIONS,
 }
-"""What resizes, with the interpolations that it has. All antialias but for ``"nearest"``.
+"""The interpolations of each backend. All but ``"nearest"`` antialias.
 
-``"pillow"`` and ``"torchvision"`` round to whole levels of 256, each in its own way; ``"torchvision float"`` does not
-round.
+``"pillow"`` and ``"torchvision"`` round to 256 levels, each in its own way; ``"torchvision float"`` does not round.
 """
 
-# Larger resized pictures, of which a crop is a small part, are made piece by piece.
+# Resized pictures with more pixels, of which the crop is a small part, are made in columns.
 LARGE_PIXELS = MAX_PIXELS // 4
-# Where the pieces have more than MAX_PIXELS in all, only the crop is made, and levels may differ by rounding: of strips
-# more than 1,200 times as high as wide at 224 pixels.
+# If these have more than MAX_PIXELS in all, only the crop is made and levels may differ by rounding: at 224 pixels, for
+# strips more than 1,200 times as high as wide.
 
 Crop = tuple[int, int, int, int]
 """Left, top, right and lower edge in pixels."""
@@ -53,48 +52,48 @@ def resize_and_crop(
     Args:
         image: of mode RGB or L.
         width, height: of the whole resized picture.
-        crop: the part of it that is kept.
+        crop: in pixels of the resized picture.
         interpolation: in :data:`INTERPOLATIONS`.
-        backend: in :data:`BACKENDS`, which has this interpolation.
+        backend: in :data:`BACKENDS`; must have this interpolation.
 
     Returns:
-        ``"channel height width"``: levels from 0 to 255 as whole numbers; with ``"torchvision float"`` values of which
-        0 is black and 1 is white, and which may overshoot these.
+        ``"channel height width"``: uint8 levels from 0 to 255; with ``"torchvision float"`` floats from 0 (black) to 1
+        (white), which may overshoot.
     """
     left, top, right, bottom = crop
     pixels = width * height
     if pixels > LARGE_PIXELS and width * image.height + (right - left) * height <= MAX_PIXELS:
-        return _resize_in_pieces(image, width, height, crop, interpolation, backend)
+        return _resize_in_columns(image, width, height, crop, interpolation, backend)
     if pixels > MAX_PIXELS:
-        return _to_tensor(_resize_part(image, width, height, crop, INTERPOLATIONS[interpolation]), backend)
+        return _to_tensor(_resize_crop_only(image, width, height, crop, INTERPOLATIONS[interpolation]), backend)
     if backend == "pillow":
         return _to_tensor(image.resize((width, height), INTERPOLATIONS[interpolation]).crop(crop), backend)
     return _resize(_to_tensor(image, backend), width, height, interpolation, backend)[:, top:bottom, left:right]
 
 
 def reduce_detail(pixels: torch.Tensor, side: int) -> torch.Tensor:
-    """Pictures no sharper than a square of so many pixels: reduced to as many, in their own shape, and enlarged.
+    """Pictures reduced to the pixels of a square of this side, keeping their aspect ratio, and enlarged again.
 
     Args:
         pixels: ``"... channel height width"``, floating point.
-        side: of a square with as many pixels as the reduced picture. Smaller pictures stay as they are.
+        side: of a square with as many pixels as the reduced picture. Smaller pictures are unchanged.
     """
     height, width = pixels.shape[-2:]
     scale = side / math.sqrt(height * width)
     if scale >= 1:
         return pixels
-    size = [max(1, round(scale * each)) for each in (height, width)]
-    return coarsened(pixels.reshape(-1, 1, height, width), size).reshape(pixels.shape)
+    size = [max(1, round(scale * length)) for length in (height, width)]
+    return coarsen(pixels.reshape(-1, 1, height, width), size).reshape(pixels.shape)
 
 
-def coarsened(pixels: torch.Tensor, size: list[int]) -> torch.Tensor:
-    """Pictures ``"picture channel height width"`` reduced to a height and width, and enlarged to their own again."""
+def coarsen(pixels: torch.Tensor, size: list[int]) -> torch.Tensor:
+    """Reduce pictures ``"picture channel height width"`` to a height and width, and enlarge them to their own again."""
     reduced = F.interpolate(pixels, size, mode="bilinear", antialias=True)
     return F.interpolate(reduced, pixels.shape[-2:], mode="bilinear")
 
 
 def to_image(pixels: torch.Tensor) -> Image.Image:
-    """What :func:`resize_and_crop` returns as a picture of 256 levels."""
+    """The result of :func:`resize_and_crop` as an image of 256 levels."""
     if pixels.is_floating_point():
         pixels = (pixels * 255).round().clamp(0, 255).to(torch.uint8)
     values = pixels.permute(1, 2, 0).numpy()
@@ -114,7 +113,7 @@ def _resize(pixels: torch.Tensor, width: int, height: int, interpolation: str, b
         return _to_tensor(to_image(pixels).resize((width, height), INTERPOLATIONS[interpolation]), backend)
     if interpolation == "nearest":
         return F.interpolate(pixels[None], (height, width), mode="nearest-exact")[0]
-    # As torchvision decides: elsewhere it calculates bilinear levels with floats and rounds them.
+    # torchvision has integer bilinear kernels on some processors only; elsewhere it computes floats and rounds.
     rounds = interpolation == "bilinear" and not pixels.is_floating_point() and not _has_integer_bilinear()
     source = pixels.float() if rounds else pixels
     resized = F.interpolate(source[None], (height, width), mode=interpolation, align_corners=False, antialias=True)[0]
@@ -126,29 +125,34 @@ def _has_integer_bilinear() -> bool:
     return arm or torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
 
 
-def _resize_in_pieces(
+def _resize_in_columns(
     image: Image.Image, width: int, height: int, crop: Crop, interpolation: str, backend: str
 ) -> torch.Tensor:
-    """The same result in little memory: both backends resize rows first, then columns, independently of each other."""
+    """Resize with less memory. The result is the same, since both backends resize rows first and columns then."""
     left, top, right, bottom = crop
     pixels = _to_tensor(image, backend)
     rows = _resize(pixels, width, image.height, interpolation, backend)[:, :, left:right]
-    # torch mistakes the memory layout of a single column.
+    # At least two columns each: torch mistakes the memory layout of a single column.
     count = min((right - left) * height * 2 // LARGE_PIXELS + 1, max(1, (right - left) // 2))
-    pieces = (piece.contiguous() for piece in rows.tensor_split(count, 2))
-    resized = (_resize(piece, piece.shape[2], height, interpolation, backend) for piece in pieces)
-    return torch.cat([piece[:, top:bottom].clone() for piece in resized], 2)
+    blocks = (block.contiguous() for block in rows.tensor_split(count, 2))
+    resized = (_resize(block, block.shape[2], height, interpolation, backend) for block in blocks)
+    return torch.cat([block[:, top:bottom].clone() for block in resized], 2)
 
 
-def _resize_part(image: Image.Image, width: int, height: int, crop: Crop, resampling: Image.Resampling) -> Image.Image:
-    """The same but for rounding, at a cost that does not depend on the part of the picture that is not kept."""
+def _resize_crop_only(
+    image: Image.Image, width: int, height: int, crop: Crop, resampling: Image.Resampling
+) -> Image.Image:
+    """Resize only the crop. Rounding may differ, but the cost does not depend on the rest of the picture."""
     left, top, right, bottom = crop
     across, down = image.width / width, image.height / height
     box = (left * across, top * down, min(image.width, right * across), min(image.height, bottom * down))
-    reach = 4
-    near_left, near_top = max(0, int(box[0]) - reach), max(0, int(box[1]) - reach)
-    near_right, near_bottom = min(image.width, math.ceil(box[2]) + reach), min(image.height, math.ceil(box[3]) + reach)
-    # Pillow keeps the box in single precision: near zero it is exact enough.
+    margin = 4
+    near_left, near_top = max(0, int(box[0]) - margin), max(0, int(box[1]) - margin)
+    near_right, near_bottom = (
+        min(image.width, math.ceil(box[2]) + margin),
+        min(image.height, math.ceil(box[3]) + margin),
+    )
+    # Pillow stores the box in single precision, which is exact enough near zero.
     near = (box[0] - near_left, box[1] - near_top, box[2] - near_left, box[3] - near_top)
-    part = image.crop((near_left, near_top, near_right, near_bottom))
-    return part.resize((right - left, bottom - top), resampling, box=near)
+    neighbourhood = image.crop((near_left, near_top, near_right, near_bottom))
+    return neighbourhood.resize((right - left, bottom - top), resampling, box=near)

@@ -1,4 +1,4 @@
-"""The kinds of image source: a path, bytes, a picture, an array, a tensor, a row of a table."""
+"""Image sources: a path, bytes, a PIL image, an array, a tensor, a row of a table."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from vitviz.errors.messages import choices, described, did_you_mean
 
 ImageSource = str | os.PathLike[str] | bytes | Image.Image | np.ndarray | torch.Tensor
 Row = Mapping[str, Any]
-"""A row of a table, by column, such as the data sets of the package datasets have them."""
+"""A row of a table by column, as in data sets of the package datasets."""
 ValueRange = tuple[float, float]
-"""What black and white are in an array or a tensor."""
+"""The values of black and white in an array or a tensor."""
 
 COLUMN = "image"
-# How the package datasets keeps an image that it has not decoded.
-ENCODED = {"bytes", "path"}
+# The keys of an undecoded image in the package datasets.
+ENCODED_KEYS = {"bytes", "path"}
 CHANNELS = (1, 3, 4)
 
 
 def checked_range(value_range: object) -> ValueRange | None:
-    """A declared range of values, if there is one.
+    """A range of values as two floats; None for None.
 
     Raises:
         ConfigError: it is not two finite numbers, the lower one first.
@@ -52,24 +52,24 @@ def image_of(source: ImageSource | Row, column: str) -> ImageSource:
     if not isinstance(source, Mapping):
         return source
     if column not in source:
-        found = f"a row with {choices(source)}" if source else "a row without columns"
-        near = did_you_mean(column, source)
-        raise ImageError(f"{found}: no column {column!r}; name that of the images by column=…{near}")
+        row = f"a row with {choices(source)}" if source else "a row without columns"
+        hint = did_you_mean(column, source)
+        raise ImageError(f"{row}: no column {column!r}; name that of the images by column=…{hint}")
     value = source[column]
     if not isinstance(value, Mapping):
         return value
-    if set(value) != ENCODED or (value["bytes"] is None and value["path"] is None):
+    if set(value) != ENCODED_KEYS or (value["bytes"] is None and value["path"] is None):
         raise ImageError(f"column {column!r}: {described(value)} found; expected an image, its path or its bytes")
     return value["path"] if value["bytes"] is None else value["bytes"]
 
 
-def origin(source: ImageSource | Row, column: str, place: int | None) -> Path | int | None:
-    """The image's file where it is known, else its position in the batch."""
+def origin(source: ImageSource | Row, column: str, index: int | None) -> Path | int | None:
+    """The file of an image if it is known, else its index in the batch."""
     value = source.get(column) if isinstance(source, Mapping) else source
     path = value.get("path") if isinstance(value, Mapping) else value
     if isinstance(path, Image.Image):
         path = getattr(path, "filename", None) or None
-    return Path(path) if isinstance(path, str | os.PathLike) else place
+    return Path(path) if isinstance(path, str | os.PathLike) else index
 
 
 def as_array(tensor: torch.Tensor, name: str) -> np.ndarray:
@@ -78,14 +78,15 @@ def as_array(tensor: torch.Tensor, name: str) -> np.ndarray:
     Raises:
         ImageError: it has another shape.
     """
-    one = tensor[0] if tensor.ndim == 4 and len(tensor) == 1 else tensor
-    if one.ndim == 2 or (one.ndim == 3 and one.shape[0] in CHANNELS):
-        values = one.detach().cpu()
+    image = tensor[0] if tensor.ndim == 4 and len(tensor) == 1 else tensor
+    if image.ndim == 2 or (image.ndim == 3 and image.shape[0] in CHANNELS):
+        values = image.detach().cpu()
         values = values.float() if values.dtype == torch.bfloat16 else values
-        return values.numpy() if one.ndim == 2 else values.permute(1, 2, 0).numpy()
+        return values.numpy() if image.ndim == 2 else values.permute(1, 2, 0).numpy()
     expected = "expected 'channel height width' with 1, 3 or 4 channels, or 'height width'"
-    turned = "; of 'height width channel', .permute(2, 0, 1) gives that" * (one.ndim == 3 and one.shape[2] in CHANNELS)
-    raise ImageError(f"{name}: {expected}{turned}")
+    is_channels_last = image.ndim == 3 and image.shape[2] in CHANNELS
+    hint = "; of 'height width channel', .permute(2, 0, 1) gives that" * is_channels_last
+    raise ImageError(f"{name}: {expected}{hint}")
 
 
 def eight_bit(array: np.ndarray, name: str, value_range: ValueRange | None, *, is_tensor: bool = False) -> np.ndarray:
@@ -93,13 +94,13 @@ def eight_bit(array: np.ndarray, name: str, value_range: ValueRange | None, *, i
 
     Args:
         array: of any shape that is not empty.
-        name: what error messages call it.
-        value_range: the values of black and white. Where it is not given they are 0 and 255 of uint8, and 0 and 1 of
-            floating point.
-        is_tensor: of floating point, the range must be given: tensors are as often normalised as not.
+        name: of the array in error messages.
+        value_range: the values of black and white; None for 0 and 255 of uint8, and 0 and 1 of floating point.
+        is_tensor: whether the values come from a tensor. Floating-point tensors need a range, since many are
+            normalised.
 
     Raises:
-        ImageError: a value is outside of the range, or the range must be given.
+        ImageError: a value is outside of the range, or the range is missing.
     """
     is_float = np.issubdtype(array.dtype, np.floating)
     if value_range is None and array.dtype == np.uint8:
@@ -112,8 +113,8 @@ def eight_bit(array: np.ndarray, name: str, value_range: ValueRange | None, *, i
     low, high = value_range or (0.0, 1.0)
     # Written so that NaN fails, too.
     if not (array.min() >= low and array.max() <= high):
-        found = f"values from {array.min():g} to {array.max():g}"
+        values = f"values from {array.min():g} to {array.max():g}"
         if value_range is None:
-            raise ImageError(f"{name}: {found}; floating point must lie in [0, 1], or in value_range")
-        raise ImageError(f"{name}: {found}; outside of value_range = ({low:g}, {high:g})")
+            raise ImageError(f"{name}: {values}; floating point must lie in [0, 1], or in value_range")
+        raise ImageError(f"{name}: {values}; outside of value_range = ({low:g}, {high:g})")
     return np.rint((array.astype(np.float32) - low) * (255 / (high - low))).astype(np.uint8)

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from einops import rearrange
 
-from vitviz.images.resizing import coarsened
+from vitviz.images.resizing import coarsen
 from vitviz.training.config import Augmentation
 
 # Of a batch, which are reduced to sizes of their own: every image would take as many steps as there are images.
@@ -136,7 +136,7 @@ def _coarsened(augmentation: Augmentation, views: torch.Tensor, random: torch.Ge
             chosen = values[group::DETAIL_GROUPS]
             side = [max(1, round(share * each)) for each in values.shape[-2:]]
             if len(chosen) and side != list(values.shape[-2:]):
-                coarse[group::DETAIL_GROUPS] = coarsened(chosen, side)
+                coarse[group::DETAIL_GROUPS] = coarsen(chosen, side)
         if augmentation.sharpest:
             strength = rearrange(_uniform(len(values), 0, augmentation.sharpest, random), "image -> image 1 1 1")
             coarse = torch.lerp(coarse, values, strength.to(values.device))
