@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return own.prepare(image, config.patch_height, config.patch_width).resized(CANVAS_SIDE)
 
         def apart() -> PreparedImage:
-            with isolation.picture(worker, path, path.name) as picture:
+            with isolation.open_picture(worker, path, path.name) as picture:
                 return picture.prepare(own, config.patch_height, config.patch_width, None, CANVAS_SIDE)
 
         assert torch.equal(here().pixels, apart().pixels)

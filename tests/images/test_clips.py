@@ -46,7 +46,7 @@ def opened(request: pytest.FixtureRequest, worker: Worker) -> Opener:
     """Opens a clip in this process, or in one with limits."""
 
     def open_isolated(path: Path, limits: ClipLimits = NO_LIMITS) -> AbstractContextManager[Clip]:
-        return isolation.clip(worker, path, path.name, limits)
+        return isolation.open_clip(worker, path, path.name, limits)
 
     return (
         open_isolated
@@ -341,7 +341,7 @@ def test_a_clip_that_takes_too_long_is_ended(worker: Worker, tmp_path: Path, mon
     started = time.process_time() + sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
     with (
         pytest.raises(ImageError, match=r"clip\.mp4: opening it takes more than 0\.001 seconds of a processor"),
-        isolation.clip(worker, path, path.name) as clip,
+        isolation.open_clip(worker, path, path.name) as clip,
     ):
         clip.skip(64)
     assert time.process_time() + sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) - started < 10
@@ -351,7 +351,7 @@ def test_what_a_child_cannot_say_is_not_believed(
     worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_clip(tmp_path / "clip.mp4", 3)
-    with isolation.clip(worker, path, path.name) as clip:
+    with isolation.open_clip(worker, path, path.name) as clip:
         for answer in (
             {"frames": [[0, 0]] * 9},
             {"frames": [[5, 0]]},
@@ -359,11 +359,11 @@ def test_what_a_child_cannot_say_is_not_believed(
             {"frames": [[0, -5]]},
             {"frames": None},
         ):
-            monkeypatch.setattr(clip._job, "ask", lambda *_, answer=answer, **__: answer)
+            monkeypatch.setattr(clip._job, "call", lambda *_, answer=answer, **__: answer)
             monkeypatch.setattr(clip._job, "read", bytes)
             with pytest.raises(ImageError, match="gave no answer; expected a whole file"):
                 clip.read(1)
-        monkeypatch.setattr(clip._job, "ask", lambda *_, **__: {"skipped": 3})
+        monkeypatch.setattr(clip._job, "call", lambda *_, **__: {"skipped": 3})
         with pytest.raises(ImageError, match="gave no answer"):
             clip.skip(1)
     for facts in ({}, {"width": 1}, {"width": 10**5, "height": 10**5, "rate": 1.0, "frames": 1, "sound": ""}):

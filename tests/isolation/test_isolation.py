@@ -22,8 +22,8 @@ from vitviz import Model, isolation, save_checkpoint
 from vitviz.errors.kinds import CheckpointError, ImageError
 from vitviz.images.preprocessing import BACKENDS, FITS
 from vitviz.isolation import Limits, Worker, opening
-from vitviz.isolation.conversation import LENGTH, Ended, read_answer
 from vitviz.isolation.jobs import JOBS
+from vitviz.isolation.protocol import LENGTH, ChildExited, read_answer
 from vitviz.weights.native import write_checkpoint
 
 pytestmark = pytest.mark.process
@@ -56,7 +56,7 @@ def test_a_picture_is_prepared_as_the_library_does(
     worker: Worker, make_model: Make, photo: Path, fit: str | None, backend: str
 ) -> None:
     own = replace(make_model().preprocessing, backend=backend, interpolation="bicubic", crop_fraction=0.8)
-    with isolation.picture(worker, photo, "photo.png") as picture:
+    with isolation.open_picture(worker, photo, "photo.png") as picture:
         assert (picture.width, picture.height) == (90, 61)
         found = picture.prepare(own, 4, 4, fit, 120)
     expected = own.prepare(vitviz.open_image(photo), 4, 4, fit).resized(120)
@@ -65,7 +65,7 @@ def test_a_picture_is_prepared_as_the_library_does(
 
 
 def test_a_picture_is_written_as_it_is_seen(worker: Worker, photo: Path, tmp_path: Path) -> None:
-    with isolation.picture(worker, photo, "photo.png") as picture:
+    with isolation.open_picture(worker, photo, "photo.png") as picture:
         (tmp_path / "again.png").write_bytes(picture.png())
     with Image.open(tmp_path / "again.png") as again:
         assert np.array_equal(again, vitviz.open_image(photo))
@@ -74,7 +74,7 @@ def test_a_picture_is_written_as_it_is_seen(worker: Worker, photo: Path, tmp_pat
 def test_a_checkpoint_is_opened_as_the_library_does(worker: Worker, make_model: Make, tmp_path: Path) -> None:
     model = replace(make_model(), card={"accuracy": "high"}, ood_threshold=1.5)
     save_checkpoint(tmp_path / "small.safetensors", model)
-    found = isolation.checkpoint(worker, tmp_path / "small.safetensors", 2**30)
+    found = isolation.open_checkpoint(worker, tmp_path / "small.safetensors", 2**30)
     expected = vitviz.load(tmp_path / "small.safetensors")
     assert found.network.config == expected.network.config and found.preprocessing == expected.preprocessing
     fields = ("name", "labels", "card", "ood_threshold", "assumptions", "origin")
@@ -88,11 +88,11 @@ def test_errors_are_those_of_the_library(worker: Worker, tmp_path: Path) -> None
     (tmp_path / "page.png").write_bytes(b"<html>")
     with pytest.raises(ImageError) as expected:
         vitviz.open_image(tmp_path / "page.png")
-    with pytest.raises(ImageError) as found, isolation.picture(worker, tmp_path / "page.png", "page.png"):
+    with pytest.raises(ImageError) as found, isolation.open_picture(worker, tmp_path / "page.png", "page.png"):
         pass
     assert str(found.value) == str(expected.value)
     with pytest.raises(CheckpointError, match=r"^page\.png: .* expected safetensors, a file of torch\.save or npz"):
-        isolation.checkpoint(worker, tmp_path / "page.png", 2**30)
+        isolation.open_checkpoint(worker, tmp_path / "page.png", 2**30)
 
 
 # Jobs that no file does, but that a file which took over the child could do. Imported there under their names.
@@ -161,33 +161,33 @@ def test_a_job_that_goes_too_far_is_one_sentence_and_leaves_nothing(
         pytest.raises(ImageError, match=rf"^file\.png: .*{words}.*; expected"),
         worker.job("Stranger", {}, limits, ImageError, "file.png") as job,
     ):
-        job.ask(method)
+        job.call(method)
     assert time.process_time() - start < 1
     # The next one is served.
     with worker.job("Stranger", {}, SMALL, ImageError, "file.png") as job:
-        assert [job.ask("work", number=number) for number in (1, 2)] == [{"twice": 2}, {"twice": 4}]
+        assert [job.call("work", number=number) for number in (1, 2)] == [{"twice": 2}, {"twice": 4}]
 
 
 def test_the_end_of_a_job_ends_its_process(worker: Worker) -> None:
     with worker.job("Stranger", {}, SMALL, ImageError, "file.png") as job:
-        job.ask("work", number=1)
-        nursery = worker._nursery
-        assert nursery is not None
+        job.call("work", number=1)
+        fork_server = worker._fork_server
+        assert fork_server is not None
         # The child of the job before may not be gone yet.
-        _until(lambda: len(_children(nursery[0].pid)) == 1)
-    _until(lambda: _children(nursery[0].pid) == [])
+        _until(lambda: len(_children(fork_server[0].pid)) == 1)
+    _until(lambda: _children(fork_server[0].pid) == [])
 
 
-def test_a_nursery_that_is_gone_is_started_anew_and_ends_with_its_worker() -> None:
+def test_a_fork_server_that_is_gone_is_started_anew_and_ends_with_its_worker() -> None:
     worker = Worker()
     worker.start()
-    assert worker._nursery is not None
-    first = worker._nursery[0]
+    assert worker._fork_server is not None
+    first = worker._fork_server[0]
     first.kill()
     first.wait()
-    with pytest.raises(ImageError), isolation.picture(worker, Path("gone.png"), "gone.png"):
+    with pytest.raises(ImageError), isolation.open_picture(worker, Path("gone.png"), "gone.png"):
         pass
-    second = worker._nursery[0]
+    second = worker._fork_server[0]
     assert second.pid != first.pid and second.poll() is None
     worker.close()
     assert second.poll() is not None
@@ -225,7 +225,7 @@ def test_an_answer_that_no_child_gives_is_the_end(content: bytes) -> None:
         ours.settimeout(5)
         theirs.sendall(content)
         theirs.shutdown(socket.SHUT_WR)
-        with pytest.raises(Ended):
+        with pytest.raises(ChildExited):
             read_answer(ours)
 
 

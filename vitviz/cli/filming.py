@@ -88,9 +88,9 @@ def run(
 
 def _isolated(source: Path) -> AbstractContextManager[Clip]:
     """A clip in a process with limits: not everybody's clip is their own."""
-    from vitviz.isolation import clip, shared_worker
+    from vitviz.isolation import open_clip, shared_worker
 
-    return clip(shared_worker(), source, str(source))
+    return open_clip(shared_worker(), source, str(source))
 
 
 def _with_bars(request: VideoRequest, source: Path, output: Path, **options: Any) -> VideoSummary:

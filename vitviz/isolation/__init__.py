@@ -1,36 +1,36 @@
-"""Opening what strangers sent in a process of its own, with limits on memory, processor time and wall time.
+"""Open strangers' files in separate processes, with limits on memory, processor time and wall time.
 
-What belongs here: the processes, their limits, and the jobs that they do. What a file means stays in ``images`` and
-``weights``; who may ask for what, in ``ui``.
+This package has the processes, their limits and their jobs. The formats of files belong to ``images`` and ``weights``,
+and access rights to ``ui``.
 """
 
-from vitviz.isolation.clips import IsolatedClip, clip, unopened_frame
+from vitviz.isolation.clips import IsolatedClip, open_clip, unopened_frame
 from vitviz.isolation.limits import Limits
 from vitviz.isolation.opening import (
-    GIVING_WAY,
+    BACKGROUND_NICENESS,
     IsolatedTower,
     OpenPicture,
-    checkpoint,
-    picture,
-    published,
-    snapshot,
+    open_checkpoint,
+    open_picture,
+    open_published,
+    open_snapshot,
     unopened_picture,
 )
 from vitviz.isolation.worker import Worker, shared_worker
 
 __all__ = [
-    "GIVING_WAY",
+    "BACKGROUND_NICENESS",
     "IsolatedClip",
     "IsolatedTower",
     "Limits",
     "OpenPicture",
     "Worker",
-    "checkpoint",
-    "clip",
-    "picture",
-    "published",
+    "open_checkpoint",
+    "open_clip",
+    "open_picture",
+    "open_published",
+    "open_snapshot",
     "shared_worker",
-    "snapshot",
     "unopened_frame",
     "unopened_picture",
 ]

@@ -1,8 +1,8 @@
-"""The jobs: what a child does with a stranger's file.
+"""The jobs that a child runs on a stranger's file.
 
-A job is an object: it is made, and then asked by the names of its methods. What it answers is JSON and the bytes of an
-array or of a vitviz checkpoint. The receiver executes and unpickles nothing of it, since a file may have taken
-over the child that read it.
+A job is an object in the child, whose methods the parent calls by name. Answers are JSON, and the bytes of an array or
+of a vitviz checkpoint. The parent executes and unpickles nothing of them, since a hostile file may have taken over the
+child.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ Answer = dict[str, Any]
 
 
 class PictureJob:
-    """A picture, decoded once, when it is asked for.
+    """A picture, decoded on request, once.
 
     Args:
-        path, name: as :func:`vitviz.open_image` takes them.
+        path, name: as for :func:`vitviz.open_image`.
     """
 
     def __init__(self, path: Path, name: str) -> None:
         self.unopened = UnopenedImage(path, name)
 
     def pixels(self, stream: BinaryIO) -> Answer:
-        """The number of pixels by the header."""
+        """The number of pixels that the header states."""
         return {"pixels": math.prod(self.unopened.size)}
 
     def decode(self, stream: BinaryIO, niceness: int) -> Answer:
-        """Decodes it; its width and height, upright."""
+        """Decode it; width and height when upright."""
         os.nice(niceness)
         self.image = self.unopened.open()
         return {"width": self.image.width, "height": self.image.height}
@@ -60,9 +60,10 @@ class PictureJob:
         fit: str | None,
         longest_side: int,
     ) -> Answer:
-        """The model's input, and the picture at another size with where the input lies on it.
+        """The shape of the model's input, and its geometry on the resized picture.
 
-        Writes the input, ``"channel height width"``, float32, and the picture, ``"height width channel"``, uint8.
+        Writes the input, ``"channel height width"``, float32, and the resized picture, ``"height width channel"``,
+        uint8.
         """
         prepared = preprocessing.prepare(self.image, patch_height, patch_width, fit).resized(longest_side)
         stream.write(prepared.pixels.float().contiguous().numpy().data)
@@ -70,31 +71,31 @@ class PictureJob:
         return {"shape": list(prepared.pixels.shape), "geometry": asdict(prepared.geometry)}
 
     def png(self, stream: BinaryIO) -> Answer:
-        """Writes the picture as a PNG file, fast and not small."""
+        """Write the picture as a PNG file, fast rather than small."""
         self.image.save(stream, "PNG", compress_level=1)
         return {}
 
 
 class ClipJob:
-    """A clip, whose frames are decoded as they are asked for.
+    """A clip whose frames are decoded on request.
 
     Args:
-        path, name, limits: as :func:`vitviz.images.clips.open_clip` takes them.
+        path, name, limits: as for :func:`vitviz.images.clips.open_clip`.
     """
 
     def __init__(self, path: Path, name: str, limits: ClipLimits) -> None:
         self.clip = open_clip(path, name, limits)
 
     def facts(self, stream: BinaryIO) -> Answer:
-        """What the header says."""
+        """The facts in the header."""
         return asdict(self.clip.facts)
 
     def skip(self, stream: BinaryIO, count: int) -> Answer:
-        """Passes over frames."""
+        """Skip frames."""
         return {"skipped": self.clip.skip(count)}
 
     def read(self, stream: BinaryIO, count: int) -> Answer:
-        """Writes frames over those before: ``"frame height width channel"``, uint8."""
+        """Write the next frames over the previous ones: ``"frame height width channel"``, uint8."""
         frames = self.clip.read(count)
         stream.seek(0)
         for frame in frames:
@@ -103,10 +104,10 @@ class ClipJob:
 
 
 class JoinJob:
-    """Parts of a video, written as one with a clip's sound.
+    """Joins parts of a video into one file, with a clip's sound.
 
     Args:
-        parts, sound, output, name: as :func:`vitviz.images.muxing.join` takes them.
+        parts, sound, output, name: as for :func:`vitviz.images.muxing.join`.
     """
 
     def __init__(self, parts: list[Path], sound: Path | None, output: Path, name: str) -> None:
@@ -117,7 +118,7 @@ class FrameJob(PictureJob):
     """One frame of a clip as a picture.
 
     Args:
-        path, name, limits: as :func:`vitviz.images.clips.open_clip` takes them.
+        path, name, limits: as for :func:`vitviz.images.clips.open_clip`.
         index: of the frame.
     """
 
@@ -136,18 +137,18 @@ class FrameJob(PictureJob):
 
 
 class CheckpointJob:
-    """A checkpoint of any family as one of vitviz's own.
+    """Converts a checkpoint of any family to one of vitviz.
 
     Args:
-        path, name, max_bytes, overrides: as :func:`vitviz.weights.read_checkpoint` takes them.
+        path, name, max_bytes, overrides: as for :func:`vitviz.weights.read_checkpoint`.
     """
 
     def __init__(self, path: Path, name: str | None, max_bytes: int, overrides: dict[str, Any]) -> None:
         self.model = read_checkpoint(path, name, max_bytes=max_bytes, **overrides).model
 
     def write(self, stream: BinaryIO) -> Answer:
-        """Writes the checkpoint."""
-        return _written(stream, self.model)
+        """Write the checkpoint."""
+        return _write(stream, self.model)
 
 
 class PublishedJob(CheckpointJob):
@@ -155,22 +156,22 @@ class PublishedJob(CheckpointJob):
 
     def __init__(self, source: str, max_bytes: int, overrides: dict[str, Any]) -> None:
         _go_offline()
-        # What a stranger's file names is opened by no other package.
+        # engine="own": no other package opens what a stranger's file names.
         self.model = load(source, max_bytes=max_bytes, engine="own", **overrides)
 
 
 class SnapshotJob(CheckpointJob):
-    """One snapshot of a model in training."""
+    """Opens one snapshot of a model in training."""
 
     def __init__(self, path: Path, name: str, max_bytes: int) -> None:
         self.model = load_checkpoint(path, name, max_bytes)
 
 
 class TextJob:
-    """The text tower of a checkpoint, which stays for one text after the other.
+    """The text tower of a checkpoint, for any number of texts.
 
     Args:
-        name, origin, config: as :func:`vitviz.weights.text_tower.tower_of` takes them.
+        name, origin, config: as for :func:`vitviz.weights.text_tower.tower_of`.
     """
 
     def __init__(self, name: str, origin: Origin, config: ViTConfig) -> None:
@@ -198,7 +199,7 @@ def _go_offline() -> None:
     constants.HF_HUB_OFFLINE = True
 
 
-def _written(stream: BinaryIO, model: Model) -> Answer:
+def _write(stream: BinaryIO, model: Model) -> Answer:
     write_checkpoint(stream, model)
     return {
         "name": model.name,

@@ -1,4 +1,4 @@
-"""What a job may take."""
+"""Limits of a job's resources."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Limits:
-    """What one job may take before it is ended.
+    """Limits of one job; a job that exceeds one is killed.
 
     Args:
         memory_bytes: address space beyond that of an idle process. macOS enforces no such limit.
         cpu_seconds: processor time.
-        wall_seconds: time on the clock, which counts where the machine is busy or the job waits.
-        answer_bytes: of the array or the tensors that it hands over.
-        niceness: how far the job gives way to other processes, 0 to 19.
-        private_bytes: memory of its own beyond that of an idle process, files that it maps not counted; None for as
-            much as its addresses allow.
-        answer_seconds: processor time for each answer of a job that stays; None for as much as it has in all.
+        wall_seconds: elapsed time, which also passes while the machine is busy or the job waits.
+        answer_bytes: of the array or the tensors that it returns.
+        niceness: of its process, 0 to 19.
+        private_bytes: private memory beyond that of an idle process, without mapped files; None for no limit but
+            ``memory_bytes``.
+        answer_seconds: processor time for each answer of a job with many; None for no limit but ``cpu_seconds``.
     """
 
     memory_bytes: int
@@ -35,18 +35,18 @@ class Limits:
     answer_seconds: float | None = None
 
     def begin_answer(self) -> None:
-        """Count the time of an answer from now on. The signal ends the process, whatever it computes."""
+        """Start the timer of an answer. When it runs out, its signal kills the process."""
         if self.answer_seconds is not None:
             signal.setitimer(signal.ITIMER_PROF, self.answer_seconds)
 
     def apply(self) -> None:
-        """Bind this process, and whatever it starts, for the rest of its life."""
+        """Apply the limits to this process and its children for the rest of its life."""
         addresses, private = _idle_bytes()
         if addresses:
             _lower(resource.RLIMIT_AS, addresses + self.memory_bytes)
         if addresses and self.private_bytes is not None:
             _lower(resource.RLIMIT_DATA, private + self.private_bytes)
-        # The first signal ends the process; the hard limit is for one that caught it.
+        # The soft limit's signal ends the process; the hard limit kills one that catches it.
         _lower(resource.RLIMIT_CPU, self.cpu_seconds, self.cpu_seconds + 2)
         _lower(resource.RLIMIT_FSIZE, self.answer_bytes)
         _lower(resource.RLIMIT_CORE, 0)
@@ -54,16 +54,16 @@ class Limits:
 
 
 def _lower(kind: int, soft: int, hard: int | None = None) -> None:
-    _, most = resource.getrlimit(kind)
+    _, present = resource.getrlimit(kind)
     limit = soft if hard is None else hard
-    ceiling = limit if most == resource.RLIM_INFINITY else min(limit, most)
-    # macOS refuses some limits below what is in use.
+    ceiling = limit if present == resource.RLIM_INFINITY else min(limit, present)
+    # macOS refuses some limits below the present use.
     with suppress(ValueError, OSError):
         resource.setrlimit(kind, (min(soft, ceiling), ceiling))
 
 
 def _idle_bytes() -> tuple[int, int]:
-    """Bytes of address space of this process, and of those that are private and written; 0 where nobody says."""
+    """Bytes of address space and of private memory of this process; 0 if the system does not tell."""
     if not sys.platform.startswith("linux"):
         return 0, 0
     pages = [int(count) for count in Path("/proc/self/statm").read_text().split()]

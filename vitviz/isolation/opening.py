@@ -1,6 +1,6 @@
-"""Pictures, checkpoints and text towers, opened by a :class:`~vitviz.isolation.worker.Worker`.
+"""Open pictures, checkpoints and text towers in children of a :class:`~vitviz.isolation.worker.Worker`.
 
-What a child answers is checked here, and then is what the library itself would have made.
+A child's answers are checked here. The results equal those of the library's own functions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from vitviz.images.geometry import Geometry
 from vitviz.images.opening import MAX_PIXELS
 from vitviz.images.preprocessing import PreparedImage, Preprocessing
 from vitviz.isolation.limits import Limits
-from vitviz.isolation.worker import Conversation, Worker
+from vitviz.isolation.worker import JobConnection, Worker
 from vitviz.models.own import own_config
 from vitviz.models.targets import Target
 from vitviz.weights.model import Model, Origin
@@ -31,19 +31,19 @@ from vitviz.weights.native import load_checkpoint
 from vitviz.weights.text_tower import TextTower, fetch_words
 
 GIB = 2**30
-# Time limit in seconds of a job without an end.
-ALWAYS = 1e9
-# The library bounds decoding to half a gigabyte; copies and what a picture becomes come on top.
-PICTURE = Limits(memory_bytes=3 * GIB // 2, cpu_seconds=30, wall_seconds=120, answer_bytes=GIB)
-# Of a processor, for a text tower to open, and to read a text.
+# Time limit of a job without one.
+UNLIMITED_SECONDS = 1e9
+# The library bounds decoding to half a gigabyte; copies and the prepared input come on top.
+PICTURE_LIMITS = Limits(memory_bytes=3 * GIB // 2, cpu_seconds=30, wall_seconds=120, answer_bytes=GIB)
+# Processor time for opening a text tower, and for each text.
 ANSWER_SECONDS = 120.0
-# How far a job that may take seconds gives way to those who only look at a picture.
-GIVING_WAY = 10
+# Niceness of jobs that may take seconds, so that small ones run first.
+BACKGROUND_NICENESS = 10
 
 
 @dataclass(frozen=True, eq=False)
 class OpenPicture:
-    """A picture that a child holds.
+    """A picture that a child has decoded.
 
     Args:
         width, height: in pixels, upright.
@@ -51,7 +51,7 @@ class OpenPicture:
 
     width: int
     height: int
-    _job: Conversation
+    _job: JobConnection
 
     @property
     def size(self) -> tuple[int, int]:
@@ -60,16 +60,16 @@ class OpenPicture:
     def prepare(
         self, preprocessing: Preprocessing, patch_height: int, patch_width: int, fit: str | None, longest_side: int
     ) -> PreparedImage:
-        """What :meth:`vitviz.Preprocessing.prepare` gives, on the picture at another size; once.
+        """The result of :meth:`vitviz.Preprocessing.prepare`, on the resized picture. Can be called once.
 
         Raises:
-            ImageError: it takes more than it may.
+            ImageError: the job exceeds a limit.
         """
         height, width = preprocessing.input_size(self, patch_height, patch_width, fit)
         shape = (1, len(preprocessing.mean), height, width)
         scale = longest_side / max(self.size)
-        shown_width, shown_height = (max(1, round(side * scale)) for side in self.size)
-        answer = self._job.ask(
+        resized_width, resized_height = (max(1, round(side * scale)) for side in self.size)
+        answer = self._job.call(
             "prepare",
             preprocessing=preprocessing,
             patch_height=patch_height,
@@ -79,92 +79,92 @@ class OpenPicture:
         )
         count = math.prod(shape)
         with self._job.content() as content:
-            if len(content) != 4 * count + 3 * shown_width * shown_height:
-                raise self._job.broken()
+            if len(content) != 4 * count + 3 * resized_width * resized_height:
+                raise self._job.answer_error()
             pixels = torch.from_numpy(np.frombuffer(content, np.float32, count).reshape(shape).copy())
-            levels = np.frombuffer(content, np.uint8, offset=4 * count).reshape(shown_height, shown_width, 3).copy()
+            levels = np.frombuffer(content, np.uint8, offset=4 * count).reshape(resized_height, resized_width, 3).copy()
         try:
-            parts = answer["geometry"]
-            geometry = Geometry(**{**parts, "box": tuple(map(float, parts["box"]))})
+            fields = answer["geometry"]
+            geometry = Geometry(**{**fields, "box": tuple(map(float, fields["box"]))})
             return PreparedImage(Image.fromarray(levels), pixels, geometry)
         except (KeyError, TypeError, ValueError, ConfigError):
-            raise self._job.broken() from None
+            raise self._job.answer_error() from None
 
     def png(self) -> bytes:
         """The picture as a PNG file.
 
         Raises:
-            ImageError: it takes more than it may.
+            ImageError: the job exceeds a limit.
         """
-        self._job.ask("png")
+        self._job.call("png")
         with self._job.content() as content:
             return content[:]
 
 
 @dataclass(frozen=True, eq=False)
 class UnopenedPicture:
-    """A picture of which a child has read the header.
+    """A picture whose header a child has read.
 
     Args:
-        pixels: that the header says it has.
+        pixels: number of pixels that the header states.
     """
 
     pixels: int
-    _job: Conversation
+    _job: JobConnection
 
     def decode(self, niceness: int = 0) -> OpenPicture:
-        """The picture, as :func:`vitviz.open_image` opens it; once.
+        """Decode the picture as :func:`vitviz.open_image` does. Can be called once.
 
         Args:
-            niceness: how far this gives way to other processes from now on, 0 to 19.
+            niceness: of the child from here on, 0 to 19.
 
         Raises:
-            ImageError: as that, or it takes more than it may.
+            ImageError: as :func:`vitviz.open_image`, or the job exceeds a limit.
         """
-        answer = self._job.ask("decode", niceness=niceness)
+        answer = self._job.call("decode", niceness=niceness)
         width, height = answer.get("width"), answer.get("height")
         if not isinstance(width, int) or not isinstance(height, int):
-            raise self._job.broken()
+            raise self._job.answer_error()
         if min(width, height) < 1 or width * height > MAX_PIXELS:
-            raise self._job.broken()
+            raise self._job.answer_error()
         return OpenPicture(width, height, self._job)
 
 
 @contextmanager
 def unopened_picture(worker: Worker, path: Path, name: str) -> Iterator[UnopenedPicture]:
-    """A picture whose header is read, as long as the context lasts.
+    """A picture whose header is read; the child runs until the context ends.
 
     Raises:
-        ImageError: as :func:`vitviz.open_image`, where the header says so already, or it takes more than it may.
+        ImageError: as :func:`vitviz.open_image`, as far as the header tells, or the job exceeds a limit.
     """
     arguments = {"path": path.absolute(), "name": name}
-    with worker.job("PictureJob", arguments, PICTURE, ImageError, name) as job:
-        pixels = job.ask("pixels").get("pixels")
+    with worker.job("PictureJob", arguments, PICTURE_LIMITS, ImageError, name) as job:
+        pixels = job.call("pixels").get("pixels")
         if not isinstance(pixels, int):
-            raise job.broken()
+            raise job.answer_error()
         yield UnopenedPicture(pixels, job)
 
 
 @contextmanager
-def picture(worker: Worker, path: Path, name: str) -> Iterator[OpenPicture]:
-    """A picture, as :func:`vitviz.open_image` opens it.
+def open_picture(worker: Worker, path: Path, name: str) -> Iterator[OpenPicture]:
+    """A picture, opened as by :func:`vitviz.open_image`; the child runs until the context ends.
 
     Raises:
-        ImageError: as that, or it takes more than it may.
+        ImageError: as :func:`vitviz.open_image`, or the job exceeds a limit.
     """
     with unopened_picture(worker, path, name) as unopened:
         yield unopened.decode()
 
 
-def checkpoint(worker: Worker, path: Path, max_bytes: int, name: str | None = None, **overrides: Any) -> Model:
-    """The model that :func:`vitviz.load` makes of a file or a folder.
+def open_checkpoint(worker: Worker, path: Path, max_bytes: int, name: str | None = None, **overrides: Any) -> Model:
+    """The model of a file or a folder, as :func:`vitviz.load` returns it.
 
     Args:
-        path, name, overrides: as :func:`vitviz.weights.read_checkpoint` takes them.
-        max_bytes: most that its weights may take.
+        path, name, overrides: as for :func:`vitviz.weights.read_checkpoint`.
+        max_bytes: limit of its weights in memory.
 
     Raises:
-        CheckpointError, LimitError: as that, or it takes more than it may.
+        CheckpointError, LimitError: as :func:`vitviz.weights.read_checkpoint`, or the job exceeds a limit.
     """
     path = path.absolute()
     root = path if path.is_dir() else path.parent
@@ -172,16 +172,16 @@ def checkpoint(worker: Worker, path: Path, max_bytes: int, name: str | None = No
     return _model(worker, "CheckpointJob", arguments, name or path.name, root, max_bytes)
 
 
-def published(worker: Worker, source: str, origin: Origin, max_bytes: int, **overrides: Any) -> Model:
-    """A checkpoint that stands in the hub's cache, by its name.
+def open_published(worker: Worker, source: str, origin: Origin, max_bytes: int, **overrides: Any) -> Model:
+    """The model of a published checkpoint in the hub's cache.
 
     Args:
-        source, overrides: as :func:`vitviz.load` takes them.
-        origin: what :func:`vitviz.weights.fetch` gave for it.
-        max_bytes: most that its weights may take.
+        source, overrides: as for :func:`vitviz.load`.
+        origin: returned for it by :func:`vitviz.weights.fetch`.
+        max_bytes: limit of its weights in memory.
 
     Raises:
-        CheckpointError, LimitError: as :func:`checkpoint`.
+        CheckpointError, LimitError: as :func:`open_checkpoint`.
     """
     model = _model(
         worker,
@@ -194,11 +194,11 @@ def published(worker: Worker, source: str, origin: Origin, max_bytes: int, **ove
     return replace(model, origin=origin)
 
 
-def snapshot(worker: Worker, path: Path, name: str, max_bytes: int) -> Model:
-    """One state of a model in training.
+def open_snapshot(worker: Worker, path: Path, name: str, max_bytes: int) -> Model:
+    """One snapshot of a model in training.
 
     Raises:
-        CheckpointError, LimitError: as :func:`checkpoint`.
+        CheckpointError, LimitError: as :func:`open_checkpoint`.
     """
     return _model(
         worker,
@@ -211,12 +211,12 @@ def snapshot(worker: Worker, path: Path, name: str, max_bytes: int) -> Model:
 
 
 class IsolatedTower:
-    """The text tower of a checkpoint, in a process that lives as long as this.
+    """The text tower of a checkpoint, in a process that lives as long as this object.
 
     Args:
-        worker: that starts it.
-        model: whose texts it reads.
-        max_bytes: most memory that its process may take.
+        worker: that starts the process.
+        model: of the checkpoint.
+        max_bytes: limit of the memory of its process.
 
     Raises:
         CheckpointError, ConfigError: as :func:`vitviz.weights.text_tower.open_text_tower`.
@@ -226,13 +226,13 @@ class IsolatedTower:
         origin, config = model.origin, own_config(model.network.config, f"texts for {model.name}")
         if origin is not None:
             fetch_words(origin)
-            # The other process may stand in another folder.
+            # The working folder of the other process may differ.
             origin = replace(origin, folder=origin.folder.absolute())
         limits = Limits(
-            # Addresses of libraries and of the files of weights are no memory of its own.
+            # Libraries and mapped weights take address space, but no private memory.
             2 * max_bytes + 2 * GIB,
             cpu_seconds=3600,
-            wall_seconds=ALWAYS,
+            wall_seconds=UNLIMITED_SECONDS,
             answer_bytes=1,
             private_bytes=max_bytes,
             answer_seconds=ANSWER_SECONDS,
@@ -242,11 +242,11 @@ class IsolatedTower:
         self._job = stack.enter_context(worker.job("TextJob", arguments, limits, CheckpointError, model.name))
         self._width, self._lock = config.features, Lock()
         self._end = weakref.finalize(self, stack.close)
-        logit = self._job.ask("logit")
+        logit = self._job.call("logit")
         self._tower = TextTower(self._features, _number(self._job, logit, "scale"), _number(self._job, logit, "bias"))
 
     def target(self, text: str) -> Target:
-        """As :meth:`vitviz.weights.text_tower.TextTower.target`."""
+        """See :meth:`vitviz.weights.text_tower.TextTower.target`."""
         return self._tower.target(text)
 
     def close(self) -> None:
@@ -255,16 +255,16 @@ class IsolatedTower:
 
     def _features(self, text: str) -> torch.Tensor:
         with self._lock:
-            found = self._job.ask("features", text=text).get("features")
-        if not isinstance(found, list) or len(found) != self._width or not all(map(_is_number, found)):
-            raise self._job.broken()
-        return torch.tensor(found)
+            features = self._job.call("features", text=text).get("features")
+        if not isinstance(features, list) or len(features) != self._width or not all(map(_is_number, features)):
+            raise self._job.answer_error()
+        return torch.tensor(features)
 
 
-def _number(job: Conversation, answer: dict[str, Any], name: str) -> float:
+def _number(job: JobConnection, answer: dict[str, Any], name: str) -> float:
     value = answer.get(name)
     if not _is_number(value):
-        raise job.broken()
+        raise job.answer_error()
     return float(str(value))
 
 
@@ -272,16 +272,16 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-def _model(worker: Worker, job: str, arguments: dict[str, Any], name: str, root: Path, max_bytes: int) -> Model:
-    # The network, one tensor as it is in the file, and what a pickle becomes.
-    limits = Limits(2 * max_bytes + GIB, 300, 900, answer_bytes=max_bytes + 2**26, niceness=GIVING_WAY)
-    with worker.job(job, arguments, limits, CheckpointError, name) as under_way:
-        answer = under_way.ask("write")
-        called, assumptions, folder = (answer.get(part) for part in ("name", "assumptions", "folder"))
-        if not isinstance(called, str) or not isinstance(assumptions, list):
-            raise under_way.broken()
-        model = load_checkpoint(under_way.path(), called)
-        # Its text tower is looked for there.
-        inside = isinstance(folder, str) and Path(folder).is_relative_to(root)
-        origin = Origin(Path(str(folder))) if inside else None
+def _model(worker: Worker, job_name: str, arguments: dict[str, Any], name: str, root: Path, max_bytes: int) -> Model:
+    # Twice the weights: the network, and a tensor as it is in the file. The rest is for the objects of a pickle.
+    limits = Limits(2 * max_bytes + GIB, 300, 900, answer_bytes=max_bytes + 2**26, niceness=BACKGROUND_NICENESS)
+    with worker.job(job_name, arguments, limits, CheckpointError, name) as job:
+        answer = job.call("write")
+        model_name, assumptions, folder = (answer.get(field) for field in ("name", "assumptions", "folder"))
+        if not isinstance(model_name, str) or not isinstance(assumptions, list):
+            raise job.answer_error()
+        model = load_checkpoint(job.path(), model_name)
+        # The text tower is opened from this folder, so a child must not name one outside of the checkpoint's.
+        is_inside = isinstance(folder, str) and Path(folder).is_relative_to(root)
+        origin = Origin(Path(str(folder))) if is_inside else None
         return replace(model, origin=origin, assumptions=tuple(map(str, assumptions)))

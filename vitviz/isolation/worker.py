@@ -1,4 +1,4 @@
-"""Starts jobs in processes of their own, and turns what becomes of them into answers or one sentence."""
+"""Start jobs in separate processes, and turn their outcome into answers or errors."""
 
 from __future__ import annotations
 
@@ -29,96 +29,96 @@ from vitviz.errors.kinds import (
     VitvizError,
 )
 from vitviz.errors.messages import legible, shown
-from vitviz.isolation.conversation import Ended, read_answer, send_request
+from vitviz.isolation.fork_server import WALL_SECONDS
 from vitviz.isolation.limits import Limits
-from vitviz.isolation.nursery import SECONDS
+from vitviz.isolation.protocol import ChildExited, read_answer, send_request
 
 ERRORS: dict[str, type[VitvizError]] = {
     error.__name__: error
     for error in (ImageError, CheckpointError, UnknownFamilyError, ConfigError, LimitError, MethodError)
 }
-# The child uses this process's module search path.
-BEGIN = """import json, sys
+# Passes on the module search path of this process.
+BOOTSTRAP = """import json, sys
 sys.path[:] = json.loads(sys.argv[1])
-from vitviz.isolation.nursery import main
+from vitviz.isolation.fork_server import main
 main(int(sys.argv[2]), sys.argv[3:])"""
-# On the clock, for which a job may leave a question without an answer.
+# Elapsed time until a job must answer a request.
 MAX_ANSWER_SECONDS = 900.0
-# Extra time in which the nursery reports how a job ended.
+# Extra time in which the fork server reports how a job ended.
 GRACE_SECONDS = 10
 
 
 class Worker:
-    """Does jobs in children of one process, the nursery. Safe between threads.
+    """Runs jobs in children of one process, the fork server. Thread-safe.
 
-    The nursery is started by the first job, or by :meth:`start`, and anew where it is gone.
+    The fork server is started by :meth:`start` or the first job, and again if it has exited.
 
     Args:
-        preload: modules that are imported once, before the first job, and not by every job that needs them.
+        preload: modules that the fork server imports once, so that no job has to.
     """
 
     def __init__(self, preload: Sequence[str] = ()) -> None:
         self.preload = tuple(preload)
         self._lock = threading.Lock()
-        self._nursery: tuple[subprocess.Popen[bytes], socket.socket] | None = None
+        self._fork_server: tuple[subprocess.Popen[bytes], socket.socket] | None = None
 
     def start(self) -> None:
-        """Start the nursery early, so that the first job does not wait for it."""
+        """Start the fork server early, so that the first job does not wait for it."""
         with self._lock:
-            self._running()
+            self._control_socket()
 
     def close(self) -> None:
-        """End the nursery, and with it all jobs."""
+        """Stop the fork server and all jobs."""
         with self._lock:
-            self._forget()
+            self._stop()
 
     @contextmanager
     def job(
         self, job: str, arguments: dict[str, Any], limits: Limits, error: type[VitvizError], name: str
-    ) -> Iterator[Conversation]:
-        """A job, which ends with the context.
+    ) -> Iterator[JobConnection]:
+        """Run a job until the context ends.
 
         Args:
-            job, arguments: one of :data:`vitviz.isolation.jobs.JOBS` and what it is made with.
-            limits: what it may take.
-            error: what is raised where it takes more, or ends without an answer.
-            name: what messages call the file.
+            job, arguments: the name of one of :data:`vitviz.isolation.jobs.JOBS`, and the arguments of its class.
+            limits: of its resources.
+            error: the class to raise if the job exceeds a limit, or exits without an answer.
+            name: of the file in messages.
 
         Raises:
-            VitvizError: what the job raises.
+            VitvizError: raised by the job.
         """
         ours, theirs = socket.socketpair()
         with _shared_file() as file, ours:
             ours.settimeout(min(limits.wall_seconds, MAX_ANSWER_SECONDS) + GRACE_SECONDS)
             with theirs:
-                self._send(SECONDS.pack(limits.wall_seconds), [theirs.fileno(), file])
-            conversation = Conversation(ours, file, limits, error, name)
-            conversation.tell((job, arguments, limits))
-            yield conversation
+                self._send(WALL_SECONDS.pack(limits.wall_seconds), [theirs.fileno(), file])
+            connection = JobConnection(ours, file, limits, error, name)
+            connection.request((job, arguments, limits))
+            yield connection
 
     def _send(self, message: bytes, files: list[int]) -> None:
         with self._lock:
             try:
-                socket.send_fds(self._running(), [message], files)
+                socket.send_fds(self._control_socket(), [message], files)
             except OSError:
-                # The nursery ended since the last job.
-                self._forget()
-                socket.send_fds(self._running(), [message], files)
+                # The fork server has exited since the last job.
+                self._stop()
+                socket.send_fds(self._control_socket(), [message], files)
 
-    def _running(self) -> socket.socket:
-        """The nursery's socket; to be called with the lock."""
-        if self._nursery is not None and self._nursery[0].poll() is not None:
-            self._forget()
-        if self._nursery is None:
+    def _control_socket(self) -> socket.socket:
+        """The socket of a running fork server; the caller must hold the lock."""
+        if self._fork_server is not None and self._fork_server[0].poll() is not None:
+            self._stop()
+        if self._fork_server is None:
             ours, theirs = socket.socketpair()
             with theirs:
-                self._nursery = _started(theirs, self.preload), ours
-        return self._nursery[1]
+                self._fork_server = _start_fork_server(theirs, self.preload), ours
+        return self._fork_server[1]
 
-    def _forget(self) -> None:
-        if self._nursery is not None:
-            process, control = self._nursery
-            self._nursery = None
+    def _stop(self) -> None:
+        if self._fork_server is not None:
+            process, control = self._fork_server
+            self._fork_server = None
             control.close()
             with suppress(subprocess.TimeoutExpired):
                 process.wait(1)
@@ -128,19 +128,19 @@ class Worker:
 
 @cache
 def shared_worker() -> Worker:
-    """The worker of this process, which ends with it."""
+    """The worker of this process, closed when it exits."""
     worker = Worker()
     atexit.register(worker.close)
     return worker
 
 
-class Conversation:
-    """A job under way.
+class JobConnection:
+    """The connection to a running job.
 
     Args:
         connection: to the child.
-        file: where its bytes are.
-        limits, error, name: as :meth:`Worker.job` takes them.
+        file: descriptor of the file to which the job writes bytes.
+        limits, error, name: as for :meth:`Worker.job`.
     """
 
     def __init__(
@@ -149,107 +149,107 @@ class Conversation:
         self._connection, self._file = connection, file
         self._limits, self._error, self._name = limits, error, name
 
-    def ask(self, method: str, **arguments: Any) -> dict[str, Any]:
-        """What a method of the job answers.
+    def call(self, method: str, **arguments: Any) -> dict[str, Any]:
+        """Call a method of the job and return its answer.
 
         Raises:
-            VitvizError: what it raises, or that it takes more than it may.
+            VitvizError: raised by the method, or the job exceeds a limit.
         """
-        return self.tell((method, arguments))
+        return self.request((method, arguments))
 
-    def tell(self, request: object) -> dict[str, Any]:
+    def request(self, request: object) -> dict[str, Any]:
         """The answer to a request of any kind."""
         try:
-            # The exit status tells why the child is gone.
+            # A child that has exited is handled below, by its exit status.
             with suppress(OSError):
                 send_request(self._connection, request)
-            found = read_answer(self._connection)
-        except Ended as ended:
-            raise self._ended(ended) from None
-        if "message" in found:
-            raise ERRORS.get(str(found.get("error")), self._error)(str(found["message"]))
-        if "memory" in found:
-            most = self._limits.private_bytes or self._limits.memory_bytes
-            raise self.refusal(f"more than {most:,} bytes of memory")
-        answer = found.get("answer")
+            reply = read_answer(self._connection)
+        except ChildExited as status:
+            raise self._exit_error(status) from None
+        if "message" in reply:
+            raise ERRORS.get(str(reply.get("error")), self._error)(str(reply["message"]))
+        if "memory" in reply:
+            limit = self._limits.private_bytes or self._limits.memory_bytes
+            raise self.limit_error(f"more than {limit:,} bytes of memory")
+        answer = reply.get("answer")
         if not isinstance(answer, dict):
-            logging.getLogger(__name__).error("a job failed: %s", shown(found.get("failed")))
-            raise self.broken()
+            logging.getLogger(__name__).error("a job failed: %s", shown(reply.get("failed")))
+            raise self.answer_error()
         return answer
 
     @contextmanager
     def content(self) -> Iterator[mmap.mmap]:
-        """The bytes that the job has written; they can no longer change."""
+        """The bytes that the job has written, sealed against changes."""
         self._seal()
         if not os.fstat(self._file).st_size:
-            raise self.broken()
+            raise self.answer_error()
         with mmap.mmap(self._file, 0, access=mmap.ACCESS_COPY) as content:
             yield content
 
     def read(self, count: int) -> bytes:
-        """The first bytes that the job has written, of a job that goes on to write others over them.
+        """The first ``count`` bytes that the job has written; the job may overwrite them later.
 
         Raises:
-            VitvizError: it has not written so many.
+            VitvizError: it has written fewer.
         """
-        # Not mapped: a file that shrinks meanwhile is only short.
+        # Not mapped: a mapped file that shrinks would kill this process.
         content = bytearray()
         while len(content) < count:
-            part = os.pread(self._file, count - len(content), len(content))
-            if not part:
-                raise self.broken()
-            content += part
+            block = os.pread(self._file, count - len(content), len(content))
+            if not block:
+                raise self.answer_error()
+            content += block
         return bytes(content)
 
     def path(self) -> str:
-        """A path that opens the file of these bytes again while the job is under way."""
+        """A path to the file of these bytes while the job is running."""
         self._seal()
         return f"/proc/self/fd/{self._file}" if os.path.exists("/proc/self/fd") else f"/dev/fd/{self._file}"
 
     def _seal(self) -> None:
-        """Seal the file: if it shrank while it is mapped, this process would end."""
+        """Seal the file: if it shrank while it is mapped, this process would be killed."""
         if hasattr(os, "memfd_create"):
             fcntl.fcntl(self._file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE)
 
-    def _ended(self, ended: Ended) -> VitvizError:
-        if ended.too_late:
-            return self.refusal(f"more than {min(self._limits.wall_seconds, MAX_ANSWER_SECONDS):g} seconds")
-        if ended.code == -signal.SIGPROF:
-            return self.refusal(f"more than {self._limits.answer_seconds:g} seconds of a processor")
-        if ended.code in (-signal.SIGXCPU, -signal.SIGKILL):
-            return self.refusal(f"more than {self._limits.cpu_seconds} seconds of a processor")
-        return self.broken()
+    def _exit_error(self, status: ChildExited) -> VitvizError:
+        if status.timed_out:
+            return self.limit_error(f"more than {min(self._limits.wall_seconds, MAX_ANSWER_SECONDS):g} seconds")
+        if status.code == -signal.SIGPROF:
+            return self.limit_error(f"more than {self._limits.answer_seconds:g} seconds of a processor")
+        if status.code in (-signal.SIGXCPU, -signal.SIGKILL):
+            return self.limit_error(f"more than {self._limits.cpu_seconds} seconds of a processor")
+        return self.answer_error()
 
-    def refusal(self, found: str) -> VitvizError:
-        """The error for a job that takes too much."""
-        return self._error(f"{legible(self._name)}: opening it takes {found}; expected a file that takes less")
+    def limit_error(self, amount: str) -> VitvizError:
+        """The error for a job that exceeds a limit."""
+        return self._error(f"{legible(self._name)}: opening it takes {amount}; expected a file that takes less")
 
-    def broken(self) -> VitvizError:
-        """The error for a job that gives no answer, or an impossible one."""
+    def answer_error(self) -> VitvizError:
+        """The error for a job that gives no answer, or an invalid one."""
         return self._error(f"{legible(self._name)}: the process that opened it gave no answer; expected a whole file")
 
 
-def _started(control: socket.socket, preload: Sequence[str]) -> subprocess.Popen[bytes]:
+def _start_fork_server(control: socket.socket, preload: Sequence[str]) -> subprocess.Popen[bytes]:
     environment = {
         **os.environ,
         **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
-        # macOS would end a fork of a process that has loaded its frameworks.
+        # macOS would kill a fork of a process that has loaded its frameworks.
         "OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES",
     }
     return subprocess.Popen(
-        [sys.executable, "-c", BEGIN, json.dumps(sys.path), str(control.fileno()), *preload],
+        [sys.executable, "-c", BOOTSTRAP, json.dumps(sys.path), str(control.fileno()), *preload],
         pass_fds=[control.fileno()],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        # Ignores the terminal's interrupt; it ends when the socket closes.
+        # Not interrupted from the terminal; it exits when the socket closes.
         start_new_session=True,
     )
 
 
 @contextmanager
 def _shared_file() -> Iterator[int]:
-    """A file in memory where the system has such, else one on the disk that has no name."""
+    """A file in memory if the system has such files, else an unnamed temporary file."""
     if hasattr(os, "memfd_create"):
         file = os.memfd_create("vitviz", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     else:

@@ -68,7 +68,7 @@ class Films:
         )
 
         def opened(path: Path) -> Any:
-            return isolation.clip(
+            return isolation.open_clip(
                 self.service.worker, path, origin.upload.name, self.service.server_settings.clip_limits
             )
 

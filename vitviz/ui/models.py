@@ -108,7 +108,7 @@ def open_choice(
         if origin is None:
             return load(choice.source, engine="own", **overrides)
         with room(_opening_bytes(origin.folder.iterdir())):
-            return isolation.published(worker, choice.source, origin, max_bytes, **overrides)
+            return isolation.open_published(worker, choice.source, origin, max_bytes, **overrides)
     missing = [Path(file).name for file in choice.files if not Path(file).is_file()]
     if missing:
         raise CheckpointError(f"{', '.join(missing)}: no longer kept on this server; upload it again")
@@ -116,7 +116,7 @@ def open_choice(
     needed = _opening_bytes(map(Path, choice.files))
     if len(choice.files) == 1:
         with room(needed):
-            return isolation.checkpoint(worker, Path(choice.files[0]), max_bytes, name, **overrides)
+            return isolation.open_checkpoint(worker, Path(choice.files[0]), max_bytes, name, **overrides)
     # An upload puts every file into a folder of its own, and a checkpoint is read with what lies beside it.
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vitviz-", ignore_cleanup_errors=True)))
@@ -128,7 +128,9 @@ def open_choice(
                 _link(file, folder / Path(file).name)
             series = find_snapshots(folder)
             with room(needed):
-                model = isolation.checkpoint(worker, folder, max_bytes, name if series is None else SERIES, **overrides)
+                model = isolation.open_checkpoint(
+                    worker, folder, max_bytes, name if series is None else SERIES, **overrides
+                )
             if series is not None:
                 model = replace(model, snapshots=series, step=series.steps[-1])
         except (CheckpointError, LimitError) as error:

@@ -110,7 +110,9 @@ class AnalysisService:
 
     def _step(self, run: Model, step: int) -> Model:
         return snapshot_of(
-            run, step, lambda path, name: isolation.snapshot(self.worker, path, name, self.server_settings.model_bytes)
+            run,
+            step,
+            lambda path, name: isolation.open_snapshot(self.worker, path, name, self.server_settings.model_bytes),
         )
 
     def _room(self, nbytes: int) -> AbstractContextManager[None]:

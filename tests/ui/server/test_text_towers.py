@@ -79,8 +79,8 @@ def unbounded(nbytes: int) -> Iterator[None]:
 def children(worker: Worker) -> set[int]:
     """Of the process that opens files, one for each open tower."""
     worker.start()
-    assert worker._nursery is not None
-    pid = worker._nursery[0].pid
+    assert worker._fork_server is not None
+    pid = worker._fork_server[0].pid
     return set(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
 
 

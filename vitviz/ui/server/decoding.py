@@ -17,7 +17,7 @@ from vitviz.errors.messages import plain as legible
 from vitviz.images.clip_facts import NO_LIMITS, ClipFacts, ClipLimits
 from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import PreparedImage, Preprocessing
-from vitviz.isolation import GIVING_WAY, OpenPicture, Worker
+from vitviz.isolation import BACKGROUND_NICENESS, OpenPicture, Worker
 from vitviz.isolation.opening import UnopenedPicture
 from vitviz.ui.files import as_png, forget
 from vitviz.ui.pictures import Upload
@@ -113,7 +113,7 @@ class UploadedPictures:
         if known is not None and upload.path.is_file():
             return known
         try:
-            with self._large.turn(waiting), isolation.clip(self.worker, *upload[:2], self.clip_limits) as clip:
+            with self._large.turn(waiting), isolation.open_clip(self.worker, *upload[:2], self.clip_limits) as clip:
                 found = clip.facts
                 frames = 0
                 while skipped := clip.skip(COUNTED_AT_ONCE):
@@ -137,7 +137,7 @@ class UploadedPictures:
             unopened = stack.enter_context(self._unopened(upload))
         is_large = unopened.pixels > LARGE_PIXELS
         stack.enter_context((self._large if is_large else self._small).turn(waiting))
-        return unopened.decode(GIVING_WAY if is_large else 0)
+        return unopened.decode(BACKGROUND_NICENESS if is_large else 0)
 
     def _unopened(self, upload: Upload) -> AbstractContextManager[UnopenedPicture]:
         if upload.frame is None:
