@@ -20,7 +20,7 @@ from tests.parity.case import Case
 from tests.support.checkpoints import State
 from vitviz.errors.kinds import CheckpointError
 from vitviz.weights.formats.archives import Part, TensorInfo
-from vitviz.weights.formats.files import USUAL, open_weights
+from vitviz.weights.formats.files import WEIGHT_FILE_NAMES, open_weights
 from vitviz.weights.read import Reading, read_checkpoint
 
 
@@ -54,7 +54,7 @@ class Kept:
         source, path = made(case)
         shutil.copytree(source.name, folder, dirs_exist_ok=True)
         self.path, self.overrides = folder / path, case.overrides
-        inside = [self.path / name for name in USUAL if (self.path / name).is_file()]
+        inside = [self.path / name for name in WEIGHT_FILE_NAMES if (self.path / name).is_file()]
         self.file = inside[0] if inside else self.path
         self.opened = open_weights(self.path)
         self.state = {key: self.opened.read("", key) for key in self.opened.groups[""]}

@@ -85,7 +85,7 @@ def publish(server: HubServer, folder: Path, *left_out: str) -> None:
 def before_words(monkeypatch: pytest.MonkeyPatch) -> Model:
     """The model of a snapshot without a tokenizer."""
     with monkeypatch.context() as patch:
-        patch.setattr(download, "WORDS", ())
+        patch.setattr(download, "TOKENIZER_FILES", ())
         model = vitviz.load(f"hf:{NAME}")
     assert not TOKENIZER & names_beside(model)
     return model
@@ -196,7 +196,7 @@ def test_a_repository_without_a_tokenizer_is_refused(server: HubServer, folder: 
 def test_a_file_that_is_too_large_stays_where_it_is(
     server: HubServer, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(download, "MAX_WORDS", 500)
+    monkeypatch.setattr(download, "MAX_TOKENIZER_BYTES", 500)
     publish(server, folder)
     model = vitviz.load(f"hf:{NAME}")
     assert names_beside(model) & TOKENIZER == {"tokenizer_config.json", "merges.txt"}

@@ -31,7 +31,7 @@ from vitviz.weights import (
     load,
 )
 from vitviz.weights.formats.files import SUFFIXES
-from vitviz.weights.hub.names import INDEX
+from vitviz.weights.hub.names import INDEX_SUFFIX
 from vitviz.weights.text_tower import reads_text
 
 
@@ -149,7 +149,7 @@ def _opening_bytes(files: Iterable[Path]) -> int:
     found = list(files)
     sizes = [file.stat().st_size for file in found if file.suffix.lower() in SUFFIXES]
     # The others are other states, or the same weights in another format.
-    is_sharded = any(file.name.endswith(INDEX) for file in found)
+    is_sharded = any(file.name.endswith(INDEX_SUFFIX) for file in found)
     return 2 * WIDER * (sum(sizes) if is_sharded else max(sizes, default=0))
 
 

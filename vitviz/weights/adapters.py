@@ -19,7 +19,7 @@ import torch
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import choices, listed, plain, shown
 from vitviz.weights.formats.archives import Part, TensorInfo
-from vitviz.weights.formats.files import USUAL, WeightFile, open_weights
+from vitviz.weights.formats.files import WEIGHT_FILE_NAMES, WeightFile, open_weights
 from vitviz.weights.formats.paths import path_exists
 from vitviz.weights.hub.names import REPOSITORY, REVISION
 from vitviz.weights.metadata.settings import Settings
@@ -89,7 +89,7 @@ class Adapter:
         Raises:
             CheckpointError: it names none that is here or on the hub, or another model lies beside it.
         """
-        beside = [usual for usual in USUAL if (self.folder / usual).is_file()]
+        beside = [usual for usual in WEIGHT_FILE_NAMES if (self.folder / usual).is_file()]
         if beside:
             found = f"an adapter beside {beside[0]}, which may be its base model or already merged"
             self._refuse(found, "base=… with the base model, or the path of that file")

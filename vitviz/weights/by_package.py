@@ -22,9 +22,9 @@ from torch import nn
 from vitviz.errors.kinds import CheckpointError, VitvizError
 from vitviz.models.devices import usable_device
 from vitviz.weights.conversion.canonical import Check
-from vitviz.weights.formats.files import USUAL, WeightFile, open_weights
+from vitviz.weights.formats.files import WEIGHT_FILE_NAMES, WeightFile, open_weights
 from vitviz.weights.formats.limits import check_bytes, default_bytes, memory_for
-from vitviz.weights.hub.names import INDEX, list_shards
+from vitviz.weights.hub.names import INDEX_SUFFIX, list_shards
 from vitviz.weights.metadata.image_processors import read_image_processor
 from vitviz.weights.metadata.open_clip_transform import read_open_clip_transform
 from vitviz.weights.metadata.preparation import NORMALISATIONS
@@ -118,7 +118,7 @@ def names_package(path: Path) -> bool:
 
 
 def _sidecars(file: WeightFile, path: Path) -> Sidecars:
-    return Sidecars.beside(file.path) if path.is_dir() or path.name in USUAL else Sidecars()
+    return Sidecars.beside(file.path) if path.is_dir() or path.name in WEIGHT_FILE_NAMES else Sidecars()
 
 
 def _package(sidecars: Sidecars) -> Package | None:
@@ -163,11 +163,11 @@ def _folder(package: Package, file: WeightFile, config: Mapping[str, Any]) -> It
             save_file(tensors, folder / weights_name, {"format": "pt"})
             yield folder
             return
-        if file.path.name.endswith(INDEX):
+        if file.path.name.endswith(INDEX_SUFFIX):
             beside = {each.name for each in file.folder.iterdir()}
             for shard in list_shards(file.name, file.path, beside):
                 _link(file.folder / shard, folder / shard)
-            weights_name += INDEX
+            weights_name += INDEX_SUFFIX
         _link(file.path, folder / weights_name)
         yield folder
 

@@ -18,7 +18,7 @@ from vitviz.weights.conversion.assemble import assemble, infer_config
 from vitviz.weights.conversion.canonical import Check, MatchedCheckpoint
 from vitviz.weights.conversion.heads import question_pooling
 from vitviz.weights.formats.archives import EXPECTED
-from vitviz.weights.formats.files import USUAL, WeightFile, open_weights
+from vitviz.weights.formats.files import WEIGHT_FILE_NAMES, WeightFile, open_weights
 from vitviz.weights.formats.paths import existing_path
 from vitviz.weights.metadata.classes import read_labels
 from vitviz.weights.metadata.preparation import NORMALISATIONS, UNSAID, read_preprocessing
@@ -89,7 +89,7 @@ def read_checkpoint(
     file = open_weights(path)
     if file.metadata.get("format", "").startswith(FORMAT.split()[0]) and adapter is None:
         return _read_own(file.name, load_checkpoint(file.path, name, max_bytes), family, {**overrides, **left})
-    sidecars = Sidecars.beside(file.path) if Path(path).is_dir() or Path(path).name in USUAL else Sidecars()
+    sidecars = Sidecars.beside(file.path) if Path(path).is_dir() or Path(path).name in WEIGHT_FILE_NAMES else Sidecars()
     newest = file.folder.name if Path(path).is_dir() and file.folder != Path(path) else None
     if adapter is not None:
         file, sidecars = adapter.merge(file, sidecars)

@@ -21,7 +21,7 @@ from vitviz.models.config import ViTConfig
 from vitviz.models.own import own_config
 from vitviz.models.targets import Target
 from vitviz.weights.hub.download import download_tokenizer
-from vitviz.weights.hub.tokenizer_files import expected_words, has_vocabulary, towers
+from vitviz.weights.hub.tokenizer_files import expected_vocabulary, has_vocabulary, text_tower_config
 from vitviz.weights.model import Model, Origin
 
 # Neither code of a repository nor anything that is not there.
@@ -90,7 +90,11 @@ def reads_text(model: Model) -> bool:
     if model.origin is None or model.network.config.classes:
         return False
     name = _configuration(model.origin)
-    return name is not None and find_spec(PACKAGES[name]) is not None and towers(model.origin.folder) is not None
+    return (
+        name is not None
+        and find_spec(PACKAGES[name]) is not None
+        and text_tower_config(model.origin.folder) is not None
+    )
 
 
 def open_text_tower(model: Model) -> TextTower:
@@ -144,7 +148,7 @@ def fetch_words(origin: Origin) -> None:
     Raises:
         CheckpointError: they cannot be downloaded.
     """
-    configuration = towers(origin.folder) if _configuration(origin) is not None else None
+    configuration = text_tower_config(origin.folder) if _configuration(origin) is not None else None
     if configuration is None or origin.repository is None or origin.commit is None or has_vocabulary(origin.folder):
         return
     # open_clip brings a tokenizer of its own, which most of its checkpoints use.
@@ -164,7 +168,7 @@ def _configuration(origin: Origin) -> str | None:
 
 
 def _text_configuration(origin: Origin) -> dict[str, Any]:
-    configuration = towers(origin.folder)
+    configuration = text_tower_config(origin.folder)
     if configuration is None:
         raise ValueError("its configuration speaks of none")
     return configuration
@@ -174,7 +178,7 @@ def _have_words(origin: Origin) -> None:
     """Without a vocabulary, a tokenizer would make the same tokens of every text."""
     if not has_vocabulary(origin.folder):
         if origin.repository is None or origin.commit is None:
-            raise ValueError(f"no tokenizer beside its weights; expected {expected_words()}")
+            raise ValueError(f"no tokenizer beside its weights; expected {expected_vocabulary()}")
         download_tokenizer(origin.repository, origin.commit)
 
 

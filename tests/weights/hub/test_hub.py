@@ -200,7 +200,7 @@ def test_an_index_names_files_of_the_repository_or_is_refused(
 
 
 def test_an_index_of_any_size_is_not_read(server: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(names, "MAX_INDEX", 10)
+    monkeypatch.setattr(names, "MAX_INDEX_BYTES", 10)
     server.add(NAME, {f"{WEIGHTS}.index.json": INDEX, "model-1.safetensors": b"1", "model-2.safetensors": b"2"})
     with refused("does not say"):
         download(NAME)

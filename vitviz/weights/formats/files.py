@@ -46,7 +46,7 @@ MAX_SHARDS = 1000
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".npz")
 CHECKPOINT = re.compile(r"checkpoint-(\d{1,12})")
 # The usual names in a folder, the first that is there wins.
-USUAL = (
+WEIGHT_FILE_NAMES = (
     "model.safetensors",
     "model.safetensors.index.json",
     "open_clip_model.safetensors",
@@ -231,7 +231,7 @@ def _sentences(name: str) -> Iterator[None]:
 
 
 def _in_folder(folder: Path, name: str) -> Path:
-    for usual in USUAL:
+    for usual in WEIGHT_FILE_NAMES:
         if (folder / usual).is_file():
             return folder / usual
     if (folder / METADATA).is_file():
@@ -245,11 +245,11 @@ def _in_folder(folder: Path, name: str) -> Path:
         # A training run of transformers keeps its states in folders of their own.
         numbered = [(int(match[1]), sub) for sub in folder.iterdir() if (match := CHECKPOINT.fullmatch(sub.name))]
         for _, sub in sorted(numbered, reverse=True):
-            if any((sub / usual).is_file() for usual in USUAL):
+            if any((sub / usual).is_file() for usual in WEIGHT_FILE_NAMES):
                 return _in_folder(sub, name)
         if any(file.suffix == SHARD for file in folder.iterdir()):
             refuse(name, f"files {SHARD} without the {METADATA} that is written behind them", "both, of a whole save")
-        refuse(name, "no weights in this folder", f"{USUAL[0]} or one file {', '.join(SUFFIXES)}")
+        refuse(name, "no weights in this folder", f"{WEIGHT_FILE_NAMES[0]} or one file {', '.join(SUFFIXES)}")
     found = listed(file.name for file in files)
     refuse(name, f"{len(files)} weight files in this folder, {found}", "one, or its own path")
 

@@ -1,1 +1,1 @@
-"""Checkpoints of the Hugging Face hub: their names, what is in the cache, and downloads."""
+"""Checkpoints of the Hugging Face hub: their names, the cache, and downloads."""

@@ -1,6 +1,6 @@
-"""huggingface_hub as vitviz uses it: its own downloads, each file verified, one sentence for each failure.
+"""Downloads with huggingface_hub, which verify each file and explain each failure in one sentence.
 
-The library retries requests and resumes within one download; a download that was given up starts its file again.
+huggingface_hub retries requests and resumes within one download. A new download of a file starts from its beginning.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import shown
 from vitviz.weights.hub.names import COMMIT
 
-# What the hub's HTTP client raises: httpx's before huggingface_hub 2, httpx2's from then on.
+# The base error of the HTTP client: httpx before huggingface_hub 2, httpx2 since then.
 HTTPError: type[Any] = HfHubHTTPError.__bases__[0]
-# The git hash of a small file, the SHA-256 of a large one.
+# The git hash of a small file, or the SHA-256 of a large one.
 ETAG = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
@@ -67,11 +67,11 @@ def list_files(repository: str, revision: str) -> tuple[str, list[str]]:
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """What the hub states about a file of one commit.
+    """What the hub states about a file of a commit.
 
     Attributes:
-        etag: the file's hash, see :data:`ETAG`.
-        size: in bytes; None where the hub does not state it.
+        etag: the hash of the file, see :data:`ETAG`.
+        size: in bytes; None if the hub does not state it.
     """
 
     repository: str
@@ -84,43 +84,43 @@ class RemoteFile:
     def describe(cls, repository: str, commit: str, name: str) -> RemoteFile:
         """Ask the hub about a file."""
         url, timeout = hf_hub_url(repository, name, revision=commit), constants.HF_HUB_ETAG_TIMEOUT
-        found = get_hf_file_metadata(url, timeout=timeout, library_name="vitviz", retry_on_errors=True)
-        # huggingface_hub makes paths of both without checking them.
-        if not ETAG.fullmatch(found.etag or "") or found.commit_hash != commit:
+        metadata = get_hf_file_metadata(url, timeout=timeout, library_name="vitviz", retry_on_errors=True)
+        # huggingface_hub builds paths from both without checking them.
+        if not ETAG.fullmatch(metadata.etag or "") or metadata.commit_hash != commit:
             raise CheckpointError(
                 f"{repository}: {constants.ENDPOINT} states no hash to verify {name} by; correct HF_ENDPOINT"
             )
-        return cls(repository, commit, name, found.etag or "", found.size)
+        return cls(repository, commit, name, metadata.etag or "", metadata.size)
 
     def download(self, report: Callable[[int], None]) -> Path:
-        """Bring the file into the cache and verify it there.
+        """Download the file into the cache and verify it there.
 
         Args:
-            report: receives the number of bytes so far. What it raises ends the download.
+            report: called with the number of bytes so far. An exception from it ends the download.
 
         Returns:
-            Its path in the snapshot of its commit.
+            The path of the file in the snapshot of its commit.
         """
-        received, stopped = 0, False
-        other_size = CheckpointError(
+        received, is_interrupted = 0, False
+        size_error = CheckpointError(
             f"{self.repository}: {constants.ENDPOINT} sends something else than {self.name}, of another size; "
             "log in to the network where it asks for that, or download it again later"
         )
 
         class Bar(tqdm):
-            """Passes the bytes on and draws nothing."""
+            """A progress bar that is not drawn, and only reports the bytes."""
 
             def __init__(self, *_: object, **__: object) -> None:
                 super().__init__(disable=True)
 
             def update(bar, n: float | None = 1) -> None:
-                nonlocal received, stopped
+                nonlocal received, is_interrupted
                 received += int(n or 0)
-                stopped = True
+                is_interrupted = True
                 if self.size is not None and received > self.size:
-                    raise other_size
+                    raise size_error
                 report(received)
-                stopped = False
+                is_interrupted = False
 
         try:
             path = Path(
@@ -129,17 +129,17 @@ class RemoteFile:
         except HfHubHTTPError:
             raise
         except HTTPError as error:
-            if stopped:
+            if is_interrupted:
                 raise
-            of = "" if self.size is None else f" of {readable(self.size)}"
+            total = "" if self.size is None else f" of {readable_size(self.size)}"
             raise CheckpointError(
-                f"{self.repository}: the connection broke off again and again, at last at {readable(received)}{of} "
-                f"of {self.name}; download it again"
+                f"{self.repository}: the connection broke off again and again, at last at {readable_size(received)}"
+                f"{total} of {self.name}; download it again"
             ) from error
         except OSError as error:
-            # huggingface_hub compares sizes, and has no class for what it raises then.
-            if type(error) is OSError and error.errno is None and not stopped:
-                raise other_size from error
+            # huggingface_hub raises a plain OSError if the size differs.
+            if type(error) is OSError and error.errno is None and not is_interrupted:
+                raise size_error from error
             raise
         if not self._is_intact(path):
             _remove(path)
@@ -159,49 +159,49 @@ class RemoteFile:
                 while block := file.read(2**20):
                     digest.update(block)
         except FileNotFoundError:
-            # Another download found it damaged and deleted it.
+            # Another download found the file damaged and deleted it.
             return False
         return self.size in (None, size) and digest.hexdigest() == self.etag
 
 
 def check_space(repository: str, needed: int) -> None:
-    """Refuse a download of so many bytes if the disk of the cache has less space."""
+    """Refuse a download of ``needed`` bytes if the disk of the cache has less space."""
     cache = Path(constants.HF_HUB_CACHE).expanduser().resolve()
     free = shutil.disk_usage(next(path for path in (cache, *cache.parents) if path.exists())).free
     if free < needed:
         raise CheckpointError(
-            f"{repository}: {readable(needed)} to download, but the disk of the cache "
-            f"(HF_HUB_CACHE) has {readable(free)} left; make room, or set HF_HOME to another folder"
+            f"{repository}: {readable_size(needed)} to download, but the disk of the cache "
+            f"(HF_HUB_CACHE) has {readable_size(free)} left; make room, or set HF_HOME to another folder"
         )
 
 
-def readable(size: int) -> str:
+def readable_size(size: int) -> str:
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
 
 
 def _remove(path: Path) -> None:
-    """Delete a file and every link on the way to it."""
+    """Delete a file and all symbolic links that lead to it."""
     while path.is_symlink():
         link, path = path, path.parent / path.readlink()
         link.unlink(missing_ok=True)
     path.unlink(missing_ok=True)
 
 
-# Log lines of huggingface_hub would stand between those of a command. Other threads may want to read them.
+# Log lines of huggingface_hub would appear between those of a command. Other threads may still want them.
 _quiet = contextvars.ContextVar("_quiet", default=False)
 for _handler in logging.getLogger("huggingface_hub").handlers:
     _handler.addFilter(lambda record: not _quiet.get())
 
 
-# huggingface_hub has one switch for the process; the last of several downloads sets it back.
+# huggingface_hub has one switch for the process, which the last of several downloads resets.
 _xet_lock, _downloads, _xet_was_disabled = threading.Lock(), 0, False
 
 
 @contextmanager
 def download_settings() -> Iterator[None]:
-    """huggingface_hub logs nothing in this thread, warns of nothing and uses no Xet.
+    """Context in which huggingface_hub does not log in this thread, does not warn and does not use Xet.
 
-    From Xet, bytes come in threads of another library, where what a report raises would end nothing.
+    Xet downloads in threads of another library, where an exception from a report would not end the download.
     """
     global _downloads, _xet_was_disabled
     # catch_warnings is not thread-safe, and an app has one thread for each visitor.
@@ -222,7 +222,7 @@ def download_settings() -> Iterator[None]:
 
 
 def explain(error: Exception, repository: str, revision: str) -> str:
-    """What went wrong, and what to do about it; no folder of this machine, since visitors of an app read it too."""
+    """What went wrong and what to do about it, without local folders, since visitors of an app read it too."""
     hub = constants.ENDPOINT
     if isinstance(error, LocalEntryNotFoundError) and isinstance(error.__cause__, Exception):
         error = error.__cause__
@@ -239,8 +239,8 @@ def explain(error: Exception, repository: str, revision: str) -> str:
     if isinstance(error, UnicodeError) or type(error).__name__ == "LocalProtocolError":
         return "HF_TOKEN has characters that no token has; correct it, or unset it"
     if isinstance(error, HTTPError):
-        late = "Timeout" in type(error).__name__
-        reason = "no answer in time" if late else textwrap.shorten(str(error) or type(error).__name__, 100)
+        is_timeout = "Timeout" in type(error).__name__
+        reason = "no answer in time" if is_timeout else textwrap.shorten(str(error) or type(error).__name__, 100)
         return (
             f"{hub} cannot be reached ({reason}), and it is not completely in the cache (HF_HUB_CACHE); check the "
             "network: without one, or with HF_HUB_OFFLINE=1, only what is in the cache can be used"

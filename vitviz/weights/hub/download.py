@@ -1,4 +1,4 @@
-"""Downloads of checkpoints of the Hugging Face hub: one set of weights and the files beside it."""
+"""Download checkpoints of the Hugging Face hub: one set of weights and the files beside it."""
 
 from __future__ import annotations
 
@@ -14,28 +14,34 @@ from vitviz.errors.messages import listed
 from vitviz.weights.formats.atomic import atomic_write
 from vitviz.weights.hub.names import (
     COMMIT,
-    INDEX,
-    JSONS,
-    PLAIN,
+    INDEX_SUFFIX,
+    JSON_FILES,
+    TOP_LEVEL_NAME,
     cached_snapshot,
     checked_revision,
     choose_weights,
     complete_snapshot,
     list_shards,
 )
-from vitviz.weights.hub.tokenizer_files import MAX_WORDS, WORDS, expected_words, has_vocabulary, towers
+from vitviz.weights.hub.tokenizer_files import (
+    MAX_TOKENIZER_BYTES,
+    TOKENIZER_FILES,
+    expected_vocabulary,
+    has_vocabulary,
+    text_tower_config,
+)
 
 SECONDS_BETWEEN_REPORTS = 0.1
 
 
 @dataclass(frozen=True)
 class DownloadProgress:
-    """How far a download is.
+    """The progress of a download.
 
     Attributes:
-        repository: what is downloaded, "owner/name".
-        done: bytes that are there, of all files together.
-        total: bytes of all files; None where the hub does not say.
+        repository: "owner/name".
+        done: bytes of all files that have arrived.
+        total: bytes of all files; None if the hub does not state them.
     """
 
     repository: str
@@ -44,7 +50,7 @@ class DownloadProgress:
 
 
 class ProgressMeter:
-    """Adds up the bytes of all files and reports them, never fewer than before."""
+    """Reports the sum of the bytes of all files, which never decreases."""
 
     def __init__(self, repository: str, report: Callable[[DownloadProgress], None] | None) -> None:
         self.repository, self.report = repository, report
@@ -54,13 +60,13 @@ class ProgressMeter:
         self._last_done, self._last_time = -1, 0.0
 
     def update(self, name: str, count: int) -> None:
-        """So many bytes of a file are there."""
+        """Record the number of bytes of a file that have arrived."""
         self.bytes[name] = count
         if time.monotonic() - self._last_time >= SECONDS_BETWEEN_REPORTS:
             self.flush()
 
     def flush(self) -> None:
-        """Report, unless there is nothing new."""
+        """Report the sum if it has changed."""
         done = sum(self.bytes.values())
         done = max(done if self.total is None else min(done, self.total), self._last_done)
         if self.report is not None and done != self._last_done:
@@ -75,21 +81,21 @@ class ProgressMeter:
 def download(
     repository: str, revision: str | None = None, report: Callable[[DownloadProgress], None] | None = None
 ) -> Path:
-    """Bring a checkpoint of the Hugging Face hub into the hub's cache, unless it is there.
+    """Download a checkpoint of the Hugging Face hub into the hub's cache, unless it is there.
 
-    Every file that is downloaded is checked against the hash that the hub states.
-    The hub's environment variables hold: HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE and others.
-    Where the hub cannot be reached, a complete set in the cache is used.
+    Every downloaded file is checked against the hash that the hub states. The environment variables of the hub apply:
+    HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE and others. If the hub cannot be reached, a complete
+    set in the cache is used.
 
     Args:
         repository: "owner/name".
-        revision: a branch, a tag or a commit; the main branch where it is not given.
-        report: receives how far the download is, in the thread of the caller: at the start, at most ten times a second
-            and at the end; not at all where nothing is to be downloaded. What it raises ends the download.
+        revision: a branch, a tag or a commit; None for the main branch.
+        report: called in this thread at the start, at most ten times a second, and at the end; never if there is
+            nothing to download. An exception from it ends the download.
 
     Returns:
-        The folder of the snapshot that holds the weights and the JSON files beside them; where these speak of a text
-        tower, also the files of its tokenizer, except such as are too large.
+        The folder of the snapshot with the weights and the JSON files beside them. If these describe a text tower, the
+        folder also has the files of its tokenizer, unless they are too large.
 
     Raises:
         CheckpointError: there is no such repository or revision, it may not be read, it does not hold exactly one set
@@ -97,33 +103,33 @@ def download(
     """
     revision = checked_revision(repository, revision)
     meter = ProgressMeter(repository, report)
-    with _explained(repository, revision, meter):
+    with _hub_errors(repository, revision, meter):
         return _download(repository, revision, meter)
 
 
 def download_tokenizer(repository: str, commit: str) -> None:
-    """Bring the files of its tokenizer into a snapshot that was made without them.
+    """Add the files of the tokenizer to a cached snapshot without them.
 
     Args:
         repository: "owner/name".
-        commit: of which the cache has a snapshot.
+        commit: of the cached snapshot.
 
     Raises:
-        CheckpointError: the repository has no tokenizer or one that is too large, or it cannot be downloaded, as
-            :func:`download` tells.
+        CheckpointError: the repository has no tokenizer or one that is too large, or it cannot be downloaded, see
+            :func:`download`.
     """
     try:
-        with _explained(repository, commit, ProgressMeter(repository, None)):
+        with _hub_errors(repository, commit, ProgressMeter(repository, None)):
             _download_tokenizer(repository, commit)
     except CheckpointError as error:
-        # Without these words, the whole checkpoint would seem to be missing.
+        # Without this prefix, the whole checkpoint would seem to be missing.
         message = str(error).removeprefix(f"{repository}: ")
         raise CheckpointError(f"{repository}: the files of its tokenizer: {message}") from None
 
 
 @contextmanager
-def _explained(repository: str, revision: str, meter: ProgressMeter) -> Iterator[None]:
-    """Failures at the hub become one sentence; what the meter's report raises stays as it is."""
+def _hub_errors(repository: str, revision: str, meter: ProgressMeter) -> Iterator[None]:
+    """Turn failures at the hub into a :class:`CheckpointError`; exceptions from the meter's report stay as they are."""
     # Importing vitviz does not load huggingface_hub.
     from vitviz.weights.hub import client
 
@@ -153,21 +159,21 @@ def _download(repository: str, revision: str, meter: ProgressMeter) -> Path:
         if cached is None:
             raise
         return cached
-    names = {name for name in files if PLAIN.fullmatch(name)}
+    names = {name for name in files if TOP_LEVEL_NAME.fullmatch(name)}
     weights = choose_weights(repository, names)
-    # The weights come last: a snapshot that has them has everything.
-    downloads = [*(name for name in JSONS if name in names), weights]
-    # A complete set has to serve without the network and where the cache cannot be written.
+    # The weights come last, so that a snapshot with weights is complete.
+    downloads = [*(name for name in JSON_FILES if name in names), weights]
+    # Skipped for a complete set, which must work without a network and in a read-only cache.
     if (cached is None or cached.name != commit) and downloads[:-1] and _tokenizer_files(names):
-        folder = _bring(repository, commit, downloads[:-1])
-        for name in _tokenizer_files(names) if towers(folder) is not None else ():
-            # The error is raised when a text is used.
+        folder = _download_files(repository, commit, downloads[:-1])
+        for name in _tokenizer_files(names) if text_tower_config(folder) is not None else ():
+            # The error is raised later, when a text is used.
             with suppress(_TooLarge):
-                _bring_tokenizer_file(repository, commit, name)
-    if weights.endswith(INDEX):
-        folder = _bring(repository, commit, downloads)
+                _download_tokenizer_file(repository, commit, name)
+    if weights.endswith(INDEX_SUFFIX):
+        folder = _download_files(repository, commit, downloads)
         downloads += list_shards(repository, folder / weights, names)
-    folder = _bring(repository, commit, downloads, meter)
+    folder = _download_files(repository, commit, downloads, meter)
     _save_ref(folder, revision)
     return folder
 
@@ -179,46 +185,46 @@ class _TooLarge(CheckpointError):
 def _download_tokenizer(repository: str, commit: str) -> None:
     from vitviz.weights.hub.client import list_files
 
-    names = _tokenizer_files({name for name in list_files(repository, commit)[1] if PLAIN.fullmatch(name)})
-    folders = [_bring_tokenizer_file(repository, commit, name) for name in names]
+    names = _tokenizer_files({name for name in list_files(repository, commit)[1] if TOP_LEVEL_NAME.fullmatch(name)})
+    folders = [_download_tokenizer_file(repository, commit, name) for name in names]
     if not folders or not has_vocabulary(folders[0]):
-        found = listed(names) if names else "none"
-        raise CheckpointError(f"{repository}: {found} in the repository; expected {expected_words()}")
+        files = listed(names) if names else "none"
+        raise CheckpointError(f"{repository}: {files} in the repository; expected {expected_vocabulary()}")
 
 
 def _tokenizer_files(names: Collection[str]) -> list[str]:
-    return [name for name in WORDS if name in names]
+    return [name for name in TOKENIZER_FILES if name in names]
 
 
-def _bring_tokenizer_file(repository: str, commit: str, name: str) -> Path:
-    """Have a file of a tokenizer in the snapshot.
+def _download_tokenizer_file(repository: str, commit: str, name: str) -> Path:
+    """Download a tokenizer file into the snapshot, unless it is there.
 
     Raises:
-        _TooLarge: it is, by what the hub states before its content comes, or by what has come.
+        _TooLarge: it is too large, by the size that the hub states or by the bytes that have arrived.
     """
 
     def check(progress: DownloadProgress) -> None:
         size = max(progress.done, progress.total or 0)
-        if size > MAX_WORDS:
-            found = f"{name} of {size / 2**20:,.0f} MiB"
-            raise _TooLarge(f"{repository}: {found}; expected at most {MAX_WORDS >> 20} MiB")
+        if size > MAX_TOKENIZER_BYTES:
+            file = f"{name} of {size / 2**20:,.0f} MiB"
+            raise _TooLarge(f"{repository}: {file}; expected at most {MAX_TOKENIZER_BYTES >> 20} MiB")
 
-    return _bring(repository, commit, [name], ProgressMeter(repository, check))
+    return _download_files(repository, commit, [name], ProgressMeter(repository, check))
 
 
-def _bring(repository: str, commit: str, names: list[str], meter: ProgressMeter | None = None) -> Path:
-    """Have these files in the snapshot of a commit, in this order; its folder."""
+def _download_files(repository: str, commit: str, names: list[str], meter: ProgressMeter | None = None) -> Path:
+    """Download files into the snapshot of a commit, in this order, unless they are there; returns its folder."""
     from vitviz.weights.hub.client import RemoteFile, check_space
 
     folder = cached_snapshot(repository, commit)
-    there = {name: _size(folder / name) for name in names if (folder / name).is_file()} if folder is not None else {}
-    files = [RemoteFile.describe(repository, commit, name) for name in names if name not in there]
+    cached = {name: _size(folder / name) for name in names if (folder / name).is_file()} if folder is not None else {}
+    files = [RemoteFile.describe(repository, commit, name) for name in names if name not in cached]
     meter = meter or ProgressMeter(repository, None)
-    meter.bytes = there
+    meter.bytes = cached
     sizes = [file.size for file in files if file.size is not None]
     check_space(repository, sum(sizes))
     if len(sizes) == len(files):
-        meter.total = sum(sizes) + sum(there.values())
+        meter.total = sum(sizes) + sum(cached.values())
     if files:
         meter.flush()
     for file in files:
@@ -236,11 +242,11 @@ def _size(path: Path) -> int:
 
 
 def _save_ref(folder: Path, revision: str) -> None:
-    """Note in the cache which commit a branch or tag is, for a time without a network.
+    """Record the commit of a branch or tag in the cache, for use without a network.
 
-    huggingface_hub does this before the files have come; until then, an older complete set has to serve.
+    huggingface_hub would do this before the files have arrived, and then an older complete set could no longer be used.
     """
-    # A complete cache need not be writable.
+    # A complete cache may be read-only.
     with suppress(OSError):
         ref = folder.parents[1] / "refs" / revision
         if revision != folder.name and not (ref.is_file() and ref.read_text() == folder.name):

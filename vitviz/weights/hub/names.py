@@ -1,4 +1,4 @@
-"""Checkpoints of the Hugging Face hub: how they are named, which file has the weights, and what is in the cache."""
+"""Names of checkpoints of the Hugging Face hub, their file of weights, and their snapshots in the cache."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from pathlib import Path
 
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import listed, shown
-from vitviz.weights.formats.files import SUFFIXES, USUAL
+from vitviz.weights.formats.files import SUFFIXES, WEIGHT_FILE_NAMES
 
-# What is read beside the weights; where that speaks of a text tower, the files of its tokenizer are too.
-JSONS = ("config.json", "preprocessor_config.json", "processor_config.json", "open_clip_config.json")
-INDEX = ".index.json"
-MAX_INDEX = 8 * 2**20
+# Files that are read beside the weights. If they describe a text tower, its tokenizer files are read, too.
+JSON_FILES = ("config.json", "preprocessor_config.json", "processor_config.json", "open_clip_config.json")
+INDEX_SUFFIX = ".index.json"
+MAX_INDEX_BYTES = 8 * 2**20
 
 MAIN = "main"
-# As the hub has them; two hyphens separate owner and name in the cache.
+# The hub's own rules; two hyphens separate owner and name in the cache.
 REPOSITORY = re.compile(r"(?!.*(?:--|\.\.|\.git$))\w(?:[\w.-]{0,94}\w)?/\w(?:[\w.-]{0,94}\w)?", re.ASCII)
 REVISION = re.compile(r"(?!.*\.\.)[\w-][\w.-]*(?:/[\w-][\w.-]*)*", re.ASCII)
 COMMIT = re.compile(r"[0-9a-f]{40}")
-# A file at the top of a repository.
-PLAIN = re.compile(r"[^./\\\x00-\x1f][^/\\\x00-\x1f]*")
+# A file at the top level of a repository.
+TOP_LEVEL_NAME = re.compile(r"[^./\\\x00-\x1f][^/\\\x00-\x1f]*")
 
 
 def checked_revision(repository: str, revision: str | None) -> str:
-    """The revision that is meant, the main branch where none is given.
+    """The revision, or the main branch for None, after both names are checked.
 
     Raises:
-        CheckpointError: it is no name of a repository, or no name of a revision.
+        CheckpointError: one of them is no legal name.
     """
     if not REPOSITORY.fullmatch(repository):
         raise CheckpointError(f"{shown(repository)}: not a repository of the Hugging Face hub; expected owner/name")
@@ -40,29 +40,29 @@ def checked_revision(repository: str, revision: str | None) -> str:
 
 
 def is_cached(repository: str, revision: str | None = None) -> bool:
-    """Whether the cache holds a complete set of weights, which needs no network.
+    """Whether the cache has a complete set of weights, so that no network is needed.
 
     Raises:
-        CheckpointError: it is no name of a repository, or no name of a revision.
+        CheckpointError: the repository or the revision is no legal name.
     """
     return complete_snapshot(repository, checked_revision(repository, revision)) is not None
 
 
 def complete_snapshot(repository: str, revision: str) -> Path | None:
-    """The folder of a revision in the cache if it holds a complete set of weights."""
+    """The cached folder of a revision if it has a complete set of weights; None otherwise."""
     with suppress(OSError, CheckpointError):
         folder = cached_snapshot(repository, revision)
         if folder is not None:
             names = {file.name for file in folder.iterdir() if file.is_file()}
             weights = choose_weights(repository, names)
-            if weights.endswith(INDEX):
+            if weights.endswith(INDEX_SUFFIX):
                 list_shards(repository, folder / weights, names)
             return folder
     return None
 
 
 def cached_snapshot(repository: str, revision: str) -> Path | None:
-    """The folder of a revision in the cache, which may lack files."""
+    """The cached folder of a revision, which may be incomplete; None if there is none."""
     # Importing vitviz does not load huggingface_hub.
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import IncompleteSnapshotError
@@ -73,39 +73,39 @@ def cached_snapshot(repository: str, revision: str) -> Path | None:
         folder = Path(error.snapshot_path)
     except (OSError, ValueError):
         return None
-    # A damaged reference to a commit leads elsewhere.
+    # A damaged reference may lead to another folder.
     return folder if COMMIT.fullmatch(folder.name) else None
 
 
 def choose_weights(repository: str, names: Collection[str]) -> str:
-    """The file of the weights, or the index of their shards."""
-    for usual in USUAL:
-        if usual in names:
-            return usual
+    """The name of the file of weights, or of the index of their shards."""
+    for usual_name in WEIGHT_FILE_NAMES:
+        if usual_name in names:
+            return usual_name
     files = {name for name in names if name.lower().endswith(SUFFIXES)}
-    safe = {name for name in files if name.lower().endswith(".safetensors")}
-    # Its twin of the same name holds the same.
-    stems = {Path(name).stem for name in safe}
-    files = safe | {name for name in files if Path(name).stem not in stems}
+    safetensors = {name for name in files if name.lower().endswith(".safetensors")}
+    # Files of the same stem have the same weights.
+    stems = {Path(name).stem for name in safetensors}
+    files = safetensors | {name for name in files if Path(name).stem not in stems}
     if len(files) == 1:
         return files.pop()
     if files:
-        found = f"{len(files)} files of weights, {listed(sorted(files))}"
+        problem = f"{len(files)} files of weights, {listed(sorted(files))}"
     else:
-        found = f"no weights among its files, {listed(sorted(names), 8)}" if names else "no files"
-    raise CheckpointError(f"{repository}: {found}; expected {USUAL[0]} or one file {', '.join(SUFFIXES)}")
+        problem = f"no weights among its files, {listed(sorted(names), 8)}" if names else "no files"
+    raise CheckpointError(f"{repository}: {problem}; expected {WEIGHT_FILE_NAMES[0]} or one file {', '.join(SUFFIXES)}")
 
 
 def list_shards(repository: str, index: Path, names: Collection[str]) -> list[str]:
-    """The files that an index names; what is among the names is a plain one."""
+    """The shards that an index names. Each must be in ``names``, so that none can be a path."""
     try:
-        content = index.read_bytes() if index.stat().st_size <= MAX_INDEX else b""
+        content = index.read_bytes() if index.stat().st_size <= MAX_INDEX_BYTES else b""
         shards = sorted(set(json.loads(content)["weight_map"].values()))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         shards = []
     if not shards:
         raise CheckpointError(f"{repository}: {index.name} does not say in which files the weights are")
-    suffix = Path(index.name.removesuffix(INDEX)).suffix
+    suffix = Path(index.name.removesuffix(INDEX_SUFFIX)).suffix
     for shard in shards:
         if shard not in names or not shard.endswith(suffix):
             raise CheckpointError(f"{repository}: {index.name} names {shown(shard)}, which is no {suffix} file of it")

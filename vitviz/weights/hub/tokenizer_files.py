@@ -1,4 +1,4 @@
-"""Whether a checkpoint has a text tower, and the files of the tokenizer that makes tokens of its texts."""
+"""Whether a checkpoint has a text tower, and the files of its tokenizer."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 from vitviz.weights.metadata.sidecars import SIZE_LIMIT
 
 CONFIGURATIONS = ("open_clip_config.json", "config.json")
-"""What says which towers a checkpoint has; the first that is there counts."""
-# Those with the vocabulary come last: where a download broke off before them, there is none.
-WORDS = (
+"""The files that describe the towers of a checkpoint; the first that exists counts."""
+# The vocabulary comes last, so that an interrupted download leaves none.
+TOKENIZER_FILES = (
     "special_tokens_map.json",
     "added_tokens.json",
     "tokenizer_config.json",
@@ -21,20 +21,20 @@ WORDS = (
     "spiece.model",
     "tokenizer.json",
 )
-"""The files of a tokenizer."""
+"""The files of tokenizers, in the order of their download."""
 VOCABULARIES = (("tokenizer.json",), ("vocab.json", "merges.txt"), ("spiece.model",), ("vocab.txt",))
-"""The files of which each group is a whole vocabulary."""
+"""Groups of files; each group is a complete vocabulary."""
 # Limit of one file; SigLIP 2's multilingual vocabulary takes half of it.
-MAX_WORDS = 64 * 2**20
+MAX_TOKENIZER_BYTES = 64 * 2**20
 
 
-def towers(folder: Path) -> dict[str, Any] | None:
-    """What the configuration in a folder says of a checkpoint with a text tower; None where it speaks of none."""
-    config = next((folder / name for name in CONFIGURATIONS if (folder / name).is_file()), None)
-    if config is None:
+def text_tower_config(folder: Path) -> dict[str, Any] | None:
+    """The configuration in a folder if it describes a text tower; None otherwise."""
+    path = next((folder / name for name in CONFIGURATIONS if (folder / name).is_file()), None)
+    if path is None:
         return None
     try:
-        with config.open("rb") as file:
+        with path.open("rb") as file:
             configuration = json.loads(file.read(SIZE_LIMIT).decode())
     except (OSError, ValueError, RecursionError):
         return None
@@ -46,11 +46,11 @@ def towers(folder: Path) -> dict[str, Any] | None:
 
 
 def has_vocabulary(folder: Path) -> bool:
-    """Whether a whole vocabulary is in a folder."""
+    """Whether a folder has a complete vocabulary."""
     return any(all((folder / name).is_file() for name in group) for group in VOCABULARIES)
 
 
-def expected_words() -> str:
-    """The files that make a vocabulary, for a message."""
-    *most, last = (" with ".join(group) for group in VOCABULARIES)
-    return f"{', '.join(most)} or {last}"
+def expected_vocabulary() -> str:
+    """The files of a vocabulary, for a message."""
+    *groups, last = (" with ".join(group) for group in VOCABULARIES)
+    return f"{', '.join(groups)} or {last}"
