@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from tests.parity.case import Case
 from tests.support.checkpoints import State
 from vitviz.errors.kinds import CheckpointError
-from vitviz.weights.formats.archives import Part, TensorInfo
+from vitviz.weights.formats.archives import LazyTensor, TensorInfo
 from vitviz.weights.formats.files import WEIGHT_FILE_NAMES, open_weights
 from vitviz.weights.read import Reading, read_checkpoint
 
@@ -66,9 +66,11 @@ class Kept:
 
     def read_from_memory(self, state: Mapping[str, torch.Tensor]) -> Reading:
         """The same without a file: for hundreds of state dicts, of which the keys and the shapes are in question."""
-        parts = {key: Part(TensorInfo(tuple(tensor.shape), "float32"), tensor.clone) for key, tensor in state.items()}
+        parts = {
+            key: LazyTensor(TensorInfo(tuple(tensor.shape), "float32"), tensor.clone) for key, tensor in state.items()
+        }
         infos = {key: part.info for key, part in parts.items()}
-        held = replace(self.opened, groups={"": infos}, _parts={"": parts})
+        held = replace(self.opened, groups={"": infos}, _tensors={"": parts})
         with patch("vitviz.weights.read.open_weights", return_value=held):
             return read_checkpoint(self.path, **self.overrides)
 

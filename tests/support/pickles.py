@@ -80,7 +80,7 @@ def write_archive(path: Path, value: object, /, method: int = zipfile.ZIP_STORED
 
 def write_series(path: Path, value: object, /, storage: bytes = struct.pack("<q4f", 4, 1, 2, 3, 4)) -> None:
     """The legacy series of pickles."""
-    series = [archives.MAGIC, archives.LEGACY, {"little_endian": True}, value, ["0"]]
+    series = [archives.MAGIC, archives.LEGACY_VERSION, {"little_endian": True}, value, ["0"]]
     path.write_bytes(b"".join(part if isinstance(part, bytes) else pickled_as(part) for part in series) + storage)
 
 
@@ -90,6 +90,6 @@ CONTAINERS: dict[str, Callable[[Path, bytes], object]] = {
     "bare": lambda path, content: path.write_bytes(content),
     "first of the series": lambda path, content: path.write_bytes(pickled_as(archives.MAGIC) + content),
     "last of the series": lambda path, content: path.write_bytes(
-        b"".join(map(pickled_as, [archives.MAGIC, archives.LEGACY, {}, {"w": tensor_of(4)}])) + content
+        b"".join(map(pickled_as, [archives.MAGIC, archives.LEGACY_VERSION, {}, {"w": tensor_of(4)}])) + content
     ),
 }

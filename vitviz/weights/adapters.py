@@ -18,7 +18,7 @@ import torch
 
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import choices, listed, plain, shown
-from vitviz.weights.formats.archives import Part, TensorInfo
+from vitviz.weights.formats.archives import LazyTensor, TensorInfo
 from vitviz.weights.formats.files import WEIGHT_FILE_NAMES, WeightFile, open_weights
 from vitviz.weights.formats.paths import path_exists
 from vitviz.weights.hub.names import REPOSITORY, REVISION
@@ -119,11 +119,11 @@ class Adapter:
         lacking = [name for name in place.names if any(part in name for part in saved) and name not in whole]
         if lacking:
             self._refuse(f"modules_to_save without {listed(lacking)}", "all tensors of these modules")
-        parts: dict[str, Part] = {}
+        parts: dict[str, LazyTensor] = {}
         for key, info in base.groups[place.group].items():
             name = place.rename(key)
             if name is not None:
-                parts[name] = Part(info, partial(base.read, place.group, key))
+                parts[name] = LazyTensor(info, partial(base.read, place.group, key))
         changed = {}
         for name, key in whole.items():
             target, info = place.target(name), self.file.groups[""][key]
@@ -131,13 +131,13 @@ class Adapter:
                 if name in fixed:
                     self._refuse(f"{shown(name)} of shape {info.shape}", f"that of {base.name}")
                 changed[target] = info.shape
-            parts[target] = Part(info, partial(self.file.read, "", key))
+            parts[target] = LazyTensor(info, partial(self.file.read, "", key))
         for name, delta in deltas.items():
             target = place.target(name)
             self._check_shapes(name, delta, parts[target].info, base)
             load = parts[target].load
             assert load is not None, "every part here is read"
-            parts[target] = Part(parts[target].info, partial(self._added, load, delta))
+            parts[target] = LazyTensor(parts[target].info, partial(self._added, load, delta))
         if changed:
             # A model with a classifier has neither: none of transformers' reads them.
             for name in [name for name in parts if any(part in f".{name}" for part in UNCLASSIFIED)]:
@@ -149,7 +149,7 @@ class Adapter:
             kind=f"merged {base.kind}",
             groups=MappingProxyType(infos),
             file_bytes=base.file_bytes + self.file.file_bytes,
-            _parts={"": parts},
+            _tensors={"": parts},
         )
         classes = next((shape[0] for shape in changed.values() if len(shape) == 2), None)
         return merged, sidecars if classes is None else self._relabelled(sidecars, classes)

@@ -105,7 +105,7 @@ def test_numbers_of_another_byte_order_are_refused(tmp_path: Path, write: Callab
     if write is write_archive:
         write_archive(tmp_path / "x.pth", {"w": tensor_of(4)}, byteorder=b"big")
     else:
-        series = [archives.MAGIC, archives.LEGACY, {"little_endian": False}, {"w": tensor_of(4)}, ["0"]]
+        series = [archives.MAGIC, archives.LEGACY_VERSION, {"little_endian": False}, {"w": tensor_of(4)}, ["0"]]
         (tmp_path / "x.pth").write_bytes(b"".join(map(pickled_as, series)) + struct.pack(">q4f", 4, 1, 2, 3, 4))
     with refused("x.pth", "big-endian"):
         open_weights(tmp_path / "x.pth")
@@ -171,10 +171,10 @@ def test_a_pickle_that_would_take_for_ever_is_refused_soon(
     [
         (pickled, "MAX_STEPS", 40, "its pickle takes more than 40 steps"),
         (pickled, "MAX_TENSORS", 2, "more than 2 tensors"),
-        (archives, "MAX_PICKLE", 100, "a pickle of [0-9,]+ bytes; expected at most 100"),
+        (archives, "MAX_PICKLE_BYTES", 100, "a pickle of [0-9,]+ bytes; expected at most 100"),
         (archives, "MAX_ENTRIES", 2, "more than 2 entries"),
         (archives, "MAX_TENSORS", 2, "[0-9] members; expected at most 2"),
-        (archives, "MAX_DIRECTORY", 100, "damaged zip archive"),
+        (archives, "MAX_DIRECTORY_BYTES", 100, "damaged zip archive"),
     ],
 )
 def test_an_archive_beyond_the_bounds_is_refused(
@@ -190,6 +190,6 @@ def test_an_archive_beyond_the_bounds_is_refused(
 
 def test_a_legacy_pickle_beyond_the_bounds_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_legacy(state(), tmp_path / "x.pth")
-    monkeypatch.setattr(archives, "MAX_PICKLE", 300)
+    monkeypatch.setattr(archives, "MAX_PICKLE_BYTES", 300)
     with refused("x.pth", "too long"):
         open_weights(tmp_path / "x.pth")

@@ -76,7 +76,7 @@ def test_a_header_as_the_lying_ones_but_honest_opens(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "name", "most", "found"),
     [
-        (files, "MAX_HEADER", 20, "a header of [0-9,]+ bytes; expected at most 20"),
+        (files, "MAX_HEADER_BYTES", 20, "a header of [0-9,]+ bytes; expected at most 20"),
         (files, "MAX_TENSORS", 2, "3 tensors; expected at most 2"),
     ],
 )

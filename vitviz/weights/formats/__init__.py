@@ -1,4 +1,4 @@
-"""Files of weights as tensors and settings: safetensors, zip archives, pickles that are read and never run, npz.
+"""Read the tensors and settings in files of weights: safetensors, torch.save, npz. Pickles are read, never run.
 
-Nothing here knows a family.
+Nothing here depends on a family.
 """

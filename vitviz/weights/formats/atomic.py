@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Write files atomically."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import BinaryIO
 
 @contextmanager
 def atomic_write(path: Path, *, shared: bool = False, mode: int = 0o666) -> Iterator[BinaryIO]:
-    """Write a hidden file beside its place, and move it there when the block ends; an exception leaves the old file.
+    """Write a hidden partial file, which replaces ``path`` when the block ends; after an exception the old file stays.
 
-    What a killed writer leaves is hidden, so that whoever reads all files of a folder does not stumble over it.
+    A killed writer leaves the partial file. It is hidden, so that code which reads all files of a folder skips it.
 
     Args:
         path: of the file. Its folder must exist.
-        shared: whether several processes or threads may write the same path at once. Each then writes a partial file of
-            its own; otherwise the next writer overwrites what a killed one left.
+        shared: whether several processes or threads may write the path at once. If so, each has its own partial file;
+            otherwise the next writer overwrites the partial file of a killed one.
         mode: permissions of the file, before the umask.
 
     Raises:

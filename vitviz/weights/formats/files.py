@@ -1,4 +1,4 @@
-"""The tensors of any checkpoint file: what there is, and one of them at a time. Nothing in a file is ever executed."""
+"""List the tensors of any checkpoint file, and read them one by one. Nothing in a file is ever executed."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from vitviz.weights.formats.archives import (
     EXPECTED,
     FLOATS,
     MAGIC,
-    MAX_HEADER,
+    MAX_HEADER_BYTES,
     READABLE,
-    Content,
-    Part,
+    FileContent,
+    LazyTensor,
     TensorInfo,
     open_legacy,
     open_zip,
@@ -44,8 +44,8 @@ __all__ = ["TensorInfo", "WeightFile", "open_weights", "tensors_in_memory"]
 
 MAX_SHARDS = 1000
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".npz")
-CHECKPOINT = re.compile(r"checkpoint-(\d{1,12})")
-# The usual names in a folder, the first that is there wins.
+CHECKPOINT_FOLDER = re.compile(r"checkpoint-(\d{1,12})")
+# The usual names of weights in a folder; the first that exists counts.
 WEIGHT_FILE_NAMES = (
     "model.safetensors",
     "model.safetensors.index.json",
@@ -55,9 +55,9 @@ WEIGHT_FILE_NAMES = (
     "open_clip_pytorch_model.bin",
 )
 
-# Of the number with which a safetensors file begins, the length of its header.
-NUMBER_BYTES = 8
-SAFETENSORS = {
+# A safetensors file begins with the length of its header, a number of this many bytes.
+LENGTH_BYTES = 8
+SAFETENSORS_DTYPES = {
     "F64": "float64",
     "F32": "float32",
     "F16": "float16",
@@ -76,10 +76,10 @@ class WeightFile:
     """The tensors in a checkpoint file, read one by one.
 
     Attributes:
-        name: what the file, or the folder, is called in messages.
+        name: of the file or folder in messages.
         kind: "safetensors", "sharded safetensors", "torch", "sharded torch", "distributed torch", "npz" or "memory".
-        groups: the dicts of tensors by where they stand: "" at the top, "model", "state_dict.teacher", ….
-        beside: what else is in it by name, such as "optimizer", "epoch" and "args".
+        groups: the dicts of tensors by their path: "" at the top, "model", "state_dict.teacher", ….
+        beside: the paths of all other entries, such as "optimizer", "epoch" and "args".
         metadata: the texts in the header of a safetensors file.
         path: of the file, or of the index.
         file_bytes: of the file, or of all files of a sharded checkpoint.
@@ -92,62 +92,62 @@ class WeightFile:
     metadata: Mapping[str, str]
     path: Path
     file_bytes: int
-    _parts: Mapping[str, Mapping[str, Part]] = field(repr=False)
+    _tensors: Mapping[str, Mapping[str, LazyTensor]] = field(repr=False)
 
     @property
     def folder(self) -> Path:
-        """Where the file stands."""
+        """The folder of the file."""
         return self.path.parent
 
     def without(self, patterns: Sequence[str]) -> tuple[WeightFile, list[str]]:
-        """The file without the tensors that have one of these patterns, and their keys.
+        """The file without the tensors whose keys match one of the patterns, and these keys.
 
         Args:
-            patterns: of a key, or of a key behind the name of its state dict: ``"head.*"``, ``"model_ema.*"``.
+            patterns: of keys, with or without the path of their group: ``"head.*"``, ``"model_ema.*"``.
 
         Raises:
-            CheckpointError: no key has a pattern, or every key has one.
+            CheckpointError: a pattern matches no key, or the patterns match every key.
         """
         places = [(group, key) for group, tensors in self.groups.items() for key in tensors]
         names = {(group, key): f"{group}.{key}".removeprefix(".") for group, key in places}
-        left_out: dict[tuple[str, str], None] = {}
+        excluded: dict[tuple[str, str], None] = {}
         for pattern in patterns:
             matching = [
                 place for place, name in names.items() if fnmatchcase(place[1], pattern) or fnmatchcase(name, pattern)
             ]
             if not matching:
                 keys = list(names.values())
-                near = get_close_matches(pattern, keys, 3) or keys
-                refuse(self.name, f"no key like {shown(pattern)}, which is to be left out", f"one of {listed(near)}")
-            left_out |= dict.fromkeys(matching)
-        if len(left_out) == len(names):
+                similar = get_close_matches(pattern, keys, 3) or keys
+                refuse(self.name, f"no key like {shown(pattern)}, which is to be left out", f"one of {listed(similar)}")
+            excluded |= dict.fromkeys(matching)
+        if len(excluded) == len(names):
             refuse(self.name, f"every key left out by {listed(patterns)}", "patterns that leave a network")
         groups = {
-            group: MappingProxyType({key: info for key, info in tensors.items() if (group, key) not in left_out})
+            group: MappingProxyType({key: info for key, info in tensors.items() if (group, key) not in excluded})
             for group, tensors in self.groups.items()
         }
-        return replace(self, groups=MappingProxyType(groups)), [names[place] for place in left_out]
+        return replace(self, groups=MappingProxyType(groups)), [names[place] for place in excluded]
 
     def read(self, group: str, key: str) -> torch.Tensor:
-        """One tensor, read from the file now.
+        """Read one tensor from the file.
 
         Returns:
-            A contiguous float32 tensor of the shape in ``groups``, with memory of its own and every value finite.
+            A contiguous float32 tensor of the shape in ``groups``, in memory of its own, with finite values.
 
         Raises:
-            CheckpointError: there is no such tensor, it is sparse, quantised, complex or else no dense tensor of plain
-                numbers, it has values that are not finite, or the file changed or cannot be read.
+            CheckpointError: there is no such tensor, it is no dense tensor of plain numbers (for example sparse,
+                quantised or complex), it has values that are not finite, or the file changed or cannot be read.
         """
-        part = self._parts.get(group, {}).get(key)
-        if part is None:
-            has = listed(self._parts.get(group, self._parts))
-            refuse(self.name, f"no tensor {shown(key)} in group {shown(group)}", f"one of {has}")
-        if part.load is None or part.info.dtype not in READABLE:
-            found = part.special or plain(part.info.dtype)
-            refuse(self.name, f"{shown(key)} is {found}", f"a dense tensor of {', '.join(FLOATS)} or integers")
-        with _sentences(self.name):
-            tensor = part.load().to(torch.float32).contiguous()
-            if tuple(tensor.shape) != part.info.shape:
+        lazy = self._tensors.get(group, {}).get(key)
+        if lazy is None:
+            legal = listed(self._tensors.get(group, self._tensors))
+            refuse(self.name, f"no tensor {shown(key)} in group {shown(group)}", f"one of {legal}")
+        if lazy.load is None or lazy.info.dtype not in READABLE:
+            kind = lazy.special or plain(lazy.info.dtype)
+            refuse(self.name, f"{shown(key)} is {kind}", f"a dense tensor of {', '.join(FLOATS)} or integers")
+        with _read_errors(self.name):
+            tensor = lazy.load().to(torch.float32).contiguous()
+            if tuple(tensor.shape) != lazy.info.shape:
                 raise EOFError
         if not tensor.isfinite().all():
             refuse(self.name, f"values that are not finite in {shown(key)}", "finite ones")
@@ -155,68 +155,68 @@ class WeightFile:
 
 
 def open_weights(path: str | os.PathLike[str]) -> WeightFile:
-    """See what tensors are in a checkpoint, without reading them. Nothing in the file is ever executed.
+    """List the tensors in a checkpoint without reading them. Nothing in the file is ever executed.
 
     Args:
         path: a safetensors file, a file of ``torch.save`` in its present or its legacy format, an npz file or the index
-            of a sharded checkpoint, each told by its content; or a folder that holds one, or is one of
+            of a sharded checkpoint, each recognised by its content; or a folder with one of these, or a folder of
             torch.distributed.checkpoint.
 
     Raises:
-        CheckpointError: there is no such file, it is none of these, it is damaged, it would run code or claims more
-            than it holds, or it has no floating-point tensors by name.
+        CheckpointError: there is no such file, it is none of these, it is damaged, it would run code, it claims more
+            bytes than it has, or it has no floating-point tensors by name.
     """
     file = existing_path(path, EXPECTED)
     name = plain(os.path.basename(os.path.abspath(path)) or "/")
-    with _sentences(name):
+    with _read_errors(name):
         if file.is_dir():
-            file = _in_folder(file, name)
-        start = _start(file, name)
+            file = _find_weights(file, name)
+        start = _read_start(file, name)
         if file.name == METADATA:
             content = open_distributed(file, name)
         else:
             content = _open_index(file) if _is_json(file, start) else _open_file(file, start)
-    infos = {group: {key: part.info for key, part in parts.items()} for group, parts in content.groups.items()}
-    if not any(info.dtype in FLOATS for parts in infos.values() for info in parts.values()):
-        found = listed([*content.beside, *(key for parts in infos.values() for key in parts)]) or "nothing"
-        refuse(name, f"no floating-point tensors by name, only {found}", "a state dict")
-    for key, info in (entry for parts in infos.values() for entry in parts.items()):
+    groups = {group: {key: lazy.info for key, lazy in tensors.items()} for group, tensors in content.groups.items()}
+    if not any(info.dtype in FLOATS for infos in groups.values() for info in infos.values()):
+        names = listed([*content.beside, *(key for infos in groups.values() for key in infos)]) or "nothing"
+        refuse(name, f"no floating-point tensors by name, only {names}", "a state dict")
+    for key, info in (entry for infos in groups.values() for entry in infos.items()):
         # An empty tensor may claim any shape.
         if math.prod(max(length, 1) for length in info.shape) >= 2**63:
             refuse(name, f"{shown(key)} of a shape beyond any memory", "tensors that a model can have")
     return WeightFile(
         name=name,
         kind=content.kind,
-        groups=MappingProxyType({group: MappingProxyType(parts) for group, parts in infos.items()}),
+        groups=MappingProxyType({group: MappingProxyType(infos) for group, infos in groups.items()}),
         beside=content.beside,
         metadata=MappingProxyType(dict(content.metadata)),
         path=file,
-        file_bytes=content.bytes,
-        _parts=content.groups,
+        file_bytes=content.file_bytes,
+        _tensors=content.groups,
     )
 
 
 def tensors_in_memory(name: str, tensors: Mapping[str, torch.Tensor]) -> WeightFile:
-    """Tensors by name as if they stood in a file.
+    """A :class:`WeightFile` of tensors in memory.
 
     Args:
-        name: what messages call them.
-        tensors: whose values are copied when they are read.
+        name: of the file in messages.
+        tensors: by key; their values are copied when they are read.
     """
     infos = {key: TensorInfo(tuple(tensor.shape), str(tensor.dtype)[6:]) for key, tensor in tensors.items()}
-    parts = {key: Part(info, partial(_copied, tensors[key])) for key, info in infos.items()}
+    lazy_tensors = {key: LazyTensor(info, partial(_copy, tensors[key])) for key, info in infos.items()}
     nbytes = sum(tensor.nbytes for tensor in tensors.values())
     groups = MappingProxyType({"": MappingProxyType(infos)})
-    return WeightFile(name, "memory", groups, (), MappingProxyType({}), Path(name), nbytes, {"": parts})
+    return WeightFile(name, "memory", groups, (), MappingProxyType({}), Path(name), nbytes, {"": lazy_tensors})
 
 
-def _copied(tensor: torch.Tensor) -> torch.Tensor:
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().cpu().clone()
 
 
 @contextmanager
-def _sentences(name: str) -> Iterator[None]:
-    """What the system and the libraries say about a file that cannot be read, in one sentence."""
+def _read_errors(name: str) -> Iterator[None]:
+    """Turn errors of the system and of libraries about a file into a :class:`CheckpointError`."""
     try:
         yield
     except OSError as error:
@@ -230,32 +230,35 @@ def _sentences(name: str) -> Iterator[None]:
 # Which file, and of what kind.
 
 
-def _in_folder(folder: Path, name: str) -> Path:
-    for usual in WEIGHT_FILE_NAMES:
-        if (folder / usual).is_file():
-            return folder / usual
+def _find_weights(folder: Path, name: str) -> Path:
+    """The only file of weights in a folder, or its index."""
+    for file_name in WEIGHT_FILE_NAMES:
+        if (folder / file_name).is_file():
+            return folder / file_name
     if (folder / METADATA).is_file():
         return folder / METADATA
     files = sorted(file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES and file.is_file())
-    safe = {file.stem for file in files if file.suffix.lower() == ".safetensors"}
-    files = [file for file in files if file.suffix.lower() == ".safetensors" or file.stem not in safe]
+    stems = {file.stem for file in files if file.suffix.lower() == ".safetensors"}
+    # A safetensors file is preferred to files of the same stem.
+    files = [file for file in files if file.suffix.lower() == ".safetensors" or file.stem not in stems]
     if len(files) == 1:
         return files[0]
     if not files:
-        # A training run of transformers keeps its states in folders of their own.
-        numbered = [(int(match[1]), sub) for sub in folder.iterdir() if (match := CHECKPOINT.fullmatch(sub.name))]
+        # A training run of transformers writes each checkpoint to a folder of its own; the last one counts.
+        matches = [(CHECKPOINT_FOLDER.fullmatch(sub.name), sub) for sub in folder.iterdir()]
+        numbered = [(int(match[1]), sub) for match, sub in matches if match]
         for _, sub in sorted(numbered, reverse=True):
-            if any((sub / usual).is_file() for usual in WEIGHT_FILE_NAMES):
-                return _in_folder(sub, name)
+            if any((sub / file_name).is_file() for file_name in WEIGHT_FILE_NAMES):
+                return _find_weights(sub, name)
         if any(file.suffix == SHARD for file in folder.iterdir()):
             refuse(name, f"files {SHARD} without the {METADATA} that is written behind them", "both, of a whole save")
         refuse(name, "no weights in this folder", f"{WEIGHT_FILE_NAMES[0]} or one file {', '.join(SUFFIXES)}")
-    found = listed(file.name for file in files)
-    refuse(name, f"{len(files)} weight files in this folder, {found}", "one, or its own path")
+    names = listed(file.name for file in files)
+    refuse(name, f"{len(files)} weight files in this folder, {names}", "one, or its own path")
 
 
-def _start(file: Path, name: str) -> bytes:
-    """The first bytes of what is an ordinary file."""
+def _read_start(file: Path, name: str) -> bytes:
+    """The first bytes of a regular file."""
     if not file.is_file():
         refuse(name, "neither a file nor a folder", EXPECTED)
     with open(file, "rb") as stream:
@@ -271,13 +274,13 @@ def _is_json(file: Path, start: bytes) -> bool:
     return start.lstrip()[:1] == b"{" and not _is_safetensors(file, start)
 
 
-def _open_file(file: Path, start: bytes) -> Content:
+def _open_file(file: Path, start: bytes) -> FileContent:
     name = plain(file.name)
-    with _sentences(name):
-        return replace(_open_kind(file, start, name), bytes=file.stat().st_size)
+    with _read_errors(name):
+        return replace(_open_by_content(file, start, name), file_bytes=file.stat().st_size)
 
 
-def _open_kind(file: Path, start: bytes, name: str) -> Content:
+def _open_by_content(file: Path, start: bytes, name: str) -> FileContent:
     if file.suffix == SHARD:
         refuse(name, "one file of a distributed checkpoint", f"the path of its folder, with {METADATA}")
     if start.startswith((b"PK\x03\x04", b"PK\x05\x06")):
@@ -286,34 +289,31 @@ def _open_kind(file: Path, start: bytes, name: str) -> Content:
         return _open_safetensors(file, name)
     if start.startswith((b"\x80", b"L%dL" % MAGIC)):
         return open_legacy(file, name)
-    beginning = start.lstrip().lower()
+    text_start = start.lstrip().lower()
     if not start:
-        found = "an empty file"
+        kind = "an empty file"
     elif start.startswith(b"version https://git-lfs"):
-        found = "a git-lfs pointer, not the weights (`git lfs pull` fetches them)"
-    elif beginning.startswith((b"<!doctype", b"<html", b"<?xml")):
-        found = "a web page, not the weights"
+        kind = "a git-lfs pointer, not the weights (`git lfs pull` fetches them)"
+    elif text_start.startswith((b"<!doctype", b"<html", b"<?xml")):
+        kind = "a web page, not the weights"
     elif start.startswith(b"\x93NUMPY"):
-        found = "a single NumPy array"
+        kind = "a single NumPy array"
     else:
         text = start[:16].decode("ascii", "replace")
-        found = (
-            f"it begins with {text!r}"
-            if text.isprintable() and "\ufffd" not in text
-            else f"it begins with the bytes {start[:8].hex(' ')}"
-        )
-    refuse(name, found, EXPECTED)
+        is_text = text.isprintable() and "\ufffd" not in text
+        kind = f"it begins with {text!r}" if is_text else f"it begins with the bytes {start[:8].hex(' ')}"
+    refuse(name, kind, EXPECTED)
 
 
 def _json(content: bytes, name: str) -> Any:
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+    def to_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        entries = dict(pairs)
+        if len(entries) < len(pairs):
             refuse(name, "the same key twice in its JSON", "every key once")
-        return found
+        return entries
 
     try:
-        return json.loads(content, object_pairs_hook=once)
+        return json.loads(content, object_pairs_hook=to_dict)
     except (ValueError, RecursionError):
         refuse(name, "its JSON cannot be read", "JSON as it was written")
 
@@ -321,35 +321,35 @@ def _json(content: bytes, name: str) -> Any:
 # safetensors, and the index of a sharded checkpoint.
 
 
-def _open_safetensors(file: Path, name: str) -> Content:
+def _open_safetensors(file: Path, name: str) -> FileContent:
     with open(file, "rb") as stream:
-        length = int.from_bytes(stream.read(NUMBER_BYTES), "little")
-        if length > MAX_HEADER:
-            refuse(name, f"a header of {length:,} bytes", f"at most {MAX_HEADER:,}")
+        length = int.from_bytes(stream.read(LENGTH_BYTES), "little")
+        if length > MAX_HEADER_BYTES:
+            refuse(name, f"a header of {length:,} bytes", f"at most {MAX_HEADER_BYTES:,}")
         header = stream.read(length)
-    with safe_open(file, framework="pt") as opened:
-        keys = list(opened.keys())
+    with safe_open(file, framework="pt") as tensor_file:
+        keys = list(tensor_file.keys())
         if len(keys) > MAX_TENSORS:
             refuse(name, f"{len(keys):,} tensors", f"at most {MAX_TENSORS:,}")
-        slices = {key: opened.get_slice(key) for key in keys}
-        kinds = {key: (tuple(piece.get_shape()), piece.get_dtype()) for key, piece in slices.items()}
-        metadata = opened.metadata() or {}
-    for key, (shape, _) in kinds.items():
+        slices = {key: tensor_file.get_slice(key) for key in keys}
+        shapes = {key: (tuple(tensor.get_shape()), tensor.get_dtype()) for key, tensor in slices.items()}
+        metadata = tensor_file.metadata() or {}
+    for key, (shape, _) in shapes.items():
         if len(shape) > MAX_DIMENSIONS:
             refuse(name, f"{shown(key)} of {len(shape):,} dimensions", f"at most {MAX_DIMENSIONS}")
-    # The library takes the last of two equal keys.
-    places = _json(header, name)
-    parts = {}
-    for key, (shape, stored) in kinds.items():
-        info = TensorInfo(shape, SAFETENSORS.get(stored, stored.lower()))
-        start, end = places[key]["data_offsets"]
-        load = partial(_load_safetensors, file, NUMBER_BYTES + length + start, end - start, info)
-        parts[key] = Part(info, load if info.dtype in READABLE else None)
-    return Content("safetensors", {"": parts}, metadata=metadata)
+    # _json refuses duplicate keys, of which the library takes the last.
+    entries = _json(header, name)
+    tensors = {}
+    for key, (shape, dtype) in shapes.items():
+        info = TensorInfo(shape, SAFETENSORS_DTYPES.get(dtype, dtype.lower()))
+        start, end = entries[key]["data_offsets"]
+        load = partial(_load_safetensors, file, LENGTH_BYTES + length + start, end - start, info)
+        tensors[key] = LazyTensor(info, load if info.dtype in READABLE else None)
+    return FileContent("safetensors", {"": tensors}, metadata=metadata)
 
 
 def _load_safetensors(file: Path, start: int, size: int, info: TensorInfo) -> torch.Tensor:
-    # Not by the library, which would read the whole header for every tensor.
+    # The library would read the whole header for every tensor.
     dtype = DTYPES[info.dtype]
     if math.prod(info.shape) * dtype.itemsize != size:
         raise EOFError
@@ -357,20 +357,20 @@ def _load_safetensors(file: Path, start: int, size: int, info: TensorInfo) -> to
     return torch.frombuffer(content, dtype=dtype).reshape(info.shape) if size else torch.empty(info.shape, dtype=dtype)
 
 
-def _open_index(file: Path) -> Content:
+def _open_index(file: Path) -> FileContent:
     name = plain(file.name)
-    if file.stat().st_size > MAX_HEADER:
-        refuse(name, f"JSON of {file.stat().st_size:,} bytes", f"at most {MAX_HEADER:,}")
+    if file.stat().st_size > MAX_HEADER_BYTES:
+        refuse(name, f"JSON of {file.stat().st_size:,} bytes", f"at most {MAX_HEADER_BYTES:,}")
     index = _json(file.read_bytes(), name)
-    places = index.get("weight_map")
-    if not isinstance(places, dict) or not places or not all(isinstance(shard, str) for shard in places.values()):
+    shards = index.get("weight_map")
+    if not isinstance(shards, dict) or not shards or not all(isinstance(shard, str) for shard in shards.values()):
         refuse(name, "JSON without a weight_map of file names", f"{EXPECTED}, or the index of a sharded checkpoint")
     keys: dict[str, set[str]] = {}
-    for key, shard in places.items():
+    for key, shard in shards.items():
         keys.setdefault(shard, set()).add(key)
-    if len(places) > MAX_TENSORS or len(keys) > MAX_SHARDS:
-        refuse(name, f"{len(places):,} tensors in {len(keys):,} files", f"at most {MAX_TENSORS:,} in {MAX_SHARDS}")
-    parts: dict[str, Part] = {}
+    if len(shards) > MAX_TENSORS or len(keys) > MAX_SHARDS:
+        refuse(name, f"{len(shards):,} tensors in {len(keys):,} files", f"at most {MAX_TENSORS:,} in {MAX_SHARDS}")
+    tensors: dict[str, LazyTensor] = {}
     beside: dict[str, None] = {}
     metadata: dict[str, str] = {}
     kinds, size = set(), 0
@@ -379,18 +379,19 @@ def _open_index(file: Path) -> Content:
             refuse(name, f"it names {shown(shard)}", "files beside it")
         if not file.with_name(shard).is_file():
             refuse(name, f"it names {shown(shard)}, which is not there", "every file of the checkpoint beside it")
-        content = _open_file(file.with_name(shard), _start(file.with_name(shard), plain(shard)))
-        found = content.groups.get("", {})
+        content = _open_file(file.with_name(shard), _read_start(file.with_name(shard), plain(shard)))
+        shard_tensors = content.groups.get("", {})
         if content.kind not in ("safetensors", "torch") or content.groups.keys() - {""}:
             refuse(plain(shard), f"{content.kind} with groups {listed(content.groups)}", "a state dict at its top")
-        for what, wrong in (("lacks", expected - found.keys()), ("has, beyond it,", found.keys() - expected)):
+        missing, unexpected = expected - shard_tensors.keys(), shard_tensors.keys() - expected
+        for verb, wrong in (("lacks", missing), ("has, beyond it,", unexpected)):
             if wrong:
-                refuse(plain(shard), f"it {what} {listed(sorted(wrong))}", f"the tensors that {name} names")
-        parts |= found
+                refuse(plain(shard), f"it {verb} {listed(sorted(wrong))}", f"the tensors that {name} names")
+        tensors |= shard_tensors
         beside |= dict.fromkeys(content.beside)
         metadata |= content.metadata
         kinds.add(content.kind)
-        size += content.bytes
+        size += content.file_bytes
     if len(kinds) > 1:
         refuse(name, f"files of {' and '.join(sorted(kinds))}", "one kind")
-    return Content(f"sharded {kinds.pop()}", {"": parts}, tuple(beside), metadata, size)
+    return FileContent(f"sharded {kinds.pop()}", {"": tensors}, tuple(beside), metadata, size)

@@ -1,7 +1,7 @@
-"""How much memory the network of a file may take.
+"""Limits of the memory that the network of a file takes.
 
-Layers may share tensors in a file, as they do where weights are tied; in memory every layer has its own. So a small
-file may ask for any amount, which is computed from shapes before a tensor is read.
+Layers may share tensors in a file, for example if weights are tied; in memory every layer has its own. A small file may
+therefore need any amount, which is computed from the shapes before a tensor is read.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import torch
 from vitviz.attention.memory import is_out_of_memory
 from vitviz.errors.kinds import LimitError
 
-# Without a limit of the caller's: this much, or so many times the file's own size, whichever is more. Numbers of 16
-# bits take twice their size, those of 8 bits four times.
+# The default limit is this size or this multiple of the file's size, whichever is more. Numbers of 16 bits take twice
+# their size in memory, those of 8 bits four times.
 MAX_BYTES = 2 * 2**30
 MAX_EXPANSION = 8
-# A layer costs time and memory before its tensors are there.
+# Limit of layers: each costs time and memory even without tensors.
 MAX_DEPTH = 1000
 
 
 def needed_bytes(network: torch.nn.Module) -> int:
-    """Memory that a network takes with float32 weights; it may be without memory yet."""
+    """Bytes of a network's weights in float32; the network may be on the meta device."""
     return 4 * sum(tensor.numel() for tensor in network.state_dict().values())
 
 
 def default_bytes(file_bytes: int) -> int:
-    """Memory that the network of a file of this size may take where nobody says it."""
+    """The default limit of memory for the network of a file of this size."""
     return max(MAX_BYTES, MAX_EXPANSION * file_bytes)
 
 
@@ -37,34 +37,34 @@ def check_bytes(name: str, needed: int, file_bytes: int, max_bytes: int | None) 
     """Refuse a network that takes too much memory.
 
     Args:
-        name: what messages call the file.
+        name: of the file in messages.
         needed: bytes of its network in memory.
-        file_bytes: of the file itself, and of others that belong to it.
-        max_bytes: the most that is allowed; where it is not given, what a file of this size may take.
+        file_bytes: of the file and of others that belong to it.
+        max_bytes: the limit; None for :func:`default_bytes`.
 
     Raises:
-        LimitError: it takes more.
+        LimitError: the network needs more.
     """
     allowed = default_bytes(file_bytes) if max_bytes is None else max_bytes
     if needed > allowed:
-        found = f"{file_bytes:,} bytes in which its network's {needed:,} bytes of memory are shared or compressed"
+        problem = f"{file_bytes:,} bytes in which its network's {needed:,} bytes of memory are shared or compressed"
         if max_bytes is not None:
-            found = f"its network takes {needed:,} bytes of memory"
-        raise LimitError(f"{name}: {found}; at most {allowed:,} are allowed; allow more by max_bytes={needed}")
+            problem = f"its network takes {needed:,} bytes of memory"
+        raise LimitError(f"{name}: {problem}; at most {allowed:,} are allowed; allow more by max_bytes={needed}")
 
 
 @contextmanager
 def memory_for(name: str, needed: int) -> Iterator[dict[str, torch.Tensor]]:
-    """A dict for a network's tensors, which is emptied if they are not all made.
+    """A dict for a network's tensors, which is emptied after an exception.
 
     Raises:
-        LimitError: the machine has not enough memory for what is made within.
+        LimitError: the machine runs out of memory in the block.
     """
     tensors: dict[str, torch.Tensor] = {}
     try:
         yield tensors
     except Exception as error:
-        # The error's traceback would keep the tensors of its frames alive.
+        # The traceback keeps the tensors in its frames alive.
         tensors.clear()
         if not is_out_of_memory(error):
             raise

@@ -1,4 +1,4 @@
-"""The header of an array as NumPy writes it, read without Python's parser, in time that is linear in its length."""
+"""Read the header of an npy array in time linear in its length, without Python's parser."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 from vitviz.weights.formats.pickled import MAX_DIMENSIONS
 
 MAGIC = b"\x93NUMPY"
-MAX_HEAD = 2**14
-# Bytes of the number that says how long a header is, by the version of the format.
-LENGTHS: dict[tuple[int, ...], int] = {(1, 0): 2, (2, 0): 4}
+MAX_HEADER_BYTES = 2**14
+# Width in bytes of the number for the header's length, by version of the format.
+LENGTH_BYTES: dict[tuple[int, ...], int] = {(1, 0): 2, (2, 0): 4}
 HEADER = re.compile(
     r"\{\s*'descr'\s*:\s*(?:'(?P<kind>[^'\\]{1,40})'|(?P<fields>\[.*\]))\s*,"
     r"\s*'fortran_order'\s*:\s*(?P<fortran>True|False)\s*,"
@@ -21,20 +21,20 @@ HEADER = re.compile(
     re.ASCII,
 )
 LENGTH = re.compile(r"\d{1,19}L?", re.ASCII)
-# Objects are code; of an array of records, one field may be.
+# Python objects are pickled code. In an array of records, a single field may hold them.
 OBJECTS = re.compile(r"'[|<>=]?O\d*'")
 
 
 @dataclass(frozen=True)
 class ArrayHeader:
-    """What a header says.
+    """The fields of a header.
 
     Attributes:
         shape: of the array.
-        fortran: whether columns come first.
-        dtype: None of an array of records.
-        has_objects: whether its values, or some of them, are Python objects.
-        start: where the values begin.
+        fortran: whether the array is column-major.
+        dtype: None for an array of records.
+        has_objects: whether any values are Python objects.
+        start: offset of the values.
     """
 
     shape: tuple[int, ...]
@@ -44,32 +44,32 @@ class ArrayHeader:
     start: int
 
 
-def read_npy_header(head: bytes | bytearray) -> ArrayHeader:
-    """What the header of an array says.
+def read_npy_header(content: bytes | bytearray) -> ArrayHeader:
+    """Parse the header of an array.
 
     Args:
-        head: the first bytes of the file, of which the header is a part.
+        content: the first bytes of the file, which include the header.
 
     Raises:
-        ValueError, TypeError: they are no header, or a damaged one.
+        ValueError, TypeError: there is no header, or it is damaged.
     """
-    width = LENGTHS.get(tuple(head[6:8]), 0) if head.startswith(MAGIC) else 0
+    width = LENGTH_BYTES.get(tuple(content[6:8]), 0) if content.startswith(MAGIC) else 0
     start = 8 + width
-    end = start + int.from_bytes(head[8:start], "little")
-    found = HEADER.fullmatch(str(head[start:end], "latin-1"))
-    if not width or end > len(head) or found is None:
+    end = start + int.from_bytes(content[8:start], "little")
+    header = HEADER.fullmatch(str(content[start:end], "latin-1"))
+    if not width or end > len(content) or header is None:
         raise ValueError
-    lengths = [length for part in found["shape"].split(",") if (length := part.strip())]
+    lengths = [length for item in header["shape"].split(",") if (length := item.strip())]
     if len(lengths) > MAX_DIMENSIONS or not all(map(LENGTH.fullmatch, lengths)):
         raise ValueError
-    if len(lengths) == 1 and "," not in found["shape"]:
-        # A number in parentheses, and no tuple.
+    if len(lengths) == 1 and "," not in header["shape"]:
+        # A number in parentheses is no tuple.
         raise ValueError
-    described = found["fields"] or f"'{found['kind']}'"
+    dtype_text = header["fields"] or f"'{header['kind']}'"
     return ArrayHeader(
         shape=tuple(int(length.rstrip("L")) for length in lengths),
-        fortran=found["fortran"] == "True",
-        dtype=np.dtype(found["kind"]) if found["kind"] else None,
-        has_objects=bool(OBJECTS.search(described)),
+        fortran=header["fortran"] == "True",
+        dtype=np.dtype(header["kind"]) if header["kind"] else None,
+        has_objects=bool(OBJECTS.search(dtype_text)),
         start=end,
     )

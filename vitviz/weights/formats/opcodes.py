@@ -1,6 +1,6 @@
-"""The opcodes of a pickle with their arguments, in time and memory that are linear in its size.
+"""Read the opcodes of a pickle and their arguments, in time and memory linear in its size.
 
-Not ``pickletools.genops``: it takes three times as long, and decodes numbers and texts of any length.
+``pickletools.genops`` takes three times as long, and decodes numbers and texts of any length.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 Data = bytes | bytearray
-Content = Data | mmap.mmap
-Argument = Callable[[Content, int], tuple[Any, int]]
-"""Reads the argument that begins at a position; returns it and the position behind it."""
+Buffer = Data | mmap.mmap
+ArgumentReader = Callable[[Buffer, int], tuple[Any, int]]
+"""Reads the argument at a position; returns it and the position behind it."""
 
-# Checkpoints have no longer numbers and names; the content of longer texts and bytes is not needed.
+# Checkpoints have no longer numbers and names. Longer texts and bytes are skipped, since their content is not needed.
 MAX_NUMBER_BYTES, MAX_NUMBER_DIGITS = 128, 400
 MAX_TEXT_BYTES = 2**20
 
 VALUE = object()
-"""Stands for every value that is neither a tensor nor a container."""
-# Raised where a pickle ends before its argument does, or holds what is no pickle.
+"""Stands for any value that is neither a tensor nor a container."""
+# Raised for a pickle that is truncated within an argument, or has invalid bytes.
 ERRORS = (ValueError, LookupError, OverflowError, struct.error)
 
 
-def opcodes(content: Content, start: int) -> Iterator[tuple[int, Any, int]]:
-    """Every opcode from a position to the end of its pickle: its code, its argument and the position behind it.
+def opcodes(content: Buffer, start: int) -> Iterator[tuple[int, Any, int]]:
+    """Yield code, argument and end position of every opcode, from ``start`` to the end of the pickle.
 
     Raises:
         ValueError, LookupError, OverflowError, struct.error: the pickle is damaged, or has an opcode that torch never
@@ -38,32 +38,32 @@ def opcodes(content: Content, start: int) -> Iterator[tuple[int, Any, int]]:
     while True:
         code = content[position]
         position += 1
-        read = ARGUMENTS[code]
+        read_argument = ARGUMENT_READERS[code]
         argument = None
-        if read is not None:
-            argument, position = read(content, position)
+        if read_argument is not None:
+            argument, position = read_argument(content, position)
         yield code, argument, position
         if code == STOP:
             return
 
 
-def _byte(content: Content, position: int) -> tuple[int, int]:
+def _byte(content: Buffer, position: int) -> tuple[int, int]:
     return content[position], position + 1
 
 
-def _fixed(form: str) -> Argument:
+def _fixed(form: str) -> ArgumentReader:
     kind = struct.Struct(form)
 
-    def read(content: Content, position: int) -> tuple[Any, int]:
+    def read(content: Buffer, position: int) -> tuple[Any, int]:
         return kind.unpack_from(content, position)[0], position + kind.size
 
     return read
 
 
-def _counted(form: str, decode: Callable[[Data], Any]) -> Argument:
+def _counted(form: str, decode: Callable[[Data], Any]) -> ArgumentReader:
     kind = struct.Struct(form)
 
-    def read(content: Content, position: int) -> tuple[Any, int]:
+    def read(content: Buffer, position: int) -> tuple[Any, int]:
         start = position + kind.size
         end = start + kind.unpack_from(content, position)[0]
         if not start <= end <= len(content):
@@ -73,8 +73,8 @@ def _counted(form: str, decode: Callable[[Data], Any]) -> Argument:
     return read
 
 
-def _line(decode: Callable[[Data], Any]) -> Argument:
-    def read(content: Content, position: int) -> tuple[Any, int]:
+def _line(decode: Callable[[Data], Any]) -> ArgumentReader:
+    def read(content: Buffer, position: int) -> tuple[Any, int]:
         end = content.find(b"\n", position)
         if end < 0:
             raise ValueError
@@ -83,7 +83,7 @@ def _line(decode: Callable[[Data], Any]) -> Argument:
     return read
 
 
-def _two_lines(content: Content, position: int) -> tuple[tuple[str, str], int]:
+def _two_lines(content: Buffer, position: int) -> tuple[tuple[str, str], int]:
     middle = content.find(b"\n", position)
     end = content.find(b"\n", middle + 1)
     if middle < 0 or not middle < end <= position + MAX_TEXT_BYTES:
@@ -100,7 +100,7 @@ def _long(data: Data) -> int:
 def _decimal(data: Data) -> int:
     if len(data) > MAX_NUMBER_DIGITS:
         raise ValueError
-    # How protocol 0 writes False and True.
+    # Protocol 0 writes False and True in this way.
     return data == b"01" if data in (b"00", b"01") else int(data)
 
 
@@ -114,14 +114,14 @@ def _quoted(data: Data) -> str:
     return codecs.escape_decode(data[1:-1])[0].decode("ascii")
 
 
-def _unknown(content: Content, position: int) -> tuple[Any, int]:
-    """Of extension codes, buffers outside the pickle, ids as text, and bytes that are no opcode."""
+def _unknown(content: Buffer, position: int) -> tuple[Any, int]:
+    """Reject extension codes, out-of-band buffers, text ids and bytes that are no opcode."""
     raise ValueError
 
 
 STOP = pickle.STOP[0]
-# By the name of the opcode in the module pickle, which calls those of one byte by what they do.
-READERS: dict[str, Argument | None] = {
+# By the name of the opcode in the module pickle. None: the opcode has no argument.
+READERS: dict[str, ArgumentReader | None] = {
     **dict.fromkeys(("PROTO", "BININT1", "BINGET", "BINPUT"), _byte),
     **dict.fromkeys(("LONG_BINGET", "LONG_BINPUT"), _fixed("<I")),
     **dict.fromkeys(("GET", "PUT", "INT"), _line(_decimal)),
@@ -155,6 +155,6 @@ READERS: dict[str, Argument | None] = {
     ),
 }
 CODES = {name: getattr(pickle, name)[0] for name in READERS}
-ARGUMENTS: list[Argument | None] = [_unknown] * 256
-for _name, _read in READERS.items():
-    ARGUMENTS[CODES[_name]] = _read
+ARGUMENT_READERS: list[ArgumentReader | None] = [_unknown] * 256
+for _name, _reader in READERS.items():
+    ARGUMENT_READERS[CODES[_name]] = _reader

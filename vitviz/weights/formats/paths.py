@@ -1,4 +1,4 @@
-"""Paths as callers pass them: of any type and content."""
+"""Checks of paths, which callers may pass with any type and content."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from vitviz.errors.messages import described, legible
 
 
 def path_exists(path: object) -> bool:
-    """Whether a file or folder of this name exists; no name that the system cannot have does.
+    """Whether a file or folder exists; False for impossible names.
 
     Raises:
-        CheckpointError: the system does not tell.
+        CheckpointError: the system cannot tell.
     """
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         return False
     try:
         os.stat(path)
-    # NUL and lone surrogates, which no name has.
+    # NUL or a lone surrogate in the name.
     except ValueError:
         return False
     except OSError as error:
@@ -35,7 +35,7 @@ def existing_path(path: object, expected: str) -> Path:
 
     Args:
         path: of any type.
-        expected: what it is to be, for the message.
+        expected: what the path should lead to, for the message.
 
     Raises:
         CheckpointError: there is no such file or folder, or it is no path.
@@ -48,5 +48,5 @@ def existing_path(path: object, expected: str) -> Path:
 
 
 def path_name(path: str | os.PathLike[str]) -> str:
-    """The last part of a path as it stands in a message."""
+    """The last part of a path, as messages show it."""
     return legible(os.path.basename(os.path.normpath(path)) if os.fspath(path) else "''")

@@ -1,7 +1,7 @@
-"""The pickle of a torch checkpoint, read as data: what it would call is noted down or refused, and never called.
+"""Read the pickle of a torch checkpoint as data. Its calls are recorded or refused, and never made.
 
-Not ``torch.load(weights_only=True)``, through which a crafted file corrupts memory before torch 2.10 (CVE-2026-24747).
-It also makes tensors of the size that a file claims, reads a legacy file whole, and knows no pickle protocol after 3.
+Before torch 2.10, a crafted file corrupts memory through ``torch.load(weights_only=True)`` (CVE-2026-24747). It also
+allocates tensors of the size that a file claims, reads a legacy file whole, and supports no pickle protocol after 3.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import torch
 
 from vitviz.errors.kinds import CheckpointError
 from vitviz.errors.messages import plain
-from vitviz.weights.formats.opcodes import ERRORS, VALUE, Content, Data
-from vitviz.weights.formats.stack_machine import StackMachine, filled
+from vitviz.weights.formats.opcodes import ERRORS, VALUE, Buffer, Data
+from vitviz.weights.formats.stack_machine import StackMachine, update_dict
 
-MAX_PICKLE = 64 * 2**20
+MAX_PICKLE_BYTES = 64 * 2**20
 MAX_TENSORS = 100_000
-# Some 40 for each tensor. It bounds the time and the memory that a pickle takes.
+# Limits the time and memory of a pickle; a tensor takes about 40 steps.
 MAX_STEPS = 2_000_000
 MAX_DIMENSIONS = 64
 MAX_ARGUMENTS = 16
@@ -44,7 +44,7 @@ STORAGES = {
     "torch.UntypedStorage": "uint8",
     "torch.storage.UntypedStorage": "uint8",
 }
-# Every other name that a pickle may hold, by module: how torch writes tensors, and values that are no tensors.
+# The other names that a pickle may have, by module: how torch writes tensors, and values that are no tensors.
 NAMES = {
     "torch": "Size Tensor device per_tensor_affine per_tensor_symmetric per_channel_affine per_channel_symmetric",
     "torch._utils": "_rebuild_tensor _rebuild_tensor_v2 _rebuild_tensor_v3 _rebuild_parameter "
@@ -63,29 +63,29 @@ NAMES = {
     "numpy.core.numeric": "_frombuffer",
     "numpy._core.numeric": "_frombuffer",
 }
-# As Python 2, and with it the protocols up to 2, call them.
-RENAMED = {"__builtin__": "builtins", "copy_reg": "copyreg"}
+# The names in Python 2, which protocols up to 2 use.
+PYTHON_2_MODULES = {"__builtin__": "builtins", "copy_reg": "copyreg"}
 
 
 @dataclass(frozen=True, eq=False)
 class Storage:
-    """A run of numbers in the file, which tensors are views of."""
+    """A run of numbers in the file; tensors are views of it."""
 
     key: str
     dtype: str
-    bytes: int
+    nbytes: int
 
 
 @dataclass(frozen=True, eq=False)
 class StoredTensor:
-    """Where a tensor stands in its storage; offset and strides count elements of its own dtype."""
+    """A tensor's view of its storage; offset and strides count elements of its own dtype."""
 
     shape: tuple[int, ...]
     dtype: str
     storage: Storage | None = None
     offset: int = 0
     strides: tuple[int, ...] = ()
-    # What it is where it is no dense tensor with values of its own: "sparse", "quantised", …
+    # The kind of a tensor that is not dense or has no values of its own: "sparse", "quantised", …
     special: str = ""
 
     @property
@@ -115,59 +115,62 @@ class PickleReader:
 
     Attributes:
         storages: every storage that the pickles name, by its key.
-        patience: how many times more steps than usual all of them may take.
+        step_factor: by which the limit of steps is multiplied.
     """
 
-    patience = 1
+    step_factor = 1
 
     def __init__(self, file: str) -> None:
-        """``file`` is what messages call the file."""
+        """``file`` is the name of the file in messages."""
         self.storages: dict[str, Storage] = {}
         self._file = file
         self._tensors = 0
         self._steps = 0
 
-    def read(self, content: Content, position: int = 0) -> tuple[object, int]:
-        """The value of the pickle that begins at a position, and the position behind it.
+    def read(self, content: Buffer, position: int = 0) -> tuple[object, int]:
+        """The value of the pickle at a position, and the position behind it.
 
-        Lists, tuples, dicts, texts and numbers come back as they are, tensors as :class:`StoredTensor`, everything
-        else as a value without content. A dict has its texts as keys; every other key is an object of its own.
+        Lists, tuples, dicts, texts and numbers are returned as they are, tensors as :class:`StoredTensor`, and all else
+        as :data:`~vitviz.weights.formats.opcodes.VALUE`. Keys of a dict that are not texts are
+        :class:`~vitviz.weights.formats.stack_machine.NonTextKey`.
 
         Raises:
-            CheckpointError: the pickle would call something that is not allowed, is damaged, or is beyond the bounds.
+            CheckpointError: the pickle makes a forbidden call, is damaged, or exceeds a limit.
         """
         machine = StackMachine(self, content, position)
         try:
             return machine.run(), machine.position
-        # Whatever a damaged or a crafted pickle trips over.
+        # A damaged or crafted pickle raises any of these.
         except (*ERRORS, TypeError, AttributeError, RecursionError):
             raise CheckpointError(
                 f"{self._file}: its pickle is damaged, cut short, too long or not of torch.save"
             ) from None
 
     def count(self, steps: int) -> None:
-        """Take note of so many steps.
+        """Count steps against the limit.
 
         Raises:
             CheckpointError: there are too many.
         """
         self._steps += steps
-        most = self.patience * MAX_STEPS
-        if self._steps > most:
-            raise CheckpointError(f"{self._file}: its pickle takes more than {most:,} steps; expected a checkpoint")
+        max_steps = self.step_factor * MAX_STEPS
+        if self._steps > max_steps:
+            raise CheckpointError(
+                f"{self._file}: its pickle takes more than {max_steps:,} steps; expected a checkpoint"
+            )
 
     def name(self, module: object, attribute: object, rest_of_pickle: Callable[[], Data]) -> _Name:
-        """What stands for an allowed name.
+        """The placeholder of an allowed name.
 
         Raises:
             CheckpointError: it is not allowed.
         """
         if not isinstance(module, str) or not isinstance(attribute, str):
             raise ValueError
-        name = f"{RENAMED.get(module, module)}.{attribute}"
+        name = f"{PYTHON_2_MODULES.get(module, module)}.{attribute}"
         if name in ALLOWED:
             return ALLOWED[name]
-        # What is left of the pickle tells whether this is the class of a model.
+        # The rest of the pickle tells whether the name is the class of a model.
         rest = rest_of_pickle()
         if module.startswith("torch.nn.modules.") or (b"_parameters" in rest and b"_buffers" in rest):
             raise CheckpointError(
@@ -183,9 +186,9 @@ class PickleReader:
         """The storage that a pickle names."""
         if not isinstance(identity, tuple) or len(identity) not in (5, 6):
             raise ValueError
-        what, kind, key, _, elements, *view = identity
-        # A view of another storage, as torch before 1.0 wrote it, is not known here.
-        if what != "storage" or view not in ([], [None]):
+        tag, kind, key, _, elements, *view = identity
+        # Views of other storages, as torch before 1.0 wrote them, are not supported.
+        if tag != "storage" or view not in ([], [None]):
             raise ValueError
         if not isinstance(kind, _Name) or not isinstance(key, str):
             raise ValueError
@@ -194,9 +197,9 @@ class PickleReader:
         self.storages.setdefault(key, storage)
         return storage
 
-    def make(self, function: object, arguments: object) -> object:
-        """What an allowed call would return, as far as it matters."""
-        # A call may hold a call, which may hold another.
+    def call(self, function: object, arguments: object) -> object:
+        """The placeholder of what an allowed call would return."""
+        # Calls may be nested.
         self.count(4)
         if not isinstance(function, _Name) or not isinstance(arguments, tuple) or len(arguments) > MAX_ARGUMENTS:
             raise ValueError
@@ -205,32 +208,32 @@ class PickleReader:
                 pairs = arguments[0] if arguments else []
                 if not isinstance(pairs, list | dict):
                     raise ValueError
-                # The same one may be copied many times over; a pair is worth as many opcodes as it takes time.
+                # A pickle may copy the same dict many times, and copying a pair takes as long as 16 opcodes.
                 self.count(16 * len(pairs))
                 pairs = pairs.items() if isinstance(pairs, dict) else map(_pair, pairs)
-                return filled({}, [part for pair in pairs for part in pair])
+                return update_dict({}, [item for pair in pairs for item in pair])
             case "Size" | "_rebuild_parameter" | "_rebuild_parameter_with_state":
                 return arguments[0]
             case "_rebuild_from_type_v2":
-                return self.make(arguments[0], arguments[2])
+                return self.call(arguments[0], arguments[2])
             case "_rebuild_tensor" | "_rebuild_tensor_v2":
-                # The seventh: a bit that says that the values are conjugated or negated.
+                # The seventh argument has the bits for lazy conjugation and negation.
                 return self._tensor(arguments, special="lazily negated" if any(arguments[6:]) else "")
             case "_rebuild_tensor_v3":
                 return self._tensor(arguments, arguments[6], "lazily negated" if any(arguments[7:]) else "")
             case "_rebuild_qtensor":
                 return self._tensor(arguments, special="quantised")
             case "_rebuild_sparse_tensor":
-                parts = arguments[1][:MAX_ARGUMENTS]
-                values = [part for part in parts if isinstance(part, StoredTensor)][-1]
-                shape = next(part for part in parts if isinstance(part, tuple))
+                fields = arguments[1][:MAX_ARGUMENTS]
+                values = [field for field in fields if isinstance(field, StoredTensor)][-1]
+                shape = next(field for field in fields if isinstance(field, tuple))
                 return self._counted(StoredTensor(whole_sizes(shape), values.dtype, special="sparse"))
             case "_rebuild_meta_tensor_no_storage":
                 return self._counted(StoredTensor(whole_sizes(arguments[1]), dtype_name(arguments[0]), special="meta"))
         return VALUE
 
     def build(self, value: object, attributes: object) -> None:
-        """Nothing: attributes are those of a Namespace, or torch's _metadata."""
+        """Ignore the attributes, which belong to a Namespace or are torch's _metadata."""
 
     def _tensor(self, arguments: tuple[object, ...], dtype: object = None, special: str = "") -> StoredTensor:
         storage, offset, shape, strides = arguments[:4]
@@ -251,14 +254,18 @@ class PickleReader:
 
 
 def dtype_name(value: object) -> str:
-    """A dtype as torch names it, without "torch."."""
+    """The name of a dtype without "torch."."""
     if not isinstance(value, _Name) or value.name.removeprefix("torch.") not in DTYPES:
         raise ValueError
     return value.name.removeprefix("torch.")
 
 
 def whole_sizes(values: object) -> tuple[int, ...]:
-    """A tuple of lengths or places."""
+    """A tuple of whole numbers: lengths, offsets or strides.
+
+    Raises:
+        ValueError: it is none.
+    """
     if not isinstance(values, tuple) or len(values) > MAX_DIMENSIONS:
         raise ValueError
     if any(type(value) is not int or not 0 <= value < 2**63 for value in values):

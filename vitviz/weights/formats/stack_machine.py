@@ -1,4 +1,4 @@
-"""The stack machine of a pickle: builds lists, tuples and dicts, and leaves names, storages and calls to its owner."""
+"""The stack machine of a pickle: it builds lists, tuples and dicts; a handler has names, storages and calls."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from vitviz.errors.messages import shown
-from vitviz.weights.formats.opcodes import CODES, READERS, Content, Data, opcodes
+from vitviz.weights.formats.opcodes import CODES, READERS, Buffer, Data, opcodes
 
 # Opcodes whose argument is a value.
 CONSTANTS = {
@@ -19,8 +19,8 @@ CONSTANTS = {
 MISSING = object()
 
 
-class Owner(Protocol):
-    """What the pickle's names, storages and calls are."""
+class Handler(Protocol):
+    """Resolves the names, storages and calls of a pickle."""
 
     def count(self, steps: int) -> None: ...
 
@@ -28,15 +28,15 @@ class Owner(Protocol):
 
     def storage(self, identity: object) -> object: ...
 
-    def make(self, function: object, arguments: object) -> object: ...
+    def call(self, function: object, arguments: object) -> object: ...
 
     def build(self, value: object, attributes: object) -> None: ...
 
 
-class OtherKey:
-    """A dict key that is not text and is never looked up.
+class NonTextKey:
+    """A dict key that is not text, and is never looked up.
 
-    Its hash is its own: those of numbers are the file's choice, and dicts of equal hashes take quadratic time.
+    It is hashed by identity. A file could choose numbers with equal hashes, for which a dict takes quadratic time.
     """
 
     def __init__(self, value: object) -> None:
@@ -50,26 +50,26 @@ class StackMachine:
     """Reads one pickle.
 
     Args:
-        owner: see there.
-        content: has the pickle.
-        position: where it begins; where it ends, once it was read.
+        handler: of names, storages and calls.
+        content: bytes that include the pickle.
+        position: of its beginning; after :meth:`run`, of its end.
     """
 
-    def __init__(self, owner: Owner, content: Content, position: int) -> None:
-        self.owner, self.content, self.position = owner, content, position
+    def __init__(self, handler: Handler, content: Buffer, position: int) -> None:
+        self.handler, self.content, self.position = handler, content, position
         self.stack: list[Any] = []
         self.marks: list[list[Any]] = []
-        # No dict: keys of the file's own choice can make it quadratic.
+        # Not a dict, for which the file could choose keys with equal hashes.
         self.memo: list[Any] = []
 
     def run(self) -> object:
-        """The pickle's value.
+        """The value of the pickle.
 
         Raises:
             ValueError, TypeError, AttributeError, LookupError, OverflowError, RecursionError, struct.error: the pickle
-                is damaged, or torch never writes such a one.
+                is damaged, or is not one of torch.
         """
-        count = self.owner.count
+        count = self.handler.count
         for code, argument, position in opcodes(self.content, self.position):
             count(1)
             if code in CONSTANTS:
@@ -84,23 +84,23 @@ class StackMachine:
     def rest(self) -> Data:
         return self.content[self.position :]
 
-    def nothing(self, argument: object) -> None:
-        """Handler of opcodes that only describe how the pickle is written."""
+    def ignore(self, argument: object) -> None:
+        """Handle opcodes that only describe how the pickle is written."""
 
-    def put(self, place: int) -> None:
-        # Every pickler numbers them as they come.
-        missing = place + 1 - len(self.memo)
-        if missing > MAX_GAP:
+    def put(self, index: int) -> None:
+        # Picklers number the memo consecutively.
+        missing = index + 1 - len(self.memo)
+        if missing > MAX_MEMO_GAP:
             raise ValueError
         self.memo += [MISSING] * missing
-        self.memo[place] = self.stack[-1]
+        self.memo[index] = self.stack[-1]
 
     def memoize(self, argument: None) -> None:
         self.memo.append(self.stack[-1])
 
-    def get(self, place: int) -> None:
-        value = self.memo[place]
-        if place < 0 or value is MISSING:
+    def get(self, index: int) -> None:
+        value = self.memo[index]
+        if index < 0 or value is MISSING:
             raise ValueError
         self.stack.append(value)
 
@@ -108,8 +108,8 @@ class StackMachine:
         self.marks.append(self.stack)
         self.stack = []
 
-    def marked(self) -> list[Any]:
-        """What was pushed since the last mark, which is taken away."""
+    def pop_to_mark(self) -> list[Any]:
+        """Remove the last mark, and the values pushed since; returns these."""
         items, self.stack = self.stack, self.marks.pop()
         return items
 
@@ -117,10 +117,10 @@ class StackMachine:
         if self.stack:
             self.stack.pop()
         else:
-            self.marked()
+            self.pop_to_mark()
 
     def pop_marked(self, argument: None) -> None:
-        self.marked()
+        self.pop_to_mark()
 
     def duplicate(self, argument: None) -> None:
         self.stack.append(self.stack[-1])
@@ -129,7 +129,7 @@ class StackMachine:
         self.stack.append([])
 
     def make_list(self, argument: None) -> None:
-        items = self.marked()
+        items = self.pop_to_mark()
         self.stack.append(items)
 
     def append(self, argument: None) -> None:
@@ -137,26 +137,26 @@ class StackMachine:
         _list(self.stack[-1]).append(value)
 
     def appends(self, argument: None) -> None:
-        items = self.marked()
+        items = self.pop_to_mark()
         _list(self.stack[-1]).extend(items)
 
     def empty_dict(self, argument: None) -> None:
         self.stack.append({})
 
     def make_dict(self, argument: None) -> None:
-        items = self.marked()
-        self.stack.append(filled({}, items))
+        items = self.pop_to_mark()
+        self.stack.append(update_dict({}, items))
 
     def set_item(self, argument: None) -> None:
         value, key = self.stack.pop(), self.stack.pop()
-        filled(self.stack[-1], [key, value])
+        update_dict(self.stack[-1], [key, value])
 
     def set_items(self, argument: None) -> None:
-        items = self.marked()
-        filled(self.stack[-1], items)
+        items = self.pop_to_mark()
+        update_dict(self.stack[-1], items)
 
     def make_tuple(self, argument: None) -> None:
-        items = self.marked()
+        items = self.pop_to_mark()
         self.stack.append(tuple(items))
 
     def make_tuple_1(self, argument: None) -> None:
@@ -171,40 +171,40 @@ class StackMachine:
         self.stack.append((first, second, third))
 
     def name(self, argument: tuple[str, str]) -> None:
-        self.stack.append(self.owner.name(*argument, self.rest))
+        self.stack.append(self.handler.name(*argument, self.rest))
 
     def stack_name(self, argument: None) -> None:
         attribute, module = self.stack.pop(), self.stack.pop()
-        self.stack.append(self.owner.name(module, attribute, self.rest))
+        self.stack.append(self.handler.name(module, attribute, self.rest))
 
     def storage(self, argument: None) -> None:
-        self.stack.append(self.owner.storage(self.stack.pop()))
+        self.stack.append(self.handler.storage(self.stack.pop()))
 
     def reduce(self, argument: None) -> None:
         arguments, function = self.stack.pop(), self.stack.pop()
-        self.stack.append(self.owner.make(function, arguments))
+        self.stack.append(self.handler.call(function, arguments))
 
     def new_with_keywords(self, argument: None) -> None:
         self.stack.pop()
         self.reduce(None)
 
     def instance(self, argument: tuple[str, str]) -> None:
-        items = self.marked()
-        self.stack.append(self.owner.make(self.owner.name(*argument, self.rest), tuple(items)))
+        items = self.pop_to_mark()
+        self.stack.append(self.handler.call(self.handler.name(*argument, self.rest), tuple(items)))
 
     def make_object(self, argument: None) -> None:
-        items = self.marked()
-        self.stack.append(self.owner.make(items[0], tuple(items[1:])))
+        items = self.pop_to_mark()
+        self.stack.append(self.handler.call(items[0], tuple(items[1:])))
 
     def build(self, argument: None) -> None:
         attributes = self.stack.pop()
-        self.owner.build(self.stack[-1], attributes)
+        self.handler.build(self.stack[-1], attributes)
 
 
-# How far a place in the memo may be from the last one: one pickler of Python 2 begins with 1.
-MAX_GAP = 1000
-_NAMES: dict[str, Callable[[StackMachine, Any], None]] = {
-    **dict.fromkeys(("PROTO", "FRAME", "STOP"), StackMachine.nothing),
+# Limit of skipped memo indices: one pickler of Python 2 starts at 1.
+MAX_MEMO_GAP = 1000
+_BY_NAME: dict[str, Callable[[StackMachine, Any], None]] = {
+    **dict.fromkeys(("PROTO", "FRAME", "STOP"), StackMachine.ignore),
     **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT"), StackMachine.put),
     **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), StackMachine.get),
     "MEMOIZE": StackMachine.memoize,
@@ -237,16 +237,16 @@ _NAMES: dict[str, Callable[[StackMachine, Any], None]] = {
     "OBJ": StackMachine.make_object,
     "BUILD": StackMachine.build,
 }
-OPERATIONS = {CODES[name]: operation for name, operation in _NAMES.items()}
+OPERATIONS = {CODES[name]: operation for name, operation in _BY_NAME.items()}
 assert OPERATIONS.keys() | CONSTANTS == set(CODES.values())
 
 
-def filled(mapping: object, items: Sequence[object]) -> dict[object, object]:
-    """A dict with more keys and values, given in turn."""
+def update_dict(mapping: object, items: Sequence[object]) -> dict[object, object]:
+    """Add alternating keys and values to a dict, and return it."""
     if not isinstance(mapping, dict) or len(items) % 2:
         raise ValueError
     for key, value in zip(items[::2], items[1::2], strict=True):
-        mapping[key if isinstance(key, str) else OtherKey(key)] = value
+        mapping[key if isinstance(key, str) else NonTextKey(key)] = value
     return mapping
 
 

@@ -1,6 +1,6 @@
-"""The directory at the end of a zip archive, read in time that is linear in its size.
+"""Read the central directory of a zip archive in time linear in its size.
 
-Not through ``zipfile``, to which the fields behind a name cost the square of their length.
+``zipfile`` takes time quadratic in the length of the extra fields of a member.
 """
 
 from __future__ import annotations
@@ -17,42 +17,42 @@ LOCATOR = struct.Struct("<4sLQL")
 ENTRY = struct.Struct("<4s6H3L5H2L")
 LOCAL = struct.Struct("<4s22x2H")
 FIELD, NUMBER_64 = struct.Struct("<2H"), struct.Struct("<Q")
-MAX_COMMENT = 2**16
-UTF_8 = 0x800
-# Stands for a number that has its place in a field of 64 bits.
-LARGE = 2**32 - 1
+MAX_COMMENT_BYTES = 2**16
+UTF_8_FLAG = 0x800
+# Stands for a number that is stored in the zip64 extra field.
+IN_ZIP64_FIELD = 2**32 - 1
 
 
 class DirectoryError(ValueError):
-    """A directory is damaged, or does not stand where the end of the archive says."""
+    """A directory is damaged, or is not where the end record says."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A member as the directory has it.
+    """A member in the directory.
 
     Attributes:
         name: decoded.
         flags, method: of its compression.
         checksum: CRC-32 of its content.
-        stored, size: bytes in the archive, and of its content.
-        offset: where its own header begins.
+        stored_size, size: bytes in the archive, and bytes of its content.
+        offset: of its local header.
     """
 
     name: str
     flags: int
     method: int
     checksum: int
-    stored: int
+    stored_size: int
     size: int
     offset: int
 
 
 class _Window(io.RawIOBase):
-    """A part of a file, as if it were a file."""
+    """A range of a file, as a file of its own."""
 
-    def __init__(self, file: BinaryIO, at: int, size: int) -> None:
-        self._file, self._at, self._size, self._position = file, at, size, 0
+    def __init__(self, file: BinaryIO, offset: int, size: int) -> None:
+        self._file, self._offset, self._size, self._position = file, offset, size, 0
 
     def readable(self) -> bool:
         return True
@@ -66,7 +66,7 @@ class _Window(io.RawIOBase):
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
         count = max(0, min(len(buffer), self._size - self._position))
-        self._file.seek(self._at + self._position)
+        self._file.seek(self._offset + self._position)
         content = self._file.read(count)
         buffer[: len(content)] = content
         self._position += len(content)
@@ -77,53 +77,53 @@ class _Window(io.RawIOBase):
         super().close()
 
 
-def open_window(file: Path, at: int = 0, size: int | None = None) -> BinaryIO:
-    """A part of a file to read: so many bytes from a place on, all of them where nothing else is said."""
+def open_window(file: Path, offset: int = 0, size: int | None = None) -> BinaryIO:
+    """Open ``size`` bytes of a file from an offset; the whole file without a size."""
     stream = file.open("rb")
-    return stream if size is None else io.BufferedReader(_Window(stream, at, size))
+    return stream if size is None else io.BufferedReader(_Window(stream, offset, size))
 
 
-def read_directory(stream: BinaryIO, most: int) -> tuple[list[Entry], int]:
-    """The members of an archive, and where its directory begins.
+def read_directory(stream: BinaryIO, max_bytes: int) -> tuple[list[Entry], int]:
+    """The members of an archive, and the offset of its directory.
 
     Args:
         stream: the file.
-        most: bytes of the directory.
+        max_bytes: limit of the directory.
 
     Raises:
-        DirectoryError, struct.error, UnicodeDecodeError: it is damaged, or larger.
+        DirectoryError, struct.error, UnicodeDecodeError: the directory is damaged or too large.
     """
     file_size = stream.seek(0, 2)
-    tail_at = max(0, file_size - END.size - MAX_COMMENT)
-    stream.seek(tail_at)
+    tail_offset = max(0, file_size - END.size - MAX_COMMENT_BYTES)
+    stream.seek(tail_offset)
     tail = stream.read()
-    at = tail.rfind(b"PK\x05\x06")
-    if at < 0:
+    position = tail.rfind(b"PK\x05\x06")
+    if position < 0:
         raise DirectoryError
-    _, disk, first_disk, count_here, count, size, offset, comment = END.unpack_from(tail, at)
-    if disk or first_disk or count_here != count or at + END.size + comment != len(tail):
+    _, disk, first_disk, disk_count, count, size, offset, comment = END.unpack_from(tail, position)
+    if disk or first_disk or disk_count != count or position + END.size + comment != len(tail):
         raise DirectoryError
-    end = tail_at + at
+    end = tail_offset + position
     if end >= LOCATOR.size + END_64.size:
         stream.seek(end - LOCATOR.size - END_64.size)
-        ahead = stream.read(LOCATOR.size + END_64.size)
-        signature, disk, where, disks = LOCATOR.unpack_from(ahead, END_64.size)
+        records = stream.read(LOCATOR.size + END_64.size)
+        signature, disk, end_64_offset, disks = LOCATOR.unpack_from(records, END_64.size)
         if signature == b"PK\x06\x07":
-            end -= len(ahead)
-            signature, *_, count_here, count, size, offset = END_64.unpack_from(ahead, 0)
-            if signature != b"PK\x06\x06" or disk or disks != 1 or where != end or count_here != count:
+            end -= len(records)
+            signature, *_, disk_count, count, size, offset = END_64.unpack_from(records, 0)
+            if signature != b"PK\x06\x06" or disk or disks != 1 or end_64_offset != end or disk_count != count:
                 raise DirectoryError
-    if offset + size != end or size > most:
+    if offset + size != end or size > max_bytes:
         raise DirectoryError
     stream.seek(offset)
     return _entries(stream.read(size), count), offset
 
 
-def start_of(stream: BinaryIO, entry: Entry) -> int:
-    """Where the content of a member begins; only its own header says how long the names before it are.
+def content_offset(stream: BinaryIO, entry: Entry) -> int:
+    """The offset of a member's content, behind its local header with a name and an extra field.
 
     Raises:
-        DirectoryError, struct.error: there is no member.
+        DirectoryError, struct.error: there is no local header.
     """
     stream.seek(entry.offset)
     signature, name, extra = LOCAL.unpack(stream.read(LOCAL.size))
@@ -133,38 +133,40 @@ def start_of(stream: BinaryIO, entry: Entry) -> int:
 
 
 def _entries(directory: bytes, count: int) -> list[Entry]:
-    entries, at = [], 0
-    while at < len(directory):
-        signature, *fields = ENTRY.unpack_from(directory, at)
-        _, _, flags, method, _, _, checksum, stored, size, name_length, extra_length, comment, _, _, _, offset = fields
-        start = at + ENTRY.size
+    entries, position = [], 0
+    while position < len(directory):
+        signature, *fields = ENTRY.unpack_from(directory, position)
+        _, _, flags, method, _, _, checksum, stored_size, size, *lengths, _, _, _, offset = fields
+        name_length, extra_length, comment_length = lengths
+        start = position + ENTRY.size
         extra = start + name_length
-        at = extra + extra_length + comment
-        if signature != b"PK\x01\x02" or at > len(directory):
+        position = extra + extra_length + comment_length
+        if signature != b"PK\x01\x02" or position > len(directory):
             raise DirectoryError
-        name = directory[start:extra].decode("utf-8" if flags & UTF_8 else "cp437")
+        name = directory[start:extra].decode("utf-8" if flags & UTF_8_FLAG else "cp437")
         if "\0" in name:
             raise DirectoryError
-        size, stored, offset = _large((size, stored, offset), directory[extra : extra + extra_length])
-        entries.append(Entry(name, flags, method, checksum, stored, size, offset))
+        extra_field = directory[extra : extra + extra_length]
+        size, stored_size, offset = _resolve_zip64((size, stored_size, offset), extra_field)
+        entries.append(Entry(name, flags, method, checksum, stored_size, size, offset))
     if len(entries) != count:
         raise DirectoryError
     return entries
 
 
-def _large(numbers: tuple[int, ...], extra: bytes) -> list[int]:
-    """Numbers of 32 bits, or what stands for them in the field of those of 64 bits."""
-    if LARGE not in numbers:
+def _resolve_zip64(numbers: tuple[int, ...], extra: bytes) -> list[int]:
+    """The numbers, with those that are stored in the zip64 extra field replaced by their values there."""
+    if IN_ZIP64_FIELD not in numbers:
         return list(numbers)
-    at = 0
-    while at + FIELD.size <= len(extra):
-        kind, length = FIELD.unpack_from(extra, at)
-        at += FIELD.size
+    position = 0
+    while position + FIELD.size <= len(extra):
+        kind, length = FIELD.unpack_from(extra, position)
+        position += FIELD.size
         if kind == 1:
-            places = iter(range(at, at + length - NUMBER_64.size + 1, NUMBER_64.size))
+            offsets = iter(range(position, position + length - NUMBER_64.size + 1, NUMBER_64.size))
             return [
-                NUMBER_64.unpack_from(extra, next(places, len(extra)))[0] if number == LARGE else number
+                NUMBER_64.unpack_from(extra, next(offsets, len(extra)))[0] if number == IN_ZIP64_FIELD else number
                 for number in numbers
             ]
-        at += length
+        position += length
     raise DirectoryError
