@@ -16,7 +16,7 @@ from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace
 from vitviz.attribution import METHODS, AttributionInput, Method, attention_sheet
 from vitviz.attribution.exclusion import Exclude
-from vitviz.errors.arguments import named_arguments, no_parameter, whole, word
+from vitviz.errors.arguments import integer, named_arguments, no_parameter, word
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import described
 from vitviz.images.preprocessing import PreparedImage
@@ -98,7 +98,7 @@ class Analysis:
         """
         if not self.model.labels:
             raise MethodError(f"{self.model.name} has no classifier: it gives no predictions")
-        count = whole("count", count, 0, MethodError)
+        count = integer("count", count, 0, MethodError)
         best = self.logits.softmax(-1).topk(min(count, len(self.model.labels)))
         pairs = zip(best.values.tolist(), best.indices.tolist(), strict=True)
         return [Prediction(self.model.labels[index], probability) for probability, index in pairs]

@@ -18,7 +18,7 @@ from PIL import Image
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.encoder import KEEP_BYTES, MAX_BYTES, Encoder, check_order
-from vitviz.errors.arguments import named_arguments, whole, word
+from vitviz.errors.arguments import integer, named_arguments, word
 from vitviz.errors.kinds import ConfigError, LimitError, VitvizError
 from vitviz.images.preprocessing import PreparedImage
 from vitviz.images.sources import COLUMN, ImageSource, Row, ValueRange, origin
@@ -122,7 +122,7 @@ def analyze_batch(
         LimitError: one image alone needs more than ``max_bytes``, and ``on_error`` is ``"raise"``.
     """
     check_order("analyze_batch", images, model)
-    batch_size, workers = whole("batch_size", batch_size, 1), whole("workers", workers, 1)
+    batch_size, workers = integer("batch_size", batch_size, 1), integer("workers", workers, 1)
     word("on_error", on_error, ON_ERROR, ConfigError)
     # Iterating over a string, a table row or an array would not give images.
     single = isinstance(images, str | bytes | os.PathLike | Image.Image | Mapping)

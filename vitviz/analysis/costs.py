@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from vitviz.attention.layout import TokenLayout
 from vitviz.attention.precision import type_of
 from vitviz.attribution.rollout import working_bytes
-from vitviz.errors.arguments import whole
+from vitviz.errors.arguments import integer
 from vitviz.models.capture import ModuleConfig
 from vitviz.models.config import ViTConfig
 from vitviz.models.layers import tokens_at_once
@@ -57,7 +57,7 @@ def cost_of(config: NetworkConfig, layout: TokenLayout, batch: int = 1, storage:
     Raises:
         ConfigError: the storage is no precision, or the batch is no positive whole number.
     """
-    batch = whole("batch", batch, 1)
+    batch = integer("batch", batch, 1)
     if not isinstance(config, ViTConfig):
         return _cost_of_module(config, layout, batch, storage)
     rows = config.depth * config.heads * layout.token_count

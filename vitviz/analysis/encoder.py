@@ -13,7 +13,7 @@ from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.costs import Cost, cost_of
 from vitviz.attention.memory import enough_memory
 from vitviz.attention.precision import type_of
-from vitviz.errors.arguments import instance, named_arguments, whole, word
+from vitviz.errors.arguments import instance, integer, named_arguments, word
 from vitviz.errors.kinds import ConfigError, LimitError
 from vitviz.errors.messages import described
 from vitviz.images.opening import open_image
@@ -52,7 +52,7 @@ class Encoder:
     def __post_init__(self) -> None:
         _check_model(self.model)
         for name in ("keep_bytes", "max_bytes"):
-            object.__setattr__(self, name, whole(name, getattr(self, name), 0))
+            object.__setattr__(self, name, integer(name, getattr(self, name), 0))
         if self.fit is not None:
             word("fit", self.fit, FITS, ConfigError)
         if self.storage is not None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from vitviz.errors.arguments import pair_or_none, whole_or_none
+from vitviz.errors.arguments import integer_or_none, pair_or_none
 from vitviz.errors.kinds import ConfigError, QueryError
 from vitviz.errors.messages import described, did_you_mean
 
@@ -27,7 +27,7 @@ def index_from_end(kind: str, number: int, count: int) -> int:
     Raises:
         QueryError: there is none of this number.
     """
-    found = whole_or_none(number)
+    found = integer_or_none(number)
     if found is None or not -count <= found < count:
         legal = f"this model has {kind}s 0 to {count - 1} (or -{count} to -1 from the end)"
         expected = "expected a whole number; " if found is None else ""
@@ -96,7 +96,7 @@ class TokenLayout:
                 near = did_you_mean(query, (*self.prefix, PATCHES))
                 raise QueryError(f"token {query!r}: this model has {self._legal()}{near}")
             return self.prefix.index(query)
-        patch, number = pair_or_none(query), whole_or_none(query)
+        patch, number = pair_or_none(query), integer_or_none(query)
         if number is not None and 0 <= number < self.token_count:
             return number
         if patch is not None and 0 <= patch[0] < self.grid_height and 0 <= patch[1] < self.grid_width:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from vitviz.attention.layout import index_from_end
 from vitviz.attention.memory import beginning, empty
-from vitviz.errors.arguments import whole_or_none, word
+from vitviz.errors.arguments import integer_or_none, word
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import choices, described, did_you_mean
 
@@ -228,7 +228,7 @@ def one_head(weights: torch.Tensor, head: int | str) -> tuple[torch.Tensor, str]
         QueryError: there is no such head.
         MethodError: it is neither a number nor a fusion.
     """
-    count, index = len(weights), whole_or_none(head)
+    count, index = len(weights), integer_or_none(head)
     if index is not None:
         index = index_from_end("head", index, count)
         return weights[index], f"head {index}"

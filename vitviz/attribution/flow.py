@@ -14,7 +14,7 @@ import torch
 from vitviz.attention.layout import Query, TokenLayout, layer_range
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace
-from vitviz.errors.arguments import whole
+from vitviz.errors.arguments import integer
 from vitviz.errors.kinds import MethodError
 from vitviz.progress import Progress
 
@@ -56,7 +56,7 @@ def attention_flow(
         QueryError: the model has no such layer or token.
         MethodError: fewer than one cell is asked for.
     """
-    most_patches = whole("most_patches", most_patches, 1, MethodError)
+    most_patches = integer("most_patches", most_patches, 1, MethodError)
     layout, layers = trace.layout, range(trace.layer_index(start_layer), trace.layers)
     query = layout.default_query if query is None else query
     cells, pooled = _cells(layout, most_patches)

@@ -15,7 +15,7 @@ from einops import reduce
 
 from vitviz.attention.token_map import TokenMap
 from vitviz.attribution.inputs import AttributionInput
-from vitviz.errors.arguments import whole
+from vitviz.errors.arguments import integer
 from vitviz.errors.extras import extra
 from vitviz.errors.kinds import MethodError
 from vitviz.progress import Progress
@@ -47,7 +47,7 @@ def integrated_gradients(
         MethodError: the steps are no positive number.
         ConfigError: Captum is not installed.
     """
-    steps = whole("steps", steps, 1, MethodError)
+    steps = integer("steps", steps, 1, MethodError)
     with extra(CAPTUM, package=CAPTUM), torch.inference_mode(False):
         from captum.attr import IntegratedGradients
 

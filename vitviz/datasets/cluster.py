@@ -26,7 +26,7 @@ from vitviz.datasets.readers import Item, Items
 from vitviz.datasets.request import BatchRequest
 from vitviz.datasets.rows import rehearsed, schema
 from vitviz.datasets.work import WORKERS, Pending, RowMaker, Work
-from vitviz.errors.arguments import instance, whole
+from vitviz.errors.arguments import instance, integer
 from vitviz.errors.extras import extra
 from vitviz.errors.kinds import ConfigError, DataError, VitvizError
 from vitviz.errors.messages import choices
@@ -71,8 +71,8 @@ class Cluster:
 
     def __post_init__(self) -> None:
         if self.actors is not None:
-            whole("actors", self.actors, 1)
-        whole("cpus", self.cpus, 1)
+            integer("actors", self.actors, 1)
+        integer("cpus", self.cpus, 1)
         if ":" in self.device:
             raise ConfigError(f"device {self.device!r}: Ray gives every worker a card of its own; expected 'cuda'")
 

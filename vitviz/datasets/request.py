@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from vitviz.attribution import METHODS
-from vitviz.errors.arguments import instance, no_parameter, whole, word
+from vitviz.errors.arguments import instance, integer, no_parameter, word
 from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.errors.messages import listed
 from vitviz.evaluation.probes import PROBES
@@ -85,7 +85,7 @@ class BatchRequest:
     def __post_init__(self) -> None:
         config = instance("model", self.model, Model, "vitviz.load()").network.config
         if self.resolution is not None:
-            whole("resolution", self.resolution, 1)
+            integer("resolution", self.resolution, 1)
         for names in ([each.name for each in self.maps], list(self.probes)):
             twice = sorted({name for name in names if names.count(name) > 1})
             if twice:

@@ -20,7 +20,7 @@ from vitviz.datasets.readers import Item
 from vitviz.datasets.request import BatchRequest
 from vitviz.datasets.rows import Found, Source, digest, failed_row, found_of, row
 from vitviz.datasets.writers import Writer
-from vitviz.errors.arguments import whole
+from vitviz.errors.arguments import integer
 from vitviz.errors.kinds import VitvizError
 from vitviz.images.preprocessing import PreparedImage
 
@@ -59,8 +59,8 @@ class Work:
 
     def __post_init__(self) -> None:
         if self.batch_size is not None:
-            whole("batch_size", self.batch_size, 1)
-        whole("workers", self.workers, 1)
+            integer("batch_size", self.batch_size, 1)
+        integer("workers", self.workers, 1)
 
     def has_files(self, key: str) -> bool:
         """Whether all that is written beside the table is there, of the picture of a row."""

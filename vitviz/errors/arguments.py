@@ -21,7 +21,7 @@ Instance = TypeVar("Instance")
 Class = TypeVar("Class", bound=type)
 
 
-def whole_or_none(value: object) -> int | None:
+def integer_or_none(value: object) -> int | None:
     """A whole number of Python, NumPy or torch, or of a one-element array or tensor; None for anything else."""
     number = _item(value)
     return int(number) if isinstance(number, int) and not isinstance(number, bool) else None
@@ -40,19 +40,19 @@ def pair_or_none(value: object) -> tuple[int, int] | None:
     items = value.tolist() if hasattr(value, "tolist") else value
     if not isinstance(items, tuple | list) or len(items) != 2:
         return None
-    first, second = map(whole_or_none, items)
+    first, second = map(integer_or_none, items)
     return None if first is None or second is None else (first, second)
 
 
-def whole(name: str, value: object, least: int, error: type[VitvizError] = ConfigError) -> int:
-    """Return ``value`` as a whole number of at least ``least``.
+def integer(name: str, value: object, minimum: int, error: type[VitvizError] = ConfigError) -> int:
+    """Return ``value`` as a whole number of at least ``minimum``.
 
     Raises:
         error: it is no whole number, or too small.
     """
-    result = whole_or_none(value)
-    if result is None or result < least:
-        raise error(f"{name} = {described(value)}: expected a whole number of at least {least}")
+    result = integer_or_none(value)
+    if result is None or result < minimum:
+        raise error(f"{name} = {described(value)}: expected a whole number of at least {minimum}")
     return result
 
 

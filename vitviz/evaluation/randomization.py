@@ -21,7 +21,7 @@ from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.encoder import Encoder
 from vitviz.attention.precision import PRECISIONS
 from vitviz.attribution import METHODS
-from vitviz.errors.arguments import instance, named_arguments, whole_or_none, words
+from vitviz.errors.arguments import instance, integer_or_none, named_arguments, words
 from vitviz.errors.kinds import ConfigError, MethodError, QueryError
 from vitviz.errors.messages import described
 from vitviz.models.own import own_network
@@ -60,7 +60,7 @@ def randomised(model: Model, layers: int | None = None, seed: int = 0) -> Model:
         QueryError: the model has not so many layers.
     """
     depth = instance("model", model, Model, "vitviz.load()").network.config.depth
-    count = None if layers is None else whole_or_none(layers)
+    count = None if layers is None else integer_or_none(layers)
     if layers is not None and (count is None or not 0 <= count <= depth):
         expected = f"this model has {depth}; expected 0 to {depth}, or None for everything"
         raise QueryError(f"layers = {described(layers)}: {expected}")

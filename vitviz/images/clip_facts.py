@@ -9,7 +9,7 @@ from typing import Protocol
 
 from PIL import Image
 
-from vitviz.errors.arguments import number, whole
+from vitviz.errors.arguments import integer, number
 from vitviz.errors.kinds import ConfigError
 from vitviz.images.ffmpeg import TICKS
 
@@ -35,7 +35,7 @@ class ClipLimits:
 
     def __post_init__(self) -> None:
         for name in ("pixels", "nbytes", "frames"):
-            whole(name, getattr(self, name), 1)
+            integer(name, getattr(self, name), 1)
         if self.seconds is not None:
             number("seconds", self.seconds, lambda value: value > 0, "a number above 0, or None", ConfigError)
 
@@ -65,7 +65,7 @@ class ClipFacts:
 
     def __post_init__(self) -> None:
         for name, minimum in (("width", 1), ("height", 1), ("frames", 0)):
-            whole(name, getattr(self, name), minimum)
+            integer(name, getattr(self, name), minimum)
         number("rate", self.rate, lambda value: value > 0, "a number above 0", ConfigError)
 
 

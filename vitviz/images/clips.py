@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from vitviz.errors.arguments import whole
+from vitviz.errors.arguments import integer
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import legible, several, shown
 from vitviz.images.clip_facts import NO_LIMITS, Clip, ClipFacts, ClipLimits, Frame
@@ -66,7 +66,7 @@ def read_frame(path: str | os.PathLike[str], index: int = 0) -> Image.Image:
         ImageError: as :func:`open_clip`, or it has no such frame.
         ConfigError: the index is negative, or the extra is not installed.
     """
-    index = whole("index", index, 0)
+    index = integer("index", index, 0)
     with open_clip(path) as clip:
         return frame_at(clip, index).image
 

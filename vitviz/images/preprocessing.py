@@ -11,7 +11,7 @@ import torch
 from einops import rearrange
 from PIL import Image
 
-from vitviz.errors.arguments import named_fields, number_or_none, whole_or_none, word
+from vitviz.errors.arguments import integer_or_none, named_fields, number_or_none, word
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.errors.messages import choices, described
 from vitviz.images.geometry import Geometry
@@ -175,7 +175,7 @@ class Preprocessing:
                 than 64 million pixels.
         """
         (short, side, patch), (long, other_side, other_patch) = self._sides(patch_height, patch_width)
-        shorter = whole_or_none(resolution)
+        shorter = integer_or_none(resolution)
         if shorter == side:
             return self
         if shorter is None or shorter < 1 or shorter % patch:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from einops import rearrange, repeat
 
-from vitviz.errors.arguments import pairs, whole
+from vitviz.errors.arguments import integer, pairs
 from vitviz.errors.kinds import ConfigError, ImageError, MethodError, QueryError
 from vitviz.models.capture import CapturedNetwork
 from vitviz.models.capture.switching import output_without
@@ -54,7 +54,7 @@ class HeadEffects:
 
     def strongest(self, count: int) -> list[tuple[int, int, float]]:
         """The heads whose removal lowers the score most: layer, head and fall."""
-        best = self.drop.flatten().topk(min(whole("count", count, 0, MethodError), self.drop.numel()))
+        best = self.drop.flatten().topk(min(integer("count", count, 0, MethodError), self.drop.numel()))
         places = [divmod(index, self.drop.shape[1]) for index in best.indices.tolist()]
         return [(layer, head, fall) for (layer, head), fall in zip(places, best.values.tolist(), strict=True)]
 

@@ -15,7 +15,7 @@ from itertools import islice
 
 import torch
 
-from vitviz.errors.arguments import whole, words
+from vitviz.errors.arguments import integer, words
 from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.metrics.perturbation import Fill, blurred, imputed, pixel_mask, zeros
 from vitviz.models.network import Network
@@ -159,7 +159,7 @@ def faithfulness(
         ConfigError: a map is not of the model's grid.
     """
     config = network.config
-    metrics, seed = words("metric", metrics, METRICS), whole("seed", seed, 0, MethodError)
+    metrics, seed = words("metric", metrics, METRICS), integer("seed", seed, 0, MethodError)
     watched = watched_score(target, config.classes)
     layout = config.layout(*pixels.shape[-2:])
     grid = (layout.grid_height, layout.grid_width)

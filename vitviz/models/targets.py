@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from vitviz.attention.precision import precise
-from vitviz.errors.arguments import whole_or_none
+from vitviz.errors.arguments import integer_or_none
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import choices, described, did_you_mean
 from vitviz.models.pooling import Output
@@ -263,7 +263,7 @@ def class_index(choice: int | str | None, logits: torch.Tensor, labels: Sequence
         raise MethodError(f"target {choice!r}: {NO_CLASSIFIER}")
     if choice is None:
         return int(logits.argmax())
-    number = whole_or_none(choice)
+    number = integer_or_none(choice)
     if number is not None:
         return number
     known = f": {choices(labels)}" if len(labels) <= FEW_LABELS else ""

@@ -13,7 +13,7 @@ import torch
 from PIL import Image, ImageDraw
 
 from vitviz.attention.token_map import TokenMap
-from vitviz.errors.arguments import named_arguments, named_fields, number, number_or_none, pair_or_none, whole, word
+from vitviz.errors.arguments import integer, named_arguments, named_fields, number, number_or_none, pair_or_none, word
 from vitviz.errors.kinds import ImageError, MethodError, QueryError
 from vitviz.errors.messages import choices, described, did_you_mean
 from vitviz.images.geometry import Geometry
@@ -157,7 +157,7 @@ class Heatmap:
         Raises:
             MethodError: the size is no positive whole number of pixels.
         """
-        longest_side = whole("longest_side", longest_side, 1, MethodError)
+        longest_side = integer("longest_side", longest_side, 1, MethodError)
         return Heatmap(self.token_map, *resize_longest(self.image, self.geometry, longest_side))
 
     def numpy(self) -> np.ndarray:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from vitviz.attention.precision import type_of
-from vitviz.errors.arguments import named_arguments, whole, word
+from vitviz.errors.arguments import integer, named_arguments, word
 from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError, UnknownFamilyError, VitvizError
 from vitviz.errors.messages import shown
 from vitviz.models.devices import usable_device
@@ -336,7 +336,7 @@ def _by_package(path: Path, name: str | None, device: torch.device, overrides: M
     ignore, max_bytes = check_patterns(options.pop("ignore")), options.pop("max_bytes")
     adapter = options.pop("adapter", None)
     if max_bytes is not None:
-        whole("max_bytes", max_bytes, 0, CheckpointError)
+        integer("max_bytes", max_bytes, 0, CheckpointError)
     return open_by_package(path, name, ignore, max_bytes, device, adapter, **check_overrides(options))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitviz.errors.arguments import whole
+from vitviz.errors.arguments import integer
 from vitviz.errors.kinds import CheckpointError, ConfigError
 from vitviz.errors.messages import several
 from vitviz.images.preprocessing import Preprocessing
@@ -80,7 +80,7 @@ def read_checkpoint(
         LimitError: its network takes more memory than is allowed or free.
     """
     if max_bytes is not None:
-        whole("max_bytes", max_bytes, 0, CheckpointError)
+        integer("max_bytes", max_bytes, 0, CheckpointError)
     overrides, ignore = check_overrides(overrides), check_patterns(ignore)
     left = {"ignore": ignore} if ignore else {}
     snapshots = find_snapshots(existing_path(path, EXPECTED))

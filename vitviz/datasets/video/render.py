@@ -26,7 +26,7 @@ from vitviz.datasets.video.maps import SEGMENT_FRAMES, ClipMaps, MapSegments, co
 from vitviz.datasets.video.parts import Parts
 from vitviz.datasets.video.request import VideoRequest
 from vitviz.datasets.work import encoder_of, fitting_batch_size
-from vitviz.errors.arguments import whole
+from vitviz.errors.arguments import integer
 from vitviz.errors.kinds import ConfigError, ImageError
 from vitviz.images.clip_facts import Clip
 from vitviz.images.clips import open_clip
@@ -167,7 +167,7 @@ class _Run:
         frames = self.segments.frames()
         if frames is None:
             with self.opened(self.source) as clip:
-                size = self._batch_size(clip) if batch_size is None else whole("batch_size", batch_size, 1)
+                size = self._batch_size(clip) if batch_size is None else integer("batch_size", batch_size, 1)
                 kept = compute_maps(self.request, self.encoder, clip, self.segments, size, self._computed)
         else:
             kept = frames

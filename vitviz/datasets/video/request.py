@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from vitviz.datasets.request import BatchRequest, MapRequest
-from vitviz.errors.arguments import number, whole
+from vitviz.errors.arguments import integer, number
 from vitviz.errors.kinds import ConfigError
 from vitviz.visualization.heatmaps import FIGURE_SIDE, Style
 from vitviz.visualization.scales import FittedScale
@@ -56,7 +56,7 @@ class VideoRequest:
             f"a number of seconds from 0 to {MAX_SMOOTHING_SECONDS:g}",
             ConfigError,
         )
-        if not MIN_SIDE <= whole("longest_side", self.longest_side, 1) <= MAX_SIDE:
+        if not MIN_SIDE <= integer("longest_side", self.longest_side, 1) <= MAX_SIDE:
             raise ConfigError(f"longest_side = {self.longest_side}: expected {MIN_SIDE} to {MAX_SIDE} pixels")
 
     def of_pictures(self) -> BatchRequest:

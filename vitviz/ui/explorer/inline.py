@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.encoder import MAX_BYTES, analyze, check_order
-from vitviz.errors.arguments import instance, named_arguments, whole
+from vitviz.errors.arguments import instance, integer, named_arguments
 from vitviz.errors.kinds import ImageError, MethodError
 from vitviz.errors.messages import described
 from vitviz.images.sources import COLUMN, ImageSource, Row, ValueRange
@@ -86,7 +86,7 @@ def explore(
         ImageError, LimitError, ConfigError: as :func:`vitviz.analyze`.
     """
     check_order("explore", image, model)
-    height = whole("height", height, MIN_HEIGHT, MethodError)
+    height = integer("height", height, MIN_HEIGHT, MethodError)
     if height > MAX_HEIGHT:
         raise MethodError(f"height = {height}: expected at most {MAX_HEIGHT} pixels")
     if isinstance(image, Analysis):
