@@ -18,7 +18,7 @@ from vitviz.attribution import METHODS, AttributionInput, Method, attention_shee
 from vitviz.attribution.exclusion import Exclude
 from vitviz.errors.arguments import integer, named_arguments, no_parameter, word
 from vitviz.errors.kinds import MethodError
-from vitviz.errors.messages import described
+from vitviz.errors.messages import describe
 from vitviz.images.preprocessing import PreparedImage
 from vitviz.metrics.ablation import HeadEffects, head_effects, switched_off
 from vitviz.metrics.faithfulness import METRICS, Curve, faithfulness
@@ -267,7 +267,7 @@ class Analysis:
         """
         if not isinstance(maps, Mapping) or not all(isinstance(each, Heatmap) for each in maps.values()):
             expected = "expected maps by name, such as {'rollout': analysis.rollout()}"
-            raise MethodError(f"maps: {described(maps)} found; {expected}")
+            raise MethodError(f"maps: {describe(maps)} found; {expected}")
         values = {name: heatmap.values for name, heatmap in maps.items()}
         about = chosen_target(target, self.logits, self.model.labels)
         pixels = self.prepared.pixels

@@ -15,7 +15,7 @@ from vitviz.attention.memory import enough_memory
 from vitviz.attention.precision import type_of
 from vitviz.errors.arguments import instance, integer, named_arguments, word
 from vitviz.errors.kinds import ConfigError, LimitError
-from vitviz.errors.messages import described
+from vitviz.errors.messages import describe
 from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import FITS, PreparedImage, Preprocessing, Sized
 from vitviz.images.sources import COLUMN, ImageSource, Row, ValueRange, checked_range, image_of, origin
@@ -156,7 +156,7 @@ def check_order(function: str, first: object, second: object) -> None:
     """
     if isinstance(first, Model):
         name = "images" if function == "analyze_batch" else "image"
-        found = f"a Model found first, then {described(second)}"
+        found = f"a Model found first, then {describe(second)}"
         raise ConfigError(f"{function}: {found}; expected the {name} first: {function}({name}, model)")
 
 

@@ -12,7 +12,7 @@ from vitviz.attention.memory import enough_memory
 from vitviz.attention.precision import precise
 from vitviz.errors.arguments import instance, named_arguments, pair_or_none
 from vitviz.errors.kinds import MethodError, QueryError
-from vitviz.errors.messages import described
+from vitviz.errors.messages import describe
 from vitviz.images.preprocessing import PreparedImage
 from vitviz.models.network import Network
 from vitviz.models.pooling import Output
@@ -80,7 +80,7 @@ def likeness_target(network: Network, prepared: PreparedImage, patch: tuple[int,
 def _place(other: Analysis, patch: object) -> tuple[int, int]:
     place = pair_or_none(patch)
     if place is None:
-        raise QueryError(f"patch = {described(patch)}: expected row and column of a patch, such as (3, 5)")
+        raise QueryError(f"patch = {describe(patch)}: expected row and column of a patch, such as (3, 5)")
     # Raises where there is none.
     other.trace.layout.index(place)
     return place

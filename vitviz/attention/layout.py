@@ -8,7 +8,7 @@ import torch
 
 from vitviz.errors.arguments import integer_or_none, pair_or_none
 from vitviz.errors.kinds import ConfigError, QueryError
-from vitviz.errors.messages import described, did_you_mean
+from vitviz.errors.messages import describe, did_you_mean
 
 Query = str | int | tuple[int, int]
 """A prefix token's name, a patch's ``(row, column)``, ``"patches"`` for the mean of all, or a token index."""
@@ -31,7 +31,7 @@ def index_from_end(kind: str, number: int, count: int) -> int:
     if found is None or not -count <= found < count:
         legal = f"this model has {kind}s 0 to {count - 1} (or -{count} to -1 from the end)"
         expected = "expected a whole number; " if found is None else ""
-        raise QueryError(f"{kind} {described(number)}: {expected}{legal}")
+        raise QueryError(f"{kind} {describe(number)}: {expected}{legal}")
     return found % count
 
 
@@ -102,7 +102,7 @@ class TokenLayout:
         if patch is not None and 0 <= patch[0] < self.grid_height and 0 <= patch[1] < self.grid_width:
             return self.prefix_count + patch[0] * self.grid_width + patch[1]
         kind = "patch" if patch is not None or isinstance(query, tuple | list) else "token"
-        raise QueryError(f"{kind} {described(query)}: this model has {self._legal()}")
+        raise QueryError(f"{kind} {describe(query)}: this model has {self._legal()}")
 
     def select(self, query: Query) -> slice:
         """The tokens that a query stands for: one, or every patch for ``"patches"``, of which maps take the mean.

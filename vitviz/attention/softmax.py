@@ -11,7 +11,7 @@ from vitviz.attention.layout import index_from_end
 from vitviz.attention.memory import beginning, empty
 from vitviz.errors.arguments import integer_or_none, word
 from vitviz.errors.kinds import MethodError
-from vitviz.errors.messages import choices, described, did_you_mean
+from vitviz.errors.messages import choices, describe, did_you_mean
 
 HEAD_FUSIONS: dict[str, Callable[..., torch.Tensor]] = {"mean": torch.mean, "max": torch.amax, "min": torch.amin}
 # What takes one of the heads' numbers, and the same one of their logarithms.
@@ -234,5 +234,5 @@ def one_head(weights: torch.Tensor, head: int | str) -> tuple[torch.Tensor, str]
         return weights[index], f"head {index}"
     if not isinstance(head, str) or head not in HEAD_FUSIONS:
         legal = f"expected a number from 0 to {count - 1}, {choices(HEAD_FUSIONS)}"
-        raise MethodError(f"head {described(head)}: {legal}{did_you_mean(head, HEAD_FUSIONS)}")
+        raise MethodError(f"head {describe(head)}: {legal}{did_you_mean(head, HEAD_FUSIONS)}")
     return fuse_heads(weights, head), f"{head} of {count} heads"

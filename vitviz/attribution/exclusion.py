@@ -9,7 +9,7 @@ from vitviz.attention.sinks import outlier_patches, sink_patches
 from vitviz.attention.trace import AttentionTrace
 from vitviz.errors.arguments import pair_or_none
 from vitviz.errors.kinds import MethodError
-from vitviz.errors.messages import choices, described, did_you_mean, several
+from vitviz.errors.messages import choices, describe, did_you_mean, several
 
 Exclude = str | Iterable[Query] | None
 """A name in :data:`EXCLUSIONS`, the tokens by hand, or None for no exclusion."""
@@ -52,7 +52,7 @@ def excluding(trace: AttentionTrace, exclude: Exclude) -> tuple[AttentionTrace, 
         names = several([layout.name(token) for token in tokens], MAX_NAMED_TOKENS)
         description = f"without {names}"
     if len(set(tokens) - set(range(layout.prefix_count))) == layout.patch_count:
-        raise MethodError(f"exclude = {described(exclude)}: all {layout.patch_count} patches left out; none would show")
+        raise MethodError(f"exclude = {describe(exclude)}: all {layout.patch_count} patches left out; none would show")
     return trace.without(tokens), description
 
 
@@ -61,7 +61,7 @@ def _tokens_by_hand(trace: AttentionTrace, exclude: object) -> list[int]:
     is_pair = isinstance(exclude, tuple) and pair_or_none(exclude) is not None
     if isinstance(exclude, str) or is_pair or not isinstance(exclude, Iterable):
         expected = f"expected {choices(EXCLUSIONS)}, or a list of tokens such as [(0, 3), 'cls']"
-        raise MethodError(f"exclude = {described(exclude)}: {expected}{did_you_mean(exclude, EXCLUSIONS)}")
+        raise MethodError(f"exclude = {describe(exclude)}: {expected}{did_you_mean(exclude, EXCLUSIONS)}")
     tokens = sorted({trace.layout.index(query) for query in exclude})
     if not tokens:
         raise MethodError("exclude = an empty list: expected at least one token, or None for no exclusion")

@@ -28,7 +28,7 @@ from vitviz.attribution.propagation import (
 )
 from vitviz.attribution.threshold import Fused, cuts_of_matrices, discarding_bytes, kept_in_chunks
 from vitviz.errors.kinds import MethodError
-from vitviz.errors.messages import described
+from vitviz.errors.messages import describe
 
 
 def rollout(
@@ -129,7 +129,7 @@ class RolloutSetup:
         """Arguments and errors as those of :func:`rollout`."""
         options = RolloutOptions(discard_ratio, residual_weight, trace.layer_index(start_layer), reference)
         if reference is not None and exclude is not None:
-            raise MethodError(f"exclude = {described(exclude)}: {reference} leaves no token out; expected None")
+            raise MethodError(f"exclude = {describe(exclude)}: {reference} leaves no token out; expected None")
         trace, without = excluding(trace, exclude)
         pooled = trace.pooled if query is None else None
         query = trace.layout.default_query if query is None else query

@@ -34,7 +34,7 @@ from vitviz.cli.probing import add_probe, run_probes
 from vitviz.cli.targets import TargetOptions
 from vitviz.errors.extras import extra
 from vitviz.errors.kinds import VitvizError
-from vitviz.errors.messages import did_you_mean, listed
+from vitviz.errors.messages import did_you_mean, listing
 from vitviz.progress import Progress
 from vitviz.visualization.heatmaps import Style
 from vitviz.weights import BUNDLED, ZOO, is_cached, read, resources
@@ -258,7 +258,7 @@ def _run_inspect(checkpoint: str, family: str | None, overrides: list[str]) -> N
         for check in reading.checks
         if check.fact != "not needed"
     ]
-    rows += [("not needed", listed(keys, 2), reason) for reason, keys in needless.items()]
+    rows += [("not needed", listing(keys, 2), reason) for reason, keys in needless.items()]
     print(f"{reading.model.name}: {reading.model.parameters:,} parameters\n")
     _print_table([("fact", "value", "how it is known"), *rows])
     print(f"\nEvery {'other ' * bool(needless)}tensor of the file has its place, and the right shape.")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vitviz.errors.kinds import ConfigError
-from vitviz.errors.messages import listed
+from vitviz.errors.messages import listing
 from vitviz.weights.formats.atomic import atomic_write
 
 RUN, PARTS, LOCK = "run.json", "parts", ".lock"
@@ -55,7 +55,7 @@ class RequestFolder:
         other = [name for name in now if not isinstance(before, dict) or before.get(name) != now[name]]
         if other:
             raise ConfigError(
-                f"{self.path}: holds the results of another request, with other {listed(other)}; "
+                f"{self.path}: holds the results of another request, with other {listing(other)}; "
                 "expected the same request, or another folder"
             )
 

@@ -19,7 +19,7 @@ from vitviz.datasets.request import BatchRequest
 from vitviz.datasets.rows import Source, failed_row, found_of, row
 from vitviz.errors.arguments import instance
 from vitviz.errors.kinds import ConfigError, ImageError, LimitError, VitvizError
-from vitviz.errors.messages import choices, described
+from vitviz.errors.messages import choices, describe
 from vitviz.images.geometry import Geometry
 from vitviz.images.preprocessing import PreparedImage
 from vitviz.images.sources import COLUMN
@@ -136,7 +136,7 @@ def _pictures(batch: Any, column: str) -> Any:
     if isinstance(batch, torch.Tensor):
         return batch
     expected = "a tensor 'batch channel height width' or a list of pictures, or images=, which takes them out of it"
-    raise ConfigError(f"a batch of {described(batch)} found; expected {expected}")
+    raise ConfigError(f"a batch of {describe(batch)} found; expected {expected}")
 
 
 def _inputs(pixels: torch.Tensor, encoder: Encoder) -> torch.Tensor:

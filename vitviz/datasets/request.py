@@ -13,7 +13,7 @@ import torch
 from vitviz.attribution import METHODS
 from vitviz.errors.arguments import instance, integer, no_parameter, word
 from vitviz.errors.kinds import ConfigError, MethodError
-from vitviz.errors.messages import listed
+from vitviz.errors.messages import listing
 from vitviz.evaluation.probes import PROBES
 from vitviz.models.targets import Target
 from vitviz.weights import Model
@@ -89,7 +89,7 @@ class BatchRequest:
         for names in ([each.name for each in self.maps], list(self.probes)):
             twice = sorted({name for name in names if names.count(name) > 1})
             if twice:
-                raise ConfigError(f"{listed(twice)}: asked for twice; expected every map and probe once")
+                raise ConfigError(f"{listing(twice)}: asked for twice; expected every map and probe once")
         for asked in self.maps:
             refusal = METHODS[asked.method].refusal(config)
             if refusal is not None:

@@ -13,7 +13,7 @@ from inspect import Parameter, Signature, signature
 from typing import Any, ParamSpec, TypeVar
 
 from vitviz.errors.kinds import ConfigError, MethodError, VitvizError
-from vitviz.errors.messages import choices, described, did_you_mean, with_article
+from vitviz.errors.messages import choices, describe, did_you_mean, with_article
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -52,7 +52,7 @@ def integer(name: str, value: object, minimum: int, error: type[VitvizError] = C
     """
     result = integer_or_none(value)
     if result is None or result < minimum:
-        raise error(f"{name} = {described(value)}: expected a whole number of at least {minimum}")
+        raise error(f"{name} = {describe(value)}: expected a whole number of at least {minimum}")
     return result
 
 
@@ -70,7 +70,7 @@ def number(
     """
     result = number_or_none(value)
     if result is None or not is_legal(result):
-        raise error(f"{name} = {described(value)}: expected {expected}")
+        raise error(f"{name} = {describe(value)}: expected {expected}")
     return result
 
 
@@ -84,7 +84,7 @@ def word(
     """
     if isinstance(value, str) and value in legal:
         return value
-    raise error(f"{name} {described(value)}: expected {choices(legal)}{also}{did_you_mean(value, legal)}")
+    raise error(f"{name} {describe(value)}: expected {choices(legal)}{also}{did_you_mean(value, legal)}")
 
 
 def words(name: str, values: object, legal: Collection[str]) -> tuple[str, ...]:
@@ -95,7 +95,7 @@ def words(name: str, values: object, legal: Collection[str]) -> tuple[str, ...]:
     """
     if isinstance(values, str) or not isinstance(values, Iterable):
         example = f"({next(iter(legal))!r},)"
-        raise MethodError(f"{name}s = {described(values)}: expected several, such as {example}")
+        raise MethodError(f"{name}s = {describe(values)}: expected several, such as {example}")
     return tuple(word(name, value, legal) for value in values)
 
 
@@ -109,7 +109,7 @@ def pairs(name: str, values: object, contents: str, error: type[VitvizError]) ->
     if any(pair is None for pair in result):
         single = pair_or_none(values)
         example = [(0, 1)] if single is None else [single]
-        raise error(f"{name} = {described(values)}: expected pairs of {contents}, such as {example}")
+        raise error(f"{name} = {describe(values)}: expected pairs of {contents}, such as {example}")
     return [pair for pair in result if pair is not None]
 
 
@@ -121,7 +121,7 @@ def instance(name: str, value: object, kind: type[Instance], example: str) -> In
     """
     if not isinstance(value, kind):
         expected = f"expected {with_article(kind.__name__)}, such as {example} gives"
-        raise ConfigError(f"{name}: {described(value)} found; {expected}")
+        raise ConfigError(f"{name}: {describe(value)} found; {expected}")
     return value
 
 

@@ -56,22 +56,22 @@ MAX_ARRAY_VALUES = 4
 MAX_OBJECT_CHARS = 40
 
 
-def shown(value: object) -> str:
+def quote(value: object) -> str:
     """A shortened repr of a value from a file: text in quotes, control characters escaped."""
     text = _SHORT_REPR.repr(value)
     return text if len(text) <= MAX_REPR_CHARS else f"{text[:MAX_REPR_CHARS]}…"
 
 
-def described(value: object) -> str:
+def describe(value: object) -> str:
     """A value of any type as a message shows it: plain values by their repr, arrays by shape, objects by type."""
     shape, name = getattr(value, "shape", None), type(value).__name__
     if isinstance(shape, tuple) and hasattr(value, "tolist"):
         if math.prod(shape) <= MAX_ARRAY_VALUES:
-            return f"{name} of {shown(value.tolist())}"
+            return f"{name} of {quote(value.tolist())}"
         return f"{name} of shape {tuple(shape)}"
     if value is None or isinstance(value, str | bytes | int | float | complex | tuple | list | set | dict):
         # The repr of a list's items may span several lines.
-        return " ".join(shown(value).split())
+        return " ".join(quote(value).split())
     text = repr(value)
     if len(text) <= MAX_OBJECT_CHARS and "<" not in text:
         return text
@@ -84,8 +84,8 @@ def with_article(name: str) -> str:
 
 
 def plain(text: str) -> str:
-    """A text as :func:`shown` gives it, but without quotes if nothing in it is escaped or shortened."""
-    quoted = shown(text)
+    """A text as :func:`quote` gives it, but without quotes if nothing in it is escaped or shortened."""
+    quoted = quote(text)
     return text if quoted[1:-1] == text else quoted
 
 
@@ -105,12 +105,12 @@ def legible(name: str) -> str:
     return name if visible.isprintable() and len(name) <= _NAME_REPR.maxstring else _NAME_REPR.repr(name)
 
 
-def listed(names: Iterable[str], most: int = 4) -> str:
+def listing(names: Iterable[str], limit: int = 4) -> str:
     """The first names, quoted, and how many more there are."""
-    return several(list(map(shown, names)), most)
+    return several(list(map(quote, names)), limit)
 
 
-def several(texts: Sequence[str], most: int = 4) -> str:
+def several(texts: Sequence[str], limit: int = 4) -> str:
     """The first of many texts as they are, and how many more there are."""
-    rest = len(texts) - most
-    return ", ".join(texts[:most]) + f" and {rest:,} more" * (rest > 0)
+    rest = len(texts) - limit
+    return ", ".join(texts[:limit]) + f" and {rest:,} more" * (rest > 0)

@@ -23,7 +23,7 @@ from vitviz.attention.precision import PRECISIONS
 from vitviz.attribution import METHODS
 from vitviz.errors.arguments import instance, integer_or_none, named_arguments, words
 from vitviz.errors.kinds import ConfigError, MethodError, QueryError
-from vitviz.errors.messages import described
+from vitviz.errors.messages import describe
 from vitviz.models.own import own_network
 from vitviz.models.targets import Target, TargetChoice, as_target, chosen_target
 from vitviz.models.vit import VisionTransformer
@@ -63,7 +63,7 @@ def randomised(model: Model, layers: int | None = None, seed: int = 0) -> Model:
     count = None if layers is None else integer_or_none(layers)
     if layers is not None and (count is None or not 0 <= count <= depth):
         expected = f"this model has {depth}; expected 0 to {depth}, or None for everything"
-        raise QueryError(f"layers = {described(layers)}: {expected}")
+        raise QueryError(f"layers = {describe(layers)}: {expected}")
     *_, shuffled = islice(_randomized_models(model, seed), None if count is None else count + 1)
     return shuffled
 

@@ -22,7 +22,7 @@ from PIL import Image
 
 from vitviz.errors.arguments import integer
 from vitviz.errors.kinds import ConfigError, ImageError
-from vitviz.errors.messages import legible, several, shown
+from vitviz.errors.messages import legible, quote, several
 from vitviz.images.clip_facts import NO_LIMITS, Clip, ClipFacts, ClipLimits, Frame
 from vitviz.images.ffmpeg import DECODERS, OPEN_OPTIONS, TICKS, pyav
 from vitviz.images.muxing import join
@@ -124,7 +124,7 @@ class OpenClip:
         self._stream = stream = videos[0]
         codec = stream.codec_context
         if codec is None or codec.codec.canonical_name not in DECODERS:
-            coding = "unknown" if codec is None else shown(codec.codec.canonical_name)
+            coding = "unknown" if codec is None else quote(codec.codec.canonical_name)
             raise ImageError(f"{self.name}: its pictures are coded as {coding}; expected {several(DECODERS, 99)}")
         self._check_size(codec.width, codec.height)
         # The decoder checks each frame's own size too; it rounds sides up to whole blocks, hence twice the pixels.

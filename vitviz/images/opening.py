@@ -17,7 +17,7 @@ import torch
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 from vitviz.errors.kinds import ImageError
-from vitviz.errors.messages import described, legible
+from vitviz.errors.messages import describe, legible
 from vitviz.images.limits import PIXEL_BYTES, BudgetedReader, check_exif, check_header, check_memory, check_pixels
 from vitviz.images.sources import ImageSource, ValueRange, as_array, eight_bit
 
@@ -162,7 +162,7 @@ def _stream(source: object, name: str) -> BudgetedReader:
     if not isinstance(source, str | os.PathLike):
         expected = "expected a path, bytes, a PIL image, a NumPy array or a tensor"
         hint = "; of several images, analyze_batch takes a list" * isinstance(source, list | tuple)
-        raise ImageError(f"{name}: {described(source)} found; {expected}{hint}")
+        raise ImageError(f"{name}: {describe(source)} found; {expected}{hint}")
     if URL.match(os.fspath(source)):
         raise ImageError(f"{name}: a URL; vitviz does not fetch pictures: save it, and give its path")
     if not os.fspath(source):

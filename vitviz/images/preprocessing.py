@@ -13,7 +13,7 @@ from PIL import Image
 
 from vitviz.errors.arguments import integer_or_none, named_fields, number_or_none, word
 from vitviz.errors.kinds import ConfigError, ImageError
-from vitviz.errors.messages import choices, described
+from vitviz.errors.messages import choices, describe
 from vitviz.images.geometry import Geometry
 from vitviz.images.opening import MAX_PIXELS
 from vitviz.images.resizing import BACKENDS, INTERPOLATIONS, reduce_detail, resize_and_crop, to_image
@@ -138,7 +138,7 @@ class Preprocessing:
             combination = f"interpolation {self.interpolation!r} of the backend {self.backend!r}"
             raise ConfigError(f"{combination}: expected {choices(BACKENDS[self.backend])}")
         if self.detail is not None and (type(self.detail) is not int or self.detail < 1):
-            raise ConfigError(f"detail = {described(self.detail)}: expected None or a whole number of at least 1")
+            raise ConfigError(f"detail = {describe(self.detail)}: expected None or a whole number of at least 1")
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Preprocessing:
@@ -184,7 +184,7 @@ class Preprocessing:
             nearest = choices((max(below, patch), max(below, patch) + patch))
             kind = "" if value is not None else "one number, the shorter side in pixels: "
             expected = f"{kind}a multiple of the patch's {patch} pixels: {nearest}"
-            raise ConfigError(f"resolution = {described(resolution)}: expected {expected}")
+            raise ConfigError(f"resolution = {describe(resolution)}: expected {expected}")
         proportional = round(shorter * other_side / side / other_patch) * other_patch
         # With a square input and an oblong patch, rounding must not make the other side the shorter one.
         longer = max(proportional, math.ceil(shorter / other_patch) * other_patch)

@@ -13,7 +13,7 @@ from PIL import Image
 
 from vitviz.errors.arguments import number_or_none
 from vitviz.errors.kinds import ConfigError, ImageError
-from vitviz.errors.messages import choices, described, did_you_mean
+from vitviz.errors.messages import choices, describe, did_you_mean
 
 ImageSource = str | os.PathLike[str] | bytes | Image.Image | np.ndarray | torch.Tensor
 Row = Mapping[str, Any]
@@ -39,7 +39,7 @@ def checked_range(value_range: object) -> ValueRange | None:
     low, high = ends if len(ends) == 2 else (None, None)
     if low is None or high is None or low >= high:
         expected = "expected the values of black and white, such as (0, 1), (-1, 1) or (0, 255)"
-        raise ConfigError(f"value_range = {described(value_range)}: {expected}")
+        raise ConfigError(f"value_range = {describe(value_range)}: {expected}")
     return low, high
 
 
@@ -59,7 +59,7 @@ def image_of(source: ImageSource | Row, column: str) -> ImageSource:
     if not isinstance(value, Mapping):
         return value
     if set(value) != ENCODED_KEYS or (value["bytes"] is None and value["path"] is None):
-        raise ImageError(f"column {column!r}: {described(value)} found; expected an image, its path or its bytes")
+        raise ImageError(f"column {column!r}: {describe(value)} found; expected an image, its path or its bytes")
     return value["path"] if value["bytes"] is None else value["bytes"]
 
 

@@ -28,7 +28,7 @@ from vitviz.errors.kinds import (
     UnknownFamilyError,
     VitvizError,
 )
-from vitviz.errors.messages import legible, shown
+from vitviz.errors.messages import legible, quote
 from vitviz.isolation.fork_server import WALL_SECONDS
 from vitviz.isolation.limits import Limits
 from vitviz.isolation.protocol import ChildExited, read_answer, send_request
@@ -173,7 +173,7 @@ class JobConnection:
             raise self.limit_error(f"more than {limit:,} bytes of memory")
         answer = reply.get("answer")
         if not isinstance(answer, dict):
-            logging.getLogger(__name__).error("a job failed: %s", shown(reply.get("failed")))
+            logging.getLogger(__name__).error("a job failed: %s", quote(reply.get("failed")))
             raise self.answer_error()
         return answer
 

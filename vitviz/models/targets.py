@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from vitviz.attention.precision import precise
 from vitviz.errors.arguments import integer_or_none
 from vitviz.errors.kinds import MethodError
-from vitviz.errors.messages import choices, described, did_you_mean
+from vitviz.errors.messages import choices, describe, did_you_mean
 from vitviz.models.pooling import Output
 
 # A score so near to its maximum has a gradient that is mostly rounding.
@@ -269,7 +269,7 @@ def class_index(choice: int | str | None, logits: torch.Tensor, labels: Sequence
     known = f": {choices(labels)}" if len(labels) <= FEW_LABELS else ""
     expected = f"expected a label or a number to {len(logits) - 1}{known}"
     if not isinstance(choice, str):
-        raise MethodError(f"target {described(choice)}: {expected}, or a vitviz.Target")
+        raise MethodError(f"target {describe(choice)}: {expected}, or a vitviz.Target")
     found = [index for index, label in enumerate(labels) if label == choice]
     found = found or [index for index, label in enumerate(labels) if _short(label) == _short(choice)]
     if len(found) != 1:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from vitviz.errors.kinds import DataError
-from vitviz.errors.messages import several, shown
+from vitviz.errors.messages import quote, several
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.vit import VisionTransformer
 from vitviz.training.calibrate import calibration_error
@@ -51,7 +51,7 @@ class Accuracy:
         """
         for label in labels:
             if label not in self.counts:
-                raise DataError(f"class {shown(label)}: expected one of {several(tuple(self.counts), 10)}")
+                raise DataError(f"class {quote(label)}: expected one of {several(tuple(self.counts), 10)}")
         count = sum(self.counts[label] for label in labels)
         return sum(self.per_class[label] * self.counts[label] for label in labels) / count, count
 

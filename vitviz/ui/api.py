@@ -23,7 +23,7 @@ from vitviz import __version__
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS, Method
 from vitviz.errors.kinds import CheckpointError, LimitError, MethodError, VitvizError
-from vitviz.errors.messages import choices, shown
+from vitviz.errors.messages import choices, quote
 from vitviz.images.preprocessing import FITS
 from vitviz.progress import Progress
 from vitviz.ui.arguments import (
@@ -259,12 +259,12 @@ class Api:
             return ModelChoice(name)
         near = get_close_matches(name[:LONGEST_NAME], names, 3) if isinstance(name, str) else []
         meant = f"did you mean {choices(near)}? " if near else ""
-        raise CheckpointError(f"model = {shown(name)}: {meant}expected a name that /models lists")
+        raise CheckpointError(f"model = {quote(name)}: {meant}expected a name that /models lists")
 
     def _analysis(self, key: object) -> Analysis:
         found = self.service.cache.get(key) if isinstance(key, str) else None
         if found is None:
-            raise MethodError(f"id = {shown(key)}: no analysis of this id, or not kept any more; ask /analyze for one")
+            raise MethodError(f"id = {quote(key)}: no analysis of this id, or not kept any more; ask /analyze for one")
         return found
 
     def _map(self, analysis: Analysis, method: Method, arguments: dict[str, Any], clock: _Clock) -> Heatmap:
@@ -307,7 +307,7 @@ def _map_requests(maps: object, analysis: Analysis) -> Iterator[tuple[Method, di
     """
     most = min(MOST_MAPS, max(1, MOST_VALUES // analysis.trace.layout.patch_count))
     if not isinstance(maps, list) or not 0 < len(maps) <= most:
-        found = f"{len(maps):,} maps" if isinstance(maps, list) else shown(maps)
+        found = f"{len(maps):,} maps" if isinstance(maps, list) else quote(maps)
         raise MethodError(f"maps = {found}: expected a list of 1 to {most}")
     for place, each in enumerate(maps):
         given = fields(f"maps[{place}]", each, ("method", "parameters"))

@@ -17,7 +17,7 @@ from vitviz.attention.softmax import HEAD_FUSIONS
 from vitviz.attribution import METHODS, Method
 from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
 from vitviz.errors.kinds import ImageError, MethodError
-from vitviz.errors.messages import choices, did_you_mean, plain, shown
+from vitviz.errors.messages import choices, did_you_mean, plain, quote
 from vitviz.models.targets import NO_CLASSIFIER, ClassDifference
 from vitviz.ui.pictures import PICTURE, Upload, is_picture
 from vitviz.visualization.scales import SCALES
@@ -44,10 +44,10 @@ def upload_of(value: object, field: str = "image") -> Upload:
         ImageError: it is none, or it is not kept any more.
     """
     if not isinstance(value, dict) or not isinstance(value.get("path"), str):
-        raise ImageError(f"{field} = {shown(value)}: {FILE}")
+        raise ImageError(f"{field} = {quote(value)}: {FILE}")
     path = value["path"]
     if len(path) > LONGEST_PATH:
-        raise ImageError(f"{field} = {shown(path)}: a path of {len(path):,} characters; {FILE}")
+        raise ImageError(f"{field} = {quote(path)}: a path of {len(path):,} characters; {FILE}")
     server, mark, rest = path.rpartition(ADDRESS)
     if mark and server.startswith(SCHEMES):
         path = unquote(rest)
@@ -58,7 +58,7 @@ def upload_of(value: object, field: str = "image") -> Upload:
     except (ValueError, OSError):
         is_kept = False
     if not is_kept:
-        raise ImageError(f"{field} = {shown(path)}: not uploaded here, or not kept any more; {FILE}")
+        raise ImageError(f"{field} = {quote(path)}: not uploaded here, or not kept any more; {FILE}")
     return Upload(Path(path), plain(Path(value.get("orig_name") or path).name[-LONGEST_NAME:]))
 
 
@@ -69,7 +69,7 @@ def word(field: str, value: object, legal: Collection[str]) -> str:
         MethodError: it is none of them.
     """
     if not isinstance(value, str) or value not in legal:
-        raise MethodError(f"{field} = {shown(value)}: expected {choices(legal)}{did_you_mean(value, legal)}")
+        raise MethodError(f"{field} = {quote(value)}: expected {choices(legal)}{did_you_mean(value, legal)}")
     return value
 
 
@@ -86,7 +86,7 @@ def number(field: str, value: object, least: float, most: float, *, whole: bool 
             return float(value) + 0.0
         if value == int(value):
             return int(value)
-    raise MethodError(f"{field} = {shown(value)}: expected {_numbers(least, most, whole)}")
+    raise MethodError(f"{field} = {quote(value)}: expected {_numbers(least, most, whole)}")
 
 
 def switch(field: str, value: object) -> bool:
@@ -96,7 +96,7 @@ def switch(field: str, value: object) -> bool:
         MethodError: it is neither.
     """
     if not isinstance(value, bool):
-        raise MethodError(f"{field} = {shown(value)}: expected true or false")
+        raise MethodError(f"{field} = {quote(value)}: expected true or false")
     return value
 
 
@@ -107,10 +107,10 @@ def fields(field: str, value: object, legal: Collection[str]) -> dict[str, Any]:
         MethodError: it is none, or has others.
     """
     if not isinstance(value, dict):
-        raise MethodError(f"{field} = {shown(value)}: expected an object with {choices(legal)}")
+        raise MethodError(f"{field} = {quote(value)}: expected an object with {choices(legal)}")
     for name in value:
         if name not in legal:
-            raise MethodError(f"{field} has no {shown(name)}: expected {choices(legal)}{did_you_mean(name, legal)}")
+            raise MethodError(f"{field} has no {quote(name)}: expected {choices(legal)}{did_you_mean(name, legal)}")
     return value
 
 
@@ -236,7 +236,7 @@ def token_of(name: str, value: object, layout: TokenLayout | None) -> Query:
     rows, columns, count = (layout.grid_height, layout.grid_width, layout.token_count) if layout else [MAX_INDEX] * 3
     if isinstance(value, list | tuple):
         if len(value) != 2:
-            raise MethodError(f"{name} = {shown(value)}: expected [row, column] of a patch")
+            raise MethodError(f"{name} = {quote(value)}: expected [row, column] of a patch")
         row = number(f"{name}[0]", value[0], 0, rows - 1, whole=True)
         return int(row), int(number(f"{name}[1]", value[1], 0, columns - 1, whole=True))
     return int(number(name, value, 0, count - 1, whole=True))
@@ -281,7 +281,7 @@ def _target(name: str, value: object, bounds: Bounds) -> TargetRequest:
 
 def _text(name: str, text: object) -> TextPrompt:
     if not isinstance(text, str) or not 0 < len(text.strip()) <= MAX_TEXT_CHARS:
-        raise MethodError(f"{name}.text = {shown(text)}: expected 1 to {MAX_TEXT_CHARS:,} characters")
+        raise MethodError(f"{name}.text = {quote(text)}: expected 1 to {MAX_TEXT_CHARS:,} characters")
     return TextPrompt(_encodable(name, text.strip()))
 
 
@@ -292,14 +292,14 @@ def _likeness(name: str, given: Mapping[str, Any], layout: TokenLayout | None) -
     if isinstance(picture, dict):
         return LikenessRequest(upload_of(picture, f"{name}.like"), patch)
     if picture is not None and not is_picture(picture):
-        raise MethodError(f"{name}.like = {shown(picture)}: {PICTURE}, or a file that was uploaded here")
+        raise MethodError(f"{name}.like = {quote(picture)}: {PICTURE}, or a file that was uploaded here")
     return LikenessRequest(picture, patch)
 
 
 def _patch(name: str, value: object, layout: TokenLayout | None) -> tuple[int, int]:
     found = token_of(name, value, layout) if isinstance(value, list | tuple) else None
     if not isinstance(found, tuple):
-        raise MethodError(f"{name} = {shown(value)}: expected [row, column] of a patch")
+        raise MethodError(f"{name} = {quote(value)}: expected [row, column] of a patch")
     return found
 
 
@@ -328,7 +328,7 @@ def target_json(target: TargetRequest) -> int | str | dict[str, Any]:
             return {"text": text}
         case LikenessRequest(picture, patch):
             if isinstance(picture, Upload):
-                raise MethodError(f"target.like = {shown(picture.name)}: {PICTURE}")
+                raise MethodError(f"target.like = {quote(picture.name)}: {PICTURE}")
             return {name: part for name, part in (("like", picture), ("patch", patch)) if part is not None}
         case ClassDifference(first, second):
             others = {"margin": True} if second is None else {"against": second}
@@ -338,10 +338,10 @@ def target_json(target: TargetRequest) -> int | str | dict[str, Any]:
 
 def _class(name: str, value: object, classes: int) -> int | str:
     if not classes:
-        raise MethodError(f"{name} = {shown(value)}: {NO_CLASSIFIER}")
+        raise MethodError(f"{name} = {quote(value)}: {NO_CLASSIFIER}")
     if isinstance(value, str):
         if not 0 < len(value) <= LONGEST_LABEL:
-            raise MethodError(f"{name} = {shown(value)}: expected a label of the model")
+            raise MethodError(f"{name} = {quote(value)}: expected a label of the model")
         return _encodable(name, value)
     return int(number(name, value, 0, classes - 1, whole=True))
 
@@ -351,7 +351,7 @@ def _encodable(name: str, text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise MethodError(f"{name} = {shown(text)}: expected whole characters") from None
+        raise MethodError(f"{name} = {quote(text)}: expected whole characters") from None
     return text
 
 

@@ -12,7 +12,7 @@ from gradio.utils import get_upload_folder
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import Method
 from vitviz.errors.kinds import CheckpointError, ImageError, MethodError, VitvizError
-from vitviz.errors.messages import shown
+from vitviz.errors.messages import quote
 from vitviz.images.clips import is_clip
 from vitviz.progress import Progress
 from vitviz.ui.arguments import LONGEST_NAME, LikenessRequest, fields, method_of, number, parameters_of, upload_of
@@ -79,7 +79,7 @@ class Handlers:
         """What a link shows; what it asks for and cannot be is said, and something else shown."""
         link = request.get("link")
         if not isinstance(link, str):
-            raise MethodError(f"link = {shown(link)}: expected a text")
+            raise MethodError(f"link = {quote(link)}: expected a text")
         read = read_link(link)
         notes, views, keys, shown_views = list(read.notes), [], [], []
         found: dict[tuple[Any, ...], tuple[str, Analysis, View]] = {}
@@ -208,9 +208,9 @@ class Handlers:
         hub, written, files = (given.get(name) or "" for name in ("hub", "overrides", "files"))
         for name, text, most in (("hub", hub, LONGEST_NAME), ("overrides", written, MAX_OVERRIDE_CHARS)):
             if not isinstance(text, str) or len(text) > most:
-                raise MethodError(f"own.{name} = {shown(text)}: expected a text of at most {most} characters")
+                raise MethodError(f"own.{name} = {quote(text)}: expected a text of at most {most} characters")
         if not isinstance(files, list | str) or len(files) > MAX_FILES:
-            raise MethodError(f"own.files = {shown(files)}: expected a list of at most {MAX_FILES} files")
+            raise MethodError(f"own.files = {quote(files)}: expected a list of at most {MAX_FILES} files")
         overrides = tuple(parse_overrides([part for part in written.split(",") if part.strip()]).items())
         hub = hub.strip().removeprefix("hf:").removeprefix("https://huggingface.co/").strip("/")
         if bool(files) == bool(hub):
@@ -302,7 +302,7 @@ class Handlers:
         state = PageState.from_json(request.get("state"))
         uids = request.get("uids")
         if not isinstance(uids, list):
-            raise MethodError(f"uids = {shown(uids)}: expected a list of ids")
+            raise MethodError(f"uids = {quote(uids)}: expected a list of ids")
         given = [*uids, *uids[:1]][: len(state.views)]
         made = [self._made(view, uid) for view, uid in zip(state.views, given, strict=False)]
         shown_views = [

@@ -13,7 +13,7 @@ from vitviz.attention.layout import Query
 from vitviz.attribution import METHODS
 from vitviz.attribution.methods import Choice, ClassTarget, HeadNumber, LayerNumber, Number, Parameter, TokenQuery
 from vitviz.errors.kinds import MethodError, VitvizError
-from vitviz.errors.messages import nearest, shown
+from vitviz.errors.messages import nearest, quote
 from vitviz.evaluation.probes import PROBES
 from vitviz.ui.arguments import parameter_of, target_json
 from vitviz.ui.state import ANYTHING, FIRST_VIEW, OWN_MODEL, TOKEN_METHOD, PageState, View
@@ -211,7 +211,7 @@ class _Reader:
         has_parameters = any(name.startswith(PARAMETER) for name in own)
         method = own.get("method", TOKEN_METHOD if has_parameters else plain.method)
         if method not in METHODS:
-            self.notes.append(f"Link: there is no map {shown(method)}.")
+            self.notes.append(f"Link: there is no map {quote(method)}.")
             return view
         view = replace(view, method=method, parameters=self._parameters(method, own))
         probe = own.get("probe", plain.probe)
@@ -219,7 +219,7 @@ class _Reader:
             given = self._values(PROBES[probe].parameters, PROBE_PARAMETER, own)
             view = replace(view, probe=probe, probe_parameters=given)
         else:
-            self.notes.append(f"Link: there is no probe {shown(probe)}.")
+            self.notes.append(f"Link: there is no probe {quote(probe)}.")
         for name, field, read in _LISTS:
             if name in own:
                 view = self._with(view, field, own[name], partial(_list, read=read))
@@ -239,7 +239,7 @@ class _Reader:
             if name.startswith(before) and name not in legal:
                 meant = nearest(name, legal)
                 hint = "" if meant is None else f" (did you mean {meant!r}?)"
-                self.notes.append(f"Left out of this link: {shown(name)}{hint}.")
+                self.notes.append(f"Left out of this link: {quote(name)}{hint}.")
         for part in parameters:
             word = own.get(f"{before}{part.name}")
             word = None if word is None else OLD_VALUES.get((part.name, word), word)
@@ -292,7 +292,7 @@ class _Reader:
     def _leave_out(self, name: str, word: str, error: VitvizError) -> None:
         message = str(error)
         self.notes.append(
-            f"Left out of this link: {message if message.startswith(name) else f'{name} = {shown(word)} ({message})'}."
+            f"Left out of this link: {message if message.startswith(name) else f'{name} = {quote(word)} ({message})'}."
         )
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from vitviz import isolation
 from vitviz.errors.kinds import CheckpointError, LimitError
-from vitviz.errors.messages import listed
+from vitviz.errors.messages import listing
 from vitviz.isolation import Worker, shared_worker
 from vitviz.weights import (
     BUNDLED,
@@ -123,7 +123,7 @@ def open_choice(
         try:
             twice = [file for file, count in Counter(Path(file).name for file in choice.files).items() if count > 1]
             if twice:
-                raise CheckpointError(f"{name}: {listed(twice)} more than once; expected every file once")
+                raise CheckpointError(f"{name}: {listing(twice)} more than once; expected every file once")
             for file in choice.files:
                 _link(file, folder / Path(file).name)
             series = find_snapshots(folder)

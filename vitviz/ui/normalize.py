@@ -12,7 +12,7 @@ from vitviz.attention.layout import PATCHES, Query, TokenLayout
 from vitviz.attribution import METHODS, Method
 from vitviz.attribution.methods import ClassTarget, HeadNumber, LayerNumber, Parameter, TokenQuery
 from vitviz.errors.kinds import MethodError, VitvizError
-from vitviz.errors.messages import shown
+from vitviz.errors.messages import quote
 from vitviz.evaluation.probes import PROBES
 from vitviz.ui.arguments import Bounds, number, parameter_of, target_json, token_of
 from vitviz.ui.state import MAX_VIEWS, PAIRED_LAYOUTS, TOKEN_METHOD, PageState, View
@@ -189,7 +189,7 @@ def _canonical_target(parameter: ClassTarget, value: Any, model: Model, layout: 
 
 def _canonical_class(parameter: ClassTarget, value: Any, model: Model) -> int:
     if not model.labels:
-        raise MethodError(f"{model.name} has no class {shown(value)}")
+        raise MethodError(f"{model.name} has no class {quote(value)}")
     if isinstance(value, str):
         return class_of_label(value, model.labels)
     return int(number(parameter.title, value, 0, len(model.labels) - 1, whole=True))
@@ -206,7 +206,7 @@ def class_of_label(label: str, labels: Sequence[str]) -> int:
         return int(numbered[2])
     found = [index for index, each in enumerate(labels) if each == label]
     if len(found) != 1:
-        raise MethodError(f"class {shown(label)}: this model has {len(found) or 'no'} such class; expected its number")
+        raise MethodError(f"class {quote(label)}: this model has {len(found) or 'no'} such class; expected its number")
     return found[0]
 
 

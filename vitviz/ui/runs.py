@@ -16,7 +16,7 @@ from typing import Any
 import gradio as gr
 
 from vitviz.errors.kinds import MethodError, QueryError, VitvizError
-from vitviz.errors.messages import choices, shown
+from vitviz.errors.messages import choices, quote
 from vitviz.ui.arguments import number
 from vitviz.ui.handlers import Handlers, sentence
 from vitviz.ui.server.fair_lock import current_visitor
@@ -105,7 +105,7 @@ class Runs:
         kind = request.get("kind")
         if not isinstance(kind, str) or kind not in self.handlers.kinds:
             legal = choices(self.handlers.kinds)
-            return {"page": page, "number": count, "kind": None, "failed": f"kind = {shown(kind)}: expected {legal}."}
+            return {"page": page, "number": count, "kind": None, "failed": f"kind = {quote(kind)}: expected {legal}."}
         head = {"page": page, "number": count, "kind": kind}
         run = self._begin(page, count, session)
         if run is None:
@@ -215,7 +215,7 @@ def _answering(name: str, function: Callable[[Any], dict[str, Any]]) -> Callable
     def answer(request: object) -> dict[str, Any]:
         try:
             if not isinstance(request, Mapping):
-                raise MethodError(f"{name} = {shown(request)}: expected an object")
+                raise MethodError(f"{name} = {quote(request)}: expected an object")
             return function(request)
         except ExpiredError:
             return {"expired": True}
@@ -240,10 +240,10 @@ def _named(request: object) -> tuple[str, int]:
         MethodError: it says none.
     """
     if not isinstance(request, Mapping):
-        raise MethodError(f"request = {shown(request)}: {EXPECTED}")
+        raise MethodError(f"request = {quote(request)}: {EXPECTED}")
     page = request.get("page")
     if not isinstance(page, str) or PAGE.fullmatch(page) is None:
-        raise MethodError(f"page = {shown(page)}: expected 22 to 64 letters, digits, - and _")
+        raise MethodError(f"page = {quote(page)}: expected 22 to 64 letters, digits, - and _")
     return page, int(number("number", request.get("number"), 0, MAX_NUMBER, whole=True))
 
 

@@ -16,7 +16,7 @@ from vitviz.analysis.encoder import Encoder
 from vitviz.attention.precision import PRECISIONS
 from vitviz.attribution import Method
 from vitviz.errors.kinds import CheckpointError, MethodError
-from vitviz.errors.messages import shown
+from vitviz.errors.messages import quote
 from vitviz.images.preprocessing import PreparedImage
 from vitviz.isolation import Worker, shared_worker
 from vitviz.models.own import own_network
@@ -231,7 +231,7 @@ class AnalysisService:
             MethodError: this is no id.
         """
         if not isinstance(uid, str):
-            raise MethodError(f"uid = {shown(uid)}: expected the id of an analysis")
+            raise MethodError(f"uid = {quote(uid)}: expected the id of an analysis")
         found = self.cache.get(uid)
         if found is None:
             raise ExpiredError

@@ -11,7 +11,7 @@ from vitviz.attention.layout import Query
 from vitviz.attribution import METHODS
 from vitviz.attribution.methods import ClassTarget, Parameter
 from vitviz.errors.kinds import MethodError
-from vitviz.errors.messages import shown
+from vitviz.errors.messages import quote
 from vitviz.evaluation.probes import PROBES
 from vitviz.images.preprocessing import FITS
 from vitviz.ui.arguments import MAX_INDEX, Bounds, number, scale_of, switch, target_json, token_of, values_of, word
@@ -78,11 +78,11 @@ class View:
     def __post_init__(self) -> None:
         if not is_model(self.model):
             expected = "expected a name of the menu, hf:OWNER/NAME, or nothing"
-            raise MethodError(f"model = {shown(self.model)}: {expected}")
+            raise MethodError(f"model = {quote(self.model)}: {expected}")
         if self.step is not None:
             number("step", self.step, 0, MAX_STEP, whole=True)
         if not is_picture(self.picture):
-            raise MethodError(f"picture = {shown(self.picture)}: {PICTURE}")
+            raise MethodError(f"picture = {quote(self.picture)}: {PICTURE}")
         if self.frame is not None:
             number("frame", self.frame, 0, MAX_FRAME, whole=True)
         if self.fit is not None:
@@ -164,7 +164,7 @@ class PageState:
         if "views" in given:
             views = given["views"]
             if not isinstance(views, list) or not 1 <= len(views) <= MAX_VIEWS:
-                raise MethodError(f"views = {shown(views)}: expected a list of 1 or {MAX_VIEWS} views")
+                raise MethodError(f"views = {quote(views)}: expected a list of 1 or {MAX_VIEWS} views")
             names = [part.name for part in fields(View)]
             given["views"] = tuple(View(**object_fields(f"views[{at}]", each, names)) for at, each in enumerate(views))
         return cls(**given)
@@ -216,14 +216,14 @@ def _token(name: str, value: object) -> Query:
 
 def _pair(name: str, value: object) -> tuple[int, int]:
     if not isinstance(value, list | tuple) or len(value) != 2:
-        raise MethodError(f"{name} = {shown(value)}: expected a list of two whole numbers")
+        raise MethodError(f"{name} = {quote(value)}: expected a list of two whole numbers")
     first, second = (int(number(name, each, 0, MAX_INDEX - 1, whole=True)) for each in value)
     return first, second
 
 
 def _unique(name: str, value: object, most: int, read: Callable[[str, object], Any]) -> tuple[Any, ...]:
     if not isinstance(value, list | tuple) or len(value) > most:
-        found = f"{len(value):,} entries" if isinstance(value, list | tuple) else shown(value)
+        found = f"{len(value):,} entries" if isinstance(value, list | tuple) else quote(value)
         raise MethodError(f"{name} = {found}: expected a list of at most {most:,}")
     return tuple(dict.fromkeys(read(name, each) for each in value))
 

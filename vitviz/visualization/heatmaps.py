@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw
 from vitviz.attention.token_map import TokenMap
 from vitviz.errors.arguments import integer, named_arguments, named_fields, number, number_or_none, pair_or_none, word
 from vitviz.errors.kinds import ImageError, MethodError, QueryError
-from vitviz.errors.messages import choices, described, did_you_mean
+from vitviz.errors.messages import choices, describe, did_you_mean
 from vitviz.images.geometry import Geometry
 from vitviz.images.preprocessing import resize_longest
 from vitviz.visualization.captioned import captioned, png
@@ -71,10 +71,10 @@ class Style:
         number("opacity", self.opacity, lambda part: 0 <= part <= 1, "a number in [0, 1]")
         for name in ("smooth", "grid", "fade"):
             if not isinstance(getattr(self, name), bool):
-                raise MethodError(f"{name} = {described(getattr(self, name))}: expected True or False")
+                raise MethodError(f"{name} = {describe(getattr(self, name))}: expected True or False")
         ends = [number_or_none(end) for end in (self.low, self.high) if end is not None]
         if None in ends or ends != sorted(end for end in ends if end is not None):
-            found = f"low = {described(self.low)} and high = {described(self.high)}"
+            found = f"low = {describe(self.low)} and high = {describe(self.high)}"
             raise MethodError(f"{found}: expected finite numbers, low at most high")
         if isinstance(self.scale, FittedScale):
             if ends:
@@ -93,7 +93,7 @@ class Style:
         if style is None or isinstance(style, str):
             return cls() if style is None else cls(style)
         if not isinstance(style, Style):
-            raise MethodError(f"style: {described(style)} found; expected a vitviz.Style or a colormap's name")
+            raise MethodError(f"style: {describe(style)} found; expected a vitviz.Style or a colormap's name")
         return style
 
 
@@ -234,7 +234,7 @@ class Heatmap:
             MethodError, QueryError: as :meth:`overlay`.
         """
         if not isinstance(path, str | os.PathLike):
-            raise ImageError(f"path: {described(path)} found; expected the path of a picture to write")
+            raise ImageError(f"path: {describe(path)} found; expected the path of a picture to write")
         kind = Image.registered_extensions().get(Path(path).suffix.lower())
         if kind not in Image.SAVE:
             raise ImageError(f"{path}: cannot be written: expected the ending of a picture, such as .png")
@@ -313,7 +313,7 @@ class Heatmap:
         rows, columns = self.values.shape
         patch = pair_or_none(mark)
         if patch is None or not (0 <= patch[0] < rows and 0 <= patch[1] < columns):
-            found = described(mark) if patch is None else patch
+            found = describe(mark) if patch is None else patch
             raise QueryError(f"mark {found}: this map has patches (0, 0) to ({rows - 1}, {columns - 1})")
         draw = ImageDraw.Draw(overlay)
         left, top, right, bottom = self.geometry.patch_rectangle(*patch, rows, columns)

@@ -18,7 +18,7 @@ import numpy as np
 
 from vitviz.errors.arguments import number_or_none, word
 from vitviz.errors.kinds import MethodError
-from vitviz.errors.messages import described
+from vitviz.errors.messages import describe
 
 PERCENTILES = (2.0, 98.0)
 # The rule by which a scale is chosen; the text of it is AUTOMATIC.
@@ -331,7 +331,7 @@ def percentile_pair(name: str, value: object) -> tuple[float, float]:
     pair = list(value) if isinstance(value, tuple | list) else []
     low, high = map(number_or_none, pair) if len(pair) == 2 else (None, None)
     if low is None or high is None or not 0 <= low < high <= 100:
-        raise MethodError(f"{name} = {described(value)}: expected two numbers from 0 to 100, the lower one first")
+        raise MethodError(f"{name} = {describe(value)}: expected two numbers from 0 to 100, the lower one first")
     return float(low), float(high)
 
 

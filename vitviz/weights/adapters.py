@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import torch
 
 from vitviz.errors.kinds import CheckpointError
-from vitviz.errors.messages import choices, listed, plain, shown
+from vitviz.errors.messages import choices, listing, plain, quote
 from vitviz.weights.formats.archives import LazyTensor, TensorInfo
 from vitviz.weights.formats.files import WEIGHT_FILE_NAMES, WeightFile, open_weights
 from vitviz.weights.formats.paths import path_exists
@@ -98,7 +98,7 @@ class Adapter:
             return Path(str(named))
         if isinstance(named, str) and REPOSITORY.fullmatch(named):
             return f"{HUB}{named}" + (f"@{revision}" if _is_revision(revision) else "")
-        found = f"{shown(named)}, which is not here," if named else "no base model"
+        found = f"{quote(named)}, which is not here," if named else "no base model"
         self._refuse(f"its {CONFIG} names {found}", "base=… with the file, folder or name of the base model")
 
     def merge(self, base: WeightFile, sidecars: Sidecars) -> tuple[WeightFile, Sidecars]:
@@ -118,7 +118,7 @@ class Adapter:
         place = self._place(base, sidecars, [*deltas, *fixed])
         lacking = [name for name in place.names if any(part in name for part in saved) and name not in whole]
         if lacking:
-            self._refuse(f"modules_to_save without {listed(lacking)}", "all tensors of these modules")
+            self._refuse(f"modules_to_save without {listing(lacking)}", "all tensors of these modules")
         parts: dict[str, LazyTensor] = {}
         for key, info in base.groups[place.group].items():
             name = place.rename(key)
@@ -129,7 +129,7 @@ class Adapter:
             target, info = place.target(name), self.file.groups[""][key]
             if target not in parts or parts[target].info.shape != info.shape:
                 if name in fixed:
-                    self._refuse(f"{shown(name)} of shape {info.shape}", f"that of {base.name}")
+                    self._refuse(f"{quote(name)} of shape {info.shape}", f"that of {base.name}")
                 changed[target] = info.shape
             parts[target] = LazyTensor(info, partial(self.file.read, "", key))
         for name, delta in deltas.items():
@@ -161,7 +161,7 @@ class Adapter:
         """The name of each tensor in the base model, and its key."""
         for key in self.file.groups.get("", {}):
             if not key.startswith(WRAPPED) or len(key) > MAX_NAME_CHARS or key.count(".") > MAX_DOTS:
-                self._refuse(f"the key {shown(key)}", f"keys that begin with {WRAPPED!r}, as peft writes them")
+                self._refuse(f"the key {quote(key)}", f"keys that begin with {WRAPPED!r}, as peft writes them")
             yield key.removeprefix(WRAPPED).replace(".base_layer.", "."), key
 
     def _deltas(self) -> dict[str, _Delta]:
@@ -179,10 +179,12 @@ class Adapter:
         deltas = {}
         for module, pair in sides.items():
             if pair.keys() != {"A", "B"}:
-                self._refuse(f"lora_{min(pair)} of {shown(module)} alone", "lora_A and lora_B")
+                self._refuse(f"lora_{min(pair)} of {quote(module)} alone", "lora_A and lora_B")
             rank = (*self.file.groups[""][pair["A"]].shape, 0)[0]
             if rank not in ranks:
-                self._refuse(f"{shown(module)} of rank {rank:,}", f"the ranks of its {CONFIG}, {listed(sorted(ranks))}")
+                self._refuse(
+                    f"{quote(module)} of rank {rank:,}", f"the ranks of its {CONFIG}, {listing(sorted(ranks))}"
+                )
             # As peft matches them.
             matching = (alpha for pattern, alpha in patterns.items() if re.match(rf"(.*\.)?({pattern})$", module))
             alpha: float = next(matching, self.config.get("lora_alpha", 8))
@@ -199,7 +201,7 @@ class Adapter:
                 whole.setdefault(name.replace(".modules_to_save.", "."), key)
         strange = [name for name in whole if "lora_" in name]
         if strange:
-            self._refuse(f"the keys {listed(strange)}", "lora_A.weight and lora_B.weight alone")
+            self._refuse(f"the keys {listing(strange)}", "lora_A.weight and lora_B.weight alone")
         return whole
 
     def _place(self, base: WeightFile, sidecars: Sidecars, needed: list[str]) -> _Place:
@@ -215,10 +217,10 @@ class Adapter:
         if not places:
             keys = {key for tensors in base.groups.values() for key in tensors}
             missing = [name for name in needed if name not in keys] or needed
-            found_keys = f"{listed(missing)}, which {base.name} has not: its keys are {listed(sorted(keys))}"
+            found_keys = f"{listing(missing)}, which {base.name} has not: its keys are {listing(sorted(keys))}"
             self._refuse(f"an adapter of {found_keys}", "the base model that it was trained with")
         if len(places) > 1:
-            several = listed(place.group for place in places)
+            several = listing(place.group for place in places)
             self._refuse(f"a base model, {base.name}, with several state dicts: {several}", "one of them alone")
         return places[0]
 
@@ -226,7 +228,7 @@ class Adapter:
         low, high = (self.file.groups[""][key].shape for key in (delta.low, delta.high))
         fits = len(info.shape) > 1 and low[1:] == info.shape[1:] and high[:1] == info.shape[:1]
         if not fits or high[1:2] != low[:1] or math.prod(high[2:]) != 1:
-            found = f"lora_A {low} and lora_B {high} for {shown(name)}, which has the shape {info.shape} in {base.name}"
+            found = f"lora_A {low} and lora_B {high} for {quote(name)}, which has the shape {info.shape} in {base.name}"
             self._refuse(found, "the base model that it was trained with")
 
     def _added(self, load: Callable[[], torch.Tensor], delta: _Delta) -> torch.Tensor:
@@ -270,7 +272,7 @@ def open_adapter(folder: Path) -> Adapter:
     name, config = plain(folder.resolve().name), read_json(folder / CONFIG)
 
     def refuse(entry: str, expected: str) -> NoReturn:
-        raise CheckpointError(f"{name}: {entry} = {shown(config.get(entry))} in its {CONFIG}; expected {expected}")
+        raise CheckpointError(f"{name}: {entry} = {quote(config.get(entry))} in its {CONFIG}; expected {expected}")
 
     if config.get("peft_type") != "LORA":
         refuse("peft_type", "'LORA'; peft's merge_and_unload() makes a checkpoint of any other")

@@ -15,7 +15,7 @@ from torch import nn
 from vitviz.attention.precision import type_of
 from vitviz.errors.arguments import integer, named_arguments, word
 from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError, UnknownFamilyError, VitvizError
-from vitviz.errors.messages import shown
+from vitviz.errors.messages import quote
 from vitviz.models.devices import usable_device
 from vitviz.models.own import own_network
 from vitviz.weights.adapters import Adapter, find_adapter, open_adapter
@@ -207,7 +207,7 @@ def read(
     folder = find_adapter(source)
     if folder is None:
         if base is not None:
-            raise ConfigError(f"base = {shown(base)}: of an adapter alone, a folder with adapter_config.json")
+            raise ConfigError(f"base = {quote(base)}: of an adapter alone, a folder with adapter_config.json")
         reading = _read(source, family, report, options, open_file)
     else:
         reading = _read_adapter(open_adapter(folder), base, family, report, options, open_file)

@@ -11,7 +11,7 @@ import torch
 
 from vitviz.errors.arguments import named_arguments
 from vitviz.errors.kinds import ConfigError
-from vitviz.errors.messages import shown
+from vitviz.errors.messages import quote
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.devices import usable_device
 from vitviz.models.network import Network
@@ -90,7 +90,7 @@ class Model:
         config.layout(*preprocessing.whole_patches(config.patch_height, config.patch_width))
         least = self.ood_threshold
         if least is not None and not (type(least) in (int, float) and math.isfinite(least) and self.labels):
-            raise ConfigError(f"{self.name}: ood_threshold = {shown(least)}: expected a number, of a classifier")
+            raise ConfigError(f"{self.name}: ood_threshold = {quote(least)}: expected a number, of a classifier")
 
     def __repr__(self) -> str:
         config = self.network.config

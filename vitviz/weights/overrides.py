@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vitviz.errors.kinds import CheckpointError
-from vitviz.errors.messages import choices, did_you_mean, plain, shown
+from vitviz.errors.messages import choices, did_you_mean, plain, quote
 from vitviz.models.activations import ACTIVATIONS
 from vitviz.models.config import FINAL_NORMS, is_positive
 from vitviz.models.pooling import POOLINGS
@@ -34,22 +34,22 @@ def check_overrides(overrides: Mapping[str, Any]) -> dict[str, Any]:
     for fact, value in overrides.items():
         if fact not in OVERRIDES:
             legal = f"of a checkpoint you can say {', '.join(OVERRIDES)}"
-            raise CheckpointError(f"{plain(fact)} = {shown(value)}: {legal}{did_you_mean(fact, OVERRIDES)}")
+            raise CheckpointError(f"{plain(fact)} = {quote(value)}: {legal}{did_you_mean(fact, OVERRIDES)}")
         if fact in CHOICES and value not in CHOICES[fact]:
-            raise CheckpointError(f"{plain(fact)} = {shown(value)}: expected {choices(CHOICES[fact])}")
+            raise CheckpointError(f"{plain(fact)} = {quote(value)}: expected {choices(CHOICES[fact])}")
         if fact == "heads" and not _is_count(value):
-            raise CheckpointError(f"heads = {shown(value)}: expected a whole number above 0")
+            raise CheckpointError(f"heads = {quote(value)}: expected a whole number above 0")
         if fact == "norm_epsilon" and not is_positive(value):
-            raise CheckpointError(f"norm_epsilon = {shown(value)}: expected a finite number above 0")
+            raise CheckpointError(f"norm_epsilon = {quote(value)}: expected a finite number above 0")
         if fact == "architecture" and not (isinstance(value, str) and value):
             raise CheckpointError(
-                f"architecture = {shown(value)}: expected timm's name of one, such as 'vit_base_patch16_224'"
+                f"architecture = {quote(value)}: expected timm's name of one, such as 'vit_base_patch16_224'"
             )
         if fact in SIZES:
             pair = (value, value) if _is_count(value) else value
             if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(map(_is_count, pair)):
                 raise CheckpointError(
-                    f"{plain(fact)} = {shown(value)}: expected one or two whole numbers above 0 (height, width)"
+                    f"{plain(fact)} = {quote(value)}: expected one or two whole numbers above 0 (height, width)"
                 )
             checked[fact] = (pair[0], pair[1])
     return checked
@@ -62,7 +62,7 @@ def check_patterns(patterns: Sequence[str]) -> tuple[str, ...]:
         CheckpointError: they are no texts, or an empty one.
     """
     if isinstance(patterns, str) or not all(isinstance(pattern, str) and pattern for pattern in patterns):
-        raise CheckpointError(f"ignore = {shown(patterns)}: expected a list of patterns of keys, such as ['head.*']")
+        raise CheckpointError(f"ignore = {quote(patterns)}: expected a list of patterns of keys, such as ['head.*']")
     return tuple(patterns)
 
 
@@ -79,7 +79,7 @@ def parse_overrides(texts: Sequence[str]) -> dict[str, Any]:
     for text in texts:
         fact, equals, value = (part.strip() for part in text.partition("="))
         if not (fact and equals and value):
-            raise CheckpointError(f"{shown(text)}: expected NAME=VALUE, such as heads=6")
+            raise CheckpointError(f"{quote(text)}: expected NAME=VALUE, such as heads=6")
         if fact == "ignore":
             patterns.append(value)
         else:
@@ -97,7 +97,7 @@ def _parsed(fact: str, value: str) -> Any:
             sides = [int(side) for side in value.replace("×", "x").split("x")]
             return sides[0] if len(sides) == 1 else tuple(sides)
     except ValueError:
-        raise CheckpointError(f"{plain(fact)} = {shown(value)}: expected a number") from None
+        raise CheckpointError(f"{plain(fact)} = {quote(value)}: expected a number") from None
     return value
 
 

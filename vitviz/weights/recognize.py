@@ -9,7 +9,7 @@ from itertools import accumulate, islice
 from typing import Any
 
 from vitviz.errors.kinds import CheckpointError, UnknownFamilyError
-from vitviz.errors.messages import choices, listed, shown
+from vitviz.errors.messages import choices, listing, quote
 from vitviz.weights.architectures import Architecture, architecture_named, architecture_of_keys
 from vitviz.weights.conversion.canonical import MAPS, OUTER, TOKENS, Candidate, Family, Key, MatchedCheckpoint
 from vitviz.weights.conversion.heads import find_head
@@ -62,9 +62,9 @@ def recognize(
     families = _possible(file, sidecars, family, overrides)
     candidates = list(_candidates(file, sidecars, families))
     if not candidates and "architecture" in overrides:
-        keys = listed(key for tensors in file.groups.values() for key in tensors)
+        keys = listing(key for tensors in file.groups.values() for key in tensors)
         raise UnknownFamilyError(
-            f"{file.name}: architecture = {shown(overrides['architecture'])} is a model of timm's, "
+            f"{file.name}: architecture = {quote(overrides['architecture'])} is a model of timm's, "
             f"and its keys are not: {keys}"
         )
     if not candidates:
@@ -85,10 +85,10 @@ def recognize(
     )
     checkpoint.record("family", chosen.title, "its keys" if family is None else "said")
     if candidate.group or candidate.prefix:
-        where = " in ".join(shown(part) for part in (candidate.prefix.rstrip("./"), candidate.group) if part)
+        where = " in ".join(quote(part) for part in (candidate.prefix.rstrip("./"), candidate.group) if part)
         others = {place for _, other in candidates if (place := _place(other)) != _place(candidate)}
         if others:
-            reason = f"one of several, beside {listed(sorted(others))}; ignore=[…] leaves out those that are not meant"
+            reason = f"one of several, beside {listing(sorted(others))}; ignore=[…] leaves out those that are not meant"
             checkpoint.assume("encoder", where, reason)
         else:
             checkpoint.record("encoder", where, "where its keys stand")
@@ -124,7 +124,7 @@ def _possible(
         every = {kind for family in FAMILIES for kind in family.model_types}
         whole = sorted(kind for kind in every if not kind.endswith(PARTS))
         raise UnknownFamilyError(
-            f"{file.name}: model_type {shown(model_type)} in its config.json; expected {choices(whole)}, or that of "
+            f"{file.name}: model_type {quote(model_type)} in its config.json; expected {choices(whole)}, or that of "
             "their vision part"
         )
     return meant
@@ -190,7 +190,7 @@ def _leave_others(checkpoint: MatchedCheckpoint, prefixes: Sequence[str]) -> Non
         parts = key.split(".")[: NESTED + 1]
         place = next((start for start in accumulate(parts, "{}.{}".format) if start in places), None)
         if place is not None:
-            checkpoint.ignored[key] = f"of another encoder, {shown(place)}"
+            checkpoint.ignored[key] = f"of another encoder, {quote(place)}"
 
 
 def _tell_apart(checkpoint: MatchedCheckpoint) -> None:
@@ -207,7 +207,7 @@ def _tell_apart(checkpoint: MatchedCheckpoint) -> None:
             raise UnknownFamilyError(f"{checkpoint.name}: this is {stranger}")
         raise UnknownFamilyError(
             f"{checkpoint.name}: keys that a checkpoint of this kind ({checkpoint.family.title}) does not have: "
-            f"surplus {listed(surplus)}; ignore=[…] leaves out what you know not to matter"
+            f"surplus {listing(surplus)}; ignore=[…] leaves out what you know not to matter"
         )
 
 
@@ -242,7 +242,7 @@ def _ancestors(prefix: str) -> list[str]:
 def _put(checkpoint: MatchedCheckpoint, canonical_key: Key, key: str) -> None:
     if canonical_key in checkpoint.keys:
         raise CheckpointError(
-            f"{checkpoint.name}: {shown(checkpoint.keys[canonical_key])} and {shown(key)} are two keys of the "
+            f"{checkpoint.name}: {quote(checkpoint.keys[canonical_key])} and {quote(key)} are two keys of the "
             "same thing"
         )
     checkpoint.keys[canonical_key] = key
@@ -265,7 +265,7 @@ def _same_in_every_layer(checkpoint: MatchedCheckpoint) -> None:
         )
         listed_keys = list(islice(missing, 4))
         more = f" and {count - len(listed_keys):,} more" * (count > len(listed_keys))
-        raise CheckpointError(f"{checkpoint.name}: missing {listed(listed_keys)}{more}")
+        raise CheckpointError(f"{checkpoint.name}: missing {listing(listed_keys)}{more}")
 
 
 def _belong_together(checkpoint: MatchedCheckpoint) -> None:
@@ -289,7 +289,7 @@ def _belong_together(checkpoint: MatchedCheckpoint) -> None:
         ):
             expected = "one dimension" if "norm" in stem else f"at least {least} dimension{'s' * (least > 1)}"
             expected += ", not empty"
-            raise CheckpointError(f"{checkpoint.name}: {shown(key)} has the shape {shape}; expected {expected}")
+            raise CheckpointError(f"{checkpoint.name}: {quote(key)} has the shape {shape}; expected {expected}")
 
 
 def _stranger(keys: Sequence[str]) -> str | None:
@@ -312,10 +312,10 @@ def _unknown(file: WeightFile, families: Sequence[Family]) -> str:
     if stranger and not (near and stranger == LANGUAGE_MODEL):
         return f"{file.name}: this is {stranger}"
     if near:
-        each = " or ".join(f"{family.title}, missing {listed(missing)}" for family, missing in near)
+        each = " or ".join(f"{family.title}, missing {listing(missing)}" for family, missing in near)
         return f"{file.name}: most of its keys are those of {each}"
     expected = "of a family that vitviz reads" if len(families) > 1 else f"of the family {families[0].name!r}"
-    return f"{file.name}: not a Vision Transformer {expected}: its keys are {listed(keys) if keys else 'no tensors'}"
+    return f"{file.name}: not a Vision Transformer {expected}: its keys are {listing(keys) if keys else 'no tensors'}"
 
 
 def _nearest(file: WeightFile, families: Sequence[Family]) -> list[tuple[Family, list[str]]]:

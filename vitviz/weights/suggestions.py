@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from vitviz.errors.messages import described, nearest
+from vitviz.errors.messages import describe, nearest
 
 HUB = "hf:"
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".npz")
@@ -33,6 +33,6 @@ def no_checkpoint(source: object, names: Iterable[str], bundled: str) -> str:
         if repository is not None and Path(found).suffix not in SUFFIXES:
             meant += f"of the hub, write {HUB + repository[1]!r}; "
     return (
-        f"{described(found)}: neither a checkpoint's name nor a file or folder; {meant}"
+        f"{describe(found)}: neither a checkpoint's name nor a file or folder; {meant}"
         f"`vitviz models` lists the names, {bundled!r} is bundled"
     )

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 
 from vitviz.errors.arguments import instance
 from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError
-from vitviz.errors.messages import described, shown
+from vitviz.errors.messages import describe, quote
 from vitviz.models.config import ViTConfig
 from vitviz.models.own import own_config
 from vitviz.models.targets import Target
@@ -50,7 +50,7 @@ class TextTower:
             MethodError: the text is empty or too long.
         """
         if not isinstance(text, str):
-            raise MethodError(f"text: {described(text)} found; expected one text, such as 'a cat'")
+            raise MethodError(f"text: {describe(text)} found; expected one text, such as 'a cat'")
         text = " ".join(text.split())
         if not 0 < len(text) <= MAX_TEXT_CHARS:
             raise MethodError(f"text of {len(text):,} characters: expected 1 to {MAX_TEXT_CHARS:,}")
@@ -211,7 +211,7 @@ def _open_clip(origin: Origin) -> TextTower:
     # A plain name of a trunk is one of timm's architectures; one with a colon says where else it is.
     elsewhere = text.get("hf_model_name") or (trunk if ":" in trunk else None)
     if elsewhere is not None:
-        raise ValueError(f"it is built after {shown(elsewhere)}, which would have to be fetched")
+        raise ValueError(f"it is built after {quote(elsewhere)}, which would have to be fetched")
     if text.get("hf_tokenizer_name"):
         _have_words(origin)
         # These have the last word over settings of the tokenizer in the configuration.

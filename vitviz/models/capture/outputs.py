@@ -10,7 +10,7 @@ from torch import nn
 
 from vitviz.attention.memory import is_out_of_memory
 from vitviz.errors.kinds import ConfigError, ImageError, VitvizError
-from vitviz.errors.messages import described
+from vitviz.errors.messages import describe
 
 # transformers' outputs: what is classified first, then what is pooled, then the tokens, then what heads make of them.
 FIELDS = (
@@ -66,7 +66,7 @@ def primary_output(returned: Any) -> torch.Tensor:
     elif isinstance(returned, tuple | list) and returned and isinstance(returned[0], torch.Tensor):
         return returned[0]
     expected = "expected a tensor, or forward=… that makes one: (module, pixels) to 'batch class'"
-    raise ConfigError(f"the module returns {described(returned)}; {expected}")
+    raise ConfigError(f"the module returns {describe(returned)}; {expected}")
 
 
 def is_vector(output: torch.Tensor) -> bool:

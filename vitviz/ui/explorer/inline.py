@@ -11,7 +11,7 @@ from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.encoder import MAX_BYTES, analyze, check_order
 from vitviz.errors.arguments import instance, integer, named_arguments
 from vitviz.errors.kinds import ImageError, MethodError
-from vitviz.errors.messages import described
+from vitviz.errors.messages import describe
 from vitviz.images.sources import COLUMN, ImageSource, Row, ValueRange
 from vitviz.ui.explorer.page import whole_page
 from vitviz.weights import Model
@@ -49,7 +49,7 @@ class InlineExplorer:
             ImageError: the file cannot be written.
         """
         if not isinstance(path, str | os.PathLike):
-            raise ImageError(f"path: {described(path)} found; expected the path of a page to write, such as 'cat.html'")
+            raise ImageError(f"path: {describe(path)} found; expected the path of a page to write, such as 'cat.html'")
         try:
             with atomic_write(Path(path)) as file:
                 file.write(self.page.encode())

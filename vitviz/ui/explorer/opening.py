@@ -9,7 +9,7 @@ from typing import Any
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS
 from vitviz.errors.kinds import MethodError
-from vitviz.errors.messages import shown
+from vitviz.errors.messages import quote
 from vitviz.models.targets import ClassDifference
 from vitviz.ui.arguments import parameters_of
 from vitviz.ui.links import read_link
@@ -51,14 +51,14 @@ def opening(analysis: Analysis, link: str, fit: str | None, resolution: int | No
     for view in read.state.views:
         plain = replace(view, model="", step=None, picture=View().picture, fit=None, resolution=None)
         if plain != view:
-            raise MethodError(f"link = {shown(link)}: names a model, picture, fit or resolution; expected none of them")
+            raise MethodError(f"link = {quote(link)}: names a model, picture, fit or resolution; expected none of them")
         if not link and not rolls(analysis.trace):
             plain = View()
         views.append(replace(plain, fit=fit, resolution=resolution))
     seen = ShownView(analysis.model, analysis.trace.layout)
     state, changes = normalize(replace(read.state, views=tuple(views)), [seen] * len(views))
     if notes or changes:
-        raise MethodError(f"link = {shown(link)}: the page would not show all of it: {' '.join([*notes, *changes])}")
+        raise MethodError(f"link = {quote(link)}: the page would not show all of it: {' '.join([*notes, *changes])}")
     maps: dict[str, bytes] = {}
     methods = {view.method for view in state.views if _needs_model(view, rolls(analysis.trace))}
     for view in state.views:
@@ -105,6 +105,6 @@ def _map(analysis: Analysis, method: str, parameters: dict[str, Any]) -> bytes:
     target = given.get("target")
     if target is not None and not isinstance(target, int | str | ClassDifference):
         raise MethodError(
-            f"target = {shown(plain_json(parameters['target']))}: expected a class; a file holds no other"
+            f"target = {quote(plain_json(parameters['target']))}: expected a class; a file holds no other"
         )
     return map_file(analysis, record, given, analysis.map(method, **given).token_map)

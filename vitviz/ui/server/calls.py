@@ -15,7 +15,7 @@ from typing import Any
 import gradio as gr
 
 from vitviz.errors.kinds import MethodError
-from vitviz.errors.messages import choices, listed, shown
+from vitviz.errors.messages import choices, listing, quote
 from vitviz.ui.arguments import fields, upload_of
 from vitviz.ui.server.bodies import RequestError
 from vitviz.ui.server.routes import CANCEL, COMPONENT, JOIN, PREFIX, RESET, SESSION, is_local_file
@@ -79,13 +79,13 @@ def _check_service(blocks: gr.Blocks, path: str, value: Any) -> str | None:
         component = blocks.blocks.get(value["component_id"])
         function = getattr(component, value["fn_name"], None) if component is not None else None
         if not getattr(function, "_is_server_fn", False):
-            raise RequestError(404, f"component_id = {shown(value['component_id'])}: expected a component of the page")
+            raise RequestError(404, f"component_id = {quote(value['component_id'])}: expected a component of the page")
     elif path == CANCEL:
         _typed(value, path, {"session_hash": str, "fn_index": int, "event_id": str})
     elif path == RESET:
         _typed(value, path, {"event_id": str})
     else:
-        raise RequestError(404, f"{shown(path)}: no such route")
+        raise RequestError(404, f"{quote(path)}: no such route")
     return _session(value, path)
 
 
@@ -102,12 +102,12 @@ def _check_event(blocks: gr.Blocks, value: Any, path: str) -> None:
         raise RequestError(400, f"data = {count:,} values: expected {expected} for this event")
     trigger = value.get("trigger_id")
     if trigger is not None and not _is(trigger, int):
-        raise RequestError(400, f"trigger_id = {shown(trigger)}: expected a whole number, or null")
+        raise RequestError(400, f"trigger_id = {quote(trigger)}: expected a whole number, or null")
     if value.get("batched"):
-        raise RequestError(400, f"batched = {shown(value['batched'])}: expected false")
+        raise RequestError(400, f"batched = {quote(value['batched'])}: expected false")
     for each in _objects([value["data"], value.get("event_data")]):
         if isinstance(each.get("path"), str) and not is_local_file(each["path"]):
-            raise RequestError(400, f"path = {shown(each['path'])}: expected a file that was uploaded here")
+            raise RequestError(400, f"path = {quote(each['path'])}: expected a file that was uploaded here")
 
 
 def _is_public(blocks: gr.Blocks, way: str, name: str, value: Any) -> bool:
@@ -119,10 +119,10 @@ def _is_public(blocks: gr.Blocks, way: str, name: str, value: Any) -> bool:
         if endpoint is None and way == _QUEUE:
             raise RequestError(400, "expected an object with 'fn_index', 'data' and 'session_hash'")
         if endpoint is None:
-            raise RequestError(404, f"endpoint {shown(name)}: expected {choices(public)}")
+            raise RequestError(404, f"endpoint {quote(name)}: expected {choices(public)}")
     else:
         if not _is(index, int) or index not in blocks.fns:
-            raise RequestError(404, f"fn_index = {shown(index)}: expected an endpoint by its name, {choices(public)}")
+            raise RequestError(404, f"fn_index = {quote(index)}: expected an endpoint by its name, {choices(public)}")
         endpoint = public.get(str(blocks.fns[index].api_name))
     if endpoint is None:
         return False
@@ -137,18 +137,18 @@ def _check_names(endpoint: str, value: Any, parameters: Sequence[Parameter]) -> 
     names = [parameter.name for parameter in parameters]
     if not names:
         if value != {}:
-            raise MethodError(f"{endpoint}: the body = {shown(value)}; expected an empty object")
+            raise MethodError(f"{endpoint}: the body = {quote(value)}; expected an empty object")
         return
     given = fields(endpoint, value, names)
     missing = [part.name for part in parameters if part.default is Parameter.empty and part.name not in given]
     if missing:
-        raise MethodError(f"{endpoint}: {listed(missing)} {'is' if len(missing) == 1 else 'are'} missing")
+        raise MethodError(f"{endpoint}: {listing(missing)} {'is' if len(missing) == 1 else 'are'} missing")
 
 
 def _check_values(endpoint: str, value: Any, parameters: Sequence[Parameter]) -> None:
     values = value.get("data") if isinstance(value, dict) else None
     if not isinstance(values, list) or len(values) != len(parameters):
-        found = f"{len(values):,} values" if isinstance(values, list) else shown(values)
+        found = f"{len(values):,} values" if isinstance(values, list) else quote(values)
         names = ", ".join(parameter.name for parameter in parameters) or "none"
         raise MethodError(f"{endpoint}: data = {found}; expected a list of {len(parameters)}: {names}")
 
@@ -161,19 +161,19 @@ def _session(value: Any, path: str) -> str | None:
     """
     session = value.get("session_hash") if isinstance(value, dict) else None
     if session is not None and (not isinstance(session, str) or re.fullmatch(SESSION, session) is None):
-        raise RequestError(400, f"session_hash = {shown(session)}: expected 1 to 128 letters and digits")
+        raise RequestError(400, f"session_hash = {quote(session)}: expected 1 to 128 letters and digits")
     return session
 
 
 def _typed(value: Any, path: str, kinds: Mapping[str, type]) -> None:
     """Refuse what is no object with fields of these types."""
     if not isinstance(value, dict):
-        raise RequestError(400, f"the body = {shown(value)}: expected an object with {listed(list(kinds))}")
+        raise RequestError(400, f"the body = {quote(value)}: expected an object with {listing(list(kinds))}")
     for name, kind in kinds.items():
         if name not in value:
-            raise RequestError(400, f"{name!r} is missing: expected {listed(list(kinds))}")
+            raise RequestError(400, f"{name!r} is missing: expected {listing(list(kinds))}")
         if not _is(value[name], kind):
-            raise RequestError(400, f"{name} = {shown(value[name])}: expected {_KINDS[kind]}")
+            raise RequestError(400, f"{name} = {quote(value[name])}: expected {_KINDS[kind]}")
 
 
 _KINDS: dict[type, str] = {str: "text", int: "a whole number", list: "a list", object: "anything"}

@@ -12,7 +12,7 @@ from einops import EinopsError, rearrange
 
 from vitviz.attention.memory import is_out_of_memory
 from vitviz.errors.kinds import CheckpointError, ConfigError
-from vitviz.errors.messages import listed, shown
+from vitviz.errors.messages import listing, quote
 from vitviz.models.config import ViTConfig
 from vitviz.models.layers import linear_from_convolution
 from vitviz.models.pooling import POOLINGS
@@ -36,7 +36,7 @@ def infer_config(checkpoint: MatchedCheckpoint, facts: dict[str, Any]) -> ViTCon
     width, depth = parts.width, checkpoint.depth
     if not depth:
         raise CheckpointError(
-            f"{checkpoint.name}: no encoder layers; expected {shown(checkpoint.spell('out.weight', 0))}"
+            f"{checkpoint.name}: no encoder layers; expected {quote(checkpoint.spell('out.weight', 0))}"
         )
     if depth > MAX_DEPTH:
         raise CheckpointError(f"{checkpoint.name}: {depth:,} encoder layers; expected at most {MAX_DEPTH:,}")
@@ -123,7 +123,7 @@ def assemble(
         outline.before, outline.latest = outline.latest or outline.before, []
     unused = [key for canonical_key, key in checkpoint.keys.items() if canonical_key not in outline.used]
     if unused:
-        raise CheckpointError(f"{checkpoint.name}: surplus {listed(unused)}: they have no place in this model")
+        raise CheckpointError(f"{checkpoint.name}: surplus {listing(unused)}: they have no place in this model")
     needed = needed_bytes(network)
     check_bytes(checkpoint.name, needed, checkpoint.file.file_bytes, max_bytes)
     with memory_for(checkpoint.name, needed) as tensors:
@@ -332,7 +332,7 @@ def _grid(
             raise checkpoint.missing_key("cls")
     image = f"an image of {size[0]}×{size[1]} in patches of {patch[0]}×{patch[1]}" if size else "a square image"
     raise CheckpointError(
-        f"{checkpoint.name}: {positions} positions in {shown(checkpoint.keys[None, 'positions'])} and {sum(counts)} "
+        f"{checkpoint.name}: {positions} positions in {quote(checkpoint.keys[None, 'positions'])} and {sum(counts)} "
         f"prefix tokens do not fit {image}; say image_size=(height, width)"
     )
 

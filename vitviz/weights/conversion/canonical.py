@@ -32,7 +32,7 @@ from typing import Any
 import torch
 
 from vitviz.errors.kinds import CheckpointError
-from vitviz.errors.messages import several, shown
+from vitviz.errors.messages import quote, several
 from vitviz.weights.formats.files import WeightFile
 from vitviz.weights.metadata.settings import Settings
 
@@ -305,7 +305,7 @@ class MatchedCheckpoint:
 
     def missing_key(self, canonical_key: str, layer: int | None = None) -> CheckpointError:
         """That a tensor is missing, by the key that it would have."""
-        return CheckpointError(f"{self.name}: missing {shown(self.spell(canonical_key, layer))}")
+        return CheckpointError(f"{self.name}: missing {quote(self.spell(canonical_key, layer))}")
 
     def ignore(self, canonical_key: str, reason: str) -> None:
         """Do without a tensor and its parts, and say why."""

@@ -10,7 +10,7 @@ from einops import EinopsError
 
 from vitviz.attention.memory import is_out_of_memory
 from vitviz.errors.kinds import CheckpointError
-from vitviz.errors.messages import shown
+from vitviz.errors.messages import quote
 from vitviz.weights.conversion.canonical import Key, MatchedCheckpoint
 
 
@@ -48,7 +48,7 @@ class Converter:
             if is_out_of_memory(error):
                 raise
             raise CheckpointError(
-                f"{checkpoint.name}: {shown(key)} has the shape {tuple(tensor.shape)}, which no checkpoint of "
+                f"{checkpoint.name}: {quote(key)} has the shape {tuple(tensor.shape)}, which no checkpoint of "
                 f"this kind ({checkpoint.family.title}) has"
             ) from None
 
@@ -68,9 +68,9 @@ class Converter:
         tensor, width = self.take(canonical_key), self.width
         if tensor.shape[-1] != width:
             key = self.checkpoint.keys[None, canonical_key]
-            patch = shown(self.checkpoint.keys[None, "patch.weight"])
+            patch = quote(self.checkpoint.keys[None, "patch.weight"])
             raise CheckpointError(
-                f"{self.checkpoint.name}: {shown(key)} has the shape {tuple(tensor.shape)}; expected {width} features, "
+                f"{self.checkpoint.name}: {quote(key)} has the shape {tuple(tensor.shape)}; expected {width} features, "
                 f"as {patch} gives"
             )
         return tensor.reshape(-1, width)
@@ -81,7 +81,7 @@ class Converter:
         first = sorted(keys, key=lambda key: not key.endswith(part))
         tensors = self.checkpoint.file.groups[self.checkpoint.group]
         rest = f" and {len(keys) - 6:,} more" * (len(keys) > 6)
-        return ", ".join(f"{shown(key)} of shape {tensors[key].shape}" for key in first[:6]) + rest
+        return ", ".join(f"{quote(key)} of shape {tensors[key].shape}" for key in first[:6]) + rest
 
     @property
     def width(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vitviz.errors.kinds import CheckpointError
-from vitviz.errors.messages import choices, shown
+from vitviz.errors.messages import choices, quote
 from vitviz.weights.conversion.canonical import DefaultTransform, MatchedCheckpoint
 from vitviz.weights.metadata.preparation import HALVES, IMAGENET
 
@@ -40,7 +40,7 @@ def activation(checkpoint: MatchedCheckpoint, name: object) -> str:
     """
     if not isinstance(name, str) or name not in ACTIVATIONS:
         raise CheckpointError(
-            f"{checkpoint.name}: activation {shown(name)} in its config.json; expected {choices(ACTIVATIONS)}"
+            f"{checkpoint.name}: activation {quote(name)} in its config.json; expected {choices(ACTIVATIONS)}"
         )
     return ACTIVATIONS[name]
 

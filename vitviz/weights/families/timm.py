@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from vitviz.errors.kinds import CheckpointError, UnknownFamilyError
-from vitviz.errors.messages import choices, shown
+from vitviz.errors.messages import choices, quote
 from vitviz.weights.conversion.canonical import Family, MatchedCheckpoint, Open, Published
 from vitviz.weights.families.clip import HARMLESS as HARMLESS_OF_OPEN_CLIP
 from vitviz.weights.families.clip import HARMLESS_OF_TOWER, OUTSIDE_OF_TOWER
@@ -147,7 +147,7 @@ def _arguments(checkpoint: MatchedCheckpoint) -> Arguments | None:
         near = get_close_matches(str(name), architectures(), 3)
         like = [row.name for row in _alike(checkpoint)]
         expected = f"one of timm's Vision Transformers, such as {choices(like[:3] or near or ['vit_base_patch16_224'])}"
-        raise UnknownFamilyError(f"{checkpoint.name}: {place} = {shown(name)}: expected {expected}")
+        raise UnknownFamilyError(f"{checkpoint.name}: {place} = {quote(name)}: expected {expected}")
     if "architecture" not in checkpoint.overrides:
         checkpoint.record("architecture", name, place)
     if cfg.flag("fixed_input_size", False) and "img_size" not in saved:
@@ -166,7 +166,7 @@ def _agreed(checkpoint: MatchedCheckpoint, facts: dict[str, Any]) -> dict[str, A
     if "architecture" in checkpoint.config and stated is not None and POOLINGS.get(str(stated), "none") not in pooling:
         legal = [name for name, ours in POOLINGS.items() if ours in pooling]
         raise CheckpointError(
-            f"{checkpoint.name}: global_pool = {shown(stated)} in config.json, where its architecture and model_args "
+            f"{checkpoint.name}: global_pool = {quote(stated)} in config.json, where its architecture and model_args "
             f"make a model that pools by {choices(legal)}"
         )
     classes, stated_classes = checkpoint.stored("classifier.weight")[:1], checkpoint.config.get("num_classes")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vitviz.errors.kinds import CheckpointError, UnknownFamilyError
-from vitviz.errors.messages import choices, shown
+from vitviz.errors.messages import choices, quote
 from vitviz.weights.families.timm_architectures import Architecture
 from vitviz.weights.metadata.settings import Settings, is_number
 
@@ -50,7 +50,7 @@ class Arguments:
     def refuse(self, name: str, expected: str) -> CheckpointError:
         where = self.saved.place if self.saved.get(name) is not None else f"timm's {self.architecture.name}"
         return UnknownFamilyError(
-            f"{self.name}: {where}: {name} = {shown(self.get(name))}, which vitviz does not read; expected {expected}"
+            f"{self.name}: {where}: {name} = {quote(self.get(name))}, which vitviz does not read; expected {expected}"
         )
 
     def only(self, name: str, *legal: Any) -> Any:

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from vitviz.errors.kinds import CheckpointError
-from vitviz.errors.messages import listed, shown
+from vitviz.errors.messages import listing, quote
 from vitviz.weights.formats.npy import MAX_HEADER_BYTES as MAX_NPY_HEADER_BYTES
 from vitviz.weights.formats.npy import read_npy_header
 from vitviz.weights.formats.pickled import DTYPES, MAX_PICKLE_BYTES, MAX_TENSORS, PickleReader, Storage, StoredTensor
@@ -156,7 +156,7 @@ def read_members(file: Path, name: str, offset: int = 0, size: int | None = None
                     raise DirectoryError
                 end = start + entry.stored_size
                 if entry.flags & 1 or entry.method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                    refuse(name, f"{shown(entry.name)} is encrypted or of an unknown compression", "stored members")
+                    refuse(name, f"{quote(entry.name)} is encrypted or of an unknown compression", "stored members")
                 deflated = entry.method == zipfile.ZIP_DEFLATED
                 if entry.name in members or not (deflated or entry.size == entry.stored_size):
                     raise DirectoryError
@@ -179,7 +179,7 @@ def open_zip(file: Path, name: str) -> FileContent:
         return _open_torch(file, name, members, pickles[0].removesuffix("data.pkl"))
     if members and all(member.endswith(".npy") for member in members):
         return _open_npz(name, members)
-    refuse(name, f"a zip archive of {listed(members) or 'nothing'}", EXPECTED)
+    refuse(name, f"a zip archive of {listing(members) or 'nothing'}", EXPECTED)
 
 
 def _open_npz(name: str, members: Mapping[str, Member]) -> FileContent:
@@ -191,20 +191,20 @@ def _open_npz(name: str, members: Mapping[str, Member]) -> FileContent:
     for member_name, member in members.items():
         key = member_name.removesuffix(".npy")
         if member.size > MAX_EXPANSION * member.stored_size + EXPANSION_SLACK_BYTES:
-            refuse(name, f"{shown(key)} expands more than {MAX_EXPANSION}-fold", "an archive of weights")
+            refuse(name, f"{quote(key)} expands more than {MAX_EXPANSION}-fold", "an archive of weights")
         try:
             header = read_npy_header(member.head(MAX_NPY_HEADER_BYTES))
         except (ValueError, TypeError, zlib.error):
-            refuse(name, f"{shown(key)} is no NumPy array, or a damaged one", "arrays as numpy.savez writes them")
+            refuse(name, f"{quote(key)} is no NumPy array, or a damaged one", "arrays as numpy.savez writes them")
         shape, dtype = header.shape, header.dtype
         if header.has_objects:
-            refuse(name, f"{shown(key)} holds Python objects, which are code", "arrays of numbers")
+            refuse(name, f"{quote(key)} holds Python objects, which are code", "arrays of numbers")
         if dtype is None:
             beside.append(key)
             continue
         if math.prod(shape) * dtype.itemsize != member.size - header.start:
-            values = f"{member.size - header.start:,} bytes for {shown(str(dtype))} {shown(shape)}"
-            refuse(name, f"{shown(key)} has {values}", "what its header says")
+            values = f"{member.size - header.start:,} bytes for {quote(str(dtype))} {quote(shape)}"
+            refuse(name, f"{quote(key)} has {values}", "what its header says")
         if dtype == np.dtype("V2"):
             # JAX writes bfloat16 in this way.
             info = TensorInfo(shape, "bfloat16")
@@ -233,7 +233,7 @@ def _load_array(
 def _open_torch(file: Path, name: str, members: Mapping[str, Member], top: str) -> FileContent:
     for member_name, member in members.items():
         if member.deflated:
-            refuse(name, f"{shown(member_name)} is compressed", "members as torch.save stores them")
+            refuse(name, f"{quote(member_name)} is compressed", "members as torch.save stores them")
     if members[f"{top}data.pkl"].size > MAX_PICKLE_BYTES:
         refuse(name, f"a pickle of {members[f'{top}data.pkl'].size:,} bytes", f"at most {MAX_PICKLE_BYTES:,}")
     if f"{top}byteorder" in members and members[f"{top}byteorder"].head(16) != b"little":
@@ -330,7 +330,7 @@ def state_dicts(file: str, entries: dict[object, object]) -> tuple[dict[str, dic
                 other_entries[key] = value
         is_group = any(tensor.floating for tensor in tensors.values())
         if is_group and path in groups:
-            raise CheckpointError(f"{file}: two groups of tensors called {shown(path)}; expected one")
+            raise CheckpointError(f"{file}: two groups of tensors called {quote(path)}; expected one")
         if is_group:
             groups[path] = tensors
         beside = [] if is_group else [join(path, key) for key in tensors]
@@ -370,7 +370,7 @@ def lazy_tensor(file: Path, name: str, key: str, tensor: StoredTensor, find_stor
     if tensor.storage.nbytes > size or (tensor.offset + extent(tensor)) * itemsize > tensor.storage.nbytes:
         refuse(
             name,
-            f"{shown(key)} of shape {shown(tensor.shape)} claims more than the file holds",
+            f"{quote(key)} of shape {quote(tensor.shape)} claims more than the file holds",
             "its values in the file",
         )
     # An expanded tensor may claim any memory without bytes in the file.

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 import torch
 
 from vitviz.errors.kinds import CheckpointError
-from vitviz.errors.messages import listed, plain, shown
+from vitviz.errors.messages import listing, plain, quote
 from vitviz.weights.formats.archives import (
     READABLE,
     FileContent,
@@ -215,16 +215,16 @@ def _check_files(file: Path, name: str, locations: Mapping[str, _Location]) -> d
             if len(sizes) == MAX_FILES:
                 refuse(name, f"more than {MAX_FILES:,} files", "a checkpoint")
             if shard in ("", ".", "..") or any(sign in shard for sign in "/\\:") or not shard.isprintable():
-                refuse(name, f"it names {shown(shard)}", "files in the folder")
+                refuse(name, f"it names {quote(shard)}", "files in the folder")
             if not file.with_name(shard).is_file():
-                refuse(name, f"it names {shown(shard)}, which is not there", "every file of the checkpoint")
+                refuse(name, f"it names {quote(shard)}, which is not there", "every file of the checkpoint")
             sizes[shard] = file.with_name(shard).stat().st_size
         end = location.start + location.size
         if end > sizes[shard]:
-            problem = f"a chunk up to byte {end:,} of {shown(shard)}, which has {sizes[shard]:,}"
+            problem = f"a chunk up to byte {end:,} of {quote(shard)}, which has {sizes[shard]:,}"
             refuse(name, problem, "files as they were written")
         if location.start < ends.get(shard, 0):
-            refuse(name, f"chunks that overlap in {shown(shard)}", "files as they were written")
+            refuse(name, f"chunks that overlap in {quote(shard)}", "files as they were written")
         ends[shard] = end
     return sizes
 
@@ -245,21 +245,21 @@ def _tensor(
             raise ValueError
         if any(start + length > side for start, length, side in zip(offsets, sizes, shape, strict=True)):
             problem = (
-                f"a chunk of {shown(key)} of shape {shown(sizes)} at {shown(offsets)}, beyond its shape {shown(shape)}"
+                f"a chunk of {quote(key)} of shape {quote(sizes)} at {quote(offsets)}, beyond its shape {quote(shape)}"
             )
             refuse(name, problem, "chunks of a tensor")
         if 0 in sizes:
             continue
         location = locations.get(_index(key, offsets))
         if location is None:
-            refuse(name, f"a chunk of {shown(key)} that is in no file", "every chunk of a tensor")
+            refuse(name, f"a chunk of {quote(key)} that is in no file", "every chunk of a tensor")
         if math.prod(sizes) * DTYPES[dtype].itemsize > location.size:
-            problem = f"a chunk of {shown(key)} of shape {shown(sizes)} in {location.size:,} bytes"
+            problem = f"a chunk of {quote(key)} of shape {quote(sizes)} in {location.size:,} bytes"
             refuse(name, problem, "its values in the file")
         chunks.append(_Chunk(offsets, sizes, location))
         values += math.prod(sizes)
     if values != math.prod(shape):
-        problem = f"{shown(key)} of shape {shown(shape)}, whose chunks have {values:,} values"
+        problem = f"{quote(key)} of shape {quote(shape)}, whose chunks have {values:,} values"
         refuse(name, problem, "chunks that make up the tensor")
     return StoredTensor(shape, dtype), chunks
 
@@ -290,7 +290,7 @@ def _lazy_tensor(file: Path, name: str, tensor: StoredTensor, key: str, chunks: 
     info = TensorInfo(tensor.shape, tensor.dtype)
     transforms = [chunk.location.transforms for chunk in chunks if chunk.location.transforms]
     if transforms:
-        return LazyTensor(info, None, f"stored through {shown(transforms[0])}")
+        return LazyTensor(info, None, f"stored through {quote(transforms[0])}")
     return LazyTensor(info, partial(_load, file, name, key, info, chunks) if info.dtype in READABLE else None)
 
 
@@ -303,7 +303,7 @@ def _load(file: Path, name: str, key: str, info: TensorInfo, chunks: list[_Chunk
         region = tuple(slice(start, start + size) for start, size in zip(chunk.offsets, chunk.sizes, strict=True))
         # The chunks have as many values as the tensor, so without overlaps none is missing.
         if is_filled[region].any():
-            refuse(name, f"chunks of {shown(key)} that overlap", "chunks that make up the tensor")
+            refuse(name, f"chunks of {quote(key)} that overlap", "chunks that make up the tensor")
         is_filled[region] = True
         tensor[region] = _load_chunk(file, name, key, info.dtype, chunk)
     return tensor
@@ -320,16 +320,16 @@ def _load_chunk(file: Path, name: str, key: str, dtype: str, chunk: _Chunk) -> t
         or members[pickles[0]].size > MAX_CHUNK_PICKLE_BYTES
         or any(m.deflated for m in members.values())
     ):
-        refuse(label, f"an archive of {listed(members)} for {shown(key)}", "a tensor as torch saves it")
+        refuse(label, f"an archive of {listing(members)} for {quote(key)}", "a tensor as torch saves it")
     top, pickled = pickles[0].removesuffix("data.pkl"), members[pickles[0]]
     if f"{top}byteorder" in members and members[f"{top}byteorder"].head(16) != b"little":
         refuse(label, "numbers of a big-endian machine", "little-endian ones")
     tensor, _ = PickleReader(label).read(read_bytes(shard, pickled.start, pickled.size))
     if not isinstance(tensor, StoredTensor):
-        raise CheckpointError(f"{label}: no tensor for {shown(key)}; expected one of shape {shown(chunk.sizes)}")
+        raise CheckpointError(f"{label}: no tensor for {quote(key)}; expected one of shape {quote(chunk.sizes)}")
     spans = {member_name: (member.start, member.size) for member_name, member in members.items()}
     lazy = lazy_tensor(shard, label, key, tensor, lambda storage: spans.get(f"{top}data/{storage.key}"))
     if lazy.info != TensorInfo(chunk.sizes, dtype) or lazy.load is None or extent(tensor) != math.prod(tensor.shape):
-        kind = lazy.special or f"{lazy.info.dtype} {shown(lazy.info.shape)}"
-        refuse(label, f"a chunk of {shown(key)} that is {kind}", f"a dense one, {dtype} {shown(chunk.sizes)}")
+        kind = lazy.special or f"{lazy.info.dtype} {quote(lazy.info.shape)}"
+        refuse(label, f"a chunk of {quote(key)} that is {kind}", f"a dense one, {dtype} {quote(chunk.sizes)}")
     return lazy.load()

@@ -21,7 +21,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from vitviz.errors.kinds import CheckpointError
-from vitviz.errors.messages import listed, plain, shown
+from vitviz.errors.messages import listing, plain, quote
 from vitviz.weights.formats.archives import (
     EXPECTED,
     FLOATS,
@@ -118,10 +118,12 @@ class WeightFile:
             if not matching:
                 keys = list(names.values())
                 similar = get_close_matches(pattern, keys, 3) or keys
-                refuse(self.name, f"no key like {shown(pattern)}, which is to be left out", f"one of {listed(similar)}")
+                refuse(
+                    self.name, f"no key like {quote(pattern)}, which is to be left out", f"one of {listing(similar)}"
+                )
             excluded |= dict.fromkeys(matching)
         if len(excluded) == len(names):
-            refuse(self.name, f"every key left out by {listed(patterns)}", "patterns that leave a network")
+            refuse(self.name, f"every key left out by {listing(patterns)}", "patterns that leave a network")
         groups = {
             group: MappingProxyType({key: info for key, info in tensors.items() if (group, key) not in excluded})
             for group, tensors in self.groups.items()
@@ -140,17 +142,17 @@ class WeightFile:
         """
         lazy = self._tensors.get(group, {}).get(key)
         if lazy is None:
-            legal = listed(self._tensors.get(group, self._tensors))
-            refuse(self.name, f"no tensor {shown(key)} in group {shown(group)}", f"one of {legal}")
+            legal = listing(self._tensors.get(group, self._tensors))
+            refuse(self.name, f"no tensor {quote(key)} in group {quote(group)}", f"one of {legal}")
         if lazy.load is None or lazy.info.dtype not in READABLE:
             kind = lazy.special or plain(lazy.info.dtype)
-            refuse(self.name, f"{shown(key)} is {kind}", f"a dense tensor of {', '.join(FLOATS)} or integers")
+            refuse(self.name, f"{quote(key)} is {kind}", f"a dense tensor of {', '.join(FLOATS)} or integers")
         with _read_errors(self.name):
             tensor = lazy.load().to(torch.float32).contiguous()
             if tuple(tensor.shape) != lazy.info.shape:
                 raise EOFError
         if not tensor.isfinite().all():
-            refuse(self.name, f"values that are not finite in {shown(key)}", "finite ones")
+            refuse(self.name, f"values that are not finite in {quote(key)}", "finite ones")
         return tensor
 
 
@@ -178,12 +180,12 @@ def open_weights(path: str | os.PathLike[str]) -> WeightFile:
             content = _open_index(file) if _is_json(file, start) else _open_file(file, start)
     groups = {group: {key: lazy.info for key, lazy in tensors.items()} for group, tensors in content.groups.items()}
     if not any(info.dtype in FLOATS for infos in groups.values() for info in infos.values()):
-        names = listed([*content.beside, *(key for infos in groups.values() for key in infos)]) or "nothing"
+        names = listing([*content.beside, *(key for infos in groups.values() for key in infos)]) or "nothing"
         refuse(name, f"no floating-point tensors by name, only {names}", "a state dict")
     for key, info in (entry for infos in groups.values() for entry in infos.items()):
         # An empty tensor may claim any shape.
         if math.prod(max(length, 1) for length in info.shape) >= 2**63:
-            refuse(name, f"{shown(key)} of a shape beyond any memory", "tensors that a model can have")
+            refuse(name, f"{quote(key)} of a shape beyond any memory", "tensors that a model can have")
     return WeightFile(
         name=name,
         kind=content.kind,
@@ -222,7 +224,7 @@ def _read_errors(name: str) -> Iterator[None]:
     except OSError as error:
         raise CheckpointError(f"{name}: cannot be read ({error.strerror or type(error).__name__})") from None
     except SafetensorError as error:
-        raise CheckpointError(f"{name}: not a safetensors file, or a damaged one ({shown(str(error))})") from None
+        raise CheckpointError(f"{name}: not a safetensors file, or a damaged one ({quote(str(error))})") from None
     except (EOFError, zlib.error):
         raise CheckpointError(f"{name}: damaged, or changed since it was opened") from None
 
@@ -253,7 +255,7 @@ def _find_weights(folder: Path, name: str) -> Path:
         if any(file.suffix == SHARD for file in folder.iterdir()):
             refuse(name, f"files {SHARD} without the {METADATA} that is written behind them", "both, of a whole save")
         refuse(name, "no weights in this folder", f"{WEIGHT_FILE_NAMES[0]} or one file {', '.join(SUFFIXES)}")
-    names = listed(file.name for file in files)
+    names = listing(file.name for file in files)
     refuse(name, f"{len(files)} weight files in this folder, {names}", "one, or its own path")
 
 
@@ -336,7 +338,7 @@ def _open_safetensors(file: Path, name: str) -> FileContent:
         metadata = tensor_file.metadata() or {}
     for key, (shape, _) in shapes.items():
         if len(shape) > MAX_DIMENSIONS:
-            refuse(name, f"{shown(key)} of {len(shape):,} dimensions", f"at most {MAX_DIMENSIONS}")
+            refuse(name, f"{quote(key)} of {len(shape):,} dimensions", f"at most {MAX_DIMENSIONS}")
     # _json refuses duplicate keys, of which the library takes the last.
     entries = _json(header, name)
     tensors = {}
@@ -376,17 +378,17 @@ def _open_index(file: Path) -> FileContent:
     kinds, size = set(), 0
     for shard, expected in keys.items():
         if shard in ("", ".", "..") or any(sign in shard for sign in "/\\:") or not shard.isprintable():
-            refuse(name, f"it names {shown(shard)}", "files beside it")
+            refuse(name, f"it names {quote(shard)}", "files beside it")
         if not file.with_name(shard).is_file():
-            refuse(name, f"it names {shown(shard)}, which is not there", "every file of the checkpoint beside it")
+            refuse(name, f"it names {quote(shard)}, which is not there", "every file of the checkpoint beside it")
         content = _open_file(file.with_name(shard), _read_start(file.with_name(shard), plain(shard)))
         shard_tensors = content.groups.get("", {})
         if content.kind not in ("safetensors", "torch") or content.groups.keys() - {""}:
-            refuse(plain(shard), f"{content.kind} with groups {listed(content.groups)}", "a state dict at its top")
+            refuse(plain(shard), f"{content.kind} with groups {listing(content.groups)}", "a state dict at its top")
         missing, unexpected = expected - shard_tensors.keys(), shard_tensors.keys() - expected
         for verb, wrong in (("lacks", missing), ("has, beyond it,", unexpected)):
             if wrong:
-                refuse(plain(shard), f"it {verb} {listed(sorted(wrong))}", f"the tensors that {name} names")
+                refuse(plain(shard), f"it {verb} {listing(sorted(wrong))}", f"the tensors that {name} names")
         tensors |= shard_tensors
         beside |= dict.fromkeys(content.beside)
         metadata |= content.metadata

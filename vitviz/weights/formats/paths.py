@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from vitviz.errors.kinds import CheckpointError
-from vitviz.errors.messages import described, legible
+from vitviz.errors.messages import describe, legible
 
 
 def path_exists(path: object) -> bool:
@@ -41,7 +41,7 @@ def existing_path(path: object, expected: str) -> Path:
         CheckpointError: there is no such file or folder, or it is no path.
     """
     if not isinstance(path, str | os.PathLike):
-        raise CheckpointError(f"{described(path)}: expected the path of {expected}")
+        raise CheckpointError(f"{describe(path)}: expected the path of {expected}")
     if not path_exists(path):
         raise CheckpointError(f"{path_name(path)}: no such file or folder; expected {expected}")
     return Path(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from vitviz.errors.messages import shown
+from vitviz.errors.messages import quote
 from vitviz.weights.formats.opcodes import CODES, READERS, Buffer, Data, opcodes
 
 # Opcodes whose argument is a value.
@@ -43,7 +43,7 @@ class NonTextKey:
         self.value = value
 
     def __str__(self) -> str:
-        return shown(self.value)
+        return quote(self.value)
 
 
 class StackMachine:

@@ -32,7 +32,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import parse_ratelimit_headers, tqdm  # type: ignore[attr-defined]
 
 from vitviz.errors.kinds import CheckpointError
-from vitviz.errors.messages import shown
+from vitviz.errors.messages import quote
 from vitviz.weights.hub.names import COMMIT
 
 # The base error of the HTTP client: httpx before huggingface_hub 2, httpx2 since then.
@@ -231,7 +231,7 @@ def explain(error: Exception, repository: str, revision: str) -> str:
     if isinstance(error, RepositoryNotFoundError):
         return f"no such repository at {hub}, or a private one; correct the name, or set HF_TOKEN to a token for it"
     if isinstance(error, RevisionNotFoundError):
-        return f"no revision {shown(revision)}; expected a branch, a tag or a commit of it"
+        return f"no revision {quote(revision)}; expected a branch, a tag or a commit of it"
     if isinstance(error, EntryNotFoundError):
         return f"a file that {hub} lists is missing there; try another revision"
     if isinstance(error, HfHubHTTPError):

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from vitviz.errors.kinds import CheckpointError
-from vitviz.errors.messages import listed
+from vitviz.errors.messages import listing
 from vitviz.weights.formats.atomic import atomic_write
 from vitviz.weights.hub.names import (
     COMMIT,
@@ -188,7 +188,7 @@ def _download_tokenizer(repository: str, commit: str) -> None:
     names = _tokenizer_files({name for name in list_files(repository, commit)[1] if TOP_LEVEL_NAME.fullmatch(name)})
     folders = [_download_tokenizer_file(repository, commit, name) for name in names]
     if not folders or not has_vocabulary(folders[0]):
-        files = listed(names) if names else "none"
+        files = listing(names) if names else "none"
         raise CheckpointError(f"{repository}: {files} in the repository; expected {expected_vocabulary()}")
 
 

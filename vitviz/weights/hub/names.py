@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from vitviz.errors.kinds import CheckpointError
-from vitviz.errors.messages import listed, shown
+from vitviz.errors.messages import listing, quote
 from vitviz.weights.formats.files import SUFFIXES, WEIGHT_FILE_NAMES
 
 # Files that are read beside the weights. If they describe a text tower, its tokenizer files are read, too.
@@ -33,9 +33,9 @@ def checked_revision(repository: str, revision: str | None) -> str:
         CheckpointError: one of them is no legal name.
     """
     if not REPOSITORY.fullmatch(repository):
-        raise CheckpointError(f"{shown(repository)}: not a repository of the Hugging Face hub; expected owner/name")
+        raise CheckpointError(f"{quote(repository)}: not a repository of the Hugging Face hub; expected owner/name")
     if revision is not None and not REVISION.fullmatch(revision):
-        raise CheckpointError(f"{repository}: no revision {shown(revision)}; expected a branch, a tag or a commit")
+        raise CheckpointError(f"{repository}: no revision {quote(revision)}; expected a branch, a tag or a commit")
     return revision or MAIN
 
 
@@ -90,9 +90,9 @@ def choose_weights(repository: str, names: Collection[str]) -> str:
     if len(files) == 1:
         return files.pop()
     if files:
-        problem = f"{len(files)} files of weights, {listed(sorted(files))}"
+        problem = f"{len(files)} files of weights, {listing(sorted(files))}"
     else:
-        problem = f"no weights among its files, {listed(sorted(names), 8)}" if names else "no files"
+        problem = f"no weights among its files, {listing(sorted(names), 8)}" if names else "no files"
     raise CheckpointError(f"{repository}: {problem}; expected {WEIGHT_FILE_NAMES[0]} or one file {', '.join(SUFFIXES)}")
 
 
@@ -108,5 +108,5 @@ def list_shards(repository: str, index: Path, names: Collection[str]) -> list[st
     suffix = Path(index.name.removesuffix(INDEX_SUFFIX)).suffix
     for shard in shards:
         if shard not in names or not shard.endswith(suffix):
-            raise CheckpointError(f"{repository}: {index.name} names {shown(shard)}, which is no {suffix} file of it")
+            raise CheckpointError(f"{repository}: {index.name} names {quote(shard)}, which is no {suffix} file of it")
     return shards

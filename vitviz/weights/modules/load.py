@@ -11,7 +11,7 @@ from torch import nn
 
 from vitviz.errors.arguments import word
 from vitviz.errors.kinds import ConfigError, ImageError, VitvizError
-from vitviz.errors.messages import described
+from vitviz.errors.messages import describe
 from vitviz.models.capture import CapturedNetwork, ModuleFacts
 from vitviz.models.capture.outputs import first_output, is_vector, primary_output
 from vitviz.models.capture.state import check_asked_device, check_state, device_of, dtype_of
@@ -187,5 +187,5 @@ def _given_labels(labels: Any) -> tuple[str, ...]:
     listed = [labels.get(number) for number in range(len(labels))] if isinstance(labels, Mapping) else labels
     if isinstance(listed, str) or not isinstance(listed, Sequence) or not all(isinstance(e, str) for e in listed):
         expected = "expected a name for each class from 0 on, or () where the outputs are no classes"
-        raise ConfigError(f"labels = {described(labels)}: {expected}")
+        raise ConfigError(f"labels = {describe(labels)}: {expected}")
     return tuple(listed)

@@ -11,7 +11,7 @@ from torch import nn
 
 from vitviz.errors.arguments import word
 from vitviz.errors.kinds import CheckpointError, ConfigError
-from vitviz.errors.messages import choices, described
+from vitviz.errors.messages import choices, describe
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.weights.metadata.image_processors import read_image_processor
 from vitviz.weights.metadata.open_clip_transform import read_open_clip_transform
@@ -116,7 +116,7 @@ def _given_rule(given: Any, channels: int) -> PreprocessingRule:
     else:
         rule = None
     if rule is None:
-        raise ConfigError(f"preprocessing = {described(given)}: {EXPECTED.replace('preprocessing = ', '', 1)}")
+        raise ConfigError(f"preprocessing = {describe(given)}: {EXPECTED.replace('preprocessing = ', '', 1)}")
     return rule
 
 

@@ -9,7 +9,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from vitviz.errors.kinds import CheckpointError, LimitError
-from vitviz.errors.messages import shown
+from vitviz.errors.messages import quote
 
 # The largest whole number of a configuration: of a side, a width, a vocabulary, a number of classes. A package makes
 # lists and tables of such lengths before a tensor is there.
@@ -37,7 +37,7 @@ def check_numbers(config: Mapping[str, Any], name: str, file: str) -> None:
         elif isinstance(value, list):
             places += [(place, each) for each in value]
         elif isinstance(value, int) and abs(value) > MAX_NUMBER:
-            raise CheckpointError(f"{name}: {shown(place)} = {shown(value)} in {file}: expected at most {MAX_NUMBER:,}")
+            raise CheckpointError(f"{name}: {quote(place)} = {quote(value)} in {file}: expected at most {MAX_NUMBER:,}")
 
 
 class BuildingAllowance(TorchFunctionMode):

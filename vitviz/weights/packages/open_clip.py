@@ -13,7 +13,7 @@ from PIL import Image
 from torch import nn
 
 from vitviz.errors.kinds import CheckpointError
-from vitviz.errors.messages import listed, shown
+from vitviz.errors.messages import listing, quote
 from vitviz.weights.metadata.sidecars import Sidecars
 from vitviz.weights.packages.reference import Answer, Package, Size, collected
 from vitviz.weights.packages.timm import TimmModel
@@ -104,7 +104,7 @@ def _checked(config: Mapping[str, Any], name: str) -> dict[str, Any]:
                 tower[key] = False
             # A name may lead elsewhere: "hf-hub:owner/name", or to a folder.
             elif key == "timm_model_name" and not (isinstance(value, str) and value.replace(".", "_").isidentifier()):
-                raise CheckpointError(f"{name}: {part}.{key} = {shown(value)}: expected timm's name of a model")
+                raise CheckpointError(f"{name}: {part}.{key} = {quote(value)}: expected timm's name of a model")
     return whole
 
 
@@ -121,7 +121,7 @@ def _build(folder: Path) -> nn.Module:
 
 def _load(folder: Path, ignore: Sequence[str]) -> OpenClipModel:
     if ignore:
-        raise CheckpointError(f"ignore = {listed(ignore)}: open_clip reads every key of a file; expected none")
+        raise CheckpointError(f"ignore = {listing(ignore)}: open_clip reads every key of a file; expected none")
     return _open(folder, None)
 
 

@@ -18,7 +18,7 @@ from PIL import Image
 from torch import nn
 
 from vitviz.errors.kinds import CheckpointError, VitvizError
-from vitviz.errors.messages import shown
+from vitviz.errors.messages import quote
 from vitviz.weights.metadata.sidecars import Sidecars
 
 Size = tuple[int, int]
@@ -149,7 +149,7 @@ def package_errors(name: str, what: str) -> Iterator[None]:
     except Exception as error:
         first, *more = str(error).strip().splitlines() or [""]
         message = f"{first} {more[0].strip()}" if more and first.endswith(":") else first
-        raise CheckpointError(f"{name} {what} ({type(error).__name__}: {shown(message)[1:-1]})") from None
+        raise CheckpointError(f"{name} {what} ({type(error).__name__}: {quote(message)[1:-1]})") from None
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import nn
 
 from vitviz.errors.kinds import CheckpointError
-from vitviz.errors.messages import listed, shown
+from vitviz.errors.messages import listing, quote
 from vitviz.weights.metadata.sidecars import Sidecars
 from vitviz.weights.packages.reference import Answer, Package, Size, as_mode, collected
 
@@ -111,7 +111,7 @@ def _checked(config: Mapping[str, Any], name: str) -> dict[str, Any]:
 
     architecture = config.get("architecture")
     if not isinstance(architecture, str) or not timm.is_model(architecture.partition(".")[0]):
-        raise CheckpointError(f"{name}: architecture = {shown(architecture)}: timm {timm.__version__} has none so")
+        raise CheckpointError(f"{name}: architecture = {quote(architecture)}: timm {timm.__version__} has none so")
     arguments = config.get("model_args") or {}
     stated = config.get("pretrained_cfg", config)
     if not isinstance(arguments, Mapping) or not isinstance(stated, Mapping):
@@ -147,13 +147,13 @@ def _build(folder: Path) -> nn.Module:
 
 def _load(folder: Path, ignore: Sequence[str]) -> TimmModel:
     if ignore:
-        raise CheckpointError(f"ignore = {listed(ignore)}: timm reads every key of a file; expected none")
+        raise CheckpointError(f"ignore = {listing(ignore)}: timm reads every key of a file; expected none")
     classes = json.loads((folder / "config.json").read_text(encoding="utf-8"))["pretrained_cfg"].get("num_classes")
     loaded = _open(folder, None)
     found = getattr(loaded.model, "num_classes", None)
     # With another number than its weights have, timm would leave the classifier random.
     if classes is not None and found != classes:
-        raise CheckpointError(f"{shown(found)} classes of timm's model; its config.json says {shown(classes)}")
+        raise CheckpointError(f"{quote(found)} classes of timm's model; its config.json says {quote(classes)}")
     return loaded
 
 

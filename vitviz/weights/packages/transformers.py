@@ -18,7 +18,7 @@ from einops import rearrange
 from PIL import Image
 
 from vitviz.errors.kinds import CheckpointError
-from vitviz.errors.messages import listed, shown
+from vitviz.errors.messages import listing, quote
 from vitviz.models.capture.outputs import primary_output
 from vitviz.weights.formats.limits import default_bytes
 from vitviz.weights.metadata.sidecars import Sidecars
@@ -215,12 +215,12 @@ def _load(folder: Path, attention: str | None, ignore: Sequence[str] | None = No
         model, report = cls.from_pretrained(folder, **options, output_loading_info=True, add_pooling_layer=False)
         missing = sorted(report["missing_keys"])
     if missing:
-        raise CheckpointError(f"{folder.name}: transformers finds no {listed(missing)} for its {cls.__name__}")
+        raise CheckpointError(f"{folder.name}: transformers finds no {listing(missing)} for its {cls.__name__}")
     surplus = sorted(report["unexpected_keys"])
     surplus = [key for key in surplus if not any(fnmatchcase(key, pattern) for pattern in ignore or ())]
     if ignore is not None and surplus:
         raise CheckpointError(
-            f"{folder.name}: keys that transformers' {cls.__name__} does not have: {listed(surplus)}; ignore=[…] "
+            f"{folder.name}: keys that transformers' {cls.__name__} does not have: {listing(surplus)}; ignore=[…] "
             "leaves out what you know not to matter"
         )
     if getattr(model.config, "mask_ratio", None):
@@ -241,8 +241,8 @@ def _class(folder: Path) -> Any:
     known = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
     if not known or getattr(found.config_class, "model_type", None) != kind:
         raise CheckpointError(
-            f"{folder.name}: architectures = {shown(names)} in its config.json: transformers "
-            f"{transformers.__version__} has no such model of type {shown(kind)}"
+            f"{folder.name}: architectures = {quote(names)} in its config.json: transformers "
+            f"{transformers.__version__} has no such model of type {quote(kind)}"
         )
     return found
 

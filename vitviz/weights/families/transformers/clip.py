@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from vitviz.errors.kinds import CheckpointError
-from vitviz.errors.messages import shown
+from vitviz.errors.messages import quote
 from vitviz.weights.conversion.canonical import Candidate, DefaultTransform, Family, MatchedCheckpoint, Open, Published
 from vitviz.weights.families.conventions import half
 from vitviz.weights.families.transformers import published
@@ -155,7 +155,7 @@ def _published_siglip(checkpoint: MatchedCheckpoint) -> Sequence[Published]:
 def _require_dimensions(checkpoint: MatchedCheckpoint, count: int, expected: str) -> None:
     shape = checkpoint.stored("patch.weight")
     if shape and len(shape) != count:
-        key = shown(checkpoint.keys[None, "patch.weight"])
+        key = quote(checkpoint.keys[None, "patch.weight"])
         raise CheckpointError(f"{checkpoint.name}: {key} has the shape {shape}; expected {expected}")
 
 
