@@ -14,7 +14,7 @@ from vitviz.attention.memory import copy_tokens, empty_record, trim_heap
 from vitviz.attention.precision import precise
 from vitviz.attention.trace import AttentionTrace
 from vitviz.attribution import rollout
-from vitviz.models.layers import Attended
+from vitviz.models.layers import AttentionOutput
 from vitviz.models.vit import Encoding, VisionTransformer
 
 WITHOUT, WITH = "vitviz without the norms of tokens", "vitviz, no probe asked for"
@@ -47,7 +47,7 @@ def encode_without_norms(network: VisionTransformer, pixels: torch.Tensor) -> En
     queries = keys = sums = torch.empty(0)
     known: dict[int, torch.Tensor] = {}
 
-    def record(layer: int, attended: Attended) -> None:
+    def record(layer: int, attended: AttentionOutput) -> None:
         nonlocal queries, keys, sums
         if layer == 0:
             like, depth = precise(attended.keys[:0]), network.config.depth

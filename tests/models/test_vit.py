@@ -247,7 +247,7 @@ def test_of_the_last_layer_only_what_is_classified_is_computed(
     # All queries and keys are there nevertheless.
     assert all(layer.shape == (2, 4, tokens, tokens) for layer in weights)
     assert all(trace.queries.shape == (depth, 4, tokens, 8) for trace in traces)
-    monkeypatch.setattr(Pooling, "reads", lambda self, layout: layout.token_count)
+    monkeypatch.setattr(Pooling, "tokens_read", lambda self, layout: layout.token_count)
     counts.clear()
     all_logits, all_weights = network(pixels, need_weights=True, head_mask=mask)
     assert counts == [tokens] * depth
@@ -281,8 +281,8 @@ def test_the_mlp_may_run_on_a_few_tokens_at_a_time(make_network: Make, changes: 
     with torch.no_grad():
         whole, whole_trace = network(pixels, head_mask=mask), network.encode(pixels).traces[1]
         for layer in network.encoder:
-            assert layer.tokens_at_once > whole_trace.layout.token_count
-            layer.tokens_at_once = size
+            assert layer.mlp_chunk_tokens > whole_trace.layout.token_count
+            layer.mlp_chunk_tokens = size
         counts: list[int] = []
         network.encoder[0].mlp.register_forward_hook(lambda module, inputs, output: counts.append(output.shape[1]))
         logits = network(pixels, head_mask=mask)
@@ -299,7 +299,7 @@ def test_gradients_flow_through_all_that_inference_leaves_out(
     make_network: Make, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
 ) -> None:
     """Those of the fused kernel and the short last layer are those of materialised weights and all tokens."""
-    monkeypatch.setattr(layers, "tokens_at_once", lambda config: 4)
+    monkeypatch.setattr(layers, "mlp_chunk_tokens", lambda config: 4)
     network = make_network(**changes).double()
     pixels = pixels_for(network).double().requires_grad_()
     with torch.no_grad():
@@ -314,7 +314,7 @@ def test_gradients_flow_through_all_that_inference_leaves_out(
         return list(torch.autograd.grad((logits * direction).sum(), wanted))
 
     gradients = differentiated()
-    monkeypatch.setattr(Pooling, "reads", lambda self, layout: layout.token_count)
+    monkeypatch.setattr(Pooling, "tokens_read", lambda self, layout: layout.token_count)
     for layer in network.encoder:
         layer.attention.fused = False
     others = differentiated()

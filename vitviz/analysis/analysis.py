@@ -22,7 +22,7 @@ from vitviz.errors.messages import describe
 from vitviz.images.preprocessing import PreparedImage
 from vitviz.metrics.ablation import HeadEffects, head_effects, switched_off
 from vitviz.metrics.faithfulness import METRICS, Curve, faithfulness
-from vitviz.models.targets import Target, TargetChoice, as_target, chosen_target, watched_score
+from vitviz.models.targets import Target, TargetChoice, as_target, effect_score, resolve_target
 from vitviz.progress import Progress
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.visualization.sheets import Sheet
@@ -269,7 +269,7 @@ class Analysis:
             expected = "expected maps by name, such as {'rollout': analysis.rollout()}"
             raise MethodError(f"maps: {describe(maps)} found; {expected}")
         values = {name: heatmap.values for name, heatmap in maps.items()}
-        about = chosen_target(target, self.logits, self.model.labels)
+        about = resolve_target(target, self.logits, self.model.labels)
         pixels = self.prepared.pixels
         return faithfulness(self.model.network, pixels, values, about, metrics, seed, report)
 
@@ -289,7 +289,7 @@ class Analysis:
         Raises:
             MethodError: the model has no such class.
         """
-        about = chosen_target(target, self.logits, self.model.labels)
+        about = resolve_target(target, self.logits, self.model.labels)
         return head_effects(self.model.network, self.prepared.pixels, about, report)
 
     @named_arguments(MethodError)
@@ -317,7 +317,7 @@ class Analysis:
         network, pixels = self.model.network, self.prepared.pixels
         if target is None:
             return switched_off(network, pixels, heads, patches)
-        watched = watched_score(chosen_target(target, self.logits, self.model.labels), network.config.classes)
+        watched = effect_score(resolve_target(target, self.logits, self.model.labels), network.config.classes)
         return watched.scores(switched_off(network, pixels, heads, patches, watched.reads)[None])[0]
 
     @property
@@ -334,7 +334,7 @@ class Analysis:
         if not method.class_specific:
             return self.trace
         labels, network = self.model.labels, self.model.network
-        key = chosen_target(choice, self.logits, labels)
+        key = resolve_target(choice, self.logits, labels)
         inputs = self._inputs.get(key)
         if inputs is None:
             target = as_target(key, network.config.classes, labels)

@@ -10,7 +10,7 @@ from vitviz.attribution.rollout import working_bytes
 from vitviz.errors.arguments import integer
 from vitviz.models.capture import ModuleConfig
 from vitviz.models.config import ViTConfig
-from vitviz.models.layers import tokens_at_once
+from vitviz.models.layers import mlp_chunk_tokens
 from vitviz.models.network import NetworkConfig
 from vitviz.models.pooling import POOLINGS
 
@@ -110,13 +110,13 @@ def _layer(config: ViTConfig, layout: TokenLayout) -> int:
     attending = tokens * (2 * width + (parts + 1) * inner)
     # Hidden features before and after the activation; of a gated MLP, the activated half and the product.
     hidden = config.mlp_width * (4 if config.gated_mlp else 2)
-    absorbing = tokens * (2 * width + inner) + min(tokens, tokens_at_once(config)) * (2 * width + hidden)
+    absorbing = tokens * (2 * width + inner) + min(tokens, mlp_chunk_tokens(config)) * (2 * width + hidden)
     return max(attending, absorbing)
 
 
 def _retained(config: ViTConfig, batch: int, tokens: int) -> int:
     """Bytes that stay allocated after a layer's tensors are freed: stream, queries, keys or values, hidden."""
-    hidden = min(tokens, tokens_at_once(config)) * config.mlp_width * (2 if config.gated_mlp else 1)
+    hidden = min(tokens, mlp_chunk_tokens(config)) * config.mlp_width * (2 if config.gated_mlp else 1)
     sizes = (tokens * config.width, tokens * config.heads * config.head_width, hidden)
     small = [NUMBER_BYTES * batch * size for size in sizes if NUMBER_BYTES * batch * size <= RETAINED_BYTES]
     return 2 * max(small, default=RETAINED_BYTES)
@@ -125,7 +125,7 @@ def _retained(config: ViTConfig, batch: int, tokens: int) -> int:
 def _image_flops(config: ViTConfig, layout: TokenLayout) -> int:
     tokens, width, inner = layout.token_count, config.width, config.heads * config.head_width
     pooling = POOLINGS[config.pooling]
-    pooled = width * pooling.parts
+    pooled = width * pooling.width_factor
     mlp = width * config.mlp_width * (3 if config.gated_mlp else 2)
 
     def layer(count: int) -> int:
@@ -134,7 +134,7 @@ def _image_flops(config: ViTConfig, layout: TokenLayout) -> int:
 
     patch = config.channels * config.patch_height * config.patch_width
     products = layout.patch_count * patch * width
-    products += (config.depth - 1) * layer(tokens) + layer(pooling.reads(layout))
+    products += (config.depth - 1) * layer(tokens) + layer(pooling.tokens_read(layout))
     if config.pooling == "attention":
         products += 2 * width * width + layout.patch_count * (2 * width * width + 2 * width) + mlp
     for features in (config.representation_width, config.projection_width, config.classes):

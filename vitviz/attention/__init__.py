@@ -1,7 +1,7 @@
 """Attention as numbers: the order of the tokens, one map over the patches, and the trace of a forward pass.
 
-A trace keeps queries and keys and computes any row or matrix again, exactly. How a network is built is in ``models``,
-what a map means in ``attribution``.
+A trace keeps queries and keys and recomputes any row or matrix exactly. ``models`` builds the networks, ``attribution``
+gives the maps their meaning.
 """
 
 from vitviz.attention.layout import TokenLayout

@@ -17,10 +17,10 @@ Fuse = Callable[..., torch.Tensor]
 
 @dataclass(frozen=True, eq=False)
 class TraceGroup:
-    """Some traces of one layout, shape and type: many small products become few.
+    """Traces of one layout, shape and type, stacked so that many small products become few large ones.
 
     Args:
-        traces: at least one; :func:`groups_of` says which go together.
+        traces: at least one; :func:`groups_of` forms the groups.
     """
 
     traces: tuple[AttentionTrace, ...]
@@ -34,21 +34,21 @@ class TraceGroup:
         return self.traces[0].layout.token_count
 
     def weights_in_chunks(self, layer: int, rows: slice = slice(None)) -> Chunks:
-        """Attention weights of a few query tokens at a time: which, and their ``"(image head) query key"``.
+        """The attention weights in chunks of query tokens: each chunk's slice and its ``"(image head) query key"``.
 
-        They are overwritten when the next are asked for.
+        The next chunk overwrites the weights of the last.
         """
-        # Keys are kept with one dimension side by side, as the product reads them.
+        # Concatenated in the transposed layout in which the traces store keys, which the product reads fastest.
         keys = torch.cat([precise(trace.keys[layer]).transpose(1, 2) for trace in self.traces]).transpose(1, 2)
         queries = torch.cat([precise(trace.queries[layer]) for trace in self.traces])
-        known = [trace.known_log_sums[layer] for trace in self.traces if layer in trace.known_log_sums]
-        log_sums = torch.cat(known) if len(known) == len(self.traces) else None
+        sums = [trace.known_log_sums[layer] for trace in self.traces if layer in trace.known_log_sums]
+        log_sums = torch.cat(sums) if len(sums) == len(self.traces) else None
         return weights_in_chunks(
-            queries, keys, self.traces[0].scale, self._bias(layer), rows, log_sums, _most_bytes(keys)
+            queries, keys, self.traces[0].scale, self._bias(layer), rows, log_sums, _max_bytes(keys)
         )
 
     def fused_in_chunks(self, layer: int, fusion: str = "mean", rows: slice = slice(None)) -> Chunks:
-        """The same with the heads fused: ``"image query key"``.
+        """As :meth:`weights_in_chunks`, with the heads fused: ``"image query key"``.
 
         Raises:
             MethodError: the fusion is not mean, max or min.
@@ -56,7 +56,7 @@ class TraceGroup:
         return self._fused(layer, HEAD_FUSIONS[word("head fusion", fusion, HEAD_FUSIONS)], rows)
 
     def fused(self, layer: int, fusion: str = "mean") -> torch.Tensor:
-        """The same of all query tokens.
+        """The fused attention weights of all query tokens, ``"image query key"``.
 
         Raises:
             MethodError: as :meth:`fused_in_chunks`.
@@ -64,29 +64,30 @@ class TraceGroup:
         return torch.cat([chunk for _, chunk in self.fused_in_chunks(layer, fusion)], 1)
 
     def _fused(self, layer: int, fuse: Fuse, rows: slice) -> Iterator[tuple[slice, torch.Tensor]]:
-        for chosen, weights in self.weights_in_chunks(layer, rows):
-            yield chosen, fuse(weights.unflatten(0, (-1, self.heads)), 1)
+        for block, weights in self.weights_in_chunks(layer, rows):
+            yield block, fuse(weights.unflatten(0, (-1, self.heads)), 1)
 
     def _bias(self, layer: int) -> torch.Tensor | None:
         if self.traces[0].bias is None:
             return None
-        each = [trace.bias[layer if len(trace.bias) > 1 else 0] for trace in self.traces if trace.bias is not None]
-        return torch.cat([precise(bias).expand(self.heads, -1, -1) for bias in each])
+        biases = [trace.bias[layer if len(trace.bias) > 1 else 0] for trace in self.traces if trace.bias is not None]
+        return torch.cat([precise(bias).expand(self.heads, -1, -1) for bias in biases])
 
 
 def groups_of(traces: Iterable[AttentionTrace]) -> Iterator[TraceGroup]:
-    """Traces in groups of neighbours that go together, in their order.
+    """Consecutive traces of one kind as groups, in order.
 
-    A group is as large as leaves the attention of a layer in the processor's cache: one trace where its own fills that.
+    A group is as large as possible while the attention of a layer still fits into the processor's cache, and has at
+    least one trace.
     """
-    found: list[AttentionTrace] = []
+    group: list[AttentionTrace] = []
     for trace in traces:
-        if found and (_kind(trace) != _kind(found[0]) or len(found) == _most_together(trace)):
-            yield TraceGroup(tuple(found))
-            found = []
-        found.append(trace)
-    if found:
-        yield TraceGroup(tuple(found))
+        if group and (_kind(trace) != _kind(group[0]) or len(group) == _max_traces(trace)):
+            yield TraceGroup(tuple(group))
+            group = []
+        group.append(trace)
+    if group:
+        yield TraceGroup(tuple(group))
 
 
 def _kind(trace: AttentionTrace) -> tuple[object, ...]:
@@ -94,10 +95,10 @@ def _kind(trace: AttentionTrace) -> tuple[object, ...]:
     return trace.layout, like.shape, like.dtype, like.device, trace.scale, trace.bias is None, trace.pooled is None
 
 
-def _most_together(trace: AttentionTrace) -> int:
-    return max(1, _most_bytes(trace.keys) // (trace.heads * trace.layout.token_count**2 * trace.dtype.itemsize))
+def _max_traces(trace: AttentionTrace) -> int:
+    return max(1, _max_bytes(trace.keys) // (trace.heads * trace.layout.token_count**2 * trace.dtype.itemsize))
 
 
-def _most_bytes(like: torch.Tensor) -> int:
-    """Of the attention of a group in one layer: every thread's share stays in its processor's cache."""
+def _max_bytes(like: torch.Tensor) -> int:
+    """The most bytes for a group's attention in one layer, so that each thread's share stays in its core's cache."""
     return CHUNK_BYTES * torch.get_num_threads() if like.device.type == "cpu" else DEVICE_CHUNK_BYTES

@@ -1,4 +1,4 @@
-"""Which token is what: the prefix tokens, the patch grid, and the way from one to the other."""
+"""The order of the tokens: prefix tokens, then the patch grid, and the conversion between tokens and patches."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ PATCHES = "patches"
 
 
 def index_from_end(kind: str, number: int, count: int) -> int:
-    """A number counted from 0, or from the end as ``-1``, as an index from 0.
+    """The index from 0 for a number that counts from 0, or from the end as ``-1``.
 
     Args:
-        kind: what is counted: ``"layer"`` or ``"head"``.
-        number: of the one that is meant.
+        kind: what is counted, for messages: ``"layer"`` or ``"head"``.
+        number: number of the layer or head.
         count: how many there are.
 
     Raises:
-        QueryError: there is none of this number.
+        QueryError: no layer or head has this number.
     """
-    found = integer_or_none(number)
-    if found is None or not -count <= found < count:
+    index = integer_or_none(number)
+    if index is None or not -count <= index < count:
         legal = f"this model has {kind}s 0 to {count - 1} (or -{count} to -1 from the end)"
-        expected = "expected a whole number; " if found is None else ""
+        expected = "expected a whole number; " if index is None else ""
         raise QueryError(f"{kind} {describe(number)}: {expected}{legal}")
-    return found % count
+    return index % count
 
 
 def numbered(kind: str, index: int, count: int) -> str:
-    """One of several as a caption names it: ``"layer 5 of 0–5"``.
+    """A layer or head as captions name it: ``"layer 5 of 0–5"``.
 
-    Everything in vitviz counts from 0: the number on the screen is the number that an argument, an option or a link
-    takes. The range makes that plain, where "layer 5 of 6" would be read as the fifth.
+    vitviz counts from 0 everywhere, so that the number on the screen is the one that arguments, options and links take.
+    The range shows this; "layer 5 of 6" would be read as the fifth layer.
     """
     return f"{kind} {index} of 0–{count - 1}" if count > 1 else f"{kind} {index}"
 
 
 def layer_range(start: int, stop: int) -> str:
-    """The layers from one on up to another, which is not among them: ``"layers 2 to 5"``."""
+    """The layers from ``start`` up to, but not including, ``stop``: ``"layers 2 to 5"``."""
     return f"layers {start} to {stop - 1}" if stop - start > 1 else f"layer {start}"
 
 
@@ -53,10 +53,10 @@ def layer_range(start: int, stop: int) -> str:
 class TokenLayout:
     """The order of a sequence of tokens: prefix tokens first, then the patches row by row.
 
-    This is the only place in vitviz where prefix tokens are told from patches.
+    No other code in vitviz distinguishes prefix tokens from patches.
 
     Args:
-        prefix: names of the prefix tokens in order, such as ``("cls", "register 1")``; empty where there are none.
+        prefix: names of the prefix tokens in order, such as ``("cls", "register 1")``; empty for none.
         grid_height: patches from top to bottom.
         grid_width: patches from left to right.
     """
@@ -105,7 +105,7 @@ class TokenLayout:
         raise QueryError(f"{kind} {describe(query)}: this model has {self._legal()}")
 
     def select(self, query: Query) -> slice:
-        """The tokens that a query stands for: one, or every patch for ``"patches"``, of which maps take the mean.
+        """The tokens that a query selects: one, or all patches for ``"patches"``, over which maps take the mean.
 
         Raises:
             QueryError: the model has no such token.
@@ -117,7 +117,7 @@ class TokenLayout:
 
     @property
     def default_query(self) -> Query:
-        """The query by default, which is the CLS token, or all patches where there is none."""
+        """The default query: the CLS token, or all patches if there is none."""
         return "cls" if "cls" in self.prefix else PATCHES
 
     def name(self, query: Query) -> str:

@@ -1,4 +1,4 @@
-"""How much memory this process may take, and how much of that is free."""
+"""How much memory this process may use, and how much of it is free."""
 
 from __future__ import annotations
 
@@ -8,46 +8,46 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
-# Of a control group, in version 2 and 1.
-LIMITS = ("memory.max", "memory.limit_in_bytes")
-USED = ("memory.current", "memory.usage_in_bytes")
+# Files of a control group, in version 2 and version 1.
+LIMIT_FILES = ("memory.max", "memory.limit_in_bytes")
+USAGE_FILES = ("memory.current", "memory.usage_in_bytes")
 
 
 def memory(root: Path = Path("/")) -> int:
-    """How many bytes of memory this process may take: those of the machine, or of the control groups that it is in.
+    """How many bytes of memory this process may use: the machine's, or fewer if its control groups set a limit.
 
     Args:
-        root: of the file system in which the control groups are looked up.
+        root: root of the file system with ``proc`` and ``sys``.
     """
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limits = (_number(group, *LIMITS) for group in control_groups(root, "memory"))
+    limits = (_number(group, *LIMIT_FILES) for group in control_groups(root, "memory"))
     return min([machine, *(limit for limit in limits if limit is not None)])
 
 
 def free_memory(root: Path = Path("/")) -> int:
-    """How many bytes this process can take yet: those free on the machine, and in its control groups.
+    """How many more bytes this process can use, given what the machine and its control groups have free.
 
-    Where the system does not tell, half of what :func:`memory` gives.
+    Half of :func:`memory` on a system that does not report free memory.
 
     Args:
-        root: of the file system in which this is looked up.
+        root: root of the file system with ``proc`` and ``sys``.
     """
     try:
-        found = re.search(r"^MemAvailable:\s+(\d+) kB$", (root / "proc" / "meminfo").read_text(), re.MULTILINE)
+        match = re.search(r"^MemAvailable:\s+(\d+) kB$", (root / "proc" / "meminfo").read_text(), re.MULTILINE)
     # Not Linux.
     except OSError:
-        found = None
-    free = memory(root) // 2 if found is None else 1024 * int(found[1])
+        match = None
+    free = memory(root) // 2 if match is None else 1024 * int(match[1])
     for group in control_groups(root, "memory"):
-        limit, used = _number(group, *LIMITS), _number(group, *USED)
+        limit, used = _number(group, *LIMIT_FILES), _number(group, *USAGE_FILES)
         if limit is not None and used is not None:
-            # Copies of files, which give way, count as used.
+            # The group counts cached files as used, though the kernel drops them on demand.
             free = min(free, max(0, limit - used + _file_cache(group)))
     return free
 
 
 def control_groups(root: Path, controller: str) -> Iterator[Path]:
-    """The folders of the control groups that the process is in, of one controller."""
+    """The folders of this process's control groups for one controller, innermost first."""
     try:
         lines = (root / "proc" / "self" / "cgroup").read_text().splitlines()
     # Not Linux.
@@ -55,7 +55,7 @@ def control_groups(root: Path, controller: str) -> Iterator[Path]:
         return
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        # Version 2 has no names of controllers here; of version 1, one is enough.
+        # Version 2 lists no controllers; version 1 lists those of the group.
         if controllers and controller not in controllers.split(","):
             continue
         top = root / "sys" / "fs" / "cgroup" / controllers
@@ -64,7 +64,7 @@ def control_groups(root: Path, controller: str) -> Iterator[Path]:
 
 
 def _number(group: Path, *names: str) -> int | None:
-    """The number in the first of these files of a control group that is there; None where it sets none."""
+    """The number in the first of these files that a control group has; None if it holds no number."""
     for name in names:
         with suppress(OSError):
             text = (group / name).read_text().strip()
@@ -74,6 +74,6 @@ def _number(group: Path, *names: str) -> int | None:
 
 def _file_cache(group: Path) -> int:
     with suppress(OSError):
-        found = re.search(r"^inactive_file (\d+)$", (group / "memory.stat").read_text(), re.MULTILINE)
-        return 0 if found is None else int(found[1])
+        match = re.search(r"^inactive_file (\d+)$", (group / "memory.stat").read_text(), re.MULTILINE)
+        return 0 if match is None else int(match[1])
     return 0

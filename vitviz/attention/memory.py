@@ -1,8 +1,8 @@
 """Large tensors without the cost of their first touch.
 
-Memory that is fresh from the operating system is cleared page by page when it is first written, which can take as long
-as computing what is written there. So large blocks are asked for in huge pages, and used again. What the C library has
-left between the activations of a large input is given back now and then, since it comes to half as much again.
+The operating system clears fresh memory page by page when it is first written, which can take as long as the
+computation itself. So this module allocates large blocks in huge pages and reuses them. The C library also leaves free
+holes between the activations of a large input; they add half of its size, so they go back to the system now and then.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ BLOCK_BYTES = 2 * 2**20
 IDLE_BYTES = 256 * 2**20
 TOKEN_BLOCK = 256
 
-
-# What torch and the C++ library say; on a processor, torch has no type of its own for it.
+# Messages of torch and the C++ library. On a CPU, torch raises no error type of its own for a failed allocation.
 OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "bad_alloc", "out of memory")
 
 
@@ -34,33 +33,33 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error is a failed allocation."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY)
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in OUT_OF_MEMORY)
 
 
 @contextmanager
-def enough_memory(what: str) -> Iterator[None]:
-    """Says of what runs out of memory within what it was.
+def enough_memory(task: str) -> Iterator[None]:
+    """Turns running out of memory into a :class:`vitviz.errors.kinds.LimitError` that names the task.
 
     Raises:
-        LimitError: the machine has not the memory for it; what was computed is let go of.
+        LimitError: the machine does not have enough free memory.
     """
     try:
         yield
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        raise LimitError(f"{what}: this machine has not enough memory free; choose a smaller resolution") from None
+        raise LimitError(f"{task}: this machine has not enough memory free; choose a smaller resolution") from None
 
 
 class _Lease(np.ndarray):
-    """A block while somebody uses it; the block is given back when the last tensor on it is gone."""
+    """A block in use; it returns to the pool when the last tensor on it is freed."""
 
 
 class BlockPool:
-    """Free blocks of memory, to be used again. Safe between threads.
+    """Free blocks of memory for reuse. Thread-safe.
 
     Args:
-        idle_bytes: most that is held; the blocks that came back first leave.
+        idle_bytes: the most bytes of free blocks that the pool holds; it drops the oldest first.
     """
 
     def __init__(self, idle_bytes: int) -> None:
@@ -79,16 +78,16 @@ class BlockPool:
         """A block of at least this many bytes, uninitialised."""
         size = math.ceil(nbytes / BLOCK_BYTES) * BLOCK_BYTES
         with self._lock:
-            known = next((known for known, block in list(self._idle.items()) if block.nbytes == size), None)
-            block = None if known is None else self._idle.pop(known, None)
+            key = next((key for key, block in list(self._idle.items()) if block.nbytes == size), None)
+            block = None if key is None else self._idle.pop(key, None)
             if block is None:
-                # NumPy asks Linux for huge pages, where torch does not.
+                # NumPy requests huge pages from Linux; torch does not.
                 block = np.empty(size, np.uint8)
         lease = block.view(_Lease)
-        weakref.finalize(lease, self._give_back, block).atexit = False
+        weakref.finalize(lease, self._return, block).atexit = False
         return lease
 
-    def _give_back(self, block: np.ndarray) -> None:
+    def _return(self, block: np.ndarray) -> None:
         with self._lock:
             self._idle[id(block)] = block
             while self.nbytes > self.idle_bytes:
@@ -101,7 +100,7 @@ _trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linu
 
 
 def empty(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
-    """An uninitialised, contiguous tensor on the device and of the type of another; a large one in used memory."""
+    """An uninitialised, contiguous tensor with the device and type of ``like``; a large one reuses memory."""
     nbytes = math.prod(shape) * like.itemsize
     if like.device.type != "cpu" or nbytes < BLOCK_BYTES:
         return like.new_empty(shape)
@@ -111,9 +110,9 @@ def empty(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
 def empty_record(
     shape: tuple[int, int, int, int], like: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """For queries and keys of a shape ``"layer head token dim"``, and logarithms of sums ``"layer head token"``.
+    """Uninitialised queries and keys ``"layer head token dim"``, and log-sums ``"layer head token"``.
 
-    One dimension of all keys lies side by side: so the product of a few queries with all keys is fastest.
+    Keys are stored transposed, with the tokens contiguous: the product of a few queries with all keys is then fastest.
     """
     *rows, tokens, dim = shape
     keys = empty((*rows, dim, tokens), like).transpose(-1, -2)
@@ -121,10 +120,10 @@ def empty_record(
 
 
 def trim_heap(activation: torch.Tensor, layer: int = 0, depth: int = 1) -> None:
-    """Give free memory back to the operating system, if activations are as large as this one and the C library can.
+    """Return the C library's free memory to the operating system, if an activation of this size is large.
 
-    Of many layers, only after that in the middle and that in the middle of the rest: what is given back has to be
-    cleared when it is used again, and the peak is where most of a trace is there.
+    This happens after two layers only, at half and three quarters of the depth: returned memory must be cleared before
+    it is used again, and the peak comes late, when most of the trace is filled.
     """
     if layer not in (depth // 2, 3 * depth // 4):
         return
@@ -132,16 +131,16 @@ def trim_heap(activation: torch.Tensor, layer: int = 0, depth: int = 1) -> None:
         _trim(0)
 
 
-def beginning(buffer: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    """The first numbers of a contiguous buffer, as a contiguous tensor of a smaller shape or the same."""
+def buffer_view(buffer: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """The start of a contiguous buffer as a contiguous tensor of this shape, which must not be larger."""
     return buffer.view(-1)[: math.prod(shape)].view(shape)
 
 
 def copy_tokens(source: torch.Tensor, into: torch.Tensor) -> None:
-    """Copy ``"head token dim"`` into a tensor of the same shape, from and to any strides and to any type.
+    """Copy ``"head token dim"`` into a tensor of the same shape, with any strides and of any type.
 
-    A source that has its heads side by side in each token is read once per head. A few tokens at a time its pages stay
-    known to the processor.
+    The copy reads a source whose heads are interleaved in each token once per head. Blocks of tokens keep its pages in
+    the processor's translation buffer.
     """
     for start in range(0, source.shape[1], TOKEN_BLOCK):
         block = slice(start, start + TOKEN_BLOCK)

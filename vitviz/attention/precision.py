@@ -1,4 +1,4 @@
-"""The precisions in which numbers are computed and kept."""
+"""The precisions in which vitviz computes and stores numbers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": t
 
 
 def type_of(precision: str, name: str = "precision") -> torch.dtype:
-    """The type of a precision in :data:`PRECISIONS`, which the caller calls ``name``.
+    """The type of a precision in :data:`PRECISIONS`; the message calls the argument ``name``.
 
     Raises:
-        ConfigError: it is none of these.
+        ConfigError: the precision is none of these.
     """
     return PRECISIONS[word(name, precision, PRECISIONS, ConfigError)]
 

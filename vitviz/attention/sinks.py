@@ -1,9 +1,9 @@
-"""Patches that a trained network uses for itself: those of outlying norm, and those that take the attention.
+"""Patches that a trained network uses as scratch space: norm outliers and attention sinks.
 
 Darcet et al. 2024, "Vision Transformers Need Registers": trained networks store global information in a few patches of
-high norm, which stand for no part of the picture. Xiao et al. 2024, "Efficient Streaming Language Models with Attention
-Sinks": softmax must put its weight somewhere, and a few tokens take what no other has use for. The two need not be the
-same patches: small networks often have sinks without outliers.
+high norm, which no longer stand for their part of the picture. Xiao et al. 2024, "Efficient Streaming Language Models
+with Attention Sinks": softmax must put its weight somewhere, and a few tokens take the attention that nothing else
+needs. Outliers and sinks need not be the same patches: small networks often have sinks without outliers.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from vitviz.attention.layout import TokenLayout
 from vitviz.attention.trace import AttentionTrace
 from vitviz.errors.kinds import MethodError
 
-# Darcet et al. draw the line at 150 in a network whose other norms are about 50. Both bounds count: where norms hardly
-# differ, some deviations are no distance, and where they spread widely, twice the median is nothing special.
+# Darcet et al. put the threshold at 150 in a network whose other norms are about 50. Two bounds are needed: among
+# nearly equal norms ten deviations are a tiny distance, and among widely spread ones twice the median is common.
 OUTLIER_RATIO = 2.0
 OUTLIER_DEVIATIONS = 10.0
-# Times the share that every token would have of evenly spread attention.
+# In multiples of a token's share of evenly spread attention.
 SINK_RATIO = 10.0
 NO_NORMS = "this trace has no token norms; vitviz.analyze measures them"
 
 
 @dataclass(frozen=True, eq=False)
 class OutlierRule:
-    """What the norm of a patch must exceed to be an outlier, in one image.
+    """The threshold above which the norm of a patch is an outlier, in one image.
 
     Args:
-        median: of the norms of all patches.
-        deviation: the median absolute deviation from it.
+        median: median norm of all patches.
+        deviation: median absolute deviation from it.
     """
 
     median: float
@@ -39,20 +39,20 @@ class OutlierRule:
 
     @classmethod
     def of(cls, norms: torch.Tensor) -> OutlierRule:
-        """The rule for norms of patches, ``"patch"``."""
+        """The rule for the norms of an image's patches, ``"patch"``."""
         median = norms.median()
         return cls(float(median), float((norms - median).abs().median()))
 
     @property
     def threshold(self) -> float:
-        """Twice the median, and ten median absolute deviations above it: the larger of the two."""
+        """The larger of twice the median and the median plus ten median absolute deviations."""
         return max(OUTLIER_RATIO * self.median, self.median + OUTLIER_DEVIATIONS * self.deviation)
 
 
 def norms_of_patches(trace: AttentionTrace) -> torch.Tensor:
     """The norms of the patches as they enter the last layer, ``"patch"``.
 
-    After the last layer itself, a model that classifies its CLS token has no patches: nobody needs them.
+    Norms after the last layer would not do: a model that classifies its CLS token computes no patches there.
 
     Raises:
         MethodError: the trace has no norms.
@@ -63,7 +63,7 @@ def norms_of_patches(trace: AttentionTrace) -> torch.Tensor:
 
 
 def outlier_patches(trace: AttentionTrace) -> list[int]:
-    """Token indices of the patches whose norm is an outlier where they enter the last layer, by :class:`OutlierRule`.
+    """Token indices of the patches that enter the last layer with an outlying norm, by :class:`OutlierRule`.
 
     Raises:
         MethodError: the trace has no norms.
@@ -73,13 +73,14 @@ def outlier_patches(trace: AttentionTrace) -> list[int]:
 
 
 def received_attention(trace: AttentionTrace, first_query: int = 0) -> torch.Tensor:
-    """The attention that every token receives, in the mean of the tokens that look: ``"layer head key"``.
+    """The attention that each token receives, averaged over the query tokens: ``"layer head key"``.
 
-    In one layer and head the shares of all tokens sum to 1.
+    The shares of all tokens sum to 1 in each layer and head.
 
     Args:
-        trace: of one image.
-        first_query: the first token that counts as looking; the number of prefix tokens for the patches alone.
+        trace: trace of one image.
+        first_query: index of the first query token to average over; the number of prefix tokens averages over the
+            patches alone.
     """
     rows = slice(first_query, None)
     received = torch.zeros(trace.layers, trace.heads, trace.layout.token_count, dtype=torch.float64)
@@ -90,14 +91,14 @@ def received_attention(trace: AttentionTrace, first_query: int = 0) -> torch.Ten
 
 
 def sink_patches(trace: AttentionTrace) -> list[int]:
-    """Token indices of the patches that receive ten times their even share of the attention in some layer.
+    """Token indices of the patches that receive more than ten times their even share of the attention in some layer.
 
-    What counts is the mean over a layer's heads and over all tokens that look.
+    The received attention is averaged over a layer's heads and over all query tokens.
     """
     layout = trace.layout
     highest = received_attention(trace).mean(1).amax(0)[layout.prefix_count :]
     return _patches(highest * layout.token_count > SINK_RATIO, layout)
 
 
-def _patches(chosen: torch.Tensor, layout: TokenLayout) -> list[int]:
-    return [layout.prefix_count + int(place) for place in chosen.nonzero().flatten()]
+def _patches(is_member: torch.Tensor, layout: TokenLayout) -> list[int]:
+    return [layout.prefix_count + int(patch) for patch in is_member.nonzero().flatten()]

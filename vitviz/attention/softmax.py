@@ -1,4 +1,4 @@
-"""From attention scores to attention weights: all at once, or a few query tokens at a time."""
+"""Attention weights from queries and keys: all at once, or in chunks of query tokens."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ import torch
 import torch.nn.functional as F
 
 from vitviz.attention.layout import index_from_end
-from vitviz.attention.memory import beginning, empty
+from vitviz.attention.memory import buffer_view, empty
 from vitviz.errors.arguments import integer_or_none, word
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import choices, describe, did_you_mean
 
 HEAD_FUSIONS: dict[str, Callable[..., torch.Tensor]] = {"mean": torch.mean, "max": torch.amax, "min": torch.amin}
-# What takes one of the heads' numbers, and the same one of their logarithms.
-ORDERED = ("max", "min")
-# On a processor two buffers of this size and the keys of a layer stay in the second-level cache of two cores.
+# Fusions that select one head's number, so that they commute with the logarithm.
+ORDER_FUSIONS = ("max", "min")
+# Two buffers of this size and the keys of a layer fit into the second-level caches of two CPU cores.
 CHUNK_BYTES = 4 * 2**20
 DEVICE_CHUNK_BYTES = 128 * 2**20
-# A computation can be cancelled between kernels: this many take a fraction of a second on two cores.
+# A computation can only be cancelled between kernels. So many operations take a fraction of a second on two cores.
 OPERATIONS_PER_KERNEL = 2**35
 
 
 def attention_weights(
     queries: torch.Tensor, keys: torch.Tensor, scale: float, bias: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Attention weights, the softmax over keys of the scaled scores.
+    """Attention weights: the softmax over keys of the scaled scores.
 
     Vaswani et al. 2017, "Attention Is All You Need", equation 1.
 
     Args:
         queries: ``"... query dim"``.
         keys: ``"... key dim"``.
-        scale: what the scores are multiplied with, usually ``dim ** -0.5``.
+        scale: factor of the scores, usually ``dim ** -0.5``.
         bias: ``"... query key"``, added to the scaled scores.
 
     Returns:
@@ -50,43 +50,43 @@ def scores_in_chunks(
     bias: torch.Tensor | None = None,
     rows: slice = slice(None),
     log_sums: torch.Tensor | None = None,
-    most_bytes: int | None = None,
+    max_bytes: int | None = None,
 ) -> Iterator[tuple[slice, torch.Tensor]]:
-    """Attention scores of a few query tokens at a time, in memory that does not grow with the square of the tokens.
+    """Attention scores in chunks of query tokens, in memory that does not grow with the square of the tokens.
 
     Args:
         queries: ``"head query dim"``.
         keys: ``"head key dim"``.
-        scale: what the scores are multiplied with.
+        scale: factor of the scores.
         bias: ``"head query key"``, added to the scaled scores.
-        rows: of which query tokens; all where it is not given.
-        log_sums: ``"head query"``, taken away from each row. With the logarithm of the sum of its exponentials, what
-            remains are the logarithms of attention weights.
-        most_bytes: of the scores; :data:`CHUNK_BYTES` on a processor and :data:`DEVICE_CHUNK_BYTES` elsewhere where it
-            is not given.
+        rows: the query tokens to compute; all by default.
+        log_sums: ``"head query"``, subtracted from each row. If they are the logarithms of the rows' sums of
+            exponentials, the results are the logarithms of the attention weights.
+        max_bytes: size of a chunk of scores; by default :data:`CHUNK_BYTES` on a CPU and :data:`DEVICE_CHUNK_BYTES`
+            elsewhere.
 
     Yields:
-        Which query tokens, and their scores ``"head query key"``: at most so many bytes, at least one query token;
-        overwritten when the next are asked for.
+        Each chunk's slice of query tokens and their scores ``"head query key"``: at most ``max_bytes``, but at least
+        one query token. The next chunk overwrites them.
     """
     heads, tokens, _ = keys.shape
     start, end, _ = rows.indices(queries.shape[1])
-    most = most_bytes or (CHUNK_BYTES if keys.device.type == "cpu" else DEVICE_CHUNK_BYTES)
-    count = max(1, min(end - start, most // (heads * tokens * keys.itemsize)))
-    # Contiguous keys, or every product would copy them again.
+    chunk_bytes = max_bytes or (CHUNK_BYTES if keys.device.type == "cpu" else DEVICE_CHUNK_BYTES)
+    count = max(1, min(end - start, chunk_bytes // (heads * tokens * keys.itemsize)))
+    # Made contiguous once; otherwise every product would copy them.
     columns = keys.transpose(1, 2).contiguous()
     buffer = empty((heads, count, tokens), keys)
     for first in range(start, end, count):
-        chosen = slice(first, min(first + count, end))
+        block = slice(first, min(first + count, end))
         # The last chunk may be smaller.
-        scores = beginning(buffer, (heads, chosen.stop - chosen.start, tokens))
+        scores = buffer_view(buffer, (heads, block.stop - block.start, tokens))
         if log_sums is None:
-            torch.bmm(queries[:, chosen] * scale, columns, out=scores)
+            torch.bmm(queries[:, block] * scale, columns, out=scores)
         else:
-            torch.baddbmm(log_sums[:, chosen, None], queries[:, chosen], columns, beta=-1, alpha=scale, out=scores)
+            torch.baddbmm(log_sums[:, block, None], queries[:, block], columns, beta=-1, alpha=scale, out=scores)
         if bias is not None:
-            scores += bias[:, chosen]
-        yield chosen, scores
+            scores += bias[:, block]
+        yield block, scores
 
 
 def weights_in_chunks(
@@ -96,23 +96,23 @@ def weights_in_chunks(
     bias: torch.Tensor | None = None,
     rows: slice = slice(None),
     log_sums: torch.Tensor | None = None,
-    most_bytes: int | None = None,
+    max_bytes: int | None = None,
 ) -> Iterator[tuple[slice, torch.Tensor]]:
-    """Attention weights of a few query tokens at a time, as :func:`scores_in_chunks` gives scores.
+    """Attention weights in chunks of query tokens, as :func:`scores_in_chunks` yields scores.
 
-    With ``log_sums``, the logarithm of the sum of each row's exponentials, ``"head query"``, they stand in the scores'
-    own place and take one pass over it; without, in a second buffer of the same size.
+    With ``log_sums``, the logarithm of each row's sum of exponentials, ``"head query"``, one pass turns the scores into
+    weights in place. Without, the weights need a second buffer of the same size.
     """
     buffer = None
-    for chosen, scores in scores_in_chunks(queries, keys, scale, bias, rows, log_sums, most_bytes):
+    for block, scores in scores_in_chunks(queries, keys, scale, bias, rows, log_sums, max_bytes):
         if log_sums is not None:
-            yield chosen, scores.exp_()
+            yield block, scores.exp_()
             continue
         if buffer is None:
             buffer = empty(scores.shape, scores)
-        weights = beginning(buffer, scores.shape)
+        weights = buffer_view(buffer, scores.shape)
         torch.softmax(scores, -1, out=weights)
-        yield chosen, weights
+        yield block, weights
 
 
 def fused_in_chunks(
@@ -125,18 +125,18 @@ def fused_in_chunks(
     log_sums: torch.Tensor | None = None,
     into: torch.Tensor | None = None,
 ) -> Iterator[tuple[slice, torch.Tensor]]:
-    """Attention weights with the heads fused, ``"query key"``, of a few query tokens at a time.
+    """Attention weights with the heads fused, ``"query key"``, in chunks of query tokens.
 
-    Arguments as those of :func:`weights_in_chunks`, errors as those of :func:`fuse_heads`; with ``into``, what comes is
-    written into that matrix of all tokens.
+    Arguments as for :func:`weights_in_chunks`, errors as of :func:`fuse_heads`. ``into`` is a matrix of all tokens that
+    receives the chunks.
     """
-    if fusion in ORDERED and log_sums is not None:
-        # The highest score has the highest weight: only one head's exponentials are needed.
-        for chosen, scores in scores_in_chunks(queries, keys, scale, bias, rows, log_sums):
-            yield chosen, fuse_heads(scores, fusion, None if into is None else into[chosen]).exp_()
+    if fusion in ORDER_FUSIONS and log_sums is not None:
+        # The exponential is monotonic: fuse first, then exponentiate one matrix instead of one per head.
+        for block, scores in scores_in_chunks(queries, keys, scale, bias, rows, log_sums):
+            yield block, fuse_heads(scores, fusion, None if into is None else into[block]).exp_()
         return
-    for chosen, weights in weights_in_chunks(queries, keys, scale, bias, rows, log_sums):
-        yield chosen, fuse_heads(weights, fusion, None if into is None else into[chosen])
+    for block, weights in weights_in_chunks(queries, keys, scale, bias, rows, log_sums):
+        yield block, fuse_heads(weights, fusion, None if into is None else into[block])
 
 
 def attend(
@@ -149,29 +149,29 @@ def attend(
     """Values weighted by attention, through torch's fused kernel: all ``"batch head token dim"``.
 
     Args:
-        queries, keys, values: of every head.
-        scale: what the scores are multiplied with.
-        on_chunk: is called now and then while the attention of very many tokens is computed; an exception that it
-            raises ends it.
+        queries, keys, values: of all heads.
+        scale: factor of the scores.
+        on_chunk: called now and then during the attention of very many tokens; an exception from it ends the
+            computation.
 
     Returns:
-        The weighted values; and the logarithm of the sum of each row's exponentials, ``"batch head query"``, where the
-        kernel tells it in full precision: on a processor, unless it computes in half of it.
+        The weighted values, and the logarithm of each row's sum of exponentials, ``"batch head query"``, or None. The
+        kernel returns the latter in full precision on a CPU, unless it computes in half precision.
     """
     count = queries.shape[-2]
-    # Two products of each query with all keys.
-    at_once = max(1, OPERATIONS_PER_KERNEL // (4 * max(1, keys.numel())))
-    if on_chunk is None or count <= at_once:
+    # Each query takes two products with all keys.
+    chunk_size = max(1, OPERATIONS_PER_KERNEL // (4 * max(1, keys.numel())))
+    if on_chunk is None or count <= chunk_size:
         return _attend(queries, keys, values, scale)
     context, log_sums = None, []
-    for start in range(0, count, at_once):
-        rows = slice(start, start + at_once)
-        part, sums = _attend(queries[:, :, rows], keys, values, scale)
+    for start in range(0, count, chunk_size):
+        rows = slice(start, start + chunk_size)
+        chunk, sums = _attend(queries[:, :, rows], keys, values, scale)
         if context is None:
-            batch, heads, _, dim = part.shape
-            # The layout that the kernel returns: the heads of a token lie side by side.
-            context = part.new_empty(batch, count, heads, dim).transpose(1, 2)
-        context[:, :, rows] = part
+            batch, heads, _, dim = chunk.shape
+            # As the kernel lays out its result: the heads of a token side by side.
+            context = chunk.new_empty(batch, count, heads, dim).transpose(1, 2)
+        context[:, :, rows] = chunk
         log_sums += [] if sums is None else [sums]
         on_chunk()
     assert context is not None
@@ -181,15 +181,15 @@ def attend(
 def _attend(
     queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    if tells_sums(queries, keys, values):
+    if can_return_sums(queries, keys, values):
         return attend_with_sums(queries, keys, values, scale)
     return F.scaled_dot_product_attention(queries, keys, values, scale=scale), None
 
 
-def tells_sums(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> bool:
-    """Whether :func:`attend_with_sums` takes these, and tells the sums in full precision."""
+def can_return_sums(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> bool:
+    """Whether :func:`attend_with_sums` accepts these tensors and returns the sums in full precision."""
     is_precise = queries.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled("cpu")
-    # The kernel assumes that the numbers of a token are contiguous.
+    # The kernel assumes that a token's features are contiguous.
     is_contiguous = all(tensor.stride(-1) == 1 for tensor in (queries, keys, values))
     return queries.device.type == "cpu" and is_precise and is_contiguous and queries.numel() > 0
 
@@ -197,10 +197,10 @@ def tells_sums(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) 
 def attend_with_sums(
     queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Values weighted by attention, all ``"batch head token dim"``, and the logarithm of the sum of each row's
+    """Values weighted by attention, all ``"batch head token dim"``, and the logarithm of each row's sum of
     exponentials, ``"batch head query"``.
 
-    The kernel is that of ``scaled_dot_product_attention`` on a processor, which drops the second result.
+    This is the CPU kernel of ``scaled_dot_product_attention``, which drops the second result.
     """
     kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     context, log_sums = kernel(queries, keys, values, scale=scale)
@@ -208,7 +208,7 @@ def attend_with_sums(
 
 
 def fuse_heads(weights: torch.Tensor, fusion: str, into: torch.Tensor | None = None) -> torch.Tensor:
-    """Many heads as one: ``"head ..."`` to ``"..."`` by mean, max or min; written into a tensor where it is given.
+    """Fuse heads, ``"head ..."`` to ``"..."``, by mean, max or min; the result goes into ``into`` if it is given.
 
     Raises:
         MethodError: the fusion is none of these.
@@ -218,15 +218,15 @@ def fuse_heads(weights: torch.Tensor, fusion: str, into: torch.Tensor | None = N
 
 
 def one_head(weights: torch.Tensor, head: int | str) -> tuple[torch.Tensor, str]:
-    """One head of several, ``"head ..."`` to ``"..."``, or their fusion; and what a caption calls it.
+    """One head, ``"head ..."`` to ``"..."``, or the fusion of all; and its name in captions.
 
     Args:
-        weights: of all heads.
-        head: counted from 0, or from the end as ``-1``, or a name in :data:`HEAD_FUSIONS`.
+        weights: weights of all heads.
+        head: number from 0, or from the end as ``-1``, or a name in :data:`HEAD_FUSIONS`.
 
     Raises:
         QueryError: there is no such head.
-        MethodError: it is neither a number nor a fusion.
+        MethodError: ``head`` is neither a number nor a fusion.
     """
     count, index = len(weights), integer_or_none(head)
     if index is not None:

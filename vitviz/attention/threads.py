@@ -1,4 +1,4 @@
-"""Run NumPy computations in several threads; NumPy itself uses one."""
+"""Run NumPy computations in several threads, since NumPy itself uses one."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Result = TypeVar("Result")
 
 
 def in_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """The function's results in order, computed in as many threads as torch computes with, this one among them."""
+    """The function's results in order, computed in as many threads as torch uses, including this one."""
     count = min(torch.get_num_threads(), len(items))
     if count < 2:
         return [function(item) for item in items]
 
-    def share(part: int) -> list[Result]:
-        return [function(item) for item in items[len(items) * part // count : len(items) * (part + 1) // count]]
+    def run(share: int) -> list[Result]:
+        return [function(item) for item in items[len(items) * share // count : len(items) * (share + 1) // count]]
 
-    others = [_helpers().submit(share, part) for part in range(1, count)]
-    return share(0) + [result for other in others for result in other.result()]
+    futures = [_executor().submit(run, share) for share in range(1, count)]
+    return run(0) + [result for future in futures for result in future.result()]
 
 
 @cache
-def _helpers() -> ThreadPoolExecutor:
-    # Threads start on demand and stay.
+def _executor() -> ThreadPoolExecutor:
+    # Its threads start on demand and stay.
     return ThreadPoolExecutor(thread_name_prefix="vitviz")

@@ -1,4 +1,4 @@
-"""A map over the patch grid that says what it is."""
+"""A map over the patch grid that carries its own description."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from vitviz.errors.kinds import ConfigError
 
 @dataclass(frozen=True, eq=False)
 class TokenMap:
-    """One value per patch, with the values of the prefix tokens beside it.
+    """One value per patch, and one per prefix token.
 
     Args:
         values: ``"grid_height grid_width"``.
-        prefix: value of every prefix token by name, such as the weight that the CLS token keeps for itself.
+        prefix: value of each prefix token by name, such as the attention of the CLS token to itself.
         quantity: what a value is, such as ``"attention weight"``.
-        description: how the map was made, fit for a caption.
-        domain: lowest and highest value that the method can give.
-        signed: whether values below zero mean something.
+        description: how the map was computed, as captions show it.
+        domain: lowest and highest value that the method can produce.
+        signed: whether values can be negative in a meaningful way.
 
     Raises:
-        ConfigError: the values are no grid, or not finite.
+        ConfigError: the values do not form a grid, or are not finite.
     """
 
     values: torch.Tensor
@@ -50,7 +50,7 @@ class TokenMap:
     def of_tokens(
         cls, tokens: torch.Tensor, layout: TokenLayout, quantity: str, description: str, domain: tuple[float, float]
     ) -> TokenMap:
-        """From one value per token, ``"token"``: the patches as the grid, the prefix tokens by name."""
+        """A map from one value per token, ``"token"``: patches as the grid, prefix tokens by name."""
         prefix = dict(zip(layout.prefix, tokens[: layout.prefix_count].tolist(), strict=True))
         return cls(layout.grid(tokens), prefix, quantity, description, domain)
 

@@ -1,4 +1,4 @@
-"""The attention of one image, kept as queries and keys and recomputed exactly on demand."""
+"""The attention of one image, stored as queries and keys and recomputed exactly on demand."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from vitviz.errors.arguments import word
 from vitviz.errors.kinds import ConfigError, MethodError
 
 Chunks = Iterable[tuple[slice, torch.Tensor]]
-_Scored = tuple[torch.Tensor, torch.Tensor, float, torch.Tensor | None, slice, torch.Tensor | None]
+_SoftmaxInputs = tuple[torch.Tensor, torch.Tensor, float, torch.Tensor | None, slice, torch.Tensor | None]
 
 
 @dataclass(frozen=True, eq=False)
 class AttentionTrace:
     """Queries and keys of every encoder layer for one image.
 
-    Memory grows with the number of tokens, not with its square; any attention row, column or matrix is recomputed
-    exactly from it, in single precision at least, whatever precision is stored. Shapes of what comes back:
+    Memory grows with the number of tokens, not with its square. Any attention row, column or matrix is recomputed
+    exactly, in single precision at least, whatever the stored precision. Shapes of the results:
 
     ==================================  ===================================================
     ``row(layer, query)``               ``"head key"``
@@ -43,30 +43,30 @@ class AttentionTrace:
     ``log_sums(layer)``                 ``"head query"``
     ``weights(layer)``                  ``"head query key"``
     ``fused(layer, fusion)``            ``"query key"``
-    ``fused_in_chunks(layer, fusion)``  query tokens and their ``"query key"``, again and again
-    ``kept(fusion)``                    ``fused`` of every layer, where they may be kept
-    ``propagate_layer(layer, tokens)``           ``"start key"``, of tokens ``"start query"``
+    ``fused_in_chunks(layer, fusion)``  chunks: a slice of query tokens and their ``"query key"``
+    ``cached_fused(fusion)``            ``fused`` of every layer, or None if they exceed ``keep_bytes``
+    ``propagate_layer(layer, tokens)``  ``"start key"``, from tokens ``"start query"``
     ==================================  ===================================================
 
     All but ``weights``, ``fused`` and ``cached_fused`` work in two buffers of at most
-    :data:`vitviz.attention.softmax.CHUNK_BYTES` each
-    beside what they return; so do ``fused`` and ``cached_fused``, beside their matrices.
+    :data:`vitviz.attention.softmax.CHUNK_BYTES` each, in addition to their results. ``fused`` and ``cached_fused``
+    do so in addition to their matrices.
 
     Args:
         queries: ``"layer head token dim"``, as they enter the scaled product; of any floating type.
         keys: ``"layer head token dim"``.
-        scale: what the scores are multiplied with before the softmax.
-        layout: which token is what.
-        bias: ``"layer head query key"``, added to the scaled scores; layer and head may be 1, for all.
-        known_log_sums: what :meth:`log_sums` gives, of the layers for which it is known; others are computed and added.
-        pooled: ``"head token"``, what the learned query of an attention pooling attends to in the last layer's output,
-            each row summing to 1; None where the model pools otherwise.
-        norms: ``"step token"``, length of every token before the first layer and after each one; NaN where the last
-            layer computes a token for nobody. None where they were not measured.
-        windows: how many windows the patches of each layer attend in, where not all layers attend globally, else empty:
-            outside of its window a token's attention is zero, by the bias.
-        keep_bytes: fused matrices are kept once computed, all layers of a head fusion if they fit into so many bytes,
-            else none; the fusions used last stay.
+        scale: factor of the scores before the softmax.
+        layout: order of the tokens.
+        bias: ``"layer head query key"``, added to the scaled scores; layer and head may be 1, shared by all.
+        known_log_sums: results of :meth:`log_sums` by layer; missing layers are computed on demand and added.
+        pooled: ``"head token"``, attention of the learned query of an attention pooling to the last layer's output,
+            each row summing to 1; None if the model pools otherwise.
+        norms: ``"step token"``, length of every token before the first layer and after each one; NaN for tokens that
+            the last layer does not compute. None if they were not measured.
+        windows: number of windows in which the patches of each layer attend; empty if all layers attend globally. The
+            bias makes a token's attention zero outside its window.
+        keep_bytes: size of the cache of fused matrices. It holds all layers of a head fusion or none, and evicts the
+            fusion that was used longest ago.
 
     Raises:
         ConfigError: the shapes contradict each other or the layout.
@@ -86,8 +86,8 @@ class AttentionTrace:
 
     def __post_init__(self) -> None:
         if self.queries.shape != self.keys.shape or self.queries.ndim != 4:
-            found = f"queries {tuple(self.queries.shape)} and keys {tuple(self.keys.shape)}"
-            raise ConfigError(f"{found}: expected one shape, 'layer head token dim'")
+            shapes = f"queries {tuple(self.queries.shape)} and keys {tuple(self.keys.shape)}"
+            raise ConfigError(f"{shapes}: expected one shape, 'layer head token dim'")
         layers, heads, tokens, _ = self.queries.shape
         if tokens != self.layout.token_count:
             raise ConfigError(f"{tokens} tokens in the trace, {self.layout.token_count} in its layout")
@@ -110,7 +110,7 @@ class AttentionTrace:
         return f"AttentionTrace({self.layers} layers × {self.heads} heads, {tokens})"
 
     def __getstate__(self) -> dict[str, Any]:
-        # Fused matrices can be recomputed, and would make a pickle many times as large.
+        # Fused matrices would make a pickle many times as large, and can be recomputed.
         return {**self.__dict__, "_cached_fused": {}}
 
     @property
@@ -128,7 +128,7 @@ class AttentionTrace:
 
     @property
     def nbytes(self) -> int:
-        """The most bytes that the trace may hold, of queries, keys, bias, norms, log-sums and kept matrices."""
+        """The most bytes that queries, keys, bias, norms, log-sums and cached matrices can take."""
         logarithms = self.layers * self.heads * self.layout.token_count * self.dtype.itemsize
         fused_bytes = self._max_cached * self._fusion_bytes
         return (
@@ -136,11 +136,11 @@ class AttentionTrace:
             + self.keys.nbytes
             + logarithms
             + fused_bytes
-            + sum(part.nbytes for part in (self.bias, self.norms) if part is not None)
+            + sum(tensor.nbytes for tensor in (self.bias, self.norms) if tensor is not None)
         )
 
     def is_windowed(self, layer: int) -> bool:
-        """Whether tokens of a layer attend inside windows alone.
+        """Whether the tokens of a layer attend inside windows only.
 
         Raises:
             QueryError: there is no such layer.
@@ -149,7 +149,7 @@ class AttentionTrace:
         return bool(self.windows) and self.windows[layer] > 1
 
     def layer_index(self, layer: int) -> int:
-        """A layer counted from 0, or from the end as ``-1``, as an index from 0.
+        """The index from 0 of a layer number, which may count from the end as ``-1``.
 
         Raises:
             QueryError: there is no such layer.
@@ -167,7 +167,7 @@ class AttentionTrace:
         tokens = self.layout.select(query)
         if tokens.stop - tokens.start > 1:
             return torch.stack([self.row(layer, query) for layer in range(self.layers)])
-        # As einsum does, without its search for a path, which takes a tenth of the time.
+        # The same product as einsum's, whose path search would take a tenth of the time.
         queries, keys = (
             precise(self.queries[:, :, tokens.start, None]).flatten(0, 1),
             precise(self.keys).mT.flatten(0, 1),
@@ -179,13 +179,13 @@ class AttentionTrace:
     def column(self, layer: int, key: Query) -> torch.Tensor:
         """The attention that every token pays to the key token, in every head: ``"head query"``, values in [0, 1].
 
-        Costs the product of all queries with one key, and where :meth:`log_sums` is not known yet, with all keys.
+        This takes the product of all queries with one key, and with all keys if :meth:`log_sums` is not cached yet.
         """
         layer, tokens = self.layer_index(layer), self.layout.select(key)
         if tokens.stop - tokens.start > 1:
             return torch.cat([weights[..., tokens].mean(-1) for _, weights in self.weights_in_chunks(layer)], -1)
-        one, bias = precise(self.keys[layer, :, tokens.start]) * self.scale, self._bias(layer)
-        scores = einsum(one, precise(self.queries[layer]), "head dim, head query dim -> head query")
+        scaled_key, bias = precise(self.keys[layer, :, tokens.start]) * self.scale, self._bias(layer)
+        scores = einsum(scaled_key, precise(self.queries[layer]), "head dim, head query dim -> head query")
         if bias is not None:
             scores = scores + bias[..., tokens.start]
         return (scores - self.log_sums(layer)).exp()
@@ -195,7 +195,7 @@ class AttentionTrace:
         return torch.stack([self.column(layer, key) for layer in range(self.layers)])
 
     def log_sums(self, layer: int) -> torch.Tensor:
-        """Logarithm of the sum that the softmax divides each row's exponentials by: ``"head query"``; kept."""
+        """The logarithm of each row's sum of exponentials, by which the softmax divides: ``"head query"``; cached."""
         layer = self.layer_index(layer)
         if layer not in self.known_log_sums:
             queries, keys = precise(self.queries[layer]), precise(self.keys[layer])
@@ -209,11 +209,11 @@ class AttentionTrace:
         return attention_weights(precise(self.queries[layer]), precise(self.keys[layer]), self.scale, self._bias(layer))
 
     def weights_in_chunks(self, layer: int, rows: slice = slice(None)) -> Iterator[tuple[slice, torch.Tensor]]:
-        """The same a few query tokens at a time: tokens, and their ``"head query key"``, overwritten by the next."""
-        return weights_in_chunks(*self._scored(self.layer_index(layer), rows))
+        """As :meth:`weights`, in chunks: query tokens and their ``"head query key"``, which the next overwrites."""
+        return weights_in_chunks(*self._softmax_inputs(self.layer_index(layer), rows))
 
     def fused(self, layer: int, fusion: str = "mean") -> torch.Tensor:
-        """The attention weights of one layer with its heads fused: ``"query key"``. Not to be changed in place.
+        """The attention weights of one layer with its heads fused: ``"query key"``. Read-only.
 
         Raises:
             MethodError: the fusion is not mean, max or min.
@@ -222,19 +222,19 @@ class AttentionTrace:
         return self._fuse(layer, fusion) if matrices is None else matrices[layer]
 
     def fused_in_chunks(self, layer: int, fusion: str = "mean", rows: slice = slice(None)) -> Chunks:
-        """The same a few query tokens at a time: which tokens, and their ``"query key"``. Not to be changed in place.
+        """As :meth:`fused`, in chunks: a slice of query tokens and their ``"query key"``. Read-only.
 
         Raises:
             MethodError: the fusion is not mean, max or min.
         """
         layer, matrices = self.layer_index(layer), self.cached_fused(fusion)
         if matrices is None:
-            return fused_in_chunks(fusion, *self._scored(layer, rows))
+            return fused_in_chunks(fusion, *self._softmax_inputs(layer, rows))
         start, end, _ = rows.indices(self.layout.token_count)
         return [(slice(start, end), matrices[layer][start:end])]
 
     def cached_fused(self, fusion: str = "mean") -> Sequence[torch.Tensor] | None:
-        """:meth:`fused` of every layer, computed once; None where they do not fit into ``keep_bytes``.
+        """:meth:`fused` of every layer, computed once; None if they do not fit into ``keep_bytes``.
 
         Raises:
             MethodError: the fusion is not mean, max or min.
@@ -252,37 +252,37 @@ class AttentionTrace:
         return matrices
 
     def propagate_layer(self, layer: int, tokens: torch.Tensor, rows: slice = slice(None)) -> torch.Tensor:
-        """What ``tokens[:, rows] @ fused(layer)[rows]`` gives for tokens ``"start query"``: ``"start key"``.
+        """``tokens[:, rows] @ fused(layer)[rows]`` for tokens ``"start query"``: ``"start key"``.
 
-        Of a single start no fused matrix is made: every head's weights are multiplied as they are.
+        A single start is multiplied with each head's weights, which saves the fused matrix.
         """
         if len(tokens) > 1 or self._max_cached:
             total = tokens.new_zeros(len(tokens), self.layout.token_count)
-            for chosen, chunk in self.fused_in_chunks(layer, "mean", rows):
-                total.addmm_(tokens[:, chosen], chunk)
+            for block, chunk in self.fused_in_chunks(layer, "mean", rows):
+                total.addmm_(tokens[:, block], chunk)
             return total
-        each = tokens.new_zeros(self.heads, 1, self.layout.token_count)
-        for chosen, weights in self.weights_in_chunks(layer, rows):
-            each.baddbmm_(tokens[:, chosen].expand(self.heads, -1, -1), weights)
-        return each.mean(0)
+        per_head = tokens.new_zeros(self.heads, 1, self.layout.token_count)
+        for block, weights in self.weights_in_chunks(layer, rows):
+            per_head.baddbmm_(tokens[:, block].expand(self.heads, -1, -1), weights)
+        return per_head.mean(0)
 
     def without(self, tokens: Collection[int]) -> AttentionTrace:
-        """The same attention with some keys left out: nobody attends to them, and every row sums to 1 again.
+        """The same attention with some keys left out: no token attends to them, and every row sums to 1 again.
 
-        It shares queries and keys with this trace and keeps no matrices of its own.
+        The result shares queries and keys with this trace and caches no matrices.
 
         Args:
-            tokens: indices of those that are left out.
+            tokens: indices of the keys to leave out.
 
         Raises:
-            MethodError: nothing is left that could be attended to.
+            MethodError: no key would be left.
         """
         excluded = torch.zeros(self.layout.token_count, dtype=torch.bool, device=self.keys.device)
         excluded[list(tokens)] = True
         if excluded.all():
             raise MethodError(f"all {len(excluded)} tokens left out: expected at least one that is attended to")
         mask = torch.zeros(len(excluded), dtype=self.dtype, device=self.keys.device).masked_fill(excluded, -math.inf)
-        # Without memory of its own: one row that stands for every query.
+        # One row, expanded over the queries without memory of its own.
         bias = mask.expand(1, 1, len(excluded), -1) if self.bias is None else self.bias + mask
         pooled = self.pooled
         if pooled is not None:
@@ -295,7 +295,7 @@ class AttentionTrace:
     def _fuse(self, layer: int, fusion: str) -> torch.Tensor:
         count = self.layout.token_count
         matrix = empty((count, count), precise(self.keys[:0]))
-        for _ in fused_in_chunks(fusion, *self._scored(layer), into=matrix):
+        for _ in fused_in_chunks(fusion, *self._softmax_inputs(layer), into=matrix):
             pass
         return matrix
 
@@ -307,8 +307,8 @@ class AttentionTrace:
     def _max_cached(self) -> int:
         return min(self.keep_bytes // self._fusion_bytes, len(HEAD_FUSIONS))
 
-    def _scored(self, layer: int, rows: slice = slice(None)) -> _Scored:
-        """The queries and keys of a layer's weights, with scale and bias."""
+    def _softmax_inputs(self, layer: int, rows: slice = slice(None)) -> _SoftmaxInputs:
+        """The arguments of the functions in :mod:`vitviz.attention.softmax` for one layer."""
         queries, keys = precise(self.queries[layer]), precise(self.keys[layer])
         return queries, keys, self.scale, self._bias(layer), rows, self.known_log_sums.get(layer)
 

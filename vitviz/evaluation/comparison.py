@@ -12,7 +12,7 @@ from vitviz.errors.arguments import instance, named_arguments, word, words
 from vitviz.errors.kinds import MethodError
 from vitviz.evaluation.randomization import randomized_analysis, rank_correlation
 from vitviz.metrics.faithfulness import METRICS, RANDOM, ends, images_needed
-from vitviz.models.targets import Target, TargetChoice, as_target, chosen_target
+from vitviz.models.targets import Target, TargetChoice, as_target, resolve_target
 from vitviz.progress import Progress
 from vitviz.visualization.heatmaps import Heatmap
 
@@ -103,7 +103,7 @@ def compare(
     instance("analysis", analysis, Analysis, "vitviz.analyze(image, model)")
     model, pixels = analysis.model, analysis.prepared.pixels
     config = model.network.config
-    chosen = chosen_target(target, analysis.logits, model.labels)
+    chosen = resolve_target(target, analysis.logits, model.labels)
     about = as_target(chosen, config.classes, model.labels)
     metrics = words("metric", metrics, METRICS)
     for name in parameters or {}:

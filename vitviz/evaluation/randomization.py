@@ -25,7 +25,7 @@ from vitviz.errors.arguments import instance, integer_or_none, named_arguments, 
 from vitviz.errors.kinds import ConfigError, MethodError, QueryError
 from vitviz.errors.messages import describe
 from vitviz.models.own import own_network
-from vitviz.models.targets import Target, TargetChoice, as_target, chosen_target
+from vitviz.models.targets import Target, TargetChoice, as_target, resolve_target
 from vitviz.models.vit import VisionTransformer
 from vitviz.progress import Progress
 from vitviz.weights import Model
@@ -105,7 +105,7 @@ def cascade(
     names = method_names(model, methods, isinstance(target, Target))
     chosen: dict[str, Any] = {}
     if target is not None or any(METHODS[name].class_specific for name in names):
-        chosen["target"] = chosen_target(target, analysis.logits, model.labels)
+        chosen["target"] = resolve_target(target, analysis.logits, model.labels)
         # Said also where no map is about it.
         as_target(chosen["target"], model.network.config.classes, model.labels)
     total = len(names) * len(steps(model.network.config.depth))

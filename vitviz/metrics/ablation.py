@@ -19,7 +19,7 @@ from vitviz.models.capture.switching import output_without
 from vitviz.models.network import Network
 from vitviz.models.own import own_network
 from vitviz.models.pooling import Output
-from vitviz.models.targets import Target, WatchedScore, watched_score
+from vitviz.models.targets import EffectScore, Target, effect_score
 from vitviz.progress import Progress
 
 
@@ -142,7 +142,7 @@ def head_effects(
         MethodError: the model has no such class.
     """
     config = network.config
-    watched = watched_score(target, config.classes)
+    watched = effect_score(target, config.classes)
     if isinstance(network, CapturedNetwork):
         return _captured_effects(network, pixels, target, watched, report)
     network = own_network(network, "head_effects")
@@ -169,7 +169,7 @@ def _captured_effects(
     network: CapturedNetwork,
     pixels: torch.Tensor,
     target: int | Target,
-    watched: WatchedScore,
+    watched: EffectScore,
     report: Callable[[Progress], None] | None,
 ) -> HeadEffects:
     """The same of a captured module: one of its own forward passes for each head."""

@@ -19,7 +19,7 @@ from vitviz.errors.arguments import integer, words
 from vitviz.errors.kinds import ConfigError, MethodError
 from vitviz.metrics.perturbation import Fill, blurred, imputed, pixel_mask, zeros
 from vitviz.models.network import Network
-from vitviz.models.targets import Target, WatchedScore, watched_score
+from vitviz.models.targets import EffectScore, Target, effect_score
 from vitviz.progress import Progress
 
 RANDOM = "random order"
@@ -160,7 +160,7 @@ def faithfulness(
     """
     config = network.config
     metrics, seed = words("metric", metrics, METRICS), integer("seed", seed, 0, MethodError)
-    watched = watched_score(target, config.classes)
+    watched = effect_score(target, config.classes)
     layout = config.layout(*pixels.shape[-2:])
     grid = (layout.grid_height, layout.grid_width)
     for name, values in maps.items():
@@ -204,7 +204,7 @@ def ends(network: Network, pixels: torch.Tensor, target: Target) -> tuple[float,
     """
     everywhere = torch.ones_like(pixels[0, 0], dtype=torch.bool)
     images = (zeros(pixels[0], everywhere), pixels[0])
-    blank, whole = _watched(network, images, watched_score(target, network.config.classes)).tolist()
+    blank, whole = _watched(network, images, effect_score(target, network.config.classes)).tolist()
     # Written so that a NaN score is refused, too.
     if not whole - blank > NEARLY_EQUAL * max(abs(whole), abs(blank)):
         raise MethodError(
@@ -238,7 +238,7 @@ def _without(
 def _scores(
     network: Network,
     images: Iterator[torch.Tensor],
-    watched: WatchedScore,
+    watched: EffectScore,
     total: int,
     report: Callable[[Progress], None] | None,
 ) -> Iterator[torch.Tensor]:
@@ -253,7 +253,7 @@ def _scores(
         yield from scores
 
 
-def _watched(network: Network, images: Sequence[torch.Tensor], watched: WatchedScore) -> torch.Tensor:
+def _watched(network: Network, images: Sequence[torch.Tensor], watched: EffectScore) -> torch.Tensor:
     with torch.inference_mode():
         pixels = torch.stack(list(images)).to(network.device)
         return watched.scores(network.output(pixels, watched.reads)).cpu()

@@ -1,6 +1,6 @@
 """The Vision Transformer: its configuration, its layers, its forward pass and its gradients.
 
-One network runs every family. How a family's file becomes its weights is in ``weights``.
+One network runs every family; ``weights`` converts a family's checkpoint to its parameters.
 """
 
 from vitviz.models.config import ViTConfig

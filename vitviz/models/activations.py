@@ -1,4 +1,4 @@
-"""The nonlinearities of an MLP, by the names that :class:`vitviz.ViTConfig` gives them."""
+"""The nonlinearities of an MLP, by their names in :class:`vitviz.ViTConfig`."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ IN_PLACE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 def activate(name: str, values: torch.Tensor) -> torch.Tensor:
-    """Activate values that are not needed again, in place where possible and no gradient is recorded."""
+    """Apply an activation, in place if torch can and records no gradient: the caller must not need the values again."""
     in_place = None if torch.is_grad_enabled() else IN_PLACE.get(name)
     return (in_place or ACTIVATIONS[name])(values)

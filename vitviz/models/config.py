@@ -35,25 +35,25 @@ class ViTConfig:
         width: features of a token.
         depth: number of encoder layers.
         heads: attention heads of a layer.
-        head_width: features of a head; free of ``width / heads``.
+        head_width: features of a head; independent of ``width / heads``.
         mlp_width: hidden features of a layer's MLP.
-        classes: outputs of the classifier; 0 for a model without one, which then returns its pooled features.
+        classes: outputs of the classifier; 0 for a model without one, which returns its pooled features.
         channels: colour channels of the image.
-        cls_token, distillation_token: whether there is one.
-        register_tokens: how many.
-        pooling: a name in :data:`vitviz.models.pooling.POOLINGS`: what is classified.
+        cls_token, distillation_token: whether the model has one.
+        register_tokens: number of register tokens.
+        pooling: name in :data:`vitviz.models.pooling.POOLINGS` of what the classifier reads.
         qkv_bias: whether queries, keys and values have a bias.
         norm_epsilon: added to the variance in every layer norm.
         final_norm: ``"before pooling"``, ``"after pooling"`` or ``"none"``.
-        activation: of the MLP, a name in :data:`vitviz.models.activations.ACTIVATIONS`; ``"gelu"`` is the exact one.
+        activation: name in :data:`vitviz.models.activations.ACTIVATIONS` of the MLP's activation; ``"gelu"`` is exact.
         gated_mlp: whether a second linear map gates the hidden features, as in SwiGLU.
-        attention_scale: what attention scores are multiplied with; ``head_width ** -0.5`` where it is None.
-        query_key_norm: whether queries and keys of a head are normalised.
+        attention_scale: factor of the attention scores; None for ``head_width ** -0.5``.
+        query_key_norm: whether a head's queries and keys are normalised.
         patch_norms: whether patches are normalised before and after their embedding.
         pre_norm: whether tokens are normalised before the first layer.
-        position_rule: a name in :data:`vitviz.models.positions.POSITION_RULES`: how positions are carried to another
+        position_rule: name in :data:`vitviz.models.positions.POSITION_RULES` of how positions are resized to another
             grid.
-        rotary: whether queries and keys are turned by their place, in every layer, instead of learned positions.
+        rotary: whether every layer rotates queries and keys by their positions, instead of adding learned positions.
         representation_width: features of a tanh layer between pooling and classifier; 0 for none.
         projection_width: features of a linear projection after pooling, without bias; 0 for none.
 
@@ -110,10 +110,10 @@ class ViTConfig:
             ("activation", tuple(ACTIVATIONS)),
             ("position_rule", tuple(POSITION_RULES)),
         ):
-            found = getattr(self, name)
-            if found not in legal:
-                raise ConfigError(f"{name} = {found!r}: expected {choices(legal)}{did_you_mean(found, legal)}")
-        for token in POOLINGS[self.pooling].needs:
+            choice = getattr(self, name)
+            if choice not in legal:
+                raise ConfigError(f"{name} = {choice!r}: expected {choices(legal)}{did_you_mean(choice, legal)}")
+        for token in POOLINGS[self.pooling].required_prefix:
             if token not in self.prefix:
                 raise ConfigError(
                     f"pooling = {self.pooling!r} needs {token}_token = True; "
@@ -134,15 +134,15 @@ class ViTConfig:
 
     @property
     def features(self) -> int:
-        """Numbers that the network returns for an image where it has no classifier."""
-        pooled = self.width * POOLINGS[self.pooling].parts
+        """Number of features that the network returns for an image if it has no classifier."""
+        pooled = self.width * POOLINGS[self.pooling].width_factor
         return self.projection_width or self.representation_width or pooled
 
     def layout(self, image_height: int, image_width: int) -> TokenLayout:
-        """The tokens of an image of this size in pixels.
+        """The token layout of an image of this size in pixels.
 
         Raises:
-            ConfigError: the size is no multiple of the patch size.
+            ConfigError: the size is not a multiple of the patch size.
         """
         if image_height % self.patch_height or image_width % self.patch_width or not image_height or not image_width:
             raise ConfigError(
@@ -153,5 +153,5 @@ class ViTConfig:
 
 
 def is_positive(value: object) -> bool:
-    """Whether it is a finite number above 0."""
+    """Whether the value is a finite number above 0."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf

@@ -1,4 +1,4 @@
-"""Where a model can run."""
+"""The devices on which a model can run."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from vitviz.errors.messages import choices
 
 
 def usable_device(device: str | torch.device) -> torch.device:
-    """A device on which a number can be kept.
+    """The device of this name, if it can hold a tensor.
 
     Raises:
-        ConfigError: this machine has none of this name.
+        ConfigError: this machine has no device of this name.
     """
     try:
-        found = torch.device(device)
+        usable = torch.device(device)
         # The meta device stores no data.
-        if found.type != "meta":
-            torch.zeros(1, device=found)
-            return found
-    # Each kind of device raises its own error where it is missing.
+        if usable.type != "meta":
+            torch.zeros(1, device=usable)
+            return usable
+    # Each kind of device raises its own type of error when it is missing.
     except Exception:
         pass
     kinds = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    legal = choices(["cpu", *(kind for kind, there in kinds.items() if there)])
+    legal = choices(["cpu", *(kind for kind, is_available in kinds.items() if is_available)])
     raise ConfigError(f"device {str(device)!r}: this machine has none of this name; expected {legal}")

@@ -12,7 +12,7 @@ from vitviz.errors.kinds import ImageError
 from vitviz.models.capture import CapturedNetwork
 from vitviz.models.capture.gradients import captured_features, captured_gradients
 from vitviz.models.gradient_trace import GradientTrace
-from vitviz.models.layers import Attended, AttentionPooling
+from vitviz.models.layers import AttentionOutput, AttentionPooling
 from vitviz.models.network import Network
 from vitviz.models.own import own_network
 from vitviz.models.targets import Target, class_target
@@ -26,18 +26,18 @@ def trace_gradients(
 ) -> GradientTrace:
     """Run a network on one image, forwards and from a score back down to a layer's attention.
 
-    The backward pass is that of the fused kernel. What is below the start layer's attention is not differentiated, nor
-    are the weights, if they are frozen as those of :func:`vitviz.load` are.
+    The backward pass is that of the fused kernel. It stops at the start layer's attention, and skips the weights if
+    they are frozen, as those of :func:`vitviz.load` are.
 
     Args:
         network: in evaluation mode.
         pixels: ``"1 channel height width"``, normalised as the checkpoint was trained.
-        target: whose score; of a class, its index will do.
-        start_layer: the lowest layer that is wanted, counted from 0, or from the end as ``-1``.
+        target: the score to differentiate, or the index of a class.
+        start_layer: the lowest layer of the trace, counted from 0, or from the end as ``-1``.
 
     Raises:
-        MethodError: the model has no such class, or the score is as high as it can be.
-        QueryError: it has no such layer.
+        MethodError: the model has no such class, or the score is at its maximum.
+        QueryError: the model has no such layer.
         ImageError: as :meth:`VisionTransformer.forward`, or there are several images.
     """
     config = network.config
@@ -54,95 +54,95 @@ def trace_gradients(
 def _own_gradients(network: VisionTransformer, pixels: torch.Tensor, target: Target, start_layer: int) -> GradientTrace:
     with torch.inference_mode(False):
         with torch.no_grad():
-            # A copy: what inference mode made cannot be differentiated.
+            # A copy, since tensors from inference mode cannot be differentiated.
             tokens, layout = network.embed(pixels.clone())
             angles, steps = network.angles(layout), network.steps(layout, target.reads)
             for layer, count in steps[:start_layer]:
                 with network.computing():
                     tokens = layer(tokens, angles, count)
         with torch.enable_grad():
-            attended_layers: list[Attended] = []
-            mixes: list[torch.Tensor] = []
+            attentions: list[AttentionOutput] = []
+            contexts: list[torch.Tensor] = []
             for layer, count in steps[start_layer:]:
                 with network.computing():
-                    attended = layer.attend(tokens, angles, count)
-                    context = attended.context if mixes else attended.context.detach().requires_grad_()
+                    attention = layer.attend(tokens, angles, count)
+                    context = attention.context if contexts else attention.context.detach().requires_grad_()
                     tokens = layer.residual_mlp(tokens, context)
-                attended_layers.append(attended)
-                mixes.append(context)
-            pooling_attention: list[Attended] = []
+                attentions.append(attention)
+                contexts.append(context)
+            pooling_attention: list[AttentionOutput] = []
             score = target.rising_score(network.read(tokens, layout, target.reads, pooling_attention.append)[0])
-            trim_heap(mixes[0])
-            gradients = torch.autograd.grad(score, [*mixes, *(each.context for each in pooling_attention)])
-            trim_heap(mixes[0])
-            of_layers, of_pooling = gradients[: len(mixes)], gradients[len(mixes) :]
+            trim_heap(contexts[0])
+            gradients = torch.autograd.grad(score, [*contexts, *(attention.context for attention in pooling_attention)])
+            trim_heap(contexts[0])
+            layer_gradients, pooling_gradients = gradients[: len(contexts)], gradients[len(contexts) :]
     return GradientTrace(
-        tuple(attended.queries[0].detach() for attended in attended_layers),
-        tuple(attended.keys[0].detach() for attended in attended_layers),
-        tuple(attended.values[0].detach() for attended in attended_layers),
-        tuple(_complete(gradient[0], layout.token_count) for gradient in of_layers),
-        tuple(_sums_of_all(attended.log_sums, layout.token_count) for attended in attended_layers),
+        tuple(attention.queries[0].detach() for attention in attentions),
+        tuple(attention.keys[0].detach() for attention in attentions),
+        tuple(attention.values[0].detach() for attention in attentions),
+        tuple(_complete(gradient[0], layout.token_count) for gradient in layer_gradients),
+        tuple(_complete_sums(attention.log_sums, layout.token_count) for attention in attentions),
         network.scale,
         layout,
         start_layer,
         target,
         float(score.detach()),
-        _pooled(pooling_attention[0], of_pooling[0], layout) if pooling_attention else None,
+        _pooled(pooling_attention[0], pooling_gradients[0], layout) if pooling_attention else None,
     )
 
 
 def layer_features(
     network: Network, pixels: torch.Tensor, target: Target, layer: int
 ) -> tuple[torch.Tensor, torch.Tensor, TokenLayout]:
-    """The tokens as a layer's attention takes them, after its norm, and the score's gradient with respect to them.
+    """The input of a layer's attention, after its norm, and the score's gradient with respect to it.
 
     Args:
         network: in evaluation mode.
         pixels: ``"1 channel height width"``, normalised as the checkpoint was trained.
-        target: whose score.
+        target: the score to differentiate.
         layer: counted from 0.
 
     Returns:
-        Both ``"token width"`` in at least single precision, and which token is what.
+        Both ``"token width"`` in at least single precision, and the order of the tokens.
 
     Raises:
-        MethodError: the score is as high as it can be, or the module keeps these tokens to itself.
+        MethodError: the score is at its maximum, or the module does not expose these tokens.
     """
     if isinstance(network, CapturedNetwork):
         return captured_features(network, pixels, target, layer)
-    own = own_network(network, "features of a layer")
+    vit = own_network(network, "features of a layer")
     with torch.inference_mode(False):
         with torch.no_grad():
-            tokens, layout = own.embed(pixels.clone())
-            angles, steps = own.angles(layout), own.steps(layout, target.reads)
+            tokens, layout = vit.embed(pixels.clone())
+            angles, steps = vit.angles(layout), vit.steps(layout, target.reads)
             for below, count in steps[:layer]:
-                with own.computing():
+                with vit.computing():
                     tokens = below(tokens, angles, count)
         (encoder_layer, count), *above = steps[layer:]
-        with torch.enable_grad(), own.computing():
+        with torch.enable_grad(), vit.computing():
             normed = encoder_layer.attention_norm(tokens).detach().requires_grad_()
             stream = encoder_layer.residual_mlp(tokens, encoder_layer.attention(normed, angles, count).context)
             for layer_above, count in above:
                 stream = layer_above(stream, angles, count)
         with torch.enable_grad():
-            score = target.rising_score(own.read(stream, layout, target.reads)[0])
+            score = target.rising_score(vit.read(stream, layout, target.reads)[0])
             gradient = torch.autograd.grad(score, normed)[0]
     return precise(normed[0].detach()), precise(gradient[0]), layout
 
 
-def _pooled(attended: Attended, gradient: torch.Tensor, layout: TokenLayout) -> torch.Tensor:
-    """``A ⊙ ∂y/∂A`` of an attention pooling, ``"head token"``, from the gradient of what it gave."""
-    weights, values = AttentionPooling.weights(attended)[0], precise(attended.values[0])
+def _pooled(attention: AttentionOutput, gradient: torch.Tensor, layout: TokenLayout) -> torch.Tensor:
+    """``A ⊙ ∂y/∂A`` of an attention pooling, ``"head token"``, from the gradient of its output."""
+    weights, values = AttentionPooling.weights(attention)[0], precise(attention.values[0])
     products = weights * (precise(gradient[0]) @ values.mT).squeeze(1)
     return F.pad(products.detach(), (layout.prefix_count, 0))
 
 
 def _complete(gradient: torch.Tensor, count: int) -> torch.Tensor:
-    """``"head token dim"`` with zeros for the tokens on which the score does not depend."""
+    """The gradient with zeros appended for the tokens on which the score does not depend: ``"head token dim"``."""
     if gradient.shape[1] == count:
         return gradient
     return torch.cat([gradient, gradient.new_zeros(gradient.shape[0], count - gradient.shape[1], gradient.shape[2])], 1)
 
 
-def _sums_of_all(log_sums: torch.Tensor | None, count: int) -> torch.Tensor | None:
+def _complete_sums(log_sums: torch.Tensor | None, count: int) -> torch.Tensor | None:
     return log_sums[0] if log_sums is not None and log_sums.shape[-1] == count else None

@@ -24,8 +24,8 @@ from vitviz.models.activations import activate
 from vitviz.models.config import ViTConfig
 from vitviz.models.positions import rotate
 
-# What the hidden features of an MLP take at most, of as many tokens of an image as it is given at a time.
-HIDDEN_BYTES = 5 * 2**20
+# The most memory for the hidden features of one chunk of an image's tokens.
+MAX_HIDDEN_BYTES = 5 * 2**20
 
 
 class Activation(nn.Module):
@@ -53,26 +53,27 @@ class GatedMLP(nn.Module):
 
 def make_mlp(config: ViTConfig) -> nn.Sequential:
     """Two linear maps with the activation, or the gate, between them: weights ``0`` and ``2``."""
-    activate = GatedMLP(config.activation) if config.gated_mlp else Activation(config.activation)
+    activation = GatedMLP(config.activation) if config.gated_mlp else Activation(config.activation)
     hidden = config.mlp_width * (2 if config.gated_mlp else 1)
-    return nn.Sequential(nn.Linear(config.width, hidden), activate, nn.Linear(config.mlp_width, config.width))
+    return nn.Sequential(nn.Linear(config.width, hidden), activation, nn.Linear(config.mlp_width, config.width))
 
 
-def tokens_at_once(config: ViTConfig) -> int:
-    """How many tokens of an image an MLP is given at a time.
+def mlp_chunk_tokens(config: ViTConfig) -> int:
+    """How many tokens of an image an MLP processes at a time.
 
-    It is four times as wide as the stream: of many tokens at once it would always need fresh memory, which is slow.
+    Its hidden features are several times as wide as the stream. In one go they would need fresh memory each time, which
+    is slow.
     """
     hidden = config.mlp_width * (2 if config.gated_mlp else 1)
-    return max(1, HIDDEN_BYTES // (torch.float32.itemsize * hidden))
+    return max(1, MAX_HIDDEN_BYTES // (torch.float32.itemsize * hidden))
 
 
-class Attended(NamedTuple):
-    """What attention in one layer was, and what it gave: ``"batch head token dim"``.
+class AttentionOutput(NamedTuple):
+    """Queries, keys, values and output of attention in one layer: ``"batch head token dim"``.
 
-    ``context``, the values weighted by attention, may have fewer tokens than the rest: the first ones. So may
-    ``log_sums``, ``"batch head token"``, the logarithm of the sum of exponentials that the softmax divided by, where
-    the kernel told it.
+    ``context`` holds the values weighted by attention, ``log_sums``, ``"batch head token"``, the logarithms of the
+    sums of exponentials by which the softmax divided, or None if the kernel did not return them. Both may cover only
+    the first tokens.
     """
 
     queries: torch.Tensor
@@ -83,9 +84,9 @@ class Attended(NamedTuple):
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention that hands out its queries, keys and values.
+    """Multi-head self-attention that returns its queries, keys and values, too.
 
-    ``fused`` chooses torch's fused kernel, the default, or the same sum with its weights materialised.
+    ``fused`` selects torch's fused kernel, the default, or the same sum with materialised weights.
     """
 
     def __init__(self, config: ViTConfig) -> None:
@@ -105,30 +106,30 @@ class Attention(nn.Module):
         angles: torch.Tensor | None,
         count: int,
         on_chunk: Callable[[], None] | None = None,
-    ) -> Attended:
-        """What tokens ``"batch token width"``, already normalised, attend to.
+    ) -> AttentionOutput:
+        """The attention of all tokens, and its output for the first ``count`` of them.
 
         Args:
-            tokens: normalised.
-            angles: of rotary positions, ``"patch pair"``.
-            count: for how many of the first tokens the values are mixed.
-            on_chunk: as :func:`vitviz.attention.softmax.attend` calls it.
+            tokens: ``"batch token width"``, normalised.
+            angles: angles of rotary positions, ``"patch pair"``.
+            count: number of query tokens.
+            on_chunk: as in :func:`vitviz.attention.softmax.attend`.
         """
         weights, biases = self.qkv.weight.chunk(3), (None,) * 3 if self.qkv.bias is None else self.qkv.bias.chunk(3)
-        # One after the other: equal blocks leave no holes in the heap.
+        # Three maps instead of one: blocks of equal size leave no holes in the heap.
         queries, keys, values = (
-            rearrange(F.linear(tokens, *part), "batch token (head dim) -> batch head token dim", head=self.heads)
-            for part in zip(weights, biases, strict=True)
+            rearrange(F.linear(tokens, *parameters), "batch token (head dim) -> batch head token dim", head=self.heads)
+            for parameters in zip(weights, biases, strict=True)
         )
         queries, keys = self.query_norm(queries), self.key_norm(keys)
         if angles is not None:
             queries, keys = rotate(queries, angles), rotate(keys, angles)
-        asking = queries[:, :, :count]
+        active_queries = queries[:, :, :count]
         if self.fused:
-            context, log_sums = attend(asking, keys, values, self.scale, on_chunk)
+            context, log_sums = attend(active_queries, keys, values, self.scale, on_chunk)
         else:
-            context, log_sums = attention_weights(asking, keys, self.scale).to(values.dtype) @ values, None
-        return Attended(queries, keys, values, context, log_sums)
+            context, log_sums = attention_weights(active_queries, keys, self.scale).to(values.dtype) @ values, None
+        return AttentionOutput(queries, keys, values, context, log_sums)
 
 
 class EncoderLayer(nn.Module):
@@ -140,7 +141,7 @@ class EncoderLayer(nn.Module):
         self.attention = Attention(config)
         self.mlp_norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
         self.mlp = make_mlp(config)
-        self.tokens_at_once = tokens_at_once(config)
+        self.mlp_chunk_tokens = mlp_chunk_tokens(config)
 
     def forward(
         self,
@@ -148,25 +149,25 @@ class EncoderLayer(nn.Module):
         angles: torch.Tensor | None,
         count: int,
         head_mask: torch.Tensor | None = None,
-        record: Callable[[Attended], None] | None = None,
+        record: Callable[[AttentionOutput], None] | None = None,
         on_chunk: Callable[[], None] | None = None,
     ) -> torch.Tensor:
         """The first ``count`` tokens of the layer's output, ``"batch token width"``.
 
         Args:
             tokens: ``"batch token width"``.
-            angles: of rotary positions, ``"patch pair"``.
-            count: how many tokens are wanted.
-            head_mask: ``"head"``, what the attention weights of a head are multiplied with.
+            angles: angles of rotary positions, ``"patch pair"``.
+            count: number of output tokens.
+            head_mask: ``"head"``, factor of each head's attention weights.
             record: receives the layer's attention.
-            on_chunk: as :func:`vitviz.attention.softmax.attend` calls it.
+            on_chunk: as in :func:`vitviz.attention.softmax.attend`.
         """
-        attended = self.attend(tokens, angles, count, on_chunk)
+        attention = self.attend(tokens, angles, count, on_chunk)
         if record is not None:
-            record(attended)
-        context = attended.context
+            record(attention)
+        context = attention.context
         # Frees queries, keys and values before the MLP runs.
-        del attended
+        del attention
         if head_mask is not None:
             context = context * rearrange(head_mask, "head -> head 1 1")
         return self.residual_mlp(tokens, context)
@@ -177,22 +178,22 @@ class EncoderLayer(nn.Module):
         angles: torch.Tensor | None,
         count: int,
         on_chunk: Callable[[], None] | None = None,
-    ) -> Attended:
-        """The layer's attention, of which :meth:`residual_mlp` makes its output."""
-        attended: Attended = self.attention(self.attention_norm(tokens), angles, count, on_chunk)
-        return attended
+    ) -> AttentionOutput:
+        """The layer's attention, whose context :meth:`residual_mlp` turns into the layer's output."""
+        attention: AttentionOutput = self.attention(self.attention_norm(tokens), angles, count, on_chunk)
+        return attention
 
     def residual_mlp(self, tokens: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
-        """Tokens ``"batch token width"`` and what attention gave, ``"batch head token dim"``, as the layer's output."""
+        """The layer's output from tokens ``"batch token width"`` and the context ``"batch head token dim"``."""
         context = rearrange(context, "batch head token dim -> batch token (head dim)")
         tokens = tokens[:, : context.shape[1]]
-        parts = max(1, math.ceil(context.shape[1] / self.tokens_at_once))
+        count = max(1, math.ceil(context.shape[1] / self.mlp_chunk_tokens))
         if torch.is_grad_enabled():
-            pieces = zip(tokens.chunk(parts, 1), context.chunk(parts, 1), strict=True)
-            return torch.cat([self._residual_mlp(*piece) for piece in pieces], 1)
+            chunks = zip(tokens.chunk(count, 1), context.chunk(count, 1), strict=True)
+            return torch.cat([self._residual_mlp(*chunk) for chunk in chunks], 1)
         output = torch.empty_like(tokens)
-        for piece in zip(tokens.chunk(parts, 1), context.chunk(parts, 1), output.chunk(parts, 1), strict=True):
-            self._residual_mlp(*piece)
+        for chunk in zip(tokens.chunk(count, 1), context.chunk(count, 1), output.chunk(count, 1), strict=True):
+            self._residual_mlp(*chunk)
         return output
 
     def _residual_mlp(
@@ -204,7 +205,7 @@ class EncoderLayer(nn.Module):
 
 
 class AttentionPooling(nn.Module):
-    """What one learned query attends to among the tokens, then an MLP: ``"batch token width"`` to ``"batch width"``."""
+    """The attention of one learned query to the tokens, then an MLP: ``"batch token width"`` to ``"batch width"``."""
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
@@ -217,37 +218,37 @@ class AttentionPooling(nn.Module):
         self.mlp = make_mlp(config)
         nn.init.trunc_normal_(self.probe, std=0.02)
 
-    def forward(self, tokens: torch.Tensor, record: Callable[[Attended], None] | None = None) -> torch.Tensor:
+    def forward(self, tokens: torch.Tensor, record: Callable[[AttentionOutput], None] | None = None) -> torch.Tensor:
         """Pool tokens, ``"batch token width"``; ``record`` receives the attention of the one query."""
-        attended = self.attend(tokens)
+        attention = self.attend(tokens)
         if record is not None:
-            record(attended)
-        pooled = self.projection(rearrange(attended.context, "batch head 1 dim -> batch (head dim)"))
+            record(attention)
+        pooled = self.projection(rearrange(attention.context, "batch head 1 dim -> batch (head dim)"))
         return pooled + self.mlp(self.mlp_norm(pooled))
 
-    def attend(self, tokens: torch.Tensor) -> Attended:
-        """The attention of the learned query: queries and what they gave are ``"batch head 1 dim"``."""
+    def attend(self, tokens: torch.Tensor) -> AttentionOutput:
+        """The attention of the learned query, whose queries and context are ``"batch head 1 dim"``."""
         query = repeat(self.query(self.probe), "(head dim) -> batch head 1 dim", head=self.heads, batch=len(tokens))
         keys, values = rearrange(
             self.key_value(tokens), "batch token (part head dim) -> part batch head token dim", part=2, head=self.heads
         )
-        return Attended(query, keys, values, F.scaled_dot_product_attention(query, keys, values), None)
+        return AttentionOutput(query, keys, values, F.scaled_dot_product_attention(query, keys, values), None)
 
     @staticmethod
-    def weights(attended: Attended) -> torch.Tensor:
+    def weights(attention: AttentionOutput) -> torch.Tensor:
         """The attention of the learned query: ``"batch head token"``, each row summing to 1."""
-        queries, keys = precise(attended.queries), precise(attended.keys)
+        queries, keys = precise(attention.queries), precise(attention.keys)
         return attention_weights(queries, keys, queries.shape[-1] ** -0.5).squeeze(2)
 
 
 def linear_from_convolution(kernel: torch.Tensor) -> torch.Tensor:
-    """A patch convolution's kernel as the weight of the patch embedding, which is the same map.
+    """The weight of the patch embedding that equals a patch convolution with this kernel.
 
     ``"width channel patch_height patch_width"`` to ``"width (channel patch_height patch_width)"``.
     """
     return rearrange(kernel, "width channel height column -> width (channel height column)")
 
 
-def either(condition: bool, make: Callable[[], nn.Module]) -> Any:
-    """A module where a condition holds, and one that changes nothing where it does not."""
+def module_if(condition: bool, make: Callable[[], nn.Module]) -> Any:
+    """A new module if the condition holds, otherwise the identity."""
     return make() if condition else nn.Identity()

@@ -1,6 +1,6 @@
-"""What the rest of vitviz needs of a network: vitviz's own, or a module that the user has.
+"""The protocol through which the rest of vitviz uses a network: vitviz's own, or the user's module.
 
-:class:`vitviz.VisionTransformer` and :class:`vitviz.models.capture.CapturedNetwork` are the two that there are.
+:class:`vitviz.VisionTransformer` and :class:`vitviz.models.capture.CapturedNetwork` implement it.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from vitviz.progress import Progress
 
 @dataclass(frozen=True, eq=False)
 class Encoding:
-    """What one forward pass gives: ``logits`` ``"batch class"`` and one trace per image."""
+    """The result of one forward pass: ``logits`` ``"batch class"`` and one trace per image."""
 
     logits: torch.Tensor
     traces: tuple[AttentionTrace, ...]
 
 
 class NetworkConfig(Protocol):
-    """The facts about a network that do not depend on who computes it.
+    """The properties that networks of both kinds have.
 
     :class:`vitviz.ViTConfig` documents the fields. ``pooling`` is a name in :data:`vitviz.models.pooling.POOLINGS`, or
-    another word where the network keeps to itself how it pools.
+    another word for a network whose pooling is unknown.
     """
 
     @property
@@ -57,26 +57,26 @@ class NetworkConfig(Protocol):
     @property
     def pooling(self) -> str: ...
     def layout(self, image_height: int, image_width: int) -> TokenLayout:
-        """The tokens of an image of this size in pixels."""
+        """The token layout of an image of this size in pixels."""
 
 
 class Network(Protocol):
     """A network that encodes images into traces.
 
-    Gradients (:mod:`vitviz.models.gradients`) and switching off (:mod:`vitviz.metrics.ablation`) have one function for
-    each kind of network. What needs more than this protocol takes :func:`vitviz.models.own.own_network` of it.
+    Gradients (:mod:`vitviz.models.gradients`) and ablation (:mod:`vitviz.metrics.ablation`) have one function for each
+    kind of network. Code that needs more than this protocol calls :func:`vitviz.models.own.own_network`.
     """
 
     def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Logits ``"batch class"``, or features ``"batch feature"`` where it does not classify."""
+        """Logits ``"batch class"``, or features ``"batch feature"`` if it does not classify."""
 
     @property
     def config(self) -> NetworkConfig:
-        """The facts about it."""
+        """The network's properties."""
 
     @property
     def device(self) -> torch.device:
-        """Where its weights are."""
+        """The device of its weights."""
 
     @property
     def precision(self) -> torch.dtype:
@@ -92,13 +92,13 @@ class Network(Protocol):
         """Logits, and the queries and keys of the same forward pass, as :meth:`vitviz.VisionTransformer.encode`."""
 
     def output(self, pixels: torch.Tensor, output: Output = "logits") -> torch.Tensor:
-        """What it gives of images, as :meth:`vitviz.VisionTransformer.output`."""
+        """Its output for images, as :meth:`vitviz.VisionTransformer.output`."""
 
     def to(self, device: torch.device) -> Network:
-        """Itself, on a device.
+        """The network itself, moved to a device.
 
         Raises:
-            ConfigError: it is a module that stays where it is.
+            ConfigError: it is the user's module, which vitviz does not move.
         """
 
     def state_dict(self) -> Mapping[str, torch.Tensor]:

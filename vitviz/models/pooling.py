@@ -12,7 +12,7 @@ from einops import reduce
 from vitviz.attention.layout import TokenLayout
 
 Output = Literal["logits", "features", "patches"]
-"""What can be read of the last layer's tokens, as :meth:`vitviz.VisionTransformer.read` gives it."""
+"""What :meth:`vitviz.VisionTransformer.read` can compute from the last layer's tokens."""
 
 
 @dataclass(frozen=True)
@@ -20,20 +20,20 @@ class Pooling:
     """One way to pool.
 
     Args:
-        needs: prefix tokens that it reads.
+        required_prefix: prefix tokens that it reads.
         prefix_only: whether it reads nothing else.
-        parts: how many tokens wide its features are.
-        pool: ``"batch token width"`` to ``"batch (parts width)"``; None where the network has weights for it.
+        width_factor: width of its features in widths of a token.
+        pool: ``"batch token width"`` to ``"batch (width_factor width)"``; None if it has weights of its own.
     """
 
-    needs: tuple[str, ...]
+    required_prefix: tuple[str, ...]
     prefix_only: bool
-    parts: int
+    width_factor: int
     pool: Callable[[torch.Tensor, TokenLayout], torch.Tensor] | None
 
-    def reads(self, layout: TokenLayout) -> int:
-        """How many of the first tokens it reads: from the others nothing has to be computed in the last layer."""
-        return max(map(layout.index, self.needs)) + 1 if self.prefix_only else layout.token_count
+    def tokens_read(self, layout: TokenLayout) -> int:
+        """How many of the first tokens it reads. The last layer need not compute the others."""
+        return max(map(layout.index, self.required_prefix)) + 1 if self.prefix_only else layout.token_count
 
 
 def _token(name: str) -> Callable[[torch.Tensor, TokenLayout], torch.Tensor]:
@@ -64,5 +64,6 @@ POOLINGS = {
     "cls and distillation": Pooling(("cls", "distillation"), True, 2, _cls_and_distillation),
     "attention": Pooling((), False, 1, None),
 }
-"""What is classified: the CLS token, the mean of the patches, the mean of all tokens, CLS token and mean of the patches
-side by side (DINOv2), CLS and distillation token side by side (DeiT), or what one learned query attends to (SigLIP)."""
+"""The features to classify: the CLS token, the mean of the patches, the mean of all tokens, CLS token and mean of the
+patches side by side (DINOv2), CLS and distillation token side by side (DeiT), or the attention of one learned query to
+the patches (SigLIP)."""

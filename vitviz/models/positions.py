@@ -21,13 +21,13 @@ def _resized(planes: torch.Tensor, grid_height: int, grid_width: int, **options:
 
 
 def _resized_by_offset(planes: torch.Tensor, grid_height: int, grid_width: int) -> torch.Tensor:
-    """Bicubic, by scale factors to which a tenth of a patch was added, as DINO was trained and is used."""
+    """Bicubic, with a tenth of a patch added to the scale factors, as in DINO's training and inference."""
     factors = (grid_height + 0.1) / planes.shape[-2], (grid_width + 0.1) / planes.shape[-1]
     return F.interpolate(planes, scale_factor=factors, mode="bicubic")
 
 
 def _first(planes: torch.Tensor, grid_height: int, grid_width: int) -> torch.Tensor:
-    """The first positions in reading order, however long a row is."""
+    """The first positions in reading order, whatever the width of the grid."""
     sequence = planes.flatten(2)
     count = grid_height * grid_width
     if count > sequence.shape[-1]:
@@ -44,18 +44,18 @@ def _refuse(planes: torch.Tensor, grid_height: int, grid_width: int) -> torch.Te
 
 
 def _by_fraction(planes: torch.Tensor, grid_height: int, grid_width: int) -> torch.Tensor:
-    """The position that stands at the same fraction of a side, as NaViT has it (Dehghani et al. 2023) and Idefics.
+    """The position at the same fraction of a side, as in NaViT (Dehghani et al. 2023) and Idefics.
 
-    Fractions are compared in single precision, as it does: some patches take the position of the one before, even on
-    the trained grid.
+    As in Idefics, fractions are compared in single precision, so that rounding gives some patches the position of the
+    one before, even on the trained grid.
     """
 
-    def nearest(count: int, side: int) -> torch.Tensor:
+    def lower(count: int, side: int) -> torch.Tensor:
         fractions = torch.arange(count).float() * (1.0 / torch.tensor(count))
-        places = torch.bucketize(fractions.clamp(max=1 - 1e-6), torch.arange(1 / side, 1.0, 1 / side), right=True)
-        return places.clamp(max=side - 1).to(planes.device)
+        positions = torch.bucketize(fractions.clamp(max=1 - 1e-6), torch.arange(1 / side, 1.0, 1 / side), right=True)
+        return positions.clamp(max=side - 1).to(planes.device)
 
-    rows, columns = nearest(grid_height, planes.shape[-2]), nearest(grid_width, planes.shape[-1])
+    rows, columns = lower(grid_height, planes.shape[-2]), lower(grid_width, planes.shape[-1])
     return planes[..., rows, :][..., columns]
 
 
@@ -70,30 +70,30 @@ POSITION_RULES: dict[str, Rule] = {
     "reading order": _first,
     "fixed": _refuse,
 }
-"""How learned positions are carried to another grid; each library has its own way, and its numbers with it."""
+"""How learned positions are resized to another grid. Each library does it in its own way, with its own numbers."""
 
 
-ALWAYS = ("by fraction",)
-"""Rules that may change positions on their own grid, too."""
+NON_IDENTITY_RULES = ("by fraction",)
+"""Rules that may change positions even on the trained grid."""
 
 
 def resize_positions(
     positions: torch.Tensor, grid_height: int, grid_width: int, rule: str = "bicubic antialiased"
 ) -> torch.Tensor:
-    """Position embeddings for another grid; unchanged at their own, but by the rules of :data:`ALWAYS`.
+    """Position embeddings for another grid; unchanged for the trained one, except by :data:`NON_IDENTITY_RULES`.
 
     Args:
         positions: ``"row column width"`` of the trained grid.
-        grid_height, grid_width: the grid wanted.
+        grid_height, grid_width: size of the new grid.
         rule: a name in :data:`POSITION_RULES`.
 
     Returns:
         ``"grid_height grid_width width"``.
 
     Raises:
-        ImageError: the rule knows no positions for this grid.
+        ImageError: the rule has no positions for this grid.
     """
-    if positions.shape[:2] == (grid_height, grid_width) and rule not in ALWAYS:
+    if positions.shape[:2] == (grid_height, grid_width) and rule not in NON_IDENTITY_RULES:
         return positions
     precise = positions.to(torch.promote_types(positions.dtype, torch.float32))
     planes = rearrange(precise, "row column width -> 1 width row column")
@@ -107,17 +107,17 @@ def rotary_periods(head_width: int, base: float = 100.0) -> torch.Tensor:
 
 
 def rotary_angles(grid_height: int, grid_width: int, periods: torch.Tensor) -> torch.Tensor:
-    """By how much each pair of features of a patch's query or key is turned, as DINOv3 does it.
+    """The angles by which each pair of features of a patch's query or key is rotated, as in DINOv3.
 
     Siméoni et al. 2025, "DINOv3"; rotary positions: Su et al. 2021, "RoFormer". A patch's centre lies in [-1, 1] along
-    each side of the grid, whatever its size, so that any grid is a trained one.
+    each side of a grid of any size, so that every grid covers the trained range.
 
     Args:
-        grid_height, grid_width: of the patches.
-        periods: in units of half a side of the grid; there are as many pairs turned by the row as by the column.
+        grid_height, grid_width: size of the patch grid.
+        periods: in units of half a side of the grid; rows and columns rotate one pair for each.
 
     Returns:
-        ``"(row column) pair"`` in radians, twice as many pairs as periods, those of the row first.
+        ``"(row column) pair"`` in radians, with twice as many pairs as periods, the rows' first.
     """
     rows, columns = (
         2 * (torch.arange(count, dtype=periods.dtype, device=periods.device) + 0.5) / count - 1
@@ -130,14 +130,14 @@ def rotary_angles(grid_height: int, grid_width: int, periods: torch.Tensor) -> t
 
 
 def rotate(tokens: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-    """Turn the patches of queries or keys; prefix tokens, which come first, stay.
+    """Rotate the patches of queries or keys; the prefix tokens before them stay.
 
     Args:
-        tokens: ``"... token dim"``; a pair is one feature of the first half of dim and the same of the second.
+        tokens: ``"... token dim"``; a pair is one feature of the first half of dim and its counterpart in the second.
         angles: ``"patch pair"``.
     """
     prefix_count = tokens.shape[-2] - len(angles)
     first, second = tokens[..., prefix_count:, :].chunk(2, -1)
     cosine, sine = angles.cos().to(tokens.dtype), angles.sin().to(tokens.dtype)
-    turned = torch.cat([first * cosine - second * sine, second * cosine + first * sine], -1)
-    return torch.cat([tokens[..., :prefix_count, :], turned], -2)
+    rotated = torch.cat([first * cosine - second * sine, second * cosine + first * sine], -1)
+    return torch.cat([tokens[..., :prefix_count, :], rotated], -2)

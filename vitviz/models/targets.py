@@ -1,4 +1,4 @@
-"""What a class-specific map is asked about: a class, one class against another, or likeness to another picture."""
+"""The scores that class-specific maps explain: a class, one class against another, or likeness to another picture."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import choices, describe, did_you_mean
 from vitviz.models.pooling import Output
 
-# A score so near to its maximum has a gradient that is mostly rounding.
-NEAR_MAXIMUM = 1e-6
-# A message names all classes where there are no more.
-FEW_LABELS = 12
+# Closer to its maximum than this, a score's gradient is mostly rounding.
+MAXIMUM_MARGIN = 1e-6
+# Messages list all classes up to this many.
+MAX_LISTED_LABELS = 12
 NO_CLASSIFIER = "this model has no classifier, so no map can be about a class"
 
 
 @dataclass(frozen=True)
 class Target:
-    """A score that the output of a network gives.
+    """A score computed from the output of a network.
 
     Args:
-        name: fit for a caption, such as ``"class dog"``.
-        score: what is read of one image to one number.
-        reads: what that is, as :meth:`vitviz.VisionTransformer.read` gives it: logits ``"class"``, pooled features
-            ``"feature"`` or patches ``"patch width"``.
-        maximum: what the score cannot exceed; None where there is no such bound.
+        name: name in captions, such as ``"class dog"``.
+        score: function of one image's output that returns one number.
+        reads: the output that it takes, as in :meth:`vitviz.VisionTransformer.read`: logits ``"class"``, pooled
+            features ``"feature"`` or patches ``"patch width"``.
+        maximum: upper bound of the score; None for no bound.
     """
 
     name: str
@@ -39,18 +39,18 @@ class Target:
     maximum: float | None = None
 
     def scores(self, outputs: torch.Tensor) -> torch.Tensor:
-        """The score of each image, ``"image"``, by what is read of all of them."""
+        """The score of each image, ``"image"``, from the outputs of all of them."""
         return torch.stack([self.score(output) for output in outputs])
 
     def rising_score(self, output: torch.Tensor) -> torch.Tensor:
-        """The score of an image whose gradient is wanted.
+        """The score of an image, if it has a gradient.
 
         Raises:
-            MethodError: the score is as high as it can be, so that nothing would raise it.
+            MethodError: the score is at its maximum, so that nothing would raise it.
         """
         score = self.score(output)
         value = float(score.detach())
-        if self.maximum is not None and value >= self.maximum - NEAR_MAXIMUM:
+        if self.maximum is not None and value >= self.maximum - MAXIMUM_MARGIN:
             raise MethodError(
                 f"{self.name} is {value:.6g} already, the highest there is: no gradient can say what would "
                 f"raise it; expected another picture, or occlusion or integrated_gradients"
@@ -60,7 +60,7 @@ class Target:
 
 @dataclass(frozen=True)
 class ClassScore:
-    """The logit of a class: logits ``"class"`` to one number. A function of its own could not be pickled."""
+    """The logit of a class: logits ``"class"`` to one number. A class, since a nested function cannot be pickled."""
 
     index: int
 
@@ -92,11 +92,11 @@ class MarginScore:
 
 @dataclass(frozen=True, eq=False)
 class LikenessScore:
-    """The mean cosine between what is read of an image and what was read of another one.
+    """The mean cosine similarity between the output for an image and the features of another image.
 
     Args:
-        features: of the other image, ``"feature"``, of length 1.
-        name: of the target, for messages.
+        features: features of the other image, ``"feature"``, of length 1.
+        name: name of the target in messages.
     """
 
     features: torch.Tensor
@@ -106,24 +106,24 @@ class LikenessScore:
         if output.shape[-1] != len(self.features):
             sizes = f"{len(self.features)} features of the other picture, {output.shape[-1]} of this one"
             raise MethodError(f"{self.name}: {sizes}; expected two pictures encoded by the same model")
-        own = F.normalize(precise(output), dim=-1)
-        return (own @ self.features.to(own)).mean()
+        normalized = F.normalize(precise(output), dim=-1)
+        return (normalized @ self.features.to(normalized)).mean()
 
 
 @dataclass(frozen=True)
 class ClassDifference:
-    """A class against another one, or against the best of all others, before the model is known.
+    """A class against another one, or against the best of all others, for any model.
 
     Args:
-        first: by label or number; None for the most probable class.
-        second: by label or number; None for the best of all others.
+        first: label or number; None for the most probable class.
+        second: label or number; None for the best of all others.
     """
 
     first: int | str | None = None
     second: int | str | None = None
 
     def target(self, logits: torch.Tensor, labels: Sequence[str]) -> Target:
-        """What it is for the logits ``"class"`` of one image.
+        """The target for the logits ``"class"`` of one image.
 
         Raises:
             MethodError: the model has no such class, both are the same, or there is no other class.
@@ -135,30 +135,30 @@ class ClassDifference:
                 raise MethodError(f"margin of {name}: this model has no other class")
             return Target(f"{name} against the best of the others", MarginScore(first))
         second = class_index(self.second, logits, labels)
-        other = class_target(second, len(logits), labels).name
+        second_name = class_target(second, len(logits), labels).name
         if first == second:
             raise MethodError(f"contrast of {name} with itself: expected two classes")
-        return Target(f"{name} against {other}", ContrastScore(first, second))
+        return Target(f"{name} against {second_name}", ContrastScore(first, second))
 
 
 TargetChoice = int | str | Target | ClassDifference | None
-"""What a map can be asked about: a class by label or number, the most probable one for None, a class against others,
-or any other target."""
+"""What a map can explain: a class by label or number, the most probable class for None, a class against others, or any
+other target."""
 
 
 def contrast(first: int | str | None, second: int | str) -> ClassDifference:
     """One class against another: what speaks for the first and not as much for the second, ``y_first - y_second``.
 
-    ``y`` are the logits, whose difference is the logarithm of the ratio of the two probabilities. The map of a class
-    alone also shows what speaks for both. Prabhushankar et al. 2020, "Contrastive Explanations in Neural Networks",
+    ``y`` are the logits, whose difference is the logarithm of the ratio of the two probabilities. The map of a single
+    class also shows what speaks for both. Prabhushankar et al. 2020, "Contrastive Explanations in Neural Networks",
     ask the same question, "why P, rather than Q".
 
     Args:
-        first: by label or number; None for the most probable class.
-        second: by label or number.
+        first: label or number; None for the most probable class.
+        second: label or number.
 
     Returns:
-        A target for any model that has both classes, for every function that takes one.
+        A target for any model that has both classes, accepted by every function that takes one.
     """
     if second is None:
         raise MethodError("second = None: expected a class by label or number; margin() takes the best of all others")
@@ -169,14 +169,14 @@ def margin(first: int | str | None = None) -> ClassDifference:
     """A class against the best of all others: ``y_first - max(y_other)``.
 
     Crammer & Singer 2001, "On the Algorithmic Implementation of Multiclass Kernel-based Vector Machines":
-    positive where the class is the most probable one. Which of the others is the best is found anew in every
-    computation, also for a picture without some of its patches.
+    positive if the class is the most probable one. The best of the others is determined anew in every computation, such
+    as for a picture without some of its patches.
 
     Args:
-        first: by label or number; the most probable class where it is not given.
+        first: label or number; the most probable class by default.
 
     Returns:
-        A target for any model with two classes or more, for every function that takes one.
+        A target for any model with two classes or more, accepted by every function that takes one.
     """
     return ClassDifference(first)
 
@@ -185,9 +185,9 @@ def class_target(index: int, classes: int, labels: Sequence[str] = ()) -> Target
     """The logit of a class.
 
     Args:
-        index: of the class, counted from 0.
-        classes: how many the network has.
-        labels: of the classes, where they are known; otherwise the name tells the number.
+        index: number of the class, from 0.
+        classes: number of classes of the network.
+        labels: names of the classes; without them the target is named by number.
 
     Raises:
         MethodError: the network has no such class.
@@ -199,8 +199,8 @@ def class_target(index: int, classes: int, labels: Sequence[str] = ()) -> Target
     return Target(f"class {labels[index] if labels else index}", ClassScore(index))
 
 
-def chosen_target(choice: TargetChoice, logits: torch.Tensor, labels: Sequence[str]) -> int | Target:
-    """The index of a class as :func:`class_index` finds it; the target of two classes; a target as it is.
+def resolve_target(choice: TargetChoice, logits: torch.Tensor, labels: Sequence[str]) -> int | Target:
+    """The index of a class as of :func:`class_index`, the target of a class difference, or the target itself.
 
     Raises:
         MethodError: as :func:`class_index` and :meth:`ClassDifference.target`.
@@ -210,51 +210,51 @@ def chosen_target(choice: TargetChoice, logits: torch.Tensor, labels: Sequence[s
     return choice if isinstance(choice, Target) else class_index(choice, logits, labels)
 
 
-def as_target(chosen: int | Target, classes: int, labels: Sequence[str] = ()) -> Target:
-    """The logit of a class as :func:`class_target` gives it; a target as it is.
+def as_target(choice: int | Target, classes: int, labels: Sequence[str] = ()) -> Target:
+    """The target of a class index, as of :func:`class_target`, or the target itself.
 
     Raises:
         MethodError: as :func:`class_target`.
     """
-    return chosen if isinstance(chosen, Target) else class_target(chosen, classes, labels)
+    return choice if isinstance(choice, Target) else class_target(choice, classes, labels)
 
 
 @dataclass(frozen=True)
 class ClassProbability:
-    """The probability of a class, in [0, 1], as :class:`Target` has a score."""
+    """The probability of a class, in [0, 1], with the interface of :class:`Target`."""
 
     index: int
     reads: Output = "logits"
 
     def scores(self, outputs: torch.Tensor) -> torch.Tensor:
-        """The probability for each image, ``"image"``, by the logits ``"image class"``."""
+        """The probability for each image, ``"image"``, from the logits ``"image class"``."""
         return outputs.float().softmax(-1)[:, self.index]
 
 
-WatchedScore = Target | ClassProbability
+EffectScore = Target | ClassProbability
 
 
-def watched_score(chosen: int | Target, classes: int) -> WatchedScore:
-    """What is watched of a target: of a class its probability, in [0, 1]; of a :class:`Target` its score.
+def effect_score(choice: int | Target, classes: int) -> EffectScore:
+    """The score in which to measure an effect: a class's probability, in [0, 1], or a :class:`Target`'s own score.
 
     Args:
-        chosen: index of a class, or a target.
-        classes: how many the network has.
+        choice: index of a class, or a target.
+        classes: number of classes of the network.
 
     Raises:
         MethodError: the network has no such class.
     """
-    if isinstance(chosen, Target):
-        return chosen
+    if isinstance(choice, Target):
+        return choice
     # Raises for an unknown class.
-    class_target(chosen, classes)
-    return ClassProbability(chosen)
+    class_target(choice, classes)
+    return ClassProbability(choice)
 
 
 def class_index(choice: int | str | None, logits: torch.Tensor, labels: Sequence[str]) -> int:
-    """The index of a class by number or label; of the most probable class where nothing is wanted.
+    """The index of a class by number or label, or of the most probable class for None.
 
-    A label is found as it is written, or by the first of its synonyms in any case.
+    A label matches exactly, or else by its first synonym, ignoring case.
 
     Raises:
         MethodError: the model has no classifier, no class of this label, or several.
@@ -266,19 +266,21 @@ def class_index(choice: int | str | None, logits: torch.Tensor, labels: Sequence
     number = integer_or_none(choice)
     if number is not None:
         return number
-    known = f": {choices(labels)}" if len(labels) <= FEW_LABELS else ""
-    expected = f"expected a label or a number to {len(logits) - 1}{known}"
+    listed = f": {choices(labels)}" if len(labels) <= MAX_LISTED_LABELS else ""
+    expected = f"expected a label or a number to {len(logits) - 1}{listed}"
     if not isinstance(choice, str):
         raise MethodError(f"target {describe(choice)}: {expected}, or a vitviz.Target")
-    found = [index for index, label in enumerate(labels) if label == choice]
-    found = found or [index for index, label in enumerate(labels) if _short(label) == _short(choice)]
-    if len(found) != 1:
-        found_text = (
-            f"{len(found)} classes of this name, numbers {', '.join(map(str, found))}" if found else "no such class"
+    matches = [index for index, label in enumerate(labels) if label == choice]
+    matches = matches or [index for index, label in enumerate(labels) if _short(label) == _short(choice)]
+    if len(matches) != 1:
+        count = (
+            f"{len(matches)} classes of this name, numbers {', '.join(map(str, matches))}"
+            if matches
+            else "no such class"
         )
-        near = "" if found else did_you_mean(choice, map(_short, labels))
-        raise MethodError(f"target {choice!r}: this model has {found_text}; {expected}{near}")
-    return found[0]
+        near = "" if matches else did_you_mean(choice, map(_short, labels))
+        raise MethodError(f"target {choice!r}: this model has {count}; {expected}{near}")
+    return matches[0]
 
 
 def _short(label: str) -> str:

@@ -1,4 +1,4 @@
-"""One Vision Transformer for every family, with an explicit layout of its tokens.
+"""One Vision Transformer for every family, with an explicit token layout.
 
 Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale".
 Registers: Darcet et al. 2024, "Vision Transformers Need Registers". Distillation token: Touvron et al. 2021, "Training
@@ -25,7 +25,7 @@ from vitviz.attention.softmax import attention_weights
 from vitviz.attention.trace import AttentionTrace
 from vitviz.errors.kinds import ConfigError, ImageError, MethodError
 from vitviz.models.config import ViTConfig
-from vitviz.models.layers import Attended, AttentionPooling, EncoderLayer, either
+from vitviz.models.layers import AttentionOutput, AttentionPooling, EncoderLayer, module_if
 from vitviz.models.network import Encoding
 from vitviz.models.pooling import POOLINGS, Output
 from vitviz.models.positions import resize_positions, rotary_angles, rotary_periods
@@ -33,17 +33,17 @@ from vitviz.progress import Progress
 
 
 class VisionTransformer(nn.Module):
-    """A Vision Transformer that can say what it attends to.
+    """A Vision Transformer that returns what it attends to.
 
-    Parameters are kept in one form for every family:
+    Its parameters have the same form for every family:
 
     - ``patch_embedding`` is one linear map of the pixels ``"(channel patch_height patch_width)"``: a convolution's
       kernel is the same numbers, unflattened (:func:`vitviz.models.layers.linear_from_convolution`);
     - ``prefix_tokens`` ``"prefix width"``, their positions already added;
-    - ``positions`` ``"grid_height grid_width width"`` of the trained grid, or the ``periods`` of rotary ones.
+    - ``positions`` ``"grid_height grid_width width"`` of the trained grid, or ``periods`` for rotary positions.
 
-    Where ``config.patch_norms`` is set, ``patch_norms`` holds the norms before and after the patch embedding; its
-    other optional parts are ``pre_norm``, ``pooler`` (attention pooling), ``representation`` and ``projection``.
+    If ``config.patch_norms`` is set, ``patch_norms`` holds the norms before and after the patch embedding. The other
+    optional modules are ``pre_norm``, ``pooler`` (attention pooling), ``representation`` and ``projection``.
     """
 
     def __init__(self, config: ViTConfig) -> None:
@@ -51,34 +51,34 @@ class VisionTransformer(nn.Module):
         self.config = config
         self.precision = torch.float32
         self.guard: Callable[[], None] | None = None
-        """Called before every forward pass, which what it raises ends: weights may be a copy of others."""
+        """Called before every forward pass, to raise an error if the weights, as a copy of others, are out of date."""
         trained = config.layout(config.image_height, config.image_width)
         make_norm = partial(nn.LayerNorm, eps=config.norm_epsilon)
         pixels, width = config.channels * config.patch_height * config.patch_width, config.width
-        pooled = width * POOLINGS[config.pooling].parts
-        represented = config.representation_width or pooled
+        pooled = width * POOLINGS[config.pooling].width_factor
+        representation = config.representation_width or pooled
 
         self.patch_embedding = nn.Linear(pixels, width)
-        self.patch_norms = either(config.patch_norms, lambda: nn.ModuleList([make_norm(pixels), make_norm(width)]))
+        self.patch_norms = module_if(config.patch_norms, lambda: nn.ModuleList([make_norm(pixels), make_norm(width)]))
         self.prefix_tokens = nn.Parameter(torch.empty(trained.prefix_count, width))
         if config.rotary:
             self.periods = nn.Parameter(rotary_periods(config.head_width), requires_grad=False)
         else:
             self.positions = nn.Parameter(torch.empty(trained.grid_height, trained.grid_width, width))
-        self.pre_norm = either(config.pre_norm, lambda: make_norm(width))
+        self.pre_norm = module_if(config.pre_norm, lambda: make_norm(width))
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.depth))
-        self.norm = either(
+        self.norm = module_if(
             config.final_norm != "none",
             lambda: make_norm(pooled if config.final_norm == "after pooling" else width),
         )
-        self.pooler = either(config.pooling == "attention", lambda: AttentionPooling(config))
-        self.representation = either(
-            bool(config.representation_width), lambda: nn.Sequential(nn.Linear(pooled, represented), nn.Tanh())
+        self.pooler = module_if(config.pooling == "attention", lambda: AttentionPooling(config))
+        self.representation = module_if(
+            bool(config.representation_width), lambda: nn.Sequential(nn.Linear(pooled, representation), nn.Tanh())
         )
-        self.projection = either(
-            bool(config.projection_width), lambda: nn.Linear(represented, config.projection_width, bias=False)
+        self.projection = module_if(
+            bool(config.projection_width), lambda: nn.Linear(representation, config.projection_width, bias=False)
         )
-        self.classifier = either(bool(config.classes), lambda: nn.Linear(config.features, config.classes))
+        self.classifier = module_if(bool(config.classes), lambda: nn.Linear(config.features, config.classes))
         for parameter in (self.prefix_tokens, *([] if config.rotary else [self.positions])):
             nn.init.trunc_normal_(parameter, std=0.02)
 
@@ -89,20 +89,20 @@ class VisionTransformer(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the network's weights are."""
+        """The device of the network's weights."""
         return self.prefix_tokens.device
 
     @property
     def scale(self) -> float:
-        """What attention scores are multiplied with before the softmax, in every layer."""
+        """The factor of the attention scores before the softmax, the same in every layer."""
         return self.encoder[0].attention.scale
 
     def set_precision(self, precision: str) -> VisionTransformer:
         """Compute the encoder layers in this precision, by name in :data:`vitviz.attention.precision.PRECISIONS`;
         returns self.
 
-        Their linear maps are kept and multiplied in it; norms and sums stay in single precision, as do patch embedding
-        and classifier. There is no way back to bits that are dropped.
+        The layers store and multiply their linear maps in it; norms, sums, patch embedding and classifier stay in
+        single precision. Lost precision cannot be restored.
 
         Raises:
             ConfigError: the precision is none of these.
@@ -126,18 +126,18 @@ class VisionTransformer(nn.Module):
     def forward(
         self, pixels: torch.Tensor, need_weights: bool = False, head_mask: torch.Tensor | None = None
     ) -> torch.Tensor | tuple[torch.Tensor, list[torch.Tensor]]:
-        """Classify images, on request with the attention weights of every layer.
+        """Classify images, and return the attention weights of every layer on request.
 
         Args:
             pixels: ``"batch channel height width"``, normalised as the checkpoint was trained.
             need_weights: also return the attention weights.
-            head_mask: ``"layer head"``, what the attention weights of each head are multiplied with after the
-                softmax; 0 switches a head off.
+            head_mask: ``"layer head"``, factor of each head's attention weights after the softmax; 0 switches a head
+                off.
 
         Returns:
-            Logits ``"batch class"`` (the pooled features ``"batch feature"`` where there is no classifier); with
+            Logits ``"batch class"`` (the pooled features ``"batch feature"`` without a classifier); with
             ``need_weights`` a pair of these and one tensor per encoder layer, ``"batch head query key"``, whose rows
-            sum to 1, or to the head's mask. The logits are the same either way.
+            sum to 1, or to the head's mask. The logits are the same module_if way.
 
         Raises:
             ImageError: the pixels have another number of dimensions or channels, a size that the patch does not
@@ -149,11 +149,12 @@ class VisionTransformer(nn.Module):
             raise ConfigError(f"head mask of shape {tuple(head_mask.shape)}: expected 'layer head', {heads}")
         weights: list[torch.Tensor] = []
 
-        def record(layer: int, attended: Attended) -> None:
+        def record(layer: int, attention: AttentionOutput) -> None:
             if need_weights:
                 with torch.autocast(self.device.type, enabled=False):
-                    found = attention_weights(precise(attended.queries), precise(attended.keys), self.scale)
-                weights.append(found if head_mask is None else found * rearrange(head_mask[layer], "head -> head 1 1"))
+                    matrix = attention_weights(precise(attention.queries), precise(attention.keys), self.scale)
+                mask = None if head_mask is None else rearrange(head_mask[layer], "head -> head 1 1")
+                weights.append(matrix if mask is None else matrix * mask)
 
         logits = self.read(*self._run(pixels, record, head_mask))
         return (logits, weights) if need_weights else logits
@@ -165,15 +166,15 @@ class VisionTransformer(nn.Module):
         keep_bytes: int = 0,
         report: Callable[[Progress], None] | None = None,
     ) -> Encoding:
-        """Classify images and keep the queries and keys of the same forward pass, one trace per image.
+        """Classify images and record the queries and keys of the same forward pass, one trace per image.
 
         Args:
             pixels: ``"batch channel height width"``, normalised as the checkpoint was trained.
-            storage: how the traces keep them, by name in :data:`vitviz.attention.precision.PRECISIONS`; exactly as
-                they are where it is not given.
-            keep_bytes: of each :class:`vitviz.AttentionTrace`.
-            report: called after every layer whose attention is kept, with very many tokens also in between; an
-                exception that it raises ends the forward pass.
+            storage: precision in which the traces store them, by name in
+                :data:`vitviz.attention.precision.PRECISIONS`; by default unchanged.
+            keep_bytes: cache size of each :class:`vitviz.AttentionTrace`.
+            report: called after every layer, and also within a layer for very many tokens; an exception from it ends
+                the forward pass.
 
         Raises:
             ImageError: as :meth:`forward`.
@@ -181,38 +182,40 @@ class VisionTransformer(nn.Module):
         """
         dtype = None if storage is None else type_of(storage, "storage")
         records: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
-        known: list[dict[int, torch.Tensor]] = [{} for _ in pixels]
+        known_log_sums: list[dict[int, torch.Tensor]] = [{} for _ in pixels]
         norms: list[torch.Tensor] = []
 
-        def tell(done: int) -> None:
+        def report_layers(done: int) -> None:
             if report is not None:
                 report(Progress(done, self.config.depth))
 
-        def record(layer: int, attended: Attended) -> None:
-            queries, keys, log_sums = attended.queries, attended.keys, attended.log_sums
+        def record(layer: int, attention: AttentionOutput) -> None:
+            queries, keys, log_sums = attention.queries, attention.keys, attention.log_sums
             if layer == 0:
-                # Allocated at once: small pieces between the activations would fragment memory.
+                # All layers in one allocation: small blocks between the activations would fragment memory.
                 like, depth = precise(keys[:0]) if dtype is None else keys[:0].to(dtype), self.config.depth
                 records.extend(empty_record((depth, *keys.shape[1:]), like) for _ in keys)
-            for image, (kept_queries, kept_keys, sums) in enumerate(records):
-                copy_tokens(queries[image].detach(), kept_queries[layer])
-                copy_tokens(keys[image].detach(), kept_keys[layer])
-                # They do not fit rounded queries and keys, and the last layer's may be incomplete.
-                if log_sums is not None and log_sums.shape[-1] == keys.shape[2] and keys.dtype == kept_keys.dtype:
+            for image, (all_queries, all_keys, sums) in enumerate(records):
+                copy_tokens(queries[image].detach(), all_queries[layer])
+                copy_tokens(keys[image].detach(), all_keys[layer])
+                # Log-sums do not match rounded queries and keys, and those of the last layer may be incomplete.
+                if log_sums is not None and log_sums.shape[-1] == keys.shape[2] and keys.dtype == all_keys.dtype:
                     sums[layer] = log_sums[image]
-                    known[image][layer] = sums[layer]
-            tell(layer + 1)
+                    known_log_sums[image][layer] = sums[layer]
+            report_layers(layer + 1)
 
         def measure(tokens: torch.Tensor) -> None:
-            found = torch.linalg.vector_norm(precise(tokens.detach()), dim=-1)
-            # The last layer may compute the first tokens only.
-            norms.append(F.pad(found, (0, norms[0].shape[1] - found.shape[1] if norms else 0), value=math.nan))
+            lengths = torch.linalg.vector_norm(precise(tokens.detach()), dim=-1)
+            # The last layer may compute only the first tokens.
+            norms.append(F.pad(lengths, (0, norms[0].shape[1] - lengths.shape[1] if norms else 0), value=math.nan))
 
-        tokens, layout = self._run(pixels, record, on_chunk=tell, on_tokens=measure)
+        tokens, layout = self._run(pixels, record, on_chunk=report_layers, on_tokens=measure)
         norms_by_image = torch.stack(norms, 1)
-        pooling_attention: list[Attended] = []
+        pooling_attention: list[AttentionOutput] = []
         logits = self.read(tokens, layout, record=pooling_attention.append)
-        looked_at = [F.pad(self.pooler.weights(each).detach(), (layout.prefix_count, 0)) for each in pooling_attention]
+        pooling_weights = [
+            F.pad(self.pooler.weights(attention).detach(), (layout.prefix_count, 0)) for attention in pooling_attention
+        ]
         if records:
             trim_heap(records[0][1][0])
         traces = [
@@ -223,16 +226,16 @@ class VisionTransformer(nn.Module):
                 layout,
                 known_log_sums=sums,
                 keep_bytes=keep_bytes,
-                pooled=looked_at[0][image] if looked_at else None,
-                # A copy: a pickle of one image's part would hold the whole batch's.
+                pooled=pooling_weights[0][image] if pooling_weights else None,
+                # A copy: a pickle of a view would include the norms of the whole batch.
                 norms=norms_by_image[image].clone(),
             )
-            for image, ((queries, keys, _), sums) in enumerate(zip(records, known, strict=True))
+            for image, ((queries, keys, _), sums) in enumerate(zip(records, known_log_sums, strict=True))
         ]
         return Encoding(logits, tuple(traces))
 
     def embed(self, pixels: torch.Tensor) -> tuple[torch.Tensor, TokenLayout]:
-        """Prefix tokens and position-coded patches, ``"batch token width"``, and which token is what."""
+        """Prefix tokens and position-coded patches, ``"batch token width"``, and their layout."""
         config = self.config
         if self.guard is not None:
             self.guard()
@@ -268,26 +271,25 @@ class VisionTransformer(nn.Module):
         tokens: torch.Tensor,
         layout: TokenLayout,
         output: Output = "logits",
-        record: Callable[[Attended], None] | None = None,
+        record: Callable[[AttentionOutput], None] | None = None,
     ) -> torch.Tensor:
-        """The output of the last layer, ``"batch token width"``, as one of three things.
+        """Logits, features or patches from the last layer's output, ``"batch token width"``.
 
         Args:
-            tokens: as many as :meth:`steps` says for this output, or all of them.
-            layout: which token is what.
-            output: ``"logits"`` for the logits ``"batch class"``, which are the pooled features where there is no
-                classifier; ``"features"`` for the pooled features ``"batch feature"``, which the classifier reads where
-                there is one; ``"patches"`` for the patches after the final norm, where that is one of single tokens,
-                ``"batch patch width"``.
-            record: receives the attention of the learned query among the patches, where the model pools by attention.
+            tokens: the first tokens that this output needs by :meth:`steps`, or all of them.
+            layout: order of the tokens.
+            output: ``"logits"`` for the logits ``"batch class"``, or the pooled features without a classifier;
+                ``"features"`` for the pooled features ``"batch feature"``, which the classifier reads; ``"patches"``
+                for the patches ``"batch patch width"``, after the final norm if it applies to single tokens.
+            record: receives the attention of the learned query to the patches, if the model pools by attention.
         """
         config = self.config
         if config.final_norm == "before pooling":
             tokens = self.norm(tokens)
         if output == "patches":
             patches = tokens[:, layout.prefix_count :]
-            is_of_tokens = config.final_norm == "after pooling" and POOLINGS[config.pooling].parts == 1
-            return self.norm(patches) if is_of_tokens else patches
+            is_token_norm = config.final_norm == "after pooling" and POOLINGS[config.pooling].width_factor == 1
+            return self.norm(patches) if is_token_norm else patches
         pool = POOLINGS[config.pooling].pool
         pooled = pool(tokens, layout) if pool else self.pooler(tokens[:, layout.prefix_count :], record)
         if config.final_norm == "after pooling":
@@ -296,13 +298,13 @@ class VisionTransformer(nn.Module):
         return features if output == "features" else self.classifier(features)
 
     def classify_each(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Every token as if it were all that is pooled: ``"token width"`` to logits ``"token class"``.
+        """Logits ``"token class"`` of each token ``"token width"``, as if pooling had returned it.
 
         Raises:
-            MethodError: the model classifies several tokens side by side, of which one alone is no input.
+            MethodError: the model classifies several tokens side by side, so a single one is no input.
         """
         config = self.config
-        if POOLINGS[config.pooling].parts > 1:
+        if POOLINGS[config.pooling].width_factor > 1:
             raise MethodError(f"this model classifies {config.pooling} side by side: no token alone can be classified")
         if config.final_norm == "before pooling":
             tokens = self.norm(tokens)
@@ -312,7 +314,7 @@ class VisionTransformer(nn.Module):
         return self.classifier(self.projection(self.representation(pooled)))
 
     def stream(self, pixels: torch.Tensor) -> Iterator[torch.Tensor]:
-        """The tokens before the first layer and after each one, ``"batch token width"``, all of the last layer's, too.
+        """The tokens before the first layer and after each one, ``"batch token width"``, with all of the last layer.
 
         Raises:
             ImageError: as :meth:`forward`.
@@ -327,28 +329,28 @@ class VisionTransformer(nn.Module):
 
     def tokens_read(self, layout: TokenLayout, output: Output = "logits") -> int:
         """How many of the last layer's first tokens an output depends on."""
-        return layout.token_count if output == "patches" else POOLINGS[self.config.pooling].reads(layout)
+        return layout.token_count if output == "patches" else POOLINGS[self.config.pooling].tokens_read(layout)
 
     def steps(self, layout: TokenLayout, output: Output = "logits") -> list[tuple[EncoderLayer, int]]:
-        """The encoder layers in order, each with how many of its first tokens are needed.
+        """The encoder layers in order, each with the number of its first tokens to compute.
 
-        All of them, but of the last layer only those that the output depends on.
+        These are all tokens, except in the last layer, where the output may depend on the first ones only.
         """
-        needed = [layout.token_count] * (self.config.depth - 1) + [self.tokens_read(layout, output)]
-        return list(zip(self.encoder, needed, strict=True))
+        counts = [layout.token_count] * (self.config.depth - 1) + [self.tokens_read(layout, output)]
+        return list(zip(self.encoder, counts, strict=True))
 
     def output(self, pixels: torch.Tensor, output: Output = "logits") -> torch.Tensor:
-        """What :meth:`read` gives of images.
+        """The result of :meth:`read` for images.
 
         Args:
             pixels: ``"batch channel height width"``, normalised as the checkpoint was trained.
-            output: what is read.
+            output: as in :meth:`read`.
 
         Raises:
             ImageError: as :meth:`forward`.
         """
         if output == "logits":
-            # With whatever a user has hooked to it.
+            # By the call itself, so that the user's hooks run.
             logits: torch.Tensor = self(pixels)
             return logits
         return self.read(*self._run(pixels, lambda *_: None, output=output), output)
@@ -360,8 +362,8 @@ class VisionTransformer(nn.Module):
         return rotary_angles(layout.grid_height, layout.grid_width, self.periods)
 
     def computing(self) -> AbstractContextManager[object]:
-        """The autocast context of the encoder layers' precision; with single precision, the caller's."""
-        # Training multiplies in less than the single precision in which the weights are kept.
+        """The autocast context of the encoder layers' precision; the caller's context for single precision."""
+        # Mixed-precision training keeps weights in single precision and sets autocast itself.
         if self.precision == torch.float32:
             return nullcontext()
         return torch.autocast(self.device.type, self.precision)
@@ -369,16 +371,16 @@ class VisionTransformer(nn.Module):
     def _run(
         self,
         pixels: torch.Tensor,
-        record: Callable[[int, Attended], None],
+        record: Callable[[int, AttentionOutput], None],
         head_mask: torch.Tensor | None = None,
         on_chunk: Callable[[int], None] | None = None,
         on_tokens: Callable[[torch.Tensor], None] | None = None,
         output: Output = "logits",
     ) -> tuple[torch.Tensor, TokenLayout]:
-        """The last layer's output, as far as ``output`` depends on it, and the layout.
+        """The tokens of the last layer on which ``output`` depends, and the layout.
 
-        ``record`` receives each layer's attention, ``on_tokens`` the tokens before the first layer and after each one;
-        ``on_chunk`` is called now and then in a layer that takes long.
+        ``record`` receives each layer's attention, and ``on_tokens`` the tokens before the first layer and after each
+        one. ``on_chunk`` is called now and then during a slow layer.
         """
         tokens, layout = self.embed(pixels)
         if on_tokens is not None:

@@ -11,7 +11,7 @@ from vitviz.attribution import METHODS, Method
 from vitviz.attribution.methods import ClassTarget
 from vitviz.evaluation.comparison import compare
 from vitviz.metrics.faithfulness import METRICS, RANDOM_ORDERS
-from vitviz.models.targets import Target, chosen_target
+from vitviz.models.targets import Target, resolve_target
 from vitviz.progress import Progress
 from vitviz.ui.arguments import Bounds, LikenessRequest, fields, parameter_of, values_of
 from vitviz.ui.facts import class_names, visible
@@ -131,7 +131,7 @@ class Studies:
         if isinstance(target, LikenessRequest):
             report(Step("Looking at the other picture"))
         found = self.service.target_of(analysis, target, waiting_for_memory(report))
-        return None if found is None else chosen_target(found, analysis.logits, model.labels)
+        return None if found is None else resolve_target(found, analysis.logits, model.labels)
 
     def _without_target(self, analysis: Analysis, method: Method, given: object) -> dict[str, Any]:
         if refusal(method, analysis.model) is not None:

@@ -38,7 +38,7 @@ def logit_lens(analysis: Analysis) -> Findings:
     if isinstance(network, CapturedNetwork):
         return _findings(analysis, _module_probability(network, analysis.prepared.pixels), [], [])
     network = own_network(network, "logit_lens")
-    has_tokens = POOLINGS[network.config.pooling].parts == 1
+    has_tokens = POOLINGS[network.config.pooling].width_factor == 1
     whole, classes, probabilities = [], [], []
     for tokens in stream_of(analysis):
         with torch.inference_mode():

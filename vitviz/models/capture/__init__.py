@@ -1,7 +1,7 @@
-"""Modules of other packages, and of the user's own, as networks: their attention is captured while they run.
+"""Modules of other packages, or the user's own, as networks whose attention is captured while they run.
 
-``interception`` sees the calls, ``structure`` and ``order`` say what they are, ``verification`` holds them to what the
-module computed, ``recording`` makes traces of them.
+``interception`` observes the calls of attention, ``structure`` and ``order`` interpret them, ``verification`` compares
+them with what the module computed, and ``recording`` turns them into traces.
 """
 
 from vitviz.models.capture.facts import ModuleConfig, ModuleFacts

@@ -1,9 +1,9 @@
-"""One call of attention, as a module made it."""
+"""One call of attention by a module."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -14,30 +14,29 @@ from vitviz.attention.softmax import weights_in_chunks
 from vitviz.errors.kinds import ConfigError
 
 
-def _same(context: torch.Tensor) -> torch.Tensor:
+def _identity(context: torch.Tensor) -> torch.Tensor:
     return context
 
 
 @dataclass(frozen=True, eq=False)
 class AttentionCall:
-    """What entered one product of attention, and what the module got from it.
+    """The inputs and the output of one call of attention.
 
-    The module's attention is ``softmax(queries · keysᵀ · scale + bias) · values``: queries and keys are as they enter
-    the product, after norms and rotary positions.
+    The module's attention is ``softmax(queries · keysᵀ · scale + bias) · values``. Queries and keys enter the product,
+    and are recorded, after norms and rotary positions.
 
     Args:
-        queries: ``"batch head query dim"``; other leading dimensions where the module attends inside windows.
+        queries: ``"batch head query dim"``; other leading dimensions if the module attends inside windows.
         keys: ``"batch head key dim"``.
-        values: ``"batch head key dim"``, of which the dimension may be another.
-        scale: what the scores are multiplied with.
-        bias: added to the scaled scores, broadcast to ``"batch head query key"``; None for none.
-        output: what the module got.
-        to_output: what the module's function makes of ``softmax(…) · values``, ``"batch head query dim"``: nothing
-            else, or its output projection.
-        tokens: ``"batch token width"``, what queries, keys and values were projected from; None where that was not
-            seen.
-        log_sums: ``"batch head query"``, the logarithm of the sum of exponentials that the softmax divided by; None
-            where the kernel did not tell it.
+        values: ``"batch head key dim"``, possibly of another dimension.
+        scale: factor of the scores.
+        bias: added to the scaled scores, broadcast to ``"batch head query key"``; None for no bias.
+        output: result that the module received.
+        to_output: maps ``softmax(…) · values``, ``"batch head query dim"``, to the output: the identity, or the output
+            projection.
+        tokens: ``"batch token width"``, from which queries, keys and values were projected; None if not observed.
+        log_sums: ``"batch head query"``, logarithm of the sum of exponentials by which the softmax divided; None if the
+            kernel did not return it.
     """
 
     queries: torch.Tensor
@@ -46,39 +45,39 @@ class AttentionCall:
     scale: float
     bias: torch.Tensor | None
     output: torch.Tensor
-    to_output: Callable[[torch.Tensor], torch.Tensor] = _same
+    to_output: Callable[[torch.Tensor], torch.Tensor] = _identity
     tokens: torch.Tensor | None = None
     log_sums: torch.Tensor | None = None
 
     def aligned(self, windows: int = 1) -> AttentionCall:
-        """The same call with as many leading dimensions for each part: ``"… head token dim"``, of one image at least.
+        """The same call with the same two or more leading dimensions everywhere: ``"… head token dim"``.
 
         Args:
-            windows: how many sequences of tokens were projected, which one dimension may hold together with the heads.
+            windows: number of projected sequences of tokens, which may share a dimension with the heads.
 
         Raises:
-            ConfigError: the parts do not fit together.
+            ConfigError: queries, keys and values do not fit together.
         """
-        parts = (self.queries, self.keys, self.values)
+        tensors = (self.queries, self.keys, self.values)
         try:
-            leading = torch.broadcast_shapes(*(part.shape[:-2] for part in parts))
+            leading = torch.broadcast_shapes(*(tensor.shape[:-2] for tensor in tensors))
         except RuntimeError:
-            shapes = ", ".join(str(tuple(part.shape)) for part in parts)
+            shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
             raise ConfigError(
                 f"attention of queries, keys and values of shapes {shapes}: expected one of each"
             ) from None
-        queries, keys, values = (part.expand(*leading, *part.shape[-2:]) for part in parts)
-        found = replace(self, queries=queries, keys=keys, values=values)
+        queries, keys, values = (tensor.expand(*leading, *tensor.shape[-2:]) for tensor in tensors)
+        call = replace(self, queries=queries, keys=keys, values=values)
         if len(leading) > 1:
-            return found
-        # One image without a dimension for it, or without one for heads, or windows and heads as one.
+            return call
+        # The batch or head dimension is missing, or windows and heads share one.
         count = leading[0] if leading else 1
         shape = (windows, count // windows) if count % windows == 0 else (1, count)
         bias, to_output = self.bias, self.to_output
         if bias is not None and bias.ndim == 3:
             bias = bias.reshape(*(shape if len(bias) == count else (1, 1)), *bias.shape[-2:])
         return replace(
-            found,
+            call,
             queries=queries.reshape(*shape, *queries.shape[-2:]),
             keys=keys.reshape(*shape, *keys.shape[-2:]),
             values=values.reshape(*shape, *values.shape[-2:]),
@@ -100,11 +99,11 @@ class AttentionCall:
 
     @property
     def windows(self) -> int:
-        """How many sequences of tokens attend apart from each other: 1 for global attention of one image."""
+        """Number of token sequences that attend separately: 1 for global attention of one image."""
         return math.prod(self.queries.shape[:-3])
 
     def head_bias(self) -> torch.Tensor | None:
-        """The bias of the first image, ``"head query key"``, of which the head may be 1 for all."""
+        """The bias of the first image, ``"head query key"``; the head may be 1, shared by all."""
         if self.bias is None:
             return None
         bias = self.bias
@@ -115,29 +114,31 @@ class AttentionCall:
         return bias.expand(bias.shape[0], self.query_count, self.key_count)
 
     def context(self) -> torch.Tensor:
-        """``softmax(queries · keysᵀ · scale + bias) · values`` from what is recorded: ``"… head query dim"``.
+        """``softmax(queries · keysᵀ · scale + bias) · values``, recomputed: ``"… head query dim"``.
 
-        In at least single precision, and in memory that does not grow with the square of the tokens.
+        The computation takes at least single precision, and memory that does not grow with the square of the tokens.
         """
-        parts = [part.flatten(0, -4) if part.ndim > 4 else part for part in (self.queries, self.keys, self.values)]
-        queries, keys, values = (precise(part) for part in parts)
+        queries, keys, values = (
+            precise(tensor.flatten(0, -4) if tensor.ndim > 4 else tensor)
+            for tensor in (self.queries, self.keys, self.values)
+        )
         bias = None if self.bias is None else self.bias.expand(*self.queries.shape[:-1], self.key_count)
         bias = None if bias is None else precise(bias.reshape(*queries.shape[:-1], self.key_count))
         context = values.new_empty(*queries.shape[:-1], values.shape[-1])
         for image in range(len(queries)):
-            own = None if bias is None else bias[image]
-            for rows, weights in weights_in_chunks(queries[image], keys[image], self.scale, own):
+            image_bias = None if bias is None else bias[image]
+            for rows, weights in weights_in_chunks(queries[image], keys[image], self.scale, image_bias):
                 context[image, :, rows] = weights @ values[image]
         return context.view(*self.queries.shape[:-1], values.shape[-1])
 
-    def switched(self, head_mask: torch.Tensor | None, key_bias: torch.Tensor | None) -> torch.Tensor:
-        """What the module gets if some heads are silent and some keys are hidden.
+    def ablated_output(self, head_mask: torch.Tensor | None, key_bias: torch.Tensor | None) -> torch.Tensor:
+        """The output with some heads off and some keys hidden.
 
         Args:
-            head_mask: ``"head"``, what each head's output is multiplied with.
+            head_mask: ``"head"``, factor of each head's output.
             key_bias: ``"key"``, added to the scores of each key.
         """
-        if key_bias is None and self.to_output is _same and head_mask is not None:
+        if key_bias is None and self.to_output is _identity and head_mask is not None:
             return self.output * head_mask.to(self.output).view(-1, 1, 1)
         bias = self.bias
         if key_bias is not None:
@@ -152,9 +153,9 @@ class AttentionCall:
         """The gradient with respect to ``softmax(…) · values``, ``"batch head query dim"``.
 
         Args:
-            gradient: of a score with respect to the output, of its shape.
+            gradient: gradient of a score with respect to the output, in its shape.
         """
-        if self.to_output is _same:
+        if self.to_output is _identity:
             return gradient
         with torch.enable_grad():
             context = torch.zeros(*self.queries.shape[:-1], self.values.shape[-1]).to(gradient).requires_grad_()
@@ -162,7 +163,7 @@ class AttentionCall:
 
 
 def as_bias(mask: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor | None:
-    """A mask of scaled_dot_product_attention as numbers that are added: where False, minus infinity."""
+    """A mask of ``scaled_dot_product_attention`` as an additive bias: minus infinity for False."""
     if mask is None or mask.dtype != torch.bool:
         return mask
     return torch.zeros(mask.shape, dtype=like.dtype, device=like.device).masked_fill_(~mask, -math.inf)
@@ -174,26 +175,15 @@ def causal_bias(queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
     return torch.full(shape, -math.inf, dtype=queries.dtype, device=queries.device).triu_(1)
 
 
-def repeated(heads: torch.Tensor, count: int) -> torch.Tensor:
-    """Grouped keys or values ``"… head token dim"`` as so many heads, as ``enable_gqa`` repeats them.
+def repeat_groups(groups: torch.Tensor, heads: int) -> torch.Tensor:
+    """Grouped keys or values ``"… group token dim"``, repeated for each of the heads as ``enable_gqa`` does.
 
     Raises:
-        ConfigError: the heads are no multiple of the groups.
+        ConfigError: the number of heads is not a multiple of the groups.
     """
-    groups = heads.shape[-3]
-    if groups == count:
-        return heads
-    if count % groups:
-        raise ConfigError(f"attention of {count} heads with keys of {groups}: expected a multiple")
-    return heads.repeat_interleave(count // groups, -3)
-
-
-def each_window(calls: list[AttentionCall]) -> Iterator[str]:
-    """How calls attend, in words, each kind once: ``"64 windows of 49 tokens"``."""
-    seen: dict[str, None] = {}
-    for call in calls:
-        keys = f"{call.query_count} tokens"
-        if call.query_count != call.key_count:
-            keys = f"{call.query_count} queries to {call.key_count} keys"
-        seen[keys if call.windows == 1 else f"{call.windows} windows of {keys}"] = None
-    yield from seen
+    count = groups.shape[-3]
+    if count == heads:
+        return groups
+    if heads % count:
+        raise ConfigError(f"attention of {heads} heads with keys of {count}: expected a multiple")
+    return groups.repeat_interleave(heads // count, -3)

@@ -1,11 +1,11 @@
-"""Which patch every token of a call is, read off pictures whose changed patches spell each place in binary.
+"""The patch of each token of a call, decoded from pictures in which the changed patches spell their places in binary.
 
-:mod:`vitviz.models.capture.order` compares the first layer's tokens with one picture. Behind it, tokens have met each
-other, and windows are shifted and cut in ways of their own. So no attention gives anything while these pictures pass
-through the module: a token then changes if its own patch does. In picture *n* those patches are changed whose row (or
-column) has a 1 as its n-th digit in Gray's code, in which neighbours differ by one digit. A convolution may mix
-neighbours: then a second picture has the other patches changed, and a token has the digit of the one that
-changes it more, in the sum of several pairs. What is read has to be every patch exactly once.
+:mod:`vitviz.models.capture.order` compares the tokens of the first layer for two pictures. In later layers, tokens have
+mixed, and the module may have shifted and cut windows. So attention returns zeros while the coded pictures pass through
+the module: a token then changes only if its own patch does. Picture *n* changes the patches whose row (or column) has a
+1 as its n-th digit in Gray code, in which neighbours differ by one digit. A convolution may mix neighbours. Then a
+second picture changes the other patches, and a token takes the digit of the picture that changes it more, summed over
+several pairs. The decoded places must be all patches, each exactly once.
 """
 
 from __future__ import annotations
@@ -22,109 +22,113 @@ from vitviz.models.capture.interception import Interception
 from vitviz.models.capture.places import TokenPlaces
 from vitviz.models.capture.structure import CallShape
 
-# Where convolutions mix neighbours, so many pictures are tried, and what they change is added up.
-PICTURES = 4
-# What fills up windows is the same but for rounding, as a part of its largest number.
-SAME = 1e-6
+# The most pairs of pictures over which changes are summed, if convolutions mix neighbours.
+MAX_PAIRS = 4
+# Padding tokens of windows may differ by rounding: relative to their largest number.
+PAD_TOLERANCE = 1e-6
 Grid = tuple[int, int]
-_Parts = tuple[torch.Tensor, torch.Tensor]
+# Queries and values of a call, or how much each of its tokens changed in them.
+_QueriesValues = tuple[torch.Tensor, torch.Tensor]
 
 
 @dataclass
-class _Silent:
-    """Gives the module nothing for attention, and keeps queries and values, or how much they change.
+class _ZeroAttention:
+    """Returns zeros for attention, and records queries and values, or how much they change.
 
     Args:
-        wanted: calls that are looked at.
-        first: queries and values of these calls in the first picture; empty for the first picture itself.
+        shapes: shapes of the calls to record, by number.
+        reference: queries and values of these calls for the unchanged picture; empty for that picture itself.
     """
 
-    wanted: Mapping[int, CallShape]
-    first: dict[int, _Parts]
+    shapes: Mapping[int, CallShape]
+    reference: dict[int, _QueriesValues]
     number: int = 0
-    found: dict[int, _Parts] = field(default_factory=dict)
+    records: dict[int, _QueriesValues] = field(default_factory=dict)
 
     def __call__(self, call: AttentionCall) -> torch.Tensor:
         number, self.number = self.number, self.number + 1
-        if number in self.wanted and CallShape.of(call) == self.wanted[number]:
-            parts = (precise(call.queries.detach()), precise(call.values.detach()))
-            if self.first:
+        if number in self.shapes and CallShape.of(call) == self.shapes[number]:
+            record = (precise(call.queries.detach()), precise(call.values.detach()))
+            if self.reference:
                 queries, values = (
-                    (part - before).square().sum(-1) for part, before in zip(parts, self.first[number], strict=True)
+                    (after - before).square().sum(-1)
+                    for after, before in zip(record, self.reference[number], strict=True)
                 )
-                self.found[number] = (queries, values)
+                self.records[number] = (queries, values)
             else:
-                self.found[number] = parts
+                self.records[number] = record
         return torch.zeros_like(call.output)
 
 
-def coded_places(
+def decode_places(
     run: Callable[[torch.Tensor], torch.Tensor],
     pixels: torch.Tensor,
     grid: Grid,
     shapes: list[CallShape],
     extra: int,
 ) -> dict[int, TokenPlaces]:
-    """Where the tokens lie in the calls of a module whose tokens are one grid of patches, by the call's number.
+    """The token places of all calls that attend among one grid of patches, by number of the call.
 
     Args:
-        run: its forward pass.
+        run: the module's forward pass.
         pixels: ``"1 channel height width"``.
         grid: rows and columns of patches.
-        shapes: of all its calls.
-        extra: how many tokens of the grid's layers are no patches.
+        shapes: shapes of all calls.
+        extra: number of tokens in the grid's layers that are not patches.
 
     Returns:
-        A call is missing if its tokens are not these patches, each once, with so many others, or with what fills up
-        windows that reach beyond the picture: tokens that are all the same, and no patch.
+        Without the calls whose tokens are not exactly these patches, each once, and ``extra`` other tokens. Instead of
+        the latter, there may be padding of windows that reach beyond the picture: tokens that are all the same.
     """
     count = grid[0] * grid[1] + extra
-    wanted = {
-        at: each
-        for at, each in enumerate(shapes)
-        if each.queries == each.keys and any(each.may_hold(tokens, count, extra) for tokens in each.token_counts)
+    candidates = {
+        number: shape
+        for number, shape in enumerate(shapes)
+        if shape.queries == shape.keys and any(shape.may_hold(tokens, count, extra) for tokens in shape.token_counts)
     }
-    if not wanted:
+    if not candidates:
         return {}
     patterns = _patterns(grid)
-    first = _observed(run, pixels, wanted, {})
+    reference = _records(run, pixels, candidates, {})
 
-    def changes(pictures: list[torch.Tensor], seed: int) -> list[dict[int, _Parts]]:
-        return [_observed(run, _repainted(pixels, picture, seed), wanted, first) for picture in pictures]
+    def changes(masks: list[torch.Tensor], seed: int) -> list[dict[int, _QueriesValues]]:
+        return [_records(run, _repaint(pixels, mask, seed), candidates, reference) for mask in masks]
 
     everywhere, *ones = changes([torch.ones(grid, dtype=torch.bool), *patterns], 0)
-    found = _all_places(wanted, grid, extra, first, everywhere, ones, None)
-    zeros: list[dict[int, _Parts]] = []
-    for seed in range(PICTURES):
-        if len(found) == len(wanted):
+    places = _all_places(candidates, grid, extra, reference, everywhere, ones, None)
+    zeros: list[dict[int, _QueriesValues]] = []
+    for seed in range(MAX_PAIRS):
+        if len(places) == len(candidates):
             break
-        more = (changes([~pattern for pattern in patterns], seed), changes(patterns, seed) if seed else ones)
-        zeros, ones = more if not seed else (_sums(zeros, more[0]), _sums(ones, more[1]))
-        found = _all_places(wanted, grid, extra, first, everywhere, ones, zeros) | found
-    return found
+        pair = (changes([~pattern for pattern in patterns], seed), changes(patterns, seed) if seed else ones)
+        zeros, ones = pair if not seed else (_sums(zeros, pair[0]), _sums(ones, pair[1]))
+        places = _all_places(candidates, grid, extra, reference, everywhere, ones, zeros) | places
+    return places
 
 
-def _sums(some: list[dict[int, _Parts]], others: list[dict[int, _Parts]]) -> list[dict[int, _Parts]]:
+def _sums(
+    first: list[dict[int, _QueriesValues]], second: list[dict[int, _QueriesValues]]
+) -> list[dict[int, _QueriesValues]]:
     return [
         {number: (one[number][0] + two[number][0], one[number][1] + two[number][1]) for number in one if number in two}
-        for one, two in zip(some, others, strict=True)
+        for one, two in zip(first, second, strict=True)
     ]
 
 
-def _observed(
+def _records(
     run: Callable[[torch.Tensor], torch.Tensor],
     pixels: torch.Tensor,
-    wanted: Mapping[int, CallShape],
-    first: dict[int, _Parts],
-) -> dict[int, _Parts]:
-    silent = _Silent(wanted, first)
-    with Interception(silent):
+    shapes: Mapping[int, CallShape],
+    reference: dict[int, _QueriesValues],
+) -> dict[int, _QueriesValues]:
+    attention = _ZeroAttention(shapes, reference)
+    with Interception(attention):
         run(pixels)
-    return silent.found
+    return attention.records
 
 
 def _patterns(grid: Grid) -> list[torch.Tensor]:
-    """Which patches are changed, ``"row column"``: first for each digit of their row, then of their column."""
+    """Masks of the patches to change, ``"row column"``: one for each digit of the row, then of the column."""
     rows, columns = (torch.arange(side) ^ (torch.arange(side) >> 1) for side in grid)
     by_row = [(rows >> digit & 1).bool()[:, None].expand(grid) for digit in range(_digits(grid[0]))]
     return by_row + [(columns >> digit & 1).bool()[None].expand(grid) for digit in range(_digits(grid[1]))]
@@ -134,78 +138,78 @@ def _digits(side: int) -> int:
     return (side - 1).bit_length()
 
 
-def _repainted(pixels: torch.Tensor, chosen: torch.Tensor, seed: int) -> torch.Tensor:
-    """The image with the middle of some patches changed, which convolutions mix with other patches the least."""
-    height, width = (side // count for side, count in zip(pixels.shape[-2:], chosen.shape, strict=True))
+def _repaint(pixels: torch.Tensor, patch_mask: torch.Tensor, seed: int) -> torch.Tensor:
+    """The image with noise in the middle of the masked patches, where convolutions mix in other patches the least."""
+    height, width = (side // count for side, count in zip(pixels.shape[-2:], patch_mask.shape, strict=True))
     middle = _middle(height)[:, None] & _middle(width)
-    mask = repeat(chosen, "row column -> (row height) (column width)", height=height, width=width)
-    mask = mask & middle.repeat(*chosen.shape)
+    mask = repeat(patch_mask, "row column -> (row height) (column width)", height=height, width=width)
+    mask = mask & middle.repeat(*patch_mask.shape)
     noise = torch.randn(pixels.shape, generator=torch.Generator().manual_seed(seed + 1)).to(pixels)
     return torch.where(mask.to(pixels.device), noise, pixels)
 
 
 def _middle(side: int) -> torch.Tensor:
-    """The middle half of so many pixels."""
-    places = torch.arange(side)
-    return (places >= side // 4) & (places < side - side // 4)
+    """A mask of the middle half of a side of so many pixels."""
+    pixels = torch.arange(side)
+    return (pixels >= side // 4) & (pixels < side - side // 4)
 
 
 def _all_places(
-    wanted: Mapping[int, CallShape],
+    shapes: Mapping[int, CallShape],
     grid: Grid,
     extra: int,
-    first: dict[int, _Parts],
-    everywhere: dict[int, _Parts],
-    ones: list[dict[int, _Parts]],
-    zeros: list[dict[int, _Parts]] | None,
+    reference: dict[int, _QueriesValues],
+    everywhere: dict[int, _QueriesValues],
+    ones: list[dict[int, _QueriesValues]],
+    zeros: list[dict[int, _QueriesValues]] | None,
 ) -> dict[int, TokenPlaces]:
-    found = {}
-    for number, shape in wanted.items():
-        if any(number not in each for each in (everywhere, *ones, *(zeros or ()))):
+    places_by_call = {}
+    for number, shape in shapes.items():
+        if any(number not in change for change in (everywhere, *ones, *(zeros or ()))):
             continue
         for has_heads_first in (False, True) if len(shape.leading) == 2 else (False,):
-            queries, keys = (
+            queries, values = (
                 _index(
-                    _by_token(everywhere[number][part], has_heads_first),
-                    [_by_token(each[number][part], has_heads_first) for each in ones],
-                    None if zeros is None else [_by_token(each[number][part], has_heads_first) for each in zeros],
+                    _by_token(everywhere[number][item], has_heads_first),
+                    [_by_token(change[number][item], has_heads_first) for change in ones],
+                    None if zeros is None else [_by_token(change[number][item], has_heads_first) for change in zeros],
                     grid,
                     extra,
                 )
-                for part in (0, 1)
+                for item in (0, 1)
             )
-            # Where queries and keys are other patches, it is no attention among the patches of one grid.
-            if queries is None or keys is None or not torch.equal(queries, keys):
+            # If queries and values are different patches, the call is not attention among the patches of one grid.
+            if queries is None or values is None or not torch.equal(queries, values):
                 continue
             windows = shape.windows if not has_heads_first else shape.leading[0] * shape.heads
             places = TokenPlaces(queries, windows, has_heads_first)
             if not extra:
                 total = len(_by_token(everywhere[number][1], has_heads_first))
-                places = replace(places, pads=_others(queries, total))
-            if not len(places.pads) or _is_filling(places, first[number][1]):
-                found[number] = places
+                places = replace(places, pads=_pads(queries, total))
+            if not len(places.pads) or _is_padding(places, reference[number][1]):
+                places_by_call[number] = places
                 break
-    return found
+    return places_by_call
 
 
-def _others(index: torch.Tensor, total: int) -> torch.Tensor:
-    """Places of the tokens that are no patches."""
+def _pads(index: torch.Tensor, total: int) -> torch.Tensor:
+    """Places of the tokens that are not patches."""
     is_patch = torch.zeros(total, dtype=torch.bool)
     is_patch[index] = True
     return (~is_patch).nonzero().flatten()
 
 
-def _is_filling(places: TokenPlaces, values: torch.Tensor) -> bool:
-    """Whether tokens that are no patches fill up windows: several, all the same, and not beside the patches alone."""
+def _is_padding(places: TokenPlaces, values: torch.Tensor) -> bool:
+    """Whether the tokens that are not patches pad windows: several, all the same, and among the patches."""
     heads = 1 if places.has_heads_first else values.ndim - 3
-    own = values.movedim(heads, -2).flatten(0, -3).flatten(1)[places.pads.to(values.device)]
-    is_same = bool((own - own[:1]).abs().max() <= SAME * own.abs().max())
+    pads = values.movedim(heads, -2).flatten(0, -3).flatten(1)[places.pads.to(values.device)]
+    is_same = bool((pads - pads[:1]).abs().max() <= PAD_TOLERANCE * pads.abs().max())
     is_between = int(places.index.sort().values.diff().max()) > 1
-    return len(own) > 1 and is_same and (places.windows > 1 or is_between)
+    return len(pads) > 1 and is_same and (places.windows > 1 or is_between)
 
 
 def _by_token(change: torch.Tensor, has_heads_first: bool) -> torch.Tensor:
-    """``"… head token"`` as ``"token"``, window after window, the sum of all heads."""
+    """The sum over heads of ``"… head token"`` as ``"token"``, window after window."""
     heads = 1 if has_heads_first else change.ndim - 2
     return change.sum(heads).flatten().cpu()
 
@@ -213,10 +217,10 @@ def _by_token(change: torch.Tensor, has_heads_first: bool) -> torch.Tensor:
 def _index(
     everywhere: torch.Tensor, ones: list[torch.Tensor], zeros: list[torch.Tensor] | None, grid: Grid, extra: int
 ) -> torch.Tensor | None:
-    """Each token's place, those that are no patches first; None where they are not every patch once."""
+    """The place of each token, those that are not patches first; None if they are not every patch once."""
     is_patch = everywhere > 0
     count = grid[0] * grid[1]
-    # Without names, what is no patch may fill up windows.
+    # If the module has no extra tokens, tokens that are not patches may pad windows.
     if int(is_patch.sum()) != count or (len(is_patch) != count + extra and extra):
         return None
     digits = [one > 0 if zeros is None else one > zero for one, zero in zip(ones, zeros or ones, strict=True)]
@@ -235,5 +239,5 @@ def _index(
     order = place[is_patch].argsort()
     if not torch.equal(place[is_patch][order], torch.arange(count)):
         return None
-    others = (~is_patch).nonzero().flatten() if extra else torch.empty(0, dtype=torch.long)
-    return torch.cat([others, is_patch.nonzero().flatten()[order]])
+    extras = (~is_patch).nonzero().flatten() if extra else torch.empty(0, dtype=torch.long)
+    return torch.cat([extras, is_patch.nonzero().flatten()[order]])

@@ -1,4 +1,4 @@
-"""Attention in Einstein's notation, such as ``"b i h d, b j h d -> b h i j"``, brought to one order of dimensions."""
+"""Attention written with einsum, such as ``"b i h d, b j h d -> b h i j"``, in one order of dimensions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 def einsum_scores(equation: str, first: torch.Tensor, second: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """Queries ``"… query dim"`` and keys ``"… key dim"`` of a product that gives ``"… query key"``, if it does."""
+    """Queries ``"… query dim"`` and keys ``"… key dim"`` of a product ``"… query key"``; None for another product."""
     letters = _letters(equation)
     if letters is None:
         return None
@@ -18,48 +18,48 @@ def einsum_scores(equation: str, first: torch.Tensor, second: torch.Tensor) -> t
     *batch, query, key = out
     if query in two and query not in one:
         one, two, first, second = two, one, second, first
-    summed = [letter for letter in one if letter not in out]
-    wanted = (set(one), set(two)) == ({*batch, query, *summed}, {*batch, key, *summed})
-    if len(summed) != 1 or not wanted:
+    contracted = [letter for letter in one if letter not in out]
+    is_product = (set(one), set(two)) == ({*batch, query, *contracted}, {*batch, key, *contracted})
+    if len(contracted) != 1 or not is_product:
         return None
-    return _permuted(first, one, [*batch, query, *summed]), _permuted(second, two, [*batch, key, *summed])
+    return _permute(first, one, [*batch, query, *contracted]), _permute(second, two, [*batch, key, *contracted])
 
 
 def einsum_context(
     equation: str, values: torch.Tensor, swapped: bool
 ) -> tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor]] | None:
-    """Values ``"… key dim"`` of a product of weights ``"… query key"`` with them, and what brings the context to its
-    output; None for another product.
+    """Values ``"… key dim"`` of a product with weights ``"… query key"``, and the map from context to output.
+
+    None for another product.
 
     Args:
-        equation: of the product.
+        equation: equation of the product.
         values: the operand that is not the weights.
-        swapped: whether the weights are its second operand.
+        swapped: whether the weights are the second operand.
     """
     letters = _letters(equation)
     if letters is None:
         return None
     one, two, out = letters
-    weights, other = (two, one) if swapped else (one, two)
+    weights, operand = (two, one) if swapped else (one, two)
     if len(weights) < 3:
         return None
     *batch, query, key = weights
-    free = [letter for letter in other if letter not in weights]
-    if len(free) != 1 or set(other) != {*batch, key, *free} or set(out) != {*batch, query, *free}:
+    free = [letter for letter in operand if letter not in weights]
+    if len(free) != 1 or set(operand) != {*batch, key, *free} or set(out) != {*batch, query, *free}:
         return None
     context = [*batch, query, *free]
     order = [context.index(letter) for letter in out]
-    return _permuted(values, other, [*batch, key, *free]), lambda found: found.permute(order)
+    return _permute(values, operand, [*batch, key, *free]), lambda tensor: tensor.permute(order)
 
 
 def _letters(equation: str) -> tuple[list[str], list[str], list[str]] | None:
     operands, arrow, out = equation.replace(" ", "").partition("->")
     one, comma, two = operands.partition(",")
-    parts = (one, two, out)
-    # An ellipsis, a trace or a third operand is something else.
-    plain = all(part.isalpha() and len(set(part)) == len(part) for part in parts)
-    return (list(one), list(two), list(out)) if arrow and comma and plain else None
+    # An ellipsis, a trace or a third operand is not attention.
+    is_plain = all(letters.isalpha() and len(set(letters)) == len(letters) for letters in (one, two, out))
+    return (list(one), list(two), list(out)) if arrow and comma and is_plain else None
 
 
-def _permuted(tensor: torch.Tensor, letters: list[str], order: list[str]) -> torch.Tensor:
+def _permute(tensor: torch.Tensor, letters: list[str], order: list[str]) -> torch.Tensor:
     return tensor.permute([letters.index(letter) for letter in order])

@@ -1,4 +1,4 @@
-"""What is known of a captured module: what its user or the module says, and what its calls of attention show."""
+"""The properties of a captured module: stated by its user or itself, and measured from its calls of attention."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Size = tuple[int, int]
 
 @dataclass(frozen=True)
 class ModuleFacts:
-    """What has to be known of a module before it is run.
+    """The properties of a module that must be known before it runs.
 
     Args:
-        name: what messages call it.
+        name: name of the module in messages.
         image_size, patch_size: height and width in pixels.
-        channels: of the image.
-        prefix: names of the tokens that are no patches, in the module's order.
-        classes: how many it classifies; 0 where its output is no classification.
-        forward: the module and pixels ``"batch channel height width"`` to what it returns.
-        depth: how many layers the module says that it has; None where it does not.
+        channels: channels of the image.
+        prefix: names of the tokens that are not patches, in the module's order.
+        classes: number of classes; 0 if its output is not a classification.
+        forward: calls the module with pixels ``"batch channel height width"`` and returns its result.
+        depth: number of layers that the module states; None if it states none.
 
     Raises:
         ConfigError: the patch does not divide the image.
@@ -50,9 +50,9 @@ class ModuleFacts:
         Raises:
             ConfigError: the patch does not divide the image.
         """
-        rows, rest = divmod(image_height, self.patch_size[0])
-        columns, other_rest = divmod(image_width, self.patch_size[1])
-        if rest or other_rest or not rows or not columns:
+        rows, row_rest = divmod(image_height, self.patch_size[0])
+        columns, column_rest = divmod(image_width, self.patch_size[1])
+        if row_rest or column_rest or not rows or not columns:
             sizes = f"image of {image_height}×{image_width} pixels (height × width)"
             patch = f"{self.patch_size[0]}×{self.patch_size[1]}"
             raise ConfigError(f"{sizes}: both sides must be a multiple of the patch, {patch}")
@@ -61,15 +61,15 @@ class ModuleFacts:
 
 @dataclass(frozen=True)
 class ModuleConfig:
-    """The facts about a captured module, as :class:`vitviz.models.network.NetworkConfig` has them.
+    """The configuration of a captured module, a :class:`vitviz.models.network.NetworkConfig`.
 
     Args:
-        facts: what was known before.
-        depth, heads, head_width, width: of its layers, as its calls show them.
-        pooling: ``"attention"`` where one learned query reads the tokens behind the layers.
+        facts: properties known before it ran.
+        depth, heads, head_width, width: sizes of its layers, measured from its calls.
+        pooling: ``"attention"`` if one learned query reads the tokens after the layers.
         parameters: number of its weights.
-        bias_matrices: how many matrices of bias a trace keeps, each of a number for every pair of tokens.
-        is_written_out: whether the module itself makes whole matrices of attention weights.
+        bias_matrices: number of bias matrices in a trace, each with a number for every pair of tokens.
+        is_written_out: whether the module itself computes whole matrices of attention weights.
         has_stream: whether its tokens can be read between its layers.
     """
 
@@ -113,9 +113,9 @@ class ModuleConfig:
         return self.facts.prefix
 
     def layout(self, image_height: int, image_width: int) -> TokenLayout:
-        """The tokens of an image of this size in pixels.
+        """The token layout of an image of this size in pixels.
 
         Raises:
-            ConfigError: the size is no multiple of the patch size.
+            ConfigError: the size is not a multiple of the patch size.
         """
         return TokenLayout(self.prefix, *self.facts.grid(image_height, image_width))

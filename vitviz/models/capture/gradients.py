@@ -1,4 +1,4 @@
-"""How a score of a captured module changes with its attention, through the module's own autograd."""
+"""Gradients of a captured module's score with respect to its attention, through its own autograd."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from vitviz.models.targets import Target
 
 
 @dataclass
-class _Graph:
-    """Keeps the layers from one on, and the pooling, with their outputs in the graph of the score.
+class _GraphRecorder:
+    """Records the calls and outputs of the layers from one on, and of the pooling, in the graph of the score.
 
-    What is below the first output is cut off, so that it needs no gradient.
+    With ``is_cut``, the graph starts at the first output, so that nothing below it needs a gradient.
     """
 
     verified: VerifiedCapture
@@ -44,39 +44,39 @@ class _Graph:
             output = output.detach().requires_grad_()
         self.calls.append(call)
         self.outputs.append(output)
-        # A copy: the module may change its own in place.
+        # A copy, since the module may change its output in place.
         return output.clone()
 
 
 def captured_gradients(
     network: CapturedNetwork, pixels: torch.Tensor, target: Target, start_layer: int
 ) -> GradientTrace:
-    """As :func:`vitviz.models.gradients.trace_gradients`, of a captured module.
+    """As :func:`vitviz.models.gradients.trace_gradients`, for a captured module.
 
     Raises:
-        MethodError: the score is as high as it can be, the module's output says nothing of it, or the module computes
+        MethodError: the score is at its maximum, the module does not return what it reads, or the module computes
             without gradients.
     """
     verified = network.verified(pixels)
-    graph = _Graph(verified, start_layer)
+    recorder = _GraphRecorder(verified, start_layer)
     structure = verified.structure
     layout = network.config.layout(*pixels.shape[-2:])
-    with network.running(pixels, has_gradients=True) as own:
-        output = network.output_of(own, target.reads, graph)
+    with network.running(pixels, has_gradients=True) as inputs:
+        output = network.output_of(inputs, target.reads, recorder)
         score = target.rising_score(output[0])
-        gradients = score_gradients(score, graph.outputs)
+        gradients = score_gradients(score, recorder.outputs)
     count = structure.depth - start_layer
     places = verified.places[start_layer:]
-    layers = [each.by_window(call) for each, call in zip(places, graph.calls[:count], strict=True)]
+    layers = [place.by_window(call) for place, call in zip(places, recorder.calls[:count], strict=True)]
     contexts = [call.context_gradient(gradient) for call, gradient in zip(layers, gradients[:count], strict=True)]
-    pooling = graph.calls[count:]
+    pooling = recorder.calls[count:]
     scale = layers[0].scale
     ordered = list(zip(places, layers, strict=True))
     return GradientTrace(
-        tuple(each.sort(call.queries.detach()) * (call.scale / scale) for each, call in ordered),
-        tuple(each.sort(call.keys.detach()) for each, call in ordered),
-        tuple(each.sort(call.values.detach(), fills=True) for each, call in ordered),
-        tuple(each.sort(gradient) for each, gradient in zip(places, contexts, strict=True)),
+        tuple(place.sort(call.queries.detach()) * (call.scale / scale) for place, call in ordered),
+        tuple(place.sort(call.keys.detach()) for place, call in ordered),
+        tuple(place.sort(call.values.detach(), has_pad_values=True) for place, call in ordered),
+        tuple(place.sort(gradient) for place, gradient in zip(places, contexts, strict=True)),
         (None,) * count,
         scale,
         layout,
@@ -84,58 +84,62 @@ def captured_gradients(
         target,
         float(score.detach()),
         _pooled(pooling[0], pooling[0].context_gradient(gradients[count]), verified, layout) if pooling else None,
-        tuple(each.bias(call) for each, call in ordered),
+        tuple(place.bias(call) for place, call in ordered),
     )
 
 
 def captured_features(
     network: CapturedNetwork, pixels: torch.Tensor, target: Target, layer: int
 ) -> tuple[torch.Tensor, torch.Tensor, TokenLayout]:
-    """What a layer's attention takes, after its norm, and the score's gradient with respect to it.
+    """The input of a layer's attention, after its norm, and the score's gradient with respect to it.
 
     Returns:
-        Both ``"token width"``, and which token is what.
+        Both ``"token width"``, and the order of the tokens.
 
     Raises:
         MethodError: as :func:`captured_gradients`, or the module does not project its tokens by a linear map.
     """
     verified = network.verified(pixels)
-    graph = _Graph(verified, 0, is_cut=False)
+    recorder = _GraphRecorder(verified, 0, is_cut=False)
     layout = network.config.layout(*pixels.shape[-2:])
-    with network.running(pixels, has_gradients=True) as own:
-        output = network.output_of(own.detach().clone().requires_grad_(), target.reads, graph)
-        tokens = graph.calls[layer].tokens
+    with network.running(pixels, has_gradients=True) as inputs:
+        output = network.output_of(inputs.detach().clone().requires_grad_(), target.reads, recorder)
+        tokens = recorder.calls[layer].tokens
         if tokens is None:
             name = network.name
             raise MethodError(f"{name}: layer {layer} projects its tokens by no linear map, whose input they would be")
         gradient = score_gradients(target.rising_score(output[0]), [tokens])[0]
-    found = (verified.places[layer].sort_tokens(precise(part.detach().flatten(0, -2))) for part in (tokens, gradient))
-    features, gradient = found
+    features, gradient = (
+        verified.places[layer].sort_tokens(precise(tensor.detach().flatten(0, -2))) for tensor in (tokens, gradient)
+    )
     return features, gradient, layout
 
 
 def score_gradients(score: torch.Tensor, sources: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The gradient of a score with respect to each source, zeros where it does not depend on it.
+    """The gradient of a score with respect to each source, zeros if it does not depend on it.
 
     Raises:
-        MethodError: the module computes without gradients, or overwrites what they need.
+        MethodError: the module computes without gradients, or overwrites tensors that they need.
     """
     if not score.requires_grad or not all(source.requires_grad for source in sources):
         raise MethodError("the module computes without gradients, such as under torch.no_grad: its score has none")
     try:
-        found = torch.autograd.grad(score, sources, allow_unused=True)
+        gradients = torch.autograd.grad(score, sources, allow_unused=True)
     except RuntimeError as error:
         if "modified by an inplace operation" not in str(error):
             raise
         raise MethodError("the module overwrites in place what its gradients need: its score has none") from None
-    # A score that is read before a layer's end does not depend on it.
-    return [torch.zeros_like(source) if each is None else each for each, source in zip(found, sources, strict=True)]
+    # A score may be read before the end of a layer, on which it then does not depend.
+    return [
+        torch.zeros_like(source) if gradient is None else gradient
+        for gradient, source in zip(gradients, sources, strict=True)
+    ]
 
 
 def _pooled(
     call: AttentionCall, gradient: torch.Tensor, verified: VerifiedCapture, layout: TokenLayout
 ) -> torch.Tensor:
-    """``A ⊙ ∂y/∂A`` of an attention pooling, ``"head token"``, from the gradient of what it gave."""
+    """``A ⊙ ∂y/∂A`` of an attention pooling, ``"head token"``, from the gradient of its output."""
     weights = pooling_weights(call, verified.order)
     change = (precise(gradient[0]) @ precise(call.values[0].detach()).mT).squeeze(1)
     if change.shape[-1] == verified.order.patches:

@@ -1,8 +1,8 @@
-"""Every call of attention of a module, while its own forward pass runs.
+"""Observes every call of attention of a module during its own forward pass.
 
-torch's function modes see what a module calls, with its arguments, in this thread alone: nothing is hooked, replaced or
-set. Three ways to attend are known: ``scaled_dot_product_attention``, ``torch.nn.MultiheadAttention``, and attention
-written out by hand.
+torch's function modes report the functions that a module calls, with their arguments, in this thread only: nothing is
+hooked, replaced or set. Three kinds of attention are recognised: ``scaled_dot_product_attention``,
+``torch.nn.MultiheadAttention``, and attention written out by hand.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend
 from torch.overrides import TorchFunctionMode
 
-from vitviz.attention.softmax import attend_with_sums, tells_sums
-from vitviz.models.capture.calls import AttentionCall, as_bias, causal_bias, repeated
+from vitviz.attention.softmax import attend_with_sums, can_return_sums
+from vitviz.models.capture.calls import AttentionCall, as_bias, causal_bias, repeat_groups
 from vitviz.models.capture.multi_head import multi_head_call
 from vitviz.models.capture.written_out import Function, WrittenOut
 
 _POSITIONAL = Parameter.POSITIONAL_OR_KEYWORD
-# torch's builtin has no signature of its own.
+# torch's builtin function exposes no signature.
 _SIGNATURE = Signature(
     [
         *(Parameter(name, _POSITIONAL) for name in ("query", "key", "value")),
@@ -40,13 +40,13 @@ _SIGNATURE = Signature(
 
 
 class Interception(TorchFunctionMode):
-    """Hands every call of attention to a function, which says what the module gets instead.
+    """Passes every call of attention to a function, which returns the output for the module.
 
     Args:
-        on_call: receives the calls in order, and returns what the module goes on with: the call's own output, as a
-            rule. An exception that it raises ends the forward pass.
-        on_result: receives every function with its arguments and result, behind the calls that it completes, and
-            returns what the module goes on with. None for nothing.
+        on_call: receives the calls in order, and returns the output with which the module continues, usually the
+            call's own. An exception from it ends the forward pass.
+        on_result: receives every function with its arguments and result, after ``on_call`` for the call that it
+            completes, and returns the result with which the module continues. None to skip this.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Interception(TorchFunctionMode):
         self.on_call, self.on_result = on_call, on_result
         self.written_out = WrittenOut()
         self.projection: tuple[torch.Tensor, torch.Tensor] | None = None
-        """Input and output of the last linear map."""
+        """Input and output of the last linear map so far."""
 
     def __torch_function__(
         self, function: Function, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -66,21 +66,21 @@ class Interception(TorchFunctionMode):
         result = self._result(function, args, dict(kwargs or {}))
         return result if self.on_result is None else self.on_result(function, args, result)
 
-    def _result(self, function: Function, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def _result(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if function is F.scaled_dot_product_attention:
-            return self.on_call(self._with_tokens(_fused_call(args, named)))
-        result = function(*args, **named)
+            return self.on_call(self._with_tokens(_fused_call(args, kwargs)))
+        result = function(*args, **kwargs)
         if function is F.multi_head_attention_forward:
             output, weights = result
-            return self.on_call(multi_head_call(args, named, output)), weights
+            return self.on_call(multi_head_call(args, kwargs, output)), weights
         if function is F.linear:
-            self.projection = (args[0] if args else named["input"], result)
+            self.projection = (args[0] if args else kwargs["input"], result)
             return result
-        call = self.written_out.observe(function, args, named, result)
+        call = self.written_out.observe(function, args, kwargs, result)
         return result if call is None else self.on_call(self._with_tokens(call))
 
     def _with_tokens(self, call: AttentionCall) -> AttentionCall:
-        """With what was projected last, if that has as many tokens as there are keys."""
+        """The call with the input of the last linear map, if that has as many tokens as there are keys."""
         tokens = None if self.projection is None else self.projection[0]
         if tokens is None or tokens.ndim < 3:
             return call.aligned()
@@ -93,26 +93,33 @@ class Interception(TorchFunctionMode):
 def _fused_call(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> AttentionCall:
     bound = _SIGNATURE.bind(*args, **kwargs)
     bound.apply_defaults()
-    given = bound.arguments
-    queries, keys, values = given["query"], given["key"], given["value"]
-    if _is_plain(given):
-        output, log_sums = attend_with_sums(queries, keys, values, given["scale"])
+    arguments = bound.arguments
+    queries, keys, values = arguments["query"], arguments["key"], arguments["value"]
+    if _returns_sums(arguments):
+        output, log_sums = attend_with_sums(queries, keys, values, arguments["scale"])
     else:
         output, log_sums = F.scaled_dot_product_attention(*args, **kwargs), None
-    bias = as_bias(given["attn_mask"], queries)
-    if given["is_causal"]:
+    bias = as_bias(arguments["attn_mask"], queries)
+    if arguments["is_causal"]:
         bias = causal_bias(queries, keys)
-    scale = queries.shape[-1] ** -0.5 if given["scale"] is None else given["scale"]
+    scale = queries.shape[-1] ** -0.5 if arguments["scale"] is None else arguments["scale"]
     if queries.ndim > 3 and keys.ndim > 3:
-        keys, values = (repeated(part, queries.shape[-3]) for part in (keys, values))
+        keys, values = (repeat_groups(groups, queries.shape[-3]) for groups in (keys, values))
     return AttentionCall(queries, keys, values, scale, bias, output, log_sums=log_sums)
 
 
-def _is_plain(given: Mapping[str, Any]) -> bool:
-    """Whether torch hands these arguments of the fused function to the kernel that tells the sums, as they are."""
-    parts = [given[name] for name in ("query", "key", "value")]
-    if given["attn_mask"] is not None or given["dropout_p"] or given["is_causal"] or given["enable_gqa"]:
+def _returns_sums(arguments: Mapping[str, Any]) -> bool:
+    """Whether torch passes these arguments of the fused function unchanged to the kernel that returns the sums."""
+    tensors = [arguments[name] for name in ("query", "key", "value")]
+    if (
+        arguments["attn_mask"] is not None
+        or arguments["dropout_p"]
+        or arguments["is_causal"]
+        or arguments["enable_gqa"]
+    ):
         return False
-    if not all(type(part) is torch.Tensor and part.ndim == 4 for part in parts) or not tells_sums(*parts):
+    if not all(type(tensor) is torch.Tensor and tensor.ndim == 4 for tensor in tensors) or not can_return_sums(
+        *tensors
+    ):
         return False
-    return torch._fused_sdp_choice(*parts, scale=given["scale"]) == SDPBackend.FLASH_ATTENTION.value
+    return torch._fused_sdp_choice(*tensors, scale=arguments["scale"]) == SDPBackend.FLASH_ATTENTION.value

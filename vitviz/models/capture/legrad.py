@@ -1,4 +1,4 @@
-"""Gradients of scores that are read from each layer's own tokens of a captured module, for LeGrad."""
+"""Gradients of the scores of each layer's tokens in a captured module, for LeGrad."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from vitviz.models.targets import Target
 
 
 @dataclass
-class _Layers:
-    """Keeps each layer's attention and what it gives, and cuts the layers off from each other.
+class _LayerRecorder:
+    """Records each layer's attention and tokens, and detaches the layers from each other.
 
-    A layer's tokens then depend on its own attention alone, so that one backward pass serves all layers.
+    A layer's tokens then depend on its own attention only, so that one backward pass serves all layers.
     """
 
     verified: VerifiedCapture
@@ -34,7 +34,7 @@ class _Layers:
             return call.output
         self.calls.append(call)
         self.outputs.append(call.output.detach().requires_grad_())
-        # A copy: the module may change its own in place.
+        # A copy, since the module may change its output in place.
         return self.outputs[-1].clone()
 
     def on_step(self, step: int, tokens: torch.Tensor) -> torch.Tensor:
@@ -47,42 +47,42 @@ class _Layers:
 def captured_layer_gradients(
     network: CapturedNetwork, pixels: torch.Tensor, target: Target, start_layer: int
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """The score of every layer's own tokens, read as those of the last, with respect to that layer's attention.
+    """Gradients of every layer's score with respect to its attention; its tokens are scored as if it were the last.
 
     Args:
-        network: of the module.
+        network: the captured module.
         pixels: ``"1 channel height width"``.
-        target: whose score.
-        start_layer: the lowest layer that is wanted.
+        target: the score.
+        start_layer: the lowest layer.
 
     Yields:
-        Gradient and values, both ``"head token dim"`` in the order of the layout, layer by layer.
+        For each layer, gradient and values, both ``"head token dim"`` in the order of the layout.
 
     Raises:
         MethodError: its tokens cannot be read between its layers, or the module computes without gradients.
     """
     verified = network.verified(pixels)
-    stream, layers = network.known_stream(verified), _Layers(verified)
-    with network.running(pixels, has_gradients=True) as own:
-        network.output_of(own, target.reads, layers.on_call, StreamTap(stream, layers.on_step))
-        ends = torch.cat(layers.tokens[start_layer:])
+    stream, recorder = network.require_stream(verified), _LayerRecorder(verified)
+    with network.running(pixels, has_gradients=True) as inputs:
+        network.output_of(inputs, target.reads, recorder.on_call, StreamTap(stream, recorder.on_step))
+        ends = torch.cat(recorder.tokens[start_layer:])
 
-        def replace(step: int, found: torch.Tensor) -> torch.Tensor:
-            # What is below needs no graph of its own.
-            return ends if step == len(stream.ends) else found.detach()
+        def replace(step: int, tokens: torch.Tensor) -> torch.Tensor:
+            # Tokens below the last layer need no graph in this pass.
+            return ends if step == len(stream.ends) else tokens.detach()
 
-        output = network.output_of(own, target.reads, _Detached(verified), StreamTap(stream, replace))
-        score = torch.stack([target.score(each) for each in output]).sum()
-        gradients = score_gradients(score, layers.outputs[start_layer:])
-    wanted = zip(verified.places[start_layer:], layers.calls[start_layer:], gradients, strict=True)
-    for places, call, gradient in wanted:
+        output = network.output_of(inputs, target.reads, _DetachedLayers(verified), StreamTap(stream, replace))
+        score = torch.stack([target.score(row) for row in output]).sum()
+        gradients = score_gradients(score, recorder.outputs[start_layer:])
+    layers = zip(verified.places[start_layer:], recorder.calls[start_layer:], gradients, strict=True)
+    for places, call, gradient in layers:
         context = places.by_window(call).context_gradient(gradient)
         yield places.sort(context), places.sort(call.values.detach())
 
 
 @dataclass
-class _Detached:
-    """Gives the layers their own attention without a graph; a pooling behind them keeps its own."""
+class _DetachedLayers:
+    """Detaches the output of each layer's attention; a pooling after the layers keeps its graph."""
 
     verified: VerifiedCapture
     number: int = 0

@@ -1,4 +1,4 @@
-"""A module that the user has, as a network: its own forward pass, captured."""
+"""The user's module as a network: its own forward pass, captured."""
 
 from __future__ import annotations
 
@@ -16,34 +16,30 @@ from vitviz.models.capture.facts import ModuleConfig, ModuleFacts, Size
 from vitviz.models.capture.interception import Interception
 from vitviz.models.capture.outputs import first_output, is_vector, primary_output
 from vitviz.models.capture.recording import Recording
-from vitviz.models.capture.residual import NO_STREAM, ResidualStream, StreamTap, output_of_tokens
-from vitviz.models.capture.state import check_asked_device, check_state, device_of, dtype_of
+from vitviz.models.capture.residual import NO_STREAM, ResidualStream, StreamTap, call_output, output_of_tokens
+from vitviz.models.capture.state import check_device, check_state, device_of, dtype_of
 from vitviz.models.capture.verification import VerifiedCapture, verify_capture
 from vitviz.models.network import Encoding
 from vitviz.models.pooling import Output
 from vitviz.progress import Progress
 
-POOLED_BY_ATTENTION, POOLED_BY_ITSELF = "attention", "the module's own"
-# The one token for what fills up windows that reach beyond the picture.
+ATTENTION_POOLING, UNKNOWN_POOLING = "attention", "the module's own"
+# Name of the one token that stands for all padding of windows that reach beyond the picture.
 PADDING = "padding"
 
 
-def _own_output(call: AttentionCall) -> torch.Tensor:
-    return call.output
-
-
 class CapturedNetwork:
-    """A module of any package whose attention is seen while its own forward pass runs.
+    """A module of any package whose attention is captured during its own forward pass.
 
-    The module stays as it is: its mode, device, gradients, hooks and settings are never touched. Every shape of input
-    is verified when it is first met (:func:`vitviz.models.capture.verification.verify_capture`).
+    The module is never changed: not its mode, device, gradients, hooks or settings. Each input shape is verified at its
+    first use (:func:`vitviz.models.capture.verification.verify_capture`).
 
     Args:
         module: in evaluation mode.
-        facts: about it.
+        facts: its properties.
 
     Raises:
-        ConfigError: its attention cannot be seen whole, or a number differs.
+        ConfigError: its attention cannot be observed completely, or a number differs.
     """
 
     def __init__(self, module: nn.Module, facts: ModuleFacts) -> None:
@@ -56,7 +52,7 @@ class CapturedNetwork:
         if verified.is_padded:
             self._facts = facts = replace(facts, prefix=(PADDING,))
         structure = verified.structure
-        pooling = POOLED_BY_ITSELF if structure.pooling is None else POOLED_BY_ATTENTION
+        pooling = UNKNOWN_POOLING if structure.pooling is None else ATTENTION_POOLING
         self._config = ModuleConfig(
             facts,
             structure.depth,
@@ -76,17 +72,17 @@ class CapturedNetwork:
 
     @property
     def name(self) -> str:
-        """What messages call the module."""
+        """The module's name in messages."""
         return self._facts.name
 
     @property
     def config(self) -> ModuleConfig:
-        """The facts about it."""
+        """The module's configuration."""
         return self._config
 
     @property
     def device(self) -> torch.device:
-        """Where the module's weights are."""
+        """The device of the module's weights."""
         return device_of(self.module)
 
     @property
@@ -95,12 +91,12 @@ class CapturedNetwork:
         return dtype_of(self.module)
 
     def to(self, device: torch.device) -> CapturedNetwork:
-        """Itself, if this is the module's own device.
+        """The network itself, if this is the module's device.
 
         Raises:
-            ConfigError: it is another.
+            ConfigError: this is another device.
         """
-        check_asked_device(self.module, device)
+        check_device(self.module, device)
         return self
 
     def parameters(self) -> Iterator[nn.Parameter]:
@@ -120,8 +116,7 @@ class CapturedNetwork:
     ) -> Encoding:
         """Logits, and the queries and keys of the same forward pass, one image after the other.
 
-        Arguments as those of :meth:`vitviz.VisionTransformer.encode`. Logits have no columns where the module does not
-        classify.
+        Arguments as in :meth:`vitviz.VisionTransformer.encode`. Logits have no columns if the module does not classify.
 
         Raises:
             ImageError: the module cannot take an input of this size.
@@ -134,75 +129,77 @@ class CapturedNetwork:
             verified = self.verified(image)
             layout = self.config.layout(*image.shape[-2:])
             recording = Recording(verified, layout, dtype, report)
-            with self.running(image) as own:
+            with self.running(image) as inputs:
                 with Interception(recording, recording.tap):
-                    output = self._run(own)
+                    output = self._run(inputs)
                 traces.append(recording.trace(keep_bytes))
             logits.append(output if self.config.classes else output.new_zeros(1, 0))
         return Encoding(torch.cat(logits).float(), tuple(traces))
 
     def output(self, pixels: torch.Tensor, output: Output = "logits") -> torch.Tensor:
-        """What the module gives of images.
+        """The module's output for images.
 
         Args:
             pixels: ``"batch channel height width"``, normalised as the module was trained.
-            output: ``"logits"`` for its output ``"batch class"``, which are features where it does not classify;
-                ``"features"`` for what its classifier reads, ``"batch feature"``.
+            output: ``"logits"`` for its output ``"batch class"``, or features if it does not classify; ``"features"``
+                for the input of its classifier, ``"batch feature"``.
 
         Raises:
-            MethodError: the module does not say this of itself.
+            MethodError: the module does not expose this output.
         """
         check_state(self.module)
-        with self.running(pixels, torch.is_grad_enabled()) as own:
-            return self.output_of(own, output, None)
+        with self.running(pixels, torch.is_grad_enabled()) as inputs:
+            return self.output_of(inputs, output, None)
 
     def returned(self, pixels: torch.Tensor) -> torch.Tensor:
-        """What the module returns of images: logits, features, or the tokens where it gives nothing else."""
+        """The module's result for images: logits, features, or tokens if it returns nothing else."""
         check_state(self.module)
-        with self.running(pixels) as own:
-            return self._run(own)
+        with self.running(pixels) as inputs:
+            return self._run(inputs)
 
     def stream(self, pixels: torch.Tensor) -> list[torch.Tensor]:
-        """The tokens of one image before the first layer and after each one, each ``"1 token width"``, those that are
-        no patches first, as :meth:`vitviz.VisionTransformer.stream`.
+        """The tokens of one image before the first layer and after each one, each ``"1 token width"``.
+
+        As in :meth:`vitviz.VisionTransformer.stream`, tokens that are not patches come first.
 
         Raises:
-            MethodError: the module's layers do not add to their tokens, or in a way that is not seen.
+            MethodError: the module has no residual stream, or none that can be observed.
         """
         check_state(self.module)
         verified = self.verified(pixels)
-        found: list[torch.Tensor] = []
+        steps: list[torch.Tensor] = []
 
-        def keep(step: int, tokens: torch.Tensor) -> torch.Tensor:
-            # A copy: the module may go on in place.
-            found.append(verified.order.sort(tokens.detach().clone(), 1))
+        def record(step: int, tokens: torch.Tensor) -> torch.Tensor:
+            # A copy, since the module may change the tokens in place.
+            steps.append(verified.order.sort(tokens.detach().clone(), 1))
             return tokens
 
-        with self.running(pixels) as own, Interception(_own_output, StreamTap(self.known_stream(verified), keep)):
-            self._run(own)
-        return found
+        tap = StreamTap(self.require_stream(verified), record)
+        with self.running(pixels) as inputs, Interception(call_output, tap):
+            self._run(inputs)
+        return steps
 
     def read(self, tokens: torch.Tensor, pixels: torch.Tensor) -> torch.Tensor:
-        """What the module gives of tokens as if they were those after its last layer, ``"batch class"``.
+        """The module's output ``"batch class"`` for tokens that replace those after its last layer.
 
         Args:
-            tokens: ``"batch token width"``, as :meth:`stream` gives them.
-            pixels: of any image of their size.
+            tokens: ``"batch token width"``, as :meth:`stream` returns them.
+            pixels: any image of the same size.
 
         Raises:
             MethodError: as :meth:`stream`.
         """
         check_state(self.module)
         verified = self.verified(pixels)
-        stream, own_order = self.known_stream(verified), verified.order.unsort(tokens, 1)
-        with self.running(pixels) as own:
-            return output_of_tokens(self._run, own, stream, own_order)
+        stream, module_tokens = self.require_stream(verified), verified.order.unsort(tokens, 1)
+        with self.running(pixels) as inputs:
+            return output_of_tokens(self._run, inputs, stream, module_tokens)
 
-    def known_stream(self, verified: VerifiedCapture) -> ResidualStream:
-        """Where the tokens between its layers are.
+    def require_stream(self, verified: VerifiedCapture) -> ResidualStream:
+        """The module's residual stream.
 
         Raises:
-            MethodError: they cannot be read.
+            MethodError: its tokens cannot be read between its layers.
         """
         if verified.stream is None:
             raise MethodError(f"{self.name}: {NO_STREAM}")
@@ -215,37 +212,38 @@ class CapturedNetwork:
         on_call: Callable[[AttentionCall], torch.Tensor] | None,
         tap: StreamTap | None = None,
     ) -> torch.Tensor:
-        """:meth:`output` of pixels as :meth:`running` gives them, with what a function makes of the attention.
+        """:meth:`output` for pixels from :meth:`running`, with functions that observe or replace attention and tokens.
 
         Args:
             pixels: ``"batch channel height width"``.
-            output: as :meth:`output` takes it.
-            on_call: receives each call of attention and returns what the module gets; None where it gets its own.
-            tap: receives the tokens between the layers, and says what the module goes on with; None for nothing.
+            output: as in :meth:`output`.
+            on_call: receives each call of attention and returns its output for the module; None for the call's own.
+            tap: receives the tokens between the layers and returns those with which the module continues; or None.
 
         Raises:
-            MethodError: the module does not say this of itself.
+            MethodError: the module does not expose this output.
         """
         if output == "patches":
             raise MethodError(f"{self.name}: a captured module does not say which tokens are its final ones")
         is_plain = on_call is None and tap is None and (output == "logits" or not self.config.classes)
         if is_plain:
-            found = self._run(pixels)
+            result = self._run(pixels)
         else:
-            with Interception(on_call or _own_output, tap) as seen:
-                found = self._run(pixels)
+            with Interception(on_call or call_output, tap) as interception:
+                result = self._run(pixels)
             if output == "features" and self.config.classes:
-                if seen.projection is None or seen.projection[1] is not found:
-                    linear = "its output is not that of a linear classifier, whose input would be its features"
-                    raise MethodError(f"{self.name}: {linear}")
-                found = seen.projection[0]
-        if not is_vector(found):
-            shape = f"an output of shape {tuple(found.shape)}"
+                projection = interception.projection
+                if projection is None or projection[1] is not result:
+                    reason = "its output is not that of a linear classifier, whose input would be its features"
+                    raise MethodError(f"{self.name}: {reason}")
+                result = projection[0]
+        if not is_vector(result):
+            shape = f"an output of shape {tuple(result.shape)}"
             raise MethodError(f"{self.name}: {shape}, no row of numbers for each image, can be no target")
-        return found
+        return result
 
     def verified(self, image: torch.Tensor) -> VerifiedCapture:
-        """What a capture of an image of this shape is, verified when it is first met.
+        """The verified capture for images of this shape; the first one is verified.
 
         Raises:
             ImageError: the module cannot take an input of this size.
@@ -255,24 +253,24 @@ class CapturedNetwork:
         key = (size, self.precision, self.device)
         if key not in self._verified:
             grid = self._facts.grid(*size)
-            with self.running(image) as own:
-                self._try(own)
-                verified = self._verify(own, grid)
+            with self.running(image) as inputs:
+                self._try(inputs)
+                verified = self._verify(inputs, grid)
             self._verified[key] = verified
         return self._verified[key]
 
     @contextmanager
     def running(self, pixels: torch.Tensor, has_gradients: bool = False) -> Iterator[torch.Tensor]:
-        """Pixels as the module takes them, outside inference mode: what it keeps of a forward pass stays usable."""
+        """Pixels on the module's device and in its type, outside inference mode: tensors that it caches stay usable."""
         with torch.inference_mode(False), torch.set_grad_enabled(has_gradients):
-            own = pixels.clone() if pixels.is_inference() else pixels
-            yield own.to(self.device, self.precision)
+            copy = pixels.clone() if pixels.is_inference() else pixels
+            yield copy.to(self.device, self.precision)
 
     def _run(self, pixels: torch.Tensor) -> torch.Tensor:
         return primary_output(self._facts.forward(self.module, pixels))
 
     def _try(self, pixels: torch.Tensor) -> None:
-        """Run the module once without capture, so that an error of its own is known as such."""
+        """Run the module once without capture, to tell its own errors from those of the capture."""
         output = primary_output(first_output(self.name, self.module, self._facts.forward, pixels))
         classes = self._facts.classes
         if classes and (not is_vector(output) or output.shape[1] != classes):
@@ -292,7 +290,7 @@ class CapturedNetwork:
             size = f"{pixels.shape[-1]}×{pixels.shape[-2]} pixels"
             raise ImageError(f"{name}: windows reach beyond an image of {size}, and not at its own size")
         elif not verified.is_padded and verified.order.extra != len(prefix):
-            found = f"{verified.order.extra} tokens that are no patches ({verified.order.before} before them)"
+            counts = f"{verified.order.extra} tokens that are no patches ({verified.order.before} before them)"
             names = f"prefix={list(prefix)} names {len(prefix)}"
-            raise ConfigError(f"{name}: {found}, and {names}; expected a name for each, such as prefix=['cls']")
+            raise ConfigError(f"{name}: {counts}, and {names}; expected a name for each, such as prefix=['cls']")
         return verified

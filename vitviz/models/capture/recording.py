@@ -1,4 +1,4 @@
-"""The queries and keys of a module's calls as a trace."""
+"""Records a module's calls of attention as a trace."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from vitviz.progress import Progress
 
 @dataclass
 class Recording:
-    """Copies queries, keys and bias of each layer as it is called.
+    """Copies queries, keys and bias of each layer during the forward pass.
 
     Args:
-        verified: what the calls are, as they were verified.
-        layout: of the tokens.
-        dtype: in which queries and keys are kept; at least single precision where it is None.
-        report: receives how many layers are done.
+        verified: the verified capture.
+        layout: order of the tokens.
+        dtype: stored type of queries and keys; None for at least single precision.
+        report: receives the number of recorded layers.
     """
 
     verified: VerifiedCapture
@@ -57,50 +57,50 @@ class Recording:
         verified, number = self.verified, self.calls
         self.calls += 1
         if number >= len(verified.shapes) or CallShape.of(call) != verified.shapes[number]:
-            found = f"call {number}: attention among {CallShape.of(call).tokens}"
-            raise ConfigError(f"{found}; when it was verified, this module attended otherwise")
+            shape = f"call {number}: attention among {CallShape.of(call).tokens}"
+            raise ConfigError(f"{shape}; when it was verified, this module attended otherwise")
         if verified.is_pooling(number):
             self.pooled = pooling_weights(call, self.order)
         layer = verified.layer_of(number)
         if layer is not None:
-            self._keep(layer, call)
+            self._record(layer, call)
         return call.output
 
-    def _keep(self, layer: int, call: AttentionCall) -> None:
+    def _record(self, layer: int, call: AttentionCall) -> None:
         places = self.verified.places[layer]
-        ordered = places.by_window(call)
-        queries, keys = (places.sort(part.detach()) for part in (ordered.queries, ordered.keys))
+        windowed = places.by_window(call)
+        queries, keys = (places.sort(tensor.detach()) for tensor in (windowed.queries, windowed.keys))
         if self.records is None:
             like = precise(keys[:0]) if self.dtype is None else keys[:0].to(self.dtype)
             self.records = empty_record((self.structure.depth, *keys.shape), like)
             self.scale = call.scale
-        kept_queries, kept_keys, _ = self.records
-        copy_tokens(queries, kept_queries[layer])
-        copy_tokens(keys, kept_keys[layer])
+        all_queries, all_keys, _ = self.records
+        copy_tokens(queries, all_queries[layer])
+        copy_tokens(keys, all_keys[layer])
         if call.scale != self.scale:
             # A trace has one scale.
-            kept_queries[layer] *= call.scale / self.scale
-        self.biases.append(places.bias(ordered))
-        # They are those of the kept keys, if these are all of the call's, and as precise.
-        is_whole = self.biases[-1] is None and keys.shape[1] == call.key_count and kept_keys.dtype == keys.dtype
-        if call.log_sums is not None and is_whole:
+            all_queries[layer] *= call.scale / self.scale
+        self.biases.append(places.bias(windowed))
+        # The kernel's log-sums match the trace only if it stores all keys of the call, unrounded and without bias.
+        is_exact = self.biases[-1] is None and keys.shape[1] == call.key_count and all_keys.dtype == keys.dtype
+        if call.log_sums is not None and is_exact:
             self.log_sums[layer] = places.sort(call.log_sums[..., None])[..., 0].clone()
         if self.report is not None:
             self.report(Progress(layer + 1, self.structure.depth))
 
     @property
     def tap(self) -> StreamTap | None:
-        """What measures the tokens between the layers; None where they cannot be read."""
+        """Measures the tokens between the layers; None if they cannot be read."""
         return None if self.verified.stream is None else StreamTap(self.verified.stream, self.on_step)
 
     def on_step(self, step: int, tokens: torch.Tensor) -> torch.Tensor:
-        """Measure the tokens between two layers."""
-        found = torch.linalg.vector_norm(precise(tokens[0].detach()), dim=-1)
-        self.norms.append(self.order.sort(found, 0))
+        """Record the norms of the tokens between two layers."""
+        norms = torch.linalg.vector_norm(precise(tokens[0].detach()), dim=-1)
+        self.norms.append(self.order.sort(norms, 0))
         return tokens
 
     def trace(self, keep_bytes: int) -> AttentionTrace:
-        """The trace of the image, once the module is through.
+        """The trace of the image, after the forward pass.
 
         Raises:
             ConfigError: the module made fewer calls than when it was verified.
@@ -129,26 +129,26 @@ class Recording:
 
 
 def joint_bias(biases: list[torch.Tensor | None]) -> torch.Tensor | None:
-    """The biases of all layers, ``"layer head query key"``: one layer where they are all the same."""
+    """The biases of all layers, ``"layer head query key"``, with a single layer if they are all equal."""
     first = next((bias for bias in biases if bias is not None), None)
     if first is None:
         return None
     if all(bias is not None and bias.shape == first.shape and torch.equal(bias, first) for bias in biases):
         return first[None].clone()
     heads = max(len(bias) for bias in biases if bias is not None)
-    whole = first.new_zeros(len(biases), heads, *first.shape[1:])
+    joint = first.new_zeros(len(biases), heads, *first.shape[1:])
     for layer, bias in enumerate(biases):
         if bias is not None:
-            whole[layer] = bias
-    return whole
+            joint[layer] = bias
+    return joint
 
 
 def pooling_weights(call: AttentionCall, order: TokenOrder) -> torch.Tensor:
-    """What the one query of a pooling attends to, ``"head token"`` in the order of the layout."""
+    """The attention of the one query of a pooling, ``"head token"`` in the order of the layout."""
     bias = call.head_bias()
-    queries, keys = (precise(part[0].detach()) for part in (call.queries, call.keys))
+    queries, keys = (precise(tensor[0].detach()) for tensor in (call.queries, call.keys))
     weights = attention_weights(queries, keys, call.scale, None if bias is None else precise(bias.detach()))[:, 0]
     if weights.shape[-1] == order.patches:
-        # It reads the patches alone.
+        # The query reads the patches only.
         return F.pad(weights, (order.extra, 0))
     return order.sort(weights, 1)

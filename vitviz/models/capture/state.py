@@ -1,4 +1,4 @@
-"""Modules that can be captured: in evaluation mode, on one device, neither compiled nor scripted nor sharded."""
+"""Checks that a module can be captured: in evaluation mode, on one device, not compiled, scripted or sharded."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from torch import nn
 from vitviz.errors.kinds import ConfigError
 from vitviz.errors.messages import choices
 
-WHOLE = (
+FULL_STATE_HINT = (
     "expected a module with all its weights; fill a plain one with what get_model_state_dict(module, "
     "options=StateDictOptions(full_state_dict=True)) of torch.distributed.checkpoint.state_dict gives"
 )
 
 
 def device_of(module: nn.Module) -> torch.device:
-    """The device of all weights; the processor's for a module without any.
+    """The device of all weights; the CPU for a module without weights.
 
     Raises:
-        ConfigError: they are on several, or on none.
+        ConfigError: the weights are on several devices, or on the meta device.
     """
     devices = sorted({str(tensor.device) for tensor in (*module.parameters(), *module.buffers())})
     if len(devices) > 1:
@@ -29,37 +29,37 @@ def device_of(module: nn.Module) -> torch.device:
 
 
 def dtype_of(module: nn.Module) -> torch.dtype:
-    """The floating type of its first weight; single precision where it has none."""
-    floating = (each.dtype for each in (*module.parameters(), *module.buffers()) if each.is_floating_point())
-    return next(floating, torch.float32)
+    """The type of the first floating-point weight; single precision if there is none."""
+    tensors = (*module.parameters(), *module.buffers())
+    return next((tensor.dtype for tensor in tensors if tensor.is_floating_point()), torch.float32)
 
 
 def check_state(module: nn.Module) -> None:
-    """Refuse a module whose attention cannot be seen, or is not what it would be in use; it is not changed.
+    """Refuse a module whose attention cannot be observed, or differs from that in inference.
 
     Raises:
-        ConfigError: it is in training mode, compiled, scripted, sharded, or not on one device.
+        ConfigError: the module is in training mode, compiled, scripted, sharded, or not on one device.
     """
     device_of(module)
-    for name, part in module.named_modules():
+    for name, submodule in module.named_modules():
         place = f"its part {name!r}" if name else "it"
-        if part.training:
+        if submodule.training:
             raise ConfigError(f"{place} is in training mode, where dropout is random: call module.eval() first")
-        if isinstance(part, torch.jit.ScriptModule):
+        if isinstance(submodule, torch.jit.ScriptModule):
             raise ConfigError(f"{place} is scripted by torch.jit, inside which nothing is seen: expected it in Python")
-        if getattr(part, "_compiled_call_impl", None) is not None or type(part).__name__ == "OptimizedModule":
+        if getattr(submodule, "_compiled_call_impl", None) is not None or type(submodule).__name__ == "OptimizedModule":
             raise ConfigError(f"{place} is compiled, inside which nothing is seen: expected it before torch.compile")
-        if any(base.__name__ in ("FullyShardedDataParallel", "FSDPModule") for base in type(part).__mro__):
-            raise ConfigError(f"{place} is sharded over several processes: {WHOLE}")
+        if any(base.__name__ in ("FullyShardedDataParallel", "FSDPModule") for base in type(submodule).__mro__):
+            raise ConfigError(f"{place} is sharded over several processes: {FULL_STATE_HINT}")
 
 
-def check_asked_device(module: nn.Module, device: torch.device) -> None:
-    """Refuse another device than the module's own.
+def check_device(module: nn.Module, device: torch.device) -> None:
+    """Refuse any device but the module's current.
 
     Raises:
-        ConfigError: it is on another.
+        ConfigError: the module is on another device.
     """
-    own = device_of(module)
-    if device.type != own.type or (device.index is not None and device.index != own.index):
-        found = f"the module is on {choices([str(own)])} and stays there"
-        raise ConfigError(f"device {str(device)!r}: {found}; move it by module.to({str(device)!r}) and load it again")
+    current = device_of(module)
+    if device.type != current.type or (device.index is not None and device.index != current.index):
+        place = f"the module is on {choices([str(current)])} and stays there"
+        raise ConfigError(f"device {str(device)!r}: {place}; move it by module.to({str(device)!r}) and load it again")

@@ -1,4 +1,4 @@
-"""Which of a module's calls of attention are its layers, and which is its pooling."""
+"""Classifies a module's calls of attention as layers and pooling."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class CallShape:
     """The sizes of one call.
 
     Args:
-        windows: sequences that attend apart from each other; 1 for global attention.
-        heads, queries, keys: how many.
+        windows: number of sequences that attend separately; 1 for global attention.
+        heads, queries, keys: number of each.
         dim: features of a query.
         leading: the dimensions before the heads, whose product is the number of windows.
     """
@@ -35,24 +35,24 @@ class CallShape:
 
     @property
     def token_counts(self) -> set[int]:
-        """How many tokens all windows may have together: of two leading dimensions the second may be the heads."""
-        found = {self.windows * self.queries}
-        return found | {self.leading[0] * self.heads * self.queries} if len(self.leading) == 2 else found
+        """Possible numbers of tokens in all windows: of two leading dimensions, the second may be the heads."""
+        counts = {self.windows * self.queries}
+        return counts | {self.leading[0] * self.heads * self.queries} if len(self.leading) == 2 else counts
 
     def may_hold(self, tokens: int, count: int, extra: int) -> bool:
-        """Whether so many tokens may be these others and what fills up windows, where none has a name."""
+        """Whether so many tokens can be ``count`` tokens, plus padding of windows if there are no extra tokens."""
         return tokens == count if extra else tokens >= count
 
     @property
     def tokens(self) -> str:
-        """Who attends to whom, in words."""
+        """The numbers of queries, keys and windows in words."""
         count = f"{self.queries} tokens"
         if self.queries != self.keys:
             count = f"{self.queries} {'query' if self.queries == 1 else 'queries'} to {self.keys} keys"
         return count if self.windows == 1 else f"{self.windows} windows of {count}"
 
     def sizes(self, has_heads_first: bool) -> tuple[int, int]:
-        """Heads, and features of a query."""
+        """Number of heads, and of features of a query."""
         return self.leading[1] if has_heads_first else self.heads, self.dim
 
     def pools(self, tokens: int, patches: int) -> bool:
@@ -62,11 +62,12 @@ class CallShape:
 
 @dataclass(frozen=True)
 class AttentionStructure:
-    """The layers among a module's calls, which come first, and its attention pooling.
+    """The layers of a module, and its attention pooling.
 
     Args:
-        depth, heads, head_width, tokens: of every layer.
-        pooling: the sizes of the call behind the layers in which one learned query reads the tokens; None for none.
+        depth: number of layers.
+        heads, head_width, tokens: sizes of every layer.
+        pooling: sizes of the call after the layers in which one learned query reads the tokens; None for no pooling.
     """
 
     depth: int
@@ -77,38 +78,38 @@ class AttentionStructure:
 
     @classmethod
     def of(cls, calls: Sequence[CallShape], patches: int, stated_depth: int | None = None) -> AttentionStructure:
-        """The layers among all calls, in order.
+        """The structure of a module that calls its layers first, and then at most a pooling.
 
         Args:
-            calls: of one image, at least one.
-            patches: of its grid.
-            stated_depth: how many layers the module says that it has, where it does.
+            calls: shapes of all calls for one image, at least one.
+            patches: number of patches in its grid.
+            stated_depth: number of layers that the module states; None if it states none.
 
         Raises:
-            ConfigError: they are not one grid of tokens in all layers, and at most one query behind them.
+            ConfigError: the layers do not share one grid of tokens, or more than a pooling follows them.
         """
-        depth = next((at for at, each in enumerate(calls) if each.queries != each.keys), len(calls))
-        behind = calls[depth:]
-        kinds = list(dict.fromkeys(each.tokens for each in calls))
-        found = f"attention among {several(kinds, 6)}"
-        if any(each.windows != 1 for each in calls):
-            raise ConfigError(f"{found}: attention inside windows")
-        if len({each.queries for each in calls[:depth]}) > 1 or any(each.queries != 1 for each in behind):
-            raise ConfigError(f"{found}: hierarchical, several grids in one network")
-        if not depth or len(behind) > 1:
+        depth = next((number for number, call in enumerate(calls) if call.queries != call.keys), len(calls))
+        pooling_calls = calls[depth:]
+        kinds = list(dict.fromkeys(call.tokens for call in calls))
+        summary = f"attention among {several(kinds, 6)}"
+        if any(call.windows != 1 for call in calls):
+            raise ConfigError(f"{summary}: attention inside windows")
+        if len({call.queries for call in calls[:depth]}) > 1 or any(call.queries != 1 for call in pooling_calls):
+            raise ConfigError(f"{summary}: hierarchical, several grids in one network")
+        if not depth or len(pooling_calls) > 1:
             expected = "expected tokens that attend to each other, and at most one query behind them"
-            raise ConfigError(f"{found}: class attention in {len(behind)} layers of its own; {expected}")
+            raise ConfigError(f"{summary}: class attention in {len(pooling_calls)} layers of its own; {expected}")
         first = calls[0]
-        for number, each in enumerate(calls[:depth]):
-            if (each.heads, each.dim) != (first.heads, first.dim):
-                sizes = f"{each.heads} heads of {each.dim} features, layer 0 has {first.heads} of {first.dim}"
+        for number, call in enumerate(calls[:depth]):
+            if (call.heads, call.dim) != (first.heads, first.dim):
+                sizes = f"{call.heads} heads of {call.dim} features, layer 0 has {first.heads} of {first.dim}"
                 raise ConfigError(f"layer {number} has {sizes}; expected the same in every layer")
         if stated_depth is not None and depth != stated_depth:
             reason = "some use another kernel" if depth < stated_depth else "some layers attend more than once"
             raise ConfigError(f"{depth} calls of attention were seen for {stated_depth} layers: {reason}")
         if first.queries < patches:
-            raise ConfigError(f"{found}: fewer than the {patches} patches of the picture; expected a token for each")
-        pooling = behind[0] if behind else None
+            raise ConfigError(f"{summary}: fewer than the {patches} patches of the picture; expected a token for each")
+        pooling = pooling_calls[0] if pooling_calls else None
         if pooling is not None and pooling.keys not in (first.queries, patches):
-            raise ConfigError(f"{found}: the pooling reads neither all tokens nor all patches")
+            raise ConfigError(f"{summary}: the pooling reads neither all tokens nor all patches")
         return cls(depth, first.heads, first.dim, first.queries, pooling)

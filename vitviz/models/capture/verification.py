@@ -1,4 +1,4 @@
-"""Whether what was captured is what the module computed."""
+"""Verifies that a capture is what the module computed."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import torch
 from vitviz.attention.precision import precise
 from vitviz.errors.kinds import ConfigError
 from vitviz.models.capture.calls import AttentionCall
-from vitviz.models.capture.codes import coded_places
+from vitviz.models.capture.codes import decode_places
 from vitviz.models.capture.grids import is_one_grid
 from vitviz.models.capture.interception import Interception
-from vitviz.models.capture.order import TokenOrder, changed_patches, measured_order
+from vitviz.models.capture.order import TokenOrder, change_patches, measure_order
 from vitviz.models.capture.places import TokenPlaces
 from vitviz.models.capture.residual import ResidualStream, find_stream
 from vitviz.models.capture.structure import AttentionStructure, CallShape
 
 Run = Callable[[torch.Tensor], torch.Tensor]
-"""Pixels of one image, ``"1 channel height width"``, to a module's output."""
+"""A forward pass: pixels of one image, ``"1 channel height width"``, to the module's output."""
 
 TOLERANCES = {torch.float64: 1e-5, torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
-"""What a module's attention may differ by, as a part of its largest number or of 1, in each type."""
-# torch has a kernel of its own for torch.nn.MultiheadAttention, which differs in the last bits.
+"""The most by which attention may differ in each type, relative to the larger of 1 and its largest number."""
+# torch has a separate kernel for torch.nn.MultiheadAttention, which differs in the last bits.
 KERNEL_TOLERANCE = 1e-5
 
 
 @dataclass
 class _Check:
-    """Holds each call to what it gave, and keeps no more of it than sizes and the first values."""
+    """Compares each call with its output, and records its shape, as well as the values of the first call."""
 
     shapes: list[CallShape] = field(default_factory=list)
     values: torch.Tensor | None = None
@@ -38,10 +38,10 @@ class _Check:
     def __call__(self, call: AttentionCall) -> torch.Tensor:
         number = len(self.shapes)
         self.has_bias |= call.bias is not None
-        given = precise(call.output)
-        difference = float((precise(call.to_output(call.context().to(call.values))) - given).abs().max())
-        bound = TOLERANCES.get(call.output.dtype, 1e-5) * max(1.0, float(given.abs().max()))
-        # Written so that a NaN is refused, too.
+        expected = precise(call.output)
+        difference = float((precise(call.to_output(call.context().to(call.values))) - expected).abs().max())
+        bound = TOLERANCES.get(call.output.dtype, 1e-5) * max(1.0, float(expected.abs().max()))
+        # The negated comparison refuses NaN, too.
         if not difference <= bound:
             raise ConfigError(
                 f"attention of layer {number}: softmax(queries · keys · {call.scale:.4g} + bias) · values differs from "
@@ -55,17 +55,17 @@ class _Check:
 
 @dataclass(frozen=True)
 class VerifiedCapture:
-    """What was found out about a module at one shape of its input.
+    """The verified properties of a module for one input shape.
 
     Args:
-        structure: its layers.
-        order: where its patches stand among its tokens.
-        has_bias: whether a layer adds something to its scores, or attends inside windows.
-        is_written_out: whether the module makes whole matrices of attention weights.
-        shapes: the sizes of all calls.
-        first: which call of attention is the first layer.
-        places: where the tokens of every layer are.
-        stream: which additions give the tokens between the layers; None where that is not known.
+        structure: its layers and pooling.
+        order: order of its patches among its tokens.
+        has_bias: whether a layer adds a bias to its scores, or attends inside windows.
+        is_written_out: whether the module computes whole matrices of attention weights.
+        shapes: shapes of all calls.
+        first: number of the first layer's call.
+        places: places of the tokens in every layer.
+        stream: the residual stream; None if unknown.
     """
 
     structure: AttentionStructure
@@ -79,91 +79,91 @@ class VerifiedCapture:
 
     @property
     def windows(self) -> tuple[int, ...]:
-        """How many windows the patches attend in, of every layer."""
-        return tuple(each.windows for each in self.places)
+        """The number of windows in every layer."""
+        return tuple(places.windows for places in self.places)
 
     @property
     def is_padded(self) -> bool:
-        """Whether windows reach beyond the picture, so that the layout begins with a token for what fills them up."""
-        return any(each.is_padded for each in self.places)
+        """Whether windows reach beyond the picture, so that the layout begins with a token that stands for padding."""
+        return any(places.is_padded for places in self.places)
 
     @property
     def extra(self) -> int:
-        """How many tokens of the layout are no patches."""
+        """Number of tokens of the layout that are not patches."""
         return self.order.extra + self.is_padded
 
     def padded(self) -> VerifiedCapture:
-        """The same with a token for what fills up windows, which are filled up at another size."""
-        return replace(self, places=tuple(replace(each, is_padded=True) for each in self.places), has_bias=True)
+        """The same with a token that stands for padding, which may occur only at another size."""
+        return replace(self, places=tuple(replace(places, is_padded=True) for places in self.places), has_bias=True)
 
     @property
-    def is_whole(self) -> bool:
-        """Whether every call is a layer or the pooling, its tokens in the order of reading, each seen by all."""
-        known = self.structure.depth + (self.structure.pooling is not None)
-        return len(self.shapes) == known and all(each.is_in_reading_order for each in self.places)
+    def is_global(self) -> bool:
+        """Whether every call is a layer or the pooling, and attends globally to tokens in reading order."""
+        count = self.structure.depth + (self.structure.pooling is not None)
+        return len(self.shapes) == count and all(places.is_in_reading_order for places in self.places)
 
     def layer_of(self, call: int) -> int | None:
-        """Which layer a call of attention is, by its number in the forward pass; None for one that is no layer."""
+        """The layer of a call, by its number in the forward pass; None if it is not a layer."""
         return call - self.first if 0 <= call - self.first < self.structure.depth else None
 
     def is_pooling(self, call: int) -> bool:
-        """Whether a call is the pooling behind the layers."""
+        """Whether a call is the pooling after the layers."""
         return self.structure.pooling is not None and call == self.first + self.structure.depth
 
 
 def verify_capture(
     run: Run, pixels: torch.Tensor, grid: tuple[int, int], extra: int, stated_depth: int | None = None
 ) -> VerifiedCapture:
-    """Run a module on an image: as it is, captured, and captured with some of the patches changed.
+    """Verify a capture by running the module plainly, captured, and captured with some patches changed.
 
     Args:
-        run: its forward pass.
+        run: the module's forward pass.
         pixels: ``"1 channel height width"``.
-        grid: rows and columns of patches that the image should have.
-        extra: how many tokens the module has that are no patches.
-        stated_depth: how many layers the module says that it has, where it does.
+        grid: expected rows and columns of patches.
+        extra: number of the module's tokens that are not patches.
+        stated_depth: number of layers that the module states; None if it states none.
 
     Raises:
-        ConfigError: no attention is seen, it is not that of a grid of patches, or a number differs.
+        ConfigError: no attention is observed, it is not that of a grid of patches, or a number differs.
     """
     plain, check = run(pixels), _Check()
-    with Interception(check) as seen:
+    with Interception(check) as interception:
         captured = run(pixels)
-    unseen = seen.written_out.unused
-    if unseen:
-        found = f"{unseen} softmaxes between tokens whose scores or weights it changes in a way of its own"
-        raise ConfigError(f"attention of {len(check.shapes)} layers was seen, and {found}")
+    unused = interception.written_out.unused
+    if unused:
+        reason = f"{unused} softmaxes between tokens whose scores or weights it changes in a way of its own"
+        raise ConfigError(f"attention of {len(check.shapes)} layers was seen, and {reason}")
     if not check.shapes:
         raise ConfigError(
             "no attention was seen: it has none, or that of another package's kernel, which shows nothing"
         )
     _check_output(plain, captured)
-    is_written_out = seen.written_out.calls > 0
+    is_written_out = interception.written_out.calls > 0
     try:
         structure = AttentionStructure.of(check.shapes, grid[0] * grid[1], stated_depth)
-        order = _simple_order(run, pixels, grid, check)
+        order = _reading_order(run, pixels, grid, check)
         places = (order.places,) * structure.depth
         verified = VerifiedCapture(structure, order, check.has_bias, is_written_out, tuple(check.shapes), 0, places)
     except ConfigError as error:
         if stated_depth is not None and len(check.shapes) < stated_depth:
             raise
-        verified = _coded(run, pixels, grid, extra, check, is_written_out, str(error))
-    if not verified.is_whole:
+        verified = _decode(run, pixels, grid, extra, check, is_written_out, str(error))
+    if not verified.is_global:
         return verified
     tokens, depth = verified.structure.tokens, verified.structure.depth
     return replace(verified, stream=find_stream(run, pixels, tokens, verified.first, depth))
 
 
-def _simple_order(run: Run, pixels: torch.Tensor, grid: tuple[int, int], check: _Check) -> TokenOrder:
-    chosen, changed = changed_patches(pixels, grid)
-    first = _First()
-    with Interception(first):
+def _reading_order(run: Run, pixels: torch.Tensor, grid: tuple[int, int], check: _Check) -> TokenOrder:
+    patch_mask, changed = change_patches(pixels, grid)
+    recorder = _ValueRecorder()
+    with Interception(recorder):
         run(changed)
-    assert check.values is not None and first.values is not None, "the first call was seen"
-    return measured_order(check.values, first.values, chosen)
+    assert check.values is not None and recorder.values is not None, "the first call was seen"
+    return measure_order(check.values, recorder.values, patch_mask)
 
 
-def _coded(
+def _decode(
     run: Run,
     pixels: torch.Tensor,
     grid: tuple[int, int],
@@ -172,42 +172,41 @@ def _coded(
     is_written_out: bool,
     reason: str,
 ) -> VerifiedCapture:
-    """The layers of one grid among others, or inside windows, or of tokens in another order."""
+    """The capture of layers among several grids, inside windows, or with tokens in another order than reading order."""
     places: dict[int, TokenPlaces] = {}
-    for more in dict.fromkeys((extra, 0)):
-        places = places or coded_places(run, pixels, grid, check.shapes, more)
+    for count in dict.fromkeys((extra, 0)):
+        places = places or decode_places(run, pixels, grid, check.shapes, count)
     if not places:
         grids = f"no layer's tokens can be told to be the {grid[0]}×{grid[1]} patches, each of them once"
         raise ConfigError(reason if is_one_grid(check.shapes) else f"{reason}; {grids}")
     first, last = min(places), max(places)
-    between = [shape.tokens for at, shape in enumerate(check.shapes) if first < at < last and at not in places]
+    between = [shape.tokens for call, shape in enumerate(check.shapes) if first < call < last and call not in places]
     patches = f"{len(places)} layers attend among the {grid[0]}×{grid[1]} patches"
     if between:
-        others = f"{len(between)} between them otherwise, such as {between[0]}"
-        raise ConfigError(f"{patches}, and {others}: padded windows, coarser keys or attention between channels")
-    shapes = [check.shapes[at] for at in range(first, last + 1)]
-    sizes = [each.sizes(places[first + at].has_heads_first) for at, each in enumerate(shapes)]
+        gaps = f"{len(between)} between them otherwise, such as {between[0]}"
+        raise ConfigError(f"{patches}, and {gaps}: padded windows, coarser keys or attention between channels")
+    shapes = check.shapes[first : last + 1]
+    sizes = [shape.sizes(places[call].has_heads_first) for call, shape in enumerate(shapes, first)]
     if len(set(sizes)) > 1:
-        found = " and ".join(f"{heads} heads of {dim} features" for heads, dim in dict.fromkeys(sizes))
-        raise ConfigError(f"{patches}, with {found}; expected the same in every layer")
+        kinds = " and ".join(f"{heads} heads of {dim} features" for heads, dim in dict.fromkeys(sizes))
+        raise ConfigError(f"{patches}, with {kinds}; expected the same in every layer")
     tokens = len(places[first].index)
-    behind = check.shapes[last + 1 :]
-    pooling = behind[0] if len(behind) == 1 and behind[0].pools(tokens, grid[0] * grid[1]) else None
+    rest = check.shapes[last + 1 :]
+    pooling = rest[0] if len(rest) == 1 and rest[0].pools(tokens, grid[0] * grid[1]) else None
     heads, dim = sizes[0]
     structure = AttentionStructure(len(shapes), heads, dim, tokens, pooling)
-    in_order = tuple(places[at] for at in range(first, last + 1))
-    own_extra = tokens - grid[0] * grid[1]
-    order = TokenOrder(own_extra, 0, grid[0] * grid[1])
-    if pooling is not None and not all(each.is_sorted for each in in_order):
+    layer_places = tuple(places[call] for call in range(first, last + 1))
+    order = TokenOrder(tokens - grid[0] * grid[1], 0, grid[0] * grid[1])
+    if pooling is not None and not all(place.is_sorted for place in layer_places):
         raise ConfigError(f"{patches} in an order of its own, and a pooling reads them: vitviz does not follow that")
-    has_bias = check.has_bias or any(each.windows > 1 for each in in_order)
-    verified = VerifiedCapture(structure, order, has_bias, is_written_out, tuple(check.shapes), first, in_order)
-    return verified.padded() if any(len(each.pads) for each in in_order) else verified
+    has_bias = check.has_bias or any(place.windows > 1 for place in layer_places)
+    verified = VerifiedCapture(structure, order, has_bias, is_written_out, tuple(check.shapes), first, layer_places)
+    return verified.padded() if any(len(place.pads) for place in layer_places) else verified
 
 
 @dataclass
-class _First:
-    """Keeps the values of the first call."""
+class _ValueRecorder:
+    """Records the values of the first call."""
 
     values: torch.Tensor | None = None
 

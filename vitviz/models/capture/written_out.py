@@ -1,7 +1,7 @@
 """Attention that a module writes out by hand: a product of queries and keys, a softmax, and a product with values.
 
-The scores' way from the first product to the softmax is followed: scaling and bias are read off what the module does to
-them. What is followed wrongly cannot go unnoticed, since every call is verified by what it gave.
+This follows the scores from the first product to the softmax, and reads scale and bias from the operations on the way.
+A mistake cannot go unnoticed, since every call is verified by its output.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ COPIES = frozenset(
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Attention scores: ``queries · keysᵀ · scale + bias``, as :class:`AttentionCall` has them."""
+    """Attention scores ``queries · keysᵀ · scale + bias``, with the fields of :class:`AttentionCall`."""
 
     queries: torch.Tensor
     keys: torch.Tensor
@@ -53,7 +53,7 @@ class Scores:
         return (*self.queries.shape[:-1], self.keys.shape[-2])
 
     def times(self, factor: float | torch.Tensor) -> Scores | None:
-        """Multiplied with a number, or with one for each head or query; None for another factor."""
+        """The scores multiplied by a number, or by one for each head or query; None for another factor."""
         bias = None if self.bias is None else self.bias * factor
         if not isinstance(factor, torch.Tensor):
             return replace(self, scale=self.scale * factor, bias=bias)
@@ -64,12 +64,12 @@ class Scores:
     def plus(self, bias: torch.Tensor) -> Scores:
         return replace(self, bias=bias if self.bias is None else self.bias + bias)
 
-    def viewed(self, shape: tuple[int, ...]) -> Scores | None:
-        """With other leading dimensions; None where queries or keys are divided otherwise."""
+    def reshape(self, shape: tuple[int, ...]) -> Scores | None:
+        """The scores with other leading dimensions; None if the last two dimensions change."""
         if shape[-2:] != self.shape[-2:] or self.queries.shape[:-2] != self.keys.shape[:-2]:
             return None
         bias = None if self.bias is None else self.bias.expand(self.shape).reshape(shape)
-        queries, keys = (part.reshape(*shape[:-2], *part.shape[-2:]) for part in (self.queries, self.keys))
+        queries, keys = (tensor.reshape(*shape[:-2], *tensor.shape[-2:]) for tensor in (self.queries, self.keys))
         return replace(self, queries=queries, keys=keys, bias=bias)
 
 
@@ -80,14 +80,14 @@ class WrittenOut:
         self._scores: Any = WeakIdKeyDictionary()
         self._weights: Any = WeakIdKeyDictionary()
         self.calls = 0
-        """Calls of attention that were found."""
+        """Number of calls of attention so far."""
         self.unused = 0
-        """Softmaxes between as many tokens as tokens from which no call of attention has followed."""
+        """Number of softmaxes with as many queries as keys that have not led to a call of attention."""
 
     def observe(
         self, function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
     ) -> AttentionCall | None:
-        """Take note of a function's result; the call of attention that it completes, if it does."""
+        """Observe a function's result; returns the call of attention that it completes, or None."""
         if not isinstance(result, torch.Tensor) or result.ndim < 2:
             return None
         if function in PRODUCTS and len(args) == 2:
@@ -102,10 +102,10 @@ class WrittenOut:
         elif function in TIMES | OVER | PLUS:
             self._arithmetic(function, args, kwargs, result)
         elif source in self._scores:
-            scores = self._derived(function, self._scores[source], args, kwargs, result)
+            scores = self._derive(function, self._scores[source], args, kwargs, result)
             self._follow(self._scores, function, source, scores, result)
         elif source in self._weights:
-            weights = self._derived(function, self._weights[source], args, kwargs, result)
+            weights = self._derive(function, self._weights[source], args, kwargs, result)
             self._follow(self._weights, function, source, weights, result)
         return None
 
@@ -124,9 +124,9 @@ class WrittenOut:
             return None
         for weights, values, swapped in ((*operands, False), (*reversed(operands), True)):
             if weights in self._weights:
-                found = einsum_context(equation, values, swapped)
+                context = einsum_context(equation, values, swapped)
                 scores = self._weights.pop(weights)
-                return None if found is None else self._call(scores, found[0], result, found[1])
+                return None if context is None else self._call(scores, context[0], result, context[1])
         pair = einsum_scores(equation, *operands)
         if pair is not None:
             self._scores[result] = Scores(*pair)
@@ -145,25 +145,25 @@ class WrittenOut:
     def _arithmetic(
         self, function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: torch.Tensor
     ) -> None:
-        source, other = args[0], kwargs.get("other", args[1] if len(args) > 1 else None)
-        if isinstance(other, torch.Tensor) and other in self._scores and function not in OVER:
-            source, other = other, source
+        source, operand = args[0], kwargs.get("other", args[1] if len(args) > 1 else None)
+        if isinstance(operand, torch.Tensor) and operand in self._scores and function not in OVER:
+            source, operand = operand, source
         if not isinstance(source, torch.Tensor) or source not in self._scores:
             return
         scores: Scores | None = self._scores[source]
         assert scores is not None
-        if set(kwargs) - {"other"} or not isinstance(other, int | float | torch.Tensor):
+        if set(kwargs) - {"other"} or not isinstance(operand, int | float | torch.Tensor):
             scores = None
         elif function in PLUS:
-            # A number changes no weight.
-            scores = scores.plus(other) if isinstance(other, torch.Tensor) else scores
+            # The softmax ignores a constant.
+            scores = scores.plus(operand) if isinstance(operand, torch.Tensor) else scores
         else:
-            scores = scores.times(1 / other if function in OVER else other)
+            scores = scores.times(1 / operand if function in OVER else operand)
         if scores is not None and tuple(result.shape) != scores.shape:
-            scores = scores.viewed(tuple(result.shape)) if result.numel() == math.prod(scores.shape) else None
+            scores = scores.reshape(tuple(result.shape)) if result.numel() == math.prod(scores.shape) else None
         self._follow(self._scores, function, source, scores, result)
 
-    def _derived(
+    def _derive(
         self,
         function: Function,
         scores: Scores,
@@ -171,27 +171,27 @@ class WrittenOut:
         kwargs: Mapping[str, Any],
         result: torch.Tensor,
     ) -> Scores | None:
-        """The scores of what a function makes of them, or of their weights; None where they are not to be followed."""
+        """The scores behind a function's result for scores or weights; None if the function is not supported."""
         if function in COPIES:
             return scores
         if function in SHAPES:
-            return scores.viewed(tuple(result.shape))
+            return scores.reshape(tuple(result.shape))
         if function in MASKS and len(args) == 3 and isinstance(args[1], torch.Tensor):
             mask, value = args[1:]
-            # The lowest finite number hides a key as well as minus infinity does.
+            # The lowest finite number hides a key just as minus infinity does.
             if isinstance(value, int | float) and value <= torch.finfo(result.dtype).min / 2:
-                hidden = torch.zeros(mask.shape, dtype=result.dtype, device=result.device)
-                return scores.plus(hidden.masked_fill_(mask, -math.inf))
+                bias = torch.zeros(mask.shape, dtype=result.dtype, device=result.device)
+                return scores.plus(bias.masked_fill_(mask, -math.inf))
         return None
 
     def _follow(
-        self, known: Any, function: Function, source: torch.Tensor, scores: Scores | None, result: torch.Tensor
+        self, registry: Any, function: Function, source: torch.Tensor, scores: Scores | None, result: torch.Tensor
     ) -> None:
         if scores is not None:
-            known[result] = scores
+            registry[result] = scores
         elif getattr(function, "__name__", "").endswith("_"):
-            # It has changed its source in place, in a way that is not followed.
-            known.pop(source, None)
+            # The function changed its source in place, in an unsupported way.
+            registry.pop(source, None)
 
     def _call(
         self,
@@ -202,5 +202,5 @@ class WrittenOut:
     ) -> AttentionCall:
         self.calls += 1
         self.unused -= scores.shape[-1] == scores.shape[-2]
-        found = AttentionCall(scores.queries, scores.keys, values, scores.scale, scores.bias, output)
-        return found if to_output is None else replace(found, to_output=to_output)
+        call = AttentionCall(scores.queries, scores.keys, values, scores.scale, scores.bias, output)
+        return call if to_output is None else replace(call, to_output=to_output)

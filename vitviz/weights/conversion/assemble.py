@@ -84,7 +84,7 @@ def infer_config(checkpoint: MatchedCheckpoint, facts: dict[str, Any]) -> ViTCon
         "pooling": "attention" if checkpoint.has("pool.probe") else "cls" if has["cls"] else "mean",
     }
     values |= {name: value for name, value in facts.items() if name in CONFIG}
-    for token in POOLINGS[values["pooling"]].needs if "pooling" not in checkpoint.overrides else ():
+    for token in POOLINGS[values["pooling"]].required_prefix if "pooling" not in checkpoint.overrides else ():
         if not has[token]:
             raise checkpoint.missing_key(token)
     _compare(checkpoint, values, facts.get("stated", {}), facts.get("stated_by", "config.json"))

@@ -14,7 +14,7 @@ from vitviz.errors.kinds import ConfigError, ImageError, VitvizError
 from vitviz.errors.messages import describe
 from vitviz.models.capture import CapturedNetwork, ModuleFacts
 from vitviz.models.capture.outputs import first_output, is_vector, primary_output
-from vitviz.models.capture.state import check_asked_device, check_state, device_of, dtype_of
+from vitviz.models.capture.state import check_device, check_state, device_of, dtype_of
 from vitviz.models.devices import usable_device
 from vitviz.weights.architectures import architecture_of_module
 from vitviz.weights.metadata.classes import read_labels
@@ -74,7 +74,7 @@ def load_module(
     except ConfigError as error:
         raise ConfigError(f"{name}: {error}") from None
     if device is not None:
-        check_asked_device(module, usable_device(device))
+        check_device(module, usable_device(device))
     size = checked_size("image_size", image_size) or find_image_size(module)
     if size is None:
         raise _unknown(module, name, "image_size", "the height and width of its images in pixels, such as 224")

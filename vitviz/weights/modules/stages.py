@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from vitviz.models.capture.grids import AttentionGrid, attention_grids, called_shapes, is_one_grid
+from vitviz.models.capture.grids import AttentionGrid, attention_grids, call_shapes, is_one_grid
 from vitviz.models.capture.outputs import primary_output
 
 Size = tuple[int, int]
@@ -67,7 +67,7 @@ def module_stages(
     """
     size = (pixels.shape[-2], pixels.shape[-1])
     with torch.inference_mode(False), torch.no_grad():
-        shapes = called_shapes(lambda image: primary_output(forward(module, image)), pixels)
+        shapes = call_shapes(lambda image: primary_output(forward(module, image)), pixels)
     if not is_one_grid(shapes):
         return Stages(size, tuple(attention_grids(shapes, size, extra)), None)
     return Stages(size, (), shapes[0].queries if shapes else None)
