@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from vitviz import ConfigError, Cost, TokenLayout, VisionTransformer, ViTConfig
 from vitviz.analysis.costs import cost_of
-from vitviz.attribution.threshold import HELD_BYTES
+from vitviz.attribution.threshold import MAX_HELD_BYTES
 
 MakeNetwork = Callable[..., VisionTransformer]
 
@@ -123,7 +123,7 @@ LARGE = ViTConfig(224, 224, 16, 16, 768, 12, 12, 64, 3072, 1000)
 def test_memory_does_not_grow_with_the_square_of_the_tokens_for_ever() -> None:
     """A fused matrix is held up to a size; above it, a rollout needs chunks only."""
     held, chunked, four = (cost_of(LARGE, LARGE.layout(side, side)) for side in (1440, 1472, 2944))
-    assert held.tokens**2 * 4 <= HELD_BYTES < chunked.tokens**2 * 4
+    assert held.tokens**2 * 4 <= MAX_HELD_BYTES < chunked.tokens**2 * 4
     assert held.working_bytes > held.tokens**2 * 4 > chunked.working_bytes
     assert four.tokens == pytest.approx(4 * chunked.tokens, rel=1e-3)
     assert four.nbytes < 5 * chunked.nbytes

@@ -179,7 +179,7 @@ def test_a_refusal_names_the_largest_resolution_that_fits(
     make_model: MakeModel, changes: dict[str, Any], fit: str, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A rollout of the larger ones then takes less than one of the smaller ones.
-    monkeypatch.setattr("vitviz.attribution.threshold.HELD_BYTES", 4 * 400**2)
+    monkeypatch.setattr("vitviz.attribution.threshold.MAX_HELD_BYTES", 4 * 400**2)
     monkeypatch.setattr(sys.modules["vitviz.attribution.rollout"], "CHUNK_BYTES", 2**12)
     model, image = make_model(**changes), photo(*size)
     costs = {at: cost(image, model, fit, resolution=at) for at in range(4, 81, 4)}

@@ -63,13 +63,13 @@ def check(found: list[Any], alone: list[Any]) -> None:
 def together(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many images were followed together."""
     sizes: list[int] = []
-    propagated = batched_rollout._propagated
+    propagated = batched_rollout._propagate_group
 
     def counted(group: Any, setups: Any) -> torch.Tensor:
         sizes.append(len(setups))
         return propagated(group, setups)
 
-    monkeypatch.setattr(batched_rollout, "_propagated", counted)
+    monkeypatch.setattr(batched_rollout, "_propagate_group", counted)
     return sizes
 
 

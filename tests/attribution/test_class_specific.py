@@ -65,7 +65,7 @@ def test_vit_explain_s_gradient_rollout_is_reproduced(
     monkeypatch: pytest.MonkeyPatch, ratio: float, held: bool
 ) -> None:
     if not held:
-        monkeypatch.setattr(discard_module, "HELD_BYTES", 0)
+        monkeypatch.setattr(discard_module, "MAX_HELD_BYTES", 0)
     found = gradient_rollout(reference_gradients(), ratio, reference="vit-explain")
     expected = REFERENCE[f"vit_explain_gradient_rollout_{ratio}"]
     np.testing.assert_allclose(found.values.numpy(), expected, atol=1e-5, rtol=0)

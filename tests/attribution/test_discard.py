@@ -15,8 +15,8 @@ from vitviz.attention import softmax
 from vitviz.attention.softmax import HEAD_FUSIONS
 from vitviz.attention.trace import Chunks
 from vitviz.attribution import threshold as discard
-from vitviz.attribution.threshold import Fused, Threshold, cut_of_chunks, cut_of_matrix, in_chunks
-from vitviz.attribution.threshold import kept_in_chunks as kept_of_fused
+from vitviz.attribution.threshold import FusedMatrix, Threshold, chunks_threshold, in_chunks, matrix_threshold
+from vitviz.attribution.threshold import discard_in_chunks as kept_of_fused
 
 Make = Callable[[], torch.Tensor]
 
@@ -100,8 +100,8 @@ def test_the_cut_is_that_of_a_full_sort(
     before = matrix.clone()
     for count in counts(matrix.numel()):
         expected = without_lowest(matrix, count)
-        cut = cut_of_matrix(matrix, count)
-        assert cut_of_chunks(lambda: split(matrix, rows), count) == cut
+        cut = matrix_threshold(matrix, count)
+        assert chunks_threshold(lambda: split(matrix, rows), count) == cut
         assert torch.equal(joined(cut.apply(split(matrix, rows)), len(matrix)), expected)
         # Fused matrices are kept and used again.
         assert torch.equal(matrix, before)
@@ -117,9 +117,9 @@ def test_of_a_large_matrix_only_what_is_near_the_limit_is_gathered(
     # Some columns get more attention than others.
     matrix = torch.rand(tokens, tokens) * 10 ** torch.rand(tokens)
     count = int(matrix.numel() * share)
-    expected = cut_of_matrix(matrix, count)
+    expected = matrix_threshold(matrix, count)
     gathered: list[int] = []
-    monkeypatch.setattr(discard, "COPIED_ENTRIES", matrix.numel() - 1)
+    monkeypatch.setattr(discard, "MAX_COPIED_ENTRIES", matrix.numel() - 1)
     plain = discard._split
 
     def noted(chunks: Chunks, low: float, high: float) -> tuple[int, np.ndarray]:
@@ -128,7 +128,7 @@ def test_of_a_large_matrix_only_what_is_near_the_limit_is_gathered(
         return found
 
     monkeypatch.setattr(discard, "_split", noted)
-    assert cut_of_matrix(matrix, count) == expected
+    assert matrix_threshold(matrix, count) == expected
     assert len(gathered) == 1 and gathered[0] < matrix.numel() / 10
 
 
@@ -144,7 +144,7 @@ def test_of_equal_entries_the_first_in_reading_order_go(rows: int) -> None:
     ]:
         # As numbers of single precision.
         value = float(torch.tensor(cut.value))
-        for found in (cut_of_matrix(matrix, count), cut_of_chunks(lambda: split(matrix, rows), count)):
+        for found in (matrix_threshold(matrix, count), chunks_threshold(lambda: split(matrix, rows), count)):
             assert found == Threshold(value, cut.ties)
     kept = joined(Threshold(float(matrix[0, 0]), 3).apply(split(matrix, rows)), 3)
     assert torch.equal(kept, torch.tensor([[0.0, 0.0, 0.3], [0.0, 0.0, 0.0], [0.2, 0.5, 0.2]]))
@@ -171,10 +171,10 @@ def test_a_matrix_is_cut_into_chunks_of_whole_rows(monkeypatch: pytest.MonkeyPat
 # Of a trace.
 
 
-def kept_in_chunks(
+def discard_in_chunks(
     trace: AttentionTrace, layer: int, fusion: str, ratio: float, as_vit_explain: bool = False
 ) -> Chunks:
-    return kept_of_fused(Fused.of(trace, layer, fusion), ratio, as_vit_explain, as_vit_explain)
+    return kept_of_fused(FusedMatrix.of(trace, layer, fusion), ratio, as_vit_explain, as_vit_explain)
 
 
 LAYOUT = TokenLayout(("cls", "register 1"), 3, 4)
@@ -220,21 +220,21 @@ def test_a_layer_without_its_lowest_entries_is_that_of_a_full_sort(
     monkeypatch: pytest.MonkeyPatch, make: Make, fusion: str, ratio: float, dtype: torch.dtype, held: bool
 ) -> None:
     if not held:
-        monkeypatch.setattr(discard, "HELD_BYTES", 0)
+        monkeypatch.setattr(discard, "MAX_HELD_BYTES", 0)
     trace = trace_of(make().to(dtype))
     for layer in range(2):
         expected = without_lowest(trace.fused(layer, fusion), int(TOKENS**2 * ratio))
-        assert torch.equal(joined(kept_in_chunks(trace, layer, fusion, ratio), TOKENS), expected)
+        assert torch.equal(joined(discard_in_chunks(trace, layer, fusion, ratio), TOKENS), expected)
 
 
 @pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("held", [True, False])
 def test_a_large_matrix_is_not_held(monkeypatch: pytest.MonkeyPatch, held: bool) -> None:
     size = TOKENS**2 * 4
-    monkeypatch.setattr(discard, "HELD_BYTES", size if held else size - 1)
+    monkeypatch.setattr(discard, "MAX_HELD_BYTES", size if held else size - 1)
     asked: list[int] = []
     monkeypatch.setattr(AttentionTrace, "fused", lambda trace, layer, fusion: asked.append(layer) or torch.ones(14, 14))
-    for _ in kept_in_chunks(trace_of(UNTIED["random"]()), 1, "mean", 0.5):
+    for _ in discard_in_chunks(trace_of(UNTIED["random"]()), 1, "mean", 0.5):
         pass
     assert asked == [1] * held
 
@@ -243,10 +243,10 @@ def test_a_large_matrix_is_not_held(monkeypatch: pytest.MonkeyPatch, held: bool)
 @held_and_not
 def test_less_than_one_entry_is_none(monkeypatch: pytest.MonkeyPatch, held: bool) -> None:
     if not held:
-        monkeypatch.setattr(discard, "HELD_BYTES", 0)
+        monkeypatch.setattr(discard, "MAX_HELD_BYTES", 0)
     trace = trace_of(TIED["uniform"]())
     for as_vit_explain in (False, True):
-        kept = joined(kept_in_chunks(trace, 0, "mean", 0.999 / TOKENS**2, as_vit_explain), TOKENS)
+        kept = joined(discard_in_chunks(trace, 0, "mean", 0.999 / TOKENS**2, as_vit_explain), TOKENS)
         assert torch.equal(kept, trace.fused(0))
 
 
@@ -262,7 +262,7 @@ def test_vit_explain_discards_what_topk_takes_but_for_the_first_entry(
     matrix = trace.fused(1, fusion)
     expected = without_lowest_as_vit_explain(matrix, int(TOKENS**2 * ratio))
     assert expected[0, 0] == matrix[0, 0] > 0
-    assert torch.equal(joined(kept_in_chunks(trace, 1, fusion, ratio, as_vit_explain=True), TOKENS), expected)
+    assert torch.equal(joined(discard_in_chunks(trace, 1, fusion, ratio, as_vit_explain=True), TOKENS), expected)
 
 
 @pytest.mark.usefixtures("small_chunks")
@@ -271,11 +271,11 @@ def test_vit_explain_discards_what_topk_takes_but_for_the_first_entry(
 def test_of_a_matrix_too_large_to_hold_vit_explain_discards_the_first_of_equal_entries(
     monkeypatch: pytest.MonkeyPatch, make: Make, ratio: float
 ) -> None:
-    monkeypatch.setattr(discard, "HELD_BYTES", 0)
+    monkeypatch.setattr(discard, "MAX_HELD_BYTES", 0)
     trace = trace_of(make())
     expected = without_lowest(trace.fused(1), int(TOKENS**2 * ratio))
     expected[0, 0] = trace.fused(1)[0, 0]
-    assert torch.equal(joined(kept_in_chunks(trace, 1, "mean", ratio, as_vit_explain=True), TOKENS), expected)
+    assert torch.equal(joined(discard_in_chunks(trace, 1, "mean", ratio, as_vit_explain=True), TOKENS), expected)
 
 
 @every_tied_trace
@@ -283,7 +283,7 @@ def test_of_a_matrix_too_large_to_hold_vit_explain_discards_the_first_of_equal_e
 def test_the_ties_of_these_traces_are_real(make: Make, dtype: torch.dtype) -> None:
     matrix = trace_of(make().to(dtype)).fused(1)
     count = TOKENS**2 * 3 // 10
-    ties = cut_of_matrix(matrix, count).ties
+    ties = matrix_threshold(matrix, count).ties
     assert ties is not None and ties > 1
     # Which of them go makes a difference.
     first, topk = (cut(matrix, count) for cut in (without_lowest, without_lowest_as_vit_explain))
@@ -298,11 +298,11 @@ def test_a_matrix_that_is_kept_is_not_changed(
     monkeypatch: pytest.MonkeyPatch, make: Make, as_vit_explain: bool, held: bool
 ) -> None:
     if not held:
-        monkeypatch.setattr(discard, "HELD_BYTES", 0)
+        monkeypatch.setattr(discard, "MAX_HELD_BYTES", 0)
     plain = trace_of(make())
     keeping = AttentionTrace(plain.queries, plain.keys, 1.0, LAYOUT, keep_bytes=10**6)
     kept = keeping.fused(0, "max")
     before = kept.clone()
-    found = joined(kept_in_chunks(keeping, 0, "max", 0.9, as_vit_explain), TOKENS)
-    assert torch.equal(found, joined(kept_in_chunks(plain, 0, "max", 0.9, as_vit_explain), TOKENS))
+    found = joined(discard_in_chunks(keeping, 0, "max", 0.9, as_vit_explain), TOKENS)
+    assert torch.equal(found, joined(discard_in_chunks(plain, 0, "max", 0.9, as_vit_explain), TOKENS))
     assert keeping.fused(0, "max") is kept and torch.equal(kept, before)

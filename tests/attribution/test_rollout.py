@@ -180,7 +180,7 @@ def test_of_equal_entries_the_first_in_reading_order_are_discarded(
     monkeypatch: pytest.MonkeyPatch, layout: TokenLayout, fusion: str, ratio: float, held: bool
 ) -> None:
     if not held:
-        monkeypatch.setattr(discard, "HELD_BYTES", 0)
+        monkeypatch.setattr(discard, "MAX_HELD_BYTES", 0)
     monkeypatch.setattr(softmax, "CHUNK_BYTES", 2 * 2 * layout.token_count * 8)
     trace = trace_of(tied_attention(layout), layout)
     # What the trace gives, since its softmax rounds; of two heads maximum, minimum and mean round no further.

@@ -10,7 +10,7 @@ import torch
 
 from vitviz import VisionTransformer
 from vitviz.errors.kinds import ConfigError, MethodError
-from vitviz.metrics.faithfulness import BATCH, METRICS, RANDOM, RANDOM_ORDERS, Curve, ends, faithfulness
+from vitviz.metrics.faithfulness import BATCH_SIZE, METRICS, RANDOM, RANDOM_ORDERS, Curve, ends, faithfulness
 from vitviz.metrics.perturbation import blur, blurred, imputed, pixel_mask, zeros
 from vitviz.models.targets import Target, class_target
 from vitviz.progress import Progress
@@ -68,7 +68,7 @@ def test_blur_keeps_a_flat_image_and_the_mean_of_any(size: tuple[int, int]) -> N
 
 
 def test_imputation_solves_its_equations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vitviz.metrics.perturbation.NOISE", 0.0)
+    monkeypatch.setattr("vitviz.metrics.perturbation.NOISE_SIGMA", 0.0)
     pixels, outside = torch.rand(2, 9, 7, dtype=torch.float64), torch.rand(9, 7) < 0.6
     outside[0, 0] = outside[8, 6] = True
     found = imputed(pixels, outside)
@@ -227,7 +227,7 @@ def test_progress_is_told_and_an_exception_ends_it(make_network: Make) -> None:
     reports: list[Progress] = []
     faithfulness(network, pixels, {"map": torch.rand(4, 6)}, 0, ("deletion",), report=reports.append)
     total = 17 * (1 + RANDOM_ORDERS)
-    assert [each.done for each in reports] == [*range(BATCH, total, BATCH), total]
+    assert [each.done for each in reports] == [*range(BATCH_SIZE, total, BATCH_SIZE), total]
     assert {each.total for each in reports} == {total}
 
     def stop(progress: Progress) -> None:

@@ -1,4 +1,4 @@
-"""Methods that turn what a model did with an image into a map. Pure functions; :data:`METHODS` lists them."""
+"""Methods that explain what a model computes for an image by a map: pure functions, listed in :data:`METHODS`."""
 
 from vitviz.attribution.attention import attention, attention_sheet
 from vitviz.attribution.flow import attention_flow

@@ -1,4 +1,4 @@
-"""Raw attention: what a token attends to, and what attends to it."""
+"""Raw attention: the tokens to which a token attends, and those that attend to it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vitviz.attention.layout import Query, numbered
 from vitviz.attention.softmax import one_head
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace
-from vitviz.attribution.exclusion import Exclude, excluding
+from vitviz.attribution.exclusion import Exclude, exclude_tokens
 from vitviz.errors.arguments import word
 
 DIRECTIONS = ("row", "column")
@@ -27,17 +27,17 @@ def attention(
     Vaswani et al. 2017, "Attention Is All You Need", equation 1.
 
     Args:
-        trace: of one image.
-        layer: counted from 0, or from the end as ``-1``.
-        head: counted from 0, or ``"mean"``, ``"max"`` or ``"min"`` over the heads.
+        trace: trace of one image.
+        layer: number of the layer from 0, or from the end as ``-1``.
+        head: number of the head from 0, or ``"mean"``, ``"max"`` or ``"min"`` over the heads.
         query: the token: ``"cls"``, ``"register 1"``, a patch's ``(row, column)``, ``"patches"`` for the mean of all
-            patches (taken before the heads are fused), or a token index; where it is not given the CLS token, or all
-            patches in a model without one.
-        direction: ``"row"`` for the token's attention to every token (of one head or their mean it sums to 1 over
-            patches and prefix tokens), ``"column"`` for the attention that every token pays to it.
-        exclude: tokens that nobody attends to, whose weights are set to zero before every row is divided by its sum:
-            ``"outliers"``, the patches of :func:`vitviz.attention.sinks.outlier_patches`; ``"sinks"``, those of
-            :func:`vitviz.attention.sinks.sink_patches`; or a list of tokens, each as ``query`` takes it.
+            patches (taken before the heads are fused), or a token index. The default is the CLS token, or all patches
+            in a model without one.
+        direction: ``"row"`` for the token's attention to every token (for one head or the mean of heads it sums to 1
+            over patches and prefix tokens), ``"column"`` for the attention that every token pays to it.
+        exclude: tokens to which no token may attend: their weights are set to zero, and every row is divided by its
+            sum. ``"outliers"`` are the patches of :func:`vitviz.attention.sinks.outlier_patches`, ``"sinks"`` those of
+            :func:`vitviz.attention.sinks.sink_patches`; or a list of tokens, each in the form of ``query``.
 
     Returns:
         Values in [0, 1].
@@ -46,10 +46,10 @@ def attention(
         QueryError: the model has no such layer, head or token.
         MethodError: the fusion, direction or exclusion is unknown, or no patch is left.
     """
-    trace, without = excluding(trace, exclude)
+    trace, exclusion = exclude_tokens(trace, exclude)
     heads = _heads(trace, layer, query, direction)
-    tokens, which = one_head(heads, head)
-    return _map(tokens, trace, layer, which, query, direction, without)
+    tokens, head_name = one_head(heads, head)
+    return _map(tokens, trace, layer, head_name, query, direction, exclusion)
 
 
 def attention_sheet(trace: AttentionTrace, query: Query | None = None, direction: str = "row") -> list[list[TokenMap]]:
@@ -65,7 +65,7 @@ def attention_sheet(trace: AttentionTrace, query: Query | None = None, direction
 
 
 def _heads(trace: AttentionTrace, layer: int, query: Query | None, direction: str) -> torch.Tensor:
-    """``"head token"`` of one layer."""
+    """The weights in one layer, ``"head token"``."""
     word("direction", direction, DIRECTIONS)
     query = trace.layout.default_query if query is None else query
     return trace.row(layer, query) if direction == "row" else trace.column(layer, query)
@@ -75,14 +75,14 @@ def _map(
     tokens: torch.Tensor,
     trace: AttentionTrace,
     layer: int,
-    which: str,
+    head_name: str,
     query: Query | None,
     direction: str,
-    without: str = "",
+    exclusion: str = "",
 ) -> TokenMap:
     name = trace.layout.name(trace.layout.default_query if query is None else query)
-    verb = f"Attention from {name} to each patch" if direction == "row" else f"Attention each patch pays to {name}"
-    place = f"{numbered('layer', trace.layer_index(layer), trace.layers)}, {which}"
-    inside = "within its window" if trace.is_windowed(layer) else ""
-    description = ", ".join(filter(None, [verb, place, inside, without]))
+    subject = f"Attention from {name} to each patch" if direction == "row" else f"Attention each patch pays to {name}"
+    place = f"{numbered('layer', trace.layer_index(layer), trace.layers)}, {head_name}"
+    window = "within its window" if trace.is_windowed(layer) else ""
+    description = ", ".join(filter(None, [subject, place, window, exclusion]))
     return TokenMap.of_tokens(tokens, trace.layout, "attention weight", description, (0.0, 1.0))

@@ -1,6 +1,6 @@
-"""The rollout of many images: what :func:`vitviz.attribution.rollout` gives for each, several of one shape at a time.
+"""The rollout of many images: the results of :func:`vitviz.attribution.rollout`, for several of one shape at a time.
 
-The attention of a small image is many small products, whose beginnings and ends take as long as themselves.
+The attention of a small image consists of many small products, whose overhead takes as long as the products.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from vitviz.attention.threads import in_threads
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace, Chunks
 from vitviz.attribution.exclusion import Exclude
-from vitviz.attribution.propagation import VIT_EXPLAIN, Step, normalising, propagate
+from vitviz.attribution.propagation import VIT_EXPLAIN, Step, normalising_step, propagate
 from vitviz.attribution.rollout import RolloutSetup
-from vitviz.attribution.threshold import COPIED_ENTRIES, Fused, in_chunks, kept_in_chunks
+from vitviz.attribution.threshold import MAX_COPIED_ENTRIES, FusedMatrix, discard_in_chunks, in_chunks
 
 
 def rollouts(
@@ -30,33 +30,33 @@ def rollouts(
     reference: str | None = None,
     exclude: Exclude = None,
 ) -> list[TokenMap]:
-    """:func:`vitviz.attribution.rollout` of every trace, in their order.
+    """:func:`vitviz.attribution.rollout` of every trace, in order.
 
-    Parameters and errors as there. Where one image alone fills the processor's cache, images are followed one by one.
+    Parameters and errors as there. Images so large that one fills the processor's cache are processed one by one.
     """
     parameters = (head_fusion, discard_ratio, residual_weight, start_layer, query, reference, exclude)
     setups = [RolloutSetup.of(trace, *parameters) for trace in traces]
-    found: list[TokenMap] = []
+    maps: list[TokenMap] = []
     for group in groups_of(setup.trace for setup in setups):
-        chosen = setups[len(found) : len(found) + len(group.traces)]
-        tokens = [chosen[0].propagated()] if len(chosen) == 1 else _propagated(group, chosen)
-        found += [setup.as_map(row) for setup, row in zip(chosen, tokens, strict=True)]
-    return found
+        batch = setups[len(maps) : len(maps) + len(group.traces)]
+        tokens = [batch[0].propagate()] if len(batch) == 1 else _propagate_group(group, batch)
+        maps += [setup.as_map(row) for setup, row in zip(batch, tokens, strict=True)]
+    return maps
 
 
-def _propagated(group: TraceGroup, setups: Sequence[RolloutSetup]) -> torch.Tensor:
+def _propagate_group(group: TraceGroup, setups: Sequence[RolloutSetup]) -> torch.Tensor:
     """The rows of a group at the start layer's input, ``"image token"``."""
     first = setups[0]
     rows = torch.stack([setup.row for setup in setups])
-    step = _mixing(group, first) if first.mixes_only else _normalising(group, first)
+    step = _mixing_step(group, first) if first.has_normalised_rows else _normalising_step(group, first)
     return propagate(rows, first.active_rows, first.trace.layers, step, first.options)[:, 0]
 
 
-def _mixing(group: TraceGroup, setup: RolloutSetup) -> Step:
+def _mixing_step(group: TraceGroup, setup: RolloutSetup) -> Step:
     residual = setup.options.residual_weight
 
     def step(layer: int, tokens: torch.Tensor, active_rows: slice) -> torch.Tensor:
-        # No mean of the heads is formed: every head's weights are multiplied as they are.
+        # Multiplying with each head's weights saves a pass that forms the mean of the heads.
         by_head = tokens.repeat_interleave(group.heads, 0)
         total = torch.zeros_like(by_head)
         for rows, weights in group.weights_in_chunks(layer, active_rows):
@@ -67,23 +67,24 @@ def _mixing(group: TraceGroup, setup: RolloutSetup) -> Step:
     return step
 
 
-def _normalising(group: TraceGroup, setup: RolloutSetup) -> Step:
+def _normalising_step(group: TraceGroup, setup: RolloutSetup) -> Step:
     options, fusion = setup.options, setup.head_fusion
-    is_theirs = options.reference == VIT_EXPLAIN
+    is_vit_explain = options.reference == VIT_EXPLAIN
 
-    def remaining(matrix: torch.Tensor) -> torch.Tensor:
-        """What discarding leaves of the fused matrix ``"query key"`` of one image."""
-        fused = Fused(group.tokens, matrix.dtype, lambda: matrix, lambda: in_chunks(matrix))
-        return torch.cat([chunk for _, chunk in kept_in_chunks(fused, options.discard_ratio, is_theirs, is_theirs)])
+    def discard(matrix: torch.Tensor) -> torch.Tensor:
+        """The fused matrix ``"query key"`` of one image without its lowest entries."""
+        fused = FusedMatrix(group.tokens, matrix.dtype, lambda: matrix, lambda: in_chunks(matrix))
+        chunks = discard_in_chunks(fused, options.discard_ratio, is_vit_explain, is_vit_explain)
+        return torch.cat([chunk for _, chunk in chunks])
 
     def matrices(layer: int, active_rows: slice) -> Chunks:
-        if not options.discards and not is_theirs:
+        if not options.discards and not is_vit_explain:
             return group.fused_in_chunks(layer, fusion, active_rows)
-        # Finding the lowest entries, and their sums, needs all rows.
-        whole = group.fused(layer, fusion)
+        # The lowest entries, and vit-explain's sums, need all rows.
+        fused_matrices = group.fused(layer, fusion)
         if options.discards:
-            run = in_threads if whole.numel() > COPIED_ENTRIES else map
-            whole = torch.stack(list(run(remaining, list(whole))))
-        return [(slice(0, group.tokens), whole)]
+            run = in_threads if fused_matrices.numel() > MAX_COPIED_ENTRIES else map
+            fused_matrices = torch.stack(list(run(discard, list(fused_matrices))))
+        return [(slice(0, group.tokens), fused_matrices)]
 
-    return normalising(matrices, options)
+    return normalising_step(matrices, options)

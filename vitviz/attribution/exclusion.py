@@ -1,4 +1,4 @@
-"""Leaving tokens out of attention: what a map shows without outlier patches or attention sinks."""
+"""Leaves tokens out of attention, such as outlier patches or attention sinks."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import choices, describe, did_you_mean, several
 
 Exclude = str | Iterable[Query] | None
-"""A name in :data:`EXCLUSIONS`, the tokens by hand, or None for no exclusion."""
+"""A name in :data:`EXCLUSIONS`, a list of tokens, or None for no exclusion."""
 
 EXCLUSIONS: dict[str, tuple[str, Callable[[AttentionTrace], list[int]]]] = {
     "outliers": ("outlier patches", outlier_patches),
     "sinks": ("sink patches", sink_patches),
 }
-"""What can be left out by name: how a caption calls it, and the rule that finds it in a trace."""
+"""Exclusions by name: their name in captions, and the function that returns the tokens for a trace."""
 MAX_NAMED_TOKENS = 4
 
 
-def excluding(trace: AttentionTrace, exclude: Exclude) -> tuple[AttentionTrace, str]:
-    """The trace without some keys, and how a caption says so.
+def exclude_tokens(trace: AttentionTrace, exclude: Exclude) -> tuple[AttentionTrace, str]:
+    """The trace without some keys, and a description for captions.
 
     Args:
-        trace: of one image.
-        exclude: as :func:`vitviz.attribution.attention` takes it.
+        trace: trace of one image.
+        exclude: as in :func:`vitviz.attribution.attention`.
 
     Returns:
         :meth:`vitviz.AttentionTrace.without` these tokens, and a phrase such as ``"without 1 outlier patch: (0, 3)"``.
 
     Raises:
-        MethodError: there is no such rule, the trace lacks what it needs, or no patch would be left.
+        MethodError: there is no such exclusion, the trace has no norms for it, or no patch would be left.
         QueryError: the model has no such token.
     """
     layout = trace.layout
@@ -48,7 +48,7 @@ def excluding(trace: AttentionTrace, exclude: Exclude) -> tuple[AttentionTrace, 
         places = several([str(layout.cell(token)) for token in tokens], MAX_NAMED_TOKENS)
         description = f"without {len(tokens)} {kind}: {places}"
     else:
-        tokens = _tokens_by_hand(trace, exclude)
+        tokens = _listed_tokens(trace, exclude)
         names = several([layout.name(token) for token in tokens], MAX_NAMED_TOKENS)
         description = f"without {names}"
     if len(set(tokens) - set(range(layout.prefix_count))) == layout.patch_count:
@@ -56,7 +56,7 @@ def excluding(trace: AttentionTrace, exclude: Exclude) -> tuple[AttentionTrace, 
     return trace.without(tokens), description
 
 
-def _tokens_by_hand(trace: AttentionTrace, exclude: object) -> list[int]:
+def _listed_tokens(trace: AttentionTrace, exclude: object) -> list[int]:
     # A pair could be one patch or two tokens.
     is_pair = isinstance(exclude, tuple) and pair_or_none(exclude) is not None
     if isinstance(exclude, str) or is_pair or not isinstance(exclude, Iterable):

@@ -15,26 +15,26 @@ from vitviz.models.gradients import layer_features
 
 
 def grad_cam(inputs: AttributionInput, layer: int = -1) -> TokenMap:
-    """Where the features are strong that raise the score: ``relu(Σ_c w_c x_c)``.
+    """The strength of the features that raise the score: ``relu(Σ_c w_c x_c)``.
 
-    ``x`` are the patches as a layer's attention takes them, after its norm, and ``w_c`` is the mean of ``∂y/∂x_c`` over
-    the patches. Behind the last layer's attention patches do not count where the CLS token is classified, so that
-    nothing later than its first norm would do.
+    ``x`` are the patches that enter a layer's attention, after its norm, and ``w_c`` is the mean of ``∂y/∂x_c`` over
+    the patches. Later features would not do: if the CLS token is classified, the score does not depend on the patches
+    after the last layer's attention.
 
     Args:
         inputs: image, network and target.
-        layer: counted from 0, or from the end as ``-1``.
+        layer: number of the layer from 0, or from the end as ``-1``.
 
     Returns:
-        Values from 0 up, without a bound; none for prefix tokens.
+        Values from 0 up, unbounded; none for prefix tokens.
 
     Raises:
         QueryError: the model has no such layer.
-        MethodError: the score is as high as it can be.
+        MethodError: the score is at its maximum.
     """
     layer = inputs.layer_index(layer)
     features, gradient, layout = layer_features(inputs.network, inputs.pixels, inputs.target, layer)
     weights = gradient[layout.select(PATCHES)].mean(0)
     strength = (features @ weights).relu()
-    what = f"Grad-CAM for {inputs.target.name}: {numbered('layer', layer, inputs.network.config.depth)}"
-    return TokenMap(layout.grid(strength), {}, "activation times gradient", what, (0.0, math.inf))
+    description = f"Grad-CAM for {inputs.target.name}: {numbered('layer', layer, inputs.network.config.depth)}"
+    return TokenMap(layout.grid(strength), {}, "activation times gradient", description, (0.0, math.inf))

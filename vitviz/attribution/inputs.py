@@ -1,4 +1,4 @@
-"""What class-specific methods start from: an image, a network and a target."""
+"""The input of class-specific methods: an image, a network and a target."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from vitviz.models.targets import Target
 
 @dataclass(frozen=True, eq=False)
 class AttributionInput:
-    """One image, the network that sees it, and a target.
+    """One image, a network and a target.
 
     Args:
         network: in evaluation mode, its weights frozen.
         pixels: ``"1 channel height width"``, normalised as the checkpoint was trained.
-        target: whose score the maps are about.
+        target: the score that the maps explain.
     """
 
     network: Network
@@ -28,7 +28,7 @@ class AttributionInput:
     target: Target
 
     def layer_index(self, layer: int) -> int:
-        """A layer counted from 0, or from the end as ``-1``, as an index from 0.
+        """The index from 0 of a layer number, which may count from the end as ``-1``.
 
         Raises:
             QueryError: the model has no such layer.

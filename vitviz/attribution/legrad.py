@@ -1,4 +1,4 @@
-"""LeGrad: how a score, read from each layer's own tokens, depends on that layer's attention.
+"""LeGrad: the gradient of each layer's score with respect to its attention.
 
 Bousselham, Boggust, Chaybouti, Strobelt & Kuehne 2025, "LeGrad: An Explainability Method for Vision Transformers via
 Feature Formation Sensitivity", equations 5 to 9.
@@ -24,18 +24,18 @@ from vitviz.models.vit import VisionTransformer
 
 
 def legrad(inputs: AttributionInput, start_layer: int = 0) -> TokenMap:
-    """Where more attention in any layer would raise the score that the classifier gives to that layer's tokens.
+    """Where more attention in any layer would raise the score that the classifier computes from that layer's tokens.
 
-    For every layer, ``s_l`` is the score of its output, normalised, pooled and classified as that of the last layer,
-    and its map the mean over heads and query tokens of ``relu(∂s_l/∂A_l)``; the map is their mean over the layers.
-    One layer at a time is differentiated, from what its attention gives on; memory does not grow with their number.
+    The score ``s_l`` of a layer is that of its output, normalised, pooled and classified like that of the last layer.
+    The layer's map is the mean of ``relu(∂s_l/∂A_l)`` over heads and query tokens, and the result the mean over layers.
+    Layers are differentiated one at a time, from the output of their attention, so memory does not grow with depth.
 
     Args:
         inputs: image, network and target.
-        start_layer: lowest layer that counts, from 0, or from the end as ``-1``. The paper takes all layers.
+        start_layer: lowest layer to include, from 0, or from the end as ``-1``. The paper takes all layers.
 
     Returns:
-        Values from 0 up, without a bound; the paper scales them to [0, 1].
+        Values from 0 up, unbounded; the paper scales them to [0, 1].
 
     Raises:
         QueryError: the model has no such layer.
@@ -46,23 +46,23 @@ def legrad(inputs: AttributionInput, start_layer: int = 0) -> TokenMap:
         layout = network.config.layout(*inputs.pixels.shape[-2:])
         gradients = captured_layer_gradients(network, inputs.pixels, target, start_layer)
     else:
-        layout, gradients = _own_gradients(own_network(network, "legrad"), inputs.pixels, target, start_layer)
+        layout, gradients = _vit_gradients(own_network(network, "legrad"), inputs.pixels, target, start_layer)
     for gradient, values in gradients:
         if total is None:
             total = precise(values).new_zeros(layout.token_count)
-        # Attention gives O = A · V, so the gradient with respect to A is that with respect to O, times Vᵀ.
+        # O = A · V, so the gradient with respect to A is that with respect to O, times Vᵀ.
         for _, chunk in scores_in_chunks(precise(gradient), precise(values), 1.0):
             total += chunk.relu_().sum((0, 1))
     assert total is not None, "there is a layer"
     total /= (depth - start_layer) * network.config.heads * layout.token_count
-    what = f"LeGrad for {target.name}: {layer_range(start_layer, depth)}"
-    return TokenMap.of_tokens(total, layout, "mean gradient of attention", what, (0.0, math.inf))
+    description = f"LeGrad for {target.name}: {layer_range(start_layer, depth)}"
+    return TokenMap.of_tokens(total, layout, "mean gradient of attention", description, (0.0, math.inf))
 
 
-def _own_gradients(
+def _vit_gradients(
     network: VisionTransformer, pixels: torch.Tensor, target: Target, start_layer: int
 ) -> tuple[TokenLayout, Iterator[tuple[torch.Tensor, torch.Tensor]]]:
-    """The tokens, and each layer's gradient and values ``"head token dim"``, one layer at a time."""
+    """The token layout, and each layer's gradient and values ``"head token dim"``, one layer at a time."""
     with torch.inference_mode(False), torch.no_grad():
         tokens, layout = network.embed(pixels.clone())
     return layout, _layer_gradients(network, tokens, layout, target, start_layer)
@@ -71,17 +71,17 @@ def _own_gradients(
 def _layer_gradients(
     network: VisionTransformer, tokens: torch.Tensor, layout: TokenLayout, target: Target, start_layer: int
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    angles, count_read = network.angles(layout), network.tokens_read(layout, target.reads)
+    angles, read_count = network.angles(layout), network.tokens_read(layout, target.reads)
     for number, (layer, count) in enumerate(network.steps(layout, target.reads)):
         with torch.inference_mode(False), torch.no_grad(), network.computing():
-            attended = layer.attend(tokens, angles, count)
+            attention = layer.attend(tokens, angles, count)
             if number >= start_layer:
                 with torch.enable_grad():
-                    context = attended.context[:, :, :count_read].detach().requires_grad_()
+                    context = attention.context[:, :, :read_count].detach().requires_grad_()
                     output = layer.residual_mlp(tokens, context)
                     score = target.score(network.read(output, layout, target.reads)[0])
                     gradient = torch.autograd.grad(score, context)[0]
-            tokens = layer.residual_mlp(tokens, attended.context)
+            tokens = layer.residual_mlp(tokens, attention.context)
         if number >= start_layer:
-            # Whoever sums it up has a mode of their own.
-            yield gradient[0], attended.values[0]
+            # Outside the context managers, which would otherwise hold in the caller's code.
+            yield gradient[0], attention.values[0]

@@ -1,4 +1,4 @@
-"""The fewest patches that hold most of a token's attention.
+"""The fewest patches that hold a given share of a token's attention.
 
 Caron et al. 2021, "Emerging Properties in Self-Supervised Vision Transformers", figures 3 and 4 and section 4.2.2.
 """
@@ -20,22 +20,22 @@ def attention_mass(
 ) -> TokenMap:
     """The fewest patches that together hold a share of the attention that a token pays to all patches.
 
-    The attention of the patches is scaled to sum 1 and sorted upwards; a patch is in where the sum up to and with it is
-    above ``1 - mass``.
+    The attention to the patches is scaled to sum to 1 and sorted in ascending order. A patch is inside if the sum up to
+    and including it is above ``1 - mass``.
 
     Args:
-        trace: of one image.
-        layer, head, query: as :func:`vitviz.attribution.attention` takes them.
-        mass: the part, in (0, 1]; the paper takes 0.6.
+        trace: trace of one image.
+        layer, head, query: as in :func:`vitviz.attribution.attention`.
+        mass: the share, in (0, 1]; the paper takes 0.6.
 
     Returns:
-        1 for the patches that are in and 0 for the others; none for prefix tokens.
+        1 for the patches inside and 0 for the others; none for prefix tokens.
 
     Raises:
         QueryError: the model has no such layer, head or token.
         MethodError: the mass is out of range, the fusion is unknown, or no patch gets any attention.
     """
-    mass = number("mass", mass, lambda part: 0 < part <= 1, "a number above 0 and at most 1")
+    mass = number("mass", mass, lambda share: 0 < share <= 1, "a number above 0 and at most 1")
     token_map = attention(trace, layer, head, query)
     shares = token_map.values.flatten()
     if shares.sum() <= 0:
@@ -43,5 +43,5 @@ def attention_mass(
     ascending, order = (shares / shares.sum()).sort(stable=True)
     inside = torch.zeros_like(shares)
     inside[order[ascending.cumsum(0) > 1 - mass]] = 1
-    what = f"Where {mass:.0%} of the patches' attention is. {token_map.description}"
-    return TokenMap(inside.view_as(token_map.values), {}, "inside or outside", what, (0.0, 1.0))
+    description = f"Where {mass:.0%} of the patches' attention is. {token_map.description}"
+    return TokenMap(inside.view_as(token_map.values), {}, "inside or outside", description, (0.0, 1.0))

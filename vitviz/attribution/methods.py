@@ -1,4 +1,4 @@
-"""The table of methods, from which the app's controls, the command and the README's table follow."""
+"""The table of methods, which defines the app's controls, the command and the README's table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vitviz.attribution.gradient_rollout import gradient_rollout
 from vitviz.attribution.legrad import legrad
 from vitviz.attribution.mass import attention_mass
 from vitviz.attribution.pixels import CAPTUM, integrated_gradients, occlusion
-from vitviz.attribution.pooling import NOT_POOLED, pooling_attention
+from vitviz.attribution.pooling import NO_ATTENTION_POOLING, pooling_attention
 from vitviz.attribution.propagation import REFERENCES
 from vitviz.attribution.relevance import relevance
 from vitviz.attribution.rollout import rollout
@@ -35,11 +35,11 @@ class Choice:
     """A parameter with a few named values.
 
     Args:
-        name: of the function's argument.
-        title: what a control is called.
-        options: what is shown, and the value it stands for.
+        name: name of the function's argument.
+        title: label of the control.
+        options: pairs of label and value.
         default: one of the values.
-        help: one line on what it does.
+        help: one line on its effect.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Number:
-    """A parameter between two bounds, both included; ``whole`` where it is a whole number."""
+    """A parameter between two bounds, both included; ``whole`` for whole numbers."""
 
     name: str
     title: str
@@ -85,7 +85,7 @@ class HeadNumber:
 
 @dataclass(frozen=True)
 class TokenQuery:
-    """A parameter that is a token of the model; None is the token that ``default_help`` names."""
+    """A parameter that is a token of the model; None stands for the token that ``default_help`` names."""
 
     name: str
     title: str
@@ -96,7 +96,7 @@ class TokenQuery:
 
 @dataclass(frozen=True)
 class ClassTarget:
-    """A parameter that is a class of the model, by label or number; None is the most probable one."""
+    """A parameter that is a class of the model, by label or number; None stands for the most probable one."""
 
     name: str
     title: str
@@ -110,26 +110,25 @@ Requirement = Literal["trace", "gradients", "inputs"]
 
 @dataclass(frozen=True)
 class Method:
-    """One way to make a map.
+    """A method that computes maps.
 
     Args:
-        name: for :meth:`vitviz.Analysis.map`, and of the command, there with hyphens.
-        title: what a menu calls it.
-        requires: what it computes from: an :class:`vitviz.AttentionTrace`, a
-            :class:`vitviz.models.gradients.GradientTrace` or a :class:`vitviz.attribution.AttributionInput`.
-        compute: what it requires and the parameters, the target aside, to a map; what takes long also takes ``report``,
-            which receives a :class:`vitviz.progress.Progress` now and then.
-        parameters: in the order in which controls stand.
-        citation: where it comes from.
-        interpretation: one line on what the map says, and what it does not.
-        package: that it is computed by, which the extra of the same name installs; None where nothing more is needed.
-        pooling: how a model must pool, a name in :data:`vitviz.models.pooling.POOLINGS`, and why it cannot have it
-            otherwise.
-        begins_with_identity: whether the map of a patch holds an identity term of that patch, beside which the others
-            can hardly be seen; the page leaves it out of its colours.
+        name: name in :meth:`vitviz.Analysis.map` and, with hyphens, in the command.
+        title: label in menus.
+        requires: its input: an :class:`vitviz.AttentionTrace`, a :class:`vitviz.models.gradients.GradientTrace` or a
+            :class:`vitviz.attribution.AttributionInput`.
+        compute: function of the input and the parameters, except the target, that returns a map. A slow one also takes
+            ``report``, which receives a :class:`vitviz.progress.Progress` now and then.
+        parameters: in the order of the controls.
+        citation: its source.
+        interpretation: one line on what the map shows, and what it does not.
+        package: package that computes it, installed by the extra of the same name; None for vitviz itself.
+        pooling: pooling that a model must have, a name in :data:`vitviz.models.pooling.POOLINGS`, and the reason; None
+            for any pooling.
+        begins_with_identity: whether a patch's map includes an identity term of that patch, which outshines the other
+            patches; the page leaves it out of the colour range.
         reads_layers: whether it reads the tokens between the layers, which not every captured module allows.
-        compute_batch: what ``compute`` gives for each of several of what it requires, in less time; None where they are
-            computed one by one.
+        compute_batch: computes the maps for a list of inputs faster than one by one; None if there is no faster way.
     """
 
     name: str
@@ -152,15 +151,15 @@ class Method:
 
     @cached_property
     def reports(self) -> bool:
-        """Whether ``compute`` takes ``report``: what takes long tells how far it is, and an exception ends it."""
+        """Whether ``compute`` takes ``report``, so that it reports progress and an exception can end it."""
         return "report" in signature(self.compute).parameters
 
     def refusal(self, config: NetworkConfig, *, has_target: bool = False) -> str | None:
-        """Why it gives no map here for a model of this configuration; None where it does.
+        """The reason why the method does not apply to a model of this configuration, or None if it does.
 
         Args:
-            config: of the model.
-            has_target: whether maps can be about something without a classifier, such as a text.
+            config: configuration of the model.
+            has_target: whether there is a target that needs no classifier, such as a text.
         """
         if self.reads_layers and isinstance(config, ModuleConfig) and not config.has_stream:
             return NO_STREAM
@@ -226,7 +225,7 @@ METHODS = {
             (_HEAD,),
             "Lee et al. 2019, Set Transformer; Zhai et al. 2023, Sigmoid Loss for Language Image Pre-Training",
             "What the model's learned query attends to after the last layer: the counterpart of CLS attention.",
-            ("attention", NOT_POOLED),
+            ("attention", NO_ATTENTION_POOLING),
         ),
         Method(
             "attention_mass",

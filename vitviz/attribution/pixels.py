@@ -1,4 +1,4 @@
-"""What pixels do to a score, whatever the attention: integrated gradients and occlusion, by Captum (extra ``captum``).
+"""The effect of pixels on a score: integrated gradients and occlusion, by Captum (extra ``captum``).
 
 Sundararajan, Taly & Yan 2017, "Axiomatic Attribution for Deep Networks", equation 1; Zeiler & Fergus 2014, "Visualizing
 and Understanding Convolutional Networks", section 4.2.
@@ -21,30 +21,29 @@ from vitviz.errors.kinds import MethodError
 from vitviz.progress import Progress
 
 CAPTUM = "captum"
-# Images in one forward pass.
-BATCH = 16
+# Images per forward pass.
+BATCH_SIZE = 16
 
 
 def integrated_gradients(
     inputs: AttributionInput, steps: int = 32, *, report: Callable[[Progress], None] | None = None
 ) -> TokenMap:
-    """What every patch adds to the score on the straight way from the mean colour of the training data to the image.
+    """The contribution of each patch to the score, on the straight path from the mean training colour to the image.
 
-    The gradient with respect to the pixels, integrated along the way and multiplied with its length; summed over the
-    pixels of a patch. Before what is below zero is left out, all patches together add up to the difference between the
-    two ends' scores.
+    This is the gradient with respect to the pixels, integrated along the path, times the difference of its ends, and
+    summed over the pixels of a patch. Before negative values are set to zero, the patches sum to the difference between
+    the scores of the two ends.
 
     Args:
         inputs: image, network and target.
-        steps: of the integral (Gauss-Legendre), 1 or more.
-        report: receives how many steps have their gradient, after each batch of them; an exception that it raises ends
-            the computation.
+        steps: number of steps of the integral (Gauss-Legendre), 1 or more.
+        report: receives the number of finished steps after each batch; an exception from it ends the computation.
 
     Returns:
-        Values from 0 up, without a bound: what speaks for the target.
+        Values from 0 up, unbounded: the contributions that speak for the target.
 
     Raises:
-        MethodError: the steps are no positive number.
+        MethodError: the number of steps is not positive.
         ConfigError: Captum is not installed.
     """
     steps = integer("steps", steps, 1, MethodError)
@@ -52,30 +51,30 @@ def integrated_gradients(
         from captum.attr import IntegratedGradients
 
         pixels = inputs.pixels.detach().clone()
-        explained, done = IntegratedGradients(_scores(inputs)), _counter(report, steps)
-        gradients = explained.gradient_func
+        method, count = IntegratedGradients(_scores(inputs)), _counter(report, steps)
+        gradient_function = method.gradient_func
 
-        def counted(**batch: Any) -> Any:
-            found = gradients(**batch)
-            done(len(batch["inputs"][0]))
-            return found
+        def count_gradients(**batch: Any) -> Any:
+            gradients = gradient_function(**batch)
+            count(len(batch["inputs"][0]))
+            return gradients
 
-        explained.gradient_func = counted
-        found = explained.attribute(pixels, n_steps=steps, internal_batch_size=BATCH)
-    values = reduce(found[0], "channel (row height) (column width) -> row column", "sum", **_patch(inputs))
+        method.gradient_func = count_gradients
+        attributions = method.attribute(pixels, n_steps=steps, internal_batch_size=BATCH_SIZE)
+    values = reduce(attributions[0], "channel (row height) (column width) -> row column", "sum", **_patch(inputs))
     return _map(values, "integrated gradient", f"Integrated gradients for {inputs.target.name}: {steps} steps")
 
 
 def occlusion(inputs: AttributionInput, *, report: Callable[[Progress], None] | None = None) -> TokenMap:
-    """How far the score falls without each patch, the mean colour of the training data in its place.
+    """The fall of the score when the mean training colour replaces each patch.
 
     Args:
         inputs: image, network and target.
-        report: receives how many images have their score, after each batch of them: the whole one, and one without each
-            patch; an exception that it raises ends the computation.
+        report: receives the number of finished images after each batch: the whole one, and one without each patch. An
+            exception from it ends the computation.
 
     Returns:
-        Values from 0 up, without a bound; 0 where the score does not fall.
+        Values from 0 up, unbounded; 0 if the score does not fall.
 
     Raises:
         ConfigError: Captum is not installed.
@@ -86,21 +85,23 @@ def occlusion(inputs: AttributionInput, *, report: Callable[[Progress], None] | 
         from captum.attr import Occlusion
 
         layout = inputs.network.config.layout(*inputs.pixels.shape[-2:])
-        scores, done = _scores(inputs), _counter(report, layout.patch_count + 1)
+        score_function, count = _scores(inputs), _counter(report, layout.patch_count + 1)
 
-        def counted(pixels: torch.Tensor) -> torch.Tensor:
-            found = scores(pixels)
-            done(len(pixels))
-            return found
+        def count_scores(pixels: torch.Tensor) -> torch.Tensor:
+            scores = score_function(pixels)
+            count(len(pixels))
+            return scores
 
-        found = Occlusion(counted).attribute(inputs.pixels, window, strides=window, perturbations_per_eval=BATCH)
+        attributions = Occlusion(count_scores).attribute(
+            inputs.pixels, window, strides=window, perturbations_per_eval=BATCH_SIZE
+        )
     # All pixels and channels of a patch share one value.
-    values = reduce(found[0], "channel (row height) (column width) -> row column", "mean", **patch)
+    values = reduce(attributions[0], "channel (row height) (column width) -> row column", "mean", **patch)
     return _map(values, "fall of the score", f"Occlusion for {inputs.target.name}: one patch at a time")
 
 
 def _scores(inputs: AttributionInput) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Pixels of several images to the score of each."""
+    """A function from the pixels of several images to their scores."""
     target = inputs.target
     return lambda pixels: target.scores(inputs.network.output(pixels, target.reads))
 

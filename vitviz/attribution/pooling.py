@@ -1,6 +1,6 @@
-"""What an attention pooling reads: the CLS row of models without a CLS token.
+"""The attention of an attention pooling, which takes the place of the CLS token's.
 
-Lee et al. 2019, "Set Transformer", section 3.2, as SigLIP has it (Zhai et al. 2023).
+Lee et al. 2019, "Set Transformer", section 3.2, as in SigLIP (Zhai et al. 2023).
 """
 
 from __future__ import annotations
@@ -11,28 +11,29 @@ from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace
 from vitviz.errors.kinds import MethodError
 
-POOLED = "the pooling query"
-NOT_POOLED = "this model does not pool by attention; what it classifies is a token, or a mean"
+POOLING_QUERY = "the pooling query"
+NO_ATTENTION_POOLING = "this model does not pool by attention; what it classifies is a token, or a mean"
 
 
 def pooling_attention(trace: AttentionTrace, head: int | str = "mean") -> TokenMap:
-    """What the learned query of the attention pooling takes from every patch of the last layer's output.
+    """The attention of the pooling's learned query to each patch of the last layer's output.
 
-    It is no token and in no layer: it asks once, behind the last layer, and what it gets is classified.
+    The query is not a token. It attends once, after the last layer, and the result is classified.
 
     Args:
-        trace: of one image, by a model that pools by attention.
-        head: of the pooling, counted from 0, or ``"mean"``, ``"max"`` or ``"min"`` over its heads.
+        trace: trace of one image by a model that pools by attention.
+        head: number of the pooling's head from 0, or ``"mean"``, ``"max"`` or ``"min"`` over its heads.
 
     Returns:
-        Values in [0, 1]; of one head or their mean they sum to 1.
+        Values in [0, 1] that sum to 1 for one head or the mean of heads.
 
     Raises:
         MethodError: the model pools otherwise, or there is no such fusion.
         QueryError: the model has no such head.
     """
     if trace.pooled is None:
-        raise MethodError(f"pooling_attention: {NOT_POOLED}")
-    tokens, which = one_head(trace.pooled, head)
-    what = f"Attention from {POOLED} to each patch, after {numbered('layer', trace.layers - 1, trace.layers)}, {which}"
-    return TokenMap.of_tokens(tokens, trace.layout, "attention weight", what, (0.0, 1.0))
+        raise MethodError(f"pooling_attention: {NO_ATTENTION_POOLING}")
+    tokens, head_name = one_head(trace.pooled, head)
+    layer = numbered("layer", trace.layers - 1, trace.layers)
+    description = f"Attention from {POOLING_QUERY} to each patch, after {layer}, {head_name}"
+    return TokenMap.of_tokens(tokens, trace.layout, "attention weight", description, (0.0, 1.0))

@@ -1,4 +1,4 @@
-"""Attention rollout: attention followed through all layers down to the image.
+"""Attention rollout: the product of the layers' attention, down to the image.
 
 Abnar & Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3.1.
 """
@@ -14,19 +14,19 @@ from vitviz.attention.precision import precise
 from vitviz.attention.softmax import CHUNK_BYTES
 from vitviz.attention.token_map import TokenMap
 from vitviz.attention.trace import AttentionTrace, Chunks
-from vitviz.attribution.exclusion import Exclude, excluding
-from vitviz.attribution.pooling import POOLED
+from vitviz.attribution.exclusion import Exclude, exclude_tokens
+from vitviz.attribution.pooling import POOLING_QUERY
 from vitviz.attribution.propagation import (
-    EVERY,
+    ALL_ROWS,
     VIT_EXPLAIN,
     RolloutOptions,
     Step,
     as_map,
-    normalising,
+    normalising_step,
     propagate,
     start_row,
 )
-from vitviz.attribution.threshold import Fused, cuts_of_matrices, discarding_bytes, kept_in_chunks
+from vitviz.attribution.threshold import FusedMatrix, discard_bytes, discard_in_chunks, matrix_thresholds
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import describe
 
@@ -41,26 +41,26 @@ def rollout(
     reference: str | None = None,
     exclude: Exclude = None,
 ) -> TokenMap:
-    """How much of every patch reaches a token of the last layer, if attention is followed through the layers.
+    """The share of each patch in a token of the last layer, as attention passes it through the layers.
 
-    For every layer, ``Â = rownorm((1 - residual_weight) · discard(fuse(A)) + residual_weight · I)``; the map is the
+    In every layer, ``Â = rownorm((1 - residual_weight) · discard(fuse(A)) + residual_weight · I)``; the map is the
     token's row of ``Â_last … Â_start``. It is computed as a chain of row-vector products from the top layer down.
 
     Args:
-        trace: of one image.
+        trace: trace of one image.
         head_fusion: ``"mean"`` (the paper), ``"max"`` or ``"min"`` over the heads.
-        discard_ratio: part of the lowest entries of a layer's fused matrix that is set to zero, in [0, 1); of equal
-            entries at the limit the first in reading order.
+        discard_ratio: share of the entries of a layer's fused matrix to set to zero, lowest first, in [0, 1); among
+            equal entries, the first in reading order.
         residual_weight: share of the residual connection, in [0, 1]; the paper takes 0.5.
-        start_layer: lowest layer that is followed, counted from 0, or from the end as ``-1``.
-        query: the token, as in :func:`vitviz.attribution.attention`; where it is not given in a model that pools by
-            attention, what its learned query attends to is followed.
-        reference: ``"vit-explain"`` reproduces the numbers of jacobgil/vit-explain, which divides columns by row sums
-            and spares the CLS-to-CLS entry when it discards, of equal entries those that torch's topk takes; its
-            residual weight is 0.5 and it starts at layer 0.
-        exclude: tokens that nobody attends to, as in :func:`vitviz.attribution.attention`; in every layer and head
-            their weights are set to zero and each row is divided by its sum, before the heads are fused. Only a query
-            that is itself left out has a share in them, by its residual connection.
+        start_layer: lowest layer to include, from 0, or from the end as ``-1``.
+        query: the token, as in :func:`vitviz.attribution.attention`. In a model that pools by attention, the default is
+            the learned query.
+        reference: ``"vit-explain"`` reproduces the numbers of jacobgil/vit-explain. It divides columns by row sums,
+            never discards the CLS-to-CLS entry, and among equal entries discards those that torch's topk returns. Its
+            residual weight is 0.5 and its start layer 0.
+        exclude: tokens to which no token may attend, as in :func:`vitviz.attribution.attention`. In every layer and
+            head, their weights are set to zero and each row is divided by its sum before the heads are fused. Only a
+            query that is itself excluded keeps a share, by its residual connection.
 
     Returns:
         Values in [0, 1] that sum to 1 over patches and prefix tokens; with ``reference="vit-explain"``, values
@@ -71,7 +71,7 @@ def rollout(
         MethodError: a parameter is out of range or unknown, the reference has no such parameter, or no patch is left.
     """
     setup = RolloutSetup.of(trace, head_fusion, discard_ratio, residual_weight, start_layer, query, reference, exclude)
-    return setup.as_map(setup.propagated())
+    return setup.as_map(setup.propagate())
 
 
 def rollout_matrix(
@@ -87,23 +87,23 @@ def rollout_matrix(
     Parameters and errors as in :func:`rollout`; memory grows with the square of the number of tokens.
     """
     options = RolloutOptions(discard_ratio, residual_weight, trace.layer_index(start_layer))
-    trace, _ = excluding(trace, exclude)
+    trace, _ = exclude_tokens(trace, exclude)
     start = torch.eye(trace.layout.token_count, dtype=trace.dtype, device=trace.keys.device)
     return propagate(start, slice(None), trace.layers, _steps(trace, head_fusion, options), options)
 
 
 @dataclass(frozen=True, eq=False)
 class RolloutSetup:
-    """The rollout of one image, ready to be followed down.
+    """The checked arguments of one image's rollout.
 
     Args:
-        trace: of the image, without the tokens that are left out.
-        head_fusion: as :func:`rollout` takes it.
-        options: of the steps.
-        row: ``"1 token"``, where it starts.
-        active_rows: the tokens of ``row`` that are not zero.
-        name: of the token or query, for the caption.
-        without: what is left out, for the caption.
+        trace: trace of the image, without the excluded tokens.
+        head_fusion: as in :func:`rollout`.
+        options: options of the steps.
+        row: ``"1 token"``, the start of the propagation.
+        active_rows: slice of the non-zero tokens of ``row``.
+        name: the query's name in the caption.
+        exclusion: the excluded tokens in the caption.
     """
 
     trace: AttentionTrace
@@ -112,7 +112,7 @@ class RolloutSetup:
     row: torch.Tensor
     active_rows: slice
     name: str
-    without: str
+    exclusion: str
 
     @classmethod
     def of(
@@ -126,25 +126,25 @@ class RolloutSetup:
         reference: str | None,
         exclude: Exclude,
     ) -> RolloutSetup:
-        """Arguments and errors as those of :func:`rollout`."""
+        """The setup for the arguments of :func:`rollout`, with its errors."""
         options = RolloutOptions(discard_ratio, residual_weight, trace.layer_index(start_layer), reference)
         if reference is not None and exclude is not None:
             raise MethodError(f"exclude = {describe(exclude)}: {reference} leaves no token out; expected None")
-        trace, without = excluding(trace, exclude)
+        trace, exclusion = exclude_tokens(trace, exclude)
         pooled = trace.pooled if query is None else None
         query = trace.layout.default_query if query is None else query
         row, active_rows = start_row(trace.layout, query, options, precise(trace.keys[:0]))
         if pooled is not None:
-            row, active_rows = pooled.mean(0, keepdim=True).to(row), EVERY
-        name = trace.layout.name(query) if pooled is None else POOLED
-        return cls(trace, head_fusion, options, row, active_rows, name, without)
+            row, active_rows = pooled.mean(0, keepdim=True).to(row), ALL_ROWS
+        name = trace.layout.name(query) if pooled is None else POOLING_QUERY
+        return cls(trace, head_fusion, options, row, active_rows, name, exclusion)
 
     @property
-    def mixes_only(self) -> bool:
-        """Whether the rows of every layer's matrix sum to 1 already, so that steps need not look at them whole."""
+    def has_normalised_rows(self) -> bool:
+        """Whether the rows of every layer's matrix already sum to 1, so that steps need not divide by their sums."""
         return self.head_fusion == "mean" and not self.options.discards and self.options.reference is None
 
-    def propagated(self) -> torch.Tensor:
+    def propagate(self) -> torch.Tensor:
         """The row at the start layer's input, ``"token"``."""
         steps = _steps(self.trace, self.head_fusion, self.options)
         return propagate(self.row, self.active_rows, self.trace.layers, steps, self.options)[0]
@@ -152,41 +152,41 @@ class RolloutSetup:
     def as_map(self, tokens: torch.Tensor) -> TokenMap:
         """The map of a propagated row."""
         trace, fused = self.trace, f"{self.head_fusion} of {self.trace.heads} heads"
-        what = f"Attention rollout for {self.name}"
-        return as_map(tokens, trace.layout, trace.layers, self.options, what, fused, self.without)
+        subject = f"Attention rollout for {self.name}"
+        return as_map(tokens, trace.layout, trace.layers, self.options, subject, fused, self.exclusion)
 
 
 def working_bytes(tokens: int, heads: int, itemsize: int) -> int:
-    """The most bytes that a rollout needs at once beside the trace: two chunks, and what discarding holds.
+    """The most bytes that a rollout needs at once in addition to the trace: two chunks, and matrices to discard from.
 
     Args:
-        tokens, heads: of the trace.
-        itemsize: bytes of a number.
+        tokens, heads: number of tokens and heads in the trace.
+        itemsize: bytes per number.
     """
     chunk = min(heads * tokens**2 * itemsize, max(CHUNK_BYTES, heads * tokens * itemsize))
-    return 2 * chunk + discarding_bytes(tokens, itemsize)
+    return 2 * chunk + discard_bytes(tokens, itemsize)
 
 
 def _steps(trace: AttentionTrace, head_fusion: str, options: RolloutOptions) -> Step:
     if head_fusion == "mean" and not options.discards and options.reference is None:
-        return _mixing(trace, options.residual_weight)
+        return _mixing_step(trace, options.residual_weight)
 
-    # Finding the lowest entries, and their sums, needs all rows.
-    whole, as_theirs = options.discards or options.reference is not None, options.reference == VIT_EXPLAIN
+    # The lowest entries, and the reference's sums, need all rows.
+    needs_all_rows, is_vit_explain = options.discards or options.reference is not None, options.reference == VIT_EXPLAIN
     matrices = trace.cached_fused(head_fusion)
-    cuts = [None] * trace.layers if matrices is None else cuts_of_matrices(matrices, options.discard_ratio)
+    thresholds = [None] * trace.layers if matrices is None else matrix_thresholds(matrices, options.discard_ratio)
 
     def matrix(layer: int, active_rows: slice) -> Chunks:
-        if not whole:
+        if not needs_all_rows:
             return trace.fused_in_chunks(layer, head_fusion, active_rows)
-        fused = Fused.of(trace, layer, head_fusion)
-        return kept_in_chunks(fused, options.discard_ratio, as_theirs, as_theirs, cuts[layer])
+        fused = FusedMatrix.of(trace, layer, head_fusion)
+        return discard_in_chunks(fused, options.discard_ratio, is_vit_explain, is_vit_explain, thresholds[layer])
 
-    return normalising(matrix, options)
+    return normalising_step(matrix, options)
 
 
-def _mixing(trace: AttentionTrace, residual_weight: float) -> Step:
-    """Steps through matrices whose rows already sum to 1, such as softmax weights and their means."""
+def _mixing_step(trace: AttentionTrace, residual_weight: float) -> Step:
+    """A step through matrices whose rows already sum to 1, such as softmax weights and their means."""
     share, matrices = 1 - residual_weight, trace.cached_fused("mean")
 
     def step(layer: int, tokens: torch.Tensor, active_rows: slice) -> torch.Tensor:
@@ -194,7 +194,7 @@ def _mixing(trace: AttentionTrace, residual_weight: float) -> Step:
             return torch.add(tokens * residual_weight, trace.propagate_layer(layer, tokens, active_rows), alpha=share)
         weights, matrix = (
             (tokens, matrices[layer])
-            if active_rows == EVERY
+            if active_rows == ALL_ROWS
             else (tokens[:, active_rows], matrices[layer][active_rows])
         )
         return torch.addmm(tokens, weights, matrix, beta=residual_weight, alpha=share)

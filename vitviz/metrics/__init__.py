@@ -1,6 +1,6 @@
-"""Measures of one image: how faithful a map is, and what a head or a patch does to a score.
+"""Measures for one image: the faithfulness of a map, and the effect of a head or a patch on a score.
 
-What compares many maps or images is in ``evaluation``.
+``evaluation`` compares many maps or images.
 """
 
 from vitviz.metrics.ablation import HeadEffects

@@ -1,6 +1,6 @@
-"""How well a map says what a score depends on: take patches out in its order, and watch the score.
+"""The faithfulness of a map to a score: patches are removed in its order, and the score is measured.
 
-Of a class it is the probability; of any other target, such as a text, a share of the score of the whole image.
+For a class this is the probability; for any other target, such as a text, a share of the score of the whole image.
 
 Petsiuk et al. 2018, "RISE: Randomized Input Sampling for Explanation of Black-box Models" (deletion, insertion);
 Chefer, Gur & Wolf 2021, "Transformer Interpretability Beyond Attention Visualization" (positive and negative
@@ -24,22 +24,22 @@ from vitviz.progress import Progress
 
 RANDOM = "random order"
 RANDOM_ORDERS = 5
-BATCH = 64
-# As a part of the larger of the two end scores: shares of a smaller difference are mostly rounding.
-NEARLY_EQUAL = 1e-3
+BATCH_SIZE = 64
+# Relative to the larger of the two end scores: shares of a smaller difference are mostly rounding.
+MIN_DIFFERENCE = 1e-3
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One way to take patches out.
+    """One way to remove patches.
 
     Args:
         name, title: for code and for readers.
-        steps: parts of the patches that are out, from the first to the last step.
-        strongest_first: whether those with the highest values go first, or those with the lowest.
-        fill: what stands where they were.
+        steps: removed share of the patches, from the first to the last step.
+        strongest_first: whether the patches with the highest values go first, or those with the lowest.
+        fill: fills removed patches.
         lower_is_better: whether a good map has a small area under its curve.
-        interpretation: one line on what the area says.
+        interpretation: one line on the meaning of the area.
     """
 
     name: str
@@ -111,9 +111,9 @@ class Curve:
     """The score of a target, step by step.
 
     Args:
-        steps: parts of the patches that are out, ``"step"``.
-        scores: ``"step"``. Of a class probabilities, in [0, 1]. Of a :class:`vitviz.Target` shares: 0
-            is the score of the image without any patch, 1 that of the whole image; some may be below 0 or above 1.
+        steps: removed share of the patches, ``"step"``.
+        scores: ``"step"``. Probabilities of a class, in [0, 1]; for a :class:`vitviz.Target` shares, in which 0 is the
+            score of the image without any patch and 1 that of the whole image, and which may exceed this range.
     """
 
     steps: torch.Tensor
@@ -121,7 +121,7 @@ class Curve:
 
     @property
     def area(self) -> float:
-        """The mean height of the curve by the trapezoid rule: in [0, 1] of probabilities, without a bound of shares."""
+        """The mean height of the curve by the trapezoid rule: in [0, 1] for probabilities, unbounded for shares."""
         return float(torch.trapezoid(self.scores, self.steps) / (self.steps[-1] - self.steps[0]))
 
 
@@ -134,79 +134,78 @@ def faithfulness(
     seed: int = 0,
     report: Callable[[Progress], None] | None = None,
 ) -> dict[str, dict[str, Curve]]:
-    """The curves of some maps of one image, and those of the same metrics for patches in random order.
+    """The curves of maps of one image, and those of the same metrics for patches in random order.
 
-    Patches of equal value go in random order, so that a constant map is as good as chance.
+    Patches of equal value are removed in random order, so that a constant map is as good as chance.
 
-    A target that is no class has no probability. What is watched is its score as a share of the way from that of the
-    image without any patch (the mean colour in place of all) to that of the whole image, as :func:`ends` gives them.
+    A target that is not a class has no probability. Its score is measured as a share of the way from that of the image
+    without any patch (all in the mean colour) to that of the whole image, as of :func:`ends`.
 
     Args:
         network: in evaluation mode.
         pixels: ``"1 channel height width"``, normalised as the checkpoint was trained.
-        maps: by name, ``"grid_height grid_width"`` each.
-        target: index of the class whose probability is watched, or a target whose score is.
-        metrics: by name in :data:`METRICS`.
-        seed: of the random orders.
-        report: receives how many of :func:`images_needed` are done, after every batch; an exception that it raises
+        maps: maps ``"grid_height grid_width"`` by name.
+        target: index of the class whose probability to measure, or a target whose score to measure.
+        metrics: names in :data:`METRICS`.
+        seed: seed of the random orders.
+        report: receives the number of finished images, of :func:`images_needed`, after each batch; an exception from it
             ends the computation.
 
     Returns:
-        By metric and map; under :data:`RANDOM` the mean of :data:`RANDOM_ORDERS` random orders.
+        Curves by metric and map; the map :data:`RANDOM` is the mean of :data:`RANDOM_ORDERS` random orders.
 
     Raises:
-        MethodError: a metric is unknown, the model has no such class, or there are no shares of a target's score.
-        ConfigError: a map is not of the model's grid.
+        MethodError: a metric is unknown, the model has no such class, or the target's score has no shares.
+        ConfigError: a map does not have the model's grid.
     """
     config = network.config
     metrics, seed = words("metric", metrics, METRICS), integer("seed", seed, 0, MethodError)
-    watched = effect_score(target, config.classes)
+    score = effect_score(target, config.classes)
     layout = config.layout(*pixels.shape[-2:])
     grid = (layout.grid_height, layout.grid_width)
     for name, values in maps.items():
         if tuple(values.shape) != grid:
             raise ConfigError(f"map {name!r} of shape {tuple(values.shape)}: expected 'grid_height grid_width', {grid}")
     generator = torch.Generator().manual_seed(seed)
-    orders: dict[str, list[torch.Tensor]] = {name: [_weakest_first(each, generator)] for name, each in maps.items()}
+    orders: dict[str, list[torch.Tensor]] = {name: [_weakest_first(values, generator)] for name, values in maps.items()}
     orders[RANDOM] = [torch.randperm(layout.patch_count, generator=generator) for _ in range(RANDOM_ORDERS)]
-    chosen = [METRICS[name] for name in metrics]
-    blank, full = ends(network, pixels, target) if chosen and isinstance(target, Target) else (0.0, 1.0)
+    records = [METRICS[name] for name in metrics]
+    blank, full = ends(network, pixels, target) if records and isinstance(target, Target) else (0.0, 1.0)
     total = images_needed(metrics, len(maps))
     perturbed = (
         _without(pixels[0], order, grid, step, metric)
-        for metric in chosen
-        for each in orders.values()
-        for order in each
+        for metric in records
+        for map_orders in orders.values()
+        for order in map_orders
         for step in metric.steps
     )
-    scores = _scores(network, perturbed, watched, total, report)
-    found: dict[str, dict[str, Curve]] = {}
-    for metric in chosen:
-        steps, found[metric.name] = torch.tensor(metric.steps), {}
-        for name, each in orders.items():
-            part = torch.stack([torch.stack([next(scores) for _ in metric.steps]) for _ in each]).mean(0)
-            upwards = steps.argsort()
-            found[metric.name][name] = Curve(steps[upwards], (part[upwards] - blank) / (full - blank))
-    return found
+    scores = _batched_scores(network, perturbed, score, total, report)
+    curves: dict[str, dict[str, Curve]] = {}
+    for metric in records:
+        steps, curves[metric.name] = torch.tensor(metric.steps), {}
+        for name, map_orders in orders.items():
+            mean = torch.stack([torch.stack([next(scores) for _ in metric.steps]) for _ in map_orders]).mean(0)
+            ascending = steps.argsort()
+            curves[metric.name][name] = Curve(steps[ascending], (mean[ascending] - blank) / (full - blank))
+    return curves
 
 
 def ends(network: Network, pixels: torch.Tensor, target: Target) -> tuple[float, float]:
-    """The scores of an image without any patch and of the whole image, which are the shares 0 and 1.
+    """The scores of an image without any patch and of the whole image, which correspond to the shares 0 and 1.
 
     Args:
         network: in evaluation mode.
         pixels: ``"1 channel height width"``, normalised as the checkpoint was trained.
-        target: whose scores.
+        target: target of the scores.
 
     Raises:
-        MethodError: the score of the whole image is not clearly the higher one: the shares would be turned round, or
-            of nothing.
+        MethodError: the score of the whole image is not clearly higher, so that shares would be reversed or undefined.
     """
     everywhere = torch.ones_like(pixels[0, 0], dtype=torch.bool)
     images = (zeros(pixels[0], everywhere), pixels[0])
-    blank, whole = _watched(network, images, effect_score(target, network.config.classes)).tolist()
-    # Written so that a NaN score is refused, too.
-    if not whole - blank > NEARLY_EQUAL * max(abs(whole), abs(blank)):
+    blank, whole = _scores(network, images, effect_score(target, network.config.classes)).tolist()
+    # The negated comparison refuses a NaN score, too.
+    if not whole - blank > MIN_DIFFERENCE * max(abs(whole), abs(blank)):
         raise MethodError(
             f"{target.name}: its score is {whole:.6g} for the whole image and {blank:.6g} for one without any patch; "
             f"expected a clearly higher one for the whole image, of which the rest could be shares"
@@ -215,7 +214,7 @@ def ends(network: Network, pixels: torch.Tensor, target: Target) -> tuple[float,
 
 
 def images_needed(metrics: Iterable[str], maps: int) -> int:
-    """How many images with some of their patches taken out :func:`faithfulness` looks at for so many maps."""
+    """How many images with removed patches :func:`faithfulness` scores for so many maps."""
     return sum(len(METRICS[name].steps) for name in metrics) * (maps + RANDOM_ORDERS)
 
 
@@ -226,34 +225,34 @@ def _weakest_first(values: torch.Tensor, generator: torch.Generator) -> torch.Te
 
 
 def _without(
-    pixels: torch.Tensor, weakest_first: torch.Tensor, grid: tuple[int, int], part: float, metric: Metric
+    pixels: torch.Tensor, weakest_first: torch.Tensor, grid: tuple[int, int], share: float, metric: Metric
 ) -> torch.Tensor:
-    """The image without a part of its patches."""
+    """The image without a share of its patches."""
     order = weakest_first.flip(0) if metric.strongest_first else weakest_first
     deletion = torch.zeros(len(order), dtype=torch.bool)
-    deletion[order[: round(part * len(order))]] = True
+    deletion[order[: round(share * len(order))]] = True
     return metric.fill(pixels, pixel_mask(deletion.view(grid), pixels).to(pixels.device))
 
 
-def _scores(
+def _batched_scores(
     network: Network,
     images: Iterator[torch.Tensor],
-    watched: EffectScore,
+    score: EffectScore,
     total: int,
     report: Callable[[Progress], None] | None,
 ) -> Iterator[torch.Tensor]:
-    """What is watched in each image, a batch at a time."""
+    """The score of each image, computed in batches."""
     done = 0
     while done < total:
-        batch = list(islice(images, BATCH))
-        scores = _watched(network, batch, watched)
+        batch = list(islice(images, BATCH_SIZE))
+        scores = _scores(network, batch, score)
         done += len(batch)
         if report is not None:
             report(Progress(done, total))
         yield from scores
 
 
-def _watched(network: Network, images: Sequence[torch.Tensor], watched: EffectScore) -> torch.Tensor:
+def _scores(network: Network, images: Sequence[torch.Tensor], score: EffectScore) -> torch.Tensor:
     with torch.inference_mode():
         pixels = torch.stack(list(images)).to(network.device)
-        return watched.scores(network.output(pixels, watched.reads)).cpu()
+        return score.scores(network.output(pixels, score.reads)).cpu()

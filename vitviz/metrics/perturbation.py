@@ -1,4 +1,4 @@
-"""What replaces the patches that are removed from an image."""
+"""Fills for the patches that are removed from an image."""
 
 from __future__ import annotations
 
@@ -15,84 +15,84 @@ if TYPE_CHECKING:
 
 Fill = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
-BLUR = 1 / 32
-NOISE = 0.1
-# Rong et al. 2022, section 4: what the neighbours at a side and at a corner weigh.
-SIDE, CORNER = 1 / 6, 1 / 12
+# Standard deviation of the blur in longer sides of the image.
+BLUR_SIGMA = 1 / 32
+NOISE_SIGMA = 0.1
+# Rong et al. 2022, section 4: weights of the neighbours at a side and at a corner.
+SIDE_WEIGHT, CORNER_WEIGHT = 1 / 6, 1 / 12
 
 
 def pixel_mask(patches: torch.Tensor, pixels: torch.Tensor) -> torch.Tensor:
-    """``"grid_height grid_width"`` as ``"height width"`` of an image, every patch as large as it is there."""
+    """A mask of patches, ``"grid_height grid_width"``, as a mask of an image's pixels, ``"height width"``."""
     height, width = pixels.shape[-2] // patches.shape[0], pixels.shape[-1] // patches.shape[1]
     return repeat(patches, "row column -> (row height) (column width)", height=height, width=width)
 
 
-def zeros(pixels: torch.Tensor, outside: torch.Tensor) -> torch.Tensor:
-    """Zero, which in an image that is normalised is the mean colour of the training data.
+def zeros(pixels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The image with zeros, which in a normalised image are the mean colour of the training data.
 
     Args:
         pixels: ``"channel height width"``, normalised.
-        outside: ``"height width"``, the pixels that are taken out.
+        mask: ``"height width"``, True for the pixels to fill.
     """
-    return pixels.masked_fill(outside, 0)
+    return pixels.masked_fill(mask, 0)
 
 
-def blurred(pixels: torch.Tensor, outside: torch.Tensor) -> torch.Tensor:
-    """The image itself, blurred by a Gaussian of 1/32 of its longer side, as Petsiuk et al. 2018 start insertion."""
-    return torch.where(outside, blur(pixels), pixels)
+def blurred(pixels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The image, blurred by a Gaussian of 1/32 of its longer side, with which Petsiuk et al. 2018 start insertion."""
+    return torch.where(mask, blur(pixels), pixels)
 
 
 def blur(pixels: torch.Tensor) -> torch.Tensor:
-    """``"channel height width"`` blurred; at its edges the image goes on as in a mirror."""
-    sigma = BLUR * max(pixels.shape[-2:])
+    """The image ``"channel height width"``, blurred, and mirrored at its edges."""
+    sigma = BLUR_SIGMA * max(pixels.shape[-2:])
     reach = min(round(3 * sigma), min(pixels.shape[-2:]) - 1)
     offsets = torch.arange(-reach, reach + 1, dtype=pixels.dtype, device=pixels.device)
     kernel = torch.exp(-(offsets**2) / (2 * sigma**2))
     kernel = kernel / kernel.sum()
-    found = F.pad(pixels[:, None], (reach,) * 4, mode="reflect")
-    found = F.conv2d(F.conv2d(found, kernel.view(1, 1, 1, -1)), kernel.view(1, 1, -1, 1))
-    return found[:, 0]
+    padded = F.pad(pixels[:, None], (reach,) * 4, mode="reflect")
+    return F.conv2d(F.conv2d(padded, kernel.view(1, 1, 1, -1)), kernel.view(1, 1, -1, 1))[:, 0]
 
 
-def imputed(pixels: torch.Tensor, outside: torch.Tensor) -> torch.Tensor:
-    """Every pixel that is taken out as the weighted mean of its eight neighbours, and a little noise.
+def imputed(pixels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The image with each masked pixel as the weighted mean of its eight neighbours, plus a little noise.
 
     Rong et al. 2022, "A Consistent and Efficient Evaluation Strategy for Attribution Methods", section 4: noisy linear
-    imputation. The means depend on each other; they are the solution of one sparse linear system. The noise is the same
-    for the same pixels.
+    imputation. The means depend on each other and solve one sparse linear system. The noise is the same for the same
+    pixels.
     """
     from scipy.sparse import csc_array
     from scipy.sparse.linalg import splu
 
-    mask = outside.cpu().numpy()
-    if not mask.any():
+    is_masked = mask.cpu().numpy()
+    if not is_masked.any():
         return pixels
-    if mask.all():
+    if is_masked.all():
         return torch.zeros_like(pixels)
     channels = pixels.shape[0]
-    known = rearrange(pixels.double().cpu(), "channel height width -> height width channel").numpy()
-    number: NDArray[np.intp] = np.full(mask.shape, -1)
-    rows, columns = np.nonzero(mask)
-    number[mask] = np.arange(len(rows))
-    weights, right = np.zeros(len(rows)), np.zeros((len(rows), channels))
+    original = rearrange(pixels.double().cpu(), "channel height width -> height width channel").numpy()
+    number: NDArray[np.intp] = np.full(is_masked.shape, -1)
+    rows, columns = np.nonzero(is_masked)
+    number[is_masked] = np.arange(len(rows))
+    weights, constants = np.zeros(len(rows)), np.zeros((len(rows), channels))
     entries: list[tuple[NDArray[np.intp], NDArray[np.intp], float]] = []
     for down in (-1, 0, 1):
         for across in (-1, 0, 1):
             if down == across == 0:
                 continue
-            weight = CORNER if down and across else SIDE
+            weight = CORNER_WEIGHT if down and across else SIDE_WEIGHT
             row, column = rows + down, columns + across
-            inside = (row >= 0) & (row < mask.shape[0]) & (column >= 0) & (column < mask.shape[1])
-            own, row, column = np.nonzero(inside)[0], row[inside], column[inside]
-            weights[own] += weight
-            unknown = mask[row, column]
-            entries.append((own[unknown], number[row[unknown], column[unknown]], -weight))
-            right[own[~unknown]] += weight * known[row[~unknown], column[~unknown]]
-    tails = np.concatenate([own for own, _, _ in entries] + [np.arange(len(rows))])
-    heads = np.concatenate([other for _, other, _ in entries] + [np.arange(len(rows))])
-    values = np.concatenate([np.full(len(own), weight) for own, _, weight in entries] + [weights])
-    solved = splu(csc_array((values, (tails, heads)), shape=(len(rows),) * 2)).solve(right)
-    found = known.copy()
-    found[mask] = solved + np.random.default_rng(0).normal(0, NOISE, known.shape)[mask]
-    image = rearrange(torch.from_numpy(found), "height width channel -> channel height width")
+            inside = (row >= 0) & (row < is_masked.shape[0]) & (column >= 0) & (column < is_masked.shape[1])
+            equations, row, column = np.nonzero(inside)[0], row[inside], column[inside]
+            weights[equations] += weight
+            unknown = is_masked[row, column]
+            entries.append((equations[unknown], number[row[unknown], column[unknown]], -weight))
+            constants[equations[~unknown]] += weight * original[row[~unknown], column[~unknown]]
+    matrix_rows = np.concatenate([equations for equations, _, _ in entries] + [np.arange(len(rows))])
+    matrix_columns = np.concatenate([unknowns for _, unknowns, _ in entries] + [np.arange(len(rows))])
+    values = np.concatenate([np.full(len(equations), weight) for equations, _, weight in entries] + [weights])
+    means = splu(csc_array((values, (matrix_rows, matrix_columns)), shape=(len(rows),) * 2)).solve(constants)
+    result = original.copy()
+    result[is_masked] = means + np.random.default_rng(0).normal(0, NOISE_SIGMA, original.shape)[is_masked]
+    image = rearrange(torch.from_numpy(result), "height width channel -> channel height width")
     return image.to(pixels)

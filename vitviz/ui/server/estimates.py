@@ -9,10 +9,10 @@ from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.costs import NUMBER_BYTES, cost_of
 from vitviz.attention.layout import TokenLayout
 from vitviz.attribution import METHODS
-from vitviz.attribution.pixels import BATCH
+from vitviz.attribution.pixels import BATCH_SIZE
 from vitviz.evaluation.probes import PROBES
 from vitviz.evaluation.probes.lens import TOKENS_AT_ONCE
-from vitviz.metrics.faithfulness import BATCH as SCORED_AT_ONCE
+from vitviz.metrics.faithfulness import BATCH_SIZE as SCORED_AT_ONCE
 from vitviz.models.network import NetworkConfig
 from vitviz.weights import Model
 from vitviz.weights.formats.files import SUFFIXES
@@ -41,7 +41,7 @@ def map_bytes(analysis: Analysis, method: str) -> int:
     config, layout = analysis.model.network.config, analysis.trace.layout
     about = METHODS[method]
     if method in ("integrated_gradients", "occlusion"):
-        return forward_bytes(config, layout, BATCH, has_gradient=method == "integrated_gradients")
+        return forward_bytes(config, layout, BATCH_SIZE, has_gradient=method == "integrated_gradients")
     if about.class_specific:
         return gradient_bytes(config, layout)
     return cost_of(config, layout).working_bytes + SLACK_BYTES
