@@ -10,7 +10,7 @@ from PIL import Image
 
 from tests.support.heatmaps import array, noise, prepared, token_map, whole
 from vitviz import Geometry, Heatmap, QueryError, Style, TokenMap
-from vitviz.visualization.heatmaps import BAND, COLORMAPS, colour_table
+from vitviz.visualization.heatmaps import BAND_ROWS, COLORMAPS, colour_table
 
 SIZES = {"landscape": (61, 37), "portrait": (37, 61), "square": (48, 48), "panorama": (203, 20), "tiny": (3, 5)}
 every_fit = pytest.mark.parametrize("fit", ["crop", "squash", "native"])
@@ -108,7 +108,7 @@ def test_colours_are_mixed_with_the_image_by_the_opacity(
     assert_mixed(heatmap, Style("turbo", opacity, smooth, low=ends[0], high=ends[1]))
 
 
-@pytest.mark.parametrize("height", [5, BAND - 1, BAND, BAND + 1, 2 * BAND + 7])
+@pytest.mark.parametrize("height", [5, BAND_ROWS - 1, BAND_ROWS, BAND_ROWS + 1, 2 * BAND_ROWS + 7])
 @pytest.mark.parametrize("smooth", [False, True])
 def test_a_picture_of_any_height_is_coloured_to_its_last_row(height: int, smooth: bool) -> None:
     assert_mixed(whole(torch.rand(7, 3), noise(11, height)), Style("viridis", smooth=smooth))

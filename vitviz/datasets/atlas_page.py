@@ -22,7 +22,7 @@ from PIL import Image
 from vitviz.datasets.atlas import CONFIDENCE, Atlas, MeanMap, Means, Standout
 from vitviz.errors.kinds import ConfigError
 from vitviz.evaluation.probes import PROBES
-from vitviz.visualization.templates import filled
+from vitviz.visualization.templates import fill_template
 from vitviz.weights.formats.atomic import atomic_write
 
 PAGE, NUMBERS, FIGURES = "atlas.html", "atlas.json", "figures"
@@ -165,7 +165,7 @@ def _page(atlas: Atlas, drawn: Mapping[str, str]) -> str:
     }
     folder = files("vitviz.datasets")
     parts["look"] = (folder / "page.css").read_text(encoding="utf-8")
-    return filled((folder / "atlas.html").read_text(encoding="utf-8"), parts)
+    return fill_template((folder / "atlas.html").read_text(encoding="utf-8"), parts)
 
 
 def _heading(title: str, text: str) -> str:

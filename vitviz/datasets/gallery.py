@@ -16,7 +16,7 @@ import numpy as np
 
 from vitviz.datasets.output import file_name_of, read_rows, request_of
 from vitviz.datasets.rows import THUMBNAIL
-from vitviz.visualization.templates import filled
+from vitviz.visualization.templates import fill_template
 from vitviz.weights.formats.atomic import atomic_write
 
 GALLERY, EXPLORERS = "gallery.html", "explorers"
@@ -76,7 +76,7 @@ def write_gallery(results: Path, most: int = MOST_PICTURES) -> Path:
         "look": _text("page.css"),
     }
     path = results / GALLERY
-    page = filled(_text("gallery.html"), parts)
+    page = fill_template(_text("gallery.html"), parts)
     with atomic_write(path) as file:
         file.write(page.encode())
     return path

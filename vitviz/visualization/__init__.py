@@ -1,4 +1,4 @@
-"""A map on the user's picture: heatmaps, and figures of many of them.
+"""Maps on the user's picture: heatmaps, and figures of many of them.
 
 ``figures`` needs matplotlib, and is imported by its own name.
 """

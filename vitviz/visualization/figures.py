@@ -16,19 +16,19 @@ from vitviz.visualization.heatmaps import Heatmap, Style
 from vitviz.visualization.scales import FittedScale, fit
 
 INK = "#7b7f87"
-# A power of two: a whole number of pixels is then the same number again after its way through inches.
+# A power of two, so that a whole number of pixels survives the conversion to inches and back.
 DPI = 128
 
 
 @dataclass(frozen=True)
 class SheetLayout:
-    """Where the cells of a sheet lie in its picture, in pixels.
+    """The positions of a sheet's cells in its picture, in pixels.
 
     Args:
-        rows, columns: layers and heads.
-        left, top: of the first cell.
-        cell_width, cell_height: of a cell, with the gap to the next.
-        gap: between cells.
+        rows, columns: number of layers and heads.
+        left, top: corner of the first cell.
+        cell_width, cell_height: size of a cell, including the gap to the next.
+        gap: gap between cells.
     """
 
     rows: int
@@ -45,7 +45,7 @@ class SheetLayout:
         return self.left + self.columns * self.cell_width, self.top + self.rows * self.cell_height
 
     def corner(self, row: int, column: int) -> tuple[int, int]:
-        """Left and top of a cell."""
+        """The left and top of a cell."""
         return self.left + column * self.cell_width, self.top + row * self.cell_height
 
 
@@ -59,31 +59,32 @@ def sheet(
 
     Args:
         heatmaps: one row per layer, one heatmap per head, all on one image.
-        style: of every cell.
-        shared_scale: the style's scale fitted to all cells together instead of to each cell.
+        style: style of every cell.
+        shared_scale: whether to fit the style's scale to all cells together instead of to each.
         cell: longest side of a cell in pixels.
 
     Returns:
-        The picture, RGBA, and where its cells lie.
+        The picture, RGBA, and the layout of its cells.
 
     Raises:
-        QueryError: there is no heatmap, the rows differ in length, or the maps are not of one image.
+        QueryError: there is no heatmap, the rows differ in length, or the maps belong to several images.
     """
     if not heatmaps or not heatmaps[0] or len({len(row) for row in heatmaps}) != 1:
         raise QueryError(f"sheet of rows with {[len(row) for row in heatmaps]} maps: expected rows of one length")
     first = heatmaps[0][0]
-    if any(each.image is not first.image or each.geometry != first.geometry for row in heatmaps for each in row):
+    maps = [heatmap for row in heatmaps for heatmap in row]
+    if any(heatmap.image is not first.image or heatmap.geometry != first.geometry for heatmap in maps):
         raise QueryError("sheet of maps on several images: expected maps on one")
     style = style or Style()
     if shared_scale and not isinstance(style.scale, FittedScale):
-        style = _with_shared_scale(style, [heatmap for row in heatmaps for heatmap in row])
-    # Done once: in every cell it would take seconds for a large photo.
+        style = _with_shared_scale(style, maps)
+    # Resized once, since it would take seconds to do in every cell of a large photo.
     small = first.resized(cell)
     cells = [[replace(small, token_map=heatmap.token_map).overlay(style) for heatmap in row] for row in heatmaps]
     width, height = small.image.size
     layout = SheetLayout(len(cells), len(cells[0]), 56, 52, width + 4, height + 4, 4)
 
-    picture = _named_cells(layout).copy()
+    picture = _blank_sheet(layout).copy()
     for row, pictures in enumerate(cells):
         for column, cell_picture in enumerate(pictures):
             picture.paste(cell_picture, layout.corner(row, column))
@@ -91,7 +92,7 @@ def sheet(
 
 
 def _with_shared_scale(style: Style, heatmaps: Sequence[Heatmap]) -> Style:
-    """A style with its scale fitted to several maps together."""
+    """The style with its scale fitted to all maps together."""
     assert not isinstance(style.scale, FittedScale)
     signed = any(heatmap.token_map.signed for heatmap in heatmaps)
     values = [heatmap.values for heatmap in heatmaps]
@@ -105,10 +106,10 @@ def _with_shared_scale(style: Style, heatmaps: Sequence[Heatmap]) -> Style:
 
 
 @lru_cache(maxsize=64)
-def _named_cells(layout: SheetLayout) -> Image.Image:
-    """A transparent picture of a sheet's size, with the numbers of layers and heads beside the cells, from 0.
+def _blank_sheet(layout: SheetLayout) -> Image.Image:
+    """A transparent picture of a sheet's size, with the numbers of layers and heads beside the cells.
 
-    The same for all sheets of a model and the shape of a picture.
+    Cached, since all sheets of a model have the same for pictures of one shape.
     """
     figure = Figure((layout.size[0] / DPI, layout.size[1] / DPI), dpi=DPI)
     canvas = FigureCanvasAgg(figure)

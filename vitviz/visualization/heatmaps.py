@@ -1,4 +1,4 @@
-"""A token map on the user's own pixels: placed by the geometry, coloured, and laid over the image."""
+"""A token map on the user's pixels: placed by the geometry, coloured, and laid over the image."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ from vitviz.weights.formats.atomic import atomic_write
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Rows at a time: they stay in the processor's cache and bound the memory for a large photo.
-BAND = 64
-# Of the picture in a figure.
+# Rows per band, which fits into the processor's cache and bounds the memory for a large photo.
+BAND_ROWS = 64
+# Longest side of the picture in a figure, in pixels.
 FIGURE_SIDE = 1280
-# Perceptually uniform ones first: equal steps of the value look equal.
+# Perceptually uniform ones first, in which equal steps of the value look equal.
 COLORMAPS = ("inferno", "viridis", "magma", "cividis", "gray", "turbo")
-DIMMED = [round(0.35 * level) for level in range(256)]
+DIMMED_LEVELS = [round(0.35 * level) for level in range(256)]
 
 
 @named_fields(MethodError)
 @dataclass(frozen=True)
 class Style:
-    """How a heatmap is drawn.
+    """The style in which a heatmap is drawn.
 
     Args:
         colormap: one of :data:`COLORMAPS`.
-        opacity: of the colours over the image, in [0, 1].
-        fade: let weak values leave the image clear: the opacity grows with the square root of the place on the scale,
-            of a signed map with that of its distance from zero.
-        smooth: interpolate between patch centres instead of drawing each patch in one colour.
-        grid: draw the borders of the patches.
-        low, high: values at the two ends of the colormap; those of the scale where they are not given.
-        scale: from values to colours, a name in :data:`vitviz.visualization.SCALES`; None for the one that the values
-            of the map ask for, see :func:`vitviz.visualization.scales.choose`, which is linear where an end is given.
-            A scale that was fitted to other maps gives all of them one scale.
-        percentiles: between which a robust scale lies, the lower one first.
+        opacity: opacity of the colours over the image, in [0, 1].
+        fade: whether weak values leave the image clear: the opacity grows with the square root of the position on the
+            scale, or of the distance from zero for a signed map.
+        smooth: whether to interpolate between patch centres instead of drawing each patch in one colour.
+        grid: whether to draw the borders of the patches.
+        low, high: values at the two ends of the colormap; by default those of the scale.
+        scale: the scale from values to colours, a name in :data:`vitviz.visualization.SCALES`; None for the one that
+            suits the map's values, see :func:`vitviz.visualization.scales.choose`, or a linear one if an end is given.
+            A scale that was fitted to other maps gives all of them the same colours.
+        percentiles: ends of a robust scale, the lower one first.
 
     Raises:
         MethodError: the colormap or the scale is unknown, or a number is out of range.
@@ -68,14 +68,14 @@ class Style:
 
     def __post_init__(self) -> None:
         word("colormap", self.colormap, COLORMAPS)
-        number("opacity", self.opacity, lambda part: 0 <= part <= 1, "a number in [0, 1]")
+        number("opacity", self.opacity, lambda opacity: 0 <= opacity <= 1, "a number in [0, 1]")
         for name in ("smooth", "grid", "fade"):
             if not isinstance(getattr(self, name), bool):
                 raise MethodError(f"{name} = {describe(getattr(self, name))}: expected True or False")
         ends = [number_or_none(end) for end in (self.low, self.high) if end is not None]
         if None in ends or ends != sorted(end for end in ends if end is not None):
-            found = f"low = {describe(self.low)} and high = {describe(self.high)}"
-            raise MethodError(f"{found}: expected finite numbers, low at most high")
+            values = f"low = {describe(self.low)} and high = {describe(self.high)}"
+            raise MethodError(f"{values}: expected finite numbers, low at most high")
         if isinstance(self.scale, FittedScale):
             if ends:
                 raise MethodError("low and high: a fitted scale has ends of its own; expected the name of a scale")
@@ -85,10 +85,10 @@ class Style:
 
     @classmethod
     def of(cls, style: Style | str | None) -> Style:
-        """A style unchanged, or the default style with the given colormap.
+        """The style itself, or the default style with the colormap of this name.
 
         Raises:
-            MethodError: it is neither, or there is no such colormap.
+            MethodError: ``style`` is neither, or there is no such colormap.
         """
         if style is None or isinstance(style, str):
             return cls() if style is None else cls(style)
@@ -97,13 +97,13 @@ class Style:
         return style
 
 
-def _no_look(*_: Any, unknown: str, **__: Any) -> str:
-    """The message about an argument that :meth:`Heatmap.overlay` does not have: most are those of a style."""
-    looks = [each.name for each in fields(Style)]
-    if unknown in looks:
+def _unknown_argument(*_: Any, unknown: str, **__: Any) -> str:
+    """The message about an unknown argument of :meth:`Heatmap.overlay`, which is often one of a style."""
+    style_fields = [field.name for field in fields(Style)]
+    if unknown in style_fields:
         return f"no parameter {unknown!r}: it is one of a style; expected style=Style({unknown}=…)"
-    legal = f"expected 'style', 'mark', or of Style {choices(looks)}"
-    return f"no parameter {unknown!r}: {legal}{did_you_mean(unknown, looks)}"
+    legal = f"expected 'style', 'mark', or of Style {choices(style_fields)}"
+    return f"no parameter {unknown!r}: {legal}{did_you_mean(unknown, style_fields)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,9 +111,9 @@ class Heatmap:
     """A token map and the image it belongs to.
 
     Args:
-        token_map: the values and what they are.
+        token_map: the map.
         image: the user's image, RGB.
-        geometry: where the model's input lies on it.
+        geometry: position of the model's input on the image.
     """
 
     token_map: TokenMap
@@ -127,14 +127,14 @@ class Heatmap:
 
     @property
     def description(self) -> str:
-        """How the map was made, fit for a caption."""
+        """How the map was computed, as captions show it."""
         return self.token_map.description
 
     def scale(self, style: Style | str | None = None) -> FittedScale:
-        """The scale that a style draws this map on, with its ends.
+        """The scale with its ends on which a style draws this map.
 
         Raises:
-            MethodError: the style is none.
+            MethodError: the style is invalid.
         """
         style, token_map = Style.of(style), self.token_map
         if isinstance(style.scale, FittedScale):
@@ -143,29 +143,29 @@ class Heatmap:
         return fit(style.scale, [self.values], percentiles=style.percentiles, signed=token_map.signed, **ends)
 
     def caption(self, style: Style | str | None = None) -> str:
-        """The description, and what the colours leave out or bend where they do not follow the values evenly.
+        """The description, and a sentence on the scale unless it is linear and includes all values.
 
         Raises:
-            MethodError: the style is none.
+            MethodError: the style is invalid.
         """
-        about = self.scale(style).caption(self.values)
-        return f"{self.description}. {about}" if about else self.description
+        scale_text = self.scale(style).caption(self.values)
+        return f"{self.description}. {scale_text}" if scale_text else self.description
 
     def resized(self, longest_side: int) -> Heatmap:
-        """The same on an image of another size, for the screen.
+        """The heatmap on an image of another size, such as for the screen.
 
         Raises:
-            MethodError: the size is no positive whole number of pixels.
+            MethodError: the size is not a positive whole number of pixels.
         """
         longest_side = integer("longest_side", longest_side, 1, MethodError)
         return Heatmap(self.token_map, *resize_longest(self.image, self.geometry, longest_side))
 
     def numpy(self) -> np.ndarray:
-        """The map's values as an array of its own, in their own precision: ``"grid_height grid_width"``."""
+        """A copy of the map's values as an array, in their own precision: ``"grid_height grid_width"``."""
         return self.values.detach().cpu().numpy().copy()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        # NumPy takes whatever has this method; `copy=False` cannot be granted, as NumPy wants to be told.
+        # NumPy's protocol requires an error where a copy cannot be avoided.
         if copy is False:
             raise ValueError("the values of a heatmap cannot be had without a copy")
         return self.numpy() if dtype is None else self.numpy().astype(dtype)
@@ -176,47 +176,47 @@ class Heatmap:
         return f"Heatmap({self.description!r}, {rows}×{columns} patches, image of {image})"
 
     def pixels(self, smooth: bool = False) -> np.ndarray:
-        """The value at every pixel of the image: ``"height width"``, float32, NaN where the model did not look.
+        """The value at every pixel of the image: ``"height width"``, float32, NaN outside the model's input.
 
         Args:
-            smooth: bilinear between patch centres instead of constant over a patch.
+            smooth: whether to interpolate between patch centres instead of one value per patch.
         """
         rows, columns = self._sampling(smooth)
         return rows @ self.values.detach().cpu().float().numpy() @ columns.T
 
-    @named_arguments(MethodError, _no_look)
+    @named_arguments(MethodError, _unknown_argument)
     def overlay(self, style: Style | str | None = None, mark: tuple[int, int] | None = None) -> Image.Image:
-        """The image with the map's colours over it; what the model did not see stays uncoloured and is dimmed.
+        """The image with the map's colours over it; pixels outside the model's input are dimmed and have no colours.
 
-        A channel is at most 1 of 255 levels away from the mixture in exact numbers, rounded, and none where the opacity
-        is 0 or 1. A smooth value within rounding of the border between two of the 256 colours may get either.
+        A channel differs by at most 1 of 255 levels from the exact mixture, rounded, and not at all if the opacity is 0
+        or 1. A smooth value within rounding of the border between two of the 256 colours may get either.
 
         Args:
-            style: how it is drawn, or the name of a colormap.
-            mark: a patch ``(row, column)`` to be outlined.
+            style: the style, or the name of a colormap.
+            mark: a patch ``(row, column)`` to outline.
 
         Raises:
-            MethodError: the style is none.
+            MethodError: the style is invalid.
             QueryError: the map has no such patch.
         """
         style = Style.of(style)
         palette = colour_table(style.colormap).round().astype(np.uint8).tobytes()
         scale = self.scale(style)
         steps, overlay = self._steps(scale, style.smooth), Image.new("RGB", self.image.size, None)
-        for start in range(0, overlay.height, BAND):
-            box = (0, start, overlay.width, min(start + BAND, overlay.height))
-            # Pillow looks up and mixes bytes; NumPy would do it in wider numbers and take longer.
-            colours = Image.fromarray(steps[start : start + BAND])
+        for start in range(0, overlay.height, BAND_ROWS):
+            box = (0, start, overlay.width, min(start + BAND_ROWS, overlay.height))
+            # Pillow looks up and mixes bytes, which is faster than NumPy with wider numbers.
+            colours = Image.fromarray(steps[start : start + BAND_ROWS])
             colours.putpalette(palette)
             overlay.paste(_blend(self.image.crop(box), colours, style, scale.signed), box)
-        self._dim_unseen(overlay)
+        self._dim_outside(overlay)
         if style.grid:
             self._draw_grid(overlay)
         if mark is not None:
             self._draw_mark(overlay, mark)
         return overlay
 
-    @named_arguments(MethodError, _no_look)
+    @named_arguments(MethodError, _unknown_argument)
     def save(
         self,
         path: str | os.PathLike[str],
@@ -226,8 +226,8 @@ class Heatmap:
         """Write :meth:`overlay` to a file, in the format of its ending, such as ``.png`` or ``.jpg``.
 
         Args:
-            path: of the file, which is overwritten if it is there.
-            style, mark: as :meth:`overlay` takes them.
+            path: path of the file, which is overwritten if it exists.
+            style, mark: as in :meth:`overlay`.
 
         Raises:
             ImageError: the file cannot be written, or no format has this ending.
@@ -242,16 +242,16 @@ class Heatmap:
         try:
             with atomic_write(Path(path)) as file:
                 picture.save(file, kind)
-        # Some formats cannot hold every picture, such as one that is too wide for them.
+        # Some formats cannot hold every picture, such as a very wide one.
         except (OSError, ValueError) as error:
             raise ImageError(f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})") from None
 
-    @named_arguments(MethodError, _no_look)
+    @named_arguments(MethodError, _unknown_argument)
     def figure(self, style: Style | str | None = None, mark: tuple[int, int] | None = None) -> Figure:
         """:meth:`overlay` with its colour bar and caption, for a notebook, a paper, TensorBoard or Weights & Biases.
 
         Args:
-            style, mark: as :meth:`overlay` takes them.
+            style, mark: as in :meth:`overlay`.
 
         Raises:
             MethodError, QueryError: as :meth:`overlay`.
@@ -262,25 +262,25 @@ class Heatmap:
         return captioned(small.overlay(style, mark), colours, scale.ends, beyond, self.caption(style))
 
     def _repr_png_(self) -> bytes:
-        """What a notebook shows of it."""
+        """The figure that a notebook shows."""
         return png(self.figure())
 
     def _steps(self, scale: FittedScale, smooth: bool) -> np.ndarray:
-        """The place of every pixel's colour in the colour table: ``"height width"``, uint8."""
+        """The index of every pixel's colour in the colour table: ``"height width"``, uint8."""
         rows, columns = (np.nan_to_num(weights) for weights in self._sampling(smooth))
         # 256 equal steps, as matplotlib divides them.
         patches = 256 * scale.place(self.values)
         if not smooth:
             return patches.clip(0, 255).astype(np.uint8).take(columns.argmax(1), 1).take(rows.argmax(1), 0)
         across, steps = patches.astype(np.float32) @ columns.T, np.empty((len(rows), len(columns)), np.uint8)
-        for start in range(0, len(rows), BAND):
-            band = rows[start : start + BAND]
-            near = band.any(0)
-            steps[start : start + BAND] = (band[:, near] @ across[near]).clip(0, 255)
+        for start in range(0, len(rows), BAND_ROWS):
+            band = rows[start : start + BAND_ROWS]
+            is_near = band.any(0)
+            steps[start : start + BAND_ROWS] = (band[:, is_near] @ across[is_near]).clip(0, 255)
         return steps
 
     def _sampling(self, smooth: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Weights of the map's rows and of its columns: ``"pixel patch"``, NaN where the model did not look."""
+        """Weights of the map's rows and of its columns: ``"pixel patch"``, NaN outside the model's input."""
         left, top, right, bottom = self.geometry.box
         rows, columns = self.values.shape
         return (
@@ -288,14 +288,14 @@ class Heatmap:
             _sampling(self.image.width, left, right, columns, smooth),
         )
 
-    def _dim_unseen(self, overlay: Image.Image) -> None:
+    def _dim_outside(self, overlay: Image.Image) -> None:
         width, height = overlay.size
         left, top, right, bottom = self.geometry.box
         (top, bottom), (left, right) = _pixels_between(height, top, bottom), _pixels_between(width, left, right)
         above, below = (0, 0, width, top), (0, bottom, width, height)
         for box in (above, below, (0, top, left, bottom), (right, top, width, bottom)):
             if box[0] < box[2] and box[1] < box[3]:
-                overlay.paste(self.image.crop(box).point(DIMMED * 3), box)
+                overlay.paste(self.image.crop(box).point(DIMMED_LEVELS * 3), box)
 
     def _draw_grid(self, overlay: Image.Image) -> None:
         draw = ImageDraw.Draw(overlay, "RGBA")
@@ -313,8 +313,8 @@ class Heatmap:
         rows, columns = self.values.shape
         patch = pair_or_none(mark)
         if patch is None or not (0 <= patch[0] < rows and 0 <= patch[1] < columns):
-            found = describe(mark) if patch is None else patch
-            raise QueryError(f"mark {found}: this map has patches (0, 0) to ({rows - 1}, {columns - 1})")
+            value = describe(mark) if patch is None else patch
+            raise QueryError(f"mark {value}: this map has patches (0, 0) to ({rows - 1}, {columns - 1})")
         draw = ImageDraw.Draw(overlay)
         left, top, right, bottom = self.geometry.patch_rectangle(*patch, rows, columns)
         stroke = max(1, round(max(overlay.size) / 300))
@@ -325,7 +325,7 @@ class Heatmap:
 
 
 def _blend(image: Image.Image, colours: Image.Image, style: Style, signed: bool) -> Image.Image:
-    """Colours over an image; ``colours`` holds places in the colour table, with its palette."""
+    """Blend colours over an image; ``colours`` is a palette image with indices into the colour table."""
     if not style.fade:
         return Image.blend(image, colours.convert("RGB"), style.opacity)
     strengths = (abs(step - 127.5) / 127.5 if signed else step / 255 for step in range(256))
@@ -345,13 +345,13 @@ def colour_table(colormap: str) -> np.ndarray:
 
 
 def _pixels_between(pixels: int, start: float, end: float) -> tuple[int, int]:
-    """The first pixel whose centre lies in the box, along one axis, and the one behind the last."""
-    first, behind = np.searchsorted(np.arange(pixels) + 0.5, (start, end))
-    return int(first), int(behind)
+    """The first pixel whose centre lies in the box, along one axis, and the one after the last."""
+    first, stop = np.searchsorted(np.arange(pixels) + 0.5, (start, end))
+    return int(first), int(stop)
 
 
 def _sampling(pixels: int, start: float, end: float, patches: int, smooth: bool) -> np.ndarray:
-    """Weight of every patch along one axis at every pixel's centre: ``"pixel patch"``, NaN outside of the box."""
+    """Weights of the patches along one axis at every pixel's centre: ``"pixel patch"``, NaN outside the box."""
     centres = np.arange(pixels) + 0.5
     if smooth:
         position = (centres - start) * patches / (end - start) - 0.5
@@ -360,6 +360,6 @@ def _sampling(pixels: int, start: float, end: float, patches: int, smooth: bool)
     else:
         edges = start + (end - start) * np.arange(1, patches) / patches
         weights = np.eye(patches)[np.searchsorted(edges, centres, side="right")]
-    first, behind = _pixels_between(pixels, start, end)
-    weights[:first] = weights[behind:] = np.nan
+    first, stop = _pixels_between(pixels, start, end)
+    weights[:first] = weights[stop:] = np.nan
     return weights.astype(np.float32)

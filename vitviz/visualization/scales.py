@@ -1,10 +1,10 @@
-"""From the values of a map to places between the two ends of its colours.
+"""Scales map the values of a map to positions between the two ends of its colours.
 
-A scale changes colours only: the values of a map, its exports and everything that is computed from them stay as they
-are. The page computes the same in ``ui/explorer/js/scales.js``.
+A scale changes colours only, not the values of a map, its exports or anything computed from them. The page computes
+the same in ``ui/explorer/js/scales.js``.
 
-Percentiles are values that patches have: the upper one is the highest value that at least so many of a hundred do not
-exceed, without interpolation, the lower one in the same way from below.
+Percentiles are not interpolated, but values of patches: the upper one is the next lower value, and the lower one the
+next higher value.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from vitviz.errors.kinds import MethodError
 from vitviz.errors.messages import describe
 
 PERCENTILES = (2.0, 98.0)
-# The rule by which a scale is chosen; the text of it is AUTOMATIC.
+# Numbers of the rule that chooses a scale, which AUTOMATIC puts into words.
 READABLE_MEDIAN, BRIGHT_MEDIAN = 0.1, 0.6
 DIFFERENT_RATIO = 3.0
 HELD_SHARE = 0.5
-# The logarithmic scale reaches down to this part of its upper end.
+# The logarithmic scale reaches down to this share of its upper end.
 LOG_FLOOR = 1e-4
 
 AUTOMATIC = (
@@ -42,20 +42,20 @@ Place = Callable[[np.ndarray, float, float, np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class Peak:
-    """When the highest patches take all colours from the others.
+    """The condition that a few patches take all colours from the others.
 
     Args:
-        percentile: up to which the others reach.
-        ratio: more than so many times its value is the highest.
-        spread: the percentiles between which the others differ, by more than :data:`DIFFERENT_RATIO`.
+        percentile: upper end of the others.
+        ratio: the highest value exceeds the value there more than so many times.
+        spread: percentiles of the others, whose values differ by more than a factor of :data:`DIFFERENT_RATIO`.
     """
 
     percentile: float
     ratio: float
     spread: tuple[float, float]
 
-    def is_in(self, reference: np.ndarray) -> bool:
-        """Whether sorted values have such a peak."""
+    def applies(self, reference: np.ndarray) -> bool:
+        """Whether sorted values meet the condition."""
         low, high = self.spread
         stands_out = float(reference[-1]) > self.ratio * percentile(reference, self.percentile, "lower")
         return stands_out and percentile(reference, high, "lower") > DIFFERENT_RATIO * percentile(
@@ -68,16 +68,17 @@ ONE_PEAK, SEVERAL_PEAKS = Peak(99.0, 3.0, (2.0, 98.0)), Peak(95.0, 4.0, (5.0, 95
 
 @dataclass(frozen=True)
 class Scale:
-    """A way from values to colours.
+    """A map from values to positions on the colours.
 
     Args:
-        name: by which it is chosen.
-        title: by which the page calls it.
-        help: what it does, one sentence.
-        caption: how captions name it; ``{low}`` and ``{high}`` stand for the percentiles.
-        ends: the values at the ends of the colours, of sorted values, the percentiles, and whether the values are the
-            magnitudes of a signed map, whose lower end is zero.
-        place: the places of values, of the two ends and the sorted values; 0 at the lower end and 1 at the upper.
+        name: name in code.
+        title: name on the page.
+        help: one sentence on what it does.
+        caption: name in captions; ``{low}`` and ``{high}`` stand for the percentiles.
+        ends: computes the values at the ends of the colours from sorted values, the percentiles, and whether the values
+            are magnitudes of a signed map, whose lower end is zero.
+        place: computes the positions of values from the two ends and the sorted values: 0 at the lower end, 1 at the
+            upper.
     """
 
     name: str
@@ -104,7 +105,7 @@ def lowest_positive_to_highest(
 ) -> tuple[float, float]:
     """The lowest value above zero, but at least :data:`LOG_FLOOR` of the highest, and the highest.
 
-    Half of it where other values are not above zero, so that these have a colour of their own.
+    The lower end is half as high if other values are not above zero, so that these have a colour of their own.
     """
     positive, high = reference[reference > 0], float(reference[-1])
     if not positive.size:
@@ -118,30 +119,30 @@ def zero_to_highest(reference: np.ndarray, percentiles: tuple[float, float], sig
     return 0.0, float(reference[-1])
 
 
-def straight(values: np.ndarray, low: float, high: float, reference: np.ndarray) -> np.ndarray:
-    """In equal steps; values beyond the ends are beyond 0 and 1."""
+def place_linearly(values: np.ndarray, low: float, high: float, reference: np.ndarray) -> np.ndarray:
+    """Positions in equal steps of the value; values beyond the ends are beyond 0 and 1."""
     above = values - low
-    # Ends without a range between them say only which values lie above, in numbers that single precision holds.
+    # Equal ends divide by a tiny number, but keep the result within single precision.
     return above / max(high - low, 1e-30 * np.abs(above).max(), np.finfo(np.float32).tiny)
 
 
-def straight_clipped(values: np.ndarray, low: float, high: float, reference: np.ndarray) -> np.ndarray:
-    """In equal steps, up to the ends."""
-    return straight(values, low, high, reference).clip(0, 1)
+def place_linearly_clipped(values: np.ndarray, low: float, high: float, reference: np.ndarray) -> np.ndarray:
+    """Positions in equal steps of the value, clipped to the ends."""
+    return place_linearly(values, low, high, reference).clip(0, 1)
 
 
-def by_logarithm(values: np.ndarray, low: float, high: float, reference: np.ndarray) -> np.ndarray:
-    """In equal steps of the logarithm, up to the ends."""
+def place_by_logarithm(values: np.ndarray, low: float, high: float, reference: np.ndarray) -> np.ndarray:
+    """Positions in equal steps of the logarithm, clipped to the ends."""
     if not 0 < low < high:
-        return straight_clipped(values, low, high, reference)
+        return place_linearly_clipped(values, low, high, reference)
     return np.log(values.clip(low, high) / low) / math.log(high / low)
 
 
-def by_rank(values: np.ndarray, low: float, high: float, reference: np.ndarray) -> np.ndarray:
-    """By the share of the patches that have less; equal values have equal places."""
-    kept = reference.clip(low, high)
-    less = np.searchsorted(kept, values.clip(low, high))
-    return less / max(1, int(np.searchsorted(kept, high)))
+def place_by_rank(values: np.ndarray, low: float, high: float, reference: np.ndarray) -> np.ndarray:
+    """Positions by the share of patches with lower values; equal values have equal positions."""
+    clipped = reference.clip(low, high)
+    rank = np.searchsorted(clipped, values.clip(low, high))
+    return rank / max(1, int(np.searchsorted(clipped, high)))
 
 
 SCALES = {
@@ -153,7 +154,7 @@ SCALES = {
             "Equal steps of the value from the lowest to the highest patch.",
             "Linear scale",
             lowest_to_highest,
-            straight,
+            place_linearly,
         ),
         Scale(
             "robust",
@@ -161,7 +162,7 @@ SCALES = {
             "Equal steps of the value between two percentiles, so that a few extreme patches do not take all colours.",
             "Scale from percentile {low} to {high}",
             between_percentiles,
-            straight_clipped,
+            place_linearly_clipped,
         ),
         Scale(
             "log",
@@ -169,7 +170,7 @@ SCALES = {
             "Equal steps of the logarithm: equal ratios between values look equal, over four powers of ten at most.",
             "Logarithmic scale",
             lowest_positive_to_highest,
-            by_logarithm,
+            place_by_logarithm,
         ),
         Scale(
             "rank",
@@ -177,7 +178,7 @@ SCALES = {
             "Equal steps of the rank: every colour is on as many patches, however far their values lie apart.",
             "Scale by rank",
             lowest_to_highest,
-            by_rank,
+            place_by_rank,
         ),
         Scale(
             "zero",
@@ -185,7 +186,7 @@ SCALES = {
             "Equal steps of the value from zero to the highest patch.",
             "Scale from zero",
             zero_to_highest,
-            straight_clipped,
+            place_linearly_clipped,
         ),
     )
 }
@@ -194,13 +195,13 @@ LINEAR, ROBUST, LOG = SCALES["linear"], SCALES["robust"], SCALES["log"]
 
 @dataclass(frozen=True, eq=False)
 class FittedScale:
-    """A scale with the ends that some values give it; it may colour other maps, too.
+    """A scale with its ends fitted to some values; it may colour other maps, too.
 
     Args:
         scale: a record of :data:`SCALES`.
-        low, high: values at the ends; of a signed map, of their magnitudes.
-        reference: the values that it was fitted to, sorted; of a signed map, their magnitudes.
-        percentiles: between which a robust scale lies.
+        low, high: values at the ends; for a signed map, magnitudes.
+        reference: the sorted values to which it was fitted; for a signed map, magnitudes.
+        percentiles: ends of a robust scale.
         signed: whether zero lies in the middle of the colours.
         automatic: whether the scale was chosen from the values.
     """
@@ -219,29 +220,29 @@ class FittedScale:
         return (-self.high if self.signed else self.low), self.high
 
     def place(self, values: Any) -> np.ndarray:
-        """The places of values between the ends of the colours, 0 and 1; a linear scale may leave them."""
-        found = as_array(values)
+        """The positions of values between the ends of the colours, 0 and 1; a linear scale may exceed these."""
+        array = as_array(values)
         if not self.signed:
-            return self.scale.place(found, self.low, self.high, self.reference)
-        return 0.5 + 0.5 * np.sign(found) * self.scale.place(np.abs(found), self.low, self.high, self.reference)
+            return self.scale.place(array, self.low, self.high, self.reference)
+        return 0.5 + 0.5 * np.sign(array) * self.scale.place(np.abs(array), self.low, self.high, self.reference)
 
     def beyond(self, values: Any) -> tuple[int, int]:
-        """How many values lie below and above the ends."""
-        found, (low, high) = as_array(values), self.ends
-        return int((found < low).sum()), int((found > high).sum())
+        """The number of values below and above the ends."""
+        array, (low, high) = as_array(values), self.ends
+        return int((array < low).sum()), int((array > high).sum())
 
     def caption(self, values: Any) -> str:
-        """One sentence about the colours of a map; empty for a linear scale that holds every value."""
+        """One sentence about the colours of a map; empty for a linear scale that includes every value."""
         below, above = self.beyond(values)
         if self.scale is LINEAR and not below + above:
             return ""
         low, high = (f"{end:g}" for end in self.percentiles)
         name, total = self.scale.caption.format(low=low, high=high), as_array(values).size
-        first, side = (above, "above") if above else (below, "below")
-        if not first:
+        count, side = (above, "above") if above else (below, "below")
+        if not count:
             return f"{name}."
-        other = f" and {below} below" if above and below else ""
-        return f"{name}; {first} of {total} patches {'lies' if first == 1 else 'lie'} {side} it{other}."
+        second = f" and {below} below" if above and below else ""
+        return f"{name}; {count} of {total} patches {'lies' if count == 1 else 'lie'} {side} it{second}."
 
 
 def fit(
@@ -256,13 +257,12 @@ def fit(
     """One scale for the values of one map or several together.
 
     Args:
-        scale: a name in :data:`SCALES`; None for the one that :func:`choose` gives. Where an end is given, that is the
-            linear one.
-        maps: the values of each, arrays or tensors of any shape.
-        percentiles: between which a robust scale lies.
-        low, high: values at the ends in place of those that the scale takes from the maps; of a signed map, the one
-            further from zero is both. A logarithmic scale has only ends above zero.
-        signed: whether zero lies in the middle of the colours, as far from both ends.
+        scale: a name in :data:`SCALES`; None for the result of :func:`choose`, or the linear one if an end is given.
+        maps: values of each map, arrays or tensors of any shape.
+        percentiles: ends of a robust scale.
+        low, high: values at the ends in place of those fitted to the maps. For a signed map, the one further from zero
+            determines both. A logarithmic scale ignores ends that are not above zero.
+        signed: whether zero lies in the middle of the colours.
 
     Raises:
         MethodError: there is no such scale, the percentiles are out of order, or there is no value.
@@ -270,45 +270,44 @@ def fit(
     if scale is not None:
         word("scale", scale, SCALES)
     percentiles = percentile_pair("percentiles", percentiles)
-    arrays = [as_array(each).ravel() for each in maps]
+    arrays = [as_array(values).ravel() for values in maps]
     values = np.concatenate(arrays) if arrays else np.empty(0)
     if not values.size:
         raise MethodError("scale: no values found; expected the values of at least one map")
     reference = np.sort(np.abs(values) if signed else values)
     if scale is not None:
-        chosen = SCALES[scale]
+        record = SCALES[scale]
     else:
-        chosen = choose(reference, percentiles, signed) if low is None and high is None else LINEAR
-    start, end = chosen.ends(reference, percentiles, signed)
-    given = [abs(each) for each in (low, high) if each is not None]
+        record = choose(reference, percentiles, signed) if low is None and high is None else LINEAR
+    start, end = record.ends(reference, percentiles, signed)
     if signed:
-        end = max(given, default=end)
+        end = max((abs(limit) for limit in (low, high) if limit is not None), default=end)
     else:
-        usable = chosen is not LOG
-        start = low if low is not None and (usable or low > 0) else start
-        end = high if high is not None and (usable or high > 0) else end
-    return FittedScale(chosen, min(start, end), end, reference, percentiles, signed, scale is None)
+        is_any_usable = record is not LOG
+        start = low if low is not None and (is_any_usable or low > 0) else start
+        end = high if high is not None and (is_any_usable or high > 0) else end
+    return FittedScale(record, min(start, end), end, reference, percentiles, signed, scale is None)
 
 
 def choose(reference: np.ndarray, percentiles: tuple[float, float] = PERCENTILES, signed: bool = False) -> Scale:
     """The scale that shows most of these sorted values; :data:`AUTOMATIC` puts the rule into words.
 
-    A linear scale stays where it is readable, where no peak stands out, and where all but the peak is alike, since
-    another scale would blow up its noise. It stays as well where several patches stand out and hold most of the sum:
-    these are an object, and sinks are not.
+    The scale is linear if it is readable or no peak stands out, and also if all patches but the peak are alike, since
+    another scale would amplify their noise. It is linear, too, if several patches stand out and hold most of the sum:
+    these are an object rather than sinks.
     """
     if _median_place(LINEAR, reference, percentiles, signed) >= READABLE_MEDIAN:
         return LINEAR
-    if ONE_PEAK.is_in(reference):
+    if ONE_PEAK.applies(reference):
         is_readable = READABLE_MEDIAN <= _median_place(ROBUST, reference, percentiles, signed) <= BRIGHT_MEDIAN
         return ROBUST if is_readable else LOG
-    return ROBUST if SEVERAL_PEAKS.is_in(reference) and _others_hold_most(reference) else LINEAR
+    return ROBUST if SEVERAL_PEAKS.applies(reference) and _rest_holds_most(reference) else LINEAR
 
 
-def _others_hold_most(reference: np.ndarray) -> bool:
+def _rest_holds_most(reference: np.ndarray) -> bool:
     """Whether the patches below the peaks hold more than :data:`HELD_SHARE` of the sum."""
-    others = reference[: math.floor((len(reference) - 1) * (SEVERAL_PEAKS.percentile / 100)) + 1]
-    return float(others.sum()) > HELD_SHARE * float(reference.sum())
+    rest = reference[: math.floor((len(reference) - 1) * (SEVERAL_PEAKS.percentile / 100)) + 1]
+    return float(rest.sum()) > HELD_SHARE * float(reference.sum())
 
 
 def _median_place(scale: Scale, reference: np.ndarray, percentiles: tuple[float, float], signed: bool) -> float:
@@ -317,16 +316,16 @@ def _median_place(scale: Scale, reference: np.ndarray, percentiles: tuple[float,
 
 
 def percentile(reference: np.ndarray, percent: float, side: str) -> float:
-    """The value at a percentile of sorted values, the next one on its ``"lower"`` or ``"higher"`` side."""
-    place = (len(reference) - 1) * (percent / 100)
-    return float(reference[math.floor(place) if side == "lower" else math.ceil(place)])
+    """The value at a percentile of sorted values, or the next one on its ``"lower"`` or ``"higher"`` side."""
+    index = (len(reference) - 1) * (percent / 100)
+    return float(reference[math.floor(index) if side == "lower" else math.ceil(index)])
 
 
 def percentile_pair(name: str, value: object) -> tuple[float, float]:
-    """Two percentiles.
+    """The value as two percentiles.
 
     Raises:
-        MethodError: they are none, or out of order.
+        MethodError: it is not a pair of percentiles in ascending order.
     """
     pair = list(value) if isinstance(value, tuple | list) else []
     low, high = map(number_or_none, pair) if len(pair) == 2 else (None, None)

@@ -10,27 +10,27 @@ from vitviz.visualization.heatmaps import Heatmap, Style
 
 
 class Sheet(list[list[Heatmap]]):
-    """Maps of one token in every layer (outer list) and head (inner list), which a notebook shows as one picture."""
+    """Maps of one token in every layer (outer list) and head (inner list); a notebook shows them as one picture."""
 
     def picture(self, style: Style | str | None = None, *, shared_scale: bool = False, cell: int = 110) -> Image.Image:
-        """All of them, layers below one another and heads side by side, with a transparent background.
+        """All maps in one picture with a transparent background, layers as rows and heads as columns.
 
         Args:
-            style: of every cell, or the name of a colormap.
-            shared_scale: the style's scale fitted to all cells together instead of to each cell.
+            style: style of every cell, or the name of a colormap.
+            shared_scale: whether to fit the style's scale to all cells together instead of to each.
             cell: longest side of a cell in pixels.
 
         Raises:
-            MethodError: the style is none.
-            QueryError: there is no map, or the maps are not of one image.
+            MethodError: the style is invalid.
+            QueryError: there is no map, or the maps belong to several images.
         """
-        # matplotlib takes a while to import, and most analyses draw nothing.
+        # Imported here, since matplotlib is slow to import and most analyses draw nothing.
         from vitviz.visualization.figures import sheet
 
         return sheet(self, Style.of(style), shared_scale, cell=cell)[0]
 
     def _repr_png_(self) -> bytes:
-        """What a notebook shows of it."""
+        """The picture that a notebook shows."""
         content = BytesIO()
         self.picture().save(content, "png")
         return content.getvalue()

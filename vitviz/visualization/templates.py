@@ -1,4 +1,4 @@
-"""Pages of HTML with places to fill in, such as ``@title@``."""
+"""HTML templates with placeholders such as ``@title@``."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import re
 from collections.abc import Mapping
 
 
-def filled(template: str, parts: Mapping[str, str]) -> str:
-    """A template with every part in its place.
+def fill_template(template: str, values: Mapping[str, str]) -> str:
+    """The template with every placeholder replaced by its value.
 
-    All are put in at once, since a part may itself look like a place. They are put in as they are: who passes a text
-    has escaped it.
+    A single pass replaces all, since a value may look like a placeholder. Values are not escaped; the caller does that.
     """
-    return re.sub(r"@(\w+)@", lambda place: parts[place[1]], template)
+    return re.sub(r"@(\w+)@", lambda match: values[match[1]], template)

@@ -13,7 +13,7 @@ from vitviz.ui.explorer.opening import opening
 from vitviz.ui.facts import analysis_facts, model_facts, settings
 from vitviz.ui.files import as_base64, as_webp
 from vitviz.ui.packs import file_names, pack
-from vitviz.visualization.templates import filled
+from vitviz.visualization.templates import fill_template
 
 
 def whole_page(
@@ -69,7 +69,7 @@ def whole_page(
         "props": _script(props),
         "script": _script(script()),
     }
-    return filled(template("page.html"), parts)
+    return fill_template(template("page.html"), parts)
 
 
 def _script(value: Any) -> str:
