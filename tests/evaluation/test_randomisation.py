@@ -21,7 +21,7 @@ from vitviz.cli.command import main
 from vitviz.errors.kinds import ConfigError, MethodError, QueryError
 from vitviz.evaluation.method_table import cascade_table, cascades, find_images
 from vitviz.evaluation.randomization import (
-    READING,
+    INTERPRETATION,
     cascade,
     randomised,
     randomized_analysis,
@@ -313,7 +313,7 @@ def test_the_command_prints_the_table_and_keeps_every_correlation(
     command = ["check-methods", str(folder), "--checkpoint", str(checkpoint), "--count", "2", "-o", str(output)]
     assert main([*command, "--resolution", "24"]) == 0
     found = cascades(model, find_images(folder, 2), resolution=24)
-    assert capsys.readouterr().out == f"{cascade_table(found)}\n\n{READING}\n"
+    assert capsys.readouterr().out == f"{cascade_table(found)}\n\n{INTERPRETATION}\n"
     kept = json.loads(output.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     assert (kept["checkpoint"], kept["resolution"], kept["steps"]) == ("small", 24, steps(DEPTH))
     assert kept["images"] == [path.name for path in find_images(folder, 2)]

@@ -69,7 +69,7 @@ def _run_check_methods(
     images: Path, count: int, resolution: int | None, output: Path | None, methods: list[str] | None, **opened: Any
 ) -> None:
     from vitviz.evaluation.method_table import cascade_table, cascades, find_images, record
-    from vitviz.evaluation.randomization import READING, steps
+    from vitviz.evaluation.randomization import INTERPRETATION, steps
 
     model = load_with_bar(**opened)
     paths = find_images(images, count)
@@ -77,7 +77,7 @@ def _run_check_methods(
     if output is not None:
         named = steps(model.network.config.depth)
         _write(output, record(model, images, paths, resolution=resolution, steps=named, correlations=found))
-    print(f"{cascade_table(found)}\n\n{READING}")
+    print(f"{cascade_table(found)}\n\n{INTERPRETATION}")
 
 
 def _run_describe_heads(

@@ -1,4 +1,4 @@
-"""How far to trust maps: comparing methods, shuffling weights, probes, and tables over many images and heads."""
+"""How far to trust maps: comparisons of methods, shuffled weights, probes, and tables over many images and heads."""
 
 from vitviz.evaluation import probes
 from vitviz.evaluation.comparison import Comparison, compare

@@ -1,4 +1,4 @@
-"""All methods on one image, side by side: their maps on one scale, and how faithful each of them is."""
+"""All methods on one image, side by side: their maps on one scale, and the faithfulness of each."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ SHARE = "share of the map"
 
 
 @dataclass(frozen=True, eq=False)
-class Compared:
-    """One method's map.
+class MethodResult:
+    """One method's map and its measures.
 
     Args:
         method: its name in :data:`vitviz.METHODS`.
-        heatmap: the share of the whole map that every patch holds, in [0, 1]: what methods have in common.
-        areas: by metric in :data:`vitviz.metrics.faithfulness.METRICS`: of a class in [0, 1], of another target
-            without a bound.
-        randomization_correlation: the rank correlation with the same map of the model with all of its weights
-            shuffled, in [-1, 1]; NaN where one of the two is constant.
+        heatmap: each patch's share of the map, in [0, 1], which makes methods comparable.
+        areas: area under the curve by metric in :data:`vitviz.metrics.faithfulness.METRICS`: in [0, 1] for a class,
+            unbounded for another target.
+        randomization_correlation: rank correlation with the same map of the model with all its weights shuffled, in
+            [-1, 1]; NaN if one of the two is constant.
     """
 
     method: str
@@ -43,37 +43,37 @@ class Comparison:
     """The maps of several methods for one image and one target.
 
     Args:
-        target: index of the class, or the target that is none.
-        target_name: fit for a caption, such as ``"class dog"``.
-        maps: in the order of :data:`vitviz.METHODS`.
-        chance: the area of random orders of the patches, by metric.
+        target: index of the class, or another target.
+        target_name: name in captions, such as ``"class dog"``.
+        maps: results in the order of :data:`vitviz.METHODS`.
+        chance: area under the curve for random orders of the patches, by metric.
     """
 
     target: int | Target
     target_name: str
-    maps: tuple[Compared, ...]
+    maps: tuple[MethodResult, ...]
     chance: dict[str, float]
 
     @property
     def highest(self) -> float:
-        """The largest share that a patch has in any of the maps: the end of their common scale."""
-        return max(each.heatmap.token_map.range[1] for each in self.maps)
+        """The largest share of a patch in any of the maps: the upper end of their common scale."""
+        return max(result.heatmap.token_map.range[1] for result in self.maps)
 
-    def by(self, metric: str | None) -> list[Compared]:
-        """The maps from the best down by a metric; in their own order by None.
+    def by(self, metric: str | None) -> list[MethodResult]:
+        """The maps sorted by a metric, best first; unsorted for None.
 
         Raises:
-            MethodError: no such metric was computed.
+            MethodError: this metric was not computed.
         """
         if metric is None:
             return list(self.maps)
         word("metric", metric, self.chance)
-        return sorted(self.maps, key=lambda each: each.areas[metric], reverse=not METRICS[metric].lower_is_better)
+        return sorted(self.maps, key=lambda result: result.areas[metric], reverse=not METRICS[metric].lower_is_better)
 
-    def beats_chance(self, compared: Compared, metric: str) -> bool:
+    def beats_chance(self, result: MethodResult, metric: str) -> bool:
         """Whether a map's area is better than that of random orders."""
-        ahead = self.chance[metric] - compared.areas[metric]
-        return (ahead if METRICS[metric].lower_is_better else -ahead) > 0
+        advantage = self.chance[metric] - result.areas[metric]
+        return (advantage if METRICS[metric].lower_is_better else -advantage) > 0
 
 
 @named_arguments(MethodError)
@@ -85,15 +85,15 @@ def compare(
     seed: int = 0,
     report: Callable[[Progress], None] | None = None,
 ) -> Comparison:
-    """The maps of every method that can serve the model, how faithful each is, and whether it knows the weights.
+    """The maps of all methods that support the model, their faithfulness, and their dependence on the weights.
 
     Args:
-        analysis: of one image; of a model without a classifier, the target has to be given.
-        parameters: of the methods, by name, their target aside; their defaults where they are not given.
-        target: of the maps that are about a class, and of the measures, as :meth:`vitviz.Analysis.map` takes it.
-        metrics: by name in :data:`vitviz.metrics.faithfulness.METRICS`.
-        seed: of the random orders, and of the shuffled weights.
-        report: receives how many maps and images are done; an exception that it raises ends the computation.
+        analysis: analysis of one image; without a classifier, the target is required.
+        parameters: parameters of the methods by name, except the target; the defaults if missing.
+        target: target of class-specific maps and of the measures, as in :meth:`vitviz.Analysis.map`.
+        metrics: names in :data:`vitviz.metrics.faithfulness.METRICS`.
+        seed: seed of the random orders and of the shuffled weights.
+        report: receives the number of finished maps and images; an exception from it ends the computation.
 
     Raises:
         MethodError: the model has no such class, there is no such metric or method, a parameter is out of range, or the
@@ -103,52 +103,52 @@ def compare(
     instance("analysis", analysis, Analysis, "vitviz.analyze(image, model)")
     model, pixels = analysis.model, analysis.prepared.pixels
     config = model.network.config
-    chosen = resolve_target(target, analysis.logits, model.labels)
-    about = as_target(chosen, config.classes, model.labels)
+    class_or_target = resolve_target(target, analysis.logits, model.labels)
+    score = as_target(class_or_target, config.classes, model.labels)
     metrics = words("metric", metrics, METRICS)
     for name in parameters or {}:
         word("method", name, METHODS)
-    has_target = isinstance(chosen, Target)
+    has_target = isinstance(class_or_target, Target)
     names = [name for name, method in METHODS.items() if method.refusal(config, has_target=has_target) is None]
     if metrics and has_target:
-        # Said now and not after all the maps.
-        ends(model.network, pixels, about)
+        # Raises before the maps are computed instead of after.
+        ends(model.network, pixels, score)
     total = 2 * len(names) + images_needed(metrics, len(names))
 
-    def tell(done: int) -> None:
+    def report_done(done: int) -> None:
         if report is not None:
             report(Progress(done, total))
 
-    def made(name: str, source: Analysis, done: int) -> Heatmap:
+    def compute_map(name: str, source: Analysis, done: int) -> Heatmap:
         arguments = dict((parameters or {}).get(name, {}))
         if METHODS[name].class_specific:
-            arguments["target"] = chosen
-        # Told within a map that takes long too, so that it can be ended there.
-        heatmap = source.map(name, report=lambda _: tell(done), **arguments)
-        tell(done + 1)
+            arguments["target"] = class_or_target
+        # Also called during a slow map, so that it can be ended there.
+        heatmap = source.map(name, report=lambda _: report_done(done), **arguments)
+        report_done(done + 1)
         return heatmap
 
-    maps = {name: _shares(made(name, analysis, done)) for done, name in enumerate(names)}
-    without = randomized_analysis(analysis, seed)
+    maps = {name: _shares(compute_map(name, analysis, done)) for done, name in enumerate(names)}
+    randomized = randomized_analysis(analysis, seed)
     randomization_correlation = {
-        name: rank_correlation(maps[name].values, made(name, without, len(names) + done).values)
+        name: rank_correlation(maps[name].values, compute_map(name, randomized, len(names) + done).values)
         for done, name in enumerate(names)
     }
 
-    def images_done(state: Progress) -> None:
-        tell(2 * len(names) + state.done)
+    def report_images(progress: Progress) -> None:
+        report_done(2 * len(names) + progress.done)
 
-    curves = analysis.faithfulness(maps, chosen, metrics=metrics, seed=seed, report=images_done)
+    curves = analysis.faithfulness(maps, class_or_target, metrics=metrics, seed=seed, report=report_images)
     areas = {name: {metric: curves[metric][name].area for metric in metrics} for name in names}
     chance = {metric: curves[metric][RANDOM].area for metric in metrics}
-    compared = tuple(Compared(name, maps[name], areas[name], randomization_correlation[name]) for name in names)
-    return Comparison(chosen, about.name, compared, chance)
+    results = tuple(MethodResult(name, maps[name], areas[name], randomization_correlation[name]) for name in names)
+    return Comparison(class_or_target, score.name, results, chance)
 
 
 def _shares(heatmap: Heatmap) -> Heatmap:
-    """A map without negative values, divided by its sum; an all-zero map stays zero."""
+    """A non-negative map, divided by its sum; an all-zero map stays zero."""
     token_map = heatmap.token_map
     total = float(token_map.values.sum())
     shares = token_map.values / total if total > 0 else token_map.values
-    made = replace(token_map, values=shares, prefix={}, quantity=SHARE, domain=(0.0, 1.0))
-    return replace(heatmap, token_map=made)
+    token_map = replace(token_map, values=shares, prefix={}, quantity=SHARE, domain=(0.0, 1.0))
+    return replace(heatmap, token_map=token_map)

@@ -1,4 +1,4 @@
-"""How heads differ: how far each looks, how widely it spreads its attention, and how much of it goes to no patch."""
+"""Measures of heads: the distance of their attention, its entropy, and its share for prefix tokens."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from vitviz.weights import Model
 
 @dataclass(frozen=True)
 class HeadMeasure:
-    """Something that is measured of every head.
+    """A measure of a head.
 
     Args:
-        title: for a heading.
-        unit: of its values.
-        interpretation: what it says, in one sentence.
+        title: heading.
+        unit: unit of its values.
+        interpretation: its meaning in one sentence.
     """
 
     title: str
@@ -45,29 +45,29 @@ MEASURES: Mapping[str, HeadMeasure] = {
 
 
 def measure_heads(trace: AttentionTrace) -> dict[str, torch.Tensor]:
-    """Every measure of every head of one image, as the mean over all patches that look: ``"layer head"``.
+    """All measures of all heads for one image, averaged over the patches as queries: ``"layer head"``.
 
     Distances are between the centres of patches, in patches, from 0 to the diagonal of the grid; entropies from 0 to
-    the logarithm of the number of tokens; shares in [0, 1]. A patch all of whose attention goes to prefix tokens has no
-    distance; a head has none, NaN, where no patch has.
+    the logarithm of the number of tokens; shares in [0, 1]. A patch that attends to prefix tokens only has no distance.
+    A head without any such distance has NaN.
     """
     layout = trace.layout
     first, count = len(layout.prefix), layout.patch_count
     cells = torch.cartesian_prod(torch.arange(layout.grid_height), torch.arange(layout.grid_width)).to(torch.float64)
     measures = {name: torch.zeros(trace.layers, trace.heads, dtype=torch.float64) for name in MEASURES}
     for layer in range(trace.layers):
-        far, looking = (torch.zeros(trace.heads, dtype=torch.float64) for _ in range(2))
+        total_distances, patch_counts = (torch.zeros(trace.heads, dtype=torch.float64) for _ in range(2))
         for rows, weights in trace.weights_in_chunks(layer, slice(first, None)):
             chunk = weights.to("cpu", torch.float64)
             patches = chunk[..., first:]
             share = patches.sum(-1)
             distances = torch.cdist(cells[rows.start - first : rows.stop - first], cells)
             mean_distances = torch.einsum("hqk,qk->hq", patches, distances) / share
-            far += mean_distances.nan_to_num(0).sum(-1)
-            looking += (share > 0).sum(-1)
+            total_distances += mean_distances.nan_to_num(0).sum(-1)
+            patch_counts += (share > 0).sum(-1)
             measures["entropy"][layer] += torch.special.entr(chunk).sum((-1, -2)) / count
             measures["prefix"][layer] += chunk[..., :first].sum((-1, -2)) / count
-        measures["distance"][layer] = far / looking
+        measures["distance"][layer] = total_distances / patch_counts
     return measures
 
 
@@ -77,12 +77,12 @@ def measure_heads_over(
     report: Callable[[int], None] | None = None,
     resolution: int | None = None,
 ) -> dict[str, torch.Tensor]:
-    """The same of many images: ``"image layer head"``.
+    """As :func:`measure_heads`, for many images: ``"image layer head"``.
 
     Args:
-        model, images: what looks at what.
-        report: receives how many images are done, after each.
-        resolution: as :func:`vitviz.analyze` takes it.
+        model, images: the model, and image files.
+        report: receives the number of finished images after each.
+        resolution: as in :func:`vitviz.analyze`.
 
     Raises:
         ImageError: an image cannot be opened.
@@ -97,13 +97,13 @@ def measure_heads_over(
 
 
 def head_tables(measures: Mapping[str, torch.Tensor]) -> str:
-    """Means over images ``"image layer head"`` in Markdown, a table for each measure."""
+    """Means of ``"image layer head"`` over images in Markdown, a table for each measure."""
     return "\n\n".join(_table(MEASURES[name], values.nanmean(0)) for name, values in measures.items())
 
 
 def _table(measure: HeadMeasure, values: torch.Tensor) -> str:
     """A measure ``"layer head"`` as a Markdown table."""
-    form = "{:.1%}" if measure.unit == "share" else "{:.2f}"
+    number_format = "{:.1%}" if measure.unit == "share" else "{:.2f}"
     unit = "" if measure.unit == "share" else f", in {measure.unit}"
     lines = [
         f"**{measure.title}**{unit}. {measure.interpretation}",
@@ -111,5 +111,7 @@ def _table(measure: HeadMeasure, values: torch.Tensor) -> str:
         f"| layer | {' | '.join(f'head {head}' for head in range(values.shape[1]))} |",
         f"| --- |{' --- |' * values.shape[1]}",
     ]
-    rows = [f"| {layer} | {' | '.join(form.format(value) for value in row)} |" for layer, row in enumerate(values)]
+    rows = [
+        f"| {layer} | {' | '.join(number_format.format(value) for value in row)} |" for layer, row in enumerate(values)
+    ]
     return "\n".join([*lines, *rows])

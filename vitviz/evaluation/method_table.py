@@ -1,4 +1,4 @@
-"""Methods over many images: how faithful their maps are, how they change with shuffled weights, how sure that is."""
+"""Methods over many images: faithfulness, and change with shuffled weights, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from vitviz.images.opening import FILE_SUFFIXES
 from vitviz.metrics.faithfulness import METRICS, RANDOM, faithfulness
 from vitviz.weights import Model
 
-# 95 % of a normal distribution lie within this many standard deviations.
+# 95 % of a normal distribution lies within this many standard deviations.
 STANDARD_DEVIATIONS_95 = 1.96
 
 Areas = Mapping[str, Mapping[str, torch.Tensor]]
-"""By metric and method, that of every image: ``"image"``."""
+"""The area of every image, ``"image"``, by metric and method."""
 
 
 @dataclass(frozen=True)
@@ -40,16 +40,16 @@ class Interval:
 
     @property
     def sign(self) -> int:
-        """1 or -1 where zero is outside the interval, on its lower or its upper side; else 0."""
+        """1 if the whole interval is above zero, -1 if it is below, otherwise 0."""
         return (self.mean > self.margin) - (self.mean < -self.margin)
 
 
 def methods_for(model: Model, methods: Iterable[str] | None = None) -> list[str]:
-    """The chosen methods, or all that can serve a model, by name.
+    """The names of the given methods, or of all that support a model.
 
     Raises:
-        MethodError: the model has no classifier, without which there is no probability to watch; or there is no such
-            method, or it cannot serve the model.
+        MethodError: the model has no classifier and so no probability to measure, there is no such method, or it does
+            not support the model.
     """
     if not model.labels:
         raise MethodError(f"{model.name} has no classifier: no probability tells how faithful a map is")
@@ -57,16 +57,16 @@ def methods_for(model: Model, methods: Iterable[str] | None = None) -> list[str]
 
 
 def find_images(folder: Path, count: int, seed: int = 0) -> list[Path]:
-    """So many images from anywhere in a folder, by chance but the same for the same seed.
+    """A random sample of image files from a folder and its subfolders, the same for the same seed.
 
     Raises:
-        DataError: there are not so many.
+        DataError: there are too few.
     """
     paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in FILE_SUFFIXES and path.is_file())
     if len(paths) < count or count < 2:
         raise DataError(f"{folder}: {len(paths)} images in it; expected at least {max(2, count)}")
-    chosen = torch.randperm(len(paths), generator=torch.Generator().manual_seed(seed))[:count]
-    return [paths[index] for index in sorted(chosen.tolist())]
+    sample = torch.randperm(len(paths), generator=torch.Generator().manual_seed(seed))[:count]
+    return [paths[index] for index in sorted(sample.tolist())]
 
 
 def areas(
@@ -77,52 +77,52 @@ def areas(
     resolution: int | None = None,
     methods: Iterable[str] | None = None,
 ) -> dict[str, dict[str, torch.Tensor]]:
-    """The area of methods and of random orders, with default parameters, for each image's most probable class.
+    """The areas of methods with default parameters, and of random orders, for each image's most probable class.
 
     Args:
         model: with a classifier.
         images: files.
-        metrics: by name in :data:`vitviz.metrics.faithfulness.METRICS`.
-        report: receives how many images are done, after each.
-        resolution: as :func:`vitviz.analyze` takes it.
-        methods: by name in :data:`vitviz.METHODS`; all that can serve the model where they are not given.
+        metrics: names in :data:`vitviz.metrics.faithfulness.METRICS`.
+        report: receives the number of finished images after each.
+        resolution: as in :func:`vitviz.analyze`.
+        methods: names in :data:`vitviz.METHODS`; by default all that support the model.
 
     Raises:
-        MethodError: the model has no classifier; or there is no such method, or it cannot serve the model.
+        MethodError: the model has no classifier, there is no such method, or it does not support the model.
         ImageError: an image cannot be opened.
         ConfigError: there is no such resolution.
     """
-    chosen = methods_for(model, methods)
+    method_list = methods_for(model, methods)
     rows: list[dict[str, dict[str, float]]] = []
     for number, path in enumerate(images):
         analysis = analyze(path, model, resolution=resolution)
-        maps = {name: analysis.map(name).values for name in chosen}
+        maps = {name: analysis.map(name).values for name in method_list}
         target = int(analysis.logits.argmax())
         curves = faithfulness(model.network, analysis.prepared.pixels, maps, target, metrics, seed=number)
-        rows.append({metric: {name: curve.area for name, curve in each.items()} for metric, each in curves.items()})
+        rows.append({metric: {name: curve.area for name, curve in row.items()} for metric, row in curves.items()})
         if report is not None:
             report(number + 1)
-    names = [*chosen, RANDOM]
+    names = [*method_list, RANDOM]
     return {metric: {name: torch.tensor([row[metric][name] for row in rows]) for name in names} for metric in metrics}
 
 
 def verdicts(areas: Areas, metric: str) -> dict[str, int]:
-    """By method, 1 where it is better than random orders on the same images, -1 where worse, 0 where unclear."""
-    better = -1 if METRICS[metric].lower_is_better else 1
+    """For each method, 1 if it is better than random orders on the same images, -1 if worse, 0 if unclear."""
+    sign = -1 if METRICS[metric].lower_is_better else 1
     chance = areas[metric][RANDOM]
-    return {name: better * Interval.of(area - chance).sign for name, area in areas[metric].items() if name != RANDOM}
+    return {name: sign * Interval.of(area - chance).sign for name, area in areas[metric].items() if name != RANDOM}
 
 
 def table(areas: Areas) -> str:
-    """The areas in Markdown: mean and confidence; ▲ and ▼ where a method is better or worse than random orders."""
+    """The areas in Markdown: mean and confidence; ▲ and ▼ mark methods that are better or worse than random orders."""
     marks = {1: " ▲", 0: "", -1: " ▼"}
     verdicts_by_metric = {metric: verdicts(areas, metric) for metric in areas}
     heads = [f"{METRICS[metric].title} ({'↓' if METRICS[metric].lower_is_better else '↑'})" for metric in areas]
     lines = [f"| method | {' | '.join(heads)} |", f"| --- |{' --- |' * len(heads)}"]
     for name in next(iter(areas.values())):
         cells = []
-        for metric, each in areas.items():
-            interval = Interval.of(each[name])
+        for metric, areas_by_name in areas.items():
+            interval = Interval.of(areas_by_name[name])
             cells.append(f"{interval.mean:.3f} ± {interval.margin:.3f}{marks[verdicts_by_metric[metric].get(name, 0)]}")
         title = METHODS[name].title if name in METHODS else name
         lines.append(f"| {title} | {' | '.join(cells)} |")
@@ -136,20 +136,20 @@ def cascades(
     report: Callable[[int], None] | None = None,
     resolution: int | None = None,
 ) -> dict[str, torch.Tensor]:
-    """How far every method's map stays the same while the weights are shuffled, for each image's most probable class.
+    """The similarity of every method's map while the weights are shuffled, for each image's most probable class.
 
     Args:
-        model: without a classifier it has only the methods that need none.
-        images: files; for each the weights are shuffled anew, so that no result hangs on one way to shuffle.
-        methods: as :func:`vitviz.evaluation.randomization.cascade` takes them.
-        report: receives how many images are done, after each.
-        resolution: as :func:`vitviz.analyze` takes it.
+        model: without a classifier, only methods that need none apply.
+        images: files; weights are shuffled anew for each, so that results do not depend on one permutation.
+        methods: as in :func:`vitviz.evaluation.randomization.cascade`.
+        report: receives the number of finished images after each.
+        resolution: as in :func:`vitviz.analyze`.
 
     Returns:
-        By method the rank correlations of :func:`vitviz.evaluation.randomization.cascade`, ``"image step"``.
+        The rank correlations of :func:`vitviz.evaluation.randomization.cascade` by method, ``"image step"``.
 
     Raises:
-        MethodError: there is no such method, or it cannot serve the model.
+        MethodError: there is no such method, or it does not support the model.
         ImageError: an image cannot be opened.
         ConfigError: there is no such resolution.
     """
@@ -163,37 +163,37 @@ def cascades(
 
 
 def cascade_table(correlations_by_method: Mapping[str, torch.Tensor]) -> str:
-    """What :func:`cascades` gives in Markdown: mean and confidence at every step but the first, where all are 1.
+    """The result of :func:`cascades` in Markdown: mean and confidence at every step but the first, where all are 1.
 
-    Images for which a map is constant are left out; how many are left then stands in brackets.
+    Images for which a map is constant are left out; brackets then show the number of the others.
     """
     heads = steps(next(iter(correlations_by_method.values())).shape[1] - 3)[1:]
     lines = [f"| layers shuffled | {' | '.join(heads)} |", f"| --- |{' --- |' * len(heads)}"]
     for name, correlations in correlations_by_method.items():
-        lines.append(f"| {METHODS[name].title} | {' | '.join(map(_ordered, correlations.unbind(1)[1:]))} |")
+        lines.append(f"| {METHODS[name].title} | {' | '.join(map(_interval_text, correlations.unbind(1)[1:]))} |")
     return "\n".join(lines)
 
 
-def _ordered(correlations: torch.Tensor) -> str:
-    """Mean and confidence of the values other than NaN, ``"image"``."""
-    there = correlations[~correlations.isnan()]
-    left = f" ({len(there)})" * (len(there) < len(correlations))
+def _interval_text(correlations: torch.Tensor) -> str:
+    """Mean and confidence of the values ``"image"``, without NaN."""
+    valid = correlations[~correlations.isnan()]
+    count = f" ({len(valid)})" * (len(valid) < len(correlations))
     # A confidence interval needs two values.
-    if len(there) < 2:
-        return f"–{left}"
-    interval = Interval.of(there)
-    # A zero has no sign.
-    return f"{round(interval.mean, 2) + 0.0:.2f} ± {interval.margin:.2f}{left}"
+    if len(valid) < 2:
+        return f"–{count}"
+    interval = Interval.of(valid)
+    # Adding 0.0 turns -0.0 into 0.0.
+    return f"{round(interval.mean, 2) + 0.0:.2f} ± {interval.margin:.2f}{count}"
 
 
 def record(model: Model, folder: Path, images: Iterable[Path], **results: Any) -> str:
-    """What was found for images of a folder, as JSON: tensors as lists, and null where there is no number."""
+    """Results for images of a folder as JSON, with tensors as lists and NaN as null."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, Mapping):
-            return {name: plain(each) for name, each in value.items()}
+            return {name: plain(item) for name, item in value.items()}
         if isinstance(value, torch.Tensor | list):
-            return [plain(each) for each in (value.tolist() if isinstance(value, torch.Tensor) else value)]
+            return [plain(item) for item in (value.tolist() if isinstance(value, torch.Tensor) else value)]
         # JSON has no NaN.
         return None if isinstance(value, float) and math.isnan(value) else value
 

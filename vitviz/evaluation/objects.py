@@ -1,4 +1,4 @@
-"""Whether attention lies on the thing that a photograph shows, where its outline can be known."""
+"""The share of attention on the object of a photograph, if its plain background reveals the outline."""
 
 from __future__ import annotations
 
@@ -16,58 +16,59 @@ from vitviz.images.geometry import Geometry
 from vitviz.images.opening import open_image
 from vitviz.weights import Model
 
-# Width of the border in which a background must be plain, as a part of the shorter side.
-BORDER = 1 / 16
-# Part of the border that has the background's colour, and by how much of 255 a channel may differ from it.
-PLAIN, DIFFERENCE = 0.97, 30
-# Parts of a picture that a thing covers.
-LEAST, MOST = 0.05, 0.6
-# Part of its own bounding box that a thing may fill; what fills more is a framed picture.
-FILLED = 0.95
-# Parts of the largest piece that another piece needs to belong to the thing.
-PIECE = 0.1
+# Width of the border in which the background must be plain, as a share of the shorter side.
+BORDER_SHARE = 1 / 16
+# Share of the border that must have the background's colour, and by how much of 255 a channel may differ from it.
+MIN_PLAIN_SHARE, MAX_DIFFERENCE = 0.97, 30
+# Limits of the share of the picture that the object covers.
+MIN_AREA, MAX_AREA = 0.05, 0.6
+# An object that fills more of its bounding box is a framed picture.
+MAX_BOX_SHARE = 0.95
+# Size that a component needs to belong to the object, relative to the largest.
+MIN_COMPONENT_SHARE = 0.1
 
 
 def outline(picture: Image.Image) -> np.ndarray | None:
-    """Where a thing before a plain background is: ``"height width"``, True on it; None where there is none to be had.
+    """A mask of the object before a plain background, ``"height width"``; None if there is none.
 
-    Plain is a border of which 97 % have nearly its median colour. The thing is what differs from that colour, with its
-    holes filled: shadows and what is as bright as the background are taken wrongly, so that outlines are rough.
+    A background is plain if 97 % of the border has nearly its median colour. The object is everything that differs from
+    that colour, with its holes filled. Outlines are rough: shadows belong to the object, but parts as bright as the
+    background do not.
     """
-    # Half a second, which importing vitviz does not take.
+    # Imported here, since it takes half a second.
     from scipy import ndimage
 
     pixels = np.asarray(picture.convert("RGB"), float)
-    width = max(1, round(min(pixels.shape[:2]) * BORDER))
+    width = max(1, round(min(pixels.shape[:2]) * BORDER_SHARE))
     border = np.ones(pixels.shape[:2], bool)
     border[width:-width, width:-width] = False
     background = np.median(pixels[border], axis=0)
-    differs = np.abs(pixels - background).max(-1) > DIFFERENCE
-    if differs[border].mean() > 1 - PLAIN:
+    differs = np.abs(pixels - background).max(-1) > MAX_DIFFERENCE
+    if differs[border].mean() > 1 - MIN_PLAIN_SHARE:
         return None
-    pieces, count = ndimage.label(ndimage.binary_fill_holes(ndimage.binary_opening(differs)))
+    components, count = ndimage.label(ndimage.binary_fill_holes(ndimage.binary_opening(differs)))
     if not count:
         return None
-    sizes = np.bincount(pieces.ravel())
+    sizes = np.bincount(components.ravel())
     sizes[0] = 0
-    thing = (sizes >= PIECE * sizes.max())[pieces] & (pieces > 0)
-    rows, columns = np.flatnonzero(thing.any(1)), np.flatnonzero(thing.any(0))
+    mask = (sizes >= MIN_COMPONENT_SHARE * sizes.max())[components] & (components > 0)
+    rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
     box = (rows[-1] - rows[0] + 1) * (columns[-1] - columns[0] + 1)
-    return thing if LEAST < thing.mean() < MOST and thing.sum() < FILLED * box else None
+    return mask if MIN_AREA < mask.mean() < MAX_AREA and mask.sum() < MAX_BOX_SHARE * box else None
 
 
-def patch_shares(thing: np.ndarray, geometry: Geometry, grid_height: int, grid_width: int) -> torch.Tensor:
-    """The part of every patch that lies on a thing: ``"row column"``, in [0, 1].
+def patch_shares(mask: np.ndarray, geometry: Geometry, grid_height: int, grid_width: int) -> torch.Tensor:
+    """The share of each patch that the object covers: ``"row column"``, in [0, 1].
 
     Args:
-        thing: ``"height width"``, True on it, in pixels of the user's image.
-        geometry: where the model's input lies on it.
-        grid_height, grid_width: patches.
+        mask: ``"height width"``, True on the object, in pixels of the user's image.
+        geometry: position of the model's input on the image.
+        grid_height, grid_width: size of the patch grid.
     """
     from scipy import ndimage
 
-    # Mean over a rectangle with edges between pixels, from sums of all that is above and to the left.
-    sums = np.pad(thing.cumsum(0, dtype=float).cumsum(1), ((1, 0), (1, 0)))
+    # A summed-area table, interpolated, gives means over rectangles whose edges lie between pixels.
+    sums = np.pad(mask.cumsum(0, dtype=float).cumsum(1), ((1, 0), (1, 0)))
     left, top, right, bottom = geometry.box
     rows, columns = np.linspace(top, bottom, grid_height + 1), np.linspace(left, right, grid_width + 1)
     corners = ndimage.map_coordinates(sums, np.meshgrid(rows, columns, indexing="ij"), order=1, mode="nearest")
@@ -78,13 +79,13 @@ def patch_shares(thing: np.ndarray, geometry: Geometry, grid_height: int, grid_w
 
 @dataclass(frozen=True, eq=False)
 class ObjectAttention:
-    """How much attention lies on the things of some photographs.
+    """The share of attention on the objects of photographs.
 
     Args:
-        areas: ``"image"``, the part of what the model sees that the thing covers: what even attention would give.
-        heads: ``"image layer head"``, of one token's attention to all patches, the part that lies on the thing.
-        rollout: ``"image"``, the same of mean attention rollout.
-        query: the token that attends, by its name in captions.
+        areas: ``"image"``, share of the model's input that the object covers, which is the share of even attention.
+        heads: ``"image layer head"``, share of one token's attention to all patches that lies on the object.
+        rollout: ``"image"``, the same for mean attention rollout.
+        query: name of the token in captions.
         paths: the photographs that have an outline.
     """
 
@@ -96,19 +97,19 @@ class ObjectAttention:
 
     @property
     def best_head(self) -> tuple[int, int]:
-        """Layer and head with the most attention on the things of every second photograph, the first among them."""
-        found = int(self.heads[::2].mean(0).argmax())
-        return found // self.heads.shape[2], found % self.heads.shape[2]
+        """Layer and head with the most attention on the objects of every second photograph, from the first on."""
+        layer, head = divmod(int(self.heads[::2].mean(0).argmax()), self.heads.shape[2])
+        return layer, head
 
     def table(self) -> str:
-        """Means in Markdown; the best head is chosen on every second photograph and measured on the others."""
+        """Means in Markdown; the best head is selected on every second photograph and measured on the others."""
         layer, head = self.best_head
-        others = slice(1, None, 2)
+        test_images = slice(1, None, 2)
         last = self.heads.shape[1] - 1
         rows = [
             (f"mean over all heads of layer {last}", self.heads[:, -1].mean(-1), self.areas),
             ("mean over all layers and heads", self.heads.mean((-1, -2)), self.areas),
-            (f"head {head} of layer {layer}, the best", self.heads[others, layer, head], self.areas[others]),
+            (f"head {head} of layer {layer}, the best", self.heads[test_images, layer, head], self.areas[test_images]),
             ("mean attention rollout", self.rollout, self.areas),
         ]
         lines = [f"| {self.query} | on the thing | even attention | ratio |", "| --- | --- | --- | --- |"]
@@ -124,13 +125,13 @@ def attention_on_objects(
     report: Callable[[int], None] | None = None,
     resolution: int | None = None,
 ) -> ObjectAttention:
-    """How much attention lies on the thing, over all photographs whose outline can be known.
+    """The share of attention on the object, for all photographs that have an outline.
 
     Args:
-        model: what looks. Its CLS token attends, or the mean of all patches where it has none.
-        images: files; those without a plain background are passed over.
-        report: receives how many files are done, after each.
-        resolution: as :func:`vitviz.analyze` takes it.
+        model: its CLS token is the query, or the mean of all patches without one.
+        images: files; those without a plain background are skipped.
+        report: receives the number of finished files after each.
+        resolution: as in :func:`vitviz.analyze`.
 
     Raises:
         ImageError: an image cannot be opened.
@@ -140,16 +141,16 @@ def attention_on_objects(
     areas, heads, rollouts, paths = [], [], [], []
     query = ""
     for number, path in enumerate(images):
-        thing = outline(open_image(path, str(path)))
-        if thing is not None:
+        mask = outline(open_image(path, str(path)))
+        if mask is not None:
             analysis = analyze(path, model, resolution=resolution)
             layout = analysis.trace.layout
-            shares = patch_shares(thing, analysis.prepared.geometry, layout.grid_height, layout.grid_width)
-            # What lies outside of a crop is not seen.
+            shares = patch_shares(mask, analysis.prepared.geometry, layout.grid_height, layout.grid_width)
+            # The object may lie outside the crop.
             if shares.any():
                 areas.append(shares.mean())
-                heads.append(_on(layout.grid(analysis.trace.rows(layout.default_query)), shares))
-                rollouts.append(_on(analysis.rollout().values, shares))
+                heads.append(_share_on_object(layout.grid(analysis.trace.rows(layout.default_query)), shares))
+                rollouts.append(_share_on_object(analysis.rollout().values, shares))
                 paths.append(path)
                 query = layout.name(layout.default_query)
         if report is not None:
@@ -159,7 +160,7 @@ def attention_on_objects(
     return ObjectAttention(torch.stack(areas), torch.stack(heads), torch.stack(rollouts), query, tuple(paths))
 
 
-def _on(values: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
-    """The part of values ``"... row column"`` that lies on a thing, of which every patch has its share: ``"..."``."""
+def _share_on_object(values: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
+    """The share of values ``"... row column"`` on an object, given its shares of the patches: ``"..."``."""
     values = values.double().cpu()
     return (values * shares).sum((-1, -2)) / values.sum((-1, -2))

@@ -1,4 +1,4 @@
-"""Whether a map depends on what a model has learnt: how far it changes as weights are shuffled, from the top down.
+"""Tests whether a map depends on the trained weights, by its change as weights are shuffled from the top down.
 
 Adebayo et al. 2018, "Sanity Checks for Saliency Maps", section 3: cascading randomisation of the weights, and the rank
 correlation of the maps before and after.
@@ -30,7 +30,7 @@ from vitviz.models.vit import VisionTransformer
 from vitviz.progress import Progress
 from vitviz.weights import Model
 
-READING = (
+INTERPRETATION = (
     "The correlation should fall towards 0 as more layers are shuffled; a map that stays similar does not depend on "
     "what the shuffled layers had learnt."
 )
@@ -38,26 +38,25 @@ READING = (
 
 @named_arguments(ConfigError)
 def randomised(model: Model, layers: int | None = None, seed: int = 0) -> Model:
-    """A copy of a model that has forgotten what its top knew; the model itself stays as it is.
+    """A copy of a model with the weights of its upper layers shuffled; the model itself is unchanged.
 
-    The entries of every weight tensor are shuffled among themselves. Weights drawn anew would need the scale that every
-    family starts from; shuffled ones keep mean, variance and extremes of what was learnt, so that activations stay in
-    range in every family, and lose only which weight stands where. A tensor whose entries are all equal, such as the
-    weight of a norm that was never trained, stays as it is.
+    The entries of each weight tensor are permuted. Newly drawn weights would need the initial scale of every family.
+    Permuted ones keep mean, variance and extremes of the trained weights, so that activations stay in range, and lose
+    only their order. A tensor whose entries are all equal, such as the weight of an untrained norm, stays the same.
 
     Args:
         model: of any family.
-        layers: how many encoder layers are shuffled, the one nearest to the classifier first; what stands above them
-            (classifier, projection, representation, pooler, final norm) always is. None shuffles everything, also
-            patch embedding, learned positions and prefix tokens; rotary periods are not learnt and stay.
-        seed: of the shuffling. With the same one the same weights come out, and what is shuffled for fewer layers is
-            shuffled alike for more.
+        layers: number of encoder layers to shuffle, starting with the last. The modules above them (classifier,
+            projection, representation, pooler, final norm) are always shuffled. None shuffles everything, including
+            patch embedding, learned positions and prefix tokens; rotary periods are not learned and stay.
+        seed: seed of the permutations. The same seed gives the same weights, and the same permutations of the upper
+            layers for any number of layers.
 
     Returns:
-        On the same device and in the same precision, in evaluation mode and frozen.
+        A frozen model in evaluation mode, on the same device and in the same precision.
 
     Raises:
-        QueryError: the model has not so many layers.
+        QueryError: the model does not have so many layers.
     """
     depth = instance("model", model, Model, "vitviz.load()").network.config.depth
     count = None if layers is None else integer_or_none(layers)
@@ -69,7 +68,7 @@ def randomised(model: Model, layers: int | None = None, seed: int = 0) -> Model:
 
 
 def steps(depth: int) -> list[str]:
-    """What the steps of :func:`cascade` are called for a model of so many layers."""
+    """The names of the steps of :func:`cascade` for a model of so many layers."""
     return ["as trained", *map(str, range(depth + 1)), "everything"]
 
 
@@ -81,82 +80,82 @@ def cascade(
     seed: int = 0,
     report: Callable[[Progress], None] | None = None,
 ) -> dict[str, torch.Tensor]:
-    """How far the maps of one image stay the same while the weights are shuffled, from the top down.
+    """The similarity of one image's maps while the weights are shuffled, from the top down.
 
     Args:
-        analysis: of one image.
-        methods: by name in :data:`vitviz.METHODS`, each with its default parameters; all that can serve the model where
-            they are not given.
-        target: of the maps that are about a class, as :meth:`vitviz.Analysis.map` takes it; classes are chosen by the
-            model as it is.
-        seed: of :func:`randomised`.
-        report: receives how many maps are done, after each; an exception that it raises ends the computation.
+        analysis: analysis of one image.
+        methods: names in :data:`vitviz.METHODS`, each with its default parameters; by default all that support the
+            model.
+        target: target of class-specific maps, as in :meth:`vitviz.Analysis.map`; the trained model determines the
+            class.
+        seed: as in :func:`randomised`.
+        report: receives the number of finished maps after each; an exception from it ends the computation.
 
     Returns:
-        By method the :func:`rank_correlation` of the map as it is with the map at every step, ``"step"``, in [-1, 1]:
-        with the model as it is (1 by nature), with 0 (classifier, pooler and final norm alone), 1, 2, … and all layers
-        shuffled, and with everything shuffled; depth + 3 values, called as :func:`steps` says.
-        NaN where one of the maps is constant.
+        By method, the :func:`rank_correlation` of the trained model's map with the map at every step, ``"step"``, in
+        [-1, 1]. The steps, named by :func:`steps`, are the trained model (always 1), the model with 0 (only classifier,
+        pooler and final norm), 1, 2, … and all layers shuffled, and with everything shuffled: depth + 3 values.
+        NaN if one of the maps is constant.
 
     Raises:
-        MethodError: there is no such method or class, or a method cannot serve the model.
+        MethodError: there is no such method or class, or a method does not support the model.
     """
     model = instance("analysis", analysis, Analysis, "vitviz.analyze(image, model)").model
     names = method_names(model, methods, isinstance(target, Target))
-    chosen: dict[str, Any] = {}
+    class_arguments: dict[str, Any] = {}
     if target is not None or any(METHODS[name].class_specific for name in names):
-        chosen["target"] = resolve_target(target, analysis.logits, model.labels)
-        # Said also where no map is about it.
-        as_target(chosen["target"], model.network.config.classes, model.labels)
+        class_arguments["target"] = resolve_target(target, analysis.logits, model.labels)
+        # Raises for an unknown class even if no map uses it.
+        as_target(class_arguments["target"], model.network.config.classes, model.labels)
     total = len(names) * len(steps(model.network.config.depth))
     first: dict[str, torch.Tensor] = {}
     correlations: dict[str, list[float]] = {name: [] for name in names}
-    for done, each in enumerate(_analyses(analysis, seed)):
+    for step, step_analysis in enumerate(_analyses(analysis, seed)):
         for number, name in enumerate(names):
-            values = each.map(name, **(chosen if METHODS[name].class_specific else {})).values
+            values = step_analysis.map(name, **(class_arguments if METHODS[name].class_specific else {})).values
             correlations[name].append(rank_correlation(first.setdefault(name, values), values))
             if report is not None:
-                report(Progress(done * len(names) + number + 1, total))
+                report(Progress(step * len(names) + number + 1, total))
     return {name: torch.tensor(values) for name, values in correlations.items()}
 
 
 def randomized_analysis(analysis: Analysis, seed: int = 0) -> Analysis:
-    """The same input, encoded by a copy of the model with all weights shuffled."""
+    """The analysis of the same input by a copy of the model with all weights shuffled."""
     return _encode_with(randomised(analysis.model, seed=seed), analysis)
 
 
 def rank_correlation(first: torch.Tensor, second: torch.Tensor) -> float:
     """Spearman's rank correlation of two maps over their patches, in [-1, 1]; equal values share their mean rank.
 
-    NaN where one of the maps is constant: it has no order that could be like or unlike another.
+    NaN if one of the maps is constant, since it has no order.
 
     Args:
-        first, second: ``"grid_height grid_width"``, or any other shape that both have.
+        first, second: ``"grid_height grid_width"``, or any other common shape.
 
     Raises:
         ConfigError: the shapes differ.
     """
     if first.shape != second.shape:
         raise ConfigError(f"maps of shapes {tuple(first.shape)} and {tuple(second.shape)}: expected one shape")
-    # The import takes a second.
+    # Imported here, since it takes a second.
     from scipy.stats import spearmanr
 
-    one, other = (values.detach().double().cpu().flatten().numpy() for values in (first, second))
-    if not (np.ptp(one) and np.ptp(other)):
+    first_values, second_values = (values.detach().double().cpu().flatten().numpy() for values in (first, second))
+    if not (np.ptp(first_values) and np.ptp(second_values)):
         return math.nan
-    return float(spearmanr(one, other).statistic)
+    return float(spearmanr(first_values, second_values).statistic)
 
 
 def method_names(model: Model, methods: Iterable[str] | None, has_target: bool = False) -> list[str]:
-    """The chosen methods, or all that a model supports.
+    """The names of the given methods, or of all that support a model.
 
     Args:
-        model: that they are to serve.
-        methods: by name in :data:`vitviz.METHODS`.
-        has_target: whether class maps have a target of their own and need no classes.
+        model: the model.
+        methods: names in :data:`vitviz.METHODS`.
+        has_target: whether there is a target that needs no classifier.
 
     Raises:
-        MethodError: there is no such method, or it cannot serve the model.
+        MethodError: there is no such method, or it does not support the model.
     """
     config = model.network.config
     refusals = {name: method.refusal(config, has_target=has_target) for name, method in METHODS.items()}
@@ -170,39 +169,39 @@ def method_names(model: Model, methods: Iterable[str] | None, has_target: bool =
 
 
 def _analyses(analysis: Analysis, seed: int) -> Iterator[Analysis]:
-    """The analysis, and those of the same input by the model as its weights are shuffled."""
+    """The analysis, then those of the same input while the model's weights are shuffled."""
     yield analysis
     for model in _randomized_models(analysis.model, seed):
         yield _encode_with(model, analysis)
 
 
 def _encode_with(model: Model, analysis: Analysis) -> Analysis:
-    """The same input, encoded by another model."""
+    """The analysis of the same input by another model."""
     trace = analysis.trace
     storage = next((name for name, dtype in PRECISIONS.items() if dtype == trace.queries.dtype), None)
     return Encoder(model, storage=storage, keep_bytes=trace.keep_bytes).encode([analysis.prepared])[0]
 
 
 def _randomized_models(model: Model, seed: int) -> Iterator[Model]:
-    """The same copy of a model after each part is shuffled; use it before advancing the iterator."""
+    """One copy of a model, shuffled further at each step; use it before advancing the iterator."""
     network = deepcopy(own_network(model.network, "randomisation")).eval().requires_grad_(False)
     # The card's accuracy no longer holds.
-    copied = replace(model, name=f"{model.name}, randomised", network=network, card={})
-    # On the processor, so that the same seed gives the same weights on every device.
+    copy = replace(model, name=f"{model.name}, randomised", network=network, card={})
+    # On the CPU, so that the same seed gives the same weights on every device.
     generator = torch.Generator().manual_seed(seed)
-    for part in _parts(network):
+    for group in _parameter_groups(network):
         with torch.no_grad():
-            for weights in part:
+            for weights in group:
                 order = torch.randperm(weights.numel(), generator=generator)
                 weights.copy_(weights.cpu().flatten()[order].view_as(weights))
-        yield copied
+        yield copy
 
 
-def _parts(network: VisionTransformer) -> Iterator[list[nn.Parameter]]:
-    """The learnt parameters from the top down: above the layers, each layer, below the layers."""
+def _parameter_groups(network: VisionTransformer) -> Iterator[list[nn.Parameter]]:
+    """The learned parameters from the top down: above the layers, in each layer, below the layers."""
     above = [network.classifier, network.projection, network.representation, network.pooler, network.norm]
-    parts = [[weights for module in above for weights in module.parameters()]]
-    parts += [list(layer.parameters()) for layer in reversed(network.encoder)]
-    part_ids = {id(weights) for part in parts for weights in part}
+    groups = [[weights for module in above for weights in module.parameters()]]
+    groups += [list(layer.parameters()) for layer in reversed(network.encoder)]
+    group_ids = {id(weights) for group in groups for weights in group}
     parameters = (weights for name, weights in network.named_parameters() if name != "periods")
-    yield from (*parts, [weights for weights in parameters if id(weights) not in part_ids])
+    yield from (*groups, [weights for weights in parameters if id(weights) not in group_ids])

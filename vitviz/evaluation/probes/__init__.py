@@ -1,4 +1,4 @@
-"""Probes: what a model's tokens, attention and weights look like inside, one function each."""
+"""Probes of a model's tokens, attention and weights, one function each."""
 
 from vitviz.evaluation.probes.findings import AXES, Findings, Measurement
 from vitviz.evaluation.probes.table import PROBES, Probe, probe

@@ -1,4 +1,4 @@
-"""Where attention goes: to sinks, to prefix tokens, how far, how widely, and how alike the heads of a layer are."""
+"""Probes of attention: sinks, prefix tokens, distance, entropy, and the similarity of a layer's heads."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ ONE_HEAD = "this model has one head in a layer, which has no other to be compare
 def sink_tokens(trace: AttentionTrace) -> Findings:
     """The attention that every token receives, in multiples of an even share.
 
-    Xiao et al. 2024, "Efficient Streaming Language Models with Attention Sinks"; the mean over all tokens that look as
-    in Gu et al. 2025, "When Attention Sink Emerges in Language Models", section 3.
+    Xiao et al. 2024, "Efficient Streaming Language Models with Attention Sinks"; the mean over all query tokens as in
+    Gu et al. 2025, "When Attention Sink Emerges in Language Models", section 3.
 
     Returns:
         ``received``: ``"layer head token"``; 1 is an even share, and the mean over tokens is 1.
@@ -32,15 +32,15 @@ def sink_tokens(trace: AttentionTrace) -> Findings:
         token = int(shares.argmax())
         patch = layout.prefix_count + int(shares[layout.prefix_count :].argmax())
         head = int(received[layer, :, token].argmax())
-        places = (layout.name(token), digits(float(shares[token])), str(head))
-        rows.append((str(layer), *places, layout.name(patch), digits(float(shares[patch]))))
+        cells = (layout.name(token), digits(float(shares[token])), str(head))
+        rows.append((str(layer), *cells, layout.name(patch), digits(float(shares[patch]))))
     sinks = [layout.name(token) for token in sink_patches(trace)]
-    some = ", ".join(sinks[:8]) + ", …" * (len(sinks) > 8)
+    names = ", ".join(sinks[:8]) + ", …" * (len(sinks) > 8)
     rule = f"more than {SINK_RATIO:g} even shares of the attention in some layer"
     verb = "receives" if len(sinks) < 2 else "receive"
     return Findings(
         "sink_tokens",
-        f"{some[:1].upper()}{some[1:]} {verb} {rule}." if sinks else f"No patch receives {rule}.",
+        f"{names[:1].upper()}{names[1:]} {verb} {rule}." if sinks else f"No patch receives {rule}.",
         {"received": Measurement(received.float(), ("layer", "head", "token"), "even shares of the attention")},
         ("layer", "most attended token", "even shares", "most by head", "most attended patch", "even shares"),
         tuple(rows),
@@ -48,22 +48,22 @@ def sink_tokens(trace: AttentionTrace) -> Findings:
 
 
 def sink_mass(trace: AttentionTrace) -> Findings:
-    """The share of every head's attention that its sinks take: tokens that receive ten even shares of it each.
+    """The share of each head's attention to sinks, the tokens that receive more than ten even shares of it.
 
-    Gu et al. 2025, "When Attention Sink Emerges in Language Models", section 3, with a bound in even shares.
+    Gu et al. 2025, "When Attention Sink Emerges in Language Models", section 3, with the threshold in even shares.
 
     Returns:
         ``mass``: ``"layer head"``, in [0, 1]; 0 for a head without sinks.
     """
     received = received_attention(trace)
     is_sink = received * trace.layout.token_count > SINK_RATIO
-    return _of_heads("sink_mass", "mass", (received * is_sink).sum(-1), "send most to sinks", "share")
+    return _head_findings("sink_mass", "mass", (received * is_sink).sum(-1), "send most to sinks", "share")
 
 
 def prefix_mass(trace: AttentionTrace) -> Findings:
     """The share of the patches' attention that goes to each prefix token.
 
-    Darcet et al. 2024, "Vision Transformers Need Registers", section 3: registers take over what outlier patches did.
+    Darcet et al. 2024, "Vision Transformers Need Registers", section 3: registers take over from outlier patches.
 
     Returns:
         ``mass``: ``"layer head prefix"``, in [0, 1].
@@ -75,10 +75,10 @@ def prefix_mass(trace: AttentionTrace) -> Findings:
         for layer, values in enumerate(mass)
     ]
     layer, head = divmod(int(mass.sum(-1).argmax()), trace.heads)
-    most = digits(float(mass[layer, head].sum()))
+    highest = digits(float(mass[layer, head].sum()))
     return Findings(
         "prefix_mass",
-        f"Head {head} of layer {layer} sends most, {most} of the patches' attention, to prefix tokens.",
+        f"Head {head} of layer {layer} sends most, {highest} of the patches' attention, to prefix tokens.",
         {"mass": Measurement(mass.float(), ("layer", "head", "prefix"), "share", {"prefix": layout.prefix})},
         ("layer", *layout.prefix, "all of them"),
         tuple(rows),
@@ -86,35 +86,35 @@ def prefix_mass(trace: AttentionTrace) -> Findings:
 
 
 def attention_distance(trace: AttentionTrace) -> Findings:
-    """How far every head looks: the mean distance from a patch to those that it attends to, in patches.
+    """The mean distance of each head's attention: from a patch to those to which it attends, in patches.
 
     Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words", figure 7.
 
     Returns:
-        ``distance``: ``"layer head"``, from 0 to the diagonal of the grid; NaN for a head that looks at no patch.
+        ``distance``: ``"layer head"``, from 0 to the diagonal of the grid; NaN for a head that attends to no patch.
     """
-    return _of_heads("attention_distance", "distance", measure_heads(trace)["distance"], "look farthest")
+    return _head_findings("attention_distance", "distance", measure_heads(trace)["distance"], "look farthest")
 
 
 def attention_entropy(trace: AttentionTrace) -> Findings:
-    """How widely every head spreads its attention: the mean entropy of the patches' rows, in nats.
+    """The mean entropy of the patches' rows in each head, in nats.
 
     Clark et al. 2019, "What Does BERT Look At?", section 3.2.
 
     Returns:
-        ``entropy``: ``"layer head"``, from 0 (one token) to the logarithm of the number of tokens (all alike).
+        ``entropy``: ``"layer head"``, from 0 (one token) to the logarithm of the number of tokens (all equal).
     """
-    return _of_heads("attention_entropy", "entropy", measure_heads(trace)["entropy"], "look most widely")
+    return _head_findings("attention_entropy", "entropy", measure_heads(trace)["entropy"], "look most widely")
 
 
 def head_similarity(trace: AttentionTrace) -> Findings:
-    """How far apart the attention of any two heads of a layer is: the mean Jensen-Shannon divergence of their rows.
+    """The distance between any two heads of a layer: the mean Jensen-Shannon divergence of their rows.
 
-    Clark et al. 2019, "What Does BERT Look At?", section 6. In units of its bound, the logarithm of 2.
+    Clark et al. 2019, "What Does BERT Look At?", section 6. The unit is its bound, the logarithm of 2.
 
     Returns:
-        ``divergence``: ``"layer head other head"``, from 0 for heads that look alike to 1 for heads that have no token
-        in common.
+        ``divergence``: ``"layer head other head"``, from 0 for equal heads to 1 for heads that have no token in
+        common.
     """
     heads = trace.heads
     divergence = torch.zeros(trace.layers, heads, heads, dtype=torch.float64)
@@ -122,20 +122,20 @@ def head_similarity(trace: AttentionTrace) -> Findings:
         for _, weights in trace.weights_in_chunks(layer):
             entropy = torch.special.entr(weights).sum((-1, -2)).double()
             for head in range(heads - 1):
-                of_pairs = torch.special.entr((weights[head] + weights[head + 1 :]) / 2).sum((-1, -2)).double()
-                apart = (of_pairs - (entropy[head] + entropy[head + 1 :]) / 2).cpu()
-                divergence[layer, head, head + 1 :] += apart
-                divergence[layer, head + 1 :, head] += apart
-    # Rounding may leave the least bit below zero.
+                pair_entropy = torch.special.entr((weights[head] + weights[head + 1 :]) / 2).sum((-1, -2)).double()
+                distance = (pair_entropy - (entropy[head] + entropy[head + 1 :]) / 2).cpu()
+                divergence[layer, head, head + 1 :] += distance
+                divergence[layer, head + 1 :, head] += distance
+    # Rounding may push values slightly below zero.
     divergence = (divergence / (trace.layout.token_count * math.log(2))).clamp(0, 1)
     rows, pairs = [], torch.triu_indices(heads, heads, 1)
     for layer, values in enumerate(divergence):
-        apart = values[pairs[0], pairs[1]]
-        alike, unlike = (
-            f"{int(pairs[0, place])} and {int(pairs[1, place])}" for place in (apart.argmin(), apart.argmax())
+        distances = values[pairs[0], pairs[1]]
+        nearest, farthest = (
+            f"{int(pairs[0, index])} and {int(pairs[1, index])}" for index in (distances.argmin(), distances.argmax())
         )
-        numbers = [digits(float(number)) for number in (apart.min(), apart.mean(), apart.max())]
-        rows.append((str(layer), alike, numbers[0], numbers[1], unlike, numbers[2]))
+        low, mean, high = (digits(float(value)) for value in (distances.min(), distances.mean(), distances.max()))
+        rows.append((str(layer), nearest, low, mean, farthest, high))
     means = divergence.sum((-1, -2)) / (heads * (heads - 1))
     layer = int(means.argmin())
     return Findings(
@@ -147,14 +147,14 @@ def head_similarity(trace: AttentionTrace) -> Findings:
     )
 
 
-def _of_heads(probe: str, measure: str, values: torch.Tensor, verb: str, unit: str = "") -> Findings:
-    """A measure ``"layer head"``, by default one of :func:`vitviz.evaluation.head_table.measure_heads`."""
+def _head_findings(probe: str, measure: str, values: torch.Tensor, verb: str, unit: str = "") -> Findings:
+    """Findings for a measure ``"layer head"``; the unit defaults to that in :data:`MEASURES`."""
     unit = unit or MEASURES[measure].unit
     rows = []
     for layer, heads in enumerate(values):
-        known = heads[~heads.isnan()]
-        numbers = [digits(float(number)) for number in (known.min(), known.mean(), known.max())] if len(known) else []
-        rows.append((str(layer), *(numbers or ["–"] * 3)))
+        valid = heads[~heads.isnan()]
+        cells = [digits(float(value)) for value in (valid.min(), valid.mean(), valid.max())] if len(valid) else []
+        rows.append((str(layer), *(cells or ["–"] * 3)))
     means = values.nanmean(1).nan_to_num(0)
     layer = int(means.argmax())
     return Findings(

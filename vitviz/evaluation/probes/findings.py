@@ -1,4 +1,4 @@
-"""What a probe finds: numbers with named axes, a sentence, and a table to read."""
+"""The result of a probe: numbers with named axes, a sentence, and a table."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AXES: Mapping[str, str] = {
     "other row": "from top to bottom, of the second position",
     "other column": "from left to right, of the second position",
 }
-"""The axes that a measurement may have, and what they count."""
+"""The axes that a measurement may have, with descriptions."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,14 +34,14 @@ class Measurement:
     """Numbers with named axes.
 
     Args:
-        values: on the processor; NaN where there is no number.
+        values: on the CPU; NaN for missing numbers.
         axes: a name in :data:`AXES` for each dimension.
         quantity: what a value is, such as ``"norm"``.
-        names: of the places along an axis, where they have names, such as the labels of classes.
-        indexes: what the values count, where they are no quantity but places along an axis, such as ``"class"``.
+        names: names of the positions along an axis, such as the labels of classes.
+        indexes: axis that the values index, such as ``"class"``; None if they are a quantity.
 
     Raises:
-        ConfigError: the axes do not fit the values, or the values are no places along an axis.
+        ConfigError: the axes do not fit the values, or the values are not indices of an axis.
     """
 
     values: torch.Tensor
@@ -57,20 +57,20 @@ class Measurement:
             if axis not in self.axes or len(names) != self.values.shape[self.axes.index(axis)]:
                 raise ConfigError(f"{len(names)} names along {axis!r}: expected one for each of its places")
         if (self.indexes is not None) != (self.values.dtype == torch.int64) or self.indexes not in (None, *AXES):
-            found = str(self.values.dtype).removeprefix("torch.")
-            raise ConfigError(f"{found} values that index {self.indexes!r}: expected int64 and the name of an axis")
+            dtype = str(self.values.dtype).removeprefix("torch.")
+            raise ConfigError(f"{dtype} values that index {self.indexes!r}: expected int64 and the name of an axis")
 
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """What a probe found in one image, or in a model.
+    """The result of a probe for one image, or for a model.
 
     Args:
-        probe: its name in :data:`vitviz.evaluation.probes.PROBES`.
-        summary: what was found, in one sentence.
-        measurements: by name; what pictures, files and pages are made of.
-        heading: of the table's columns.
-        rows: of the table.
+        probe: name of the probe in :data:`vitviz.evaluation.probes.PROBES`.
+        summary: the result in one sentence.
+        measurements: numbers by name, for pictures, files and pages.
+        heading: headings of the table's columns.
+        rows: rows of the table.
 
     Raises:
         ConfigError: a row has another number of cells than the heading.
@@ -88,10 +88,10 @@ class Findings:
                 raise ConfigError(f"row {row}: expected {len(self.heading)} cells, {self.heading}")
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The measurements as NumPy has them, by the names of probe and measurement."""
-        return {f"{self.probe}.{name}": each.values.numpy() for name, each in self.measurements.items()}
+        """The measurements as NumPy arrays, by ``probe.measurement``."""
+        return {f"{self.probe}.{name}": measurement.values.numpy() for name, measurement in self.measurements.items()}
 
 
 def step_name(step: int) -> str:
-    """A step in a table: ``"input"`` before the first layer, then ``"layer 0"`` and so on."""
+    """The name of a step in a table: ``"input"`` before the first layer, then ``"layer 0"`` and so on."""
     return "input" if step == 0 else f"layer {step - 1}"

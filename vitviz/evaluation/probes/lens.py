@@ -1,4 +1,4 @@
-"""The logit lens: what every layer's tokens would be classified as, if they were the last."""
+"""The logit lens: the classification of every layer's tokens, as if they were the last layer's."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from vitviz.analysis.analysis import Analysis
 from vitviz.attention.precision import precise
 from vitviz.errors.number_text import percent
 from vitviz.evaluation.probes.findings import Findings, Measurement, step_name
-from vitviz.evaluation.probes.tokens import stream_of
+from vitviz.evaluation.probes.tokens import token_stream
 from vitviz.models.capture import CapturedNetwork
 from vitviz.models.own import own_network
 from vitviz.models.pooling import POOLINGS
 
 NO_LENS = "this model has no classifier, so that no token speaks for a class"
-# Logits of so many tokens at a time: of thousands of classes, those of all tokens are more than the image.
-TOKENS_AT_ONCE = 256
+# Tokens to classify at a time: with thousands of classes, the logits of all tokens would take too much memory.
+CHUNK_TOKENS = 256
 
 
 def logit_lens(analysis: Analysis) -> Findings:
-    """Final norm and classifier on every layer's tokens: how the prediction forms, and which class each token says.
+    """Final norm and classifier on every layer's tokens: the prediction after each layer, and each token's class.
 
     Vilas et al. 2023, "Analyzing Vision Transformers for Image Classification in Class Embedding Space"; nostalgebraist
-    2020, "interpreting GPT: the logit lens". The whole is pooled as the model pools its last layer. A token alone is
-    classified as if it were all that is pooled; where the model classifies two tokens side by side there is no such
-    thing, and the measurements of tokens are left out. So they are of a captured module, which classifies all tokens
-    of a layer as if they were its last layer's.
+    2020, "interpreting GPT: the logit lens". A layer's prediction pools its tokens as the model pools
+    those of its last layer. A single token is classified as if pooling had returned it. These measurements are left out
+    for a model that classifies two tokens side by side, and for a captured module, which can only classify all tokens
+    of a layer together.
 
     Returns:
-        ``probability``: ``"step class"``, of the whole; its last step is what the model predicts. ``token_class``:
-        ``"step token"``, the index of the class that each token says; ``token_probability``: of that class.
+        ``probability``: ``"step class"``, the layer's prediction; at the last step, the model's. ``token_class``:
+        ``"step token"``, index of each token's most probable class; ``token_probability``: its probability.
 
     Raises:
         MethodError: the model has no classifier.
@@ -39,21 +39,21 @@ def logit_lens(analysis: Analysis) -> Findings:
         return _findings(analysis, _module_probability(network, analysis.prepared.pixels), [], [])
     network = own_network(network, "logit_lens")
     has_tokens = POOLINGS[network.config.pooling].width_factor == 1
-    whole, classes, probabilities = [], [], []
-    for tokens in stream_of(analysis):
+    predictions, classes, probabilities = [], [], []
+    for tokens in token_stream(analysis):
         with torch.inference_mode():
-            whole.append(precise(network.read(tokens[None], layout)[0]).softmax(-1).cpu())
+            predictions.append(precise(network.read(tokens[None], layout)[0]).softmax(-1).cpu())
             if has_tokens:
                 best = [
-                    precise(network.classify_each(part)).softmax(-1).max(-1) for part in tokens.split(TOKENS_AT_ONCE)
+                    precise(network.classify_each(chunk)).softmax(-1).max(-1) for chunk in tokens.split(CHUNK_TOKENS)
                 ]
-                classes.append(torch.cat([part.indices for part in best]).cpu())
-                probabilities.append(torch.cat([part.values for part in best]).cpu())
-    return _findings(analysis, torch.stack(whole), classes, probabilities)
+                classes.append(torch.cat([chunk.indices for chunk in best]).cpu())
+                probabilities.append(torch.cat([chunk.values for chunk in best]).cpu())
+    return _findings(analysis, torch.stack(predictions), classes, probabilities)
 
 
 def _module_probability(network: CapturedNetwork, pixels: torch.Tensor) -> torch.Tensor:
-    """What a captured module predicts of each layer's tokens as if they were its last layer's, ``"step class"``."""
+    """A captured module's predictions for each layer's tokens as if they were its last layer's, ``"step class"``."""
     logits = network.read(torch.cat(network.stream(pixels)), pixels)
     return precise(logits.detach()).softmax(-1).cpu()
 
@@ -61,12 +61,12 @@ def _module_probability(network: CapturedNetwork, pixels: torch.Tensor) -> torch
 def _findings(
     analysis: Analysis, probability: torch.Tensor, classes: list[torch.Tensor], probabilities: list[torch.Tensor]
 ) -> Findings:
-    """In words and rows.
+    """The findings with summary and table.
 
     Args:
-        analysis: of the image.
-        probability: ``"step class"``, of the whole.
-        classes, probabilities: ``"token"`` of every step; empty where no token has any.
+        analysis: analysis of the image.
+        probability: ``"step class"``, prediction of each layer.
+        classes, probabilities: ``"token"`` of every step; empty if single tokens cannot be classified.
     """
     labels, layout, has_tokens = analysis.model.labels, analysis.trace.layout, len(classes) > 0
     measurements = {"probability": Measurement(probability, ("step", "class"), "probability", {"class": labels})}

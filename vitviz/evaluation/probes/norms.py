@@ -1,4 +1,4 @@
-"""How long tokens are, which patches are outliers, and which features of which token are massive."""
+"""Probes of token norms, outlier patches, and massive activations."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from vitviz.attention.trace import AttentionTrace
 from vitviz.errors.kinds import MethodError
 from vitviz.errors.number_text import digits
 from vitviz.evaluation.probes.findings import Findings, Measurement, step_name
-from vitviz.evaluation.probes.tokens import stream_of
+from vitviz.evaluation.probes.tokens import token_stream
 
-# What Sun et al. call massive: both at once.
+# Sun et al. call activations massive that exceed both.
 MASSIVE_VALUE = 100.0
 MASSIVE_RATIO = 1000.0
 
 
 def token_norms(trace: AttentionTrace) -> Findings:
-    """The length of every token before the first layer and after each one, measured while the image was analysed.
+    """The norm of every token before the first layer and after each one, measured during the analysis.
 
     Darcet et al. 2024, "Vision Transformers Need Registers", figure 4.
 
     Returns:
-        ``norms``: ``"step token"``; NaN for what the last layer computes for nobody.
+        ``norms``: ``"step token"``; NaN for tokens that the last layer does not compute.
 
     Raises:
         MethodError: the trace has no norms.
@@ -36,11 +36,11 @@ def token_norms(trace: AttentionTrace) -> Findings:
     rows = []
     for step, values in enumerate(norms):
         patches = values[layout.prefix_count :]
-        known = patches[~patches.isnan()]
-        # Quantiles of nothing do not exist.
-        found = torch.quantile(known, torch.tensor([0, 0.5, 1], dtype=known.dtype)).tolist() if len(known) else []
+        valid = patches[~patches.isnan()]
+        # torch refuses quantiles of an empty tensor.
+        quantiles = torch.quantile(valid, torch.tensor([0, 0.5, 1], dtype=valid.dtype)).tolist() if len(valid) else []
         prefix = map(digits, values[: layout.prefix_count].tolist())
-        rows.append((step_name(step), *prefix, *(map(digits, found or [torch.nan] * 3))))
+        rows.append((step_name(step), *prefix, *(map(digits, quantiles or [torch.nan] * 3))))
     highest = norms.nan_to_num(0).flatten().argmax()
     step, token = divmod(int(highest), layout.token_count)
     where = "before the first layer" if step == 0 else f"after layer {step - 1}"
@@ -56,7 +56,7 @@ def token_norms(trace: AttentionTrace) -> Findings:
 def outlier_patches(trace: AttentionTrace) -> Findings:
     """The patches whose norm is an outlier where they enter the last layer, by :class:`OutlierRule`.
 
-    Darcet et al. 2024, "Vision Transformers Need Registers", section 2.1, whose line is drawn by hand for each model.
+    Darcet et al. 2024, "Vision Transformers Need Registers", section 2.1, who set the threshold by hand for each model.
 
     Returns:
         ``norm``: ``"token"``, NaN for prefix tokens; ``outlier``: ``"token"``, whether each is one.
@@ -74,12 +74,12 @@ def outlier_patches(trace: AttentionTrace) -> Findings:
         (layout.name(token), digits(float(values[token])), digits(float(values[token]) / rule.median))
         for token in longest
     ]
-    found = f"{len(tokens)} of {layout.patch_count} patches" if tokens else "No patch"
+    subject = f"{len(tokens)} of {layout.patch_count} patches" if tokens else "No patch"
     verb = "is an outlier" if len(tokens) < 2 else "are outliers"
     bounds = f"threshold {digits(rule.threshold)}, median {digits(rule.median)}, longest {digits(float(norms.max()))}"
     return Findings(
         "outlier_patches",
-        f"{found} {verb} where the tokens enter the last layer: {bounds}.",
+        f"{subject} {verb} where the tokens enter the last layer: {bounds}.",
         {
             "norm": Measurement(values, ("token",), "norm"),
             "outlier": Measurement(is_outlier, ("token",), "outlier or not"),
@@ -90,31 +90,31 @@ def outlier_patches(trace: AttentionTrace) -> Findings:
 
 
 def massive_activations(analysis: Analysis) -> Findings:
-    """The features of tokens that are far larger than all others, and which tokens have them.
+    """The features that are far larger than all others, and the tokens that have them.
 
     Sun et al. 2024, "Massive Activations in Large Language Models", section 2: magnitude above 100 and about 1,000
     times the median magnitude of all features; section 5 for Vision Transformers.
 
     Returns:
-        ``largest``: ``"step feature"``, the largest magnitude that any token has of each; ``token``: of the same
-        shape, the index of that token; ``median``: ``"step"``, of all magnitudes.
+        ``largest``: ``"step feature"``, largest magnitude of each feature in any token; ``token``: index of that token,
+        in the same shape; ``median``: ``"step"``, median of all magnitudes.
     """
     layout = analysis.trace.layout
     largest, tokens, medians = [], [], []
-    for stream in stream_of(analysis):
-        sizes = precise(stream).abs()
-        highest, who = sizes.max(0)
+    for stream in token_stream(analysis):
+        magnitudes = precise(stream).abs()
+        highest, highest_tokens = magnitudes.max(0)
         largest.append(highest.cpu())
-        tokens.append(who.cpu())
-        medians.append(sizes.flatten().median().cpu())
+        tokens.append(highest_tokens.cpu())
+        medians.append(magnitudes.flatten().median().cpu())
     values, owners, median = torch.stack(largest), torch.stack(tokens), torch.stack(medians)
     massive = (values > MASSIVE_VALUE) & (values > MASSIVE_RATIO * median[:, None])
     rows = []
-    for step, (sizes, who) in enumerate(zip(values, owners, strict=True)):
-        feature = int(sizes.argmax())
-        ratio = float(sizes[feature] / median[step]) if median[step] > 0 else torch.inf
-        name = layout.name(int(who[feature]))
-        row = (str(feature), name, digits(float(sizes[feature])), digits(ratio), str(int(massive[step].sum())))
+    for step, (magnitudes, step_owners) in enumerate(zip(values, owners, strict=True)):
+        feature = int(magnitudes.argmax())
+        ratio = float(magnitudes[feature] / median[step]) if median[step] > 0 else torch.inf
+        name = layout.name(int(step_owners[feature]))
+        row = (str(feature), name, digits(float(magnitudes[feature])), digits(ratio), str(int(massive[step].sum())))
         rows.append((step_name(step), *row))
     features = sorted({feature for _, feature in massive.nonzero().tolist()})
     listing = ", ".join(map(str, features[:8])) + ", …" * (len(features) > 8)

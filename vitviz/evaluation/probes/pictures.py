@@ -1,4 +1,4 @@
-"""Findings as figures: how a measurement is drawn follows from its axes."""
+"""Findings as figures; the axes of a measurement determine how it is drawn."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from vitviz.attention.layout import TokenLayout
 from vitviz.evaluation.probes.findings import Findings, Measurement, step_name
 
 COLUMNS, CELL_INCHES = 7, 1.5
-# Lines that can be told apart.
+# The most lines that can be told apart.
 MAX_LINES = 6
-# Of each side of the grid, in a sheet of one map for each position.
+# The most positions per side of the grid in a sheet with one map per position.
 MAX_POSITIONS = 9
-# Of a logarithmic scale's highest value.
-LOWEST_PART = 1e-3
+# Lower end of a logarithmic scale, relative to its highest value.
+LOG_FLOOR = 1e-3
 
 
 def pictures(findings: Findings, layout: TokenLayout) -> dict[str, Figure]:
-    """A figure for every measurement that has one, by its name.
+    """A figure for every measurement that can be drawn, by its name.
 
     Args:
-        findings: of a probe.
-        layout: of the tokens of the image.
+        findings: findings of a probe.
+        layout: order of the image's tokens.
     """
     figures = {}
     for name, measurement in findings.measurements.items():
         draw = DRAWINGS.get(measurement.axes)
-        # What counts tokens or classes is no quantity that colours could show.
+        # Indices of tokens or classes are not a quantity that colours could show.
         if draw is not None and measurement.indexes is None:
             figures[name] = draw(measurement, layout)
             FigureCanvasAgg(figures[name])
@@ -54,13 +54,13 @@ def _sheet(count: int, ratio: float = 1.0) -> tuple[Figure, list[Axes]]:
 
 
 def _maps(grids: torch.Tensor, titles: list[str], quantity: str, is_logarithmic: bool = False) -> Figure:
-    """Maps ``"map row column"`` on one scale, whose ends are those of all; of what is true or false, 0 and 1."""
-    known = grids[~grids.isnan()].float()
-    ends = (0.0, 1.0) if grids.dtype == torch.bool else (float(known.min()), float(known.max()))
+    """Maps ``"map row column"`` on one scale, between the lowest and highest value of all, or 0 and 1 for booleans."""
+    valid = grids[~grids.isnan()].float()
+    ends = (0.0, 1.0) if grids.dtype == torch.bool else (float(valid.min()), float(valid.max()))
     norm: Normalize = Normalize(*ends)
     if is_logarithmic and ends[1] > 0:
-        # What was rounded to zero has no logarithm.
-        norm = LogNorm(max(ends[0], LOWEST_PART * ends[1]), ends[1], clip=True)
+        # The floor keeps zeros, which have no logarithm, on the scale.
+        norm = LogNorm(max(ends[0], LOG_FLOOR * ends[1]), ends[1], clip=True)
     figure, cells = _sheet(len(grids), grids.shape[1] / grids.shape[2])
     for cell, grid, title in zip(cells, grids, titles, strict=True):
         cell.set_title(title, fontsize=8)
@@ -76,10 +76,10 @@ def _token_map(measurement: Measurement, layout: TokenLayout) -> Figure:
 
 def _maps_by_step(measurement: Measurement, layout: TokenLayout) -> Figure:
     grids = layout.grid(measurement.values)
-    # After the last layer, a model that classifies its CLS token has no patches.
-    known = [step for step, grid in enumerate(grids) if not grid.isnan().all()]
+    # A model that classifies its CLS token computes no patches in the last layer.
+    valid_steps = [step for step, grid in enumerate(grids) if not grid.isnan().all()]
     is_logarithmic = measurement.quantity == "norm"
-    return _maps(grids[known], [step_name(step) for step in known], measurement.quantity, is_logarithmic)
+    return _maps(grids[valid_steps], [step_name(step) for step in valid_steps], measurement.quantity, is_logarithmic)
 
 
 def _maps_by_layer(measurement: Measurement, layout: TokenLayout) -> Figure:
@@ -92,28 +92,28 @@ def _heads(measurement: Measurement, layout: TokenLayout) -> Figure:
     values = measurement.values.sum(-1) if measurement.values.ndim == 3 else measurement.values
     figure = Figure(figsize=(0.45 * values.shape[1] + 2.2, 0.35 * values.shape[0] + 1), layout="constrained")
     axes = figure.subplots()
-    drawn = axes.imshow(values.numpy(), cmap="viridis", aspect="auto")
+    image = axes.imshow(values.numpy(), cmap="viridis", aspect="auto")
     axes.set(xlabel="head", ylabel="layer", xticks=range(values.shape[1]), yticks=range(values.shape[0]))
-    figure.colorbar(drawn, ax=axes)
+    figure.colorbar(image, ax=axes)
     figure.suptitle(measurement.quantity, fontsize=9)
     return figure
 
 
-def _heads_beside_heads(measurement: Measurement, layout: TokenLayout) -> Figure:
+def _head_pairs(measurement: Measurement, layout: TokenLayout) -> Figure:
     titles = [f"layer {layer}" for layer in range(len(measurement.values))]
     return _maps(measurement.values, titles, measurement.quantity)
 
 
 def _lines(measurement: Measurement, layout: TokenLayout) -> Figure:
-    """Of every step, those places of the other axis that are highest in some step, the highest first."""
+    """Lines over the steps for the positions of the other axis with the highest peaks, highest first."""
     axis = measurement.axes[1]
-    chosen = measurement.values.amax(0).topk(min(MAX_LINES, measurement.values.shape[1])).indices.tolist()
+    positions = measurement.values.amax(0).topk(min(MAX_LINES, measurement.values.shape[1])).indices.tolist()
     names = measurement.names.get(axis)
     figure = Figure(figsize=(7, 3.2), layout="constrained")
     axes = figure.subplots()
-    for place in chosen:
-        label = f"{axis} {place}" if names is None else names[place].partition(",")[0]
-        axes.plot(measurement.values[:, place].numpy(), marker="o", markersize=3, label=label)
+    for position in positions:
+        label = f"{axis} {position}" if names is None else names[position].partition(",")[0]
+        axes.plot(measurement.values[:, position].numpy(), marker="o", markersize=3, label=label)
     axes.set(ylabel=measurement.quantity, ylim=(0, None))
     steps = range(len(measurement.values))
     axes.set_xticks(steps, ["input", *(str(step - 1) for step in steps[1:])])
@@ -137,17 +137,17 @@ def _filters(measurement: Measurement, layout: TokenLayout) -> Figure:
     figure, cells = _sheet(len(values), values.shape[2] / values.shape[3])
     for number, (cell, pattern) in enumerate(zip(cells, values, strict=True)):
         highest = float(pattern.abs().max())
-        # Zero is the same grey in each; other than three channels have no colours of their own.
-        drawn = (pattern / highest + 1) / 2 if highest > 0 else torch.full_like(pattern, 0.5)
+        # Zero is the same grey in every filter. Only three channels can be drawn in colour.
+        levels = (pattern / highest + 1) / 2 if highest > 0 else torch.full_like(pattern, 0.5)
         is_coloured = len(pattern) == 3
-        image = drawn.permute(1, 2, 0) if is_coloured else drawn.mean(0)
+        image = levels.permute(1, 2, 0) if is_coloured else levels.mean(0)
         cell.imshow(image.numpy(), cmap="gray", vmin=0, vmax=1)
         cell.set_title(str(number), fontsize=8)
     return figure
 
 
 def _positions(measurement: Measurement, layout: TokenLayout) -> Figure:
-    """A map of the whole grid for each position; of a large grid, for some at equal distances."""
+    """A map of the whole grid for each position, or for equally spaced ones of a large grid."""
     values = measurement.values
     rows, columns = (np.unique(np.linspace(0, side - 1, min(side, MAX_POSITIONS)).round()) for side in values.shape[:2])
     figure = Figure(figsize=(0.8 * len(columns) + 1.2, 0.8 * len(rows) + 0.4), layout="constrained")
@@ -168,11 +168,11 @@ DRAWINGS: Mapping[tuple[str, ...], Callable[[Measurement, TokenLayout], Figure]]
     ("layer", "head", "token"): _maps_by_layer,
     ("layer", "head"): _heads,
     ("layer", "head", "prefix"): _heads,
-    ("layer", "head", "other head"): _heads_beside_heads,
+    ("layer", "head", "other head"): _head_pairs,
     ("step", "class"): _lines,
     ("step", "feature"): _lines,
     ("row", "column", "channel"): _colours,
     ("component", "channel", "row", "column"): _filters,
     ("row", "column", "other row", "other column"): _positions,
 }
-"""How measurements are drawn, by their axes."""
+"""The functions that draw measurements, by their axes."""

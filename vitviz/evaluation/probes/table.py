@@ -1,4 +1,4 @@
-"""The table of probes, from which the command and documentation follow."""
+"""The table of probes, which defines the command and the documentation."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ Requirement = Literal["trace", "tokens", "model"]
 
 @dataclass(frozen=True)
 class Probe:
-    """One way to look into a model.
+    """A measurement of a model's internals.
 
     Args:
-        name: of its function, and of the command's option.
-        title: what a heading calls it.
-        requires: what it computes from: an :class:`vitviz.AttentionTrace`; the tokens of a :class:`vitviz.Analysis`,
-            for which the model runs once more; or a :class:`vitviz.Model` alone.
-        compute: what it requires and the parameters, to findings.
-        citation: where it comes from.
+        name: name of its function and of the command's option.
+        title: heading.
+        requires: its input: an :class:`vitviz.AttentionTrace`; the tokens of a :class:`vitviz.Analysis`, for which the
+            model runs once more; or a :class:`vitviz.Model` alone.
+        compute: function of the input and the parameters that returns findings.
+        citation: its source.
         interpretation: one line on how to read it.
-        parameters: in the order in which controls stand.
-        missing: why a model of a configuration cannot have it; None, or nothing, where it can.
-        reads_norms: whether it reads the norms of the tokens between the layers from the trace.
+        parameters: in the order of the controls.
+        unsupported_reason: returns the reason why the probe does not apply to a configuration, or None if it does.
+        reads_norms: whether it reads the token norms of the trace.
     """
 
     name: str
@@ -59,17 +59,17 @@ class Probe:
     citation: str
     interpretation: str
     parameters: tuple[Parameter, ...] = ()
-    missing: Callable[[NetworkConfig], str | None] = lambda config: None
+    unsupported_reason: Callable[[NetworkConfig], str | None] = lambda config: None
     reads_norms: bool = False
 
     def refusal(self, config: NetworkConfig) -> str | None:
-        """Why a model of this configuration cannot have it; None where it can."""
+        """The reason why the probe does not apply to a model of this configuration, or None if it does."""
         if isinstance(config, ModuleConfig):
             if self.requires == "model":
                 return NOT_OF_A_MODULE
             if (self.requires == "tokens" or self.reads_norms) and not config.has_stream:
                 return NO_STREAM
-        return self.missing(config)
+        return self.unsupported_reason(config)
 
 
 _LAYER = LayerNumber("layer", "Layer", -1, "encoder layer, 0 is nearest to the image")
@@ -122,7 +122,7 @@ PROBES = {
             logit_lens,
             "Vilas et al. 2023, Analyzing Vision Transformers for Image Classification in Class Embedding Space",
             "What the classifier reads in every layer's tokens; lower layers were never trained to be read by it.",
-            missing=lambda config: None if config.classes else NO_LENS,
+            unsupported_reason=lambda config: None if config.classes else NO_LENS,
         ),
         Probe(
             "patch_components",
@@ -168,7 +168,7 @@ PROBES = {
             prefix_mass,
             _DARCET,
             "How much of the patches' attention goes to the CLS token and the registers, and so to no patch.",
-            missing=lambda config: None if config.prefix else NO_PREFIX,
+            unsupported_reason=lambda config: None if config.prefix else NO_PREFIX,
         ),
         Probe(
             "attention_distance",
@@ -193,7 +193,7 @@ PROBES = {
             head_similarity,
             _CLARK,
             "How far apart what two heads of a layer attend to is: 0 for the same, 1 for nothing in common.",
-            missing=lambda config: None if config.heads > 1 else ONE_HEAD,
+            unsupported_reason=lambda config: None if config.heads > 1 else ONE_HEAD,
         ),
         Probe(
             "position_similarity",
@@ -202,7 +202,7 @@ PROBES = {
             position_similarity,
             _DOSOVITSKIY,
             "How alike the embeddings of two places are: near ones should be, and those of one row or column.",
-            missing=lambda config: NO_POSITIONS if isinstance(config, ViTConfig) and config.rotary else None,
+            unsupported_reason=lambda config: NO_POSITIONS if isinstance(config, ViTConfig) and config.rotary else None,
         ),
         Probe(
             "patch_filters",
@@ -217,27 +217,28 @@ PROBES = {
 
 
 def probe(analysis: Analysis, name: str, **parameters: Any) -> Findings:
-    """What a probe finds in an analysis, by name, with its parameters.
+    """The findings of a probe for an analysis.
 
     Args:
-        analysis: of one image.
-        name: in :data:`PROBES`.
-        parameters: of the probe; None, or nothing, is its default.
+        analysis: analysis of one image.
+        name: name of the probe in :data:`PROBES`.
+        parameters: parameters of the probe; None for the default.
 
     Raises:
-        MethodError: there is no such probe, it has no such parameter, or the model cannot have it.
+        MethodError: there is no such probe, it has no such parameter, or it does not apply to the model.
         QueryError: the model has no such layer or token.
-        LimitError: the machine has not the memory for it.
+        LimitError: the machine does not have enough free memory.
     """
     instance("analysis", analysis, Analysis, "vitviz.analyze(image, model)")
     record = PROBES[word("probe", name, PROBES)]
     legal = [parameter.name for parameter in record.parameters]
-    for given in parameters:
-        if given not in legal:
-            expected = no_parameter(name, given, legal) if legal else f"{name} has no parameter {given!r}: it has none"
-            raise MethodError(expected)
+    for parameter_name in parameters:
+        if parameter_name not in legal:
+            if legal:
+                raise MethodError(no_parameter(name, parameter_name, legal))
+            raise MethodError(f"{name} has no parameter {parameter_name!r}: it has none")
     refusal = record.refusal(analysis.model.network.config)
     if refusal is not None:
         raise MethodError(f"{name}: {refusal}")
-    required = {"trace": analysis.trace, "tokens": analysis, "model": analysis.model}[record.requires]
-    return record.compute(required, **{key: value for key, value in parameters.items() if value is not None})
+    source = {"trace": analysis.trace, "tokens": analysis, "model": analysis.model}[record.requires]
+    return record.compute(source, **{key: value for key, value in parameters.items() if value is not None})

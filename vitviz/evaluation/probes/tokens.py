@@ -1,4 +1,4 @@
-"""The tokens themselves, which a trace does not keep: one more forward pass gives them, a layer at a time."""
+"""The tokens of each layer, which a trace does not store, from one more forward pass."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from vitviz.models.own import own_network
 FEATURES = ("tokens", "keys")
 
 
-def stream_of(analysis: Analysis) -> Iterator[torch.Tensor]:
+def token_stream(analysis: Analysis) -> Iterator[torch.Tensor]:
     """The tokens of an analysis's image before the first layer and after each one: ``"token width"``.
 
-    The model runs once more, one layer for each that is asked for; only the tokens of one layer are in memory. A
-    captured module gives those of all layers at once.
+    The model runs one layer per iteration, so that only the tokens of one layer are in memory. A captured module
+    returns those of all layers at once.
 
     Raises:
-        LimitError: the machine has not the memory for it.
-        MethodError: of a captured module, they cannot be read between its layers.
+        LimitError: the machine does not have enough free memory.
+        MethodError: the tokens of a captured module cannot be read between its layers.
     """
     network = analysis.model.network
     if isinstance(network, CapturedNetwork):
         yield from (tokens[0] for tokens in network.stream(analysis.prepared.pixels))
         return
-    own = own_network(network, "tokens of each layer")
-    stream = own.stream(analysis.prepared.pixels.to(own.device))
+    vit = own_network(network, "tokens of each layer")
+    stream = vit.stream(analysis.prepared.pixels.to(vit.device))
     with enough_memory(f"the tokens of {analysis.trace.layout.token_count:,}"):
         while True:
-            # Not around the yield: whoever asks for the tokens has a mode of their own.
+            # Not around the yield, which would put the caller's code into inference mode.
             with torch.inference_mode():
                 tokens = next(stream, None)
             if tokens is None:
@@ -49,10 +49,10 @@ def token_features(analysis: Analysis, layer: int = -1, features: str = "tokens"
     """A vector of length 1 for every token, ``"token feature"``: the product of two is their cosine.
 
     Args:
-        analysis: of one image.
-        layer: counted from 0, or from the end as ``-1``.
-        features: ``"tokens"``, the output of that layer, for which the model runs again; or ``"keys"``, those of all
-            heads of its attention side by side, which the trace has.
+        analysis: analysis of one image.
+        layer: number of the layer from 0, or from the end as ``-1``.
+        features: ``"tokens"`` for the output of the layer, for which the model runs again; or ``"keys"`` for the keys
+            of all its heads side by side, from the trace.
 
     Raises:
         QueryError: the model has no such layer.
@@ -63,5 +63,5 @@ def token_features(analysis: Analysis, layer: int = -1, features: str = "tokens"
     if word("features", features, FEATURES) == "keys":
         vectors = rearrange(trace.keys[layer], "head token dim -> token (head dim)")
     else:
-        vectors = next(islice(stream_of(analysis), layer + 1, None))
+        vectors = next(islice(token_stream(analysis), layer + 1, None))
     return F.normalize(precise(vectors), dim=-1).cpu()

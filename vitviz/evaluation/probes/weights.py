@@ -1,4 +1,4 @@
-"""What the weights alone say: where positions are alike, and which patterns the patch embedding looks for."""
+"""Probes of the weights alone: the similarity of positions, and the filters of the patch embedding."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from vitviz.models.own import own_network
 from vitviz.weights import Model
 
 NO_POSITIONS = "this model has no learned position embeddings: its positions are rotary"
-# As many as in the figure of Dosovitskiy et al.
-FILTERS = 28
+# As in the figure of Dosovitskiy et al.
+MAX_FILTERS = 28
 
 
 def position_similarity(model: Model) -> Findings:
@@ -33,7 +33,7 @@ def position_similarity(model: Model) -> Findings:
     for distance in range(max(height, width)):
         beside = similarity.diagonal(distance, 1, 3).diagonal(0, 0, 1) if distance < width else None
         below = similarity.diagonal(distance, 0, 2).diagonal(0, 0, 1) if distance < height else None
-        cells = ("–" if part is None else digits(float(part.mean())) for part in (beside, below))
+        cells = ("–" if values is None else digits(float(values.mean())) for values in (beside, below))
         rows.append((str(distance), *cells))
     return Findings(
         "position_similarity",
@@ -47,17 +47,17 @@ def position_similarity(model: Model) -> Findings:
 def patch_filters(model: Model) -> Findings:
     """The principal components of the patch embedding's filters: the patterns by which patches become tokens.
 
-    Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words", figure 7. A component's sign is the one in which its
-    largest weight is positive.
+    Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words", figure 7. A component's sign makes its largest weight
+    positive.
 
     Returns:
-        ``filters``: ``"component channel row column"``, each of length 1; ``variance``: ``"component"``, the share of
-        the whole variance that each has.
+        ``filters``: ``"component channel row column"``, each of length 1; ``variance``: ``"component"``, share of the
+        total variance.
     """
     network = own_network(model.network, "patch_filters")
     config, weight = network.config, network.patch_embedding.weight.detach().cpu().double()
     _, sizes, directions = torch.linalg.svd(weight - weight.mean(0), full_matrices=False)
-    count = min(FILTERS, len(sizes))
+    count = min(MAX_FILTERS, len(sizes))
     directions = directions[:count]
     largest = directions.gather(1, directions.abs().argmax(1, keepdim=True))
     shape = {"height": config.patch_height, "width": config.patch_width}
@@ -65,19 +65,19 @@ def patch_filters(model: Model) -> Findings:
     filters = rearrange(directions * largest.sign(), pattern, **shape)
     variances = sizes.square()
     shares = variances[:count] / variances.sum()
-    summed = shares.cumsum(0)
-    half = int((summed < 0.5).sum()) + 1
-    what = f"{half} of {len(sizes)} components hold" if half <= count else f"the first {count} hold less than"
+    cumulative = shares.cumsum(0)
+    half = int((cumulative < 0.5).sum()) + 1
+    subject = f"{half} of {len(sizes)} components hold" if half <= count else f"the first {count} hold less than"
     return Findings(
         "patch_filters",
-        f"Of the variance of {config.width} filters, {what} half.",
+        f"Of the variance of {config.width} filters, {subject} half.",
         {
             "filters": Measurement(filters.float(), ("component", "channel", "row", "column"), "weight"),
             "variance": Measurement(shares.float(), ("component",), "share of the variance"),
         },
         ("component", "share of the variance", "with those before"),
         tuple(
-            (str(place), percent(float(share)), percent(float(total)))
-            for place, (share, total) in enumerate(zip(shares, summed, strict=True))
+            (str(index), percent(float(share)), percent(float(total)))
+            for index, (share, total) in enumerate(zip(shares, cumulative, strict=True))
         ),
     )

@@ -11,7 +11,7 @@ from vitviz.attention.layout import TokenLayout
 from vitviz.attribution import METHODS
 from vitviz.attribution.pixels import BATCH_SIZE
 from vitviz.evaluation.probes import PROBES
-from vitviz.evaluation.probes.lens import TOKENS_AT_ONCE
+from vitviz.evaluation.probes.lens import CHUNK_TOKENS
 from vitviz.metrics.faithfulness import BATCH_SIZE as SCORED_AT_ONCE
 from vitviz.models.network import NetworkConfig
 from vitviz.weights import Model
@@ -74,7 +74,7 @@ def probe_bytes(analysis: Analysis, name: str) -> int:
     config, layout = analysis.model.network.config, analysis.trace.layout
     record = PROBES[name]
     if record.requires == "tokens":
-        logits = NUMBER_BYTES * (2 * TOKENS_AT_ONCE + config.depth + 1) * config.classes
+        logits = NUMBER_BYTES * (2 * CHUNK_TOKENS + config.depth + 1) * config.classes
         found = NUMBER_BYTES * FOUND_COPIES * layout.token_count * config.width
         return forward_bytes(config, layout, 1) + logits + found
     if record.requires == "model":
