@@ -18,7 +18,7 @@ from vitviz.attention.token_map import TokenMap
 from vitviz.attribution.inputs import AttributionInput
 from vitviz.models.capture import CapturedNetwork
 from vitviz.models.capture.legrad import captured_layer_gradients
-from vitviz.models.own import own_network
+from vitviz.models.require import require_vit
 from vitviz.models.targets import Target
 from vitviz.models.vit import VisionTransformer
 
@@ -46,7 +46,7 @@ def legrad(inputs: AttributionInput, start_layer: int = 0) -> TokenMap:
         layout = network.config.layout(*inputs.pixels.shape[-2:])
         gradients = captured_layer_gradients(network, inputs.pixels, target, start_layer)
     else:
-        layout, gradients = _vit_gradients(own_network(network, "legrad"), inputs.pixels, target, start_layer)
+        layout, gradients = _vit_gradients(require_vit(network, "legrad"), inputs.pixels, target, start_layer)
     for gradient, values in gradients:
         if total is None:
             total = precise(values).new_zeros(layout.token_count)

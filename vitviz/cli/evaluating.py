@@ -11,7 +11,7 @@ from vitviz.cli.options import add_checkpoint
 from vitviz.errors.extras import extra
 from vitviz.errors.kinds import ConfigError, DataError
 from vitviz.errors.messages import several
-from vitviz.models.own import own_network
+from vitviz.models.require import require_vit
 
 
 def add_evaluate(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +45,7 @@ def run_evaluate(images: Path, labels: list[str] | None, strangers: Path | None,
     model = load_with_bar(**opened)
     if not model.labels:
         raise ConfigError(f"{model.name} has no classifier, so it has no accuracy")
-    network, preprocessing = own_network(model.network, model.name), model.preprocessing
+    network, preprocessing = require_vit(model.network, model.name), model.preprocessing
     patch = network.config.patch_height, network.config.patch_width
     data = read_image_folder(images, "test", preprocessing, *patch)
     unknown = [label for label in data.labels if label not in model.labels]

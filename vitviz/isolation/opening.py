@@ -24,7 +24,7 @@ from vitviz.images.opening import MAX_PIXELS
 from vitviz.images.preprocessing import PreparedImage, Preprocessing
 from vitviz.isolation.limits import Limits
 from vitviz.isolation.worker import JobConnection, Worker
-from vitviz.models.own import own_config
+from vitviz.models.require import require_vit_config
 from vitviz.models.targets import Target
 from vitviz.weights.model import Model, Origin
 from vitviz.weights.native import load_checkpoint
@@ -223,7 +223,7 @@ class IsolatedTower:
     """
 
     def __init__(self, worker: Worker, model: Model, max_bytes: int) -> None:
-        origin, config = model.origin, own_config(model.network.config, f"texts for {model.name}")
+        origin, config = model.origin, require_vit_config(model.network.config, f"texts for {model.name}")
         if origin is not None:
             fetch_words(origin)
             # The working folder of the other process may differ.

@@ -17,8 +17,8 @@ from vitviz.errors.kinds import ConfigError, ImageError, MethodError, QueryError
 from vitviz.models.capture import CapturedNetwork
 from vitviz.models.capture.switching import output_without
 from vitviz.models.network import Network
-from vitviz.models.own import own_network
 from vitviz.models.pooling import Output
+from vitviz.models.require import require_vit
 from vitviz.models.targets import EffectScore, Target, effect_score
 from vitviz.progress import Progress
 
@@ -106,7 +106,7 @@ def switched_off(
         raise QueryError(f"all {layout.patch_count} patches are off: expected at least one that is on")
     if isinstance(network, CapturedNetwork):
         return output_without(network, pixels, mask, hidden, output)[0]
-    network = own_network(network, "switched_off")
+    network = require_vit(network, "switched_off")
     with torch.inference_mode():
         tokens, layout = network.embed(pixels.to(network.device))
         indices = torch.tensor(remaining, device=tokens.device)
@@ -143,7 +143,7 @@ def head_effects(
     score = effect_score(target, config.classes)
     if isinstance(network, CapturedNetwork):
         return _captured_effects(network, pixels, target, score, report)
-    network = own_network(network, "head_effects")
+    network = require_vit(network, "head_effects")
     without = torch.zeros(config.depth, config.heads)
     masks = rearrange(1 - torch.eye(config.heads, device=network.device), "batch head -> batch head 1 1")
     with torch.inference_mode():

@@ -14,7 +14,7 @@ from vitviz.models.capture.gradients import captured_features, captured_gradient
 from vitviz.models.gradient_trace import GradientTrace
 from vitviz.models.layers import AttentionOutput, AttentionPooling
 from vitviz.models.network import Network
-from vitviz.models.own import own_network
+from vitviz.models.require import require_vit
 from vitviz.models.targets import Target, class_target
 from vitviz.models.vit import VisionTransformer
 
@@ -48,10 +48,10 @@ def trace_gradients(
         raise ImageError(f"{len(pixels)} images: expected one, '1 channel height width'")
     if isinstance(network, CapturedNetwork):
         return captured_gradients(network, pixels, target, start_layer)
-    return _own_gradients(own_network(network, "gradients"), pixels, target, start_layer)
+    return _vit_gradients(require_vit(network, "gradients"), pixels, target, start_layer)
 
 
-def _own_gradients(network: VisionTransformer, pixels: torch.Tensor, target: Target, start_layer: int) -> GradientTrace:
+def _vit_gradients(network: VisionTransformer, pixels: torch.Tensor, target: Target, start_layer: int) -> GradientTrace:
     with torch.inference_mode(False):
         with torch.no_grad():
             # A copy, since tensors from inference mode cannot be differentiated.
@@ -110,7 +110,7 @@ def layer_features(
     """
     if isinstance(network, CapturedNetwork):
         return captured_features(network, pixels, target, layer)
-    vit = own_network(network, "features of a layer")
+    vit = require_vit(network, "features of a layer")
     with torch.inference_mode(False):
         with torch.no_grad():
             tokens, layout = vit.embed(pixels.clone())

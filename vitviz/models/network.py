@@ -64,7 +64,7 @@ class Network(Protocol):
     """A network that encodes images into traces.
 
     Gradients (:mod:`vitviz.models.gradients`) and ablation (:mod:`vitviz.metrics.ablation`) have one function for each
-    kind of network. Code that needs more than this protocol calls :func:`vitviz.models.own.own_network`.
+    kind of network. Code that needs more than this protocol calls :func:`vitviz.models.require.require_vit`.
     """
 
     def __call__(self, pixels: torch.Tensor) -> torch.Tensor:

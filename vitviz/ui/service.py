@@ -19,7 +19,7 @@ from vitviz.errors.kinds import CheckpointError, MethodError
 from vitviz.errors.messages import quote
 from vitviz.images.preprocessing import PreparedImage
 from vitviz.isolation import Worker, shared_worker
-from vitviz.models.own import own_network
+from vitviz.models.require import require_vit
 from vitviz.models.targets import ClassDifference, Target, TargetChoice
 from vitviz.progress import Progress
 from vitviz.ui.arguments import LikenessRequest, TargetRequest
@@ -127,7 +127,7 @@ class AnalysisService:
     def _like_the_first(self, model: Model) -> Model:
         first = self.start.network
         precision = next(name for name, dtype in PRECISIONS.items() if dtype == first.precision)
-        own_network(model.network, model.name).to(first.device).set_precision(precision)
+        require_vit(model.network, model.name).to(first.device).set_precision(precision)
         return model
 
     def choice(self, name: str, step: int | None = None) -> ModelChoice:

@@ -17,7 +17,7 @@ from vitviz.errors.arguments import integer, named_arguments, word
 from vitviz.errors.kinds import CheckpointError, ConfigError, LimitError, UnknownFamilyError, VitvizError
 from vitviz.errors.messages import quote
 from vitviz.models.devices import usable_device
-from vitviz.models.own import own_network
+from vitviz.models.require import require_vit
 from vitviz.weights.adapters import Adapter, find_adapter, open_adapter
 from vitviz.weights.by_package import FACTS, names_package, open_by_package
 from vitviz.weights.conversion.canonical import Check
@@ -220,7 +220,7 @@ def read(
             computes = "a package's model, which computes in the float32 in which it is opened"
             raise ConfigError(f"precision {precision!r}: {reading.model.name} is {computes}")
         return reading
-    network = own_network(reading.model.network, reading.model.name)
+    network = require_vit(reading.model.network, reading.model.name)
     with memory_for(reading.model.name, needed_bytes(network)):
         network.to(place).set_precision(precision)
     return reading

@@ -19,7 +19,7 @@ from vitviz.errors.kinds import CheckpointError, ConfigError
 from vitviz.errors.messages import several
 from vitviz.images.preprocessing import Preprocessing
 from vitviz.models.config import ViTConfig
-from vitviz.models.own import own_network
+from vitviz.models.require import require_vit
 from vitviz.models.vit import VisionTransformer
 from vitviz.weights.formats.atomic import atomic_write
 from vitviz.weights.formats.limits import MAX_DEPTH, check_bytes, memory_for, needed_bytes
@@ -47,7 +47,7 @@ def save_checkpoint(path: str | os.PathLike[str], model: Model) -> None:
 
 def write_checkpoint(stream: BinaryIO, model: Model) -> None:
     """Write the same to an open file. Beside the model it needs the memory of one tensor, not of all once more."""
-    network = own_network(model.network, f"{model.name} as a checkpoint")
+    network = require_vit(model.network, f"{model.name} as a checkpoint")
     texts = {
         "format": FORMAT,
         "config": json.dumps(asdict(network.config)),
@@ -99,7 +99,7 @@ def load_checkpoint(path: str | os.PathLike[str], name: str | None = None, max_b
                 found = reprlib.repr(header["format"]) if "format" in header else "none"
                 raise CheckpointError(f"{path.name}: format {found} in its header; expected {FORMAT!r}")
             model = _read_header(header, name or path.stem, path.name)
-            network = own_network(model.network, path.name)
+            network = require_vit(model.network, path.name)
             # Shapes are compared before anything of the size that the header claims is built.
             parts = {key: file.get_slice(key) for key in list(file.keys())}
             kinds = {key: (tuple(part.get_shape()), part.get_dtype()) for key, part in parts.items()}

@@ -18,7 +18,7 @@ from vitviz.errors.arguments import instance
 from vitviz.errors.kinds import CheckpointError, ConfigError, MethodError
 from vitviz.errors.messages import describe, quote
 from vitviz.models.config import ViTConfig
-from vitviz.models.own import own_config
+from vitviz.models.require import require_vit_config
 from vitviz.models.targets import Target
 from vitviz.weights.hub.download import download_tokenizer
 from vitviz.weights.hub.tokenizer_files import expected_vocabulary, has_vocabulary, text_tower_config
@@ -109,7 +109,7 @@ def open_text_tower(model: Model) -> TextTower:
         ConfigError: the package that opens it is not installed.
     """
     instance("model", model, Model, "vitviz.load()")
-    return tower_of(model.name, model.origin, own_config(model.network.config, f"texts for {model.name}"))
+    return tower_of(model.name, model.origin, require_vit_config(model.network.config, f"texts for {model.name}"))
 
 
 def tower_of(called: str, origin: Origin | None, config: ViTConfig) -> TextTower:

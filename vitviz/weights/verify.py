@@ -15,8 +15,8 @@ from vitviz.errors.messages import several
 from vitviz.images.opening import open_image
 from vitviz.models.capture import CapturedNetwork
 from vitviz.models.network import Network, NetworkConfig
-from vitviz.models.own import own_network
 from vitviz.models.pooling import POOLINGS
+from vitviz.models.require import require_vit
 from vitviz.models.vit import VisionTransformer
 from vitviz.weights.packages import PACKAGES, Answer, ReferenceModel, find_package, open_reference
 from vitviz.weights.packages.captured import Pairs, captured_attention, captured_output
@@ -166,7 +166,7 @@ def _compared(
     """The outputs for pixels, ours and theirs, and in the same way the attention of each layer that both have."""
     if isinstance(network, CapturedNetwork):
         return captured_output(network, pixels, expected), captured_attention(network, pixels, expected)
-    own = own_network(network, "comparing")
+    own = require_vit(network, "comparing")
     output, weights = own(pixels, need_weights=True)
     pairs = zip(weights, expected.attention, strict=False)
     return (output, expected_output(expected, own, pixels)), tuple(pairs)

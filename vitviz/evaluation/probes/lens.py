@@ -10,8 +10,8 @@ from vitviz.errors.number_text import percent
 from vitviz.evaluation.probes.findings import Findings, Measurement, step_name
 from vitviz.evaluation.probes.tokens import token_stream
 from vitviz.models.capture import CapturedNetwork
-from vitviz.models.own import own_network
 from vitviz.models.pooling import POOLINGS
+from vitviz.models.require import require_vit
 
 NO_LENS = "this model has no classifier, so that no token speaks for a class"
 # Tokens to classify at a time: with thousands of classes, the logits of all tokens would take too much memory.
@@ -37,7 +37,7 @@ def logit_lens(analysis: Analysis) -> Findings:
     network, layout = analysis.model.network, analysis.trace.layout
     if isinstance(network, CapturedNetwork):
         return _findings(analysis, _module_probability(network, analysis.prepared.pixels), [], [])
-    network = own_network(network, "logit_lens")
+    network = require_vit(network, "logit_lens")
     has_tokens = POOLINGS[network.config.pooling].width_factor == 1
     predictions, classes, probabilities = [], [], []
     for tokens in token_stream(analysis):

@@ -30,7 +30,7 @@ from vitviz.models.capture import ModuleConfig
 from vitviz.models.capture.residual import NO_STREAM
 from vitviz.models.config import ViTConfig
 from vitviz.models.network import NetworkConfig
-from vitviz.models.own import NOT_OF_A_MODULE
+from vitviz.models.require import CAPTURED_MODULE
 
 Requirement = Literal["trace", "tokens", "model"]
 
@@ -66,7 +66,7 @@ class Probe:
         """The reason why the probe does not apply to a model of this configuration, or None if it does."""
         if isinstance(config, ModuleConfig):
             if self.requires == "model":
-                return NOT_OF_A_MODULE
+                return CAPTURED_MODULE
             if (self.requires == "tokens" or self.reads_norms) and not config.has_stream:
                 return NO_STREAM
         return self.unsupported_reason(config)

@@ -14,7 +14,7 @@ from vitviz.attention.memory import enough_memory
 from vitviz.attention.precision import precise
 from vitviz.errors.arguments import word
 from vitviz.models.capture import CapturedNetwork
-from vitviz.models.own import own_network
+from vitviz.models.require import require_vit
 
 FEATURES = ("tokens", "keys")
 
@@ -33,7 +33,7 @@ def token_stream(analysis: Analysis) -> Iterator[torch.Tensor]:
     if isinstance(network, CapturedNetwork):
         yield from (tokens[0] for tokens in network.stream(analysis.prepared.pixels))
         return
-    vit = own_network(network, "tokens of each layer")
+    vit = require_vit(network, "tokens of each layer")
     stream = vit.stream(analysis.prepared.pixels.to(vit.device))
     with enough_memory(f"the tokens of {analysis.trace.layout.token_count:,}"):
         while True:

@@ -14,7 +14,7 @@ from vitviz.attention.precision import precise
 from vitviz.attention.trace import AttentionTrace
 from vitviz.errors.kinds import CheckpointError, ConfigError, ImageError, MethodError, VitvizError
 from vitviz.models.network import Network
-from vitviz.models.own import own_network
+from vitviz.models.require import require_vit
 from vitviz.models.vit import VisionTransformer
 from vitviz.weights.formats.files import tensors_in_memory
 from vitviz.weights.metadata.settings import Settings
@@ -171,7 +171,7 @@ def _read(
 ) -> VisionTransformer:
     options: dict[str, Any] = check_overrides({"normalisation": "half", **facts})
     sidecars = Sidecars() if config is None else Sidecars(config=config)
-    return own_network(read_weights(tensors_in_memory(name, tensors), sidecars, name, **options).model.network, name)
+    return require_vit(read_weights(tensors_in_memory(name, tensors), sidecars, name, **options).model.network, name)
 
 
 # What a folder of each package would say beside the weights.
