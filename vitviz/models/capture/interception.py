@@ -111,15 +111,10 @@ def _fused_call(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> AttentionCa
 def _returns_sums(arguments: Mapping[str, Any]) -> bool:
     """Whether torch passes these arguments of the fused function unchanged to the kernel that returns the sums."""
     tensors = [arguments[name] for name in ("query", "key", "value")]
-    if (
-        arguments["attn_mask"] is not None
-        or arguments["dropout_p"]
-        or arguments["is_causal"]
-        or arguments["enable_gqa"]
-    ):
+    if arguments["attn_mask"] is not None or any(arguments[name] for name in ("dropout_p", "is_causal", "enable_gqa")):
         return False
-    if not all(type(tensor) is torch.Tensor and tensor.ndim == 4 for tensor in tensors) or not can_return_sums(
-        *tensors
-    ):
+    if not all(type(tensor) is torch.Tensor and tensor.ndim == 4 for tensor in tensors):
+        return False
+    if not can_return_sums(*tensors):
         return False
     return torch._fused_sdp_choice(*tensors, scale=arguments["scale"]) == SDPBackend.FLASH_ATTENTION.value

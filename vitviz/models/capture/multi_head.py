@@ -27,9 +27,9 @@ def multi_head_call(args: tuple[Any, ...], kwargs: dict[str, Any], output: torch
     bound = _SIGNATURE.bind(*args, **kwargs)
     bound.apply_defaults()
     arguments = bound.arguments
-    unsupported = [name for name in UNSUPPORTED if arguments[name] is not None] + ["add_zero_attn"] * bool(
-        arguments["add_zero_attn"]
-    )
+    unsupported = [name for name in UNSUPPORTED if arguments[name] is not None]
+    if arguments["add_zero_attn"]:
+        unsupported.append("add_zero_attn")
     if unsupported:
         raise ConfigError(f"torch.nn.MultiheadAttention with {', '.join(unsupported)}: vitviz does not follow that")
     inputs = [arguments[name] for name in ("query", "key", "value")]
@@ -56,9 +56,8 @@ def multi_head_call(args: tuple[Any, ...], kwargs: dict[str, Any], output: torch
     is_self_attention = inputs[0] is inputs[1] is inputs[2]
     bias = _bias(arguments["attn_mask"], arguments["key_padding_mask"], queries)
     scale = queries.shape[-1] ** -0.5
-    return AttentionCall(
-        queries, keys, values, scale, bias, output, to_output, inputs[0] if is_self_attention else None
-    )
+    tokens = inputs[0] if is_self_attention else None
+    return AttentionCall(queries, keys, values, scale, bias, output, to_output, tokens)
 
 
 def _bias(mask: torch.Tensor | None, padding: torch.Tensor | None, queries: torch.Tensor) -> torch.Tensor | None:

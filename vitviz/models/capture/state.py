@@ -54,7 +54,7 @@ def check_state(module: nn.Module) -> None:
 
 
 def check_device(module: nn.Module, device: torch.device) -> None:
-    """Refuse any device but the module's current.
+    """Refuse any device but the module's own.
 
     Raises:
         ConfigError: the module is on another device.
