@@ -89,17 +89,17 @@ __all__ = [
 ]
 
 
-# Functions of rooms that take long to import.
-_LATER = {"explore": "vitviz.ui.explorer.inline"}
+# Functions whose modules take long to import.
+_LAZY = {"explore": "vitviz.ui.explorer.inline"}
 
 
 def __getattr__(name: str) -> _Any:
-    """A room of the package, imported when it is first asked for: ``vitviz.evaluation``, ``vitviz.ui`` and all others.
+    """A subpackage, such as ``vitviz.evaluation`` or ``vitviz.ui``, imported when it is first used.
 
-    Some take long to import, or need what not everybody has installed.
+    Some take long to import, or need optional packages.
     """
-    if name in _LATER:
-        return getattr(_import_module(_LATER[name]), name)
+    if name in _LAZY:
+        return getattr(_import_module(_LAZY[name]), name)
     if name.startswith("_") or _find_spec(f"{__name__}.{name}") is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=_import_module(__name__))
     return _import_module(f"{__name__}.{name}")

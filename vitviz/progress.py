@@ -1,4 +1,4 @@
-"""How far a long computation is."""
+"""The progress of a long computation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Progress:
-    """So many parts are ``done`` of the ``total``; what a part is, the function says that reports it."""
+    """How many steps are ``done`` of the ``total``; the function that reports it defines a step."""
 
     done: int
     total: int

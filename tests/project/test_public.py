@@ -46,11 +46,11 @@ def test_all_is_exactly_what_is_exported() -> None:
     exported = {
         name for name, value in vars(vitviz).items() if not name.startswith("_") and not isinstance(value, ModuleType)
     }
-    assert exported | set(vitviz._LATER) == set(vitviz.__all__)
+    assert exported | set(vitviz._LAZY) == set(vitviz.__all__)
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in vitviz.__all__ if name in vitviz._LATER or callable(getattr(vitviz, name))]
+    "name", [name for name in vitviz.__all__ if name in vitviz._LAZY or callable(getattr(vitviz, name))]
 )
 def test_every_public_name_is_documented(name: str) -> None:
     public = getattr(vitviz, name)

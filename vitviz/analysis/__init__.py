@@ -1,7 +1,7 @@
 """One image and one model: :class:`Analysis` answers every question about them.
 
-How an image gets there, in batches and within bounds, and what it costs. Tables over many images are in
-``evaluation``.
+This package also encodes images in batches, caches analyses and models, and computes what an analysis costs. Tables
+over many images are in ``evaluation``.
 """
 
 from vitviz.analysis.analysis import Analysis, Prediction

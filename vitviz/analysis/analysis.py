@@ -1,4 +1,4 @@
-"""One image encoded by one model: any question about it needs no second forward pass."""
+"""One image encoded by one model: most questions about it need no second forward pass."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def _no_parameter(analysis: Analysis, method: str = "", *_: Any, unknown: str, *
 class Analysis:
     """One image encoded by one model, made by :func:`vitviz.analyze`.
 
-    It can be pickled and copied; what it only keeps to be quicker the next time is left out.
+    It can be pickled and copied; its cached gradients are left out.
 
     Args:
-        model: that was used.
+        model: the model that encoded the image.
         prepared: the image and how it was brought to the model's input.
         logits: ``"class"``; empty for a model without a classifier.
         trace: queries and keys of every layer.
@@ -66,13 +66,13 @@ class Analysis:
         layout = self.trace.layout
         image = "an image" if self.source is None else f"image {self.source}"
         best = self.predictions(1) if self.model.labels else []
-        found = "".join(f"; {each.label}, {each.probability:.0%}" for each in best)
+        predictions = "".join(f"; {each.label}, {each.probability:.0%}" for each in best)
         size = f"{self.trace.layers} layers × {self.trace.heads} heads"
         grid = f"{layout.grid_height}×{layout.grid_width} patches"
-        return f"Analysis({image} by {self.model.name!r}: {size}, {grid}{found})"
+        return f"Analysis({image} by {self.model.name!r}: {size}, {grid}{predictions})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows of it."""
+        """The HTML that a notebook shows."""
         return card(self)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -80,12 +80,12 @@ class Analysis:
 
     @property
     def source(self) -> Path | int | None:
-        """The file that the image is from, or its place in a batch, counted from 0; None where neither is known."""
+        """The image's file, or else its position in a batch, counted from 0; None if neither is known."""
         return self.prepared.source
 
     @property
     def nbytes(self) -> int:
-        """The most bytes that the analysis comes to hold, the model aside."""
+        """The most bytes that the analysis can come to hold, without the model."""
         width, height = self.prepared.image.size
         pixels = self.prepared.pixels.nbytes + 3 * width * height
         return self.trace.nbytes + pixels + (self._gradient_bytes if self._keeps_gradients else 0)
@@ -105,7 +105,7 @@ class Analysis:
 
     @property
     def energy_score(self) -> float:
-        """The logarithm of the sum of the exponentials of all logits, low where the model knows no class for the image.
+        """The logarithm of the sum of the exponentials of all logits, low for an image that fits no class of the model.
 
         Liu et al. 2020, "Energy-based Out-of-distribution Detection", equation 4, the negative of the energy.
 
@@ -145,33 +145,33 @@ class Analysis:
     ) -> Heatmap:
         """The map of any method in :data:`vitviz.METHODS`, by name, with its parameters.
 
-        Every method has its own of these parameters, as :data:`vitviz.METHODS` lists them; None, or nothing, is the
-        method's default. A class-specific method runs the model again, forwards and back.
+        Each method takes some of these parameters; :data:`vitviz.METHODS` lists which. None stands for the method's
+        default. A class-specific method runs the model again, forward and backward.
 
         Args:
             method: its name.
-            target: what the map is about: a class by label or number, the most probable one where it is not given,
+            target: the score that the map explains: a class by label or number (default: the most probable one),
                 :func:`vitviz.contrast` or :func:`vitviz.margin` of classes, or any :class:`vitviz.Target`, such as
                 :func:`vitviz.likeness` to another picture.
             query: the token whose map it is: ``"cls"``, ``"register 1"``, a patch's ``(row, column)``, ``"patches"``
                 for the mean of all patches, or a token index.
-            layer, start_layer: counted from 0, or from the end as ``-1``; the one that is shown, the lowest that is
-                followed.
+            layer, start_layer: the layer shown, and the lowest layer of a rollout; counted from 0, or from the end as
+                ``-1``.
             head: counted from 0, or ``"mean"``, ``"max"`` or ``"min"`` over the heads.
             direction: ``"row"`` for what the token attends to, ``"column"`` for what attends to it.
-            mass: part of the attention that the patches hold.
+            mass: the share of the attention that the patches shown hold together.
             head_fusion: ``"mean"``, ``"max"`` or ``"min"``.
             discard_ratio, residual_weight, reference: as :func:`vitviz.attribution.rollout` takes them.
             exclude: tokens that nobody attends to: ``"outliers"``, ``"sinks"``, or a list of tokens.
             most_patches: as :func:`vitviz.attribution.attention_flow` takes it.
             steps: as :func:`vitviz.attribution.integrated_gradients` takes it.
-            report: receives how far a method is that takes long, and nothing by the others; an exception that it raises
-                ends the computation.
+            report: receives the progress of a method that takes long; quick methods do not call it. An exception that
+                it raises ends the computation.
 
         Raises:
-            MethodError: there is no such method, it has no such parameter, or the model cannot serve it.
+            MethodError: there is no such method, it has no such parameter, or the model does not support it.
             QueryError: the model has no such layer, head or token.
-            LimitError: the machine has not the memory for it.
+            LimitError: the machine has not enough memory for it.
         """
         options: dict[str, Any] = {
             "target": target,
@@ -189,14 +189,14 @@ class Analysis:
             "most_patches": most_patches,
             "steps": steps,
         }
-        record, parameters = _given(method, options)
-        about = parameters.pop("target", None)
-        refusal = record.refusal(self.model.network.config, has_target=isinstance(about, Target))
+        record, parameters = _record_and_arguments(method, options)
+        choice = parameters.pop("target", None)
+        refusal = record.refusal(self.model.network.config, has_target=isinstance(choice, Target))
         if refusal is not None:
             raise MethodError(f"{method}: {refusal}")
         reporting = {"report": report} if record.reports else {}
         with enough_memory(f"{method} at {self.trace.layout.token_count:,} tokens"):
-            return self._heatmap(record.compute(self._required(record, about), **parameters, **reporting))
+            return self._heatmap(record.compute(self._required(record, choice), **parameters, **reporting))
 
     @named_arguments(MethodError)
     def attention(
@@ -250,12 +250,12 @@ class Analysis:
         seed: int = 0,
         report: Callable[[Progress], None] | None = None,
     ) -> dict[str, dict[str, Curve]]:
-        """How well maps say what a score depends on, beside random orders of the patches.
+        """How well maps rank the patches that a score depends on, compared with random orders of the patches.
 
         Args:
             maps: of this analysis, by any name.
-            target: a class by label or number, the most probable one where it is not given, whose probability is
-                watched; or what else :meth:`map` takes, whose score is.
+            target: a class by label or number (default: the most probable one), whose probability is measured; or
+                another target of :meth:`map`, whose score is measured.
             metrics, seed, report: as :func:`vitviz.metrics.faithfulness.faithfulness` takes them.
 
         Returns:
@@ -269,9 +269,9 @@ class Analysis:
             expected = "expected maps by name, such as {'rollout': analysis.rollout()}"
             raise MethodError(f"maps: {describe(maps)} found; {expected}")
         values = {name: heatmap.values for name, heatmap in maps.items()}
-        about = resolve_target(target, self.logits, self.model.labels)
+        class_or_target = resolve_target(target, self.logits, self.model.labels)
         pixels = self.prepared.pixels
-        return faithfulness(self.model.network, pixels, values, about, metrics, seed, report)
+        return faithfulness(self.model.network, pixels, values, class_or_target, metrics, seed, report)
 
     @named_arguments(MethodError)
     def head_effects(
@@ -289,8 +289,8 @@ class Analysis:
         Raises:
             MethodError: the model has no such class.
         """
-        about = resolve_target(target, self.logits, self.model.labels)
-        return head_effects(self.model.network, self.prepared.pixels, about, report)
+        class_or_target = resolve_target(target, self.logits, self.model.labels)
+        return head_effects(self.model.network, self.prepared.pixels, class_or_target, report)
 
     @named_arguments(MethodError)
     def switched_off(
@@ -300,15 +300,15 @@ class Analysis:
         *,
         target: TargetChoice = None,
     ) -> torch.Tensor:
-        """What the model says without some heads and patches, as :func:`vitviz.metrics.ablation.switched_off`.
+        """The model's output without some heads and patches, as :func:`vitviz.metrics.ablation.switched_off`.
 
         Args:
-            heads, patches: as that takes them.
-            target: as :meth:`faithfulness` takes it, but for None.
+            heads, patches: as that function takes them.
+            target: as :meth:`faithfulness` takes it; with None the whole output is returned.
 
         Returns:
-            The logits ``"class"`` (the pooled features where there is no classifier), or of a target one number: the
-            probability of a class, the score of any other.
+            Without a target, the logits ``"class"`` (the pooled features if there is no classifier). With one, a single
+            number: the probability of a class, or the score of another target.
 
         Raises:
             MethodError: the model has no such class.
@@ -330,7 +330,7 @@ class Analysis:
         return 4 * self.trace.queries.numel() * torch.float32.itemsize
 
     def _required(self, method: Method, choice: TargetChoice) -> Any:
-        """What a method computes from. Keeps the last target's gradients if they are small."""
+        """The input of a method's function. Keeps the gradients of the last target if they are small."""
         if not method.class_specific:
             return self.trace
         labels, network = self.model.labels, self.model.network
@@ -349,32 +349,32 @@ class Analysis:
 
 
 def map_batch(analyses: Sequence[Analysis], method: str, **parameters: Any) -> list[Heatmap]:
-    """The same map of several analyses by one model, in less time where the method can compute many at once.
+    """The same map of several analyses by one model, computed together if the method can do that.
 
     Args:
         analyses: by one model.
         method, parameters: as :meth:`Analysis.map` takes them.
 
     Returns:
-        What that gives for each, in their order.
+        The heatmaps, in the order of the analyses.
 
     Raises:
-        VitvizError: as :meth:`Analysis.map`, where any of them has no such map.
+        VitvizError: as :meth:`Analysis.map`, if it raises for any of them.
     """
-    record, given = _given(method, parameters)
+    record, arguments = _record_and_arguments(method, parameters)
     if record.compute_batch is None or len(analyses) < 2:
         return [analysis.map(method, **parameters) for analysis in analyses]
     with enough_memory(f"{method} of {len(analyses)} images"):
-        found = record.compute_batch([analysis.trace for analysis in analyses], **given)
-    return [analysis._heatmap(token_map) for analysis, token_map in zip(analyses, found, strict=True)]
+        token_maps = record.compute_batch([analysis.trace for analysis in analyses], **arguments)
+    return [analysis._heatmap(token_map) for analysis, token_map in zip(analyses, token_maps, strict=True)]
 
 
-def _given(method: str, options: Mapping[str, Any]) -> tuple[Method, dict[str, Any]]:
-    """A method and those of its parameters that are given."""
+def _record_and_arguments(method: str, options: Mapping[str, Any]) -> tuple[Method, dict[str, Any]]:
+    """The record of a method, and the options that are not None."""
     record = METHODS[word("method", method, METHODS)]
     legal = [parameter.name for parameter in record.parameters]
-    parameters = {name: value for name, value in options.items() if value is not None}
-    for name in parameters:
+    arguments = {name: value for name, value in options.items() if value is not None}
+    for name in arguments:
         if name not in legal:
             raise MethodError(no_parameter(method, name, legal))
-    return record, parameters
+    return record, arguments

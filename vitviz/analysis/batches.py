@@ -24,8 +24,8 @@ from vitviz.images.preprocessing import PreparedImage
 from vitviz.images.sources import COLUMN, ImageSource, Row, ValueRange, origin
 from vitviz.weights import Model
 
-# Batches that are opened and prepared before their turn comes.
-AHEAD = 2
+# Batches of images that are opened and prepared before they are encoded.
+BATCHES_AHEAD = 2
 ON_ERROR = ("raise", "skip", "keep")
 
 
@@ -94,22 +94,22 @@ def analyze_batch(
     max_bytes: int = MAX_BYTES,
     workers: int = 2,
 ) -> Generator[Analysis | FailedAnalysis, None, None]:
-    """Run a model on many images, each once: what :func:`vitviz.analyze` gives for every one, in their order.
+    """Run a model once on each of many images: the results of :func:`vitviz.analyze`, in the order of the images.
 
-    Images that follow one another and have inputs of one size are encoded together. The others of the iterable are
-    opened meanwhile, at most two batches ahead, so that it may be endless. Closing the analyses early waits for the
-    images that are being opened, and leaves nothing running. Every analysis knows by :attr:`vitviz.Analysis.source`
-    which file it is of, or else its place among the images, counted from 0.
+    Consecutive images with inputs of one size are encoded together. Meanwhile the next images are opened, at most two
+    batches ahead, so the iterable may be endless. Closing the generator early waits for the images that are being
+    opened, and leaves no thread running. :attr:`vitviz.Analysis.source` names the file of each analysis, or else its
+    position among the images, counted from 0.
 
     Args:
         images: each as :func:`vitviz.analyze` takes it. Only the thread that asks for the next analysis advances the
             iterable.
         model, fit, resolution, value_range, column, storage, keep_bytes: as :func:`vitviz.analyze` takes them.
         batch_size: most images that are encoded together.
-        on_error: what becomes of an image that cannot be analysed. ``"raise"`` ends with its error, after the analyses
-            of the images before it; ``"skip"`` goes on with the next; ``"keep"`` gives a :class:`FailedAnalysis` in its
-            place. An error of the iterable itself always ends the analyses.
-        max_bytes: most that one batch may need, as :func:`vitviz.cost` counts; larger ones are made smaller.
+        on_error: what happens when an image cannot be analysed. ``"raise"`` raises its error, after the analyses of the
+            images before it; ``"skip"`` continues with the next image; ``"keep"`` yields a :class:`FailedAnalysis` in
+            its place. An error of the iterable itself always ends the analyses.
+        max_bytes: most that one batch may need, by :func:`vitviz.cost`; batches that need more are split.
         workers: threads that open images.
 
     Yields:
@@ -135,19 +135,19 @@ def analyze_batch(
 
 
 class BatchQueue:
-    """Images on their way: opened by other threads, taken in order, encoded several at a time.
+    """A queue of images: worker threads open them, and they are encoded in order, several at a time.
 
     Args:
-        encoder: that prepares and encodes them.
-        images: that are still to come.
+        encoder: prepares and encodes the images.
+        images: the images; read as far as the queue is ahead.
         batch_size: most images that are encoded together.
         workers: threads that open images.
         raises: whether the error of an image ends the run.
-        prepare: opens an image, with its place among the images, as :meth:`Encoder.prepare` does; that where it is not
-            given. It is called by the workers.
+        prepare: opens an image, given the image and its position; :meth:`Encoder.prepare` by default. The workers call
+            it.
 
     Attributes:
-        waited: seconds for which the model had nothing to do, since images were still being opened.
+        waited: seconds for which the model waited for images that were still being opened.
     """
 
     def __init__(
@@ -164,60 +164,60 @@ class BatchQueue:
         self.workers, self.raises = workers, raises
         self.prepare = encoder.prepare if prepare is None else prepare
         self.places = count()
-        self.coming: deque[Future[PreparedImage | FailedAnalysis]] = deque()
+        self._pending: deque[Future[PreparedImage | FailedAnalysis]] = deque()
         self.waited = 0.0
 
     def batches(self) -> Generator[deque[Analysis | FailedAnalysis], None, None]:
-        """What was encoded together, or one image that failed; closing it leaves no thread running."""
+        """The analyses of each batch, or one failure by itself; closing the generator leaves no thread running."""
         pool = ThreadPoolExecutor(self.workers, "vitviz-batch")
         try:
             while self.refill(pool):
                 started = time.perf_counter()
                 batch = self.next_batch()
                 self.waited += time.perf_counter() - started
-                # The workers go on while the model runs.
+                # The workers open the next images while the model runs.
                 self.refill(pool)
-                found = deque([batch] if isinstance(batch, FailedAnalysis) else self.encode(batch))
+                results = deque([batch] if isinstance(batch, FailedAnalysis) else self.encode(batch))
                 del batch
-                yield found
-                del found
+                yield results
+                del results
         finally:
             pool.shutdown(cancel_futures=True)
 
     def refill(self, pool: ThreadPoolExecutor) -> bool:
         """Submit images until enough are prepared ahead; returns whether any is pending."""
-        while len(self.coming) < AHEAD * self.batch_size:
+        while len(self._pending) < BATCHES_AHEAD * self.batch_size:
             try:
-                self.coming.append(pool.submit(self._prepare, next(self.images), next(self.places)))
+                self._pending.append(pool.submit(self._prepare, next(self.images), next(self.places)))
             except StopIteration:
                 break
-            # An error of the iterable is also reported at its position.
+            # An error of the iterable is raised in its turn, after the images before it.
             except Exception as error:
                 failed: Future[PreparedImage | FailedAnalysis] = Future()
                 failed.set_exception(error)
-                self.coming.append(failed)
+                self._pending.append(failed)
                 break
-        return bool(self.coming)
+        return bool(self._pending)
 
     def next_batch(self) -> list[PreparedImage] | FailedAnalysis:
-        """The next images to encode together, or the error of the first one where it failed."""
-        first = self.coming.popleft().result()
+        """The next images to encode together, or the failure of the first one."""
+        first = self._pending.popleft().result()
         if isinstance(first, FailedAnalysis):
             return first
         batch, size = [first], _input_size(first)
-        while self.coming and len(batch) < self.batch_size and self.coming[0].exception() is None:
-            following = self.coming[0].result()
+        while self._pending and len(batch) < self.batch_size and self._pending[0].exception() is None:
+            image = self._pending[0].result()
             larger = self.encoder.cost_at(*size, len(batch) + 1)
-            if isinstance(following, FailedAnalysis) or _input_size(following) != size:
+            if isinstance(image, FailedAnalysis) or _input_size(image) != size:
                 break
             if larger.nbytes > self.encoder.max_bytes:
                 break
-            batch.append(following)
-            self.coming.popleft()
+            batch.append(image)
+            self._pending.popleft()
         return batch
 
     def encode(self, batch: list[PreparedImage]) -> list[Analysis | FailedAnalysis]:
-        """Their analyses; one by one if memory does not suffice for the batch and errors do not end the run."""
+        """The analyses of a batch; if memory runs out and errors do not end the run, it encodes one by one."""
         try:
             return [*self.encoder.encode(batch)]
         except LimitError as error:
@@ -236,16 +236,16 @@ class BatchQueue:
             return FailedAnalysis(origin(source, self.encoder.column, place), error)
 
 
-def _analyses(queue: BatchQueue, keeps: bool) -> Generator[Analysis | FailedAnalysis, None, None]:
+def _analyses(queue: BatchQueue, keep_failures: bool) -> Generator[Analysis | FailedAnalysis, None, None]:
     batches = queue.batches()
     try:
-        for found in batches:
-            while found:
-                if keeps or isinstance(found[0], Analysis):
+        for results in batches:
+            while results:
+                if keep_failures or isinstance(results[0], Analysis):
                     # Keep no reference while the caller uses the analysis.
-                    yield found.popleft()
+                    yield results.popleft()
                 else:
-                    found.popleft()
+                    results.popleft()
     finally:
         batches.close()
 

@@ -1,4 +1,4 @@
-"""Analyses and models kept for a while, within a bound of bytes. Safe between threads."""
+"""Caches of analyses and models, each within a bound of bytes. Safe to use from several threads."""
 
 from __future__ import annotations
 
@@ -12,118 +12,118 @@ from vitviz.weights import Model
 
 
 class AnalysisCache:
-    """The analyses used last, by unguessable ids; the oldest leave when the bound is reached.
+    """The most recently used analyses, by unguessable ids; the least recently used are evicted at the bound.
 
     Args:
-        max_bytes: most that is held, by each analysis's own count; at least the newest is always kept.
+        max_bytes: bound on the sum of :attr:`Analysis.nbytes`; the newest analysis stays even if it is larger.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
-        self._held: OrderedDict[str, Analysis] = OrderedDict()
-        # Ids of those that are nobody's own.
+        self._analyses: OrderedDict[str, Analysis] = OrderedDict()
+        # Ids of analyses that other requests may find.
         self._shared: dict[Hashable, str] = {}
         self._bytes = 0
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._analyses)
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are held."""
+        """Bytes of all entries."""
         return self._bytes
 
     def make_room(self, nbytes: int) -> None:
         """Evict the least recently used until this many bytes are free, or all are evicted."""
         with self._lock:
-            left = max(0, self._bytes - nbytes)
-            while self._held and self._bytes > left:
-                self._bytes -= self._held.popitem(last=False)[1].nbytes
+            target_bytes = max(0, self._bytes - nbytes)
+            while self._analyses and self._bytes > target_bytes:
+                self._bytes -= self._analyses.popitem(last=False)[1].nbytes
 
-    def put(self, analysis: Analysis, of: Hashable = None) -> str:
-        """Keep an analysis; returns the id that gives it back.
+    def put(self, analysis: Analysis, request: Hashable = None) -> str:
+        """Add an analysis and return its id.
 
         Args:
-            analysis: that is kept.
-            of: what was analysed, and how, where :meth:`find` may give it to whoever asks for the same.
+            analysis: the analysis.
+            request: what was analysed and how, if :meth:`find` may return the analysis for an equal request.
         """
         key = secrets.token_urlsafe(16)
         with self._lock:
-            self._held[key] = analysis
-            if of is not None:
-                self._shared = {each: id for each, id in self._shared.items() if id in self._held} | {of: key}
+            self._analyses[key] = analysis
+            if request is not None:
+                self._shared = {each: id for each, id in self._shared.items() if id in self._analyses} | {request: key}
             self._bytes += analysis.nbytes
-            while self._bytes > self.max_bytes and len(self._held) > 1:
-                self._bytes -= self._held.popitem(last=False)[1].nbytes
+            while self._bytes > self.max_bytes and len(self._analyses) > 1:
+                self._bytes -= self._analyses.popitem(last=False)[1].nbytes
         return key
 
     def get(self, key: str) -> Analysis | None:
         """The analysis of an id; None if the id is unknown or its analysis was evicted."""
         with self._lock:
-            if key in self._held:
-                self._held.move_to_end(key)
-            return self._held.get(key)
+            if key in self._analyses:
+                self._analyses.move_to_end(key)
+            return self._analyses.get(key)
 
-    def find(self, of: Hashable) -> tuple[str, Analysis] | None:
-        """The id and the analysis that was kept of this; None if there is none, or it was evicted."""
+    def find(self, request: Hashable) -> tuple[str, Analysis] | None:
+        """The id and the analysis of a request; None if there is none, or it was evicted."""
         with self._lock:
-            key = self._shared.get(of)
-            if key is None or key not in self._held:
+            key = self._shared.get(request)
+            if key is None or key not in self._analyses:
                 return None
-            self._held.move_to_end(key)
-            return key, self._held[key]
+            self._analyses.move_to_end(key)
+            return key, self._analyses[key]
 
     def drop(self, model: Model) -> None:
         """Evict every analysis by a model, since each keeps the model in memory."""
         with self._lock:
-            for key in [key for key, analysis in self._held.items() if analysis.model is model]:
-                self._bytes -= self._held.pop(key).nbytes
+            for key in [key for key, analysis in self._analyses.items() if analysis.model is model]:
+                self._bytes -= self._analyses.pop(key).nbytes
 
 
 class ModelCache:
-    """The models used last; the oldest leave when the bound is reached, and are opened again when asked for.
+    """The most recently used models; the least recently used are evicted at the bound, and opened again on demand.
 
     Args:
-        max_bytes: most that is held, by the models' own count; at least the newest is always kept.
-        leaving: called with every model that leaves.
+        max_bytes: bound on the sum of :attr:`Model.nbytes`; the newest model stays even if it is larger.
+        on_evict: called with every model that is evicted.
     """
 
-    def __init__(self, max_bytes: int, leaving: Callable[[Model], None]) -> None:
+    def __init__(self, max_bytes: int, on_evict: Callable[[Model], None]) -> None:
         self.max_bytes = max_bytes
-        self.leaving = leaving
-        self._held: OrderedDict[Hashable, Model] = OrderedDict()
+        self.on_evict = on_evict
+        self._models: OrderedDict[Hashable, Model] = OrderedDict()
         self._opening: dict[Hashable, threading.Event] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._models)
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are held."""
+        """Bytes of all entries."""
         with self._lock:
-            return sum(model.nbytes for model in self._held.values())
+            return sum(model.nbytes for model in self._models.values())
 
     def make_room(self, nbytes: int) -> None:
         """Evict the least recently used until this many bytes are free, or all are evicted."""
         evictions: list[Model] = []
         with self._lock:
-            while self._held and sum(model.nbytes for model in evictions) < nbytes:
-                evictions.append(self._held.popitem(last=False)[1])
+            while self._models and sum(model.nbytes for model in evictions) < nbytes:
+                evictions.append(self._models.popitem(last=False)[1])
         for model in evictions:
-            self.leaving(model)
+            self.on_evict(model)
 
     def get(self, key: Hashable, open_model: Callable[[], Model]) -> Model:
         """The model of a key. One thread opens a missing model while others wait for it.
 
-        Where it cannot be opened, the thread that tried gets the error, and the next one tries for itself.
+        If it cannot be opened, the thread that tried gets the error, and the next waiting thread tries again.
         """
         while True:
             with self._lock:
-                if key in self._held:
-                    self._held.move_to_end(key)
-                    return self._held[key]
+                if key in self._models:
+                    self._models.move_to_end(key)
+                    return self._models[key]
                 opening = self._opening.get(key)
                 if opening is None:
                     opening = self._opening[key] = threading.Event()
@@ -133,18 +133,18 @@ class ModelCache:
         try:
             model = open_model()
             with self._lock:
-                self._held[key] = model
+                self._models[key] = model
                 evictions = self._fit()
         finally:
             with self._lock:
                 del self._opening[key]
             opening.set()
         for evicted_model in evictions:
-            self.leaving(evicted_model)
+            self.on_evict(evicted_model)
         return model
 
     def _fit(self) -> list[Model]:
-        evictions = []
-        while sum(model.nbytes for model in self._held.values()) > self.max_bytes and len(self._held) > 1:
-            evictions.append(self._held.popitem(last=False)[1])
-        return evictions
+        evicted = []
+        while sum(model.nbytes for model in self._models.values()) > self.max_bytes and len(self._models) > 1:
+            evicted.append(self._models.popitem(last=False)[1])
+        return evicted

@@ -14,23 +14,24 @@ from vitviz.models.layers import mlp_chunk_tokens
 from vitviz.models.network import NetworkConfig
 from vitviz.models.pooling import POOLINGS
 
-# Everything is computed in single precision at most.
+# Single precision is the highest that anything is computed in.
 NUMBER_BYTES = 4
-# glibc does not return blocks up to this size to the system; it keeps about two of the largest.
+# glibc keeps freed blocks of up to this size; in practice about two of the largest.
 RETAINED_BYTES = 32 * 2**20
-# Features of a token that a usual layer holds at once, in widths of the stream; matrices that a softmax makes.
+# What a usual layer of a captured module holds at once: features per token, in widths of the stream, and attention
+# matrices per head.
 MODULE_WIDTHS = 24
 MODULE_MATRICES = 3
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What the analysis of a batch takes, the model and the users' images aside.
+    """What the analysis of a batch takes, without the model and the users' images.
 
     Args:
         tokens: of one image.
-        trace_bytes: that are kept: queries, keys, logarithms of sums and norms.
-        working_bytes: most that are needed beside, while the model runs or a rollout is computed; on a processor.
+        trace_bytes: bytes of the trace: queries, keys, logarithms of sums and norms.
+        working_bytes: peak of the other bytes, while the model runs or a rollout is computed on a CPU.
         flops: of the forward pass, two for a multiplication and its addition.
     """
 
@@ -46,13 +47,13 @@ class Cost:
 
 
 def cost_of(config: NetworkConfig, layout: TokenLayout, batch: int = 1, storage: str | None = None) -> Cost:
-    """What the analysis of so many images takes; of a captured module, what is known of it without its parts.
+    """The cost of analysing a batch of images; an estimate for a captured module, whose layers are not known.
 
     Args:
         config: of the network.
         layout: of the tokens of one image.
         batch: how many images are encoded together.
-        storage: how their traces keep queries and keys, as in :meth:`vitviz.VisionTransformer.encode`.
+        storage: precision of queries and keys in the traces, as in :meth:`vitviz.VisionTransformer.encode`.
 
     Raises:
         ConfigError: the storage is no precision, or the batch is no positive whole number.
@@ -75,9 +76,9 @@ def cost_of(config: NetworkConfig, layout: TokenLayout, batch: int = 1, storage:
 
 
 def _cost_of_module(config: NetworkConfig, layout: TokenLayout, batch: int, storage: str | None) -> Cost:
-    """What a captured module takes: its trace exactly, and its own forward pass as that of a usual Vision Transformer.
+    """The cost for a captured module, which encodes one image after the other.
 
-    It encodes one image after the other.
+    The trace is counted exactly; the forward pass is taken for that of a usual Vision Transformer.
     """
     assert isinstance(config, ModuleConfig), "there are two kinds of networks"
     tokens, matrix = layout.token_count, NUMBER_BYTES * layout.token_count**2
@@ -89,7 +90,7 @@ def _cost_of_module(config: NetworkConfig, layout: TokenLayout, batch: int, stor
     if config.is_written_out:
         forward += MODULE_MATRICES * config.heads * matrix
     if config.bias_matrices:
-        # What the layers add is kept until all of it is joined.
+        # The biases of all layers are held until they are joined.
         forward += config.bias_matrices * matrix
     rollout = working_bytes(tokens, config.heads, NUMBER_BYTES)
     working = batch * NUMBER_BYTES * pixels + max(forward, rollout) + 2 * RETAINED_BYTES
@@ -98,20 +99,20 @@ def _cost_of_module(config: NetworkConfig, layout: TokenLayout, batch: int, stor
 
 
 def _embedding(config: ViTConfig, layout: TokenLayout, pixels: int) -> int:
-    """Most numbers at once while an image becomes tokens: patches, their norm, tokens without and with prefix."""
+    """Peak of numbers held while an image becomes tokens: patches, their norm, tokens without and with prefix."""
     return pixels * (2 if config.patch_norms else 1) + layout.token_count * config.width * (3 if config.pre_norm else 2)
 
 
 def _layer(config: ViTConfig, layout: TokenLayout) -> int:
-    """Most numbers at once in an encoder layer."""
+    """Peak of numbers held in an encoder layer."""
     tokens, width, inner = layout.token_count, config.width, config.heads * config.head_width
-    # Queries, keys and values; queries and keys again where they are normed; turned, with what turning needs.
-    parts = 3 + 2 * config.query_key_norm + 4 * config.rotary
-    attending = tokens * (2 * width + (parts + 1) * inner)
-    # Hidden features before and after the activation; of a gated MLP, the activated half and the product.
+    # Queries, keys and values; normalised queries and keys; rotated queries and keys, with temporaries.
+    projections = 3 + 2 * config.query_key_norm + 4 * config.rotary
+    attention = tokens * (2 * width + (projections + 1) * inner)
+    # Hidden features before and after the activation; a gated MLP also holds the activated half and the product.
     hidden = config.mlp_width * (4 if config.gated_mlp else 2)
-    absorbing = tokens * (2 * width + inner) + min(tokens, mlp_chunk_tokens(config)) * (2 * width + hidden)
-    return max(attending, absorbing)
+    mlp = tokens * (2 * width + inner) + min(tokens, mlp_chunk_tokens(config)) * (2 * width + hidden)
+    return max(attention, mlp)
 
 
 def _retained(config: ViTConfig, batch: int, tokens: int) -> int:

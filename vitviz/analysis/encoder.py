@@ -64,8 +64,8 @@ class Encoder:
     @cached_property
     def preprocessing(self) -> Preprocessing:
         """The model's preprocessing, at the chosen resolution."""
-        own = self.model.preprocessing
-        return own if self.resolution is None else own.at(self.resolution, *self._patch)
+        default = self.model.preprocessing
+        return default if self.resolution is None else default.at(self.resolution, *self._patch)
 
     @property
     def _patch(self) -> tuple[int, int]:
@@ -73,12 +73,12 @@ class Encoder:
         return config.patch_height, config.patch_width
 
     def cost(self, image: Sized, preprocessing: Preprocessing | None = None) -> Cost:
-        """What an image's analysis takes, at another preprocessing than this one where it is given."""
+        """The cost of an image's analysis, with another preprocessing if one is given."""
         size = (preprocessing or self.preprocessing).input_size(image, *self._patch, self.fit)
         return self.cost_at(*size)
 
     def cost_at(self, height: int, width: int, batch: int = 1) -> Cost:
-        """What so many inputs of this size in pixels take together."""
+        """The cost of a batch of inputs of this size in pixels."""
         config = self.model.network.config
         return cost_of(config, config.layout(height, width), batch, self.storage)
 
@@ -86,8 +86,8 @@ class Encoder:
         """An image, opened and brought to the model's input.
 
         Args:
-            source: of it.
-            place: in a batch, counted from 0, which says where it comes from if its file is not known.
+            source: the image, as :func:`analyze` takes it.
+            place: its position in a batch, counted from 0, which names its source if the file is not known.
 
         Raises:
             ImageError: it cannot be opened.
@@ -104,12 +104,12 @@ class Encoder:
         Raises:
             LimitError: it would; the message names the largest resolution that fits.
         """
-        needed = self.cost(image)
-        if needed.nbytes > self.max_bytes:
-            raise LimitError(self._refusal(image, needed))
+        cost = self.cost(image)
+        if cost.nbytes > self.max_bytes:
+            raise LimitError(self._refusal(image, cost))
 
     def open(self, source: ImageSource | Row) -> Image.Image:
-        """An image, or that of a row, as :func:`vitviz.open_image` opens it."""
+        """An image, or the image of a row, as :func:`vitviz.open_image` opens it."""
         return open_image(image_of(source, self.column), value_range=self.value_range)
 
     def encode(
@@ -118,29 +118,29 @@ class Encoder:
         """One forward pass over images whose inputs are of one size; ``report`` as :func:`analyze` takes it.
 
         Raises:
-            LimitError: the machine has not the memory for it.
+            LimitError: the machine has not enough memory for it.
         """
         network = self.model.network
         geometry = prepared[0].geometry
-        needed = self.cost_at(geometry.input_height, geometry.input_width, len(prepared))
-        what = f"input of {geometry.input_width}×{geometry.input_height}: {needed.tokens:,} tokens"
-        with torch.inference_mode(), enough_memory(f"{what}, about {needed.nbytes:,} bytes"):
+        cost = self.cost_at(geometry.input_height, geometry.input_width, len(prepared))
+        size = f"input of {geometry.input_width}×{geometry.input_height}: {cost.tokens:,} tokens"
+        with torch.inference_mode(), enough_memory(f"{size}, about {cost.nbytes:,} bytes"):
             pixels = prepared[0].pixels if len(prepared) == 1 else torch.cat([one.pixels for one in prepared])
-            options = (pixels.to(network.device), self.storage, self.keep_bytes, report)
-            encoding = network.encode(*options) if self.forward is None else self.forward(network, *options)
+            arguments = (pixels.to(network.device), self.storage, self.keep_bytes, report)
+            encoding = network.encode(*arguments) if self.forward is None else self.forward(network, *arguments)
             logits = encoding.logits if network.config.classes else encoding.logits[:, :0]
-        return [Analysis(self.model, *parts) for parts in zip(prepared, logits, encoding.traces, strict=True)]
+        return [Analysis(self.model, *fields) for fields in zip(prepared, logits, encoding.traces, strict=True)]
 
-    def _refusal(self, image: Sized, needed: Cost) -> str:
+    def _refusal(self, image: Sized, cost: Cost) -> str:
         """The refusal of an image that is too large, with the largest resolution that would fit."""
         sizes = ((at, self.model.preprocessing.at(at, *self._patch)) for at in self.preprocessing.smaller(*self._patch))
         # Memory does not always grow with the resolution, so a binary search could miss the largest.
         fits = next((at for at, smaller in sizes if self.cost(image, smaller).nbytes <= self.max_bytes), None)
         height, width = self.preprocessing.input_size(image, *self._patch, self.fit)
-        way = "no resolution fits" if fits is None else f"resolution = {fits} is the largest that fits"
+        advice = "no resolution fits" if fits is None else f"resolution = {fits} is the largest that fits"
         return (
-            f"image of {image.width}×{image.height} pixels as an input of {width}×{height}: {needed.tokens:,} tokens "
-            f"need {needed.nbytes:,} bytes, max_bytes = {self.max_bytes:,}; {way}, or allow more by max_bytes"
+            f"image of {image.width}×{image.height} pixels as an input of {width}×{height}: {cost.tokens:,} tokens "
+            f"need {cost.nbytes:,} bytes, max_bytes = {self.max_bytes:,}; {advice}, or allow more by max_bytes"
         )
 
 
@@ -156,8 +156,8 @@ def check_order(function: str, first: object, second: object) -> None:
     """
     if isinstance(first, Model):
         name = "images" if function == "analyze_batch" else "image"
-        found = f"a Model found first, then {describe(second)}"
-        raise ConfigError(f"{function}: {found}; expected the {name} first: {function}({name}, model)")
+        order = f"a Model found first, then {describe(second)}"
+        raise ConfigError(f"{function}: {order}; expected the {name} first: {function}({name}, model)")
 
 
 @named_arguments(ConfigError)
@@ -181,20 +181,19 @@ def analyze(
         image: a path, the bytes of a file, a PIL image, an array or a tensor, as :func:`vitviz.open_image` takes them,
             or a row of a table that has one of these.
         model: as :func:`vitviz.load` gives it.
-        fit: ``"crop"``, ``"squash"`` or ``"native"``; the checkpoint's own where it is not given.
-        resolution: of the model's input, as :meth:`vitviz.Preprocessing.at` takes it; the trained one where it is not
-            given.
-        value_range: the values of black and white where the image is an array or a tensor, such as ``(0, 1)``; of a
-            tensor in floating point it has to be given.
-        column: of a row, the one with the image.
-        storage: precision in which queries and keys are kept: ``"float32"``, ``"bfloat16"`` or ``"float16"``; their
-            own by default.
-        keep_bytes: keep the fused attention matrices of all layers, which makes their next use nearly free, where they
-            fit into this many bytes.
+        fit: ``"crop"``, ``"squash"`` or ``"native"``; the checkpoint's own by default.
+        resolution: of the model's input, as :meth:`vitviz.Preprocessing.at` takes it; the trained one by default.
+        value_range: the values of black and white in an array or a tensor, such as ``(0, 1)``; required for a tensor of
+            floats.
+        column: the column with the image, if ``image`` is a row.
+        storage: precision in which queries and keys are stored: ``"float32"``, ``"bfloat16"`` or ``"float16"``; the
+            precision of the model by default.
+        keep_bytes: keep the fused attention matrices of all layers if they fit into this many bytes, which makes their
+            next use nearly free.
         max_bytes: most that the analysis may need by :func:`cost`.
         report: receives how many of the model's layers are done; an exception that it raises ends the analysis.
-        forward: a function called in place of :meth:`vitviz.VisionTransformer.encode`, with its arguments, for example
-            to run the network on another machine.
+        forward: a function called in place of :meth:`vitviz.VisionTransformer.encode`, with the network and the
+            arguments of that method, for example to run the network on another machine.
 
     Raises:
         ImageError: the image cannot be opened, or the model has no positions for an input of this size.
@@ -219,7 +218,7 @@ def cost(
     column: str = COLUMN,
     storage: str | None = None,
 ) -> Cost:
-    """What :func:`analyze` would take, by formula; the model does not run.
+    """The memory and computation that :func:`analyze` needs, by formula; the model does not run.
 
     Args:
         image, model, fit, resolution, value_range, column, storage: as :func:`analyze` takes them.

@@ -23,49 +23,49 @@ UNNAMED = "another picture"
 
 @named_arguments(MethodError)
 def likeness(other: Analysis, patch: tuple[int, int] | None = None, *, name: str | None = None) -> Target:
-    """What in a picture makes it like another one, or like a patch of that one, as a target.
+    """A target whose score is the likeness to another picture, or to a patch of it.
 
-    The score is a cosine: ``cos(f, g)`` between the pooled features ``f`` of the picture and ``g`` of the other one,
-    which the classifier reads where there is one; Stylianou, Souvenir & Pless 2019, "Visualizing Deep Similarity
-    Networks", make maps of it. Of a patch it is ``mean_p cos(t_p, t)`` between the final tokens ``t_p`` of the
-    picture's patches and ``t`` of the other one's patch, the mean of the usual map of patch similarity; Amir et al.
-    2022, "Deep ViT Features as Dense Visual Descriptors". In both, what belongs to the other picture is constant.
+    The score is a cosine. Without a patch it is ``cos(f, g)`` between the pooled features ``f`` of the picture and
+    ``g`` of the other one, which a classifier would read; Stylianou, Souvenir & Pless 2019, "Visualizing Deep
+    Similarity Networks", draw maps of it. With a patch it is ``mean_p cos(t_p, t)`` between the final tokens ``t_p`` of
+    the picture's patches and ``t`` of the other one's patch, the mean of the usual map of patch similarity; Amir et al.
+    2022, "Deep ViT Features as Dense Visual Descriptors". Features of the other picture are constants.
 
-    It runs the model on the other picture once more. The other picture may be of another size, and the picture of the
-    patch may be the one that is asked about.
+    It runs the model on the other picture once more. The other picture may have another size. With a patch, it may be
+    the explained picture itself.
 
     Args:
         other: the other picture, encoded by the model that the target is for.
         patch: row and column of its patch; None for the whole picture.
-        name: of the other picture in captions; the name of its file where it is not given.
+        name: of the other picture in captions; by default the name of its file.
 
     Returns:
-        A target for every function that takes one. Of a picture as it is, and without a patch, the score is 1, which
-        nothing can raise: methods that follow a gradient from there refuse it.
+        A target for every function that takes one. Without a patch, the likeness of a picture to itself is 1, its
+        maximum: methods that follow a gradient from there refuse it.
 
     Raises:
         MethodError: ``other`` is no analysis.
         QueryError: it has no such patch.
     """
     instance("other", other, Analysis, "vitviz.analyze(other_image, model)")
-    place = None if patch is None else _place(other, patch)
+    position = None if patch is None else _place(other, patch)
     if name is None:
         name = other.source.name if isinstance(other.source, Path) else UNNAMED
-    return likeness_target(other.model.network, other.prepared, place, name)
+    return likeness_target(other.model.network, other.prepared, position, name)
 
 
 def likeness_target(network: Network, prepared: PreparedImage, patch: tuple[int, int] | None, name: str) -> Target:
-    """The same of a picture that is only prepared, by its name.
+    """The target of :func:`likeness` for a picture that is prepared but not analysed.
 
     Args:
-        network: that the target is for.
+        network: the network that the target is for.
         prepared: the other picture.
         patch: row and column of its patch; None for the whole picture.
         name: of the other picture in captions.
 
     Raises:
         QueryError: it has no such patch.
-        LimitError: the machine has not the memory for it.
+        LimitError: the machine has not enough memory for it.
     """
     reads: Output = "features" if patch is None else "patches"
     layout = network.config.layout(*prepared.pixels.shape[-2:])
@@ -73,14 +73,14 @@ def likeness_target(network: Network, prepared: PreparedImage, patch: tuple[int,
     with torch.inference_mode(False), torch.no_grad(), enough_memory(f"likeness at {layout.token_count:,} tokens"):
         output = network.output(prepared.pixels.clone().to(network.device), reads)[0]
         features = F.normalize(precise(output if index is None else output[index]), dim=-1).clone()
-    called = f"likeness to {'' if patch is None else f'{layout.name(patch)} of '}{name}"
-    return Target(called, LikenessScore(features, called), reads, maximum=1.0)
+    title = f"likeness to {'' if patch is None else f'{layout.name(patch)} of '}{name}"
+    return Target(title, LikenessScore(features, title), reads, maximum=1.0)
 
 
 def _place(other: Analysis, patch: object) -> tuple[int, int]:
     place = pair_or_none(patch)
     if place is None:
         raise QueryError(f"patch = {describe(patch)}: expected row and column of a patch, such as (3, 5)")
-    # Raises where there is none.
+    # Raises if there is no such patch.
     other.trace.layout.index(place)
     return place

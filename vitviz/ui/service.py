@@ -66,7 +66,7 @@ class AnalysisService:
     ) -> None:
         self.start, self.server_settings = start, server_settings or ServerSettings()
         self.cache = AnalysisCache(self.server_settings.cache_bytes)
-        self.models = ModelCache(self.server_settings.model_bytes, leaving=self.cache.drop)
+        self.models = ModelCache(self.server_settings.model_bytes, on_evict=self.cache.drop)
         # A card that is lent takes its functions before the app is launched.
         self.forward = forward()
         # Who asks for much does not hold up the others.
