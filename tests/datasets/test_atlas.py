@@ -20,7 +20,7 @@ from scipy import special, stats
 
 from vitviz import ConfigError, DataError, Model
 from vitviz.datasets import BatchRequest, MapRequest, read_atlas, read_items, run_batch
-from vitviz.datasets.atlas import MOST_CLASSES, _share_bounds
+from vitviz.datasets.atlas import MAX_CLASSES, _share_bounds
 from vitviz.datasets.atlas_page import write_atlas
 
 pytestmark = pytest.mark.slow
@@ -77,7 +77,11 @@ def test_means_and_intervals_are_those_of_the_pictures(results: Path) -> None:
 def test_mean_maps_are_of_one_grid_and_by_class(results: Path) -> None:
     atlas, rows = read_atlas(results), rows_of(results)
     grids = Counter((row["rows"], row["columns"]) for row in rows)
-    assert len(grids) == 2 and atlas.grid == grids.most_common(1)[0][0] and atlas.left_out == min(grids.values())
+    assert (
+        len(grids) == 2
+        and atlas.grid == grids.most_common(1)[0][0]
+        and atlas.pictures_of_other_grids == min(grids.values())
+    )
     rows = [row for row in rows if (row["rows"], row["columns"]) == atlas.grid]
     classes = Counter(row["predictions"][0]["label"] for row in rows)
     assert set(atlas.maps) == {"rollout", QUOTED}
@@ -85,7 +89,7 @@ def test_mean_maps_are_of_one_grid_and_by_class(results: Path) -> None:
         assert whole.count == len(rows)
         np.testing.assert_allclose(whole.values.ravel(), np.mean([row[name] for row in rows], 0), rtol=1e-5)
         assert {label: each.count for label, each in atlas.classes[name].items()} == dict(
-            classes.most_common(MOST_CLASSES)
+            classes.most_common(MAX_CLASSES)
         )
         for label, each in atlas.classes[name].items():
             chosen = [row[name] for row in rows if row["predictions"][0]["label"] == label]

@@ -34,7 +34,7 @@ from vitviz.datasets import (
     work,
 )
 from vitviz.datasets.request import weights_digest
-from vitviz.datasets.rows import Found, found_of
+from vitviz.datasets.rows import PictureResult, compute_results
 from vitviz.datasets.work import encoder_of, fitting_batch_size
 from vitviz.evaluation.probes import probe
 
@@ -49,7 +49,7 @@ def test_every_row_is_what_the_library_says_of_the_picture(
 ) -> None:
     request = asked(model, fit=fit)
     summary = run_batch(request, read_items(str(photos)), tmp_path / "out", batch_size=4)
-    assert (summary.analysed, summary.failed, summary.kept) == (COUNT - 1, 1, 0)
+    assert (summary.analysed, summary.failed, summary.skipped) == (COUNT - 1, 1, 0)
     found = rows(tmp_path / "out")
     assert sorted(found) == [f"{number:02d}.png" for number in range(COUNT)]
     for name, row in found.items():
@@ -107,13 +107,13 @@ def test_a_large_picture_waits_smaller_and_is_described_as_it_is(
     photos.mkdir()
     rng = np.random.default_rng(0)
     Image.fromarray(rng.integers(0, 255, (1200, 1100, 3), np.uint8)).save(photos / "large.png")
-    resized = work._shrunk
+    resized = work._shrink
 
     def counted(prepared: Any) -> Any:
         sizes.append(resized(prepared).image.size)
         return resized(prepared)
 
-    monkeypatch.setattr(work, "_shrunk", counted)
+    monkeypatch.setattr(work, "_shrink", counted)
     request = asked(model, probes=())
     run_batch(request, read_items(str(photos)), tmp_path / "small", thumbnails=True)
     assert sizes == [(939, 1024)]
@@ -166,7 +166,7 @@ def test_the_summary_says_how_long_the_model_waited(
 
     monkeypatch.setattr(Encoder, "prepare", slowly)
     summary = run_batch(BatchRequest(model), read_items(str(photos)), tmp_path / "out", batch_size=3, workers=1)
-    assert 0.05 * COUNT / 2 < summary.waited < summary.seconds
+    assert 0.05 * COUNT / 2 < summary.wait_seconds < summary.seconds
 
 
 def test_the_batch_size_is_what_the_memory_allows(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,7 +348,7 @@ def test_pictures_that_cannot_be_computed_together_are_computed_one_by_one(
         raise MethodError("one of them has no such map")
 
     monkeypatch.setitem(METHODS, "rollout", replace(METHODS["rollout"], compute_batch=refused))
-    found = found_of(analyses, request)
+    found = compute_results(analyses, request)
     for analysis, each in zip(analyses, found, strict=True):
-        assert isinstance(each, Found) and each.analysis is analysis
+        assert isinstance(each, PictureResult) and each.analysis is analysis
         np.testing.assert_array_equal(each.maps["rollout"].numpy(), analysis.rollout().numpy())

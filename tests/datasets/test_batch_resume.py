@@ -54,7 +54,7 @@ def test_a_run_goes_on_where_it_was_ended(model: Model, photos: Path, tmp_path: 
             run_batch(request, read_items(str(photos)), tmp_path / "out", batch_size=4, report=end_after(count))
         assert len(rows(tmp_path / "out")) == count
     last = run_batch(request, read_items(str(photos)), tmp_path / "out", batch_size=4)
-    assert (last.kept, last.analysed + last.failed) == (ends[-1], COUNT - ends[-1])
+    assert (last.skipped, last.analysed + last.failed) == (ends[-1], COUNT - ends[-1])
     found, expected = rows(tmp_path / "out"), rows(whole)
     assert found.keys() == expected.keys()
     for name, row in found.items():
@@ -62,7 +62,7 @@ def test_a_run_goes_on_where_it_was_ended(model: Model, photos: Path, tmp_path: 
         if row["rollout"] is not None:
             np.testing.assert_allclose(row["rollout"], expected[name]["rollout"], rtol=1e-4, atol=1e-6)
     again = run_batch(request, read_items(str(photos)), tmp_path / "out")
-    assert (again.analysed, again.failed, again.kept, again.failed_before) == (0, 0, COUNT, 1)
+    assert (again.analysed, again.failed, again.skipped, again.failed_before) == (0, 0, COUNT, 1)
 
 
 @pytest.mark.process
@@ -111,7 +111,7 @@ def test_files_that_are_asked_for_later_are_written_and_no_row_is_there_twice(
     times = {file: file.stat().st_mtime_ns for file in there}
     reports: list[Progress] = []
     ended = run_batch(asked(model, probes=()), items, output, batch_size=2, writers=writers, report=reports.append)
-    assert (ended.analysed, ended.failed, ended.kept, ended.failed_before) == (0, 0, COUNT, 1)
+    assert (ended.analysed, ended.failed, ended.skipped, ended.failed_before) == (0, 0, COUNT, 1)
     assert ended.completed == COUNT - 1 - len(there) and reports[-1] == Progress(COUNT, COUNT)
     assert times == {file: file.stat().st_mtime_ns for file in there} and rows(output) == before
     assert len(list((output / "numbers").iterdir())) == COUNT - 1
@@ -120,7 +120,7 @@ def test_files_that_are_asked_for_later_are_written_and_no_row_is_there_twice(
     (output / "numbers" / "07.png.npz").unlink()
     (photos / "07.png").unlink()
     lost = run_batch(asked(model, probes=()), items, output, writers=writers)
-    assert (lost.analysed, lost.failed, lost.kept, lost.completed) == (0, 1, COUNT, 0)
+    assert (lost.analysed, lost.failed, lost.skipped, lost.completed) == (0, 1, COUNT, 0)
     assert "07.png" in lost.errors and "no such file" in lost.errors["07.png"] and rows(output) == before
 
 
@@ -140,7 +140,7 @@ def test_what_failed_is_tried_again_where_that_is_asked_for(
     before = rows(output)
     Image.new("RGB", (30, 20)).save(photos / "05.png")
     ended = run_batch(asked(model, probes=()), read_items(str(photos)), output, retry_failed=True)
-    assert (ended.analysed, ended.failed, ended.kept, ended.failed_before) == (1, 2, COUNT - 3, 0)
+    assert (ended.analysed, ended.failed, ended.skipped, ended.failed_before) == (1, 2, COUNT - 3, 0)
     assert ended.errors.keys() == {"04.png", "08.png"}
     after = rows(output)
     assert after.pop("05.png")["error"] is None and before.pop("05.png")["error"]

@@ -130,14 +130,14 @@ def test_a_worker_that_is_killed_costs_no_picture_and_none_is_there_twice(
     writers = (Writer("workers", kill, lambda maps: (), whole_pictures=False),)
     options: dict[str, Any] = {"batch_size": 2, "writers": writers, "report": done.append}
     summary = run(request, items, output, engine="ray", cluster=Cluster(actors=2), **options)
-    assert (summary.analysed, summary.failed, summary.kept) == (COUNT - 4, 1, 3)
-    assert (summary.waited, summary.batch_size) == (None, 2)
+    assert (summary.analysed, summary.failed, summary.skipped) == (COUNT - 4, 1, 3)
+    assert (summary.wait_seconds, summary.batch_size) == (None, 2)
     assert done[-1] == Progress(COUNT, COUNT)
     workers = {file.read_text() for file in (output / "workers").iterdir()}
     assert killed.read_text() and len(workers | {killed.read_text()}) > 1 and str(os.getpid()) not in workers
     check_same(rows(output), rows(tmp_path / "whole"))
     again = run(request, items, output)
-    assert (again.analysed, again.failed, again.kept) == (0, 0, COUNT)
+    assert (again.analysed, again.failed, again.skipped) == (0, 0, COUNT)
 
 
 @pytest.mark.process
@@ -207,8 +207,8 @@ def test_what_a_cluster_lacks_is_one_sentence(ray: Any, model: Model, photos: Pa
 
     with pytest.raises(ray.exceptions.RayError) as error:
         ray.get(refuse.remote())
-    assert str(cluster._reason(error.value)) == "no such device"
-    found = cluster._reason(ray.exceptions.ActorDiedError())
+    assert str(cluster._error_of(error.value)) == "no such device"
+    found = cluster._error_of(ray.exceptions.ActorDiedError())
     assert isinstance(found, DataError) and "the cluster gave up (" in str(found) and "run it again" in str(found)
 
 
@@ -285,8 +285,8 @@ def test_what_a_worker_reads_is_what_is_missing(photos: Path) -> None:
     items = list(Items(str(photos)))
     begun = Pending(items[:4], set())
     assert [item.key for item in begun] == [item.key for item in items[:4]]
-    blocks = list(cluster._blocks(Items(str(photos)), begun.there))
+    blocks = list(cluster._blocks(Items(str(photos)), begun.done_keys))
     cells = [row for block in blocks for row in block.to_pylist()]
     assert [row["key"] for row in cells] == [*(item.key for item in items[4:]), None]
-    assert [row["kept"] for row in cells] == [0] * (COUNT - 4) + [4]
+    assert [row["skipped"] for row in cells] == [0] * (COUNT - 4) + [4]
     assert cells[0]["file"] == str(photos / "04.png") and cells[0]["content"] is None

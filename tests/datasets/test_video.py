@@ -49,7 +49,7 @@ def test_every_frame_s_map_is_what_the_library_says_of_that_frame(
     clip = write_clip(tmp_path / "clip.mp4", COUNT, times=UNEVEN)
     request = asked(model, method, parameters=parameters, **changes)
     summary = render_video(request, clip, tmp_path / "out.mp4", numbers=tmp_path / "maps.npz", batch_size=4)
-    assert (summary.frames, summary.kept, summary.sound) == (COUNT, 0, "")
+    assert (summary.frames, summary.skipped, summary.sound) == (COUNT, 0, "")
     values, seconds = numbers_of(tmp_path / "maps.npz")
     np.testing.assert_allclose(seconds, np.array(UNEVEN[:COUNT]) / 1000, atol=1e-4)
     for index, found in enumerate(values):
@@ -188,7 +188,7 @@ def test_tokens_that_differ_between_frames_are_said_and_averaged(model: Model, c
     maps_of = ClipMaps.of([(0, "", token_map("without 1 sink")), (9000, "", token_map("without 2 sinks", 3.0))])
     means = maps_of.smoothed(10.0).values.ravel()
     np.testing.assert_allclose(means, [2.0, 2.0], atol=0.01)
-    said = FramePainter(asked(model), maps_of, encoder_of(asked(model).of_pictures())).clip_caption()
+    said = FramePainter(asked(model), maps_of, encoder_of(asked(model).to_batch_request())).clip_caption()
     assert said.startswith("without 1 sink (frame 0; what is said of the frames differs). One scale for all 2 frames")
 
 
@@ -203,7 +203,7 @@ def test_a_frame_is_as_large_as_asked_for(model: Model, tmp_path: Path) -> None:
         assert shown(tmp_path / "out.mp4")[0][1].shape[1::-1] == size
     render_video(asked(model, longest_side=64), clip, tmp_path / "out.mp4")
     narrow = shown(tmp_path / "out.mp4")[0][1]
-    assert narrow.shape[1] == drawing.MIN_SHOWN and narrow.shape[0] % 2 == 0
+    assert narrow.shape[1] == drawing.MIN_PICTURE_SIDE and narrow.shape[0] % 2 == 0
     # White beside the picture, and letters below it.
     assert narrow[:40, :120].min() > 235 and narrow[60:].min() < 120
     assert max(map(len, caption_lines("word " * 60, 320))) <= 44

@@ -19,7 +19,7 @@ from tests.support.videos import COUNT, asked
 from vitviz import ConfigError, ImageError, MethodError, Model, QueryError, Style, VitvizError
 from vitviz.cli.command import main
 from vitviz.datasets.video import VideoSummary, maps, render, render_video
-from vitviz.datasets.video.render import COMPUTING, DRAWING, parts_folder
+from vitviz.datasets.video.render import COMPUTING, DRAWING, run_folder
 from vitviz.images.clips import read_frame
 from vitviz.progress import Progress
 from vitviz.visualization.heatmaps import Heatmap
@@ -60,15 +60,15 @@ def test_a_run_goes_on_where_it_was_ended(
         with pytest.raises(Ended):
             render_video(request, clip, output, batch_size=1, report=end_at(phase, done))
         assert not output.exists()
-        parts = parts_folder(output) / "parts"
+        parts = run_folder(output) / "parts"
         assert len(list(parts.glob("maps-*.npz"))) == kept_maps and len(list(parts.glob("video-*.mp4"))) == kept_parts
         assert not list(parts.glob("*.partial*"))
     assert len(computed) == COUNT - 5
     computed.clear()
     drawn.clear()
     summary = render_video(request, clip, output, batch_size=1)
-    assert (summary.kept, len(computed), len(drawn)) == (COUNT, 0, 3)
-    assert not parts_folder(output).exists()
+    assert (summary.skipped, len(computed), len(drawn)) == (COUNT, 0, 3)
+    assert not run_folder(output).exists()
     for (one_at, one), (at, picture) in zip(shown(tmp_path / "whole.mp4"), shown(output), strict=True):
         assert one_at == at and np.array_equal(one, picture)
 
@@ -122,7 +122,7 @@ def test_a_run_that_is_killed_leaves_no_video_and_goes_on(
     vitviz.save_checkpoint(tmp_path / "small.safetensors", model)
     output = tmp_path / "out.mp4"
     command = ["video", str(clip), str(output), "--checkpoint", str(tmp_path / "small.safetensors"), "--batch-size=4"]
-    parts = parts_folder(output) / "parts"
+    parts = run_folder(output) / "parts"
     started = [sys.executable, "-c", STANDING, *command]
     pipes: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     # What a shell begins in the background takes no interrupt, and neither would this process.
@@ -134,14 +134,14 @@ def test_a_run_that_is_killed_leaves_no_video_and_goes_on(
         said, errors = first.communicate(timeout=60)
     assert not output.exists() and len(list(parts.glob("video-*.mp4"))) == 1, errors
     if way == signal.SIGINT:
-        assert first.returncode == 130 and str(parts_folder(output)) in said
+        assert first.returncode == 130 and str(run_folder(output)) in said
         assert "vitviz: interrupted; the same command goes on with what is missing" in errors
     # What a write leaves that is cut off.
     (parts / ".video-000001.partial.mp4").write_bytes(b"half")
     assert main(command) == 0
     said = capsys.readouterr().out
     assert f"{COUNT} frames" in said and f"the maps of {COUNT} there before" in said and "sound: aac, as it was" in said
-    assert len(shown(output)) == COUNT and not parts_folder(output).exists()
+    assert len(shown(output)) == COUNT and not run_folder(output).exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["clip.mp4", "out.mp4", "small.safetensors"]
 
 
@@ -165,7 +165,7 @@ def test_a_clip_with_too_many_values_is_refused(
     monkeypatch.setattr(maps, "MAX_VALUES", 10 * patches)
     with pytest.raises(ImageError, match=f"more than 10 frames of {patches} patches each; expected a shorter clip"):
         render_video(asked(model), clip, tmp_path / "out.mp4", batch_size=2)
-    assert not parts_folder(tmp_path / "out.mp4").exists()
+    assert not run_folder(tmp_path / "out.mp4").exists()
 
 
 def test_a_clip_that_changes_between_the_passes_is_refused(
@@ -187,7 +187,7 @@ def test_parts_of_another_request_are_left_alone(model: Model, clip: Path, tmp_p
     output = tmp_path / "out.mp4"
     with pytest.raises(Ended):
         render_video(asked(model), clip, output, batch_size=2, report=end_at(DRAWING, 7))
-    there = sorted(parts_folder(output).rglob("*"))
+    there = sorted(run_folder(output).rglob("*"))
     for request, source, words in (
         (asked(model, "attention"), clip, "'maps'"),
         (asked(model, style=Style("viridis")), clip, "'style'"),
@@ -196,8 +196,8 @@ def test_parts_of_another_request_are_left_alone(model: Model, clip: Path, tmp_p
     ):
         with pytest.raises(ConfigError, match=f"holds the results of another request, with other {words}"):
             render_video(request, source, output)
-    assert sorted(parts_folder(output).rglob("*")) == there
-    next((parts_folder(output) / "parts").glob("maps-*")).write_bytes(b"damaged")
+    assert sorted(run_folder(output).rglob("*")) == there
+    next((run_folder(output) / "parts").glob("maps-*")).write_bytes(b"damaged")
     with pytest.raises(ConfigError, match=r"maps-\d+\.npz: damaged .*; remove it to have it again"):
         render_video(asked(model), clip, output)
 

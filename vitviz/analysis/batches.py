@@ -147,7 +147,7 @@ class BatchQueue:
             it.
 
     Attributes:
-        waited: seconds for which the model waited for images that were still being opened.
+        wait_seconds: seconds for which the model waited for images that were still being opened.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class BatchQueue:
         self.prepare = encoder.prepare if prepare is None else prepare
         self.places = count()
         self._pending: deque[Future[PreparedImage | FailedAnalysis]] = deque()
-        self.waited = 0.0
+        self.wait_seconds = 0.0
 
     def batches(self) -> Generator[deque[Analysis | FailedAnalysis], None, None]:
         """The analyses of each batch, or one failure by itself; closing the generator leaves no thread running."""
@@ -174,7 +174,7 @@ class BatchQueue:
             while self.refill(pool):
                 started = time.perf_counter()
                 batch = self.next_batch()
-                self.waited += time.perf_counter() - started
+                self.wait_seconds += time.perf_counter() - started
                 # The workers open the next images while the model runs.
                 self.refill(pool)
                 results = deque([batch] if isinstance(batch, FailedAnalysis) else self.encode(batch))

@@ -1,4 +1,4 @@
-"""The commands ``vitviz batch``, many pictures kept as Parquet, and ``vitviz atlas``, what they tell of the model."""
+"""The commands ``vitviz batch``, which writes a table of many pictures, and ``vitviz atlas``, which summarises it."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from vitviz.datasets import (
 )
 from vitviz.datasets.engines import LOCAL, RAY
 from vitviz.datasets.gallery import EXPLORERS, GALLERY_PROBES, write_gallery
-from vitviz.datasets.rows import Found
+from vitviz.datasets.rows import PictureResult
 from vitviz.datasets.work import WORKERS
-from vitviz.datasets.writers import Place
+from vitviz.datasets.writers import PathMaker
 from vitviz.errors.kinds import MethodError
 from vitviz.evaluation.probes import PROBES
 from vitviz.images.preprocessing import FITS
@@ -42,7 +42,7 @@ from vitviz.progress import Progress
 from vitviz.visualization.heatmaps import Style
 from vitviz.weights.formats.atomic import atomic_write
 
-# Commas also stand between the row and column of a patch.
+# A comma separates parameters only before NAME=, since commas also separate the row and column of a patch.
 NEXT_PARAMETER = re.compile(r",(?=\w+=)")
 SOME_FAILED = 1
 AUTO = "auto"
@@ -50,15 +50,15 @@ MAP_GRAMMAR = "METHOD[:NAME=VALUE,…]"
 
 
 def add_batch(parser: argparse.ArgumentParser) -> None:
-    """The options of ``vitviz batch``: a source, a folder, what is asked, and how."""
+    """Add the options of ``vitviz batch``."""
     parser.add_argument("source", help=f"{'; '.join(reader.name for reader in READERS)}")
     parser.add_argument("output", type=Path, help="folder for the results; the same command goes on where it was ended")
     maps = "a map of every picture, such as rollout or relevance:target=dog,residual_weight=0.3; may be repeated"
     parser.add_argument(
         "--map", dest="maps", action="append", type=map_request, default=[], metavar=MAP_GRAMMAR, help=maps
     )
-    known = [name for name, record in PROBES.items() if record.requires != "model"]
-    probes = f"a probe of every picture; may be repeated: {', '.join(known)}"
+    probe_names = [name for name, record in PROBES.items() if record.requires != "model"]
+    probes = f"a probe of every picture; may be repeated: {', '.join(probe_names)}"
     parser.add_argument("--probe", dest="probes", action="append", default=[], metavar="PROBE", help=probes)
     parser.add_argument("--pictures", action="store_true", help="also write an overlay of every map, as PNG")
     parser.add_argument("--numbers", action="store_true", help="also write every picture's maps as an NPZ file")
@@ -92,21 +92,23 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
 
 
 def map_request(text: str) -> MapRequest:
-    """A method with its parameters, as the command line has them.
+    """Parse a method with its parameters, written as :data:`MAP_GRAMMAR`.
 
     Raises:
-        argparse.ArgumentTypeError: there is no such method or parameter, or a value is none of it.
+        argparse.ArgumentTypeError: there is no such method or parameter, or a value is not legal for it.
     """
-    method, _, given = text.partition(":")
+    method, _, assignments = text.partition(":")
     try:
-        # The name of the method first: the parameters are looked up in it.
+        # Check the name of the method before its parameters are looked up.
         MapRequest(method)
-        parameters = {each.name: each for each in METHODS[method].parameters}
+        parameters = {assignment.name: assignment for assignment in METHODS[method].parameters}
         values = {}
-        for each in NEXT_PARAMETER.split(given) if given else ():
-            name, sign, value = each.partition("=")
+        for assignment in NEXT_PARAMETER.split(assignments) if assignments else ():
+            name, sign, value = assignment.partition("=")
             if not sign:
-                raise MethodError(f"{each!r} found; expected NAME=VALUE, such as {method}:{next(iter(parameters))}=…")
+                raise MethodError(
+                    f"{assignment!r} found; expected NAME=VALUE, such as {method}:{next(iter(parameters))}=…"
+                )
             values[name] = _value(parameters[name], value) if name in parameters else value
         return MapRequest(method, values)
     except MethodError as error:
@@ -145,22 +147,24 @@ def run(
     actors: int | None,
     actor_cpus: int,
     device: str,
-    **opened: Any,
+    **load_options: Any,
 ) -> int:
     """Run the batch; the exit status says whether some pictures failed."""
-    # The machine that asks may have no such device: the workers do.
+    # With Ray, the device is that of the workers; this machine may not have it.
     cluster = Cluster(ray_address, actors, actor_cpus, device if engine == RAY.name else Cluster.device)
-    here = Cluster.device if engine == RAY.name else device
-    # Found before the model is loaded: a wrong path should not take as long as that.
+    local_device = Cluster.device if engine == RAY.name else device
+    # Check the source before the model is loaded, so that a wrong path fails fast.
     items: Iterable[Item] = read_items(source, column)
     if not reader_of(source).streams:
         items = list(items)
-    # The gallery sorts by what these find.
+    # The gallery sorts by these probes.
     probes += [name for name in GALLERY_PROBES if gallery and name not in probes]
-    request = BatchRequest(load_with_bar(**opened, device=here), tuple(maps), tuple(probes), fit, resolution)
+    request = BatchRequest(
+        load_with_bar(**load_options, device=local_device), tuple(maps), tuple(probes), fit, resolution
+    )
     writers = [overlays(Style())] * pictures + [NUMBERS] * numbers
     if explorers:
-        writers.append(_explorers(opened["checkpoint"], fit, resolution))
+        writers.append(_explorers(load_options["checkpoint"], fit, resolution))
     options: dict[str, Any] = {"max_bytes": max_bytes, "workers": workers, "writers": writers, "thumbnails": gallery}
     options |= {"engine": engine, "cluster": cluster, "retry_failed": retry_failed}
     summary = _with_bar(request, items, output, batch_size=None if batch_size == AUTO else batch_size, **options)
@@ -171,33 +175,33 @@ def run(
 
 
 def batch_size_of(text: str) -> int | str:
-    """A number of pictures, or :data:`AUTO`."""
+    """Parse a number of pictures, or :data:`AUTO`."""
     return text if text == AUTO else int(text)
 
 
 def _explorers(source: str, fit: str | None, resolution: int | None) -> Writer:
-    """The explorer of every picture."""
+    """The writer of every picture's explorer."""
     from vitviz.ui.explorer import whole_page
 
-    def write(found: Found, place: Place) -> None:
-        name = Path(str(found.analysis.source)).name
-        page = whole_page(found.analysis, name, source=source, name=name, fit=fit or "", resolution=resolution)
-        with atomic_write(place("html")) as file:
+    def write(result: PictureResult, make_path: PathMaker) -> None:
+        name = Path(str(result.analysis.source)).name
+        page = whole_page(result.analysis, name, source=source, name=name, fit=fit or "", resolution=resolution)
+        with atomic_write(make_path("html")) as file:
             file.write(page.encode())
 
     return Writer(EXPLORERS, write, lambda maps: ["html"], whole_pictures=False)
 
 
 def add_atlas(parser: argparse.ArgumentParser) -> None:
-    """The options of ``vitviz atlas``: the results of a batch, and a folder."""
+    """Add the options of ``vitviz atlas``."""
     parser.add_argument("results", type=Path, help="folder that vitviz batch wrote")
     parser.add_argument("output", type=Path, help="folder for the page, the figures and the numbers")
     parser.set_defaults(run=run_atlas)
 
 
 def run_atlas(results: Path, output: Path) -> None:
-    """Write the atlas of some results."""
-    # Not at the top: it loads matplotlib.
+    """Write the atlas of a batch's results."""
+    # Imported here, since it imports matplotlib.
     from vitviz.datasets.atlas_page import write_atlas
 
     atlas = read_atlas(results)
@@ -219,23 +223,23 @@ def _with_bar(request: BatchRequest, items: Iterable[Any], output: Path, **optio
 def _print(summary: Summary, output: Path) -> None:
     done = summary.analysed + summary.failed + summary.completed
     rate = f", {done / summary.seconds:.3g} a second" if done else ""
-    kept = f"; {summary.kept:,} there before" if summary.kept else ""
+    skipped = f"; {summary.skipped:,} there before" if summary.skipped else ""
     if summary.failed_before:
-        kept += f", {summary.failed_before:,} of which could not be analysed"
+        skipped += f", {summary.failed_before:,} of which could not be analysed"
     if summary.completed:
-        kept += f", {summary.completed:,} of which lacked files that are written now"
+        skipped += f", {summary.completed:,} of which lacked files that are written now"
     failed = f"; {summary.failed:,} could not be analysed" if summary.failed else ""
     noun = "picture" if summary.analysed == 1 else "pictures"
-    together = "" if summary.batch_size is None else f", {summary.batch_size} at once"
-    waited = ""
-    if done and summary.waited is not None:
-        waited = f"; the model waited {summary.waited / summary.seconds:.0%} of the time for pictures"
-    print(f"{summary.analysed:,} {noun} analysed{rate}{together}{waited}{failed}{kept}\nwritten to {output / 'parts'}")
-    others = summary.failed + summary.failed_before - len(summary.errors)
+    batch = "" if summary.batch_size is None else f", {summary.batch_size} at once"
+    wait = ""
+    if done and summary.wait_seconds is not None:
+        wait = f"; the model waited {summary.wait_seconds / summary.seconds:.0%} of the time for pictures"
+    print(f"{summary.analysed:,} {noun} analysed{rate}{batch}{wait}{failed}{skipped}\nwritten to {output / 'parts'}")
+    unnamed = summary.failed + summary.failed_before - len(summary.errors)
     if summary.errors:
         print("not analysed (with --retry-failed again, see the column error):")
     for path, error in summary.errors.items():
-        # The sentence often begins with the name.
+        # The message often begins with the name of the file.
         print(f"  {path}: {error.removeprefix(f'{Path(path).name}: ')}")
-    if others > 0:
-        print(f"  and {others:,} more")
+    if unnamed > 0:
+        print(f"  and {unnamed:,} more")

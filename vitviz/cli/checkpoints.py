@@ -1,4 +1,4 @@
-"""Checkpoints as the command opens them."""
+"""How the command opens checkpoints."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from vitviz.weights import DownloadProgress, Model, Reading, parse_overrides, re
 BASE = "base="
 
 
-def read_with_bar(checkpoint: str, family: str | None, overrides: list[str], **computing: Any) -> Reading:
-    """A checkpoint, with a bar on the terminal while it is downloaded."""
+def read_with_bar(checkpoint: str, family: str | None, overrides: list[str], **options: Any) -> Reading:
+    """Read a checkpoint, with a progress bar while it is downloaded."""
     from tqdm import tqdm
 
     bar: Any = None
@@ -22,16 +22,16 @@ def read_with_bar(checkpoint: str, family: str | None, overrides: list[str], **c
         bar.update(progress.done - bar.n)
 
     bases = [text.removeprefix(BASE) for text in overrides if text.startswith(BASE)]
-    facts = parse_overrides([text for text in overrides if not text.startswith(BASE)])
+    overrides_by_name = parse_overrides([text for text in overrides if not text.startswith(BASE)])
     if bases:
-        facts["base"] = bases[-1]
+        overrides_by_name["base"] = bases[-1]
     try:
-        return read(checkpoint, family=family, report=show, **computing, **facts)
+        return read(checkpoint, family=family, report=show, **options, **overrides_by_name)
     finally:
         if bar is not None:
             bar.close()
 
 
 def load_with_bar(checkpoint: str, family: str | None, overrides: list[str], device: str, precision: str) -> Model:
-    """The model of a checkpoint in the same way."""
+    """Load the model of a checkpoint, with a progress bar while it is downloaded."""
     return read_with_bar(checkpoint, family, overrides, device=device, precision=precision).model

@@ -42,12 +42,12 @@ from vitviz.weights.verify import PHOTO, verify
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that suggests the command or choice that a misspelt one is most like."""
+    """A parser whose errors suggest the command or choice closest to a misspelt one."""
 
     def error(self, message: str) -> NoReturn:
-        found = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)$", message)
-        legal = [name.strip(" '") for name in found[2].split(",")] if found else []
-        super().error(message + did_you_mean(found[1] if found else None, legal))
+        match = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)$", message)
+        legal = [name.strip(" '") for name in match[2].split(",")] if match else []
+        super().error(message + did_you_mean(match[1] if match else None, legal))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,12 +60,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run = options.pop("run")
     try:
         status: int | None = run(**options)
-    # The system's own errors say in one line what it was: a full disk, a port that is taken.
+    # An OSError, such as a full disk or a port in use, is described well enough by its message.
     except (VitvizError, OSError) as error:
         print(f"vitviz: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"\nvitviz: interrupted{RESUMES.get(run, '')}", file=sys.stderr)
+        print(f"\nvitviz: interrupted{RESUME_NOTES.get(run, '')}", file=sys.stderr)
         return 130
     return status or 0
 
@@ -75,71 +75,75 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser("vitviz", description=description)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for method in METHODS.values():
-        drawn = commands.add_parser(
+        method_parser = commands.add_parser(
             method.name.replace("_", "-"),
             help=f"save a map of an image: {method.title}",
             epilog=method.interpretation,
         )
-        add_image(drawn)
-        add_method(drawn, method)
-        drawn.set_defaults(run=_run_method, method=method.name)
+        add_image(method_parser)
+        add_method(method_parser, method)
+        method_parser.set_defaults(run=_run_method, method=method.name)
 
-    explored = commands.add_parser("explore", help="save an image's whole explorer as one HTML file")
-    add_image(explored)
-    explored.add_argument(
+    explore_parser = commands.add_parser("explore", help="save an image's whole explorer as one HTML file")
+    add_image(explore_parser)
+    explore_parser.add_argument(
         "-o", "--output", type=Path, default=None, help="HTML to write (default: IMAGE.html in the working folder)"
     )
     link_help = "what it opens with: an address of the app, or its part behind '?', without model and picture"
-    explored.add_argument("--link", default="", help=link_help)
-    explored.set_defaults(run=_run_explore)
+    explore_parser.add_argument("--link", default="", help=link_help)
+    explore_parser.set_defaults(run=_run_explore)
 
-    probed = commands.add_parser("probe", help="look into a model: its tokens, attention and weights, for an image")
-    add_probe(probed)
-    probed.set_defaults(run=_run_probe)
+    probe_parser = commands.add_parser(
+        "probe", help="look into a model: its tokens, attention and weights, for an image"
+    )
+    add_probe(probe_parser)
+    probe_parser.set_defaults(run=_run_probe)
 
-    many = commands.add_parser("batch", help="analyse a folder, a list or an archive of images, and keep the results")
-    add_batch(many)
+    batch_parser = commands.add_parser(
+        "batch", help="analyse a folder, a list or an archive of images, and keep the results"
+    )
+    add_batch(batch_parser)
 
-    filmed = commands.add_parser("video", help="write a video of a clip with the map of every frame")
-    add_video(filmed)
+    video_parser = commands.add_parser("video", help="write a video of a clip with the map of every frame")
+    add_video(video_parser)
 
-    summarised = commands.add_parser("atlas", help="say what the results of a batch tell about the model, as a page")
-    add_atlas(summarised)
+    atlas_parser = commands.add_parser("atlas", help="say what the results of a batch tell about the model, as a page")
+    add_atlas(atlas_parser)
 
-    listed = commands.add_parser("models", help="list the checkpoints that have a name")
-    listed.set_defaults(run=_run_models)
+    models_parser = commands.add_parser("models", help="list the checkpoints that have a name")
+    models_parser.set_defaults(run=_run_models)
 
-    inspected = commands.add_parser("inspect", help="say what a checkpoint is, and how that is known")
-    add_checkpoint(inspected, "checkpoint")
-    inspected.set_defaults(run=_run_inspect)
+    inspect_parser = commands.add_parser("inspect", help="say what a checkpoint is, and how that is known")
+    add_checkpoint(inspect_parser, "checkpoint")
+    inspect_parser.set_defaults(run=_run_inspect)
 
-    verified = commands.add_parser("verify", help="compare a checkpoint with the package that it comes from")
-    add_verification(verified)
-    verified.set_defaults(run=_run_verify)
+    verify_parser = commands.add_parser("verify", help="compare a checkpoint with the package that it comes from")
+    add_verification(verify_parser)
+    verify_parser.set_defaults(run=_run_verify)
 
-    app = commands.add_parser("app", help="start the app in the browser")
-    add_checkpoint(app)
-    app.add_argument("--host", help="address to listen on (default: GRADIO_SERVER_NAME, or 127.0.0.1)")
-    port = "port to listen on (default: GRADIO_SERVER_PORT, or the first free from 7860)"
-    app.add_argument("--port", type=int, default=None, help=port)
-    app.set_defaults(run=_run_app)
+    app_parser = commands.add_parser("app", help="start the app in the browser")
+    add_checkpoint(app_parser)
+    app_parser.add_argument("--host", help="address to listen on (default: GRADIO_SERVER_NAME, or 127.0.0.1)")
+    port_help = "port to listen on (default: GRADIO_SERVER_PORT, or the first free from 7860)"
+    app_parser.add_argument("--port", type=int, default=None, help=port_help)
+    app_parser.set_defaults(run=_run_app)
 
-    evaluated = commands.add_parser("evaluate", help="measure a checkpoint's accuracy on an image folder")
-    add_evaluate(evaluated)
+    evaluate_parser = commands.add_parser("evaluate", help="measure a checkpoint's accuracy on an image folder")
+    add_evaluate(evaluate_parser)
 
     add_measurements(commands)
 
-    trained = commands.add_parser("train", help="train a Vision Transformer on an image folder")
-    trained.add_argument("images", type=Path, help="folder with train/CLASS/IMAGE and test/CLASS/IMAGE")
-    trained.add_argument("output", type=Path, help="folder for checkpoint, logs and what a resume needs")
+    train_parser = commands.add_parser("train", help="train a Vision Transformer on an image folder")
+    train_parser.add_argument("images", type=Path, help="folder with train/CLASS/IMAGE and test/CLASS/IMAGE")
+    train_parser.add_argument("output", type=Path, help="folder for checkpoint, logs and what a resume needs")
     snapshots_help = "states of the network to keep, from the first step to the last (default: %(default)s)"
-    trained.add_argument("--snapshots", type=int, default=12, help=snapshots_help)
-    other = "compact.pt of a run of the same network on the same images, to go on from in a new output folder"
-    trained.add_argument("--resume-from", type=Path, default=None, metavar="FILE", help=other)
-    terms = "under which the weights are given, as their card is to say it"
-    trained.add_argument("--terms", default="", metavar="TEXT", help=terms)
-    add_training(trained)
-    trained.set_defaults(run=_run_train)
+    train_parser.add_argument("--snapshots", type=int, default=12, help=snapshots_help)
+    resume_help = "compact.pt of a run of the same network on the same images, to go on from in a new output folder"
+    train_parser.add_argument("--resume-from", type=Path, default=None, metavar="FILE", help=resume_help)
+    terms_help = "under which the weights are given, as their card is to say it"
+    train_parser.add_argument("--terms", default="", metavar="TEXT", help=terms_help)
+    add_training(train_parser)
+    train_parser.set_defaults(run=_run_train)
     return parser
 
 
@@ -166,17 +170,17 @@ def _run_method(
     from tqdm import tqdm
 
     output = output or _in_working_folder(image, f".{method}.png")
-    # A wrong path is found before the model is loaded.
+    # Check the path before the model is loaded.
     check_output(output, image)
     low, high = percentiles
     style = Style(colormap, opacity, smooth, grid, scale=scale, percentiles=(low, high))
-    about = TargetOptions.of(parameters) if METHODS[method].class_specific else None
+    target_options = TargetOptions.of(parameters) if METHODS[method].class_specific else None
     model = load_with_bar(checkpoint, family, overrides, device, precision)
     settings: dict[str, Any] = {"fit": fit, "resolution": resolution, "max_bytes": max_bytes}
     analysis = analyze(image, model, **settings)
-    if about is not None:
-        parameters["target"] = about.choice(analysis, **settings)
-    # It appears with the first report, which knows how much there is to do.
+    if target_options is not None:
+        parameters["target"] = target_options.choice(analysis, **settings)
+    # The delay hides the bar until the first report, which knows the total.
     with tqdm(desc=METHODS[method].title, disable=not METHODS[method].reports, delay=1e-9) as bar:
 
         def report(state: Progress) -> None:
@@ -189,23 +193,29 @@ def _run_method(
     print(f"{heatmap.caption(style)}\nwritten to {output}")
 
 
-def _in_working_folder(image: str, ending: str) -> Path:
+def _in_working_folder(image: str, suffix: str) -> Path:
     """The default output path: a file of the image's name in the working folder.
 
     The image's own folder may be read-only, or somebody else's.
     """
-    return Path(Path(image).with_suffix(ending).name)
+    return Path(Path(image).with_suffix(suffix).name)
 
 
 def _run_explore(
-    image: str, output: Path | None, link: str, fit: str | None, resolution: int | None, max_bytes: int, **opened: Any
+    image: str,
+    output: Path | None,
+    link: str,
+    fit: str | None,
+    resolution: int | None,
+    max_bytes: int,
+    **load_options: Any,
 ) -> None:
     output = output or _in_working_folder(image, ".html")
     check_output(output, image)
-    analysis = analyze(image, load_with_bar(**opened), fit, resolution=resolution, max_bytes=max_bytes)
+    analysis = analyze(image, load_with_bar(**load_options), fit, resolution=resolution, max_bytes=max_bytes)
     from vitviz.ui.explorer import whole_page
 
-    name, source = Path(image).name, opened["checkpoint"]
+    name, source = Path(image).name, load_options["checkpoint"]
     link = link.partition("?")[2] if "://" in link else link
     page = whole_page(analysis, name, source=source, name=name, fit=fit or "", resolution=resolution, link=link)
     write_whole(output, lambda file: file.write(page.encode()))
@@ -223,9 +233,9 @@ def _run_probe(
     query: Query | None,
     layer: int,
     features: str,
-    **opened: Any,
+    **load_options: Any,
 ) -> None:
-    analysis = analyze(image, load_with_bar(**opened), fit, resolution=resolution, max_bytes=max_bytes)
+    analysis = analyze(image, load_with_bar(**load_options), fit, resolution=resolution, max_bytes=max_bytes)
     run_probes(analysis, names, output, pictures, query=query, layer=layer, features=features)
 
 
@@ -234,7 +244,7 @@ def _run_models() -> None:
     for model in ZOO.values():
         if model.family != family:
             print(f"\n{model.family}")
-        # Print what several models of a family have in common once.
+        # Print a description that several models of a family share only once.
         if (model.family, model.known_for) != (family, known_for):
             print(textwrap.fill(model.known_for, LINE_CHARS, initial_indent="  ", subsequent_indent="  "))
         family, known_for = model.family, model.known_for
@@ -243,25 +253,27 @@ def _run_models() -> None:
         print(f"  {'':<24} hf:{model.repository}")
     print("\nBundled")
     for name in BUNDLED:
-        own = read(name).model
-        print(f"  {name:<24} ViT trained by vitviz, {len(own.labels)} classes, {own.preprocessing.height} pixels")
+        bundled = read(name).model
+        print(
+            f"  {name:<24} ViT trained by vitviz, {len(bundled.labels)} classes, {bundled.preprocessing.height} pixels"
+        )
 
 
 def _run_inspect(checkpoint: str, family: str | None, overrides: list[str]) -> None:
     reading = read_with_bar(checkpoint, family, overrides)
-    # Hundreds of keys may be ignored, for few reasons.
-    needless: dict[str, list[str]] = {}
+    # Group the keys, since hundreds may be ignored for few reasons.
+    ignored_keys: dict[str, list[str]] = {}
     for key, reason in reading.ignored.items():
-        needless.setdefault(reason, []).append(key)
+        ignored_keys.setdefault(reason, []).append(key)
     rows = [
         (check.fact, check.value, f"{'assumed: ' * check.assumed}{check.source}")
         for check in reading.checks
         if check.fact != "not needed"
     ]
-    rows += [("not needed", listing(keys, 2), reason) for reason, keys in needless.items()]
+    rows += [("not needed", listing(keys, 2), reason) for reason, keys in ignored_keys.items()]
     print(f"{reading.model.name}: {reading.model.parameters:,} parameters\n")
     _print_table([("fact", "value", "how it is known"), *rows])
-    print(f"\nEvery {'other ' * bool(needless)}tensor of the file has its place, and the right shape.")
+    print(f"\nEvery {'other ' * bool(ignored_keys)}tensor of the file has its place, and the right shape.")
     if reading.model.assumptions:
         print("What is assumed stands in no file; --fact NAME=VALUE says otherwise.")
 
@@ -269,17 +281,17 @@ def _run_inspect(checkpoint: str, family: str | None, overrides: list[str]) -> N
 def _run_verify(
     checkpoint: str, family: str | None, overrides: list[str], image: Path | None, sizes: list[tuple[int, int]]
 ) -> int:
-    found = verify(read_with_bar(checkpoint, family, overrides), image or resources("assets") / PHOTO, sizes)
-    print(f"{found.name} beside {found.reference}\n")
-    _print_table(found.rows)
-    for missing in found.without:
-        print(f"not compared: {missing}")
-    print(f"\n{'Every number is' if found.exact else 'Not every number is'} the package's.")
-    return 0 if found.exact else 1
+    verification = verify(read_with_bar(checkpoint, family, overrides), image or resources("assets") / PHOTO, sizes)
+    print(f"{verification.name} beside {verification.reference}\n")
+    _print_table(verification.rows)
+    for subject in verification.without:
+        print(f"not compared: {subject}")
+    print(f"\n{'Every number is' if verification.exact else 'Not every number is'} the package's.")
+    return 0 if verification.exact else 1
 
 
 def _print_table(rows: Sequence[tuple[str, str, str]]) -> None:
-    """Three columns; what does not fit goes on in the next line."""
+    """Print three columns; long cells are wrapped."""
     first = max(len(row[0]) for row in rows)
     second = min(max(len(row[1]) for row in rows), 41)
     widths = (first, second, LINE_CHARS - first - second - 4)
@@ -289,9 +301,9 @@ def _print_table(rows: Sequence[tuple[str, str, str]]) -> None:
             print(f"{fact:<{first}}  {value:<{second}}  {source}".rstrip())
 
 
-def _run_app(host: str | None, port: int | None, **opened: Any) -> None:
-    model = load_with_bar(**opened)
-    # Importing the app takes seconds: a wrong path or option is refused before.
+def _run_app(host: str | None, port: int | None, **load_options: Any) -> None:
+    model = load_with_bar(**load_options)
+    # Importing the app takes seconds, so a wrong path or option is refused first.
     from vitviz.ui import build_demo, serve
     from vitviz.ui.hosting import prepare
     from vitviz.ui.server.settings import ServerSettings
@@ -311,8 +323,8 @@ def _run_train(
     print(f"written to {output / CHECKPOINT}")
 
 
-# What an interrupted run says of the next one.
-RESUMES: dict[Callable[..., Any], str] = {
+# Printed after an interrupt, by command.
+RESUME_NOTES: dict[Callable[..., Any], str] = {
     _run_train: "; the same command continues after the last whole epoch",
     run_batch_command: "; the same command goes on with what is missing",
     run_video_command: "; the same command goes on with what is missing",

@@ -1,4 +1,4 @@
-"""The command ``vitviz evaluate``: how often a checkpoint is right, and what it takes for strangers."""
+"""The command ``vitviz evaluate``: the accuracy of a checkpoint, and how well it detects images of other things."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vitviz.models.require import require_vit
 
 
 def add_evaluate(parser: argparse.ArgumentParser) -> None:
-    """The options of ``vitviz evaluate``: an image folder, a checkpoint, and what else is measured."""
+    """Add the options of ``vitviz evaluate``."""
     parser.add_argument("images", type=Path, help="folder with test/CLASS/IMAGE, of all classes or some")
     add_checkpoint(parser)
     together = "classes to measure together as well; may be repeated"
@@ -25,24 +25,24 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run_evaluate)
 
 
-def run_evaluate(images: Path, labels: list[str] | None, strangers: Path | None, **opened: Any) -> None:
-    """Print the accuracy of every class and of all, and how well strangers are told from them.
+def run_evaluate(images: Path, labels: list[str] | None, strangers: Path | None, **load_options: Any) -> None:
+    """Print the accuracy of every class and of all, and how well scores separate the images of other things.
 
     Args:
         images: folder with ``test/CLASS/IMAGE``.
-        labels: of classes that are measured together as well.
+        labels: of classes whose joint accuracy is printed, too.
         strangers: a folder of images of other things.
-        opened: of :func:`vitviz.cli.checkpoints.load_with_bar`.
+        load_options: arguments of :func:`vitviz.cli.checkpoints.load_with_bar`.
 
     Raises:
         ConfigError: the model has no classifier.
-        DataError: there are no images, or the model does not know one of their classes.
+        DataError: there are no images, or the model does not have one of their classes.
     """
     with extra("train"):
         from vitviz.training.data import read_image_folder
         from vitviz.training.evaluate import accuracy_of, classify, logits_of
         from vitviz.training.strangers import SCORES, area_under_curve, read_pictures
-    model = load_with_bar(**opened)
+    model = load_with_bar(**load_options)
     if not model.labels:
         raise ConfigError(f"{model.name} has no classifier, so it has no accuracy")
     network, preprocessing = require_vit(model.network, model.name), model.preprocessing
@@ -50,30 +50,30 @@ def run_evaluate(images: Path, labels: list[str] | None, strangers: Path | None,
     data = read_image_folder(images, "test", preprocessing, *patch)
     unknown = [label for label in data.labels if label not in model.labels]
     if unknown:
-        known = several(model.labels, 10)
-        raise DataError(f"{images}: unknown classes {several(unknown, 10)}; {model.name} knows {known}")
+        known_labels = several(model.labels, 10)
+        raise DataError(f"{images}: unknown classes {several(unknown, 10)}; {model.name} knows {known_labels}")
     data = data.among(model.labels)
-    others = None if strangers is None else read_pictures(strangers, preprocessing, *patch)
+    stranger_data = None if strangers is None else read_pictures(strangers, preprocessing, *patch)
 
     logits = classify(network, preprocessing, data, network.device)
     accuracy = accuracy_of(logits, data)
-    together = None if labels is None else (*accuracy.of(labels), accuracy.interval(*labels))
-    for label, part in accuracy.per_class.items():
-        print(f"{label:>16}  {part:.1%}  {_interval(accuracy.interval(label))}")
-    if together is not None and labels is not None:
-        share, count, ends = together
+    joint = None if labels is None else (*accuracy.of(labels), accuracy.interval(*labels))
+    for label, class_accuracy in accuracy.per_class.items():
+        print(f"{label:>16}  {class_accuracy:.1%}  {_interval(accuracy.interval(label))}")
+    if joint is not None and labels is not None:
+        share, count, ends = joint
         print(f"{', '.join(labels)} together: top-1 accuracy {share:.2%} {_interval(ends)} of {count:,} images")
     top5 = f"top-5 {accuracy.top5:.2%}, " if len(model.labels) > 5 else ""
     print(
         f"top-1 accuracy {accuracy.top1:.2%} {_interval(accuracy.interval())} of {accuracy.images:,} images, {top5}"
         f"cross-entropy {accuracy.loss:.3f}, expected calibration error {accuracy.calibration_error:.1%}"
     )
-    if others is not None:
-        of_others = logits_of(network, preprocessing, others, network.device)
+    if stranger_data is not None:
+        stranger_logits = logits_of(network, preprocessing, stranger_data, network.device)
         for name, score in SCORES.items():
-            area = area_under_curve(score(logits), score(of_others))
-            print(f"{name}: area under the curve {area:.3f}, test images against {len(others):,} strangers")
+            area = area_under_curve(score(logits), score(stranger_logits))
+            print(f"{name}: area under the curve {area:.3f}, test images against {len(stranger_data):,} strangers")
 
 
-def _interval(ends: tuple[float, float]) -> str:
-    return "({:.1%} to {:.1%})".format(*ends)
+def _interval(bounds: tuple[float, float]) -> str:
+    return "({:.1%} to {:.1%})".format(*bounds)

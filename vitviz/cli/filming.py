@@ -1,4 +1,4 @@
-"""The command ``vitviz video``: a clip as a video of its maps."""
+"""The command ``vitviz video``, which writes a video of the maps of a clip."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vitviz.cli.checkpoints import load_with_bar
 from vitviz.cli.options import add_checkpoint, add_resolution, add_style
 from vitviz.datasets import MapRequest
 from vitviz.datasets.video import VideoRequest, VideoSummary, render_video
-from vitviz.datasets.video.render import parts_folder
+from vitviz.datasets.video.render import run_folder
 from vitviz.images.clip_facts import Clip
 from vitviz.images.clips import CLIP_SUFFIXES
 from vitviz.images.muxing import CONTAINERS, container_of
@@ -24,7 +24,7 @@ from vitviz.visualization.heatmaps import FIGURE_SIDE, Style
 
 
 def add_video(parser: argparse.ArgumentParser) -> None:
-    """The options of ``vitviz video``: a clip, a video, what is asked, and how it is drawn."""
+    """Add the options of ``vitviz video``."""
     parser.add_argument("source", type=Path, help=f"the clip: {', '.join(CLIP_SUFFIXES)}")
     output = f"video to write: {' or '.join(CONTAINERS)}; the same command goes on where it was ended"
     parser.add_argument("output", type=Path, help=output)
@@ -66,28 +66,28 @@ def run(
     max_bytes: int,
     fit: str | None,
     resolution: int | None,
-    **opened: Any,
+    **load_options: Any,
 ) -> None:
     """Write the video."""
     low, high = percentiles
     style = Style(colormap, opacity, smooth, grid, scale=scale, percentiles=(low, high))
-    # A wrong path is found before the model is loaded.
+    # Check the paths before the model is loaded.
     container_of(output)
     with _isolated(source):
         pass
-    model = load_with_bar(**opened)
+    model = load_with_bar(**load_options)
     request = VideoRequest(model, map, fit, resolution, style, smoothing_seconds, longest_side, not no_caption)
     size = None if batch_size == AUTO else int(batch_size)
     try:
         summary = _with_bars(request, source, output, numbers=numbers, batch_size=size, max_bytes=max_bytes)
     except KeyboardInterrupt:
-        print(f"\nwhat is done lies in {parts_folder(output)}; delete it to begin anew")
+        print(f"\nwhat is done lies in {run_folder(output)}; delete it to begin anew")
         raise
     _print(summary, output, numbers)
 
 
 def _isolated(source: Path) -> AbstractContextManager[Clip]:
-    """A clip in a process with limits: not everybody's clip is their own."""
+    """Open a clip in a process with limits, since the file may be untrusted."""
     from vitviz.isolation import open_clip, shared_worker
 
     return open_clip(shared_worker(), source, str(source))
@@ -102,19 +102,19 @@ def _with_bars(request: VideoRequest, source: Path, output: Path, **options: Any
         def report(phase: str, state: Progress) -> None:
             if phase not in bars:
                 stack.close()
-                # What was there before is no part of the rate.
+                # Frames of an earlier run do not count for the rate.
                 bars[phase] = stack.enter_context(tqdm(desc=phase, unit=" frames", initial=state.done))
             bars[phase].total = state.total or None
             bars[phase].update(state.done - bars[phase].n)
 
-        return render_video(request, source, output, opened=_isolated, report=report, **options)
+        return render_video(request, source, output, open_clip=_isolated, report=report, **options)
 
 
 def _print(summary: VideoSummary, output: Path, numbers: Path | None) -> None:
-    kept = f", the maps of {summary.kept:,} there before" if summary.kept else ""
+    skipped = f", the maps of {summary.skipped:,} there before" if summary.skipped else ""
     sound = f"sound: {summary.sound}" if summary.sound else "no sound in the clip"
     rate = f", {summary.frames / summary.seconds:.3g} a second"
     place = ", in place of the file that was there" if summary.replaced else ""
-    print(f"{summary.caption}\n{summary.frames:,} frames{rate}{kept}; {sound}\nwritten to {output}{place}")
+    print(f"{summary.caption}\n{summary.frames:,} frames{rate}{skipped}; {sound}\nwritten to {output}{place}")
     if numbers is not None:
         print(f"numbers: {numbers}")

@@ -17,102 +17,114 @@ from vitviz.weights import Model
 
 
 def add_measurements(commands: Any) -> None:
-    """``vitviz evaluate-methods``, ``describe-heads``, ``evaluate-attention`` and ``check-methods``.
+    """Add the commands ``evaluate-methods``, ``describe-heads``, ``evaluate-attention`` and ``check-methods``.
 
     Args:
-        commands: what :meth:`argparse.ArgumentParser.add_subparsers` gives.
+        commands: the result of :meth:`argparse.ArgumentParser.add_subparsers`.
     """
-    compared = commands.add_parser("evaluate-methods", help="measure how faithful every method's maps are, on a folder")
-    add_images(compared, 200, "area")
-    _add_methods(compared)
-    compared.set_defaults(run=_run_evaluate_methods)
+    methods_parser = commands.add_parser(
+        "evaluate-methods", help="measure how faithful every method's maps are, on a folder"
+    )
+    add_images(methods_parser, 200, "area")
+    _add_methods(methods_parser)
+    methods_parser.set_defaults(run=_run_evaluate_methods)
 
-    measured = commands.add_parser(
+    heads_parser = commands.add_parser(
         "describe-heads", help="measure how far and how widely every head looks, on a folder"
     )
-    add_images(measured, 200, "measure")
-    measured.add_argument("--picture", type=Path, default=None, help="figure to write: PNG, SVG or PDF")
-    measured.set_defaults(run=_run_describe_heads)
+    add_images(heads_parser, 200, "measure")
+    heads_parser.add_argument("--picture", type=Path, default=None, help="figure to write: PNG, SVG or PDF")
+    heads_parser.set_defaults(run=_run_describe_heads)
 
-    located = commands.add_parser(
+    attention_parser = commands.add_parser(
         "evaluate-attention", help="measure how much attention lies on the thing, on a folder of photographs"
     )
-    add_images(located, 1000, "head")
-    located.set_defaults(run=_run_evaluate_attention)
+    add_images(attention_parser, 1000, "head")
+    attention_parser.set_defaults(run=_run_evaluate_attention)
 
-    checked = commands.add_parser("check-methods", help="see whether the maps change when weights are shuffled")
-    add_images(checked, 50, "correlation")
-    _add_methods(checked)
-    checked.set_defaults(run=_run_check_methods)
+    check_parser = commands.add_parser("check-methods", help="see whether the maps change when weights are shuffled")
+    add_images(check_parser, 50, "correlation")
+    _add_methods(check_parser)
+    check_parser.set_defaults(run=_run_check_methods)
 
 
 def _add_methods(parser: argparse.ArgumentParser) -> None:
-    described = "measure this method alone; may be given several times (default: all that can serve the model)"
-    parser.add_argument("--method", dest="methods", action="append", choices=METHODS, help=described)
+    method_help = "measure this method alone; may be given several times (default: all that can serve the model)"
+    parser.add_argument("--method", dest="methods", action="append", choices=METHODS, help=method_help)
 
 
 def _run_evaluate_methods(
-    images: Path, count: int, resolution: int | None, output: Path | None, methods: list[str] | None, **opened: Any
+    images: Path,
+    count: int,
+    resolution: int | None,
+    output: Path | None,
+    methods: list[str] | None,
+    **load_options: Any,
 ) -> None:
     from vitviz.evaluation.method_table import areas, find_images, methods_for, record, table
 
-    model = load_with_bar(**opened)
-    chosen = methods_for(model, methods)
+    model = load_with_bar(**load_options)
+    names = methods_for(model, methods)
     paths = find_images(images, count)
-    found = _with_bar(partial(areas, methods=chosen), model, paths, resolution)
+    method_areas = _with_bar(partial(areas, methods=names), model, paths, resolution)
     if output is not None:
-        _write(output, record(model, images, paths, resolution=resolution, areas=found))
-    print(table(found))
+        _write(output, record(model, images, paths, resolution=resolution, areas=method_areas))
+    print(table(method_areas))
 
 
 def _run_check_methods(
-    images: Path, count: int, resolution: int | None, output: Path | None, methods: list[str] | None, **opened: Any
+    images: Path,
+    count: int,
+    resolution: int | None,
+    output: Path | None,
+    methods: list[str] | None,
+    **load_options: Any,
 ) -> None:
     from vitviz.evaluation.method_table import cascade_table, cascades, find_images, record
     from vitviz.evaluation.randomization import INTERPRETATION, steps
 
-    model = load_with_bar(**opened)
+    model = load_with_bar(**load_options)
     paths = find_images(images, count)
-    found = _with_bar(partial(cascades, methods=methods), model, paths, resolution)
+    correlations = _with_bar(partial(cascades, methods=methods), model, paths, resolution)
     if output is not None:
-        named = steps(model.network.config.depth)
-        _write(output, record(model, images, paths, resolution=resolution, steps=named, correlations=found))
-    print(f"{cascade_table(found)}\n\n{INTERPRETATION}")
+        step_names = steps(model.network.config.depth)
+        _write(output, record(model, images, paths, resolution=resolution, steps=step_names, correlations=correlations))
+    print(f"{cascade_table(correlations)}\n\n{INTERPRETATION}")
 
 
 def _run_describe_heads(
-    images: Path, count: int, resolution: int | None, output: Path | None, picture: Path | None, **opened: Any
+    images: Path, count: int, resolution: int | None, output: Path | None, picture: Path | None, **load_options: Any
 ) -> None:
     from vitviz.evaluation.head_picture import heads_picture
     from vitviz.evaluation.head_table import head_tables, measure_heads_over
     from vitviz.evaluation.method_table import find_images, record
 
-    model = load_with_bar(**opened)
+    model = load_with_bar(**load_options)
     paths = find_images(images, count)
-    found = _with_bar(measure_heads_over, model, paths, resolution)
+    heads = _with_bar(measure_heads_over, model, paths, resolution)
     if output is not None:
-        _write(output, record(model, images, paths, resolution=resolution, heads=found))
+        _write(output, record(model, images, paths, resolution=resolution, heads=heads))
     if picture is not None:
         try:
-            heads_picture(found).savefig(picture)
+            heads_picture(heads).savefig(picture)
         except (OSError, ValueError) as error:
             raise ConfigError(f"{picture}: cannot be written ({error})") from None
-    print(head_tables(found))
+    print(head_tables(heads))
 
 
 def _run_evaluate_attention(
-    images: Path, count: int, resolution: int | None, output: Path | None, **opened: Any
+    images: Path, count: int, resolution: int | None, output: Path | None, **load_options: Any
 ) -> None:
     from vitviz.evaluation.method_table import find_images, record
     from vitviz.evaluation.objects import attention_on_objects
 
-    model = load_with_bar(**opened)
+    model = load_with_bar(**load_options)
     paths = find_images(images, count)
-    found = _with_bar(attention_on_objects, model, paths, resolution)
+    result = _with_bar(attention_on_objects, model, paths, resolution)
     if output is not None:
-        values = {"areas": found.areas, "heads": found.heads, "rollout": found.rollout}
-        _write(output, record(model, images, found.paths, resolution=resolution, **values))
-    print(f"{len(found.paths)} of {len(paths)} images show one thing before a plain background.\n\n{found.table()}")
+        values = {"areas": result.areas, "heads": result.heads, "rollout": result.rollout}
+        _write(output, record(model, images, result.paths, resolution=resolution, **values))
+    print(f"{len(result.paths)} of {len(paths)} images show one thing before a plain background.\n\n{result.table()}")
 
 
 def _with_bar(measure: Callable[..., Any], model: Model, images: Sequence[Path], resolution: int | None) -> Any:

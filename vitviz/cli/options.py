@@ -1,4 +1,4 @@
-"""The options of the `vitviz` command, from the tables that say what there is."""
+"""The options of the `vitviz` command, generated from the tables of methods, families and settings."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from vitviz.visualization.scales import PERCENTILES, SCALES
 from vitviz.weights import BUNDLED, FAMILIES, OVERRIDES
 from vitviz.weights.metadata.settings import MAX_SIDE
 
-WRITTEN = "picture to write (default: IMAGE.METHOD.png in the working folder)"
+OUTPUT_HELP = "picture to write (default: IMAGE.METHOD.png in the working folder)"
 
 
 def add_checkpoint(parser: argparse.ArgumentParser, argument: str = "--checkpoint") -> None:
-    """A checkpoint and its overrides; with the default name, also its precision and device."""
-    known = "a name (see vitviz models), hf:OWNER/NAME, or a file or folder"
+    """Add a checkpoint and its overrides; an optional argument also adds precision and device."""
+    checkpoint_help = "a name (see vitviz models), hf:OWNER/NAME, or a file or folder"
     if argument.startswith("-"):
-        parser.add_argument(argument, default=BUNDLED[0], help=f"{known} (default: %(default)s)")
+        parser.add_argument(argument, default=BUNDLED[0], help=f"{checkpoint_help} (default: %(default)s)")
         parser.add_argument("--device", default="cpu", help="where the model runs, such as cuda (default: %(default)s)")
         description = "in what its layers compute (default: %(default)s)"
         parser.add_argument("--precision", choices=PRECISIONS, default="float32", help=description)
     else:
-        parser.add_argument(argument, help=known)
+        parser.add_argument(argument, help=checkpoint_help)
     names = ", ".join(family.name for family in FAMILIES)
     parser.add_argument("--family", default=None, help=f"where the checkpoint's keys do not tell: {names}")
     parser.add_argument(
@@ -48,11 +48,11 @@ def add_checkpoint(parser: argparse.ArgumentParser, argument: str = "--checkpoin
 
 
 def add_verification(parser: argparse.ArgumentParser) -> None:
-    """A checkpoint, a photograph and sizes at which it is held to its package."""
+    """Add the options of ``vitviz verify``."""
     add_checkpoint(parser, "checkpoint")
     parser.add_argument("--image", type=Path, default=None, help="a photograph (default: a bundled one)")
-    more = "height and width in pixels, or one number, to compare besides the trained size; may be repeated"
-    parser.add_argument("--size", dest="sizes", type=_size, action="append", default=[], metavar="HxW", help=more)
+    size_help = "height and width in pixels, or one number, to compare besides the trained size; may be repeated"
+    parser.add_argument("--size", dest="sizes", type=_size, action="append", default=[], metavar="HxW", help=size_help)
 
 
 def _size(text: str) -> tuple[int, int]:
@@ -63,7 +63,7 @@ def _size(text: str) -> tuple[int, int]:
 
 
 def add_images(parser: argparse.ArgumentParser, count: int, noun: str) -> None:
-    """A folder of images, of which ``count`` are taken by default; ``kept`` is measured of each."""
+    """Add a folder of images, of which ``count`` are used by default; ``noun`` is what is written for each image."""
     parser.add_argument("images", type=Path, help="folder with images, at any depth")
     parser.add_argument("--count", type=int, default=count, help="how many of them, by chance (default: %(default)s)")
     add_resolution(parser)
@@ -72,8 +72,8 @@ def add_images(parser: argparse.ArgumentParser, count: int, noun: str) -> None:
 
 
 def add_method(parser: argparse.ArgumentParser, method: Method) -> None:
-    """The options of a method and of the picture that is made of its map."""
-    parser.add_argument("-o", "--output", type=Path, default=None, help=WRITTEN)
+    """Add the options of a method and of the picture of its map."""
+    parser.add_argument("-o", "--output", type=Path, default=None, help=OUTPUT_HELP)
     for parameter in method.parameters:
         add_parameter(parser, parameter)
     if method.class_specific:
@@ -82,13 +82,13 @@ def add_method(parser: argparse.ArgumentParser, method: Method) -> None:
 
 
 def add_style(parser: argparse.ArgumentParser) -> None:
-    """How a map is drawn."""
+    """Add the options for how a map is drawn."""
     parser.add_argument("--colormap", choices=COLORMAPS, default=Style.colormap, help="default: %(default)s")
     parser.add_argument("--opacity", type=float, default=Style.opacity, help="of the colours (default: %(default)s)")
     parser.add_argument("--smooth", action="store_true", help="interpolate between patches")
     parser.add_argument("--grid", action="store_true", help="draw the patch grid")
-    chosen = "from values to colours (default: chosen from the values of the map)"
-    parser.add_argument("--scale", choices=SCALES, default=None, help=chosen)
+    scale_help = "from values to colours (default: chosen from the values of the map)"
+    parser.add_argument("--scale", choices=SCALES, default=None, help=scale_help)
     percentiles_help = "between which a robust scale lies (default: {:g} {:g})".format(*PERCENTILES)
     parser.add_argument(
         "--percentiles", type=float, nargs=2, default=PERCENTILES, metavar=("LOW", "HIGH"), help=percentiles_help
@@ -96,7 +96,7 @@ def add_style(parser: argparse.ArgumentParser) -> None:
 
 
 def add_parameter(parser: argparse.ArgumentParser, parameter: Parameter) -> None:
-    """The option of a parameter."""
+    """Add the option of a method's parameter."""
     parser.add_argument(_flag(parameter.name), dest=parameter.name, default=parameter.default, **argument_of(parameter))
 
 
@@ -106,7 +106,7 @@ def add_resolution(parser: argparse.ArgumentParser) -> None:
 
 
 def add_image(parser: argparse.ArgumentParser) -> None:
-    """An image, and how it is analysed."""
+    """Add an image, and the options of its analysis."""
     parser.add_argument("image", help="path of the image")
     add_checkpoint(parser)
     parser.add_argument("--fit", choices=FITS, default=None, help="what the model sees (default: the checkpoint's own)")
@@ -121,7 +121,7 @@ def add_image(parser: argparse.ArgumentParser) -> None:
 
 
 def add_training(parser: argparse.ArgumentParser) -> None:
-    """Everything that determines a run; the preset has the defaults."""
+    """Add all settings of a training run; a preset has the defaults."""
     parser.add_argument(
         "--preset", choices=PRESETS, help="start from the settings of a run that is worth repeating; see below"
     )
@@ -134,7 +134,7 @@ def add_training(parser: argparse.ArgumentParser) -> None:
 
 
 def training_config(preset: str | None, **values: Any) -> TrainingConfig:
-    """The run of a preset, or of the defaults where there is none, with what was values in its place.
+    """The settings of a preset, or the defaults, with some values replaced.
 
     Raises:
         ConfigError: a value is out of range.
@@ -146,24 +146,24 @@ def training_config(preset: str | None, **values: Any) -> TrainingConfig:
 
 
 def _option_text(config: TrainingConfig) -> str:
-    """A preset as the options that make it."""
+    """A preset written as options, those that differ from the defaults."""
     plain = TrainingConfig()
-    parts = ((config, plain), (config.augmentation, plain.augmentation))
+    pairs = ((config, plain), (config.augmentation, plain.augmentation))
     changed = [
-        (option.name, getattr(own, option.name))
-        for own, default in parts
-        for option in fields(own)
-        if option.default is not MISSING and getattr(own, option.name) != getattr(default, option.name)
+        (option.name, getattr(settings, option.name))
+        for settings, default in pairs
+        for option in fields(settings)
+        if option.default is not MISSING and getattr(settings, option.name) != getattr(default, option.name)
     ]
-    return " ".join(_typed(name, value) for name, value in changed)
+    return " ".join(_option_of_setting(name, value) for name, value in changed)
 
 
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _typed(name: str, value: Any) -> str:
-    """A setting as it is typed."""
+def _option_of_setting(name: str, value: Any) -> str:
+    """A setting written as an option."""
     if isinstance(value, bool):
         return _flag(name if value else f"no_{name}")
     return f"{_flag(name)} {value}"
@@ -173,14 +173,14 @@ def _add_training_option(parser: argparse.ArgumentParser, option: Field[Any]) ->
     help = f"{option.metadata['help']} (default: {option.default})"
     action: Any = argparse.BooleanOptionalAction if isinstance(option.default, bool) else "store"
     kind: dict[str, Any] = {} if isinstance(option.default, bool) else {"type": type(option.default)}
-    # None by default: a preset has values of its own.
+    # An option that is not given must not override the preset.
     parser.add_argument(
         _flag(option.name), dest=option.name, default=argparse.SUPPRESS, help=help, action=action, **kind
     )
 
 
 def argument_of(parameter: Parameter) -> dict[str, Any]:
-    """The options of argparse for a parameter: its type, choices and help."""
+    """The arguments of ``add_argument`` for a parameter: its type, choices and help."""
     match parameter:
         case Choice():
             values = [value for _, value in parameter.options if value is not None]

@@ -1,4 +1,4 @@
-"""What the command writes: lines of one width, and files that are there whole or not at all."""
+"""The output of the command: the width of its lines, and files that are written atomically."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LINE_CHARS = 100
 
 
 def check_output(output: Path, source: str) -> None:
-    """A file that is read is never written to.
+    """Check that an output is not the source file.
 
     Raises:
         ConfigError: both are the same file.
@@ -23,10 +23,10 @@ def check_output(output: Path, source: str) -> None:
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Write a file, whole or not at all.
+    """Write a file atomically.
 
     Raises:
-        ConfigError: it cannot be written; what was there before stays.
+        ConfigError: it cannot be written; an existing file stays unchanged.
     """
     try:
         with atomic_write(path) as file:

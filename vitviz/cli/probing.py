@@ -1,4 +1,4 @@
-"""The command ``vitviz probe``: tables to read, and on request pictures and numbers."""
+"""The command ``vitviz probe``, which prints tables, and optionally writes pictures and numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vitviz.evaluation.probes import PROBES, Findings, Probe, probe
 
 
 def add_probe(parser: argparse.ArgumentParser) -> None:
-    """The options of ``vitviz probe``: an image, which probes, their parameters, and what to write."""
+    """Add the options of ``vitviz probe``."""
     add_image(parser)
     parser.add_argument(
         "--probe",
@@ -44,35 +44,35 @@ def add_probe(parser: argparse.ArgumentParser) -> None:
 def run_probes(
     analysis: Analysis, names: Sequence[str] | None, output: Path | None, folder: Path | None, **parameters: Any
 ) -> None:
-    """Print what probes find, and write it where that is asked for.
+    """Print the findings of probes, and optionally write them.
 
     Args:
         analysis: of one image.
-        names: of the probes; all that the model can have where none is given.
-        output: of the numbers.
-        folder: of the pictures.
-        parameters: of all probes; each takes its own.
+        names: of the probes; by default all that the model supports.
+        output: file for the numbers, if any.
+        folder: folder for the pictures, if any.
+        parameters: of all probes; each uses only its own.
 
     Raises:
-        MethodError: the model cannot have a probe that is asked for by name.
+        MethodError: the model does not support a probe that is requested by name.
         QueryError: it has no such layer or token.
         ConfigError: a file cannot be written.
     """
     config = analysis.model.network.config
-    found = []
+    results = []
     for name in dict.fromkeys(names or PROBES):
         record = PROBES[name]
         refusal = record.refusal(config)
         if names is None and refusal is not None:
             print(f"{record.title}: {refusal}.\n")
             continue
-        own = {each.name: parameters[each.name] for each in record.parameters}
-        found.append(probe(analysis, name, **own))
-        _print_findings(record, found[-1])
+        arguments = {each.name: parameters[each.name] for each in record.parameters}
+        results.append(probe(analysis, name, **arguments))
+        _print_findings(record, results[-1])
     if output is not None:
-        _write_numbers(found, output)
+        _write_numbers(results, output)
     if folder is not None:
-        _write_pictures(found, analysis, folder)
+        _write_pictures(results, analysis, folder)
 
 
 def _print_findings(record: Probe, findings: Findings) -> None:
@@ -93,14 +93,14 @@ def _table(rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"  {line}".rstrip() for line in lines)
 
 
-def _write_numbers(found: Sequence[Findings], output: Path) -> None:
-    arrays: dict[str, Any] = {name: array for findings in found for name, array in findings.arrays().items()}
+def _write_numbers(results: Sequence[Findings], output: Path) -> None:
+    arrays: dict[str, Any] = {name: array for findings in results for name, array in findings.arrays().items()}
     write_whole(output, lambda file: np.savez_compressed(file, **arrays))
     print(f"{len(arrays)} measurement{'s' * (len(arrays) != 1)} written to {output}")
 
 
-def _write_pictures(found: Sequence[Findings], analysis: Analysis, folder: Path) -> None:
-    # matplotlib takes a while to import, and most commands draw nothing.
+def _write_pictures(results: Sequence[Findings], analysis: Analysis, folder: Path) -> None:
+    # Imported here, since matplotlib takes long to import and most commands draw nothing.
     from vitviz.evaluation.probes.pictures import pictures
 
     try:
@@ -108,7 +108,7 @@ def _write_pictures(found: Sequence[Findings], analysis: Analysis, folder: Path)
     except OSError as error:
         raise ConfigError(f"{folder}: cannot be written ({error.strerror})") from None
     count = 0
-    for findings in found:
+    for findings in results:
         for name, figure in pictures(findings, analysis.trace.layout).items():
             save = partial(figure.savefig, dpi=150, format="png")
             write_whole(folder / f"{findings.probe}.{name}.png", save)

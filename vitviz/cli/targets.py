@@ -1,4 +1,4 @@
-"""The options that say what a class-specific map is about."""
+"""The options for the target of a class-specific map."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from vitviz.errors.kinds import MethodError
 from vitviz.models.targets import ClassDifference, TargetChoice
 from vitviz.weights.text_tower import open_text_tower
 
-KINDS = (("--target", "--against", "--margin"), ("--text",), ("--like", "--like-patch"))
-"""The options that may stand together, but for :data:`EITHER`."""
-EITHER = {"--against", "--margin"}
+OPTION_GROUPS = (("--target", "--against", "--margin"), ("--text",), ("--like", "--like-patch"))
+"""Options of one group may be combined, except those of :data:`EXCLUSIVE_OPTIONS`."""
+EXCLUSIVE_OPTIONS = {"--against", "--margin"}
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
-    """What the map is about, where it is not the most probable class or that of ``--target``."""
+    """Add the options for targets other than a single class."""
     against = "a class that the map's own is compared with: what speaks for the one and not as much for the other"
     parser.add_argument("--against", type=class_choice, default=None, metavar="CLASS", help=against)
     margin = "compare the map's class with the best of all others"
@@ -34,14 +34,14 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class TargetOptions:
-    """What the command line says that a map is about.
+    """The target of a map, as given on the command line.
 
     Args:
         target, against: classes by label or number.
         margin: whether the class is compared with the best of all others.
-        text: in words.
+        text: a text prompt.
         like: path of another image.
-        like_patch: row and column of a patch of that, or of the image itself.
+        like_patch: row and column of a patch of that image, or of the image itself.
 
     Raises:
         MethodError: two of them contradict each other.
@@ -56,34 +56,34 @@ class TargetOptions:
 
     def __post_init__(self) -> None:
         flags = {f"--{each.name.replace('_', '-')}": getattr(self, each.name) for each in fields(self)}
-        given = [flag for flag, value in flags.items() if value is not None and value is not False]
-        if not any(set(given) <= set(kind) for kind in KINDS) or set(given) >= EITHER:
-            legal = "; ".join(" ".join(kind) for kind in KINDS)
+        used_flags = [flag for flag, value in flags.items() if value is not None and value is not False]
+        if not any(set(used_flags) <= set(group) for group in OPTION_GROUPS) or set(used_flags) >= EXCLUSIVE_OPTIONS:
+            legal = "; ".join(" ".join(group) for group in OPTION_GROUPS)
             raise MethodError(
-                f"{' '.join(given)}: what the map is about, said twice; expected options of one kind ({legal}), "
-                f"and of {' and '.join(sorted(EITHER))} at most one"
+                f"{' '.join(used_flags)}: what the map is about, said twice; expected options of one kind ({legal}), "
+                f"and of {' and '.join(sorted(EXCLUSIVE_OPTIONS))} at most one"
             )
 
     @classmethod
     def of(cls, parameters: dict[str, Any]) -> TargetOptions:
-        """The options among those of a method, which are taken out of them."""
+        """Take the options of the target out of the parameters of a method."""
         return cls(**{each.name: parameters.pop(each.name) for each in fields(cls)})
 
     def choice(self, analysis: Analysis, **settings: Any) -> TargetChoice:
-        """What the maps of an analysis are about.
+        """The target of the maps of an analysis.
 
         Args:
             analysis: of the image itself.
-            settings: how the other image is analysed, as :func:`vitviz.analyze` takes them.
+            settings: of the analysis of the other image, as :func:`vitviz.analyze` takes them.
 
         Raises:
-            VitvizError: the other image cannot be opened, or the model cannot have this target.
+            VitvizError: the other image cannot be opened, or the model does not support this target.
         """
         if self.text is not None:
             return open_text_tower(analysis.model).target(self.text)
         if self.like is not None or self.like_patch is not None:
-            other = analysis if self.like is None else analyze(self.like, analysis.model, **settings)
-            return likeness(other, self.like_patch)
+            liked_analysis = analysis if self.like is None else analyze(self.like, analysis.model, **settings)
+            return likeness(liked_analysis, self.like_patch)
         if self.against is not None or self.margin:
             return ClassDifference(self.target, self.against)
         return self.target
@@ -96,7 +96,7 @@ def class_choice(text: str) -> int | str:
 
 def patch_choice(text: str) -> tuple[int, int]:
     """The row and column of a patch."""
-    row, _, column = (part.strip() for part in text.partition(","))
+    row, _, column = (text_part.strip() for text_part in text.partition(","))
     if not (row.isdecimal() and column.isdecimal()):
         raise argparse.ArgumentTypeError(f"{text!r}: expected ROW,COLUMN, both whole numbers")
     return int(row), int(column)

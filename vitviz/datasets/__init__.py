@@ -1,7 +1,7 @@
 """Many pictures: a folder, a list, an archive or a table of them in, Parquet out. Needs the extra ``vitviz[batch]``.
 
-What belongs here reads sources of pictures, keeps what was found of them, and goes on where it was interrupted. What is
-found of one picture does not: that is the work of ``analysis``, ``attribution`` and ``evaluation``.
+This package reads sources of pictures, stores the results, and resumes runs that were interrupted. The result of one
+picture is computed by ``analysis``, ``attribution`` and ``evaluation``.
 """
 
 from vitviz.datasets.atlas import Atlas, read_atlas

@@ -1,4 +1,4 @@
-"""The library that reads and writes Parquet, which the extra ``batch`` installs."""
+"""The import of pyarrow, which the extra ``batch`` installs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vitviz.errors.extras import extra
 
 
 def arrow() -> tuple[Any, Any]:
-    """pyarrow, and its part for Parquet.
+    """The modules ``pyarrow`` and ``pyarrow.parquet``.
 
     Raises:
         ConfigError: it is not installed.

@@ -1,4 +1,4 @@
-"""A batch: every picture of a source once, however often the run is interrupted."""
+"""A batch: it computes every picture of a source once, even if the run is interrupted and resumed."""
 
 from __future__ import annotations
 
@@ -14,43 +14,43 @@ from vitviz.datasets.engines import ENGINES, LOCAL
 from vitviz.datasets.output import OutputFolder, key_digest
 from vitviz.datasets.readers import Item
 from vitviz.datasets.request import BatchRequest
-from vitviz.datasets.rows import rehearsed, schema
+from vitviz.datasets.rows import blank_result, schema
 from vitviz.datasets.work import WORKERS, Pending, Work
 from vitviz.datasets.writers import Writer
 from vitviz.errors.arguments import word
 from vitviz.errors.kinds import ConfigError
 from vitviz.progress import Progress
 
-# A run that is killed has to compute again what it found in the last half minute, or of so many pictures.
+# A part is written after this many rows or seconds, so a killed run loses no more than that.
 PART_ROWS, PART_SECONDS = 256, 30.0
-# That a summary names; the table has all.
+# How many errors a summary names; the table has all of them.
 MAX_ERRORS = 10
 
 
 @dataclass(frozen=True)
 class Summary:
-    """How a run ended.
+    """The counts and times of a run.
 
     Args:
-        analysed: pictures of which something was found.
-        failed: pictures that could not be opened or analysed, whose rows say why.
-        kept: pictures whose rows were there before.
-        failed_before: rows that were there before and say why their picture could not be analysed.
-        completed: pictures whose rows were there before, and whose other files were written now.
-        errors: the first of the pictures that could not be analysed, then or now, and why.
-        seconds: that the run took.
-        waited: seconds of it for which the model waited for pictures to be opened; None where several models ran.
-        batch_size: most pictures that were encoded together; None where every worker chose its own.
+        analysed: pictures that were analysed.
+        failed: pictures that could not be opened or analysed; their rows have an error.
+        skipped: pictures that had a row from an earlier run.
+        failed_before: rows with an error from an earlier run.
+        completed: pictures that had a row from an earlier run and whose other files this run wrote.
+        errors: the first errors of this run and of earlier ones, by picture.
+        seconds: duration of the run.
+        wait_seconds: seconds for which the model waited for pictures to be opened; None if several models ran.
+        batch_size: most pictures that were encoded together; None if every worker chose its own.
     """
 
     analysed: int
     failed: int
-    kept: int
+    skipped: int
     failed_before: int
     completed: int
     errors: dict[str, str]
     seconds: float
-    waited: float | None
+    wait_seconds: float | None
     batch_size: int | None
 
 
@@ -69,39 +69,40 @@ def run_batch(
     cluster: Cluster | None = None,
     report: Callable[[Progress], None] | None = None,
 ) -> Summary:
-    """Answer a request for every picture, and keep the answers as Parquet files in ``output/parts``.
+    """Compute a request for every picture, and write the rows as Parquet files in ``output/parts``.
 
-    A run over the same source with the same request computes only what is missing, by whatever engine. Whatever ends
-    it, no part is half written and no picture is counted twice.
+    Another run over the same source with the same request computes only missing rows, with any engine. However a run
+    ends, every part is complete and no picture has two rows.
 
     Args:
-        request: what is asked about every picture.
-        items: the pictures, as :func:`vitviz.datasets.read_items` gives them. With the engine ``"ray"`` they are first
-            made a list, but for a source that streams.
-        output: the folder; an empty or new one, or that of a run with the same request.
-        batch_size: most pictures that are encoded together; chosen from :func:`vitviz.cost` and the free memory where
-            it is not given.
-        max_bytes, workers: as :func:`vitviz.analyze_batch` takes them; every worker of a cluster has so many.
-        writers: what is written beside the table; of a picture that has a row and lacks a file, the file is written.
-        thumbnails: whether rows get small pictures, for the gallery.
-        retry_failed: whether pictures are analysed again whose rows say why they could not be.
+        request: what is computed for every picture.
+        items: the pictures, as :func:`vitviz.datasets.read_items` gives them. The engine ``"ray"`` turns them into a
+            list first, unless their source streams.
+        output: an empty or new folder, or that of a run with the same request.
+        batch_size: most pictures that are encoded together; by default chosen from :func:`vitviz.cost` and the free
+            memory.
+        max_bytes, workers: as :func:`vitviz.analyze_batch` takes them, for every worker of a cluster.
+        writers: kinds of files that are written beside the table. Missing files of pictures with a row are written,
+            too.
+        thumbnails: whether rows get thumbnails, for the gallery.
+        retry_failed: whether pictures whose rows have an error are analysed again.
         engine: a name in :data:`vitviz.datasets.ENGINES`: ``"local"``, in this process, or ``"ray"``.
-        cluster: where Ray runs; on this machine where it is not given.
-        report: receives the pictures that are done, and the total where it is known, else 0; an exception that it
-            raises ends the run, with all that was found written.
+        cluster: where Ray runs; by default on this machine.
+        report: receives how many pictures are done, and the total, or 0 if it is not known; an exception that it
+            raises ends the run after all rows so far are written.
 
     Raises:
-        ConfigError: the folder holds something else, somebody else writes there, or it cannot be written; or the
-            engine is unknown, not installed, or cannot reach its cluster.
-        DataError: the cluster gave up.
-        MethodError, QueryError: the model cannot serve the request: it has no such class, layer, head or token.
+        ConfigError: the folder holds something else, is in use by another run, or cannot be written; or the engine is
+            unknown, not installed, or cannot reach its cluster.
+        DataError: the cluster failed.
+        MethodError, QueryError: the model does not support the request: it has no such class, layer, head or token.
     """
     word("engine", engine, ENGINES, ConfigError)
     work = Work(request, output, batch_size, max_bytes, workers, tuple(writers), thumbnails)
-    example, about = rehearsed(request), request.to_json()
-    columns = schema(request, example, about, thumbnails)
+    example, request_json = blank_result(request), request.to_json()
+    columns = schema(request, example, request_json, thumbnails)
     source = ENGINES[engine].open(work, columns, cluster or Cluster())
-    folder = OutputFolder(output, about)
+    folder = OutputFolder(output, request_json)
     with folder.locked():
         if retry_failed:
             folder.drop_failures()
@@ -113,21 +114,21 @@ def run_batch(
             for row in rows:
                 table.add(row)
                 if report is not None:
-                    report(Progress(table.done + pending.kept, total))
+                    report(Progress(table.done + pending.skipped, total))
         finally:
             rows.close()
             table.flush()
         seconds = time.monotonic() - table.started
-        counts = table.analysed, table.failed, pending.kept + table.repeated, table.failed_before, table.completed
-        return Summary(*counts, table.errors, seconds, source.waited, source.batch_size)
+        counts = table.analysed, table.failed, pending.skipped + table.repeated, table.failed_before, table.completed
+        return Summary(*counts, table.errors, seconds, source.wait_seconds, source.batch_size)
 
 
 class _Table:
-    """Rows on their way to the folder.
+    """Collects rows and writes them to the folder in parts.
 
     Args:
-        folder: where they go.
-        columns: of the rows, an ``pyarrow.Schema``.
+        folder: of the batch.
+        columns: of the rows, a ``pyarrow.Schema``.
     """
 
     def __init__(self, folder: OutputFolder, columns: Any) -> None:
@@ -140,16 +141,16 @@ class _Table:
 
     @property
     def done(self) -> int:
-        """Pictures of this run."""
+        """How many pictures this run has processed."""
         return self.analysed + self.failed + self.completed
 
     def begin(self, work: Work) -> set[bytes]:
-        """Digests of the keys of all pictures that lack nothing: a million take some 80 MB.
+        """The digests of the keys of all pictures that lack no row and no file: a million take some 80 MB.
 
         Raises:
             ConfigError: a part is damaged.
         """
-        there = set[bytes]()
+        complete = set[bytes]()
         for key, error in self.folder.row_errors():
             if error is not None:
                 self.failed_before += 1
@@ -157,8 +158,8 @@ class _Table:
             elif not work.has_files(key):
                 self.incomplete.add(key_digest(key))
                 continue
-            there.add(key_digest(key))
-        return there
+            complete.add(key_digest(key))
+        return complete
 
     def add(self, row: dict[str, Any]) -> None:
         error = row.get("error")

@@ -1,7 +1,7 @@
-"""The same work on many machines, by Ray Data: what is scheduled, sent and tried again is its business.
+"""A batch on many machines: Ray Data schedules the work, moves the data and retries what failed.
 
-Needs the extra ``vitviz[ray]``. The rows come back to the machine that asked, which alone writes the table: parts are
-whole or absent there as in every other run.
+Needs the extra ``vitviz[ray]``. All rows return to the machine that started the run. It alone writes the table, so that
+parts are written atomically as in every other run.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vitviz.datasets.arrow import arrow
-from vitviz.datasets.folder import RUN
-from vitviz.datasets.hub import PREFIX
+from vitviz.datasets.folder import REQUEST_FILE
+from vitviz.datasets.hub import HUB_PREFIX
 from vitviz.datasets.output import key_digest
 from vitviz.datasets.readers import Item, Items
 from vitviz.datasets.request import BatchRequest
-from vitviz.datasets.rows import rehearsed, schema
+from vitviz.datasets.rows import blank_result, schema
 from vitviz.datasets.work import WORKERS, Pending, RowMaker, Work
 from vitviz.errors.arguments import instance, integer
 from vitviz.errors.extras import extra
@@ -35,33 +35,34 @@ from vitviz.images.sources import COLUMN
 if TYPE_CHECKING:
     import ray.data
 
-# Pictures that a worker gets at a time: enough that opening and encoding overlap, and little to do again.
-MOST_IN_BLOCK, STREAM_BLOCK = 256, 64
+# Pictures that a worker gets at a time: enough that opening and encoding overlap, and few to repeat after a failure.
+MAX_BLOCK_ROWS, STREAM_BLOCK_ROWS = 256, 64
 BLOCKS_PER_ACTOR = 4
-# No statistics for Ray's makers, and no lines between those of the progress: what goes wrong is raised as an error. By
-# itself, Ray lets everything else go before its workers (a niceness of 15): on a busy machine they hardly ever run.
+# These turn off Ray's usage statistics, and log lines that would break up the progress bar; errors are raised anyway.
+# Ray's default niceness of 15 would starve its workers on a busy machine.
 RAY_SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DATA_USAGE_DISABLED": "1",
     "RAY_BACKEND_LOG_LEVEL": "fatal",
     "RAY_worker_niceness": "0",
 }
-KEY, FILE, CONTENT, KEPT = "key", "file", "content", "kept"
+# Columns of the pictures on their way through Ray.
+KEY, FILE, CONTENT, SKIPPED = "key", "file", "content", "skipped"
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where Ray runs, and with what.
+    """Where Ray runs, and with which resources.
 
     Args:
-        address: of a cluster that is there, as Ray takes it: ``"auto"`` or ``"HOST:PORT"``. Without one, Ray starts on
-            this machine for as long as the run takes.
-        actors: workers that hold the model; as many as the cluster has room for where it is not given.
-        cpus: cores of each, on which it computes.
-        device: on which each computes: ``"cpu"``, or ``"cuda"`` for a graphics card of its own.
+        address: of a running cluster, as Ray takes it: ``"auto"`` or ``"HOST:PORT"``. Without one, Ray runs on this
+            machine for the duration of the batch.
+        actors: workers that hold the model; by default as many as the cluster has room for.
+        cpus: cores of each worker.
+        device: of each worker: ``"cpu"``, or ``"cuda"`` for a graphics card to itself.
 
     Raises:
-        ConfigError: a number is not whole, or below 1, or the device is one certain card.
+        ConfigError: a number is not whole, or below 1, or the device names a certain card.
     """
 
     address: str | None = None
@@ -83,18 +84,18 @@ class Cluster:
 
 
 class RayRows:
-    """Rows of pictures, made by the workers of a cluster.
+    """Rows of pictures, computed by the workers of a cluster.
 
     Args:
-        work: what is done.
-        columns: of the rows, an ``pyarrow.Schema``.
-        cluster: where.
+        work: the settings of the batch.
+        columns: of the rows, a ``pyarrow.Schema``.
+        cluster: where it runs.
 
     Raises:
         ConfigError: Ray is not installed.
     """
 
-    waited = None
+    wait_seconds = None
 
     def __init__(self, work: Work, columns: Any, cluster: Cluster) -> None:
         self.ray = ray_data()
@@ -103,63 +104,63 @@ class RayRows:
         self.batch_size = work.batch_size
 
     def rows(self, items: Pending) -> Generator[dict[str, Any], None, None]:
-        """The row of each picture, once, in the order in which they are done; closing it ends the run.
+        """The row of each picture, once, in order of completion; closing the generator ends the run.
 
         Raises:
             ConfigError: there is no such cluster, or its machines lack the device, the pictures or the output folder.
-            DataError: the cluster gave up.
+            DataError: the cluster failed.
         """
-        here = not self.ray.is_initialized()
-        if here:
+        starts_ray = not self.ray.is_initialized()
+        if starts_ray:
             _connect(self.ray, self.cluster)
         try:
             yield from self._rows(items)
         except self.ray.exceptions.RayError as error:
-            raise _reason(error) from None
+            raise _error_of(error) from None
         finally:
-            if here:
+            if starts_ray:
                 self.ray.shutdown()
 
     def _rows(self, items: Pending) -> Generator[dict[str, Any], None, None]:
         actors = _actors(self.ray, self.cluster)
-        sent, block, witness, count = self._send(items, actors)
-        columns = self.columns.append(arrow()[0].field(KEPT, arrow()[0].int64()))
-        made = _mapped(self.ray, sent, self.work, columns, self.cluster, actors, block, witness=witness)
-        made.context.enable_progress_bars = False
-        seen = set[bytes]()
-        for table in made.iter_batches(batch_size=None, batch_format="pyarrow"):
+        pictures, block_rows, witness, count = self._send(items, actors)
+        columns = self.columns.append(arrow()[0].field(SKIPPED, arrow()[0].int64()))
+        results = _map_rows(self.ray, pictures, self.work, columns, self.cluster, actors, block_rows, witness=witness)
+        results.context.enable_progress_bars = False
+        keys = set[bytes]()
+        for table in results.iter_batches(batch_size=None, batch_format="pyarrow"):
             for row in table.to_pylist():
-                kept = row.pop(KEPT)
-                if kept:
-                    items.kept += kept
+                skipped = row.pop(SKIPPED)
+                if skipped:
+                    items.skipped += skipped
                     continue
                 key = key_digest(row["path"])
-                if key in seen:
-                    raise DataError(f"ray: {row['path']} came twice; what was written is whole, run it again")
-                seen.add(key)
+                if key in keys:
+                    raise DataError(f"ray: {row['path']} came twice; the rows written so far are valid, run it again")
+                keys.add(key)
                 yield row
-        if count is not None and len(seen) != count:
-            raise DataError(f"ray: {len(seen):,} of {count:,} pictures came back; run it again for the others")
+        if count is not None and len(keys) != count:
+            raise DataError(f"ray: {len(keys):,} of {count:,} pictures came back; run it again for the others")
 
     def _send(self, items: Pending, actors: int) -> tuple[Any, int, Path | None, int | None]:
-        """The pictures as a data set, how many a worker gets at a time, a file of them that is here, and their number.
+        """The pictures as a data set, the rows of a block, one of their files to look for, and the number of pictures.
 
-        A source that streams is read by a worker, so that what it holds is never in memory all at once.
+        A worker reads a source that streams, so that it is never in memory all at once. Then the last two are None.
         """
         data, streamed = self.ray.data, items.items
         if isinstance(streamed, Items) and streamed.reader.streams:
             reading = {"source": _absolute(streamed.source), "column": streamed.column}
-            known = self.ray.put(items.there)
-            # It waits for files most of the time; that it takes no core also keeps it apart from the workers.
-            read = data.from_items([reading]).map_batches(_read, fn_args=(known,), batch_size=1, num_cpus=0)
-            return read, STREAM_BLOCK, None, None
-        waiting = list(items)
-        least = min(self.batch_size or MOST_IN_BLOCK, MOST_IN_BLOCK)
-        size = min(max(least, len(waiting) // (actors * BLOCKS_PER_ACTOR)), MOST_IN_BLOCK)
-        tables = [_table(waiting[start : start + size]) for start in range(0, len(waiting), size)]
-        there = (item.source for item in waiting if isinstance(item.source, Path) and item.source.exists())
-        witness = next(there, None)
-        return data.from_arrow(tables or [_table([])]), size, witness and witness.absolute(), len(waiting)
+            keys_ref = self.ray.put(items.done_keys)
+            # It mostly waits for files. Without a core of its own it does not compete with the workers.
+            blocks = data.from_items([reading]).map_batches(_read_blocks, fn_args=(keys_ref,), batch_size=1, num_cpus=0)
+            return blocks, STREAM_BLOCK_ROWS, None, None
+        missing = list(items)
+        min_rows = min(self.batch_size or MAX_BLOCK_ROWS, MAX_BLOCK_ROWS)
+        block_rows = min(max(min_rows, len(missing) // (actors * BLOCKS_PER_ACTOR)), MAX_BLOCK_ROWS)
+        tables = [_table(missing[start : start + block_rows]) for start in range(0, len(missing), block_rows)]
+        local_files = (item.source for item in missing if isinstance(item.source, Path) and item.source.exists())
+        witness = next(local_files, None)
+        return data.from_arrow(tables or [_table([])]), block_rows, witness and witness.absolute(), len(missing)
 
 
 def analyze_dataset(
@@ -172,45 +173,45 @@ def analyze_dataset(
     batch_size: int | None = None,
     workers: int = WORKERS,
 ) -> ray.data.Dataset:
-    """Answer a request for every picture of a Ray data set: one row a picture, with the columns of ``vitviz batch``.
+    """Compute a request for every picture of a Ray data set: one row a picture, with the columns of ``vitviz batch``.
 
-    As everything in Ray Data, nothing is computed before the rows are asked for, and their order may be another one.
-    A picture that cannot be opened or analysed is a row with its ``error``.
+    Ray Data is lazy: nothing is computed before the rows are consumed, and their order may differ. A picture that
+    cannot be opened or analysed has a row with its ``error``.
 
     Args:
         dataset: with pictures, such as ``ray.data.read_images(folder, include_paths=True)``.
-        request: what is asked about every picture.
-        column: that holds the pictures: arrays, paths, the bytes of files, or ``bytes`` and ``path``.
-        key: column with the name of each picture, which becomes ``path``.
-        cluster: what each worker takes; its address is not looked at, since the data set is on a cluster already.
+        request: what is computed for every picture.
+        column: the column with the pictures: arrays, paths, the bytes of files, or ``bytes`` and ``path``.
+        key: the column with the name of each picture, which becomes ``path``.
+        cluster: resources of the workers; its address is ignored, since the data set is on a cluster already.
         batch_size, workers: as :func:`vitviz.datasets.run_batch` takes them.
 
     Returns:
-        A data set with the columns of the request, as ``docs/scale.md`` describes them. ``sha256`` is null where the
-        pictures are arrays: nothing is known of their files.
+        A data set with the columns of the request, as ``docs/scale.md`` describes them. ``sha256`` is null for
+        pictures that are arrays, which have no file.
 
     Raises:
         ConfigError: Ray is not installed, the data set has no such column, a number is out of range, or the workers
-            would leave no core to read and write on.
-        MethodError, QueryError: the model cannot serve the request.
+            would leave no core for reading and writing.
+        MethodError, QueryError: the model does not support the request.
     """
     ray = ray_data()
     instance("request", request, BatchRequest, "vitviz.datasets.BatchRequest(…)")
-    there = dataset.columns() or []
+    names = dataset.columns() or []
     for name, argument in ((column, "column"), (key, "key")):
-        if name not in there:
-            raise ConfigError(f"{argument} = {name!r}: the data set has no such column; expected {choices(there)}")
+        if name not in names:
+            raise ConfigError(f"{argument} = {name!r}: the data set has no such column; expected {choices(names)}")
     work = Work(request, Path(), batch_size, workers=workers)
     cluster = cluster or Cluster()
-    # The data set's own tasks read and write on a core, for which they would wait for ever.
+    # The tasks that read and write the data set need a core: without a spare one they would wait for ever.
     actors = _actors(ray, cluster, spare=1)
-    columns = schema(request, rehearsed(request), request.to_json())
+    columns = schema(request, blank_result(request), request.to_json())
     pictures: Any = dataset.select_columns(list(dict.fromkeys((key, column))))
-    return _mapped(ray, pictures, work, columns, cluster, actors, STREAM_BLOCK, (key, column))
+    return _map_rows(ray, pictures, work, columns, cluster, actors, STREAM_BLOCK_ROWS, (key, column))
 
 
 def ray_data() -> Any:
-    """Ray with its part for data.
+    """The package ``ray`` with ``ray.data``.
 
     Raises:
         ConfigError: it is not installed.
@@ -223,7 +224,7 @@ def ray_data() -> Any:
 
 
 def _connect(ray: Any, cluster: Cluster) -> None:
-    """Join the cluster, or start one on this machine that sends nothing to anybody."""
+    """Join the cluster, or start one on this machine that sends no statistics."""
     for name, value in RAY_SETTINGS.items():
         os.environ.setdefault(name, value)
     logging.getLogger("ray.data").setLevel(logging.ERROR)
@@ -241,33 +242,34 @@ def _actors(ray: Any, cluster: Cluster, spare: int = 0) -> int:
     """How many workers hold the model.
 
     Args:
-        ray, cluster: what there is, and what was asked for.
-        spare: cores that other tasks of the same work need.
+        ray: the package, connected to a cluster.
+        cluster: the requested resources.
+        spare: cores that other tasks of the same run need.
 
     Raises:
-        ConfigError: the cluster has no room for one, or none for other tasks beside those that were asked for.
+        ConfigError: the cluster has no room for one worker, or no spare cores beside the requested workers.
     """
-    there = ray.cluster_resources()
-    cores = int(there.get("CPU", 0))
+    resources = ray.cluster_resources()
+    cores = int(resources.get("CPU", 0))
     if cluster.actors is not None:
-        taken = cluster.actors * cluster.cpus
-        if spare and taken + spare > cores:
+        busy = cluster.actors * cluster.cpus
+        if spare and busy + spare > cores:
             raise ConfigError(
-                f"actors = {cluster.actors}: of {cores} cores in the cluster they take {taken}, and reading and "
-                f"writing need {spare}; expected fewer actors, or a cluster of {taken + spare} cores"
+                f"actors = {cluster.actors}: of {cores} cores in the cluster they take {busy}, and reading and "
+                f"writing need {spare}; expected fewer actors, or a cluster of {busy + spare} cores"
             )
         return cluster.actors
     room = (cores - spare) // cluster.cpus
     if cluster.cards:
-        room = min(room, int(there.get("GPU", 0)) // cluster.cards)
+        room = min(room, int(resources.get("GPU", 0)) // cluster.cards)
     if room < 1:
-        found = f"{there.get('CPU', 0):g} cores and {there.get('GPU', 0):g} graphics cards in the cluster"
-        needed = f"{cluster.cpus + spare} cores" + f" and {cluster.cards} card" * bool(cluster.cards)
-        raise ConfigError(f"{found}: expected {needed} for each worker, or actors= where more machines will come")
+        supply = f"{resources.get('CPU', 0):g} cores and {resources.get('GPU', 0):g} graphics cards in the cluster"
+        demand = f"{cluster.cpus + spare} cores" + f" and {cluster.cards} card" * bool(cluster.cards)
+        raise ConfigError(f"{supply}: expected {demand} for each worker, or actors= where more machines will come")
     return room
 
 
-def _mapped(
+def _map_rows(
     ray: Any,
     dataset: Any,
     work: Work,
@@ -278,12 +280,12 @@ def _mapped(
     names: tuple[str, ...] = (KEY, FILE, CONTENT),
     witness: Path | None = None,
 ) -> Any:
-    """The rows of a data set of pictures, by actors that hold the model."""
-    # The model travels once, to every machine, and not with every actor.
-    sent = ray.put(work)
+    """The rows of a data set of pictures, computed by actors that hold the model."""
+    # A reference sends the model once to every machine, not once to every actor.
+    work_ref = ray.put(work)
     return dataset.map_batches(
         _Worker,
-        fn_constructor_args=(sent, columns, cluster, names, witness),
+        fn_constructor_args=(work_ref, columns, cluster, names, witness),
         batch_size=batch_size,
         compute=ray.data.ActorPoolStrategy(size=actors),
         num_cpus=cluster.cpus,
@@ -292,106 +294,106 @@ def _mapped(
 
 
 class _Worker:
-    """An actor that holds the model: pictures in, rows out.
+    """An actor that holds the model and turns pictures into rows.
 
     Args:
-        sent: the work, as a reference.
-        columns: of the rows, and where it is counted :data:`KEPT`.
-        cluster: what it may take.
-        names: columns of the pictures: that of the key, and those in one of which a picture is.
-        witness: a file that every machine has to see.
+        work_ref: Ray's reference to the :class:`Work`.
+        columns: of the rows; with :data:`SKIPPED` if skipped pictures are counted.
+        cluster: its resources.
+        names: columns of the pictures: that of the key, then those that may hold the picture.
+        witness: a file that must be visible on every machine.
     """
 
     def __init__(
-        self, sent: Any, columns: Any, cluster: Cluster, names: tuple[str, ...], witness: Path | None = None
+        self, work_ref: Any, columns: Any, cluster: Cluster, names: tuple[str, ...], witness: Path | None = None
     ) -> None:
-        self.sent, self.columns, self.cluster, self.names, self.witness = sent, columns, cluster, names, witness
+        self.work_ref, self.columns, self.cluster, self.names, self.witness = work_ref, columns, cluster, names, witness
 
     def __call__(self, batch: dict[str, Any]) -> Any:
         pa, _ = arrow()
-        kept = sum(int(each) for each in batch.get(KEPT, ()))
+        skipped = sum(int(each) for each in batch.get(SKIPPED, ()))
         cells = zip(*(batch[name] for name in self.names), strict=True)
         items = [Item(str(key), _source(pictures)) for key, *pictures in cells if key is not None]
         rows = list(self.maker.rows(items))
         table = {name: [row.get(name) for row in rows] for name in self.columns.names}
-        if kept:
-            table = {name: [*values, kept if name == KEPT else None] for name, values in table.items()}
+        if skipped:
+            table = {name: [*values, skipped if name == SKIPPED else None] for name, values in table.items()}
             table["path"][-1] = ""
         return pa.table(table, self.columns)
 
-    # Not in __init__: what goes wrong there reaches nobody as a sentence.
+    # Not in __init__: Ray does not pass on the message of an error that is raised there.
     @cached_property
     def maker(self) -> RowMaker:
-        work: Work = ray_data().get(self.sent)
-        needed = [work.output / RUN] * bool(work.writers) + [self.witness] * (self.witness is not None)
-        for path in needed:
+        work: Work = ray_data().get(self.work_ref)
+        paths = [work.output / REQUEST_FILE] * bool(work.writers) + [self.witness] * (self.witness is not None)
+        for path in paths:
             if path is not None and not path.exists():
-                where = f"the worker on {platform.node()} does not see it"
-                raise ConfigError(f"{path}: {where}; expected folders that all machines have at the same path")
+                problem = f"the worker on {platform.node()} does not see it"
+                raise ConfigError(f"{path}: {problem}; expected folders that all machines have at the same path")
         work.request.model.to(self.cluster.device)
         return RowMaker(work, min(1.0, self.cluster.cpus / (os.cpu_count() or 1)))
 
 
 def _source(cells: list[Any]) -> Any:
-    """The picture in one of some cells: a path, the content of a file, or values; nothing, where all are empty."""
+    """The picture in the first cell that holds one: a path, the content of a file, or an array; else no bytes."""
     for cell in cells:
-        # As the package datasets keeps an image that it has not decoded.
-        found = (cell.get("bytes") or cell.get("path")) if isinstance(cell, Mapping) else cell
-        if isinstance(found, str):
-            return Path(found)
+        # The package datasets represents an image that is not decoded as such a mapping.
+        value = (cell.get("bytes") or cell.get("path")) if isinstance(cell, Mapping) else cell
+        if isinstance(value, str):
+            return Path(value)
         # A column without one value arrives as NaN.
-        if isinstance(found, bytes | np.ndarray):
-            return found
+        if isinstance(value, bytes | np.ndarray):
+            return value
     return b""
 
 
-def _table(items: list[Item], kept: int = 0) -> Any:
-    """Pictures as Ray carries them, with how many more have a row."""
+def _table(items: list[Item], skipped: int = 0) -> Any:
+    """A table of pictures for Ray; a last row holds how many pictures were skipped, if any."""
     pa, _ = arrow()
     rows: list[dict[str, Any]] = [
-        {KEY: each.key, FILE: str(each.source.absolute()), CONTENT: None, KEPT: 0}
+        {KEY: each.key, FILE: str(each.source.absolute()), CONTENT: None, SKIPPED: 0}
         if isinstance(each.source, Path)
-        else {KEY: each.key, FILE: None, CONTENT: each.source, KEPT: 0}
+        else {KEY: each.key, FILE: None, CONTENT: each.source, SKIPPED: 0}
         for each in items
     ]
-    if kept:
-        rows.append({KEY: None, FILE: None, CONTENT: None, KEPT: kept})
-    fields = [(KEY, pa.string()), (FILE, pa.string()), (CONTENT, pa.large_binary()), (KEPT, pa.int64())]
+    if skipped:
+        rows.append({KEY: None, FILE: None, CONTENT: None, SKIPPED: skipped})
+    fields = [(KEY, pa.string()), (FILE, pa.string()), (CONTENT, pa.large_binary()), (SKIPPED, pa.int64())]
     return pa.Table.from_pylist(rows, pa.schema(fields))
 
 
-def _read(batch: dict[str, Any], known: Any) -> Iterator[Any]:
-    """The pictures of a source that streams, on a worker."""
-    yield from _blocks(Items(str(batch["source"][0]), str(batch["column"][0])), set(ray_data().get(known)))
+def _read_blocks(batch: dict[str, Any], done_keys_ref: Any) -> Iterator[Any]:
+    """The pictures of a source that streams, read on a worker."""
+    yield from _blocks(Items(str(batch["source"][0]), str(batch["column"][0])), set(ray_data().get(done_keys_ref)))
 
 
-def _blocks(items: Items, there: set[bytes]) -> Iterator[Any]:
-    """What is missing, some at a time, and how many are not."""
-    pending = Pending(items, there)
+def _blocks(items: Items, done_keys: set[bytes]) -> Iterator[Any]:
+    """Tables of the pictures that have no row, then one with the number of those that have."""
+    pending = Pending(items, done_keys)
     missing = iter(pending)
-    while block := list(islice(missing, STREAM_BLOCK)):
-        yield _table(block)
-    yield _table([], pending.kept)
+    while block_items := list(islice(missing, STREAM_BLOCK_ROWS)):
+        yield _table(block_items)
+    yield _table([], pending.skipped)
 
 
 def _absolute(source: str) -> str:
-    """Of a source, as a worker finds it that runs in another folder."""
-    name, sign, split = source.removeprefix(PREFIX).rpartition(":")
-    if source.startswith(PREFIX):
-        folder = name if sign else split
-        rest = f":{split}" if sign else ""
-        return f"{PREFIX}{Path(folder).absolute()}{rest}" if Path(folder).exists() else source
+    """A source that does not depend on the working folder, since workers run in other ones."""
+    name, colon, split = source.removeprefix(HUB_PREFIX).rpartition(":")
+    if source.startswith(HUB_PREFIX):
+        folder = name if colon else split
+        suffix = f":{split}" if colon else ""
+        return f"{HUB_PREFIX}{Path(folder).absolute()}{suffix}" if Path(folder).exists() else source
     return str(Path(source).absolute())
 
 
-def _reason(error: BaseException) -> VitvizError:
-    """What a worker said, or else that the cluster gave up."""
+def _error_of(error: BaseException) -> VitvizError:
+    """The error that a worker raised, or else an error of the cluster."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, VitvizError):
-            # Ray makes a class of its own of it, which is a VitvizError and a RayError.
+            # Ray raises a subclass of both VitvizError and RayError: find the original class.
             kind = next(each for each in type(cause).__mro__ if each.__module__ == VitvizError.__module__)
             return kind(str(getattr(cause, "cause", cause)))
         error, cause = cause, getattr(cause, "cause", None) or cause.__cause__
     sentence = f"{type(error).__name__}: {error}".strip().partition("\n")[0]
-    return DataError(f"ray: the cluster gave up ({sentence}); what was written is whole, run it again")
+    return DataError(f"ray: the cluster gave up ({sentence}); the rows written so far are valid, run it again")

@@ -12,19 +12,19 @@ from vitviz.errors.kinds import ConfigError
 
 
 class RowSource(Protocol):
-    """What makes rows of pictures, in any order.
+    """Computes the rows of pictures, in any order.
 
     Attributes:
-        batch_size: most pictures that are encoded together; None where every worker chooses its own.
-        waited: seconds for which the model waited for pictures; None where that is not known.
+        batch_size: most pictures that are encoded together; None if every worker chooses its own.
+        wait_seconds: seconds for which the model waited for pictures; None if that is not known.
     """
 
     @property
     def batch_size(self) -> int | None: ...
     @property
-    def waited(self) -> float | None: ...
+    def wait_seconds(self) -> float | None: ...
     def rows(self, items: Pending) -> Generator[dict[str, Any], None, None]:
-        """The row of each picture, once; closing it ends the run."""
+        """The row of each picture, once; closing the generator ends the run."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Engine:
     Args:
         name: in the command and in Python.
         title: what it is, for a message.
-        open: makes it ready for some work, on a cluster where it has one.
+        open: makes a source of rows for some work, the schema of the rows and a cluster.
     """
 
     name: str

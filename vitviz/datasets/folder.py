@@ -1,4 +1,4 @@
-"""A folder that belongs to one request: a run that is ended goes on there, and no other run writes into it."""
+"""A folder that belongs to one request: an interrupted run resumes there, and only one run at a time writes into it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from vitviz.errors.kinds import ConfigError
 from vitviz.errors.messages import listing
 from vitviz.weights.formats.atomic import atomic_write
 
-RUN, PARTS, LOCK = "run.json", "parts", ".lock"
+REQUEST_FILE, PARTS_FOLDER, LOCK_FILE = "run.json", "parts", ".lock"
 
 
 class RequestFolder:
-    """A folder with a request, and below ``parts`` what answers it so far.
+    """A folder with a request and, below ``parts``, its results so far.
 
     Args:
         path: of the folder, which may be new.
@@ -25,22 +25,22 @@ class RequestFolder:
         kind: of run that writes here, for messages.
 
     Raises:
-        ConfigError: the folder holds something else, or the answers to another request.
+        ConfigError: the folder holds something else, or the results of another request.
     """
 
     def __init__(self, path: Path, request: dict[str, Any], kind: str) -> None:
-        self.path, self.parts, self.kind = path, path / PARTS, kind
+        self.path, self.parts_folder, self.kind = path, path / PARTS_FOLDER, kind
         try:
-            self.parts.mkdir(parents=True, exist_ok=True)
+            self.parts_folder.mkdir(parents=True, exist_ok=True)
             self._check(request)
         except OSError as error:
             raise ConfigError(f"{path}: cannot be written ({error.strerror})") from None
 
     def _check(self, request: dict[str, Any]) -> None:
-        file = self.path / RUN
+        file = self.path / REQUEST_FILE
         if not file.is_file():
-            others = sorted(each.name for each in self.path.iterdir() if each.name not in (PARTS, LOCK))
-            if others or any(self.parts.iterdir()):
+            files = sorted(each.name for each in self.path.iterdir() if each.name not in (PARTS_FOLDER, LOCK_FILE))
+            if files or any(self.parts_folder.iterdir()):
                 raise ConfigError(
                     f"{self.path}: a folder with other files; expected an empty or new one, or that of a {self.kind}"
                 )
@@ -48,25 +48,25 @@ class RequestFolder:
                 stream.write(json.dumps(request, indent=1, ensure_ascii=False).encode())
             return
         try:
-            before = json.loads(file.read_text(encoding="utf-8"))
+            old = json.loads(file.read_text(encoding="utf-8"))
         except ValueError:
             raise ConfigError(f"{file}: damaged; expected what a {self.kind} wrote, or an empty folder") from None
-        now = json.loads(json.dumps(request))
-        other = [name for name in now if not isinstance(before, dict) or before.get(name) != now[name]]
-        if other:
+        new = json.loads(json.dumps(request))
+        differences = [name for name in new if not isinstance(old, dict) or old.get(name) != new[name]]
+        if differences:
             raise ConfigError(
-                f"{self.path}: holds the results of another request, with other {listing(other)}; "
+                f"{self.path}: holds the results of another request, with other {listing(differences)}; "
                 "expected the same request, or another folder"
             )
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """While nobody else writes here.
+        """Hold the lock of the folder.
 
         Raises:
-            ConfigError: somebody does.
+            ConfigError: another process holds it.
         """
-        with (self.path / LOCK).open("w") as file:
+        with (self.path / LOCK_FILE).open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:

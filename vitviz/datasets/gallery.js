@@ -1,19 +1,19 @@
-// The gallery: PICTURES in tiles, sorted by one of KEYS. A tile is made when it is first shown.
+// The gallery: PICTURES in tiles, sorted by one of KEYS. Only tiles that are visible are created.
 "use strict";
-const AT_ONCE = 120;
-const TEXTS = ["path", "label"];
-const part = (id) => document.getElementById(id);
-const state = { key: KEYS[0].name, down: KEYS[0].down, find: "", maps: false, shown: AT_ONCE };
+const PAGE_SIZE = 120;
+const TEXT_KEYS = ["path", "label"];
+const byId = (id) => document.getElementById(id);
+const state = { key: KEYS[0].name, down: KEYS[0].down, find: "", maps: false, limit: PAGE_SIZE };
 
-function chosen() {
-  const words = state.find.trim().toLowerCase();
-  const found = PICTURES.filter((each) => `${each.path}\n${each.label ?? ""}`.toLowerCase().includes(words));
+function matchingPictures() {
+  const query = state.find.trim().toLowerCase();
+  const matches = PICTURES.filter((each) => `${each.path}\n${each.label ?? ""}`.toLowerCase().includes(query));
   const sign = state.down ? -1 : 1;
-  // What has no value stands last, whatever the order; equal ones by their names.
-  return found.sort((one, other) => {
-    const [a, b] = [one[state.key] ?? null, other[state.key] ?? null];
-    if (a === null || b === null) return (a === null) - (b === null) || compare(one.path, other.path);
-    return sign * compare(a, b) || compare(one.path, other.path);
+  // Pictures without a value come last in either order; ties are sorted by name.
+  return matches.sort((first, second) => {
+    const [a, b] = [first[state.key] ?? null, second[state.key] ?? null];
+    if (a === null || b === null) return (a === null) - (b === null) || compare(first.path, second.path);
+    return sign * compare(a, b) || compare(first.path, second.path);
   });
 }
 
@@ -22,10 +22,10 @@ function compare(a, b) {
 }
 
 function element(kind, className, text) {
-  const made = document.createElement(kind);
-  made.className = className;
-  if (text !== undefined) made.textContent = text;
-  return made;
+  const node = document.createElement(kind);
+  node.className = className;
+  if (text !== undefined) node.textContent = text;
+  return node;
 }
 
 function tile(picture) {
@@ -35,11 +35,11 @@ function tile(picture) {
   const frame = element("div", "frame");
   const image = (state.maps && picture.map) || picture.thumbnail;
   if (image) {
-    const shown = element("img", "");
-    shown.src = `data:image/jpeg;base64,${image}`;
-    shown.alt = state.maps && picture.map ? `${MAP_NAME} of ${picture.path}` : picture.path;
-    shown.decoding = "async";
-    frame.append(shown);
+    const photo = element("img", "");
+    photo.src = `data:image/jpeg;base64,${image}`;
+    photo.alt = state.maps && picture.map ? `${MAP_NAME} of ${picture.path}` : picture.path;
+    photo.decoding = "async";
+    frame.append(photo);
   } else {
     frame.append(element("span", "", picture.error ?? "analysed before the gallery was asked for: no picture kept"));
   }
@@ -62,26 +62,26 @@ function format(value, unit) {
 }
 
 function draw() {
-  const found = chosen();
-  part("tiles").replaceChildren(...found.slice(0, state.shown).map(tile));
-  part("more").hidden = found.length <= state.shown;
-  const shown = Math.min(state.shown, found.length);
-  part("count").textContent = `${shown.toLocaleString("en")} of ${found.length.toLocaleString("en")} shown`;
-  const [up, down] = TEXTS.includes(state.key) ? ["A to Z", "Z to A"] : ["lowest first", "highest first"];
-  part("order").textContent = state.down ? `↓ ${down}` : `↑ ${up}`;
+  const pictures = matchingPictures();
+  byId("tiles").replaceChildren(...pictures.slice(0, state.limit).map(tile));
+  byId("more").hidden = pictures.length <= state.limit;
+  const count = Math.min(state.limit, pictures.length);
+  byId("count").textContent = `${count.toLocaleString("en")} of ${pictures.length.toLocaleString("en")} shown`;
+  const [up, down] = TEXT_KEYS.includes(state.key) ? ["A to Z", "Z to A"] : ["lowest first", "highest first"];
+  byId("order").textContent = state.down ? `↓ ${down}` : `↑ ${up}`;
 }
 
 function change(values) {
-  Object.assign(state, { shown: AT_ONCE }, values);
+  Object.assign(state, { limit: PAGE_SIZE }, values);
   draw();
 }
 
-const MAP_NAME = part("look").textContent.trim();
-for (const key of KEYS) part("sort").append(new Option(key.title, key.name));
-part("look").hidden = !PICTURES.some((each) => each.map);
-part("sort").onchange = (event) => change({ key: event.target.value, down: KEYS.find((key) => key.name === event.target.value).down });
-part("order").onclick = () => change({ down: !state.down });
-part("find").oninput = (event) => change({ find: event.target.value });
-part("maps").onchange = (event) => change({ maps: event.target.checked });
-part("more").onclick = () => change({ shown: state.shown + 4 * AT_ONCE });
+const MAP_NAME = byId("look").textContent.trim();
+for (const key of KEYS) byId("sort").append(new Option(key.title, key.name));
+byId("look").hidden = !PICTURES.some((each) => each.map);
+byId("sort").onchange = (event) => change({ key: event.target.value, down: KEYS.find((key) => key.name === event.target.value).down });
+byId("order").onclick = () => change({ down: !state.down });
+byId("find").oninput = (event) => change({ find: event.target.value });
+byId("maps").onchange = (event) => change({ maps: event.target.checked });
+byId("more").onclick = () => change({ limit: state.limit + 4 * PAGE_SIZE });
 draw();

@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face hub and local ones of its package ``datasets``, read as a stream."""
+"""Data sets of the Hugging Face hub, or local ones of its package ``datasets``, read as a stream."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from vitviz.errors.extras import extra
 from vitviz.errors.kinds import DataError
 from vitviz.errors.messages import choices
 
-PREFIX = "hf:datasets/"
-HOW = f"{PREFIX}OWNER/NAME:SPLIT of the Hugging Face hub, or {PREFIX}FOLDER:SPLIT"
+HUB_PREFIX = "hf:datasets/"
+SOURCE_FORMAT = f"{HUB_PREFIX}OWNER/NAME:SPLIT of the Hugging Face hub, or {HUB_PREFIX}FOLDER:SPLIT"
 
 
 def hub_cells(source: str, column: str) -> Iterator[tuple[str, Any]]:
     """The pictures of a split, not decoded, each with a key that is the same every time.
 
-    Nothing but what is asked for next is downloaded, and no program of a data set is run.
+    Rows are downloaded one after another as they are read. No code of a data set runs.
 
     Args:
-        source: as :data:`HOW` says; the split may be left out where there is one alone.
-        column: that holds the pictures.
+        source: as :data:`SOURCE_FORMAT`; the split may be left out if there is only one.
+        column: the column with the pictures.
 
     Raises:
         ConfigError: the package is not installed.
-        DataError: there is no such data set, split or column, it holds no pictures there, or it cannot be read.
+        DataError: there is no such data set, split or column, the column holds no pictures, or it cannot be read.
     """
     with extra("hub", "a data set of the hub"):
         import datasets
-    name, sign, split = source.removeprefix(PREFIX).rpartition(":")
+    name, sign, split = source.removeprefix(HUB_PREFIX).rpartition(":")
     if not sign:
         name, split = split, ""
     try:
@@ -36,8 +36,8 @@ def hub_cells(source: str, column: str) -> Iterator[tuple[str, Any]]:
         if not split and len(splits) == 1:
             split = next(iter(splits))
         if split not in splits:
-            found = f"no split {split!r}" if split else f"{len(splits)} splits"
-            raise DataError(f"{source}: {found}; expected {PREFIX}{name}:SPLIT with one of {choices(splits)}")
+            problem = f"no split {split!r}" if split else f"{len(splits)} splits"
+            raise DataError(f"{source}: {problem}; expected {HUB_PREFIX}{name}:SPLIT with one of {choices(splits)}")
         rows = splits[split]
         if rows.features is None:
             rows = rows._resolve_features()
@@ -50,7 +50,7 @@ def hub_cells(source: str, column: str) -> Iterator[tuple[str, Any]]:
             yield f"{split}#{number}", row[column]
     except DataError:
         raise
-    # The package, and what it downloads and reads with, raise dozens of kinds.
+    # The package and its dependencies raise dozens of kinds of errors.
     except Exception as error:
         sentence = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise DataError(f"{source}: cannot be read ({sentence}); expected {HOW}") from None
+        raise DataError(f"{source}: cannot be read ({sentence}); expected {SOURCE_FORMAT}") from None

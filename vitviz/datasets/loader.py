@@ -1,4 +1,4 @@
-"""The batches of torch's DataLoader, analysed: what a training or evaluation loop has at hand."""
+"""Analyses of the batches of a torch DataLoader, for training and evaluation loops."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.batches import BatchQueue
 from vitviz.analysis.encoder import KEEP_BYTES, MAX_BYTES, Encoder, check_order
 from vitviz.datasets.request import BatchRequest
-from vitviz.datasets.rows import Source, failed_row, found_of, row
+from vitviz.datasets.rows import FileInfo, compute_results, failed_row, result_row
 from vitviz.errors.arguments import instance
 from vitviz.errors.kinds import ConfigError, ImageError, LimitError, VitvizError
 from vitviz.errors.messages import choices, describe
@@ -25,8 +25,8 @@ from vitviz.images.preprocessing import PreparedImage
 from vitviz.images.sources import COLUMN
 from vitviz.weights import Model
 
-# Cubic interpolation of numbers that are not rounded goes beyond black and white by less than this.
-OVERSHOOT = 0.15
+# Cubic interpolation without rounding exceeds black and white by less than this.
+MAX_OVERSHOOT = 0.15
 
 
 def analyze_loader(
@@ -41,25 +41,25 @@ def analyze_loader(
     keep_bytes: int = KEEP_BYTES,
     max_bytes: int = MAX_BYTES,
 ) -> Generator[tuple[Any, list[Analysis]], None, None]:
-    """Analyse what a :class:`torch.utils.data.DataLoader` gives, batch by batch; its workers open the pictures.
+    """Analyse a :class:`torch.utils.data.DataLoader` batch by batch; its workers open the pictures.
 
     Args:
-        loader: whose batches hold either the model's input or pictures.
+        loader: yields batches of the model's input or of pictures.
 
             - A tensor ``"batch channel height width"`` is the input itself, standardised by the mean and deviation of
-              ``model.preprocessing``, each side a multiple of the patch. The picture of an analysis is then what the
-              model saw. Values that no picture has once the standardisation is undone are refused; another
-              standardisation within the same range cannot be told.
+              ``model.preprocessing``, each side a multiple of the patch. The picture of an analysis is then the model's
+              input. Values are refused if no picture has them after the standardisation is undone; a different
+              standardisation that stays within this range cannot be detected.
             - A list of pictures, each as :func:`vitviz.analyze` takes it or a :class:`vitviz.PreparedImage`, is
               prepared as :func:`vitviz.analyze` does it. ``collate_fn=list`` gives such batches.
         model, fit, resolution, storage, keep_bytes: as :func:`vitviz.analyze` takes them; the fit and the resolution
-            are of pictures, and have no say where the input is given.
-        images: takes tensor or list out of a batch; by default the batch itself, its first part where that is a tensor,
-            as of ``(pixels, labels)``, or of a dictionary the one called ``column``.
-        max_bytes: most that is encoded at once, as :func:`vitviz.cost` counts; larger batches are divided.
+            apply to pictures, not to tensors of the model's input.
+        images: returns the tensor or list of a batch. By default it is the batch itself, its first element if that is
+            a tensor, as in ``(pixels, labels)``, or the value of a dictionary under ``column``.
+        max_bytes: most that is encoded at once, by :func:`vitviz.cost`; larger batches are split.
 
     Yields:
-        Each batch as the loader gave it, labels and all, and the analyses of its pictures in their order.
+        Each batch as the loader yields it, labels included, and the analyses of its pictures in their order.
 
     Raises:
         ConfigError: as :func:`vitviz.analyze`, or there are no pictures in a batch.
@@ -74,12 +74,12 @@ def analyze_loader(
 def rows_of(
     analyses: Sequence[Analysis], request: BatchRequest, keys: Sequence[str] | None = None
 ) -> list[dict[str, Any]]:
-    """What a request asks for of some pictures, as the rows of ``vitviz batch``, by column.
+    """The rows of ``vitviz batch`` for analyses, each by column.
 
     Args:
         analyses: of the pictures, by the model of the request.
-        request: what is asked; its fit and resolution have no say.
-        keys: names of the pictures; their file or their place where they are not given.
+        request: the maps and probes to compute; its fit and resolution are ignored.
+        keys: names of the pictures; by default their files or positions.
 
     Returns:
         One row a picture. ``sha256`` is None: files are not read again.
@@ -92,34 +92,34 @@ def rows_of(
         keys = [str(analysis.source) for analysis in analyses]
     if len(keys) != len(analyses):
         raise ConfigError(f"keys: {len(keys)} for {len(analyses)} analyses; expected one for each")
-    other = next((each.model for each in analyses if each.model is not request.model), None)
-    if other is not None:
-        raise ConfigError(f"analyses: by {other!r}; expected those by the model of the request, {request.model!r}")
-    found = []
-    for key, analysis, answer in zip(keys, analyses, found_of(analyses, request), strict=True):
-        source = Source(None, *analysis.prepared.image.size)
-        found.append(failed_row(key, source, answer) if isinstance(answer, VitvizError) else row(key, source, answer))
-    return found
+    stray = next((each.model for each in analyses if each.model is not request.model), None)
+    if stray is not None:
+        raise ConfigError(f"analyses: by {stray!r}; expected those by the model of the request, {request.model!r}")
+    rows = []
+    for key, analysis, result in zip(keys, analyses, compute_results(analyses, request), strict=True):
+        info = FileInfo(None, *analysis.prepared.image.size)
+        rows.append(failed_row(key, info, result) if isinstance(result, VitvizError) else result_row(key, info, result))
+    return rows
 
 
 def _analyses(
     loader: Iterable[Any], encoder: Encoder, images: Callable[[Any], Any]
 ) -> Generator[tuple[Any, list[Analysis]], None, None]:
-    places = count()
+    positions = count()
     for batch in loader:
-        found = images(batch)
-        prepare = _prepared_pixels if isinstance(found, torch.Tensor) else _prepared
-        pictures = list(_inputs(found, encoder) if isinstance(found, torch.Tensor) else found)
-        # The loader's workers did the opening; what is left is done while the one before is encoded.
+        inputs = images(batch)
+        prepare = _prepare_input if isinstance(inputs, torch.Tensor) else _prepare_picture
+        pictures = list(_check_inputs(inputs, encoder) if isinstance(inputs, torch.Tensor) else inputs)
+        # The loader's workers open the files; one worker prepares the next picture while the last one is encoded.
         queue = BatchQueue(
             encoder,
             iter(pictures),
             max(1, len(pictures)),
             workers=1,
             raises=True,
-            prepare=lambda source, _, prepare=prepare: prepare(source, next(places), encoder),  # type: ignore[misc]
+            prepare=lambda source, _, prepare=prepare: prepare(source, next(positions), encoder),  # type: ignore[misc]
         )
-        yield batch, [each for some in queue.batches() for each in some if isinstance(each, Analysis)]
+        yield batch, [each for analyses in queue.batches() for each in analyses if isinstance(each, Analysis)]
 
 
 def _pictures(batch: Any, column: str) -> Any:
@@ -139,12 +139,12 @@ def _pictures(batch: Any, column: str) -> Any:
     raise ConfigError(f"a batch of {describe(batch)} found; expected {expected}")
 
 
-def _inputs(pixels: torch.Tensor, encoder: Encoder) -> torch.Tensor:
-    """Inputs of the model, checked.
+def _check_inputs(pixels: torch.Tensor, encoder: Encoder) -> torch.Tensor:
+    """Check inputs of the model and return them.
 
     Raises:
         ImageError: they cannot be inputs of this model.
-        LimitError: one alone needs too much.
+        LimitError: one alone needs more than ``max_bytes``.
     """
     config = encoder.model.network.config
     shape = f"pixels {tuple(pixels.shape)} of {str(pixels.dtype).removeprefix('torch.')}"
@@ -164,26 +164,26 @@ def _inputs(pixels: torch.Tensor, encoder: Encoder) -> torch.Tensor:
     return pixels
 
 
-def _prepared_pixels(pixels: torch.Tensor, place: int, encoder: Encoder) -> PreparedImage:
-    """An input ``"channel height width"`` with the picture that it is of."""
+def _prepare_input(pixels: torch.Tensor, place: int, encoder: Encoder) -> PreparedImage:
+    """An input ``"channel height width"``, with the picture that it shows."""
     values = pixels.detach().float().cpu()
-    mean, std = (values.new_tensor(part) for part in (encoder.preprocessing.mean, encoder.preprocessing.std))
-    seen = values * rearrange(std, "channel -> channel 1 1") + rearrange(mean, "channel -> channel 1 1")
-    low, high = float(seen.min()), float(seen.max())
+    mean, std = (values.new_tensor(channel) for channel in (encoder.preprocessing.mean, encoder.preprocessing.std))
+    values01 = values * rearrange(std, "channel -> channel 1 1") + rearrange(mean, "channel -> channel 1 1")
+    low, high = float(values01.min()), float(values01.max())
     # Written so that NaN fails, too.
-    if not (low >= -OVERSHOOT and high <= 1 + OVERSHOOT):
+    if not (low >= -MAX_OVERSHOOT and high <= 1 + MAX_OVERSHOOT):
         raise ImageError(
             f"pixels of picture {place}: from {low:.3g} to {high:.3g} once the standardisation is undone; expected "
             f"0 to 1: standardise by mean {encoder.preprocessing.mean} and deviation {encoder.preprocessing.std}"
         )
-    levels = (seen.clamp(0, 1) * 255).round().to(torch.uint8)
+    levels = (values01.clamp(0, 1) * 255).round().to(torch.uint8)
     picture = rearrange(levels.expand(3, -1, -1), "channel height width -> height width channel")
     height, width = levels.shape[1:]
     geometry = Geometry(width, height, (0.0, 0.0, float(width), float(height)), height, width)
     return PreparedImage(Image.fromarray(picture.contiguous().numpy()), values[None], geometry, place)
 
 
-def _prepared(source: Any, place: int, encoder: Encoder) -> PreparedImage:
+def _prepare_picture(source: Any, place: int, encoder: Encoder) -> PreparedImage:
     if not isinstance(source, PreparedImage):
         return encoder.prepare(source, place)
     return source if source.source is not None else replace(source, source=place)

@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from vitviz.datasets.hub import HOW, PREFIX, hub_cells
+from vitviz.datasets.hub import HUB_PREFIX, SOURCE_FORMAT, hub_cells
 from vitviz.errors.kinds import DataError
 from vitviz.errors.messages import choices
 from vitviz.images.opening import FILE_SUFFIXES
 from vitviz.images.sources import COLUMN
 
-# A member or a cell that says it is larger is not read.
+# Larger members of an archive are not read.
 MAX_PICTURE_BYTES = 2**30
 ROWS_AT_A_TIME = 64
-TAR_ENDINGS = (".tar", ".tar.gz", ".tgz")
+TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz")
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Item:
     """A picture that is still to be opened.
 
     Args:
-        key: by which its row is found again: the same in every run over the same source, and no other's.
+        key: of its row: unique, and the same in every run over the same source.
         source: the path of its file, the content of one, or its values, as :func:`vitviz.open_image` takes an array.
     """
 
@@ -45,7 +45,7 @@ class Reader:
         name: what it is, for a message.
         takes: whether a source is of this kind.
         items: its pictures, always in the same order.
-        streams: whether items hold the content of their files, so that they are read while they are asked for.
+        streams: whether items hold the content of their files, so that they must not all be in memory at once.
     """
 
     name: str
@@ -55,27 +55,27 @@ class Reader:
 
 
 class Items:
-    """The pictures of a source, in an order that is the same every time. It can be sent to other machines.
+    """The pictures of a source, in an order that is the same every time. It can be pickled for other machines.
 
     Args:
         source, column: as :func:`read_items` takes them.
 
     Raises:
-        DataError: there is no such source, or it holds no picture; where it is damaged, going through it raises it.
+        DataError: there is no such source, or it holds no picture. If it is damaged, iterating raises the error.
     """
 
     def __init__(self, source: str, column: str = COLUMN) -> None:
         self.source, self.column, self.reader = source, column, reader_of(source)
-        found = self.reader.items(source, column)
-        first = next(found, None)
+        items = self.reader.items(source, column)
+        first = next(items, None)
         if first is None:
             raise DataError(f"{source}: no picture in it; expected {self.reader.name}")
-        # The first to go through it need not search a second time.
-        self._begun: Iterator[Item] | None = chain((first,), found)
+        # The first iteration continues this one instead of searching again.
+        self._first_pass: Iterator[Item] | None = chain((first,), items)
 
     def __iter__(self) -> Iterator[Item]:
-        begun, self._begun = self._begun, None
-        return self.reader.items(self.source, self.column) if begun is None else begun
+        first_pass, self._first_pass = self._first_pass, None
+        return self.reader.items(self.source, self.column) if first_pass is None else first_pass
 
     def __reduce__(self) -> tuple[type[Items], tuple[str, str]]:
         return Items, (self.source, self.column)
@@ -87,7 +87,7 @@ def read_items(source: str, column: str = COLUMN) -> Items:
     Args:
         source: a folder, which is searched at every depth; a pattern such as ``"photos/*.jpg"``; a text file with a
             path on every line; a tar archive; a Parquet file or folder; or a data set of the Hugging Face hub.
-        column: of a Parquet file, the one that holds the pictures: their bytes, or ``bytes`` and ``path``.
+        column: the column with the pictures of a Parquet file or data set: their bytes, or ``bytes`` and ``path``.
 
     Raises:
         DataError: there is no such source, it holds no picture, or it is damaged.
@@ -112,32 +112,32 @@ def _is_picture(path: Path) -> bool:
     return path.suffix.lower() in FILE_SUFFIXES
 
 
-def _of_folder(source: str, column: str) -> Iterator[Item]:
+def _folder_items(source: str, column: str) -> Iterator[Item]:
     root = Path(source)
     for path in sorted(path for path in root.rglob("*") if _is_picture(path) and path.is_file()):
         yield Item(path.relative_to(root).as_posix(), path)
 
 
-def _of_pattern(source: str, column: str) -> Iterator[Item]:
+def _pattern_items(source: str, column: str) -> Iterator[Item]:
     for name in sorted(glob.glob(source, recursive=True)):
         if _is_picture(Path(name)) and Path(name).is_file():
             yield Item(Path(name).as_posix(), Path(name))
 
 
-def _of_list(source: str, column: str) -> Iterator[Item]:
+def _list_items(source: str, column: str) -> Iterator[Item]:
     file = Path(source)
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{source}: cannot be read as a list of paths ({error})") from None
-    # A path that stands there twice is one picture.
+    # A repeated path is one picture.
     for line in dict.fromkeys(line.strip() for line in lines):
         if line:
             yield Item(line, file.parent / line)
 
 
-def _of_tar(source: str, column: str) -> Iterator[Item]:
-    # Members are read one after another and never written to disk, whatever their names are.
+def _tar_items(source: str, column: str) -> Iterator[Item]:
+    # Members are read one after another and never written to disk, so their names can do no harm.
     try:
         with tarfile.open(source, "r|*") as archive:
             for member in archive:
@@ -154,7 +154,7 @@ def _member(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     return b"" if file is None else file.read()
 
 
-def _of_parquet(source: str, column: str) -> Iterator[Item]:
+def _parquet_items(source: str, column: str) -> Iterator[Item]:
     from vitviz.datasets.arrow import arrow
 
     pa, parquet = arrow()
@@ -176,9 +176,9 @@ def _of_parquet(source: str, column: str) -> Iterator[Item]:
             raise DataError(f"{file}: damaged Parquet file ({error})") from None
 
 
-def _of_hub(source: str, column: str) -> Iterator[Item]:
+def _hub_items(source: str, column: str) -> Iterator[Item]:
     for key, cell in hub_cells(source, column):
-        # The name alone: where a file lies differs from one machine to the next.
+        # The folder of a file differs from machine to machine.
         name = Path(str(cell.get("path") or "")).name if isinstance(cell, dict) else ""
         yield Item(f"{key} {name}" if name else key, _content(Path(source), int(key.rpartition("#")[2]), cell))
 
@@ -194,7 +194,7 @@ def _content(file: Path, row: int, cell: Any) -> Path | bytes:
         return content
     if isinstance(cell, dict) and isinstance(cell.get("path"), str):
         return file.parent / str(cell["path"])
-    # An empty cell is a picture that cannot be opened, and the others are looked at.
+    # An empty cell counts as a picture that cannot be opened and does not end the run.
     if content is None:
         return b""
     raise DataError(f"{file}: row {row} has {type(content).__name__}; expected the bytes of a picture")
@@ -206,19 +206,19 @@ def _holds_parquet(source: str) -> bool:
 
 
 READERS = (
-    Reader(HOW, lambda source: source.startswith(PREFIX), _of_hub, streams=True),
-    Reader("a Parquet file, or a folder of them", _holds_parquet, _of_parquet, streams=True),
-    Reader("a folder with pictures", lambda source: Path(source).is_dir(), _of_folder),
+    Reader(SOURCE_FORMAT, lambda source: source.startswith(HUB_PREFIX), _hub_items, streams=True),
+    Reader("a Parquet file, or a folder of them", _holds_parquet, _parquet_items, streams=True),
+    Reader("a folder with pictures", lambda source: Path(source).is_dir(), _folder_items),
     Reader(
         "a tar archive",
-        lambda source: source.endswith(TAR_ENDINGS) and Path(source).is_file(),
-        _of_tar,
+        lambda source: source.endswith(TAR_SUFFIXES) and Path(source).is_file(),
+        _tar_items,
         streams=True,
     ),
     Reader(
         "a text file (.txt) with a path on every line",
         lambda source: source.endswith(".txt") and Path(source).is_file(),
-        _of_list,
+        _list_items,
     ),
-    Reader("a pattern such as 'photos/*.jpg'", lambda source: any(sign in source for sign in "*?["), _of_pattern),
+    Reader("a pattern such as 'photos/*.jpg'", lambda source: any(sign in source for sign in "*?["), _pattern_items),
 )

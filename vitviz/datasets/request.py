@@ -1,4 +1,4 @@
-"""What is asked about every picture of a batch."""
+"""The request of a batch: what is computed for every picture."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vitviz.models.targets import Target
 from vitviz.weights import Model
 
 SCHEMA_VERSION = 1
-PREDICTIONS = 5
+PREDICTION_COUNT = 5
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class MapRequest:
 
     Args:
         method: its name in :data:`vitviz.METHODS`.
-        parameters: that differ from the method's defaults, as :meth:`vitviz.Analysis.map` takes them; values that
-            JSON has, and pairs.
+        parameters: those that differ from the method's defaults, as :meth:`vitviz.Analysis.map` takes them; JSON
+            values, or pairs.
 
     Raises:
-        MethodError: there is no such method, it has no such parameter, or a value cannot be written down.
+        MethodError: there is no such method, it has no such parameter, or a value cannot be written as JSON.
     """
 
     method: str
@@ -49,7 +49,7 @@ class MapRequest:
 
     @cached_property
     def name(self) -> str:
-        """Of its column: the method, and the parameters that differ from its defaults."""
+        """The name of its column: the method, and the parameters that differ from its defaults."""
         words = ",".join(f"{name}={_text(value)}" for name, value in sorted(self.parameters.items()))
         return f"{self.method}:{words}" if words else self.method
 
@@ -63,17 +63,17 @@ def _text(value: Any) -> str:
 
 @dataclass(frozen=True)
 class BatchRequest:
-    """What is asked about every picture, by which model.
+    """The maps and probes of every picture, and the model.
 
     Args:
         model: as :func:`vitviz.load` gives it.
-        maps: of every picture, each once.
-        probes: names in :data:`vitviz.evaluation.probes.PROBES`, with their defaults, of every picture.
+        maps: of every picture, without duplicates.
+        probes: names in :data:`vitviz.evaluation.probes.PROBES`, computed with their defaults for every picture.
         fit, resolution: as :func:`vitviz.analyze` takes them.
 
     Raises:
-        ConfigError: something is asked for twice, or ``model`` is none.
-        MethodError: there is no such probe, it says nothing of a picture, or the model cannot serve a map or probe.
+        ConfigError: a map or probe is repeated, or ``model`` is not a :class:`vitviz.Model`.
+        MethodError: there is no such probe, it needs no picture, or the model does not support a map or probe.
     """
 
     model: Model
@@ -87,13 +87,13 @@ class BatchRequest:
         if self.resolution is not None:
             integer("resolution", self.resolution, 1)
         for names in ([each.name for each in self.maps], list(self.probes)):
-            twice = sorted({name for name in names if names.count(name) > 1})
-            if twice:
-                raise ConfigError(f"{listing(twice)}: asked for twice; expected every map and probe once")
-        for asked in self.maps:
-            refusal = METHODS[asked.method].refusal(config)
+            duplicates = sorted({name for name in names if names.count(name) > 1})
+            if duplicates:
+                raise ConfigError(f"{listing(duplicates)}: asked for twice; expected every map and probe once")
+        for map_request in self.maps:
+            refusal = METHODS[map_request.method].refusal(config)
             if refusal is not None:
-                raise MethodError(f"{asked.method}: {refusal}")
+                raise MethodError(f"{map_request.method}: {refusal}")
         for name in self.probes:
             record = PROBES[word("probe", name, PROBES)]
             refusal = record.refusal(config)
@@ -103,7 +103,7 @@ class BatchRequest:
                 raise MethodError(f"{name}: it is of the model, the same for every picture; see vitviz probe")
 
     def to_json(self) -> dict[str, Any]:
-        """What makes two runs the same, as JSON: with the same model and request, a picture has the same row."""
+        """The request as JSON; equal requests give a picture the same row."""
         return {
             "schema": SCHEMA_VERSION,
             "model": self.model.name,
@@ -117,9 +117,9 @@ class BatchRequest:
 
 def weights_digest(model: Model) -> str:
     """The SHA-256 of a network's configuration and weights, the first 16 hexadecimal digits."""
-    found = hashlib.sha256(repr(model.network.config).encode())
+    digest = hashlib.sha256(repr(model.network.config).encode())
     for tensor in model.network.parameters():
         content = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
-        found.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
-        found.update(content.data)
-    return found.hexdigest()[:16]
+        digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(content.data)
+    return digest.hexdigest()[:16]

@@ -1,6 +1,6 @@
-"""A picture as a row of a table: the columns of a request, and what stands in them.
+"""The row of a picture in a table: the columns of a request, and their values.
 
-The schema is documented in ``docs/scale.md``; what a column means also stands in its metadata.
+``docs/scale.md`` documents the schema; the metadata of each column states its meaning, too.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from vitviz.analysis.encoder import analyze
 from vitviz.attribution import METHODS
 from vitviz.datasets.arrow import arrow
 from vitviz.datasets.readers import Item
-from vitviz.datasets.request import PREDICTIONS, BatchRequest
+from vitviz.datasets.request import PREDICTION_COUNT, BatchRequest
 from vitviz.errors.kinds import VitvizError
 from vitviz.evaluation.probes import Findings, probe
 from vitviz.visualization.heatmaps import Heatmap
 
-# Of the gallery: a column's name and ending, and its pictures' longer side in pixels.
+# The column of thumbnails, also a suffix of map columns; and the longer side of a thumbnail in pixels.
 THUMBNAIL, THUMBNAIL_SIDE = "thumbnail", 160
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
-    """What was found of one picture.
+class PictureResult:
+    """The maps and probes of one picture.
 
     Args:
-        analysis: of it.
+        analysis: of the picture.
         maps: by the names of their columns.
         probes: in the order of the request.
     """
@@ -46,8 +46,8 @@ class Found:
     probes: tuple[Findings, ...]
 
     @classmethod
-    def of(cls, analysis: Analysis, request: BatchRequest) -> Found:
-        """Compute what a request asks for.
+    def of(cls, analysis: Analysis, request: BatchRequest) -> PictureResult:
+        """Compute the maps and probes of a request.
 
         Raises:
             VitvizError: something cannot be computed for this picture.
@@ -56,45 +56,47 @@ class Found:
         return cls(analysis, maps, tuple(probe(analysis, name) for name in request.probes))
 
 
-def found_of(analyses: Sequence[Analysis], request: BatchRequest) -> list[Found | VitvizError]:
-    """What a request asks for of several pictures, computed together where that takes less time; or why it cannot."""
+def compute_results(analyses: Sequence[Analysis], request: BatchRequest) -> list[PictureResult | VitvizError]:
+    """The result of each picture, or its error. Maps are computed for all pictures together if the method can do it."""
     try:
         columns = [map_batch(analyses, each.method, **each.parameters) for each in request.maps]
     except VitvizError:
-        # One of them has no such map: the others do.
-        return [_found_or_error(analysis, request) for analysis in analyses]
-    found: list[Found | VitvizError] = []
-    for number, analysis in enumerate(analyses):
-        maps = {each.name: column[number] for each, column in zip(request.maps, columns, strict=True)}
+        # Only some of the pictures fail.
+        return [_result_or_error(analysis, request) for analysis in analyses]
+    results: list[PictureResult | VitvizError] = []
+    for index, analysis in enumerate(analyses):
+        maps = {each.name: column[index] for each, column in zip(request.maps, columns, strict=True)}
         try:
-            found.append(Found(analysis, maps, tuple(probe(analysis, name) for name in request.probes)))
+            results.append(PictureResult(analysis, maps, tuple(probe(analysis, name) for name in request.probes)))
         except VitvizError as error:
-            found.append(error)
-    return found
+            results.append(error)
+    return results
 
 
-def rehearsed(request: BatchRequest) -> Found:
-    """The answer for a blank picture: what is wrong with a request itself shows at once, and not in every row."""
+def blank_result(request: BatchRequest) -> PictureResult:
+    """The result of a blank picture, which raises the errors of the request itself before any row is computed."""
     preprocessing = request.model.preprocessing
     blank = np.full((preprocessing.height, preprocessing.width, 3), 127, np.uint8)
-    return Found.of(analyze(blank, request.model, request.fit, resolution=request.resolution), request)
+    return PictureResult.of(analyze(blank, request.model, request.fit, resolution=request.resolution), request)
 
 
-def _found_or_error(analysis: Analysis, request: BatchRequest) -> Found | VitvizError:
+def _result_or_error(analysis: Analysis, request: BatchRequest) -> PictureResult | VitvizError:
     try:
-        return Found.of(analysis, request)
+        return PictureResult.of(analysis, request)
     except VitvizError as error:
         return error
 
 
-def schema(request: BatchRequest, example: Found, about: dict[str, Any], thumbnails: bool = False) -> Any:
-    """The columns of a request, by what was found of any picture: an ``pyarrow.Schema``.
+def schema(
+    request: BatchRequest, example: PictureResult, request_json: dict[str, Any], thumbnails: bool = False
+) -> Any:
+    """The columns of a request, a ``pyarrow.Schema``.
 
     Args:
-        request: what was asked.
-        example: what was found of a picture.
-        about: the request as JSON, which takes a look at every weight.
-        thumbnails: whether there are small pictures.
+        request: the request.
+        example: the result of any picture.
+        request_json: the request as JSON, passed in because it hashes every weight.
+        thumbnails: whether rows have thumbnails.
     """
     pa, _ = arrow()
     text, count, numbers = pa.string(), pa.int32(), pa.list_(pa.float32())
@@ -108,36 +110,40 @@ def schema(request: BatchRequest, example: Found, about: dict[str, Any], thumbna
         pa.field("columns", count, metadata={"meaning": "of the patch grid"}),
     ]
     if request.model.labels:
-        best = pa.list_(pa.struct([("label", text), ("probability", pa.float32())]))
+        prediction_type = pa.list_(pa.struct([("label", text), ("probability", pa.float32())]))
         fields += [
-            pa.field("predictions", best, metadata={"meaning": f"the {PREDICTIONS} most probable classes, best first"}),
+            pa.field(
+                "predictions",
+                prediction_type,
+                metadata={"meaning": f"the {PREDICTION_COUNT} most probable classes, best first"},
+            ),
             pa.field("energy_score", pa.float32(), metadata={"meaning": "Liu et al. 2020, equation 4, its negative"}),
         ]
-    for asked in request.maps:
-        found = example.maps[asked.name].token_map
-        facts = {**asked.to_json(), "quantity": found.quantity, "signed": found.signed}
-        facts["meaning"] = f"{METHODS[asked.method].title}, row by row of the patch grid"
-        fields.append(pa.field(asked.name, numbers, metadata=_strings(facts)))
-        fields.append(pa.field(f"{asked.name}.caption", text, metadata={"meaning": "how the map was made"}))
+    for map_request in request.maps:
+        token_map = example.maps[map_request.name].token_map
+        metadata = {**map_request.to_json(), "quantity": token_map.quantity, "signed": token_map.signed}
+        metadata["meaning"] = f"{METHODS[map_request.method].title}, row by row of the patch grid"
+        fields.append(pa.field(map_request.name, numbers, metadata=_strings(metadata)))
+        fields.append(pa.field(f"{map_request.name}.caption", text, metadata={"meaning": "how the map was made"}))
     for findings in example.probes:
         for name, each in findings.measurements.items():
-            facts = {"axes": list(each.axes), "quantity": each.quantity, "meaning": "flat, the last axis fastest"}
+            metadata = {"axes": list(each.axes), "quantity": each.quantity, "meaning": "flat, the last axis fastest"}
             column = f"{findings.probe}.{name}"
-            fields.append(pa.field(column, pa.list_(_type(each.values)), metadata=_strings(facts)))
+            fields.append(pa.field(column, pa.list_(_arrow_type(each.values)), metadata=_strings(metadata)))
             fields.append(pa.field(f"{column}.shape", pa.list_(count), metadata={"meaning": "of its axes"}))
     if thumbnails:
         names = [THUMBNAIL, *(f"{each.name}.{THUMBNAIL}" for each in request.maps[:1])]
         meaning = "JPEG, for the gallery"
         fields += [pa.field(name, pa.binary(), metadata={"meaning": meaning}) for name in names]
-    return pa.schema(fields, metadata={"vitviz": json.dumps(about)})
+    return pa.schema(fields, metadata={"vitviz": json.dumps(request_json)})
 
 
 @dataclass(frozen=True)
-class Source:
-    """What is known of a picture's file once it was opened.
+class FileInfo:
+    """The digest and size of a picture's file.
 
     Args:
-        sha256: of its content, hexadecimal; None where it cannot be read.
+        sha256: of its content, hexadecimal; None if it cannot be read or there is no file.
         width, height: of the picture, in pixels.
     """
 
@@ -146,42 +152,42 @@ class Source:
     height: int = 0
 
 
-def row(key: str, source: Source, found: Found, thumbnails: bool = False) -> dict[str, Any]:
+def result_row(key: str, info: FileInfo, result: PictureResult, thumbnails: bool = False) -> dict[str, Any]:
     """The row of a picture."""
-    analysis = found.analysis
+    analysis = result.analysis
     layout = analysis.trace.layout
     cells: dict[str, Any] = {
         "path": key,
-        "sha256": source.sha256,
-        "width": source.width,
-        "height": source.height,
+        "sha256": info.sha256,
+        "width": info.width,
+        "height": info.height,
         "rows": layout.grid_height,
         "columns": layout.grid_width,
     }
     if analysis.model.labels:
-        best = analysis.predictions(PREDICTIONS)
-        cells["predictions"] = [{"label": each.label, "probability": each.probability} for each in best]
+        predictions = analysis.predictions(PREDICTION_COUNT)
+        cells["predictions"] = [{"label": each.label, "probability": each.probability} for each in predictions]
         cells["energy_score"] = analysis.energy_score
-    for name, heatmap in found.maps.items():
+    for name, heatmap in result.maps.items():
         cells[name] = heatmap.numpy().ravel()
         cells[f"{name}.caption"] = heatmap.description
-    for findings in found.probes:
+    for findings in result.probes:
         for name, each in findings.measurements.items():
             cells[f"{findings.probe}.{name}"] = each.values.numpy().ravel()
             cells[f"{findings.probe}.{name}.shape"] = list(each.values.shape)
     if thumbnails:
         prepared = analysis.prepared.resized(THUMBNAIL_SIDE)
         cells[THUMBNAIL] = _jpeg(prepared.image)
-        for name, heatmap in list(found.maps.items())[:1]:
+        for name, heatmap in list(result.maps.items())[:1]:
             cells[f"{name}.{THUMBNAIL}"] = _jpeg(
                 Heatmap(heatmap.token_map, prepared.image, prepared.geometry).overlay()
             )
     return cells
 
 
-def failed_row(key: str, source: Source, error: Exception) -> dict[str, Any]:
-    """The row of a picture that nothing was found of."""
-    return {"path": key, "error": str(error), "sha256": source.sha256}
+def failed_row(key: str, info: FileInfo, error: Exception) -> dict[str, Any]:
+    """The row of a picture that could not be analysed."""
+    return {"path": key, "error": str(error), "sha256": info.sha256}
 
 
 def _jpeg(image: Image.Image) -> bytes:
@@ -190,8 +196,8 @@ def _jpeg(image: Image.Image) -> bytes:
     return stream.getvalue()
 
 
-def digest(item: Item) -> str | None:
-    """The SHA-256 of a picture's file; None where it cannot be read, or is not known."""
+def file_digest(item: Item) -> str | None:
+    """The SHA-256 of a picture's file, hexadecimal; None if it cannot be read or there is no file."""
     if isinstance(item.source, bytes):
         return hashlib.sha256(item.source).hexdigest()
     if not isinstance(item.source, Path):
@@ -202,12 +208,12 @@ def digest(item: Item) -> str | None:
         return None
 
 
-def _type(values: torch.Tensor) -> Any:
+def _arrow_type(values: torch.Tensor) -> Any:
     pa, _ = arrow()
     if values.dtype == torch.bool:
         return pa.bool_()
     return pa.float32() if values.dtype.is_floating_point else pa.int64()
 
 
-def _strings(about: dict[str, Any]) -> dict[str, str]:
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in about.items()}
+def _strings(metadata: dict[str, Any]) -> dict[str, str]:
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in metadata.items()}

@@ -88,7 +88,7 @@ class Films:
             report(Step(PHASE_TITLES[COMPUTING]))
             output = Path(folder) / "maps.mp4"
             summary = render_video(
-                asked, origin.upload.path, output, batch_size=FRAMES_AT_ONCE, opened=opened, report=done
+                asked, origin.upload.path, output, batch_size=FRAMES_AT_ONCE, open_clip=opened, report=done
             )
             path = keep(output.read_bytes(), "maps.mp4", get_upload_folder())
         return {"path": path, "caption": summary.caption, "sound": summary.sound}

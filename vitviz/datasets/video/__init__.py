@@ -1,4 +1,4 @@
-"""A clip in, a video of its maps out: frame by frame, on one scale. Needs the extra ``vitviz[video]``."""
+"""A video of the maps of a clip's frames, on one scale. Needs the extra ``vitviz[video]``."""
 
 from vitviz.datasets.video.render import VideoSummary, render_video
 from vitviz.datasets.video.request import VideoRequest

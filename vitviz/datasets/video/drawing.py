@@ -1,4 +1,4 @@
-"""A frame with its map, and below it the colour bar and the caption, which all frames have in common."""
+"""A frame with its map, above the colour bar and the caption."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from vitviz.visualization.captioned import caption_lines, caption_strip
 from vitviz.visualization.heatmaps import Heatmap, colour_table
 from vitviz.visualization.scales import FittedScale, fit
 
-# Smaller pictures are enlarged to this longer side, and a caption is at least so wide.
-MIN_SHOWN = 320
-# That are named of a clip whose frames have classes of their own.
+# Pictures are enlarged to this longer side, and captions are at least this wide, in pixels.
+MIN_PICTURE_SIDE = 320
+# How many classes a caption names if each frame has its own class.
 MAX_CLASSES = 5
 
 
 def clip_scale(request: VideoRequest, maps: ClipMaps) -> FittedScale:
-    """The one scale of all frames: the style's, fitted to all of their maps together."""
+    """The scale of all frames: the style's scale, fitted to all maps together."""
     style = request.style
     assert not isinstance(style.scale, FittedScale)
     ends = {"low": style.low, "high": style.high}
@@ -35,9 +35,9 @@ class FramePainter:
     """Draws frames.
 
     Args:
-        request: how.
-        maps: as they are drawn, of all frames.
-        encoder: that says where the model's input lies on a frame.
+        request: the style, the size and whether there is a caption.
+        maps: of all frames, already smoothed.
+        encoder: locates the model's input on a frame.
     """
 
     def __init__(self, request: VideoRequest, maps: ClipMaps, encoder: Encoder) -> None:
@@ -48,60 +48,61 @@ class FramePainter:
         query = request.map.parameters.get("query")
         self.mark = query if isinstance(query, tuple) else None
         self._geometry: Geometry | None = None
-        self._strip = lru_cache(maxsize=16)(self._drawn_strip)
+        self._strip = lru_cache(maxsize=16)(self._draw_strip)
 
     def caption(self, description: str) -> str:
-        """What stands below a frame whose map was made so."""
-        return f"{description}. {self._drawn_how()}"
+        """The caption of a frame whose map has this description."""
+        return f"{description}. {self._rendering_note()}"
 
     def clip_caption(self) -> str:
-        """What is said of the whole clip: as of frame 0, and where the frames differ, how."""
+        """The caption of the whole clip: that of frame 0, and how the captions of the frames differ."""
         descriptions, counts = self.maps.descriptions, Counter(self.maps.targets).most_common()
         if len(set(descriptions)) == 1:
             return self.caption(descriptions[0])
         if len(counts) == 1:
-            return f"{descriptions[0]} (frame 0; what is said of the frames differs). {self._drawn_how()}"
-        frames, others = len(self.maps), sum(count for _, count in counts[MAX_CLASSES:])
+            return f"{descriptions[0]} (frame 0; what is said of the frames differs). {self._rendering_note()}"
+        frames, other_count = len(self.maps), sum(count for _, count in counts[MAX_CLASSES:])
         classes = [f"{label} in {count:,}" for label, count in counts[:MAX_CLASSES]]
-        classes += [f"{len(counts) - MAX_CLASSES:,} others in {others:,}"] * bool(others)
-        about = f"Each is about its own most probable class: {', '.join(classes)} of {frames:,} frames."
-        return f"{descriptions[0]} (frame 0). {about} {self._drawn_how()}"
+        classes += [f"{len(counts) - MAX_CLASSES:,} others in {other_count:,}"] * bool(other_count)
+        class_counts = f"Each is about its own most probable class: {', '.join(classes)} of {frames:,} frames."
+        return f"{descriptions[0]} (frame 0). {class_counts} {self._rendering_note()}"
 
-    def _drawn_how(self) -> str:
-        about = self.scale.caption(self.maps.values)
+    def _rendering_note(self) -> str:
+        """The sentences about the scale and the smoothing."""
+        scale_note = self.scale.caption(self.maps.values)
         seconds = self.request.smoothing_seconds
         within = ", within the frames of one class" if len(set(self.maps.targets)) > 1 else ""
-        parts = [
-            f"One scale for all {len(self.maps):,} frames{'' if about else ', linear'}.",
-            about,
+        sentences = [
+            f"One scale for all {len(self.maps):,} frames{'' if scale_note else ', linear'}.",
+            scale_note,
             f"Maps averaged over time by a Gaussian of {seconds:g} s{within}." if seconds else "",
         ]
-        return " ".join(part for part in parts if part)
+        return " ".join(sentence for sentence in sentences if sentence)
 
     def draw(self, frame: int, image: Image.Image) -> Image.Image:
-        """A frame, RGB, of the same even width and height for all frames.
+        """A drawn frame, RGB; all frames have the same even width and height.
 
         Args:
             frame: its number, counted from 0.
-            image: what it shows.
+            image: the frame of the clip.
         """
-        heatmap = Heatmap(self.maps.token_map(frame), image, self._place(image))
+        heatmap = Heatmap(self.maps.token_map(frame), image, self._geometry_on(image))
         side = self._side(image)
         overlay = (heatmap if side == max(image.size) else heatmap.resized(side)).overlay(self.style, self.mark)
         if not self.request.caption:
-            return _pasted(overlay, *map(_even, overlay.size))
-        width = _even(max(MIN_SHOWN, overlay.width))
+            return _pad(overlay, *map(_even, overlay.size))
+        width = _even(max(MIN_PICTURE_SIDE, overlay.width))
         strip = self._strip(self.caption(self.maps.descriptions[frame]), width)
-        drawn = _pasted(overlay, width, _even(overlay.height + strip.height))
-        drawn.paste(strip, (0, overlay.height))
-        return drawn
+        canvas = _pad(overlay, width, _even(overlay.height + strip.height))
+        canvas.paste(strip, (0, overlay.height))
+        return canvas
 
     def _side(self, image: Image.Image) -> int:
         longest = max(image.size)
-        return min(max(longest, MIN_SHOWN), self.request.longest_side)
+        return min(max(longest, MIN_PICTURE_SIDE), self.request.longest_side)
 
-    def _place(self, image: Image.Image) -> Geometry:
-        """Where the model's input lies; the same for all frames, which are of one size."""
+    def _geometry_on(self, image: Image.Image) -> Geometry:
+        """The position of the model's input on the frames, which all have one size."""
         if self._geometry is None or (image.width, image.height) != (
             self._geometry.image_width,
             self._geometry.image_height,
@@ -109,25 +110,25 @@ class FramePainter:
             self._geometry = self.encoder.prepare(image).geometry
         return self._geometry
 
-    def _drawn_strip(self, caption: str, width: int) -> Image.Image:
+    def _draw_strip(self, caption: str, width: int) -> Image.Image:
         lines = caption_lines(caption, width)
-        most = self._most_lines(width)
         colours: np.ndarray = colour_table(self.style.colormap)
         # All strips are as high as the one with the longest caption.
-        return caption_strip(width, colours, self.scale.ends, self.beyond, [*lines, *[""] * (most - len(lines))])
+        padding = [""] * (self._max_lines(width) - len(lines))
+        return caption_strip(width, colours, self.scale.ends, self.beyond, [*lines, *padding])
 
-    def _most_lines(self, width: int) -> int:
+    def _max_lines(self, width: int) -> int:
         return max(len(caption_lines(self.caption(text), width)) for text in set(self.maps.descriptions))
 
 
 def _even(side: int) -> int:
-    """The codec halves the resolution of colours."""
+    """A side rounded up to an even number, since the codec halves the resolution of colours."""
     return side + side % 2
 
 
-def _pasted(image: Image.Image, width: int, height: int) -> Image.Image:
+def _pad(image: Image.Image, width: int, height: int) -> Image.Image:
     if image.size == (width, height):
         return image
-    drawn = Image.new("RGB", (width, height), "white")
-    drawn.paste(image, ((width - image.width) // 2, 0))
-    return drawn
+    canvas = Image.new("RGB", (width, height), "white")
+    canvas.paste(image, ((width - image.width) // 2, 0))
+    return canvas

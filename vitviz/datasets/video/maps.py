@@ -1,4 +1,4 @@
-"""The maps of all frames: computed once, kept in segments, and averaged over time where that is asked for."""
+"""The maps of all frames: they are computed once, stored in segments, and optionally averaged over time."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from vitviz.images.ffmpeg import TICKS
 from vitviz.images.preprocessing import PreparedImage
 from vitviz.weights.formats.atomic import atomic_write
 
-# A run that is killed has to compute so many frames again at most.
+# A killed run loses the maps of fewer frames than this.
 SEGMENT_FRAMES = 64
-# Of the maps of all frames together, which are held in memory while their scale is fitted.
+# Bound on the values of all maps, which are in memory together while their scale is fitted.
 MAX_VALUES = 2**25
-# The weights of a Gaussian beyond are below 1.2 %, and are left out.
+# Beyond this distance the weights of the Gaussian are below 1.2 % of its peak, and are left out.
 REACH_DEVIATIONS = 3.0
 # Two threads prepare frames while the model runs.
 WORKERS = 2
@@ -35,13 +35,13 @@ WORKERS = 2
 
 @dataclass(frozen=True, eq=False)
 class ClipMaps:
-    """The maps of some frames that follow one another.
+    """The maps of consecutive frames.
 
     Args:
         values: ``"frame row column"``, float32.
         ticks: when each frame is shown, in 1/90,000 second.
         descriptions: how each map was made.
-        targets: the class that each map is about where every frame has its own, else empty texts.
+        targets: the class of each map if every frame has its own class, else empty strings.
         quantity, domain, signed: as :class:`vitviz.TokenMap` has them.
 
     Raises:
@@ -73,56 +73,56 @@ class ClipMaps:
         return TokenMap(values, {}, self.quantity, self.descriptions[frame], self.domain, self.signed)
 
     def smoothed(self, seconds: float) -> ClipMaps:
-        """Every map as the mean of those before and after, weighted by a Gaussian of their distance in time.
+        """The maps averaged over time, weighted by a Gaussian of the distance in time.
 
-        Maps about another class are left out: a mean of both is about neither.
+        Only maps of the same class are averaged, since a mean over classes explains none of them.
 
         Args:
-            seconds: its standard deviation; 0 for the same maps.
+            seconds: standard deviation of the Gaussian; 0 for the same maps.
         """
         if not seconds:
             return self
-        times, found = self.ticks / TICKS, np.empty_like(self.values)
+        times, values = self.ticks / TICKS, np.empty_like(self.values)
         classes = np.unique(np.array(self.targets), return_inverse=True)[1]
-        # Frames exactly as far before and after both count.
+        # Half a tick more, so that frames exactly at the reach count on both sides.
         reach = REACH_DEVIATIONS * seconds + 0.5 / TICKS
-        for frame, time in enumerate(times):
-            first, behind = np.searchsorted(times, (time - reach, time + reach))
-            weights = np.exp(-0.5 * ((times[first:behind] - time) / seconds) ** 2) * (
-                classes[first:behind] == classes[frame]
+        for frame, frame_time in enumerate(times):
+            first, last = np.searchsorted(times, (frame_time - reach, frame_time + reach))
+            weights = np.exp(-0.5 * ((times[first:last] - frame_time) / seconds) ** 2) * (
+                classes[first:last] == classes[frame]
             )
-            found[frame] = np.tensordot(weights / weights.sum(), self.values[first:behind], 1)
-        return replace(self, values=found)
+            values[frame] = np.tensordot(weights / weights.sum(), self.values[first:last], 1)
+        return replace(self, values=values)
 
     def save(self, path: Path) -> None:
-        """Write them, whole or not at all."""
-        about = {"quantity": self.quantity, "domain": self.domain, "signed": self.signed}
-        text = json.dumps({**about, "descriptions": self.descriptions, "targets": self.targets})
+        """Write the maps atomically."""
+        metadata = {"quantity": self.quantity, "domain": self.domain, "signed": self.signed}
+        text = json.dumps({**metadata, "descriptions": self.descriptions, "targets": self.targets})
         with atomic_write(path) as file:
             np.savez(file, values=self.values, ticks=self.ticks, about=np.array(text))
 
     @classmethod
     def load(cls, path: Path) -> ClipMaps:
-        """What :meth:`save` wrote.
+        """The maps that :meth:`save` wrote.
 
         Raises:
             ConfigError: it is damaged.
         """
         try:
-            with np.load(path, allow_pickle=False) as parts:
-                about = json.loads(str(parts["about"]))
-                domain = (float(about["domain"][0]), float(about["domain"][1]))
-                descriptions = tuple(map(str, about["descriptions"]))
-                targets = tuple(map(str, about["targets"]))
-                made = about["quantity"], domain, bool(about["signed"])
-                return cls(parts["values"], parts["ticks"], descriptions, targets, *made)
-        # A damaged file shows in many ways.
+            with np.load(path, allow_pickle=False) as arrays:
+                metadata = json.loads(str(arrays["about"]))
+                domain = (float(metadata["domain"][0]), float(metadata["domain"][1]))
+                descriptions = tuple(map(str, metadata["descriptions"]))
+                targets = tuple(map(str, metadata["targets"]))
+                value_range = metadata["quantity"], domain, bool(metadata["signed"])
+                return cls(arrays["values"], arrays["ticks"], descriptions, targets, *value_range)
+        # A damaged file raises many kinds of errors.
         except Exception as error:
             raise ConfigError(f"{path}: damaged ({type(error).__name__}); remove it to have it again") from None
 
     @classmethod
     def of(cls, frames: Sequence[tuple[int, str, TokenMap]]) -> ClipMaps:
-        """Of times, classes and maps."""
+        """The maps of consecutive frames, each given as its ticks, target and map."""
         first = frames[0][2]
         return cls(
             np.stack([each.values.detach().float().cpu().numpy() for *_, each in frames]),
@@ -136,7 +136,7 @@ class ClipMaps:
 
     @classmethod
     def joined(cls, segments: Sequence[ClipMaps]) -> ClipMaps:
-        """Of segments in their order."""
+        """Consecutive segments as one."""
         first = segments[0]
         return cls(
             np.concatenate([each.values for each in segments]),
@@ -150,10 +150,10 @@ class ClipMaps:
 
 
 class MapSegments:
-    """The files of the maps: segments of :data:`SEGMENT_FRAMES` frames, and how many frames there are once all are.
+    """The files of the maps: segments of :data:`SEGMENT_FRAMES` frames, and the number of frames once all are written.
 
     Args:
-        folder: where they are.
+        folder: of the files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -163,7 +163,7 @@ class MapSegments:
         return self.folder / f"maps-{segment:06d}.npz"
 
     def count(self) -> int:
-        """How many segments are there."""
+        """How many segments are written."""
         return len(list(self.folder.glob("maps-*.npz")))
 
     def frames(self) -> int | None:
@@ -194,35 +194,36 @@ def compute_maps(
     batch_size: int,
     report: Callable[[int, int], None],
 ) -> int:
-    """Write the maps of all segments that are missing; returns how many frames were there before.
+    """Write the maps of all missing segments; returns how many frames had maps from an earlier run.
 
     Args:
-        request, encoder: what is computed, and by what.
-        clip: of which no frame was read yet.
-        segments: where the maps go.
+        request: the maps to compute.
+        encoder: of the request.
+        clip: positioned at its first frame.
+        segments: receives the maps.
         batch_size: most frames that are encoded together.
-        report: receives the frames that are done and how many there are; an exception that it raises ends the run.
+        report: receives how many frames are done, and the total; an exception that it raises ends the run.
 
     Raises:
-        ImageError: the clip is damaged.
-        LimitError: the maps of all frames take too many values.
-        MethodError, QueryError: the model cannot serve the request.
+        ImageError: the clip is damaged, or the maps of all frames take more than :data:`MAX_VALUES` values.
+        LimitError: one frame alone needs too much memory.
+        MethodError, QueryError: the model does not support the request.
     """
     run = _Run(request, encoder, clip, segments, report)
     run.start()
     queue = BatchQueue(encoder, run.missing(), batch_size, workers=WORKERS, raises=True, prepare=run.prepare)
     batches = queue.batches()
     try:
-        for found in batches:
-            run.take([each for each in found if isinstance(each, Analysis)])
+        for results in batches:
+            run.add([each for each in results if isinstance(each, Analysis)])
     finally:
         batches.close()
     run.finish()
-    return run.kept
+    return run.skipped
 
 
 class _Run:
-    """One pass over a clip; segments are complete one after the other, since frames come in their order."""
+    """One pass over a clip. Frames come in order, so one segment is completed after the other."""
 
     def __init__(
         self,
@@ -233,25 +234,27 @@ class _Run:
         report: Callable[[int, int], None],
     ) -> None:
         self.request, self.encoder, self.clip, self.segments, self.report = request, encoder, clip, segments, report
-        self.coming: deque[tuple[int, int]] = deque()
-        self.found: list[tuple[int, str, TokenMap]] = []
-        asked = request.map
-        self.own_classes = METHODS[asked.method].class_specific and asked.parameters.get("target") is None
-        self.segment = self.passed = self.done = self.kept = 0
+        self._pending: deque[tuple[int, int]] = deque()
+        self.segment_maps: list[tuple[int, str, TokenMap]] = []
+        map_request = request.map
+        self.per_frame_classes = (
+            METHODS[map_request.method].class_specific and map_request.parameters.get("target") is None
+        )
+        self.segment = self.frames_read = self.done = self.skipped = 0
 
     def start(self) -> None:
-        """Report what was there before, by which the rate of the others is told."""
-        there, total = self.segments.count() * SEGMENT_FRAMES, self.clip.facts.frames
-        self.report(min(there, total) if total else there, total)
+        """Report the stored frames first, so that the rate counts only the others."""
+        stored, total = self.segments.count() * SEGMENT_FRAMES, self.clip.facts.frames
+        self.report(min(stored, total) if total else stored, total)
 
     def missing(self) -> Iterator[Frame]:
-        """The frames of segments that are not there."""
+        """The frames of the missing segments."""
         segment = 0
         while True:
             if self.segments.path(segment).is_file():
                 skipped = self.clip.skip(SEGMENT_FRAMES)
-                self.kept += skipped
-                self.passed += skipped
+                self.skipped += skipped
+                self.frames_read += skipped
                 if skipped < SEGMENT_FRAMES:
                     return
             else:
@@ -259,39 +262,39 @@ class _Run:
                     frames = self.clip.read(1)
                     if not frames:
                         return
-                    self.passed += 1
-                    self.coming.append((segment, frames[0].ticks))
+                    self.frames_read += 1
+                    self._pending.append((segment, frames[0].ticks))
                     yield frames[0]
             segment += 1
 
-    def prepare(self, frame: Frame, place: int) -> PreparedImage:
+    def prepare(self, frame: Frame, position: int) -> PreparedImage:
         return self.encoder.prepare(frame.image, frame.index)
 
-    def take(self, analyses: list[Analysis]) -> None:
+    def add(self, analyses: list[Analysis]) -> None:
         maps = map_batch(analyses, self.request.map.method, **self.request.map.parameters)
         for analysis, heatmap in zip(analyses, maps, strict=True):
-            segment, ticks = self.coming.popleft()
+            segment, ticks = self._pending.popleft()
             if segment != self.segment:
                 self._write()
                 self.segment = segment
             token_map = heatmap.token_map
-            if (self.passed) * token_map.values.numel() > MAX_VALUES:
-                most = MAX_VALUES // token_map.values.numel()
+            if self.frames_read * token_map.values.numel() > MAX_VALUES:
+                max_frames = MAX_VALUES // token_map.values.numel()
                 raise ImageError(
-                    f"{self.clip.name}: more than {most:,} frames of {token_map.values.numel():,} patches each; "
+                    f"{self.clip.name}: more than {max_frames:,} frames of {token_map.values.numel():,} patches each; "
                     "expected a shorter clip, or a smaller resolution"
                 )
-            target = analysis.predictions(1)[0].label if self.own_classes else ""
-            self.found.append((ticks, target, token_map))
+            target = analysis.predictions(1)[0].label if self.per_frame_classes else ""
+            self.segment_maps.append((ticks, target, token_map))
         self.done += len(maps)
-        total = max(self.clip.facts.frames, self.kept + self.done) if self.clip.facts.frames else 0
-        self.report(self.kept + self.done, total)
+        total = max(self.clip.facts.frames, self.skipped + self.done) if self.clip.facts.frames else 0
+        self.report(self.skipped + self.done, total)
 
     def finish(self) -> None:
         self._write()
-        self.segments.finish(self.passed)
+        self.segments.finish(self.frames_read)
 
     def _write(self) -> None:
-        if self.found:
-            ClipMaps.of(self.found).save(self.segments.path(self.segment))
-        self.found = []
+        if self.segment_maps:
+            ClipMaps.of(self.segment_maps).save(self.segments.path(self.segment))
+        self.segment_maps = []

@@ -1,7 +1,7 @@
-"""A video of the maps of a clip, however often the run is interrupted.
+"""A video of the maps of a clip; an interrupted run can be resumed.
 
-Two passes: the first runs the model and keeps the maps, which are small; the second fits one scale to all of them and
-draws. So the scale is exact, it is the same whoever interrupts the run, and the model sees every frame once.
+The first pass runs the model and stores the maps, which are small. The second pass fits one scale to all of them and
+draws the frames. So the scale is exact, interruptions do not change it, and the model sees every frame once.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from PIL import Image
 
 from vitviz.analysis.encoder import MAX_BYTES, Encoder
 from vitviz.datasets.folder import RequestFolder
-from vitviz.datasets.rows import rehearsed
+from vitviz.datasets.rows import blank_result
 from vitviz.datasets.video.drawing import FramePainter
 from vitviz.datasets.video.maps import SEGMENT_FRAMES, ClipMaps, MapSegments, compute_maps
-from vitviz.datasets.video.parts import Parts
+from vitviz.datasets.video.parts import VideoParts
 from vitviz.datasets.video.request import VideoRequest
 from vitviz.datasets.work import encoder_of, fitting_batch_size
 from vitviz.errors.arguments import integer
@@ -37,38 +37,38 @@ from vitviz.weights.formats.atomic import atomic_write
 
 COMPUTING, DRAWING = "Maps", "Frames"
 PHASES = (COMPUTING, DRAWING)
-# Of frames that wait for the model, in their own size.
-MAX_WAITING_BYTES = 2**29
-HASHED_BYTES = 2**22
+# Bound on the memory of decoded frames that wait for the model.
+MAX_QUEUED_BYTES = 2**29
+HASH_CHUNK_BYTES = 2**22
 
-OpenClip = Callable[[Path], AbstractContextManager[Clip]]
+ClipOpener = Callable[[Path], AbstractContextManager[Clip]]
 Report = Callable[[str, Progress], None]
-"""Receives one of :data:`PHASES` and how many frames of it are done; the total is 0 where nobody knows it."""
+"""Receives one of :data:`PHASES` and how many of its frames are done; the total is 0 if it is not known."""
 
 
 @dataclass(frozen=True)
 class VideoSummary:
-    """How a run ended.
+    """The result of a run.
 
     Args:
-        frames: of the video.
-        kept: frames whose maps were there before.
-        seconds: that the run took.
-        sound: what became of the clip's sound, such as ``"aac, as it was"``; empty where there is none.
-        caption: of the whole clip; where frames have classes of their own, of how many frames each is the class.
-        replaced: whether another file stood at the video's name.
+        frames: number of frames of the video.
+        skipped: frames that had maps from an earlier run.
+        seconds: duration of the run.
+        sound: how the clip's sound was written, such as ``"aac, as it was"``; empty if there is none.
+        caption: of the whole clip; if each frame has its own class, it counts the frames of each class.
+        replaced: whether the video overwrote a file.
     """
 
     frames: int
-    kept: int
+    skipped: int
     seconds: float
     sound: str
     caption: str
     replaced: bool
 
 
-def parts_folder(output: Path) -> Path:
-    """Where a run keeps what it has, until the video is whole."""
+def run_folder(output: Path) -> Path:
+    """The folder of a run, which is deleted once the video is complete."""
     return output.with_name(f"{output.name}.parts")
 
 
@@ -80,29 +80,29 @@ def render_video(
     numbers: Path | None = None,
     batch_size: int | None = None,
     max_bytes: int = MAX_BYTES,
-    opened: OpenClip = open_clip,
+    open_clip: ClipOpener = open_clip,
     report: Report | None = None,
 ) -> VideoSummary:
     """Write a video of the maps of all frames of a clip, on one scale, with the clip's sound.
 
-    Whatever ends a run, nothing half-written stands at ``output``: what is done lies in a folder beside it, and a run
-    with the same request over the same clip computes only what is missing. A clip that is refused leaves nothing.
+    ``output`` is never incomplete: a run stores its progress in :func:`run_folder`, and another run with the same
+    request over the same clip computes only what is missing. If the clip is refused, that folder is deleted.
 
     Args:
-        request: what is computed, and how it is drawn.
+        request: the maps, and how they are drawn.
         source: the clip.
-        output: of the video, which is overwritten if it is there: ``.mp4`` or ``.mkv``.
+        output: path of the video, ``.mp4`` or ``.mkv``; an existing file is overwritten.
         numbers: NPZ file to write with the maps ``values``, ``"frame row column"``, and the ``seconds`` of each frame;
-            maps as the model gives them, not averaged over time.
-        batch_size: most frames that are encoded together; what the memory allows where it is not given.
-        max_bytes: most that one batch may need, as :func:`vitviz.cost` counts.
-        opened: opens the clip: here, or, of a stranger's file, in a process with limits.
-        report: see :data:`Report`; an exception that it raises ends the run, with all that was done kept.
+            these maps are not averaged over time.
+        batch_size: most frames that are encoded together; by default as many as the memory allows.
+        max_bytes: most that one batch may need, by :func:`vitviz.cost`.
+        open_clip: opens the clip, by default in this process; for untrusted files, in a process with limits.
+        report: see :data:`Report`; an exception that it raises ends the run, which can be resumed.
 
     Raises:
-        ImageError: the clip is none, is damaged, or has too many frames.
-        ConfigError: the output cannot be written, is the clip itself, or another request's parts lie beside it.
-        MethodError, QueryError, LimitError: the model cannot serve the request.
+        ImageError: the file is not a clip, is damaged, or has too many frames.
+        ConfigError: the output cannot be written or is the clip itself, or its run folder belongs to another request.
+        MethodError, QueryError, LimitError: the model does not support the request.
     """
     started = time.monotonic()
     container = container_of(output)
@@ -112,18 +112,18 @@ def render_video(
         raise ConfigError(f"{output}: the clip itself; expected another file for the video")
     if not output.absolute().parent.is_dir():
         raise ConfigError(f"{output}: cannot be written (no such folder)")
-    with opened(source) as clip:
+    with open_clip(source) as clip:
         facts = clip.facts
-    # What is wrong with the request itself shows before any frame.
-    rehearsed(request.of_pictures())
-    folder = RequestFolder(parts_folder(output), {**request.to_json(), "clip": _digest(source)}, "video")
+    # Errors of the request itself are raised before any frame is read.
+    blank_result(request.to_batch_request())
+    folder = RequestFolder(run_folder(output), {**request.to_json(), "clip": _digest(source)}, "video")
     try:
         with folder.locked():
-            run = _Run(request, source, folder.parts, opened, report, facts.rate, max_bytes)
-            kept = run.compute(batch_size)
+            run = _Run(request, source, folder.parts_folder, open_clip, report, facts.rate, max_bytes)
+            skipped = run.compute_maps(batch_size)
             painter = run.draw()
             whole_video = folder.path / f"whole{container.suffix}"
-            with opened(source) as clip:
+            with open_clip(source) as clip:
                 clip.join(run.parts.paths(), whole_video)
             if numbers is not None:
                 _write_numbers(numbers, run.maps)
@@ -139,7 +139,7 @@ def render_video(
     if sound:
         sound += ", as it was" if container.can_hold(sound) else f", encoded as {SOUND_CODEC} for {container.suffix}"
     seconds = time.monotonic() - started
-    return VideoSummary(len(run.maps), kept, seconds, sound, painter.clip_caption(), replaced)
+    return VideoSummary(len(run.maps), skipped, seconds, sound, painter.clip_caption(), replaced)
 
 
 class _Run:
@@ -152,69 +152,69 @@ class _Run:
         request: VideoRequest,
         source: Path,
         folder: Path,
-        opened: OpenClip,
+        open_clip: ClipOpener,
         report: Report | None,
         rate: float,
         max_bytes: int,
     ) -> None:
-        self.request, self.source, self.opened, self.max_bytes = request, source, opened, max_bytes
+        self.request, self.source, self.open_clip, self.max_bytes = request, source, open_clip, max_bytes
         self.report = report or (lambda phase, state: None)
-        self.segments, self.parts = MapSegments(folder), Parts(folder, rate)
-        self.encoder: Encoder = encoder_of(request.of_pictures(), max_bytes)
+        self.segments, self.parts = MapSegments(folder), VideoParts(folder, rate)
+        self.encoder: Encoder = encoder_of(request.to_batch_request(), max_bytes)
 
-    def compute(self, batch_size: int | None) -> int:
-        """The maps; returns of how many frames they were there before."""
+    def compute_maps(self, batch_size: int | None) -> int:
+        """Compute the maps; returns how many frames had maps from an earlier run."""
         frames = self.segments.frames()
         if frames is None:
-            with self.opened(self.source) as clip:
+            with self.open_clip(self.source) as clip:
                 size = self._batch_size(clip) if batch_size is None else integer("batch_size", batch_size, 1)
-                kept = compute_maps(self.request, self.encoder, clip, self.segments, size, self._computed)
+                skipped = compute_maps(self.request, self.encoder, clip, self.segments, size, self._report_computed)
         else:
-            kept = frames
+            skipped = frames
         self.maps = self.segments.read()
-        return kept
+        return skipped
 
     def draw(self) -> FramePainter:
-        """All parts that are missing."""
+        """Draw and encode the missing parts."""
         maps = self.maps.smoothed(self.request.smoothing_seconds)
-        painter, there = FramePainter(self.request, maps, self.encoder), self.parts.numbers()
+        painter, numbers = FramePainter(self.request, maps, self.encoder), self.parts.numbers()
         count = -(-len(maps) // SEGMENT_FRAMES)
-        if there >= set(range(count)):
+        if numbers >= set(range(count)):
             return painter
-        self.report(DRAWING, Progress(min(len(there) * SEGMENT_FRAMES, len(maps)), len(maps)))
-        with self.opened(self.source) as clip:
+        self.report(DRAWING, Progress(min(len(numbers) * SEGMENT_FRAMES, len(maps)), len(maps)))
+        with self.open_clip(self.source) as clip:
             for part in range(count):
                 frames = range(part * SEGMENT_FRAMES, min(len(maps), (part + 1) * SEGMENT_FRAMES))
-                if part in there:
+                if part in numbers:
                     clip.skip(len(frames))
                 else:
-                    self.parts.write(part, self._drawn(clip, painter, frames))
+                    self.parts.write(part, self._draw_frames(clip, painter, frames))
         return painter
 
-    def _drawn(self, clip: Clip, painter: FramePainter, frames: range) -> Iterator[tuple[int, Image.Image]]:
+    def _draw_frames(self, clip: Clip, painter: FramePainter, frames: range) -> Iterator[tuple[int, Image.Image]]:
         for index in frames:
-            found = clip.read(1)
-            if not found or found[0].ticks != self.maps.ticks[index]:
+            read_frames = clip.read(1)
+            if not read_frames or read_frames[0].ticks != self.maps.ticks[index]:
                 raise ImageError(f"{clip.name}: has changed while it was read; expected the same clip to the end")
-            yield found[0].ticks, painter.draw(index, found[0].image)
+            yield read_frames[0].ticks, painter.draw(index, read_frames[0].image)
             self.report(DRAWING, Progress(index + 1, len(self.maps)))
 
-    def _computed(self, done: int, total: int) -> None:
+    def _report_computed(self, done: int, total: int) -> None:
         self.report(COMPUTING, Progress(done, total))
 
     def _batch_size(self, clip: Clip) -> int:
-        """As many as the model's memory allows, and those that wait for it."""
-        waiting = MAX_WAITING_BYTES // (3 * 3 * clip.facts.width * clip.facts.height)
-        return max(1, min(fitting_batch_size(self.request.of_pictures(), self.max_bytes), waiting))
+        """The batch size that fits the memory of the model and of the frames that wait for it."""
+        queued = MAX_QUEUED_BYTES // (3 * 3 * clip.facts.width * clip.facts.height)
+        return max(1, min(fitting_batch_size(self.request.to_batch_request(), self.max_bytes), queued))
 
 
 def _digest(source: Path) -> str:
     """The SHA-256 of a file, hexadecimal."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     with source.open("rb") as file:
-        while content := file.read(HASHED_BYTES):
-            found.update(content)
-    return found.hexdigest()
+        while content := file.read(HASH_CHUNK_BYTES):
+            digest.update(content)
+    return digest.hexdigest()
 
 
 def _write_numbers(path: Path, maps: ClipMaps) -> None:

@@ -1,4 +1,4 @@
-"""What is asked about every frame of a clip, and how it is drawn."""
+"""The request of a video: the map of every frame, and how it is drawn."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ MAX_SMOOTHING_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class VideoRequest:
-    """A map of every frame, by which model, and how it is drawn.
+    """A model, the map of every frame, and how it is drawn.
 
     Args:
         model: as :func:`vitviz.load` gives it.
-        map: what is computed; of a class-specific method without a target, each frame's most probable class.
+        map: the map of every frame; a class-specific method without a target explains each frame's most probable class.
         fit, resolution: as :func:`vitviz.analyze` takes them.
         style: of every frame; its scale is fitted to the maps of all frames together.
-        smoothing_seconds: standard deviation in time of the Gaussian by which maps are averaged before they are drawn,
-            at most 10; 0 for none.
+        smoothing_seconds: standard deviation of the Gaussian by which maps are averaged over time before they are
+            drawn, at most 10; 0 for no averaging.
         longest_side: of the drawn picture in pixels, 64 to 4096; a smaller clip keeps its size.
-        caption: whether the colour bar and the caption stand below the picture.
+        caption: whether the colour bar and the caption are below the picture.
 
     Raises:
-        ConfigError: a value is out of range, or the scale has been fitted to something else.
-        MethodError: the model cannot serve the map.
+        ConfigError: a value is out of range, or the scale is already fitted to other maps.
+        MethodError: the model does not support the map.
     """
 
     model: Model
@@ -46,7 +46,7 @@ class VideoRequest:
     caption: bool = True
 
     def __post_init__(self) -> None:
-        self.of_pictures()
+        self.to_batch_request()
         if isinstance(self.style.scale, FittedScale):
             raise ConfigError("style: its scale was fitted to other maps; expected the name of a scale, or None")
         number(
@@ -59,14 +59,14 @@ class VideoRequest:
         if not MIN_SIDE <= integer("longest_side", self.longest_side, 1) <= MAX_SIDE:
             raise ConfigError(f"longest_side = {self.longest_side}: expected {MIN_SIDE} to {MAX_SIDE} pixels")
 
-    def of_pictures(self) -> BatchRequest:
-        """The same as asked about pictures."""
+    def to_batch_request(self) -> BatchRequest:
+        """The same request for single pictures."""
         return BatchRequest(self.model, (self.map,), (), self.fit, self.resolution)
 
     def to_json(self) -> dict[str, Any]:
-        """What makes two runs the same, as JSON."""
+        """The request as JSON; equal requests make equal videos of a clip."""
         return {
-            **self.of_pictures().to_json(),
+            **self.to_batch_request().to_json(),
             "schema": SCHEMA_VERSION,
             "style": asdict(self.style),
             "smoothing_seconds": self.smoothing_seconds,
