@@ -1,4 +1,4 @@
-"""What vitviz is to reach, each bar beside the measurement that it is for."""
+"""The limits that vitviz must meet, each for one measurement."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from benchmarks.measure import Entry
 from benchmarks.numbers import mebibytes, significant
-from benchmarks.parts import analysis, batch, captured, folder, gradients, imports, interaction, large, overlay, probes
 from benchmarks.shapes import B_14, B_16, FIVE, S_8, TI_16
+from benchmarks.suite import analysis, batch, captured, folder, gradients, imports, interaction, large, overlay, probes
 
 MIB = 2**20
 GB = 10**9
@@ -19,13 +19,13 @@ class Bar:
     """At most so many times the baseline's time, or so many bytes.
 
     Args:
-        part, case, contestant: of the entry.
+        benchmark, case, contestant: of the entry.
         kind: ``"time"`` or ``"memory"``.
         limit: the ratio of times, or bytes.
         in_interval: whether the limit has to lie in the confidence interval of the ratio.
     """
 
-    part: str
+    benchmark: str
     case: str
     contestant: str
     kind: str
@@ -34,29 +34,29 @@ class Bar:
 
     def is_met(self, entry: Entry) -> bool:
         if not self.in_interval:
-            return measured(entry) <= self.limit
+            return value_of(entry) <= self.limit
         if entry["interval"] is None:
             return False
         low, high = entry["interval"]
         return bool(low <= self.limit <= high)
 
-    def shown(self, value: float) -> str:
-        """What is measured, or the limit, in its unit."""
+    def format(self, value: float) -> str:
+        """A measured value, or the limit, with its unit."""
         return mebibytes(value) if self.kind == "memory" else significant(value)
 
     @property
     def condition(self) -> str:
-        """What the column of limits says."""
-        return f"{self.shown(self.limit)} in the interval" if self.in_interval else self.shown(self.limit)
+        """The text in the column of limits."""
+        return f"{self.format(self.limit)} in the interval" if self.in_interval else self.format(self.limit)
 
 
-def measured(entry: Entry) -> float:
-    """What of an entry of times or memory is held against its bar."""
+def value_of(entry: Entry) -> float:
+    """The value of an entry that is compared with its bar."""
     return float(entry["ratio"]["median"] if entry["kind"] == "time" else entry["bytes"])
 
 
-def _times(part: str, contestant: str, limits: dict[str, float]) -> Iterable[Bar]:
-    return (Bar(part, case, contestant, "time", limit) for case, limit in limits.items())
+def _times(benchmark: str, contestant: str, limits: dict[str, float]) -> Iterable[Bar]:
+    return (Bar(benchmark, case, contestant, "time", limit) for case, limit in limits.items())
 
 
 _FIVE = [shape.title for shape in FIVE]
@@ -70,23 +70,23 @@ BARS: tuple[Bar, ...] = (
         for case, limit in ((B_14.title, 150 * MIB), (S_8.at(480).title, 260 * MIB))
     ),
     *_times("captured", captured.CAPTURED, dict(zip(_PAIR, (1.35, 1.3), strict=True))),
-    *(Bar("probes", case.name, probes.WITH, "time", 1.0, in_interval=True) for case in probes.PART.cases),
+    *(Bar("probes", case.name, probes.WITH, "time", 1.0, in_interval=True) for case in probes.BENCHMARK.cases),
     Bar("gradients", B_14.title, gradients.RELEVANCE, "time", 2.7),
     Bar("gradients", B_14.title, gradients.RELEVANCE, "memory", 550 * MIB),
     *_times("interaction", interaction.ROWS, dict.fromkeys(_PAIR, 0.002)),
     *_times("interaction", interaction.MEAN, dict(zip(_PAIR, (0.04, 0.25), strict=True))),
     *_times("interaction", interaction.MAX, dict(zip(_PAIR, (0.06, 0.35), strict=True))),
-    *_times("interaction", interaction.KEPT_MEAN, dict(zip(_PAIR, (0.001, 0.005), strict=True))),
-    *_times("interaction", interaction.KEPT_MAX, dict(zip(_PAIR, (0.01, 0.03), strict=True))),
+    *_times("interaction", interaction.CACHED_MEAN, dict(zip(_PAIR, (0.001, 0.005), strict=True))),
+    *_times("interaction", interaction.CACHED_MAX, dict(zip(_PAIR, (0.01, 0.03), strict=True))),
     *_times("overlay", overlay.VITVIZ, dict.fromkeys((overlay.PATCHES, overlay.SMOOTH), 1 / 50)),
     *_times("batch", batch.VITVIZ, {B_16.title: 1.15}),
     Bar("imports", imports.CASE, imports.VITVIZ, "time", 1.3),
     *_times("folder", folder.MEAN, {TI_16.title: 1.25, B_16.title: 1.15}),
-    *(Bar("large", case.name, large.VITVIZ, "memory", GB) for case in large.PART.cases),
+    *(Bar("large", case.name, large.VITVIZ, "memory", GB) for case in large.BENCHMARK.cases),
 )
 
 
-def bar_of(part: str, entry: Entry) -> Bar | None:
-    """The bar for an entry of a part, if there is one."""
-    key = (part, entry["case"], entry["contestant"], entry["kind"])
-    return next((bar for bar in BARS if (bar.part, bar.case, bar.contestant, bar.kind) == key), None)
+def bar_of(benchmark: str, entry: Entry) -> Bar | None:
+    """The bar for an entry of a benchmark, if there is one."""
+    key = (benchmark, entry["case"], entry["contestant"], entry["kind"])
+    return next((bar for bar in BARS if (bar.benchmark, bar.case, bar.contestant, bar.kind) == key), None)

@@ -3,9 +3,9 @@
     python -m benchmarks.exclusion CHECKPOINT PHOTO... [--seed 0] [--output FILE.json]
     python -m benchmarks.exclusion CHECKPOINT FOLDER --count 200 --affected
 
-What is watched is the probability of the most probable class, or of a network without a classifier the likeness of the
-picture without some of its patches to the whole picture. Differences are those of the same rollout of the same
-photograph with nothing left out.
+The score is the probability of the most probable class. For a network without a classifier it is the likeness of the
+picture without some patches to the whole picture. Differences are those to the same rollout of the same photograph with
+nothing left out.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ ROLLOUTS: dict[str, dict[str, Any]] = {
     "maximum, 0.9 discarded": {"head_fusion": "max", "discard_ratio": 0.9},
 }
 NOTHING = "nothing"
-LEFT_OUT = {NOTHING: None, **{name: name for name in EXCLUSIONS}}
+EXCLUSION_OPTIONS = {NOTHING: None, **{name: name for name in EXCLUSIONS}}
 Row = tuple[str, str]
-"""A rollout and what is left out of it."""
+"""A rollout, and which tokens are left out of it."""
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One photograph.
+class PictureResult:
+    """The measurements of one photograph.
 
     Args:
         areas: by metric and row; :data:`RANDOM` in place of the row for random orders.
-        found: by exclusion, how many patches it leaves out.
+        excluded_counts: by exclusion, how many patches it leaves out.
     """
 
     areas: Mapping[str, Mapping[Row | str, float]]
-    found: Mapping[str, int]
+    excluded_counts: Mapping[str, int]
 
 
-def measure(analysis: Analysis, seed: int = 0) -> Measured:
-    """The areas of every rollout of a picture, with everything and with something left out."""
+def measure(analysis: Analysis, seed: int = 0) -> PictureResult:
+    """The areas of every rollout of a picture, with and without exclusions."""
     maps = {
         (label, name): analysis.rollout(**options, exclude=exclude)
         for label, options in ROLLOUTS.items()
-        for name, exclude in LEFT_OUT.items()
+        for name, exclude in EXCLUSION_OPTIONS.items()
     }
     target: Target | None = None if analysis.model.labels else vitviz.likeness(analysis)
     distinct, stands_for = _distinct(maps)
@@ -62,66 +62,70 @@ def measure(analysis: Analysis, seed: int = 0) -> Measured:
     areas = {
         metric: {
             RANDOM: each[RANDOM].area,
-            **{row: each[str(other)].area for row, other in stands_for.items()},
+            **{row: each[str(representative)].area for row, representative in stands_for.items()},
         }
         for metric, each in curves.items()
     }
-    return Measured(areas, found(analysis))
+    return PictureResult(areas, excluded_counts(analysis))
 
 
-def found(analysis: Analysis) -> dict[str, int]:
+def excluded_counts(analysis: Analysis) -> dict[str, int]:
     """By exclusion, how many patches it leaves out."""
     return {name: len(rule(analysis.trace)) for name, (_, rule) in EXCLUSIONS.items()}
 
 
 def _distinct(maps: Mapping[Row, Heatmap]) -> tuple[list[Row], dict[Row, Row]]:
-    """The maps that differ, and for each map the one of them that it equals.
+    """The rows of the distinct maps, and for each row the distinct one with the same map.
 
-    Equal maps are measured once: what breaks their ties by chance must not make a difference between them.
+    Equal maps are measured once: ties are broken at random, which must not make equal maps differ.
     """
-    stands_for: dict[Row, Row] = {}
+    representatives: dict[Row, Row] = {}
     for row, heatmap in maps.items():
-        equal = (other for other in stands_for.values() if torch.equal(maps[other].values, heatmap.values))
-        stands_for[row] = next(equal, row)
-    return list(dict.fromkeys(stands_for.values())), stands_for
+        equal_rows = (
+            representative
+            for representative in representatives.values()
+            if torch.equal(maps[representative].values, heatmap.values)
+        )
+        representatives[row] = next(equal_rows, row)
+    return list(dict.fromkeys(representatives.values())), representatives
 
 
-def tables(measured: Sequence[Measured]) -> str:
-    """Areas, then differences, in Markdown; ▲ and ▼ where leaving out is better or worse by the 95 % interval."""
+def tables(results: Sequence[PictureResult]) -> str:
+    """Areas, then differences, in Markdown; ▲ and ▼ if exclusion is better or worse by the 95 % interval."""
     heads = " | ".join(f"{metric.title} ({'↓' if metric.lower_is_better else '↑'})" for metric in METRICS.values())
     lines = [f"| rollout | left out | {heads} |", f"| --- | --- |{' --- |' * len(METRICS)}"]
-    for row in _rows(measured):
-        cells = [_cell(interval(_values(measured, metric, row))) for metric in METRICS]
+    for row in _rows(results):
+        cells = [_cell(interval(_values(results, metric, row))) for metric in METRICS]
         lines.append(f"| {' | '.join((*row, *cells))} |")
-    cells = [_cell(interval(_values(measured, metric, RANDOM))) for metric in METRICS]
+    cells = [_cell(interval(_values(results, metric, RANDOM))) for metric in METRICS]
     lines += [f"| random order | – | {' | '.join(cells)} |", ""]
     lines += [
         f"| rollout | difference by leaving out | pictures | {heads} |",
         f"| --- | --- | --- |{' --- |' * len(METRICS)}",
     ]
-    for label, name in _rows(measured):
+    for label, name in _rows(results):
         if name != NOTHING:
-            cells = [_difference(measured, metric, (label, name)) for metric in METRICS]
-            lines.append(f"| {label} | {name} | {_pictures(measured, name)} | {' | '.join(cells)} |")
+            cells = [_difference(results, metric, (label, name)) for metric in METRICS]
+            lines.append(f"| {label} | {name} | {_pictures(results, name)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _rows(measured: Sequence[Measured]) -> list[Row]:
-    return [row for row in next(iter(measured[0].areas.values())) if isinstance(row, tuple)]
+def _rows(results: Sequence[PictureResult]) -> list[Row]:
+    return [row for row in next(iter(results[0].areas.values())) if isinstance(row, tuple)]
 
 
-def _values(measured: Sequence[Measured], metric: str, row: Row | str) -> list[float]:
-    return [each.areas[metric][row] for each in measured]
+def _values(results: Sequence[PictureResult], metric: str, row: Row | str) -> list[float]:
+    return [each.areas[metric][row] for each in results]
 
 
-def _pictures(measured: Sequence[Measured], name: str) -> str:
-    """How many of the pictures have patches that are left out."""
-    return f"{sum(each.found[name] > 0 for each in measured)} of {len(measured)}"
+def _pictures(results: Sequence[PictureResult], name: str) -> str:
+    """How many of the pictures have excluded patches."""
+    return f"{sum(each.excluded_counts[name] > 0 for each in results)} of {len(results)}"
 
 
-def _difference(measured: Sequence[Measured], metric: str, row: Row) -> str:
-    pairs = zip(_values(measured, metric, row), _values(measured, metric, (row[0], NOTHING)), strict=True)
-    differences = [without - whole for without, whole in pairs]
+def _difference(results: Sequence[PictureResult], metric: str, row: Row) -> str:
+    pairs = zip(_values(results, metric, row), _values(results, metric, (row[0], NOTHING)), strict=True)
+    differences = [without - with_all for without, with_all in pairs]
     if not any(differences):
         return "none"
     mean, margin = difference = interval(differences)
@@ -145,35 +149,35 @@ def main(arguments: Sequence[str] | None = None) -> None:
     photos = [
         file for path in options.photos for file in (find_images(path, options.count) if path.is_dir() else [path])
     ]
-    model, measured = vitviz.load(options.checkpoint), {}
-    for number, path in enumerate(photos):
+    model, results = vitviz.load(options.checkpoint), {}
+    for index, path in enumerate(photos):
         analysis = vitviz.analyze(path, model)
-        left_out = found(analysis)
-        if options.affected and not any(left_out.values()):
+        counts = excluded_counts(analysis)
+        if options.affected and not any(counts.values()):
             continue
-        print(f"{path.name}: {', '.join(f'{count} {name}' for name, count in left_out.items())}", flush=True)
-        measured[path] = measure(analysis, options.seed + number)
+        print(f"{path.name}: {', '.join(f'{count} {name}' for name, count in counts.items())}", flush=True)
+        results[path] = measure(analysis, options.seed + index)
     if options.affected:
-        print(f"{len(measured)} of {len(photos)} pictures have something to leave out")
-    if len(measured) < 2:
-        parser.error(f"{len(measured)} pictures to measure; expected at least two: one has no confidence interval")
+        print(f"{len(results)} of {len(photos)} pictures have something to leave out")
+    if len(results) < 2:
+        parser.error(f"{len(results)} pictures to measure; expected at least two: one has no confidence interval")
     if options.output is not None:
-        options.output.write_text(record(list(measured), list(measured.values())))
-    print(f"\n{tables(list(measured.values()))}")
+        options.output.write_text(record(list(results), list(results.values())))
+    print(f"\n{tables(list(results.values()))}")
 
 
-def record(photos: Sequence[Path], measured: Sequence[Measured]) -> str:
-    """Everything that was measured, as JSON."""
+def record(photos: Sequence[Path], results: Sequence[PictureResult]) -> str:
+    """All measurements as JSON."""
     return json.dumps(
         {
             path.name: {
-                "found": dict(each.found),
+                "found": dict(each.excluded_counts),
                 "areas": {
                     metric: {" / ".join(row) if isinstance(row, tuple) else row: area for row, area in areas.items()}
                     for metric, areas in each.areas.items()
                 },
             }
-            for path, each in zip(photos, measured, strict=True)
+            for path, each in zip(photos, results, strict=True)
         },
         indent=1,
         ensure_ascii=False,

@@ -1,6 +1,6 @@
-"""Peak memory of `vitviz batch` by the number of pictures: ``python -m benchmarks.growth``. A command of its own each.
+"""Peak memory of `vitviz batch` by the number of pictures: ``python -m benchmarks.growth``.
 
-The pictures are small and from a seed, so that 10,000 take minutes; what grows with their number shows all the same.
+Each number runs in its own process. The pictures are small noise images, so that 10,000 take only minutes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MIB = 2**20
 
 
 class Peak(NamedTuple):
-    """What a command took: pictures, most bytes that it held, and seconds of processor time."""
+    """The cost of a command: number of pictures, peak memory in bytes, and seconds of processor time."""
 
     pictures: int
     nbytes: int
@@ -33,7 +33,7 @@ class Peak(NamedTuple):
 
 
 def make_pictures(folder: Path, count: int) -> None:
-    """Smooth noise as JPEGs, the same for the same number."""
+    """Write JPEGs of smooth noise, the same ones every time."""
     random = np.random.default_rng(0)
     for number in range(count):
         noise = random.integers(0, 256, (HEIGHT // 12, WIDTH // 12, 3), dtype=np.uint8)
@@ -41,7 +41,7 @@ def make_pictures(folder: Path, count: int) -> None:
 
 
 def peak_of(count: int, resolution: int = RESOLUTION, options: Sequence[str] = ()) -> Peak:
-    """Run the command on so many new pictures; its peak is that of the process from its start to its end."""
+    """Run the command on new pictures; the peak is that of its process from start to end."""
     with TemporaryDirectory() as folder:
         photos, results = Path(folder) / "photos", Path(folder) / "results"
         photos.mkdir()
@@ -50,12 +50,12 @@ def peak_of(count: int, resolution: int = RESOLUTION, options: Sequence[str] = (
         command += ["--resolution", str(resolution), *options]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
             assert process.stderr is not None
-            said = process.stderr.read().decode()
-            _, status, used = os.wait4(process.pid, 0)
+            messages = process.stderr.read().decode()
+            _, status, usage = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
-            raise RuntimeError(f"{' '.join(command)}: ended with {process.returncode}: {said.strip()[-400:]}")
-    return Peak(count, _nbytes(used), used.ru_utime + used.ru_stime)
+            raise RuntimeError(f"{' '.join(command)}: ended with {process.returncode}: {messages.strip()[-400:]}")
+    return Peak(count, _nbytes(usage), usage.ru_utime + usage.ru_stime)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -79,8 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _nbytes(used: resource.struct_rusage) -> int:
-    return used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+def _nbytes(usage: resource.struct_rusage) -> int:
+    return usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 if __name__ == "__main__":

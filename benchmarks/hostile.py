@@ -1,6 +1,6 @@
-"""Visitors who mean harm: each does one thing after the other of which the app must not take notice.
+"""Hostile visitors: each sends one attack after another, none of which may disturb the app.
 
-All that they send goes to the app that the measurement itself has started.
+They attack only the app that the measurement itself has started.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COLLIDING_KEYS = 20_000
 
 
 async def harm(visitor: Visitor, number: int) -> None:
-    """Do all of it, each visitor in another order. Whatever the app answers is an answer."""
+    """Run all attacks, each visitor in another order. Any answer of the app is accepted."""
     for step in range(len(ATTACKS)):
         with suppress(VisitError, httpx.HTTPError):
             await ATTACKS[(number + step) % len(ATTACKS)](visitor)
@@ -57,7 +57,7 @@ def colliding_pickle() -> bytes:
 
 
 def prepare() -> None:
-    """Make every file before anybody comes: whoever measures would else hold up all visitors meanwhile."""
+    """Make every file before the visitors come, since making them blocks the event loop of all visitors."""
     for file in (padded_jpeg, large_jpeg, colliding_pickle):
         file()
 
@@ -67,7 +67,7 @@ async def _padded_jpeg(visitor: Visitor) -> None:
 
 
 async def _large_picture(visitor: Visitor) -> None:
-    """A picture of 64 million pixels, twelve times at once as a file without loss."""
+    """A picture of 64 million pixels, requested twelve times at once as a lossless file."""
     await visitor.analyze(upload=await visitor.upload("large.jpg", large_jpeg()))
     await _files(visitor, "picture", 12)
 
@@ -78,8 +78,8 @@ async def _pages(visitor: Visitor) -> None:
 
 
 async def _files(visitor: Visitor, name: str, count: int) -> None:
-    asked = (visitor.ask("file", uid=visitor.facts["uid"], name=name) for _ in range(count))
-    await asyncio.gather(*asked, return_exceptions=True)
+    requests = (visitor.ask("file", uid=visitor.facts["uid"], name=name) for _ in range(count))
+    await asyncio.gather(*requests, return_exceptions=True)
 
 
 async def _colliding_keys(visitor: Visitor) -> None:
@@ -94,16 +94,16 @@ async def _expanding_checkpoint(visitor: Visitor) -> None:
 
 
 async def _comparisons(visitor: Visitor) -> None:
-    """One comparison after the other, none of which is waited for, and each of another page."""
+    """Comparisons in quick succession, each from another page and cancelled at once."""
     for _ in range(6):
         visitor.page = secrets.token_urlsafe(16)
-        asked = asyncio.create_task(visitor.run("compare", uid=visitor.facts["uid"]))
+        request = asyncio.create_task(visitor.run("compare", uid=visitor.facts["uid"]))
         await asyncio.sleep(0.1)
-        asked.cancel()
+        request.cancel()
 
 
 async def _nested_body(visitor: Visitor) -> None:
-    """Megabytes of lists in lists to the queue."""
+    """Megabytes of nested lists, sent to the queue."""
     visitor.traffic.count()
     await visitor.client.post(
         f"{API}/queue/join", content=b"[" * 8_000_000, headers={"content-type": "application/json"}
@@ -111,7 +111,7 @@ async def _nested_body(visitor: Visitor) -> None:
 
 
 async def _broken_upload(visitor: Visitor) -> None:
-    """An upload whose sender is gone in the middle."""
+    """An upload whose sender disconnects halfway."""
 
     async def half() -> object:
         yield b'--x\r\nContent-Disposition: form-data; name="files"; filename="a.png"\r\n\r\n' + bytes(2**20)
@@ -125,7 +125,7 @@ async def _broken_upload(visitor: Visitor) -> None:
 
 
 async def _many_sessions(visitor: Visitor) -> None:
-    """Sessions that no page has, to push out others'."""
+    """Sessions without a page, which could evict those of other visitors."""
     for _ in range(60):
         visitor.traffic.count()
         body = {"data": [], "fn_index": visitor.event, "session_hash": secrets.token_hex(8)}

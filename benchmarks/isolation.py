@@ -27,37 +27,37 @@ MAX_RATIO = 1.3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print; returns 1 where the ratio is above :data:`MAX_RATIO`."""
+    """Measure and print; returns 1 if the ratio is above :data:`MAX_RATIO`."""
     parser = argparse.ArgumentParser("python -m benchmarks.isolation", description=__doc__)
     parser.add_argument("--repeats", type=int, default=15, help="default: %(default)s")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     model = vitviz.load()
-    config, own = model.network.config, model.preprocessing
+    config, preprocessing = model.network.config, model.preprocessing
     worker = Worker()
     with TemporaryDirectory() as folder:
         path = Path(folder) / "photo.jpg"
         _photo().save(path, quality=90)
 
-        def here() -> PreparedImage:
+        def prepare_here() -> PreparedImage:
             image = vitviz.open_image(path)
-            return own.prepare(image, config.patch_height, config.patch_width).resized(CANVAS_SIDE)
+            return preprocessing.prepare(image, config.patch_height, config.patch_width).resized(CANVAS_SIDE)
 
-        def apart() -> PreparedImage:
+        def prepare_isolated() -> PreparedImage:
             with isolation.open_picture(worker, path, path.name) as picture:
-                return picture.prepare(own, config.patch_height, config.patch_width, None, CANVAS_SIDE)
+                return picture.prepare(preprocessing, config.patch_height, config.patch_width, None, CANVAS_SIDE)
 
-        assert torch.equal(here().pixels, apart().pixels)
-        pairs = [(_seconds(here), _seconds(apart)) for _ in range(options.repeats)]
+        assert torch.equal(prepare_here().pixels, prepare_isolated().pixels)
+        pairs = [(_seconds(prepare_here), _seconds(prepare_isolated)) for _ in range(options.repeats)]
     worker.close()
-    ratio = median(apart / here for here, apart in pairs)
+    ratio = median(isolated / here for here, isolated in pairs)
     here_ms, apart_ms = (1000 * median(each) for each in zip(*pairs, strict=True))
     print(f"{SIZE[0]}×{SIZE[1]} pixels: {here_ms:.0f} ms here, {apart_ms:.0f} ms apart, median of ratios {ratio:.2f}")
     return int(ratio > MAX_RATIO)
 
 
 def _photo() -> Image.Image:
-    """As smooth as photographs are: noise of several sizes."""
+    """Noise at several scales, about as smooth as a photograph."""
     generator = np.random.default_rng(0)
     levels = np.zeros((SIZE[1], SIZE[0], 3))
     for step in (400, 100, 25, 5):

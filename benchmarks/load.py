@@ -1,9 +1,9 @@
-"""Many visitors at once, against the app in a process of its own: ``python -m benchmarks.load``.
+"""Many visitors at once, against the app in its own process: ``python -m benchmarks.load``.
 
-Every visitor uploads a picture of their own, fetches what the explorer draws from, opens a model of their own, goes
-back to the bundled one, and leaves; some leave in the middle of it. What they are shown is held against what the
-library computes of their picture. Others beside them mean harm. One of them then asks for a large analysis, while
-another goes on with small ones. The memory of the app, with all processes that it starts, must stay within its budget.
+Every visitor uploads their own picture, fetches the data of the explorer, opens their own model, returns to the bundled
+one, and leaves; some leave halfway. What they are shown is compared with the library's results for their picture. Other
+visitors are hostile. One visitor then requests a large analysis, while another continues with small ones. The memory of
+the app, with all processes that it starts, must stay within its budget.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ import httpx
 import numpy as np
 
 from benchmarks.hostile import harm, prepare
-from benchmarks.load_guests import START, Guest, guests, random_picture
-from benchmarks.load_tally import BUDGET, WAVES, Tally, printed
+from benchmarks.load_guests import BUNDLED, Guest, guests, random_picture
+from benchmarks.load_tally import BUDGET_BYTES, WAVE_FRACTIONS, Tally, tables
 from benchmarks.resident import resident_bytes
-from benchmarks.visitor import OverBoundError, Traffic, VisitError, Visitor
+from benchmarks.visitor import LimitReachedError, Traffic, VisitError, Visitor
 
 ROOT = Path(__file__).parents[1]
-# Of so many visitors, one leaves while their model is being opened.
-ONE_IN = 5
-# Analyses of the visitor who is alone.
-ALONE = 12
-# Of analyses that the app keeps: less than one wave makes. Of pages it remembers as many as come in the first wave.
+# One of this many visitors leaves while their model is being opened.
+LEAVE_EVERY = 5
+# How many pictures the visitor who is alone has analysed before their own.
+ALONE_ANALYSES = 12
+# The size of the app's cache of analyses: less than one wave needs, so that analyses are evicted.
 CACHE = "128 MiB"
-# Seconds after the last visitor has left.
-SETTLE = 5.0
+# The wait before memory is measured after a stage.
+SETTLE_SECONDS = 5.0
 
 
-class MixedUpError(Exception):
-    """A visitor is shown what is not theirs."""
+class WrongPictureError(Exception):
+    """A visitor is shown the result of another picture or model."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is tried, and for how long at most.
+    """The load and its bounds.
 
     Args:
-        sessions: at once, in the first wave; half as many in the second.
-        hostile: of them, who mean harm.
-        arrive: seconds over which they come.
-        think: seconds that each rests between two things, on average.
+        sessions: how many at once in the first wave; half as many in the second.
+        hostile: how many of them are hostile.
+        arrive: seconds over which the visitors arrive.
+        think: mean pause between two actions of a visitor, in seconds.
         resolution: of the large analysis; None for none.
-        most_seconds, most_requests: of everything.
-        seed: of pictures, models and rests.
+        most_seconds, most_requests: bounds of the whole measurement.
+        seed: of pictures, models and pauses.
     """
 
     sessions: int = 50
@@ -69,55 +69,57 @@ class Plan:
     seed: int = 0
 
 
-async def measure(plan: Plan, say: Callable[[str], None] = lambda line: None) -> Tally:
-    """Start the app, let the visitors come, and tell what was found; never longer than the plan allows."""
+async def measure(plan: Plan, on_stage: Callable[[str], None] = lambda line: None) -> Tally:
+    """Start the app, run all stages, and return the tally; never longer than the plan allows."""
     tally, visitors = Tally(), guests(max(1, plan.sessions - plan.hostile), plan.seed)
     rests = random.Random(plan.seed)
     prepare()
-    async with _served(tally, plan.sessions) as (address, process):
+    async with _running_app(tally, plan.sessions) as (address, process):
         traffic = Traffic(address, plan.most_requests, plan.most_seconds)
         stages: list[tuple[str, Callable[[], Awaitable[None]]]] = [
             ("alone", partial(_alone, traffic, visitors[0], tally, "alone")),
         ]
-        for number, part in enumerate(WAVES, 1):
-            some = visitors[: max(1, round(part * (plan.sessions - plan.hostile)))]
-            stages.append((f"wave {number}", partial(_wave, traffic, some, plan, rests, tally)))
-            tally.visits.append(len(some))
+        for number, fraction in enumerate(WAVE_FRACTIONS, 1):
+            wave_guests = visitors[: max(1, round(fraction * (plan.sessions - plan.hostile)))]
+            stages.append((f"wave {number}", partial(_wave, traffic, wave_guests, plan, rests, tally)))
+            tally.visits.append(len(wave_guests))
             hostile = plan.hostile if number == 1 else 0
             stages[-1] = (f"wave {number}", partial(_beside_hostile, stages[-1][1], traffic, hostile, plan, tally))
         if plan.resolution is not None:
             stages.append(("beside a large one", partial(_beside_a_large_one, traffic, visitors[0], plan, tally)))
-        tally.held["before"] = resident_bytes(process)
+        tally.memory_bytes["before"] = resident_bytes(process)
         try:
             for name, stage in stages:
-                say(name)
-                await asyncio.wait_for(_watched(stage(), process, tally, name), plan.most_seconds - traffic.seconds)
-                await asyncio.sleep(SETTLE)
-                tally.held[f"after {name}"] = resident_bytes(process)
-            tally.busy = await _busy(process)
-        except (OverBoundError, TimeoutError, asyncio.TimeoutError) as error:
-            tally.stopped = str(error) or f"{plan.most_seconds:g} seconds are spent"
+                on_stage(name)
+                await asyncio.wait_for(
+                    _watch_memory(stage(), process, tally, name), plan.most_seconds - traffic.seconds
+                )
+                await asyncio.sleep(SETTLE_SECONDS)
+                tally.memory_bytes[f"after {name}"] = resident_bytes(process)
+            tally.busy_processors = await _busy_processors(process)
+        except (LimitReachedError, TimeoutError, asyncio.TimeoutError) as error:
+            tally.limit_error = str(error) or f"{plan.most_seconds:g} seconds are spent"
         tally.requests, tally.seconds = traffic.requests, traffic.seconds
     return tally
 
 
 async def _alone(traffic: Traffic, guest: Guest, tally: Tally, name: str) -> None:
-    """One visitor, who uploads one picture after the other; each is analysed."""
+    """One visitor, who uploads pictures one after another and has each analysed."""
     pictures = np.random.default_rng(1)
-    with _noted(tally, guest):
+    with _record_errors(tally, guest):
         async with _open_page(traffic, tally) as visitor:
-            for _ in range(ALONE):
+            for _ in range(ALONE_ANALYSES):
                 await visitor.analyze(upload=await visitor.upload("another.png", random_picture(pictures)))
             await visitor.analyze(upload=await visitor.upload(guest.name, guest.picture))
-            # The first fills what the others find there.
+            # The first analysis is slower, since it fills caches.
             tally.analyses[name] = visitor.seconds["analyze"][1:]
-            await _check(visitor, guest, START, tally)
+            await _check(visitor, guest, BUNDLED, tally)
 
 
 async def _wave(traffic: Traffic, visitors: Sequence[Guest], plan: Plan, rests: random.Random, tally: Tally) -> None:
     async def come(number: int, guest: Guest) -> None:
         await asyncio.sleep(plan.arrive * number / len(visitors))
-        with _noted(tally, guest):
+        with _record_errors(tally, guest):
             await _visit(traffic, guest, number, plan, rests, tally)
 
     await asyncio.gather(*(come(*each) for each in enumerate(visitors)))
@@ -126,11 +128,11 @@ async def _wave(traffic: Traffic, visitors: Sequence[Guest], plan: Plan, rests: 
 async def _beside_hostile(
     wave: Callable[[], Awaitable[None]], traffic: Traffic, count: int, plan: Plan, tally: Tally
 ) -> None:
-    """A wave, among visitors who mean harm."""
+    """A wave among hostile visitors."""
 
     async def come(number: int) -> None:
         await asyncio.sleep(plan.arrive * number / count)
-        # What the app answers them is no error of a visit.
+        # Errors of hostile visitors do not count.
         with suppress(VisitError, httpx.HTTPError):
             async with _open_page(traffic, tally) as visitor:
                 await harm(visitor, number)
@@ -146,33 +148,33 @@ async def _visit(traffic: Traffic, guest: Guest, number: int, plan: Plan, rests:
         await rest()
         await visitor.analyze(upload=await visitor.upload(guest.name, guest.picture))
         tally.analyses.setdefault("together", []).append(visitor.seconds["analyze"][0])
-        await _check(visitor, guest, START, tally)
+        await _check(visitor, guest, BUNDLED, tally)
         await rest()
-        own = {"files": [await visitor.upload("own.safetensors", guest.own)]}
-        if number % ONE_IN == ONE_IN - 1:
-            opening = asyncio.create_task(visitor.analyze(own=own))
+        own_model = {"files": [await visitor.upload("own.safetensors", guest.model_file)]}
+        if number % LEAVE_EVERY == LEAVE_EVERY - 1:
+            opening = asyncio.create_task(visitor.analyze(own=own_model))
             await asyncio.sleep(rests.uniform(0, 0.5))
             opening.cancel()
             with suppress(asyncio.CancelledError):
                 await opening
             return
-        await visitor.analyze(own=own)
+        await visitor.analyze(own=own_model)
         await _check(visitor, guest, "own", tally)
         await rest()
-        await visitor.analyze(model=START)
-        await _check(visitor, guest, START, tally)
+        await visitor.analyze(model=BUNDLED)
+        await _check(visitor, guest, BUNDLED, tally)
 
 
 async def _beside_a_large_one(traffic: Traffic, guest: Guest, plan: Plan, tally: Tally) -> None:
-    """Small analyses while a large one is under way, whose visitor leaves when they are done."""
-    with _noted(tally, guest):
+    """Small analyses during a large one, whose visitor leaves when they are done."""
+    with _record_errors(tally, guest):
         async with _open_page(traffic, tally) as visitor:
             large = asyncio.create_task(visitor.analyze(resolution=plan.resolution))
             await asyncio.sleep(1)
             await _alone(traffic, guest, tally, "beside a large one")
             if large.done():
                 large.result()
-                tally.slow = visitor.seconds["analyze"][0]
+                tally.large_seconds = visitor.seconds["analyze"][0]
                 if visitor.facts["resolution"] != plan.resolution:
                     raise VisitError(f"no analysis at {plan.resolution} pixels")
             large.cancel()
@@ -181,12 +183,12 @@ async def _beside_a_large_one(traffic: Traffic, guest: Guest, plan: Plan, tally:
 
 
 @contextmanager
-def _noted(tally: Tally, guest: Guest) -> Iterator[None]:
-    """What goes wrong for one visitor is written down, and the others go on."""
+def _record_errors(tally: Tally, guest: Guest) -> Iterator[None]:
+    """Record the errors of one visitor; the other visitors continue."""
     try:
         yield
-    except MixedUpError as error:
-        tally.mixed.append(f"{guest.name}: {error}")
+    except WrongPictureError as error:
+        tally.wrong_pictures.append(f"{guest.name}: {error}")
     except VisitError as error:
         tally.errors.append(f"{guest.name}: {error}")
     except httpx.HTTPError as error:
@@ -206,44 +208,41 @@ async def _open_page(traffic: Traffic, tally: Tally) -> AsyncIterator[Visitor]:
 
 
 async def _check(visitor: Visitor, guest: Guest, model: str, tally: Tally) -> None:
-    """Fetch what the explorer draws from, and hold it against the library's own.
+    """Fetch the data of the explorer, and compare it with the library's.
 
     Raises:
-        MixedUpError: it is of another picture or model.
-        VisitError: it is not to be had.
+        WrongPictureError: it is that of another picture or model.
+        VisitError: it cannot be fetched.
     """
-    shown, best = visitor.facts, visitor.facts["predictions"][0]
-    if shown["name"] != guest.name:
-        raise MixedUpError(f"{model}: the page shows {shown['name']}")
-    label, probability = guest.best[model]
-    if best["label"] != label or abs(best["probability"] - probability) > 1e-4:
-        raise MixedUpError(f"{model}: {best}, expected {label} with {probability:.4f}")
-    for row in guest.shown[model]:
-        distance = row.distance(await _pack(visitor, f"layer {row.layer}", tally))
+    facts, prediction = visitor.facts, visitor.facts["predictions"][0]
+    if facts["name"] != guest.name:
+        raise WrongPictureError(f"{model}: the page shows {facts['name']}")
+    label, probability = guest.predictions[model]
+    if prediction["label"] != label or abs(prediction["probability"] - probability) > 1e-4:
+        raise WrongPictureError(f"{model}: {prediction}, expected {label} with {probability:.4f}")
+    for row in guest.rows[model]:
+        distance = row.distance(await _explorer_file(visitor, f"layer {row.layer}", tally))
         if not distance <= 1:
-            raise MixedUpError(f"{model}, layer {row.layer}: off by {distance:.3g} times what the format allows")
-        tally.checked += 1
+            raise WrongPictureError(f"{model}, layer {row.layer}: off by {distance:.3g} times what the format allows")
+        tally.rows_checked += 1
 
 
-async def _pack(visitor: Visitor, name: str, tally: Tally) -> bytes:
-    """A file of the explorer; as the page does, once more where the analysis is not kept any more."""
+async def _explorer_file(visitor: Visitor, name: str, tally: Tally) -> bytes:
+    """A file of the explorer; like the page, it analyses once more if the analysis was evicted."""
     for _ in range(2):
         answer = await visitor.ask("file", uid=visitor.facts["uid"], name=name)
         if "path" in answer:
             return await visitor.fetch(answer["path"])
         if "refused" in answer:
             break
-        tally.expired += 1
+        tally.expired_count += 1
         await visitor.analyze()
     raise VisitError(f"{name}: {answer}")
 
 
 @asynccontextmanager
-async def _served(tally: Tally, pages: int) -> AsyncIterator[tuple[str, int]]:
-    """The app, which remembers so many pages: its address and the number of its process.
-
-    What it prints is in the tally's log.
-    """
+async def _running_app(tally: Tally, pages: int) -> AsyncIterator[tuple[str, int]]:
+    """Run the app for this many pages; yields its address and process ID, and appends its output to the tally's log."""
     with TemporaryDirectory() as folder:
         environment = {
             **os.environ,
@@ -251,10 +250,10 @@ async def _served(tally: Tally, pages: int) -> AsyncIterator[tuple[str, int]]:
             "GRADIO_SERVER_NAME": "127.0.0.1",
             "HF_HUB_OFFLINE": "1",
             "VITVIZ_CACHE_BYTES": CACHE,
-            "VITVIZ_MEMORY_BYTES": str(BUDGET),
+            "VITVIZ_MEMORY_BYTES": str(BUDGET_BYTES),
             "VITVIZ_PAGES": str(pages),
         }
-        # Another app may hold the port of this variable.
+        # Another app may use the port of this variable.
         environment.pop("GRADIO_SERVER_PORT", None)
         app = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -265,21 +264,21 @@ async def _served(tally: Tally, pages: int) -> AsyncIterator[tuple[str, int]]:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
-        found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        address_future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
         async def listen() -> None:
             assert app.stdout is not None
             async for line in app.stdout:
                 tally.log.append(line.decode(errors="replace").rstrip())
                 address = re.search(r"http://127\.0\.0\.1:\d+", tally.log[-1])
-                if address and not found.done():
-                    found.set_result(address[0])
-            if not found.done():
-                found.set_exception(VisitError("the app did not start: " + " ".join(tally.log[-3:])))
+                if address and not address_future.done():
+                    address_future.set_result(address[0])
+            if not address_future.done():
+                address_future.set_exception(VisitError("the app did not start: " + " ".join(tally.log[-3:])))
 
         listening = asyncio.create_task(listen())
         try:
-            yield await asyncio.wait_for(found, 120), app.pid
+            yield await asyncio.wait_for(address_future, 120), app.pid
         finally:
             with suppress(ProcessLookupError):
                 app.terminate()
@@ -287,35 +286,35 @@ async def _served(tally: Tally, pages: int) -> AsyncIterator[tuple[str, int]]:
             await listening
 
 
-async def _watched(stage: Awaitable[None], process: int, tally: Tally, name: str) -> None:
-    """A stage, and the most memory that the app held during it."""
-    running = asyncio.ensure_future(stage)
-    most = 0
+async def _watch_memory(stage: Awaitable[None], process: int, tally: Tally, name: str) -> None:
+    """Run a stage, and record the peak memory of the app during it."""
+    task = asyncio.ensure_future(stage)
+    peak_bytes = 0
     try:
-        while not running.done():
-            most = max(most, resident_bytes(process))
-            # Looking takes a part of the machine itself.
-            await asyncio.wait([running], timeout=1)
-        running.result()
+        while not task.done():
+            peak_bytes = max(peak_bytes, resident_bytes(process))
+            # Poll seldom, since reading the memory takes processor time, too.
+            await asyncio.wait([task], timeout=1)
+        task.result()
     finally:
-        running.cancel()
-        tally.held[f"most in {name}"] = most
+        task.cancel()
+        tally.memory_bytes[f"most in {name}"] = peak_bytes
 
 
-async def _busy(process: int) -> float:
-    """Processors that a process keeps busy, over two seconds."""
+async def _busy_processors(process: int) -> float:
+    """How many processors a process keeps busy, over two seconds."""
 
-    def spent() -> float:
+    def processor_seconds() -> float:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    before = spent()
+    seconds_before = processor_seconds()
     await asyncio.sleep(2)
-    return (spent() - before) / 2
+    return (processor_seconds() - seconds_before) / 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print; returns 1 where anything went wrong."""
+    """Measure and print; returns 1 if anything went wrong."""
     parser = argparse.ArgumentParser("python -m benchmarks.load", description=__doc__)
     parser.add_argument("--sessions", type=int, default=Plan.sessions, help="visitors at once (default: %(default)s)")
     parser.add_argument("--hostile", type=int, default=Plan.hostile, help="of them, who mean harm (%(default)s)")
@@ -327,7 +326,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=Plan.seed, help="default: %(default)s")
     plan = Plan(**vars(parser.parse_args(arguments)))
     tally = asyncio.run(measure(plan, lambda name: print(f"{name} …", file=sys.stderr, flush=True)))
-    print(printed(tally))
+    print(tables(tally))
     return 0 if tally.is_good else 1
 
 

@@ -1,4 +1,4 @@
-"""The visitors of :mod:`benchmarks.load`: what each brings, and what the library says that they must be shown."""
+"""The visitors of :mod:`benchmarks.load`: what each uploads, and the library's results that they must be shown."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ import vitviz
 from vitviz import Analysis, Model, VisionTransformer, ViTConfig
 from vitviz.weights import save_checkpoint
 
-# What the state calls the model with which the page opens.
-START = ""
-# How far a product of two factors is off, each rounded to eleven bits; half the step of float16 near zero.
-ROUNDING, SMALLEST = 2**-10 + 2**-22, 2**-25
-# Different models that visitors bring.
+# The name of the bundled model in the state of the page.
+BUNDLED = ""
+# The relative error of a product of two float16 factors, with significands of eleven bits; half of float16's smallest
+# step.
+HALF_PRECISION_ERROR, HALF_SMALLEST_STEP = 2**-10 + 2**-22, 2**-25
+# How many different models the visitors upload.
 OWN_MODELS = 3
-# Rows that each checks of a picture and a model.
-ROWS = 1
+# How many rows each visitor checks of a picture and a model.
+ROWS_PER_ANALYSIS = 1
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,9 @@ class Row:
     """A row of attention as the library computes it.
 
     Args:
-        layer, head, token: which one.
+        layer, head, token: of the row.
         weights: ``"key"``.
-        slack: how far the page's may be off, by the format in which it gets them: ``"key"``.
+        slack: ``"key"``, the largest deviation that the page's format explains.
     """
 
     layer: int
@@ -44,31 +45,31 @@ class Row:
     slack: torch.Tensor
 
     def distance(self, pack: bytes) -> float:
-        """How far a layer's file is off, as a part of what it may be."""
-        file = read_tensors(pack)
-        if self.head >= len(file["queries"]) or file["queries"].shape[1] != len(self.weights):
+        """The largest deviation of a layer's file, relative to the slack."""
+        tensors = read_tensors(pack)
+        if self.head >= len(tensors["queries"]) or tensors["queries"].shape[1] != len(self.weights):
             return inf
-        query, keys = file["queries"][self.head, self.token].double(), file["keys"][self.head].double()
-        found = (keys @ query - file["log_sums"][self.head, self.token].double()).exp()
-        return float(((found - self.weights).abs() / self.slack).max())
+        query, keys = tensors["queries"][self.head, self.token].double(), tensors["keys"][self.head].double()
+        weights = (keys @ query - tensors["log_sums"][self.head, self.token].double()).exp()
+        return float(((weights - self.weights).abs() / self.slack).max())
 
 
 @dataclass(frozen=True)
 class Guest:
-    """What one visitor brings, and what they must be shown.
+    """What one visitor uploads, and the results that they must be shown.
 
     Args:
-        name, picture: of the file.
-        own: the file of the model.
-        shown: rows of the picture by :data:`START` and ``"own"``, the bundled model and the visitor's.
-        best: the most probable class and its probability, by model too.
+        name, picture: the name and content of the picture's file.
+        model_file: the content of the model's file.
+        rows: rows of attention by model: :data:`BUNDLED`, or ``"own"`` for the visitor's model.
+        predictions: the most probable class and its probability, by model, too.
     """
 
     name: str
     picture: bytes
-    own: bytes
-    shown: dict[str, list[Row]]
-    best: dict[str, tuple[str, float]]
+    model_file: bytes
+    rows: dict[str, list[Row]]
+    predictions: dict[str, tuple[str, float]]
 
 
 def row_of(analysis: Analysis, layer: int, head: int, token: int) -> Row:
@@ -77,48 +78,48 @@ def row_of(analysis: Analysis, layer: int, head: int, token: int) -> Row:
     weights = trace.row(layer, token)[head].double()
     query, keys = trace.queries[layer, head, token].double().abs() * trace.scale, trace.keys[layer, head].double()
     keys = (keys - keys.mean(0)).abs()
-    wrong = ROUNDING * (keys @ query) + SMALLEST * (query.sum() + keys.sum(1))
-    return Row(layer, head, token, weights, weights * (wrong.exp() - 1) + 1e-6)
+    score_error = HALF_PRECISION_ERROR * (keys @ query) + HALF_SMALLEST_STEP * (query.sum() + keys.sum(1))
+    return Row(layer, head, token, weights, weights * (score_error.exp() - 1) + 1e-6)
 
 
 def guests(count: int, seed: int = 0) -> list[Guest]:
-    """Visitors, no two with the same picture."""
-    start, random_places = vitviz.load(), np.random.default_rng(seed)
+    """Visitors, each with a different picture."""
+    bundled, generator = vitviz.load(), np.random.default_rng(seed)
     with TemporaryDirectory() as folder:
         files = [Path(folder) / f"own-{number}.safetensors" for number in range(OWN_MODELS)]
         for number, file in enumerate(files):
-            save_checkpoint(file, _own_model(start, seed + number))
-        own = [(vitviz.load(file), file.read_bytes()) for file in files]
-    made = []
+            save_checkpoint(file, _own_model(bundled, seed + number))
+        own_models = [(vitviz.load(file), file.read_bytes()) for file in files]
+    visitors = []
     for number in range(count):
-        picture, (model, brought) = random_picture(random_places), own[number % OWN_MODELS]
-        analyses = {START: vitviz.analyze(picture, start), "own": vitviz.analyze(picture, model)}
-        made.append(
+        picture, (model, model_file) = random_picture(generator), own_models[number % OWN_MODELS]
+        analyses = {BUNDLED: vitviz.analyze(picture, bundled), "own": vitviz.analyze(picture, model)}
+        visitors.append(
             Guest(
                 f"guest-{number}.png",
                 picture,
-                brought,
-                {name: _rows(analysis, random_places) for name, analysis in analyses.items()},
+                model_file,
+                {name: _rows(analysis, generator) for name, analysis in analyses.items()},
                 {name: _best(analysis) for name, analysis in analyses.items()},
             )
         )
-    return made
+    return visitors
 
 
 def _best(analysis: Analysis) -> tuple[str, float]:
-    best = analysis.predictions(1)[0]
-    return best.label, best.probability
+    prediction = analysis.predictions(1)[0]
+    return prediction.label, prediction.probability
 
 
-def _own_model(start: Model, seed: int) -> Model:
-    """A small one with random weights."""
-    classes = len(start.labels)
+def _own_model(bundled: Model, seed: int) -> Model:
+    """A small model with random weights."""
+    classes = len(bundled.labels)
     config = ViTConfig(64, 64, 4, 4, width=64, depth=2, heads=2, head_width=32, mlp_width=128, classes=classes)
     network = VisionTransformer(config).eval().requires_grad_(False)
     generator = torch.Generator().manual_seed(seed)
     for parameter in network.parameters():
         parameter.normal_(0, 0.3, generator=generator)
-    return Model(f"own-{seed}", network, replace(start.preprocessing, height=64, width=64), start.labels)
+    return Model(f"own-{seed}", network, replace(bundled.preprocessing, height=64, width=64), bundled.labels)
 
 
 def random_picture(generator: np.random.Generator) -> bytes:
@@ -130,8 +131,8 @@ def random_picture(generator: np.random.Generator) -> bytes:
 
 
 def _rows(analysis: Analysis, generator: np.random.Generator) -> list[Row]:
-    """Some of different layers, in any head, of any token."""
+    """Rows of different layers, each of a random head and token."""
     trace = analysis.trace
-    layers = generator.permutation(trace.layers)[:ROWS].tolist()
-    places = generator.integers(0, (trace.heads, trace.layout.token_count), (ROWS, 2)).tolist()
-    return [row_of(analysis, layer, *place) for layer, place in zip(layers, places, strict=False)]
+    layers = generator.permutation(trace.layers)[:ROWS_PER_ANALYSIS].tolist()
+    positions = generator.integers(0, (trace.heads, trace.layout.token_count), (ROWS_PER_ANALYSIS, 2)).tolist()
+    return [row_of(analysis, layer, *position) for layer, position in zip(layers, positions, strict=False)]

@@ -1,4 +1,4 @@
-"""On what was measured."""
+"""The machine of a measurement."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ def machine(threads: int, quick: bool) -> dict[str, str | int | bool]:
 
 
 def _processor() -> str:
-    about = Path("/proc/cpuinfo")
-    found = re.search(r"^model name\s*: (.+)$", about.read_text(), re.MULTILINE) if about.exists() else None
-    return found[1] if found else platform.processor() or platform.machine()
+    cpu_info = Path("/proc/cpuinfo")
+    match = re.search(r"^model name\s*: (.+)$", cpu_info.read_text(), re.MULTILINE) if cpu_info.exists() else None
+    return match[1] if match else platform.processor() or platform.machine()

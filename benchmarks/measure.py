@@ -1,4 +1,4 @@
-"""One measurement in a process of its own: a job as JSON on the command line, its entries as one line of JSON."""
+"""One measurement in its own process, which takes a job as JSON on the command line and prints its entries as JSON."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
 
-from benchmarks.part import Part, Settings
+from benchmarks.benchmark import Benchmark, Settings
 
 Entry = dict[str, Any]
-"""One row of the results: ``case``, ``contestant``, ``kind`` and what belongs to the kind."""
+"""One row of the results: ``case``, ``contestant``, ``kind`` and the fields of that kind."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What one process measures.
+    """The measurement of one process.
 
     Args:
-        part, case: by name.
+        benchmark, case: by name.
         kind: ``"time"`` of all contestants in turn, ``"memory"`` of one of them, or ``"facts"``.
         contestant: whose memory.
         settings: of the whole run.
     """
 
-    part: str
+    benchmark: str
     case: str
     kind: str
     settings: Settings
@@ -45,62 +45,62 @@ class Job:
         return cls(**values, settings=Settings(**{each.name: settings[each.name] for each in fields(Settings)}))
 
 
-def measure(job: Job, part: Part) -> list[Entry]:
+def measure(job: Job, benchmark: Benchmark) -> list[Entry]:
     """The entries of a job."""
     import torch
 
     torch.set_num_threads(job.settings.threads)
     torch.manual_seed(0)
-    case = next(case for case in part.chosen(job.settings) if case.name == job.case)
+    case = next(case for case in benchmark.select_cases(job.settings) if case.name == job.case)
     if job.kind == "facts":
-        assert part.facts is not None
-        facts = part.facts(case, job.settings)
+        assert benchmark.facts is not None
+        facts = benchmark.facts(case, job.settings)
         return [
             {"case": table, "contestant": row, "kind": "facts", "values": values}
             for table, rows in facts.items()
             for row, values in rows.items()
         ]
-    assert part.contestants is not None
-    makes = part.contestants(case, job.settings)
+    assert benchmark.contestants is not None
+    contestants = benchmark.contestants(case, job.settings)
     if job.kind == "memory":
         from benchmarks.memory import peak_bytes
 
         assert job.contestant is not None
-        peak = peak_bytes(makes[job.contestant]())
+        peak = peak_bytes(contestants[job.contestant]())
         return [{"case": case.name, "contestant": job.contestant, "kind": "memory", "bytes": peak}]
     from benchmarks.spread import median_interval, ratios, spread
     from benchmarks.timing import interleave
 
-    runs = {name: make() for name, make in makes.items()}
-    clock = processor_time if part.paired else perf_counter
-    found = interleave(runs, job.settings.repeats or case.repeats, clock, alternate=part.paired)
-    baseline = next(iter(found))
+    runs = {name: make() for name, make in contestants.items()}
+    clock = processor_time if benchmark.paired else perf_counter
+    seconds_by_name = interleave(runs, job.settings.repeats or case.repeats, clock, alternate=benchmark.paired)
+    baseline = next(iter(seconds_by_name))
     return [
         {
             "case": case.name,
             "contestant": name,
             "kind": "time",
-            "tokens": case.seen.tokens,
+            "tokens": case.input_shape.tokens,
             "seconds": spread([value / case.images for value in seconds])._asdict(),
-            "ratio": spread(ratios(seconds, found[baseline]))._asdict(),
-            **({"interval": median_interval(ratios(seconds, found[baseline]))} if part.paired else {}),
+            "ratio": spread(ratios(seconds, seconds_by_name[baseline]))._asdict(),
+            **({"interval": median_interval(ratios(seconds, seconds_by_name[baseline]))} if benchmark.paired else {}),
             "baseline": baseline,
         }
-        for name, seconds in found.items()
+        for name, seconds in seconds_by_name.items()
     ]
 
 
 def processor_time() -> float:
-    """Seconds of all processors for this process and those that it started and that have ended."""
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return process_time() + ended.ru_utime + ended.ru_stime
+    """Processor seconds of this process and of its child processes that have ended."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return process_time() + children.ru_utime + children.ru_stime
 
 
 def main() -> None:
-    from benchmarks.parts import PARTS
+    from benchmarks.suite import BENCHMARKS
 
     job = Job.from_json(sys.argv[1])
-    print(json.dumps(measure(job, PARTS[job.part])))
+    print(json.dumps(measure(job, BENCHMARKS[job.benchmark])))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How much memory a run needs at its peak, over what the process held before."""
+"""Peak memory of a run, above what the process held before it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from benchmarks.part import Run
+from benchmarks.benchmark import Run
 
-# The tokens, width and hidden width of the products before a measurement, for which libraries make their buffers.
+# Tokens, width and hidden width of matrix products that make libraries allocate their buffers before a measurement.
 LAYER = (1370, 768, 3072)
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def peak_bytes(run: Run) -> int:
-    """Most bytes that the process held while the run took place and its result was there, less those before it.
+    """Peak bytes of the process during the run, with its result alive, less those before the run.
 
-    Linux tells the peak since it was last reset; elsewhere it is that of the whole process, so that a run that stays
-    below what opening the model needed counts as nothing.
+    Linux can reset the peak. Elsewhere it is that of the whole process, so a run that needs less memory than opening
+    the model counts as zero.
     """
     _settle()
     if not RESET.exists():
@@ -41,14 +41,14 @@ def peak_bytes(run: Run) -> int:
 
 
 def _settle() -> None:
-    """Have what libraries make once and keep, and give back memory that is free but would be used again unseen."""
+    """Make libraries allocate their buffers, and return free memory, whose reuse would not be measured."""
     heads, (tokens, width, hidden) = 12, LAYER
     with torch.inference_mode():
-        parts = torch.ones(1, heads, tokens, width // heads)
-        mixed = F.scaled_dot_product_attention(parts, parts, parts).view(tokens, width)
+        heads_tensor = torch.ones(1, heads, tokens, width // heads)
+        context = F.scaled_dot_product_attention(heads_tensor, heads_tensor, heads_tensor).view(tokens, width)
         for count in (tokens, tokens // 2, tokens // 4):
-            F.linear(F.gelu(F.linear(mixed[:count], torch.ones(hidden, width))), torch.ones(width, hidden))
-        del parts, mixed
+            F.linear(F.gelu(F.linear(context[:count], torch.ones(hidden, width))), torch.ones(width, hidden))
+        del heads_tensor, context
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
@@ -56,9 +56,9 @@ def _settle() -> None:
 
 
 def _held(field: str) -> int:
-    found = re.search(rf"^{field}:\s+(\d+) kB$", STATUS.read_text(), re.MULTILINE)
-    assert found is not None, f"{STATUS} has no {field}"
-    return 1024 * int(found[1])
+    match = re.search(rf"^{field}:\s+(\d+) kB$", STATUS.read_text(), re.MULTILINE)
+    assert match is not None, f"{STATUS} has no {field}"
+    return 1024 * int(match[1])
 
 
 def _most() -> int:

@@ -1,4 +1,4 @@
-"""What the usual models take by formula, as a table: ``python -m benchmarks.memory_table``."""
+"""A table of the memory that usual models need, by formula: ``python -m benchmarks.memory_table``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from vitviz.analysis.costs import Cost, cost_of
 from vitviz.models.config import ViTConfig
 from vitviz.models.vit import VisionTransformer
 
-# Of a square input in pixels; a patch takes the largest multiple of its own that fits.
+# Sides of square inputs in pixels; each is rounded down to a multiple of the patch.
 SIDES = (224, 448, 518, 1036)
 MIB = 2**20
 SHAPES = (
@@ -24,7 +24,7 @@ SHAPES = (
 
 
 def config_of(shape: Shape) -> ViTConfig:
-    """The network of a shape; what scales a layer is in the weights before it once they are read."""
+    """The configuration of a shape; layer scales are merged into the weights before them when a checkpoint is read."""
     return ViTConfig(
         image_height=shape.image,
         image_width=shape.image,
@@ -40,30 +40,30 @@ def config_of(shape: Shape) -> ViTConfig:
 
 
 def weight_bytes(shape: Shape) -> int:
-    """In single precision."""
-    # Shapes alone: nothing is allocated.
+    """Bytes of the weights in single precision."""
+    # The meta device allocates nothing.
     with torch.device("meta"):
         network = VisionTransformer(config_of(shape))
     return sum(parameter.nbytes for parameter in network.parameters())
 
 
-def side(shape: Shape, about: int) -> int:
-    """The largest multiple of the patch that is no more than a number of pixels."""
-    return about // shape.patch * shape.patch
+def side(shape: Shape, pixels: int) -> int:
+    """The largest multiple of the patch up to a number of pixels."""
+    return pixels // shape.patch * shape.patch
 
 
-def cost(shape: Shape, about: int) -> Cost:
-    """Of one square image of this side."""
+def cost(shape: Shape, pixels: int) -> Cost:
+    """The cost of one square image of this side."""
     config = config_of(shape)
-    return cost_of(config, config.layout(side(shape, about), side(shape, about)))
+    return cost_of(config, config.layout(side(shape, pixels), side(shape, pixels)))
 
 
 def table() -> str:
-    """Weights, and what an analysis keeps and needs at once at each resolution, in MiB and Markdown."""
-    sides = [" or ".join(f"{each:,}" for each in sorted({side(shape, about) for shape in SHAPES})) for about in SIDES]
+    """Weights, and bytes of the trace and in total for an analysis at each resolution, in MiB, as Markdown."""
+    sides = [" or ".join(f"{each:,}" for each in sorted({side(shape, pixels) for shape in SHAPES})) for pixels in SIDES]
     rows = [["model", "weights", *(f"{each} px" for each in sides)], ["---"] * (2 + len(SIDES))]
     for shape in SHAPES:
-        costs = [cost(shape, about) for about in SIDES]
+        costs = [cost(shape, pixels) for pixels in SIDES]
         cells = [f"{_mebibytes(each.trace_bytes)} · {_mebibytes(each.nbytes)}" for each in costs]
         rows.append([f"ViT-{shape.name}", _mebibytes(weight_bytes(shape)), *cells])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)

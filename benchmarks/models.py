@@ -1,4 +1,4 @@
-"""The same shape in every package: with the same random weights where they take them from each other."""
+"""Models of the same shape in every package; timm's and vitviz's have the same random weights."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from benchmarks.shapes import Shape
 
 
 class Models:
-    """Each is made when it is first asked for, so that a process holds only those that it measures.
+    """Models that are created on first use, so that a process holds only those that it measures.
 
     Args:
-        shape: of all.
-        folder: where the checkpoint is written that vitviz opens, by the first process that needs it.
+        shape: of all models.
+        folder: for vitviz's checkpoint, which the first process that needs it writes.
     """
 
     def __init__(self, shape: Shape, folder: Path) -> None:
@@ -47,13 +47,13 @@ class Models:
             init_values=1.0 if shape.layer_scale else None,
         )
         for block in model.blocks:
-            # Attention about as peaked as a trained model's; that of timm's starting weights is almost even.
+            # This makes attention about as peaked as in a trained model; timm's initial weights make it almost uniform.
             nn.init.normal_(block.attn.qkv.weight, std=(2 / shape.width) ** 0.5)
         return model.eval().requires_grad_(False)
 
     @cached_property
     def transformers(self) -> Any:
-        """With random weights of its own."""
+        """A model with its own random weights."""
         from tests.reference_packages import transformers
 
         shape = self.shape
@@ -71,7 +71,7 @@ class Models:
 
     @cached_property
     def vit_pytorch(self) -> Any:
-        """With random weights of its own."""
+        """A model with its own random weights."""
         from tests.reference_packages import vit_pytorch
 
         shape = self.shape
@@ -98,7 +98,7 @@ class Models:
         return path
 
     def open(self, precision: str = "float32") -> vitviz.Model:
-        """vitviz's, in this precision; another one for each call."""
+        """A new model of vitviz in this precision."""
         model = vitviz.load(
             self.checkpoint, heads=self.shape.heads, activation="gelu", norm_epsilon=1e-6, pooling="cls"
         )

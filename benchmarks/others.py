@@ -1,4 +1,4 @@
-"""How it is done elsewhere: attention weights of all layers are kept, and matrices multiplied with matrices."""
+"""How other packages do it: they keep the attention weights of all layers, and multiply full matrices."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ def materialised_rollout(layers: Iterable[torch.Tensor]) -> torch.Tensor:
     for weights in layers:
         fused = weights[0].mean(0)
         identity = torch.eye(len(fused))
-        mixed = (fused + identity) / 2
-        mixed = mixed / mixed.sum(-1, keepdim=True)
-        product = mixed @ (identity if product is None else product)
+        matrix = (fused + identity) / 2
+        matrix = matrix / matrix.sum(-1, keepdim=True)
+        product = matrix @ (identity if product is None else product)
     assert product is not None, "a network without layers"
     return product[0, 1:]
 
 
 @contextmanager
-def kept_weights(model: Any) -> Iterator[list[torch.Tensor]]:
+def record_attention(model: Any) -> Iterator[list[torch.Tensor]]:
     """The attention weights of a timm model, layer after layer, while it runs without its fused kernel."""
-    found: list[torch.Tensor] = []
+    weights: list[torch.Tensor] = []
     attentions = [block.attn for block in model.blocks]
-    hooks = [each.attn_drop.register_forward_hook(lambda _, __, output: found.append(output)) for each in attentions]
+    hooks = [each.attn_drop.register_forward_hook(lambda _, __, output: weights.append(output)) for each in attentions]
     for each in attentions:
         each.fused_attn = False
     try:
-        yield found
+        yield weights
     finally:
         for each, hook in zip(attentions, hooks, strict=True):
             each.fused_attn = True
@@ -47,21 +47,21 @@ def kept_weights(model: Any) -> Iterator[list[torch.Tensor]]:
 
 @contextmanager
 def differentiable(model: Any) -> Iterator[list[torch.Tensor]]:
-    """The output of a timm model's patch embedding, to be differentiated by though all weights are frozen."""
-    found: list[torch.Tensor] = []
+    """The output of a timm model's patch embedding, made to require a gradient although all weights are frozen."""
+    embeddings: list[torch.Tensor] = []
 
-    def ask(_: Any, __: Any, output: torch.Tensor) -> None:
-        found.append(output.requires_grad_())
+    def require_gradient(_: Any, __: Any, output: torch.Tensor) -> None:
+        embeddings.append(output.requires_grad_())
 
-    hook = model.patch_embed.register_forward_hook(ask)
+    hook = model.patch_embed.register_forward_hook(require_gradient)
     try:
-        yield found
+        yield embeddings
     finally:
         hook.remove()
 
 
 def backward(model: Any, pixels: torch.Tensor, target: int) -> torch.Tensor:
-    """Gradient of a class's score with respect to the patch embedding: a forward and a backward pass and no more."""
+    """Gradient of a class's score with respect to the patch embedding: one forward and one backward pass."""
     with differentiable(model) as embedded:
         score = model(pixels)[0, target]
         return torch.autograd.grad(score, embedded)[0]
@@ -69,7 +69,7 @@ def backward(model: Any, pixels: torch.Tensor, target: int) -> torch.Tensor:
 
 def transmm(model: Any, pixels: torch.Tensor, target: int) -> torch.Tensor:
     """Chefer et al.'s relevance of a class, ``"patch"``, from all attention weights and all their gradients."""
-    with differentiable(model), kept_weights(model) as layers:
+    with differentiable(model), record_attention(model) as layers:
         score = model(pixels)[0, target]
         gradients = torch.autograd.grad(score, layers)
     relevance = torch.eye(layers[0].shape[-1])

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Entry
-from benchmarks.parts.analysis import FORWARD, HOOKS, MAX, MEAN
+from benchmarks.suite.analysis import FORWARD, HOOKS, MAX, MEAN
 
 INK = "#808080"
-# After Okabe and Ito, told apart by the colour-blind; the blue is lighter, so that it shows on black too.
+# Colours after Okabe and Ito, for colour-blind readers; the blue is lighter, so that it is visible on black, too.
 COLOURS = {FORWARD: INK, HOOKS: "#D55E00", MEAN: "#2480BE", MAX: "#009E73"}
 LABELS = {FORWARD: "timm forward", HOOKS: "timm hooks", MEAN: "vitviz, mean rollout", MAX: "vitviz, max rollout"}
 TICKS = (65, 197, 401, 785, 1601, 3601, 10001)
@@ -29,14 +29,14 @@ def draw_cost(entries: list[Entry], folder: Path) -> str | None:
     if not times:
         return None
     memory = points(entries, "memory", lambda entry: entry["bytes"] / 2**20)
-    # The same picture for the same numbers; letters as letters.
+    # These settings make the SVG reproducible, with its text as text.
     with rc_context({"svg.hashsalt": "cost", "svg.fonttype": "none", "font.size": 11}):
         figure = Figure(figsize=(12, 5), layout="constrained")
         FigureCanvasAgg(figure)
-        for axes, title, found in zip(
+        for axes, title, series in zip(
             figure.subplots(1, 2), ("time, ms", "peak memory over the idle model, MiB"), (times, memory), strict=True
         ):
-            _panel(axes, title, found)
+            _panel(axes, title, series)
         for kind in ("svg", "png"):
             metadata = {"Date": None} if kind == "svg" else None
             figure.savefig(folder / f"cost.{kind}", transparent=True, dpi=150, metadata=metadata)
@@ -44,30 +44,30 @@ def draw_cost(entries: list[Entry], folder: Path) -> str | None:
 
 
 def points(entries: list[Entry], kind: str, value: Callable[[Entry], float]) -> Points:
-    """Tokens and value of every contestant, in the order of the tokens; only what a logarithm can show."""
+    """Tokens and value of every contestant, in the order of the tokens; only positive values, for logarithmic axes."""
     tokens = {entry["case"]: entry["tokens"] for entry in entries if entry["kind"] == "time"}
-    found: Points = {}
+    series: Points = {}
     for entry in entries:
         if entry["kind"] == kind and entry["case"] in tokens and value(entry) > 0:
-            found.setdefault(entry["contestant"], []).append((tokens[entry["case"]], value(entry)))
-    return {name: sorted(line) for name, line in found.items()}
+            series.setdefault(entry["contestant"], []).append((tokens[entry["case"]], value(entry)))
+    return {name: sorted(line) for name, line in series.items()}
 
 
-def apart(places: list[float], least: float) -> list[float]:
-    """Places, in their order from low to high, moved up so far that each is at least this far above the one below."""
-    moved = list(places)
-    order = sorted(range(len(places)), key=places.__getitem__)
+def spread_apart(positions: list[float], min_distance: float) -> list[float]:
+    """Positions moved up, from low to high, so that each is at least this far above the one below."""
+    moved = list(positions)
+    order = sorted(range(len(positions)), key=positions.__getitem__)
     for below, above in pairwise(order):
-        moved[above] = max(moved[above], moved[below] + least)
+        moved[above] = max(moved[above], moved[below] + min_distance)
     return moved
 
 
-def _panel(axes: Any, title: str, found: Points) -> None:
+def _panel(axes: Any, title: str, series: Points) -> None:
     axes.set(xscale="log", yscale="log", xlabel="tokens")
     axes.set_title(title, color=INK, loc="left")
-    for name, line in found.items():
+    for name, line in series.items():
         axes.plot(*zip(*line, strict=True), "o-", color=COLOURS.get(name, INK), markersize=4, linewidth=1.8)
-    present = [tick for tick in TICKS if any(tick == tokens for line in found.values() for tokens, _ in line)]
+    present = [tick for tick in TICKS if any(tick == tokens for line in series.values() for tokens, _ in line)]
     axes.set_xticks(present, [f"{tick:,}" for tick in present])
     axes.set_xticks([], minor=True)
     axes.tick_params(which="both", colors=INK)
@@ -75,28 +75,28 @@ def _panel(axes: Any, title: str, found: Points) -> None:
     axes.grid(color=INK, alpha=0.25, linewidth=0.6)
     for side, spine in axes.spines.items():
         spine.set(color=INK, visible=side in ("left", "bottom"))
-    if found:
-        _label(axes, found)
+    if series:
+        _label(axes, series)
 
 
-def _label(axes: Any, found: Points) -> None:
-    """Each line's name behind its last point; that of a line that ends early before it, where no other line is."""
+def _label(axes: Any, series: Points) -> None:
+    """Write each line's name after its last point; for a line that ends early, before that point."""
     low, high = (math.log10(end) for end in axes.get_ylim())
-    most = max(line[-1][0] for line in found.values())
-    names = [name for name, line in found.items() if line[-1][0] == most]
-    ends = [math.log10(found[name][-1][1]) for name in names]
-    heights = apart(ends, 0.055 * (high - low))
-    raised = (sum(heights) - sum(ends)) / len(ends)
-    places = {name: height - raised for name, height in zip(names, heights, strict=True)}
-    for name, line in found.items():
+    max_tokens = max(line[-1][0] for line in series.values())
+    names = [name for name, line in series.items() if line[-1][0] == max_tokens]
+    ends = [math.log10(series[name][-1][1]) for name in names]
+    heights = spread_apart(ends, 0.055 * (high - low))
+    mean_shift = (sum(heights) - sum(ends)) / len(ends)
+    heights_by_name = {name: height - mean_shift for name, height in zip(names, heights, strict=True)}
+    for name, line in series.items():
         tokens, value = line[-1]
-        behind = name in places
+        labelled_after = name in heights_by_name
         axes.annotate(
             LABELS.get(name, name),
-            (tokens, 10 ** places[name] if behind else value),
-            xytext=(8 if behind else -8, 0 if behind else 4),
+            (tokens, 10 ** heights_by_name[name] if labelled_after else value),
+            xytext=(8 if labelled_after else -8, 0 if labelled_after else 4),
             textcoords="offset points",
-            ha="left" if behind else "right",
+            ha="left" if labelled_after else "right",
             va="center",
             color=COLOURS.get(name, INK),
             annotation_clip=False,

@@ -1,4 +1,4 @@
-"""The results as Markdown: every bar, then a table for each case of each part."""
+"""The results as Markdown: every bar, then a table for each case of each benchmark."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Any
 from benchmarks import bars
 from benchmarks.measure import Entry
 from benchmarks.numbers import mebibytes, seconds, significant
-from benchmarks.parts import PARTS, analysis, floor
+from benchmarks.suite import BENCHMARKS, analysis, floor
 
 Results = dict[str, dict[str, Any]]
-"""By part: ``machine``, and ``entries`` in the order in which they were measured."""
+"""By benchmark: ``machine``, and ``entries`` in the order in which they were measured."""
 MARKS = {True: "✓", False: "✗", None: ""}
 QUICK = "**Tiny stand-ins, to try out the benchmark: these numbers say nothing.**"
 
 
 def report(results: Results, picture: str | None = None) -> str:
-    """Everything that was measured, and the picture of cost against tokens if there is one."""
+    """All results, and the picture of cost against tokens if there is one."""
     lines = ["# Measurements", "", "Made by `python -m benchmarks`."]
-    if any(found["machine"]["quick"] for found in results.values()):
+    if any(result["machine"]["quick"] for result in results.values()):
         lines += ["", QUICK]
     lines += ["", *_summary(results)]
-    for name, part in PARTS.items():
+    for name, benchmark in BENCHMARKS.items():
         if name not in results:
             continue
-        lines += ["", f"## {part.title}", "", part.note, "", _machine(results[name]["machine"])]
+        lines += ["", f"## {benchmark.title}", "", benchmark.note, "", _machine(results[name]["machine"])]
         if name == "tokens" and picture:
             lines += ["", f"![Time and peak memory against the number of tokens]({picture})"]
             lines += ["", "Drawn by `python -m benchmarks --only tokens`."]
@@ -34,7 +34,7 @@ def report(results: Results, picture: str | None = None) -> str:
     return "\n".join((*lines, ""))
 
 
-def shown(entry: Entry) -> str:
+def entry_text(entry: Entry) -> str:
     """One entry in a line."""
     if entry["kind"] == "time":
         return f"{seconds(entry['seconds']['median']):>10}  {_ratio(entry['ratio'])}"
@@ -46,26 +46,26 @@ def shown(entry: Entry) -> str:
 
 
 def table(header: list[str], rows: list[list[str]]) -> list[str]:
-    """Without the columns in which no row says anything."""
-    kept = [index for index in range(len(header)) if index == 0 or any(row[index] for row in rows)]
-    lines = [[cells[index] for index in kept] for cells in (header, *rows)]
-    return [f"| {' | '.join(cells)} |" for cells in (lines[0], ["---"] * len(kept), *lines[1:])]
+    """The lines of a Markdown table, without empty columns."""
+    columns = [index for index in range(len(header)) if index == 0 or any(row[index] for row in rows)]
+    lines = [[cells[index] for index in columns] for cells in (header, *rows)]
+    return [f"| {' | '.join(cells)} |" for cells in (lines[0], ["---"] * len(columns), *lines[1:])]
 
 
 def _summary(results: Results) -> list[str]:
     rows = []
     for bar in bars.BARS:
-        for entry in results.get(bar.part, {}).get("entries", []):
-            if bars.bar_of(bar.part, entry) == bar:
-                value = bars.measured(entry)
-                numbers = [bar.shown(value), bar.condition, MARKS[bar.is_met(entry)]]
-                rows.append([f"{PARTS[bar.part].title}: {bar.case}", bar.contestant, *numbers])
+        for entry in results.get(bar.benchmark, {}).get("entries", []):
+            if bars.bar_of(bar.benchmark, entry) == bar:
+                value = bars.value_of(entry)
+                numbers = [bar.format(value), bar.condition, MARKS[bar.is_met(entry)]]
+                rows.append([f"{BENCHMARKS[bar.benchmark].title}: {bar.case}", bar.contestant, *numbers])
     if not rows:
         return []
     return ["## Bars", "", *table(["where", "what", "measured", "at most", "met"], rows)]
 
 
-def _case(part: str, entries: list[Entry], results: Results) -> list[str]:
+def _case(benchmark: str, entries: list[Entry], results: Results) -> list[str]:
     failures = [f"- {entry['contestant']}: failed, {entry['error']}" for entry in entries if entry["kind"] == "failed"]
     facts = [entry for entry in entries if entry["kind"] == "facts"]
     if facts:
@@ -74,28 +74,31 @@ def _case(part: str, entries: list[Entry], results: Results) -> list[str]:
     memories = {entry["contestant"]: entry for entry in entries if entry["kind"] == "memory"}
     baseline = next((entry["baseline"] for entry in times.values()), "")
     header = ["", "median", "middle half", "least", "runs", f"× {baseline}", "95 % interval", "at most", "met"]
-    rows = [[name, *_time(part, times.get(name)), *_memory(part, memories.get(name))] for name in {**times, **memories}]
+    rows = [
+        [name, *_time(benchmark, times.get(name)), *_memory(benchmark, memories.get(name))]
+        for name in {**times, **memories}
+    ]
     lines = table([*header, "peak memory", "at most", "met"], rows) if rows else []
     return [*lines, *([""] if lines and failures else []), *failures]
 
 
-def _time(part: str, entry: Entry | None) -> list[str]:
+def _time(benchmark: str, entry: Entry | None) -> list[str]:
     if entry is None:
         return [""] * 8
-    found = entry["seconds"]
-    middle = f"{seconds(found['lower'])} – {seconds(found['upper'])}"
+    seconds_spread = entry["seconds"]
+    middle = f"{seconds(seconds_spread['lower'])} – {seconds(seconds_spread['upper'])}"
     return [
-        *(seconds(found["median"]), middle, seconds(found["least"]), str(found["count"])),
-        *(_ratio(entry["ratio"]), _interval(entry), *_bar(part, entry)),
+        *(seconds(seconds_spread["median"]), middle, seconds(seconds_spread["least"]), str(seconds_spread["count"])),
+        *(_ratio(entry["ratio"]), _interval(entry), *_bar(benchmark, entry)),
     ]
 
 
-def _memory(part: str, entry: Entry | None) -> list[str]:
-    return [""] * 3 if entry is None else [mebibytes(entry["bytes"]), *_bar(part, entry)]
+def _memory(benchmark: str, entry: Entry | None) -> list[str]:
+    return [""] * 3 if entry is None else [mebibytes(entry["bytes"]), *_bar(benchmark, entry)]
 
 
-def _bar(part: str, entry: Entry) -> list[str]:
-    bar = bars.bar_of(part, entry)
+def _bar(benchmark: str, entry: Entry) -> list[str]:
+    bar = bars.bar_of(benchmark, entry)
     return ["", ""] if bar is None else [bar.condition, MARKS[bar.is_met(entry)]]
 
 
@@ -110,16 +113,20 @@ def _facts(entries: list[Entry], results: Results) -> list[str]:
 
 
 def _number(entry: Entry, name: str) -> str:
-    """A fact that not every row needs to have."""
+    """A fact as text; empty if the row does not have it."""
     return significant(entry["values"][name]) if name in entry["values"] else ""
 
 
 def _over_floor(entry: Entry, results: Results) -> list[str]:
-    """The measured median of the analysis, and how many times the least it is."""
-    for other in results.get("analysis", {}).get("entries", []):
-        if (other["case"], other["contestant"], other["kind"]) == (entry["contestant"], analysis.MEAN, "time"):
-            median = other["seconds"]["median"]
-            return [seconds(median), significant(median / entry["values"][floor.LEAST])]
+    """The measured median of the analysis, and its ratio to the least time."""
+    for measurement in results.get("analysis", {}).get("entries", []):
+        if (measurement["case"], measurement["contestant"], measurement["kind"]) == (
+            entry["contestant"],
+            analysis.MEAN,
+            "time",
+        ):
+            median = measurement["seconds"]["median"]
+            return [seconds(median), significant(median / entry["values"][floor.LEAST_TIME])]
     return ["", ""]
 
 
@@ -128,7 +135,7 @@ def _ratio(ratio: dict[str, float]) -> str:
 
 
 def _interval(entry: Entry) -> str:
-    """The confidence interval of the ratio, where it has one."""
+    """The confidence interval of the ratio; empty if there is none."""
     return " – ".join(f"{end:.4f}" for end in entry["interval"]) if entry.get("interval") else ""
 
 

@@ -8,28 +8,28 @@ from pathlib import Path
 
 
 def resident_bytes(process: int) -> int:
-    """Bytes of memory of a process and of those below it; pages that several share count once. Linux tells."""
+    """Memory in bytes of a process and its descendants; pages that they share count once. Linux only."""
     return sum(_proportional_bytes(each) for each in _tree(process))
 
 
 def _tree(process: int) -> list[int]:
-    """The process first."""
+    """A process and its descendants, the process first."""
     children = defaultdict(list)
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             parent = _parent(folder)
             if parent is not None:
                 children[parent].append(int(folder.name))
-    found = [process]
-    for each in found:
-        found += children[each]
-    return found
+    processes = [process]
+    for each in processes:
+        processes += children[each]
+    return processes
 
 
 def _parent(folder: Path) -> int | None:
     try:
         return int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-    # It has ended since.
+    # The process has ended.
     except (OSError, IndexError):
         return None
 

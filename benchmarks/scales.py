@@ -2,8 +2,7 @@
 
     python -m benchmarks.scales CHECKPOINT [--photo assets/coffee.jpg] [--output docs/scales.webp]
 
-A checkpoint that somebody trained on photographs shows why scales are needed: its rollouts have one patch far above the
-others.
+A checkpoint trained on photographs shows why scales are needed: in its rollouts, one patch is far above the others.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ def draw(heatmaps: dict[str, Heatmap]) -> Image.Image:
             title = SCALES[name].title + " (automatic)" * (name == automatic)
             pen.text((left + 2, top + 4), f"{label}: {title.lower()}" if column == 0 else title, INK, font)
             overlay = heatmap.overlay(Style(opacity=0.8, scale=name))
-            seen = overlay.crop([round(edge) for edge in heatmap.geometry.box])
-            picture.paste(seen.resize((CELL, CELL), Image.Resampling.LANCZOS), (left, top + LABEL_HEIGHT))
+            crop = overlay.crop([round(edge) for edge in heatmap.geometry.box])
+            picture.paste(crop.resize((CELL, CELL), Image.Resampling.LANCZOS), (left, top + LABEL_HEIGHT))
     return picture
 
 

@@ -14,7 +14,7 @@ class Shape:
         image: side in pixels.
         patch: side in pixels.
         width, depth, heads: of the encoder.
-        layer_scale: whether what each layer adds is scaled, as in DINOv2.
+        layer_scale: whether it has layer scale, as DINOv2.
         classes: of the classifier.
     """
 
@@ -38,7 +38,7 @@ class Shape:
 
     @property
     def map_bytes(self) -> int:
-        """What the attention weights of all layers and heads take in single precision."""
+        """Bytes of the attention weights of all layers and heads in single precision."""
         return 4 * self.depth * self.heads * self.tokens**2
 
     def at(self, image: int) -> Shape:
@@ -46,12 +46,12 @@ class Shape:
         return replace(self, image=image)
 
     def stand_in(self) -> Shape:
-        """A network so small that it says nothing, for trying out what measures it."""
+        """A tiny network, to try out the benchmark; its numbers mean nothing."""
         return replace(self, name=f"tiny {self.name}", image=tiny(self.image, self.patch), width=64, heads=2, depth=2)
 
 
 def tiny(image: int, patch: int) -> int:
-    """The side of the image that stands in for one of this side."""
+    """The side of a small image that stands in for one of this side."""
     return patch * max(2, image // patch // 4)
 
 

@@ -12,7 +12,7 @@ from scipy.stats import t as student_t
 
 
 class Spread(NamedTuple):
-    """Median, quartiles and least of so many values."""
+    """Median, quartiles, minimum and number of values."""
 
     median: float
     lower: float
@@ -22,20 +22,20 @@ class Spread(NamedTuple):
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Quartiles lie between values, as NumPy's do; those of one value are that value."""
+    """The spread of values. Quartiles are interpolated as NumPy's; those of one value are that value."""
     lower, median, upper = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [*values] * 3
     return Spread(median, lower, upper, min(values), len(values))
 
 
 def ratios(values: Sequence[float], baseline: Sequence[float]) -> list[float]:
-    """Each value over that of the baseline in the same round; of the rounds that both were in, the first ones."""
+    """Each value divided by that of the baseline in the same round, for the rounds that both have."""
     return [value / base for value, base in zip(values, baseline, strict=False)]
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """The interval that holds the median with at least 95 % confidence, by ranks, whatever the distribution.
+    """The interval that holds the median with at least 95 % confidence, by ranks, for any distribution.
 
-    None for fewer than six values, of which no interval is so sure.
+    None for fewer than six values, which have no such interval.
     """
     rank = int(binom.ppf(0.025, len(values), 0.5))
     ordered = sorted(values)
@@ -54,6 +54,6 @@ class Interval(NamedTuple):
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """Student's interval of at least two values, which is right for few of them, too."""
+    """Student's interval of at least two values."""
     error = statistics.stdev(values) / math.sqrt(len(values))
     return Interval(statistics.fmean(values), float(student_t.ppf(0.975, len(values) - 1)) * error)

@@ -1,11 +1,11 @@
-"""Contestants in turn, so that what slows a machine for a while slows all of them."""
+"""Timing of contestants in turn, so that temporary slowness of the machine affects all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from time import perf_counter
 
-from benchmarks.part import Run
+from benchmarks.benchmark import Run
 
 SLOW = 5
 SLOW_ROUNDS = 2
@@ -14,30 +14,33 @@ SLOW_ROUNDS = 2
 def interleave(
     runs: Mapping[str, Run], rounds: int, clock: Callable[[], float] = perf_counter, alternate: bool = False
 ) -> dict[str, list[float]]:
-    """Seconds of every run in every round; one round before does not count.
+    """Seconds of every run in every round, after a warm-up round.
 
-    Each round goes in the same order, or with ``alternate`` every second one backwards.
+    Each round runs in the same order; with ``alternate``, every second round runs in reverse order.
 
-    What took more than :data:`SLOW` times as long as the first run in the round before is timed only in the first
-    :data:`SLOW_ROUNDS`.
+    A run that took more than :data:`SLOW` times as long as the first run in the warm-up round is timed only in the
+    first :data:`SLOW_ROUNDS`.
     """
 
     def seconds(run: Run) -> float:
         start = clock()
         result = run()
-        took = clock() - start
-        # Not before the clock stopped: to give memory back is not what was asked.
+        duration = clock() - start
+        # Freed after the clock stops, since freeing memory is not part of the run.
         del result
-        return took
+        return duration
 
     first = next(iter(runs))
-    # Its very first run would count what only a process's first product needs.
+    # The very first run includes one-time costs of the process, such as buffers of the first matrix product.
     runs[first]()
-    before = {name: seconds(run) for name, run in runs.items()}
-    counts = {name: rounds if took <= SLOW * before[first] else SLOW_ROUNDS for name, took in before.items()}
-    found: dict[str, list[float]] = {name: [] for name in runs}
-    for number in range(rounds):
-        for name, run in reversed(runs.items()) if alternate and number % 2 else runs.items():
-            if number < counts[name]:
-                found[name].append(seconds(run))
-    return found
+    first_seconds = {name: seconds(run) for name, run in runs.items()}
+    counts = {
+        name: rounds if duration <= SLOW * first_seconds[first] else SLOW_ROUNDS
+        for name, duration in first_seconds.items()
+    }
+    seconds_by_name: dict[str, list[float]] = {name: [] for name in runs}
+    for round_index in range(rounds):
+        for name, run in reversed(runs.items()) if alternate and round_index % 2 else runs.items():
+            if round_index < counts[name]:
+                seconds_by_name[name].append(seconds(run))
+    return seconds_by_name

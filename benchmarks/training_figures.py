@@ -1,9 +1,9 @@
-"""The pictures of docs/training.md, of a run of `vitviz train`.
+"""The pictures of docs/training.md, drawn from a run of `vitviz train`.
 
     python -m benchmarks.training_figures curves RUN [--output docs/training/curves.svg]
     python -m benchmarks.training_figures forming RUN [--output docs/training/forming.png]
 
-The first draws the logs of a run, the second the attention of CLS in six of the states that the run kept.
+The first draws the logs of a run, the second the attention of CLS in six of its snapshots.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ def scalars(logs: Path) -> dict[str, tuple[list[int], list[float]]]:
 
     log = EventAccumulator(str(logs), size_guidance={"scalars": 0})
     log.Reload()
-    found = {}
+    curves = {}
     for tag in log.Tags()["scalars"]:
         events = log.Scalars(tag)
-        found[tag] = ([event.step for event in events], [event.value for event in events])
-    return found
+        curves[tag] = ([event.step for event in events], [event.value for event in events])
+    return curves
 
 
-def curves(found: dict[str, tuple[list[int], list[float]]]) -> Figure:
-    """Accuracy on the test images on the left, loss of the training on the right."""
+def curves(scalars: dict[str, tuple[list[int], list[float]]]) -> Figure:
+    """The accuracy on the test images, left, and the training loss, right."""
     figure = Figure(figsize=(9, 3.4), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    for tag, (steps, values) in sorted(found.items()):
+    accuracy_axes, loss_axes = figure.subplots(1, 2)
+    for tag, (steps, values) in sorted(scalars.items()):
         if tag.startswith("test/accuracy"):
-            left.plot(
+            accuracy_axes.plot(
                 steps, 100 * np.array(values), label=tag.removeprefix("test/accuracy").strip(" /") or "test images"
             )
-    left.set(xlabel="step", ylabel="accuracy on the test images, %")
-    left.legend()
-    steps, values = found["train/loss"]
-    right.plot(steps, values, linewidth=0.6)
-    right.set(xlabel="step", ylabel="loss on the training images")
+    accuracy_axes.set(xlabel="step", ylabel="accuracy on the test images, %")
+    accuracy_axes.legend()
+    steps, values = scalars["train/loss"]
+    loss_axes.plot(steps, values, linewidth=0.6)
+    loss_axes.set(xlabel="step", ylabel="loss on the training images")
     return figure
 
 
-def chosen_states(steps: Sequence[int]) -> list[int]:
-    """Six of the states, the first and the last among them."""
-    places = np.linspace(0, len(steps) - 1, min(STATES, len(steps))).round().astype(int)
-    return [steps[place] for place in places]
+def evenly_spaced(steps: Sequence[int]) -> list[int]:
+    """Up to :data:`STATES` of the steps, evenly spaced, with the first and the last."""
+    indices = np.linspace(0, len(steps) - 1, min(STATES, len(steps))).round().astype(int)
+    return [steps[index] for index in indices]
 
 
 def forming(rows: dict[str, list[tuple[int, Analysis]]]) -> Image.Image:
@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         output = options.output or Path("docs/training/forming.png")
         model = vitviz.load(options.run / "snapshots")
         assert model.snapshots is not None
-        states = [(step, vitviz.open_snapshot(model, step)) for step in chosen_states(model.snapshots.steps)]
+        states = [(step, vitviz.open_snapshot(model, step)) for step in evenly_spaced(model.snapshots.steps)]
         rows = {
             str(photo): [(step, vitviz.analyze(photo, state)) for step, state in states] for photo in options.photos
         }

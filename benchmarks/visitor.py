@@ -1,4 +1,4 @@
-"""A visitor of the app without a browser: it speaks the page's own protocol, one event and a few functions."""
+"""A visitor of the app without a browser, who speaks the protocol of the page: one event and a few functions."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from typing import Any
 import httpx
 
 API = "/gradio_api"
-# What the server may take between two messages; it sends a sign of life every 15 seconds.
-SILENCE = 60.0
+# The longest silence of the server between two messages; it sends a heartbeat every 15 seconds.
+SILENCE_SECONDS = 60.0
 EXPLORER = "vv-explorer"
 
 
 class VisitError(Exception):
-    """The app answered what no page expects."""
+    """The app returned an unexpected answer."""
 
 
-class OverBoundError(Exception):
-    """The requests or the seconds that were allowed are spent."""
+class LimitReachedError(Exception):
+    """The bound on requests or seconds is reached."""
 
 
 @dataclass
 class Traffic:
-    """All visitors' requests together, within their bounds.
+    """The requests of all visitors together, and their bounds.
 
     Args:
-        address: of the app, without a slash at its end.
-        most_requests: beyond which there is an :class:`OverBoundError`.
-        most_seconds: since this was made.
+        address: of the app, without a trailing slash.
+        most_requests: bound on the requests; one more raises :class:`LimitReachedError`.
+        most_seconds: bound on the seconds since this object was created.
     """
 
     address: str
@@ -50,31 +50,31 @@ class Traffic:
         return time.monotonic() - self.started
 
     def next_address(self) -> str:
-        """The address of the next visitor, among those of this machine."""
+        """The address of the next visitor, a loopback address."""
         self.visitors += 1
         return f"127.1.{self.visitors // 256}.{self.visitors % 256}"
 
     def count(self) -> None:
-        """One more request.
+        """Count one more request.
 
         Raises:
-            OverBoundError: there may be no more.
+            LimitReachedError: a bound is reached.
         """
         self.requests += 1
         if self.requests > self.most_requests:
-            raise OverBoundError(f"{self.most_requests:,} requests are spent")
+            raise LimitReachedError(f"{self.most_requests:,} requests are spent")
         if self.seconds > self.most_seconds:
-            raise OverBoundError(f"{self.most_seconds:g} seconds are spent")
+            raise LimitReachedError(f"{self.most_seconds:g} seconds are spent")
 
 
 class Visitor:
-    """One open page: its session, and what it shows. Make one with :meth:`visiting`.
+    """One open page: its session, and what it shows. Open one with :meth:`visiting`.
 
     Attributes:
         state: of the page.
         facts: of the analysis that it shows.
-        models: what is known of models, by their ids.
-        seconds: from asking to the answer, by the kind of request.
+        models: facts of models, by their ids.
+        seconds: from request to answer, by the kind of request.
     """
 
     def __init__(self, traffic: Traffic, client: httpx.AsyncClient, config: dict[str, Any]) -> None:
@@ -95,25 +95,25 @@ class Visitor:
     @classmethod
     @asynccontextmanager
     async def visiting(cls, traffic: Traffic) -> AsyncIterator[Visitor]:
-        """A page that is opened, and left at the end, whatever runs for it then.
+        """Open a page, and close it at the end even if something still runs for it.
 
         Raises:
             VisitError: an answer is an error.
-            OverBoundError: it may not ask any more.
+            LimitReachedError: a bound is reached.
         """
-        # None is kept for later: the app may close it just when it is used again, which a browser puts up with.
+        # Connections are not reused: the app may close one just then, which a browser would handle and httpx does not.
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-        # As a proxy on this machine says it, whom the app believes: everybody comes from an address of their own.
+        # The app trusts this header from a proxy on the same machine, so every visitor has their own address.
         headers = {"x-forwarded-for": traffic.next_address()}
         async with httpx.AsyncClient(
-            base_url=traffic.address, timeout=httpx.Timeout(SILENCE), limits=limits, headers=headers
+            base_url=traffic.address, timeout=httpx.Timeout(SILENCE_SECONDS), limits=limits, headers=headers
         ) as client:
             traffic.count()
             page = await client.get("/")
             traffic.count()
             config = await client.get("/config")
             for answer in (page, config):
-                _refuse(answer)
+                _raise_error(answer)
             visitor = cls(traffic, client, config.json())
             tasks = [asyncio.create_task(each()) for each in (visitor._stay, visitor._listen)]
             try:
@@ -121,16 +121,16 @@ class Visitor:
             finally:
                 for task in tasks:
                     task.cancel()
-                    with suppress(asyncio.CancelledError, VisitError, OverBoundError, httpx.HTTPError):
+                    with suppress(asyncio.CancelledError, VisitError, LimitReachedError, httpx.HTTPError):
                         await task
 
     async def analyze(self, *, upload: Any = None, own: Any = None, **view: Any) -> dict[str, Any]:
-        """Have another picture, model or input analysed, and show it.
+        """Analyse another picture, model or input, and show it.
 
         Args:
-            upload: a picture, as :meth:`upload` gives it.
+            upload: a picture, as :meth:`upload` returns it.
             own: a checkpoint: its ``files``, or its name on the ``hub``.
-            view: what else changes in the view, such as its ``model``.
+            view: other changes of the view, such as its ``model``.
 
         Raises:
             VisitError: it cannot be analysed; the message is the page's.
@@ -142,10 +142,10 @@ class Visitor:
         return reply
 
     async def run(self, kind: str, **request: Any) -> dict[str, Any]:
-        """The reply to a request for what takes long.
+        """The reply to a long request.
 
         Raises:
-            VisitError: it failed, was stopped, or is about what is not kept any more.
+            VisitError: it failed, was stopped, or its analysis has expired.
         """
         self.number += 1
         body = {
@@ -164,29 +164,29 @@ class Visitor:
         return reply
 
     async def ask(self, function: str, **request: Any) -> dict[str, Any]:
-        """What the page is answered at once."""
+        """The answer of one of the component's server functions."""
         body = {"data": request, "component_id": self.explorer["id"], "fn_name": function, "session_hash": self.session}
-        found: dict[str, Any] = (await self._post("component_server", body)).json()
-        return found
+        answer: dict[str, Any] = (await self._post("component_server", body)).json()
+        return answer
 
     async def upload(self, name: str, content: bytes) -> dict[str, Any]:
-        """Hand over a file; returns it as a request names it."""
+        """Upload a file; returns its description for a request."""
         self.traffic.count()
         answer = await self.client.post(f"{API}/upload", files={"files": (name, content)})
-        _refuse(answer)
+        _raise_error(answer)
         return {"path": answer.json()[0], "orig_name": name}
 
     async def fetch(self, path: str) -> bytes:
         """A file of the page."""
         self.traffic.count()
         answer = await self.client.get(f"{API}/file={path}")
-        _refuse(answer)
+        _raise_error(answer)
         return answer.content
 
-    async def _post(self, way: str, body: dict[str, Any]) -> httpx.Response:
+    async def _post(self, path: str, body: dict[str, Any]) -> httpx.Response:
         self.traffic.count()
-        answer = await self.client.post(f"{API}/{way}", json=body)
-        _refuse(answer)
+        answer = await self.client.post(f"{API}/{path}", json=body)
+        _raise_error(answer)
         return answer
 
     async def _queued(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -201,22 +201,22 @@ class Visitor:
             self._pending -= 1
 
     async def _stay(self) -> None:
-        """The connection by which the app knows that the page is open."""
+        """Hold the connection that tells the app that the page is open."""
         self.traffic.count()
-        silence = httpx.Timeout(SILENCE)
+        silence = httpx.Timeout(SILENCE_SECONDS)
         async with self.client.stream("GET", f"{API}/heartbeat/{self.session}", timeout=silence) as answer:
             async for _ in answer.aiter_raw():
                 pass
 
     async def _listen(self) -> None:
-        """Take the answers of the queue: one stream for all events, which the app closes when none is left."""
+        """Read the answers of the queue from one stream for all events, which the app closes when none is pending."""
         try:
             while True:
                 await self._waiting.wait()
                 self._waiting.clear()
                 if self._pending:
                     await self._take_answers()
-                    # One that was asked for while the stream was closed has its answer in the next.
+                    # The answer to a request that was sent while the stream closed is in the next stream.
                     if self._pending:
                         self._waiting.set()
         except Exception as error:
@@ -227,8 +227,8 @@ class Visitor:
 
     async def _take_answers(self) -> None:
         self.traffic.count()
-        where = {"session_hash": self.session}
-        async with self.client.stream("GET", f"{API}/queue/data", params=where) as answer:
+        params = {"session_hash": self.session}
+        async with self.client.stream("GET", f"{API}/queue/data", params=params) as answer:
             async for line in answer.aiter_lines():
                 if not line.startswith("data:"):
                     continue
@@ -242,7 +242,7 @@ class Visitor:
 
     def _answer(self, message: dict[str, Any]) -> None:
         answer = self._answers[message["event_id"]]
-        # Whoever asked does not wait any more.
+        # Nobody waits for this answer any more.
         if answer.cancelled():
             return
         if message["success"]:
@@ -252,20 +252,20 @@ class Visitor:
 
 
 def _explorer(config: dict[str, Any]) -> dict[str, Any]:
-    """The component of the page.
+    """The explorer component of the page.
 
     Raises:
         VisitError: there is none.
     """
-    found = [part for part in config["components"] if part["props"].get("elem_id") == EXPLORER]
-    if not found:
+    components = [component for component in config["components"] if component["props"].get("elem_id") == EXPLORER]
+    if not components:
         raise VisitError(f"the page has no {EXPLORER!r}")
-    explorer: dict[str, Any] = found[0]
+    explorer: dict[str, Any] = components[0]
     return explorer
 
 
-def _refuse(answer: httpx.Response) -> None:
-    """Every error of the app is one of the visit.
+def _raise_error(answer: httpx.Response) -> None:
+    """Raise the error of an answer.
 
     Raises:
         VisitError: the answer is an error.

@@ -12,20 +12,20 @@ import pytest
 import torch
 
 from benchmarks import bars
-from benchmarks.__main__ import main, run_apart, write
+from benchmarks.__main__ import main, run_in_process, write
 from benchmarks.bars import BARS, Bar
+from benchmarks.benchmark import Case, Settings
 from benchmarks.measure import Entry, Job, measure
 from benchmarks.memory import peak_bytes
 from benchmarks.models import Models
 from benchmarks.numbers import seconds, significant
 from benchmarks.others import backward, transmm
-from benchmarks.part import Case, Settings
-from benchmarks.parts import PARTS, gradients, imports, probes
-from benchmarks.parts.analysis import analysis, timm_hooks
-from benchmarks.plot import apart, points
+from benchmarks.plot import points, spread_apart
 from benchmarks.report import report
 from benchmarks.shapes import B_14, FIVE
 from benchmarks.spread import interval, median_interval, ratios, spread
+from benchmarks.suite import BENCHMARKS, gradients, imports, probes
+from benchmarks.suite.analysis import analysis, timm_hooks
 from benchmarks.timing import interleave
 
 pytestmark = pytest.mark.process
@@ -65,10 +65,10 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def run(job: Job) -> list[Entry]:
         # Only memory needs a process of its own, which takes seconds to start.
-        return run_apart(job) if job.kind == "memory" else measure(job, PARTS[job.part])
+        return run_in_process(job) if job.kind == "memory" else measure(job, BENCHMARKS[job.benchmark])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("benchmarks.__main__.run_apart", run)
+        patch.setattr("benchmarks.__main__.run_in_process", run)
         assert main(["--quick", "--threads", "1", "--output", str(folder), "--only", *TRIED]) == 0
     return folder
 
@@ -78,8 +78,8 @@ def test_every_contestant_has_its_numbers(tried: Path) -> None:
     assert set(results) == set(TRIED)
     settings = Settings(Path(), 1, quick=True)
     for name, found in results.items():
-        for case in PARTS[name].chosen(settings):
-            expected = set(PARTS[name].contestants(case, settings)) if PARTS[name].contestants else set()
+        for case in BENCHMARKS[name].select_cases(settings):
+            expected = set(BENCHMARKS[name].contestants(case, settings)) if BENCHMARKS[name].contestants else set()
             entries = [each for each in found["entries"] if each["case"] == case.name]
             times = [each for each in entries if each["kind"] == "time"]
             assert {each["contestant"] for each in times} == expected
@@ -96,9 +96,9 @@ def test_so_have_those_of_other_parts(name: str, tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(imports, "TORCH", "import json")
     monkeypatch.setattr(imports, "VITVIZ", "import csv")
     settings = Settings(tmp_path, torch.get_num_threads(), quick=True)
-    for case in PARTS[name].chosen(settings):
-        found = measure(Job(name, case.name, "time", settings), PARTS[name])
-        contestants = PARTS[name].contestants
+    for case in BENCHMARKS[name].select_cases(settings):
+        found = measure(Job(name, case.name, "time", settings), BENCHMARKS[name])
+        contestants = BENCHMARKS[name].contestants
         assert contestants is not None
         assert {each["contestant"] for each in found} == set(contestants(case, settings))
         assert all(each[of][which] > 0 for each in found for of in ("seconds", "ratio") for which in each[of])
@@ -131,7 +131,7 @@ def test_stand_ins_never_end_among_the_results(capsys: pytest.CaptureFixture[str
 
 
 def test_a_measurement_that_fails_says_why() -> None:
-    (found,) = run_apart(Job("nothing", "a case", "time", Settings(Path(), 1)))
+    (found,) = run_in_process(Job("nothing", "a case", "time", Settings(Path(), 1)))
     assert found == {"case": "a case", "contestant": "time", "kind": "failed", "error": "KeyError: 'nothing'"}
     assert "- time: failed, KeyError: 'nothing'" in report({"analysis": part(found)})
 
@@ -187,7 +187,7 @@ def test_an_interval_of_a_median_is_the_ranks_of_the_sign_test() -> None:
     ("ends", "mark"), [((0.99, 1.01), "✓"), ((1.0, 1.1), "✓"), ((1.001, 1.1), "✗"), ((0.9, 0.99), "✗"), (None, "✗")]
 )
 def test_a_bar_of_equality_is_met_where_the_interval_holds_one(ends: tuple[float, float] | None, mark: str) -> None:
-    case = PARTS["probes"].cases[0].name
+    case = BENCHMARKS["probes"].cases[0].name
     found = {**entry(probes.WITH, 1.0, case), "interval": ends}
     text = report({"probes": part(found)})
     assert text.count(mark) == 2 and "1.00 in the interval" in text
@@ -196,13 +196,13 @@ def test_a_bar_of_equality_is_met_where_the_interval_holds_one(ends: tuple[float
 
 def test_both_contestants_of_the_probes_find_the_same(tmp_path: Path) -> None:
     settings = Settings(tmp_path, 1, quick=True)
-    (case,) = PARTS["probes"].chosen(settings)
+    (case,) = BENCHMARKS["probes"].select_cases(settings)
     runs = {name: make() for name, make in probes.contestants(case, settings).items()}
     (without, rows, rollout), (asked, other_rows, other_rollout) = runs[probes.WITHOUT](), runs[probes.WITH]()
     assert without.traces[0].norms is None and asked.traces[0].norms is not None
     assert torch.equal(without.logits, asked.logits) and torch.equal(rows, other_rows)
     assert torch.equal(rollout.values, other_rollout.values)
-    (first, second) = measure(Job("probes", case.name, "time", settings), PARTS["probes"])
+    (first, second) = measure(Job("probes", case.name, "time", settings), BENCHMARKS["probes"])
     assert first["baseline"] == probes.WITHOUT and second["interval"] is None
 
 
@@ -219,7 +219,7 @@ def test_peak_memory_is_that_of_the_run_alone() -> None:
 
 @pytest.mark.parametrize(("ratio", "mark"), [(1.06, "✓"), (1.0601, "✗")])
 def test_a_bar_is_met_up_to_its_limit(ratio: float, mark: str) -> None:
-    bar = next(bar for bar in BARS if (bar.part, bar.case, bar.limit) == ("analysis", "B/16 at 224 px", 1.06))
+    bar = next(bar for bar in BARS if (bar.benchmark, bar.case, bar.limit) == ("analysis", "B/16 at 224 px", 1.06))
     found = entry(bar.contestant, ratio)
     assert bars.bar_of("analysis", found) == bar and bar.is_met(found) == (mark == "✓")
     text = report({"analysis": part(found)})
@@ -228,25 +228,34 @@ def test_a_bar_is_met_up_to_its_limit(ratio: float, mark: str) -> None:
 
 
 def test_memory_is_held_against_its_own_bar() -> None:
-    bar = next(bar for bar in BARS if bar.kind == "memory" and bar.part == "gradients")
+    bar = next(bar for bar in BARS if bar.kind == "memory" and bar.benchmark == "gradients")
     assert bar.is_met(memory(bar.contestant, 550 * 2**20, bar.case))
     assert not bar.is_met(memory(bar.contestant, 550 * 2**20 + 1, bar.case))
     assert bars.bar_of("gradients", entry(bar.contestant, 1.0, bar.case)) != bar
 
 
-@pytest.mark.parametrize("bar", BARS, ids=lambda bar: f"{bar.part}, {bar.case}, {bar.contestant}, {bar.kind}")
+@pytest.mark.parametrize("bar", BARS, ids=lambda bar: f"{bar.benchmark}, {bar.case}, {bar.contestant}, {bar.kind}")
 def test_every_bar_is_for_something_that_is_measured(bar: Bar) -> None:
     settings = Settings(Path(), 1)
-    case = next(case for case in PARTS[bar.part].cases if case.name == bar.case)
-    contestants = PARTS[bar.part].contestants
+    case = next(case for case in BENCHMARKS[bar.benchmark].cases if case.name == bar.case)
+    contestants = BENCHMARKS[bar.benchmark].contestants
     assert contestants is not None and bar.contestant in contestants(case, settings)
     assert case.memory or bar.kind == "time"
 
 
 def test_the_shapes_have_the_tokens_of_the_papers() -> None:
     assert [shape.tokens for shape in FIVE] == [197, 197, 785, 1370, 3601]
-    assert [case.seen.tokens for case in PARTS["tokens"].cases] == [65, 197, 401, 785, 1601, 3601, 6401, 10001]
-    assert PARTS["large"].cases[1].seen.tokens == 5477
+    assert [case.input_shape.tokens for case in BENCHMARKS["tokens"].cases] == [
+        65,
+        197,
+        401,
+        785,
+        1601,
+        3601,
+        6401,
+        10001,
+    ]
+    assert BENCHMARKS["large"].cases[1].input_shape.tokens == 5477
 
 
 def test_a_part_replaces_only_its_own_results(tmp_path: Path) -> None:
@@ -271,7 +280,7 @@ def test_the_picture_has_every_point_in_the_order_of_the_tokens() -> None:
     ]
     assert points(entries, "time", lambda each: each["ratio"]["median"]) == {"a": [(65, 1.0), (785, 3.0)]}
     assert points(entries, "memory", lambda each: each["bytes"]) == {"a": [(785, 7)]}
-    assert apart([1.0, 0.0, 0.1], 0.5) == [1.0, 0.0, 0.5]
+    assert spread_apart([1.0, 0.0, 0.1], 0.5) == [1.0, 0.0, 0.5]
 
 
 @pytest.mark.parametrize(

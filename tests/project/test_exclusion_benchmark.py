@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 import vitviz
-from benchmarks.exclusion import LEFT_OUT, NOTHING, ROLLOUTS, Measured, main, measure, record, tables
+from benchmarks.exclusion import EXCLUSION_OPTIONS, NOTHING, ROLLOUTS, PictureResult, main, measure, record, tables
 from vitviz import Model
 from vitviz.attribution.exclusion import EXCLUSIONS
 from vitviz.metrics.faithfulness import METRICS, RANDOM
@@ -33,10 +33,10 @@ def one_sink(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_areas_are_those_of_the_maps_for_the_class_or_the_likeness(classes: int, make_model: Make) -> None:
     analysis = vitviz.analyze(PHOTO, make_model(classes=classes))
     found = measure(analysis, seed=3)
-    assert found.found == {"outliers": 0, "sinks": 1}
+    assert found.excluded_counts == {"outliers": 0, "sinks": 1}
     target = None if classes else vitviz.likeness(analysis)
     for areas in found.areas.values():
-        assert set(areas) == {RANDOM, *((label, name) for label in ROLLOUTS for name in LEFT_OUT)}
+        assert set(areas) == {RANDOM, *((label, name) for label in ROLLOUTS for name in EXCLUSION_OPTIONS)}
         for label in ROLLOUTS:
             # What finds nothing makes no difference, not even by chance; what finds something does.
             assert areas[label, "outliers"] == areas[label, NOTHING]
@@ -46,12 +46,12 @@ def test_areas_are_those_of_the_maps_for_the_class_or_the_likeness(classes: int,
     assert any(areas[LABEL, "sinks"] != areas[LABEL, NOTHING] for areas in found.areas.values())
 
 
-def measured(plain: float, without: float, sinks: int = 1) -> Measured:
+def measured(plain: float, without: float, sinks: int = 1) -> PictureResult:
     areas = {
-        metric: {RANDOM: 0.5, **{(LABEL, name): without if name == "sinks" else plain for name in LEFT_OUT}}
+        metric: {RANDOM: 0.5, **{(LABEL, name): without if name == "sinks" else plain for name in EXCLUSION_OPTIONS}}
         for metric in METRICS
     }
-    return Measured(areas, {"outliers": 0, "sinks": sinks})
+    return PictureResult(areas, {"outliers": 0, "sinks": sinks})
 
 
 def test_a_difference_is_marked_where_its_interval_leaves_zero_out() -> None:
@@ -77,7 +77,7 @@ def test_pictures_without_anything_to_leave_out_can_be_left_aside(
     sinks = dict(zip(analyses.values(), (1, 0, 2, 0), strict=True))
     monkeypatch.setattr("benchmarks.exclusion.vitviz.load", lambda name: name)
     monkeypatch.setattr("benchmarks.exclusion.vitviz.analyze", lambda path, model: analyses[path])
-    monkeypatch.setattr("benchmarks.exclusion.found", lambda each: {"outliers": 0, "sinks": sinks[each]})
+    monkeypatch.setattr("benchmarks.exclusion.excluded_counts", lambda each: {"outliers": 0, "sinks": sinks[each]})
     monkeypatch.setattr("benchmarks.exclusion.measure", lambda each, seed: measured(0.5, 0.4 + seed, sinks[each]))
     main(["mine", str(tmp_path), "--count", "4", "--affected"])
     printed = capsys.readouterr().out.splitlines()

@@ -33,10 +33,10 @@ from starlette.routing import Route
 
 import vitviz
 from benchmarks import load, memory_table
-from benchmarks.load import MixedUpError, Plan
-from benchmarks.load_guests import ROWS, Guest, guests, row_of
-from benchmarks.load_tally import Tally, printed
-from benchmarks.visitor import OverBoundError, Traffic, VisitError, Visitor, _explorer
+from benchmarks.load import Plan, WrongPictureError
+from benchmarks.load_guests import ROWS_PER_ANALYSIS, Guest, guests, row_of
+from benchmarks.load_tally import Tally, tables
+from benchmarks.visitor import LimitReachedError, Traffic, VisitError, Visitor, _explorer
 from tests.driver import EXAMPLE, click_patch, expect_map, opened_page, upload
 from tests.support.apps import close
 from vitviz import Model
@@ -260,26 +260,26 @@ def tally(served: Served, visitors: list[Guest]) -> Tally:
 
 
 def test_a_visitor_is_shown_what_the_library_computes(tally: Tally) -> None:
-    assert tally.checked == 3 * ROWS and len(tally.analyses["together"]) == 1
+    assert tally.rows_checked == 3 * ROWS_PER_ANALYSIS and len(tally.analyses["together"]) == 1
     assert tally.open == 0 and tally.most_open == 1
 
 
 def test_who_is_shown_the_numbers_of_another_is_noticed(served: Served, visitors: list[Guest]) -> None:
     one, other = visitors
     assert one.picture != other.picture
-    with pytest.raises(MixedUpError, match="times what the format allows"):
-        visited(served, replace(one, shown=other.shown))
+    with pytest.raises(WrongPictureError, match="times what the format allows"):
+        visited(served, replace(one, rows=other.rows))
 
 
 def test_who_leaves_in_the_middle_leaves_no_job(served: Served, visitors: list[Guest]) -> None:
-    tally = visited(served, visitors[1], load.ONE_IN - 1)
-    assert tally.checked == ROWS and tally.open == 0
+    tally = visited(served, visitors[1], load.LEAVE_EVERY - 1)
+    assert tally.rows_checked == ROWS_PER_ANALYSIS and tally.open == 0
 
 
 def test_a_load_ends_at_its_bounds(served: Served, visitors: list[Guest]) -> None:
-    with pytest.raises(OverBoundError, match="10 requests"):
+    with pytest.raises(LimitReachedError, match="10 requests"):
         visited(served, visitors[0], traffic=Traffic(served.address, 10, 60))
-    with pytest.raises(OverBoundError, match="seconds"):
+    with pytest.raises(LimitReachedError, match="seconds"):
         visited(served, visitors[0], traffic=Traffic(served.address, 500, 0))
 
 
@@ -306,19 +306,19 @@ def test_a_row_is_held_against_what_the_format_allows(bundled: Model) -> None:
 
 
 def test_what_went_wrong_makes_a_load_fail() -> None:
-    good = Tally(analyses={"alone": [1.0, 2.0, 3.0]}, held={"after wave 1": 100, "after wave 2": 110})
+    good = Tally(analyses={"alone": [1.0, 2.0, 3.0]}, memory_bytes={"after wave 1": 100, "after wave 2": 110})
     assert good.is_good and good.ratio("alone") == pytest.approx(1.45)
     wrong: list[dict[str, Any]] = [
-        {"held": {"after wave 1": 100, "after wave 2": 111}},
-        {"held": {}},
-        {"mixed": ["guest-1.png: another's"]},
+        {"memory_bytes": {"after wave 1": 100, "after wave 2": 111}},
+        {"memory_bytes": {}},
+        {"wrong_pictures": ["guest-1.png: another's"]},
         {"errors": ["guest-1.png: refused"]},
         {"log": ["Traceback", "ValueError: 1"]},
-        {"stopped": "5,000 requests are spent"},
+        {"limit_error": "5,000 requests are spent"},
     ]
     for change in wrong:
         assert not replace(good, **change).is_good
-    said = printed(replace(good, mixed=["guest-1.png: another's"], log=["ValueError: 1"]))
+    said = tables(replace(good, wrong_pictures=["guest-1.png: another's"], log=["ValueError: 1"]))
     assert "| alone | 3.00 | 2.00 |" in said and said.endswith("- guest-1.png: another's\n- ValueError: 1")
 
 
@@ -333,7 +333,7 @@ def test_opening_the_page_copies_neither_models_nor_analyses(served: Served) -> 
 def test_nothing_of_a_visitor_outlasts_the_cleaning(
     served: Served, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert tally.checked and kept_files() > served.first
+    assert tally.rows_checked and kept_files() > served.first
     # Other tests of this process have files elsewhere, which other apps may be serving.
     folder = get_upload_folder()
     own = [{path for path in kept if path.startswith(folder)} for kept in served.demo.temp_file_sets]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from benchmarks.training_figures import CELL_WIDTH, GAP, chosen_states, main
+from benchmarks.training_figures import CELL_WIDTH, GAP, evenly_spaced, main
 from tests.support.training import SMALL, write_folder
 from vitviz.training import loop
 
@@ -26,5 +26,5 @@ def test_both_figures_of_a_run(tmp_path: Path) -> None:
 
 
 def test_the_first_and_the_last_state_are_chosen() -> None:
-    assert chosen_states(range(12)) == [0, 2, 4, 7, 9, 11]
-    assert chosen_states([3, 5]) == [3, 5]
+    assert evenly_spaced(range(12)) == [0, 2, 4, 7, 9, 11]
+    assert evenly_spaced([3, 5]) == [3, 5]

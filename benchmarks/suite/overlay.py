@@ -1,4 +1,4 @@
-"""A map over a picture, as the browser is sent it."""
+"""A map over a picture, as it is sent to the browser."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from functools import partial
 import torch
 from PIL import Image
 
+from benchmarks.benchmark import Benchmark, Case, Make, Run, Settings
 from benchmarks.others import matplotlib_overlay
-from benchmarks.part import Case, Make, Part, Run, Settings
 from benchmarks.shapes import B_16
 from vitviz import Geometry, Heatmap, Style, TokenMap, open_image
 from vitviz.weights.load import resources
@@ -51,12 +51,12 @@ def _jpeg(image: Image.Image) -> bytes:
     return stream.getvalue()
 
 
-PART = Part(
+BENCHMARK = Benchmark(
     "overlay",
     "An overlay",
     "A map of 14×14 patches in colours over a photograph, as a JPEG of quality 90 in memory; by matplotlib also as it "
     "saves a figure if nothing else is said.",
     tuple(Case(B_16, 15, variant=variant) for variant in (PATCHES, SMOOTH)),
     contestants,
-    tried=(0, 1),
+    quick_cases=(0, 1),
 )

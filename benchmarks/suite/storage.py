@@ -1,18 +1,18 @@
-"""What half precision costs in accuracy."""
+"""The error of half precision."""
 
 from __future__ import annotations
 
 import torch
 
 import vitviz
+from benchmarks.benchmark import Benchmark, Case, Facts, Settings
 from benchmarks.models import Models
-from benchmarks.part import Case, Facts, Part, Settings
 from benchmarks.shapes import B_16
 from vitviz import AttentionTrace, VisionTransformer
 from vitviz.attribution import rollout
 from vitviz.weights.load import resources
 
-KINDS = {
+PRECISIONS = {
     "float16 trace": ("float32", "float16"),
     "bfloat16 trace": ("float32", "bfloat16"),
     "bfloat16 forward pass": ("bfloat16", None),
@@ -29,14 +29,14 @@ def facts(case: Case, settings: Settings) -> Facts:
         for path in sorted(resources("assets").glob("*.jpg"))
     ]
     answers: Facts = {}
-    for table, opened, images in (
+    for table, open_model, images in (
         (f"{bundled.name}, {len(photos)} photographs", vitviz.load, photos),
         (f"{case.name}, random weights", models.open, [models.pixels]),
     ):
-        exact = [_answers(opened().network.encode(pixels).traces[0]) for pixels in images]
+        exact = [_answers(open_model().network.encode(pixels).traces[0]) for pixels in images]
         answers[table] = {
-            kind: _worst(opened().network.set_precision(precision), storage, images, exact)
-            for kind, (precision, storage) in KINDS.items()
+            kind: _worst(open_model().network.set_precision(precision), storage, images, exact)
+            for kind, (precision, storage) in PRECISIONS.items()
         }
     return answers
 
@@ -53,14 +53,14 @@ def _worst(
     network: VisionTransformer, storage: str | None, images: list[torch.Tensor], exact: list[dict[str, torch.Tensor]]
 ) -> dict[str, float]:
     """The largest absolute difference of each answer over all images."""
-    found = [_answers(network.encode(pixels, storage).traces[0]) for pixels in images]
+    answers = [_answers(network.encode(pixels, storage).traces[0]) for pixels in images]
     return {
-        what: max(float((ours[what] - true[what]).abs().max()) for ours, true in zip(found, exact, strict=True))
-        for what in exact[0]
+        name: max(float((ours[name] - true[name]).abs().max()) for ours, true in zip(answers, exact, strict=True))
+        for name in exact[0]
     }
 
 
-PART = Part(
+BENCHMARK = Benchmark(
     "storage",
     "Half precision",
     "The largest absolute difference from single precision.",

@@ -1,4 +1,4 @@
-"""What a part of the benchmark is: cases, and contestants that do the same for each of them."""
+"""What a benchmark is: cases, and contestants that do the same for each of them."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pathlib import Path
 from benchmarks.shapes import Shape, tiny
 
 Run = Callable[[], object]
-"""Does once what is measured, and returns its result."""
+"""Performs the measured operation once and returns its result."""
 Make = Callable[[], Run]
-"""Opens the model and makes everything ready."""
+"""Opens the model, and returns the run."""
 Facts = dict[str, dict[str, dict[str, float]]]
-"""Numbers that are no contest: by table, row and column."""
+"""Numbers without contestants, by table, row and column."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a person chose.
+    """Settings from the command line.
 
     Args:
-        folder: where checkpoints with random weights are written, for all processes of one case.
+        folder: for checkpoints with random weights, shared by all processes of one case.
         threads: of torch.
-        repeats: of every contestant; those of the case where it is not given.
+        repeats: of every contestant; by default those of the case.
         quick: tiny stand-ins instead of the models.
         vit_explain: a checkout of jacobgil/vit-explain.
     """
@@ -37,15 +37,15 @@ class Settings:
 
 @dataclass(frozen=True)
 class Case:
-    """One setting in which contestants meet.
+    """One setting in which contestants are compared.
 
     Args:
         shape: of the model.
         repeats: how often each contestant is timed.
-        memory: whether their peak memory is measured too.
-        images: how many each contestant does at once; what is reported is the time for one.
-        resolution: at which a model of the shape is used, where that is not the trained one.
-        variant: what distinguishes cases of the same shape.
+        memory: whether their peak memory is measured, too.
+        images: how many a run computes; the time for one is reported.
+        resolution: of the input, if it is not the trained one.
+        variant: distinguishes cases of the same shape.
     """
 
     shape: Shape
@@ -56,35 +56,34 @@ class Case:
     variant: str = ""
 
     @property
-    def seen(self) -> Shape:
-        """The shape for the images that are used."""
+    def input_shape(self) -> Shape:
+        """The shape at the resolution of the input."""
         return self.shape if self.resolution is None else self.shape.at(self.resolution)
 
     @property
     def name(self) -> str:
-        return self.variant or self.seen.title
+        return self.variant or self.input_shape.title
 
     def stand_in(self) -> Case:
-        """The same with a tiny network, for trying out what measures it."""
+        """The same case with a tiny network, to try out the benchmark."""
         resolution = self.resolution and tiny(self.resolution, self.shape.patch)
         return replace(self, shape=self.shape.stand_in(), repeats=2, images=min(self.images, 4), resolution=resolution)
 
 
 @dataclass(frozen=True)
-class Part:
-    """A question and its contestants.
+class Benchmark:
+    """Cases and contestants, or facts, that answer one question.
 
     Args:
         name: on the command line.
         title, note: above its tables.
         cases: in the order of the tables.
-        contestants: by name, made ready only when asked; what all are compared with is the first. None where there
-            is no contest.
-        facts: what is measured without contestants.
-        tried: the cases of which stand-ins suffice to try out the part.
+        contestants: by name, prepared on demand; the first is the baseline. None if there are no contestants.
+        facts: measures numbers without contestants.
+        quick_cases: indices of the cases whose stand-ins suffice to try out the benchmark.
         paired: whether contestants differ so little that their order and other processes would decide. Then every
-            second round goes backwards, processor time is counted, that of processes which a run starts and ends too,
-            and each ratio has a confidence interval.
+            second round runs in reverse order, processor time is measured, including that of child processes that
+            end, and each ratio has a confidence interval.
     """
 
     name: str
@@ -93,11 +92,11 @@ class Part:
     cases: tuple[Case, ...]
     contestants: Callable[[Case, Settings], dict[str, Make]] | None = None
     facts: Callable[[Case, Settings], Facts] | None = None
-    tried: tuple[int, ...] = field(default=(0,))
+    quick_cases: tuple[int, ...] = field(default=(0,))
     paired: bool = False
 
-    def chosen(self, settings: Settings) -> list[Case]:
+    def select_cases(self, settings: Settings) -> list[Case]:
         """The cases, or their stand-ins."""
         if settings.quick:
-            return [self.cases[index].stand_in() for index in self.tried]
+            return [self.cases[index].stand_in() for index in self.quick_cases]
         return list(self.cases)

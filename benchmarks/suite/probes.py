@@ -1,4 +1,4 @@
-"""What the probes cost an analysis that asks for none: the norms of all tokens, which every forward pass measures."""
+"""What the probes cost an analysis without probes: the norms of all tokens, which every forward pass records."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from functools import partial
 
 import torch
 
+from benchmarks.benchmark import Benchmark, Case, Make, Run, Settings
 from benchmarks.models import Models
-from benchmarks.part import Case, Make, Part, Run, Settings
 from benchmarks.shapes import B_16, S_8, TI_16
 from vitviz.attention.memory import copy_tokens, empty_record, trim_heap
 from vitviz.attention.precision import precise
@@ -43,9 +43,9 @@ def analysis(models: Models, encode: Encode) -> Run:
 
 
 def encode_without_norms(network: VisionTransformer, pixels: torch.Tensor) -> Encoding:
-    """:meth:`VisionTransformer.encode` of one image as it was before there were probes."""
+    """:meth:`VisionTransformer.encode` of one image without the norms of tokens."""
     queries = keys = sums = torch.empty(0)
-    known: dict[int, torch.Tensor] = {}
+    log_sums: dict[int, torch.Tensor] = {}
 
     def record(layer: int, attended: AttentionOutput) -> None:
         nonlocal queries, keys, sums
@@ -56,15 +56,15 @@ def encode_without_norms(network: VisionTransformer, pixels: torch.Tensor) -> En
         copy_tokens(attended.keys[0].detach(), keys[layer])
         if attended.log_sums is not None and attended.log_sums.shape[-1] == attended.keys.shape[2]:
             sums[layer] = attended.log_sums[0]
-            known[layer] = sums[layer]
+            log_sums[layer] = sums[layer]
 
     tokens, layout = network._run(pixels, record, on_chunk=lambda _: None)
     logits = network.read(tokens, layout, record=lambda _: None)
     trim_heap(keys[0])
-    return Encoding(logits, (AttentionTrace(queries, keys, network.scale, layout, known_log_sums=known),))
+    return Encoding(logits, (AttentionTrace(queries, keys, network.scale, layout, known_log_sums=log_sums),))
 
 
-PART = Part(
+BENCHMARK = Benchmark(
     "probes",
     "An analysis that asks for no probe",
     "Logits, trace, CLS rows and mean rollout, with the norms of all tokens, which the probes need and every forward "

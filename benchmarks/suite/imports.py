@@ -1,4 +1,4 @@
-"""How long ``import vitviz`` takes, beside ``import torch``, which it needs."""
+"""The time of ``import vitviz``, compared with ``import torch``, which it needs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import subprocess
 import sys
 from functools import partial
 
-from benchmarks.part import Case, Make, Part, Run, Settings
+from benchmarks.benchmark import Benchmark, Case, Make, Run, Settings
 from benchmarks.shapes import TI_16
 
 TORCH, VITVIZ = "import torch", "import vitviz"
@@ -14,18 +14,18 @@ CASE = "a fresh interpreter"
 
 
 def contestants(case: Case, settings: Settings) -> dict[str, Make]:
-    return {line: partial(_imported, line) for line in (TORCH, VITVIZ)}
+    return {line: partial(_import, line) for line in (TORCH, VITVIZ)}
 
 
-def _imported(line: str) -> Run:
+def _import(line: str) -> Run:
     return partial(subprocess.run, [sys.executable, "-c", line], check=True)
 
 
-PART = Part(
+BENCHMARK = Benchmark(
     "imports",
     "The import",
     "One line in a fresh interpreter each, whose files the system has read before.",
-    # Of which no network is made.
+    # A case needs a shape; no network is created.
     (Case(TI_16, 11, variant=CASE),),
     contestants,
 )

@@ -1,4 +1,4 @@
-"""Many pictures, eight at a time."""
+"""Many pictures, in batches of eight."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from functools import partial
 import torch
 
 import vitviz
+from benchmarks.benchmark import Benchmark, Case, Make, Run, Settings
 from benchmarks.models import Models
-from benchmarks.part import Case, Make, Part, Run, Settings
 from benchmarks.shapes import B_16
 from vitviz.weights.load import resources
 
@@ -42,7 +42,7 @@ def _vitviz(models: Models, images: int) -> Run:
 
 
 def _jpeg(number: int) -> bytes:
-    """One of the photographs, each time another part of it."""
+    """A JPEG of one of the photographs, cropped differently for each number."""
     image = vitviz.open_image(resources("assets") / f"{PHOTOS[number % len(PHOTOS)]}.jpg")
     image = image.crop((number, number, image.width, image.height))
     stream = io.BytesIO()
@@ -50,7 +50,7 @@ def _jpeg(number: int) -> bytes:
     return stream.getvalue()
 
 
-PART = Part(
+BENCHMARK = Benchmark(
     "batch",
     "Many images",
     f"Per image, in batches of {BATCH}; vitviz opens and prepares the pictures in this time too.",

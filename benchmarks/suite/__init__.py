@@ -1,7 +1,7 @@
-"""The parts of the benchmark, in the order in which they run."""
+"""All benchmarks, in the order in which they run."""
 
-from benchmarks.part import Part
-from benchmarks.parts import (
+from benchmarks.benchmark import Benchmark
+from benchmarks.suite import (
     analysis,
     batch,
     captured,
@@ -21,8 +21,8 @@ from benchmarks.parts import (
     tokens,
 )
 
-PARTS: dict[str, Part] = {
-    module.PART.name: module.PART
+BENCHMARKS: dict[str, Benchmark] = {
+    module.BENCHMARK.name: module.BENCHMARK
     for module in (
         floor,
         analysis,

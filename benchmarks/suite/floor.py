@@ -1,4 +1,4 @@
-"""What this machine can do at best, and so the least time in which an analysis could be done on it."""
+"""The peak rates of this machine, and the least time of an analysis at these rates."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from time import perf_counter
 import numpy as np
 import torch
 
-from benchmarks.part import Case, Facts, Part, Settings
+from benchmarks.benchmark import Benchmark, Case, Facts, Settings
 from benchmarks.shapes import FIVE, TI_16, Shape
 
 RATES, FLOORS = "What this machine can do", "The least time of an analysis with mean rollout"
 RATE = "billion per second"
-LEAST = "least, s"
-PRODUCT, EXPONENTIAL, READ, COPIED, FRESH = (
+LEAST_TIME = "least, s"
+PRODUCT, EXPONENTIAL, READING, COPYING, FIRST_WRITE = (
     "operations of a matrix product",
     "exponentials, in the second-level cache",
     "bytes read",
@@ -22,21 +22,21 @@ PRODUCT, EXPONENTIAL, READ, COPIED, FRESH = (
     "bytes first written to fresh memory",
 )
 PRODUCTS = ((1370, 768, 3072), (1370, 3072, 768), (1370, 768, 768), (2048, 2048, 2048), (4096, 1024, 1024))
-CACHED = 2**18
+CACHED_NUMBERS = 2**18
 
 
 @torch.inference_mode()
 def facts(case: Case, settings: Settings) -> Facts:
     nbytes, repeats = (4 * 2**20, 3) if settings.quick else (256 * 2**20, 15)
     source = torch.ones(nbytes // 4)
-    target, cached = torch.zeros_like(source), torch.rand(CACHED)
+    target, cached = torch.zeros_like(source), torch.rand(CACHED_NUMBERS)
     exponentials = torch.empty_like(cached)
     rates = {
         PRODUCT: max(_product_rate(*size, repeats) for size in (((64, 64, 64),) if settings.quick else PRODUCTS)),
-        EXPONENTIAL: CACHED / _best(lambda: torch.exp(cached, out=exponentials), 20 * repeats),
-        READ: nbytes / _best(source.sum, repeats),
-        COPIED: 2 * nbytes / _best(lambda: target.copy_(source), repeats),
-        FRESH: nbytes / _best(lambda: np.empty(nbytes, np.uint8).fill(1), repeats),
+        EXPONENTIAL: CACHED_NUMBERS / _best(lambda: torch.exp(cached, out=exponentials), 20 * repeats),
+        READING: nbytes / _best(source.sum, repeats),
+        COPYING: 2 * nbytes / _best(lambda: target.copy_(source), repeats),
+        FIRST_WRITE: nbytes / _best(lambda: np.empty(nbytes, np.uint8).fill(1), repeats),
     }
     return {
         RATES: {name: {RATE: rate / 1e9} for name, rate in rates.items()},
@@ -45,13 +45,13 @@ def facts(case: Case, settings: Settings) -> Facts:
 
 
 def _best(run: Callable[[], object], repeats: int) -> float:
-    """The least seconds: what disturbs a machine only ever takes time."""
-    found = []
+    """The least time of several runs, since disturbances can only make a run slower."""
+    times = []
     for _ in range(repeats + 1):
         start = perf_counter()
         run()
-        found.append(perf_counter() - start)
-    return min(found[1:])
+        times.append(perf_counter() - start)
+    return min(times[1:])
 
 
 def _product_rate(rows: int, inner: int, columns: int, repeats: int) -> float:
@@ -64,8 +64,8 @@ def _floor(shape: Shape, rates: dict[str, float]) -> dict[str, float]:
     weights, trace = weight_bytes(shape), trace_bytes(shape)
     products_time = (forward + scores) / rates[PRODUCT]
     exponentials_time = exponentials / rates[EXPONENTIAL]
-    # Weights are read; a trace is copied out of the forward pass, then read by the rollout.
-    bytes_time = (weights + trace) / rates[READ] + 2 * trace / rates[COPIED]
+    # The weights are read; the trace is copied in the forward pass, and read by the rollout.
+    bytes_time = (weights + trace) / rates[READING] + 2 * trace / rates[COPYING]
     return {
         "forward, 10⁹ operations": forward / 1e9,
         "rollout, 10⁹ operations": scores / 1e9,
@@ -74,12 +74,12 @@ def _floor(shape: Shape, rates: dict[str, float]) -> dict[str, float]:
         "products, s": products_time,
         "exponentials, s": exponentials_time,
         "bytes, s": bytes_time,
-        LEAST: products_time + exponentials_time + bytes_time,
+        LEAST_TIME: products_time + exponentials_time + bytes_time,
     }
 
 
 def forward_operations(shape: Shape) -> float:
-    """Of the matrix products of a forward pass; in the top layer, only the CLS token goes beyond keys and values."""
+    """Operations of the matrix products of a forward pass; in the top layer, other tokens stop at keys and values."""
     tokens, width = shape.tokens, shape.width
     embedding = 2 * (tokens - 1) * 3 * shape.patch**2 * width
     layer = 24 * tokens * width**2 + 4 * tokens**2 * width
@@ -88,12 +88,12 @@ def forward_operations(shape: Shape) -> float:
 
 
 def rollout_operations(shape: Shape) -> float:
-    """Of the scores of all layers but the top one, of which one row suffices."""
+    """Operations of the scores of all layers but the top one, which needs only one row."""
     return (shape.depth - 1) * 2 * shape.tokens**2 * shape.width
 
 
 def exponentials_of(shape: Shape) -> float:
-    """Of attention in the forward pass and again in the rollout, and one for each activation of the MLPs."""
+    """Exponentials of attention, in the forward pass and in the rollout, and one for each activation of the MLPs."""
     return (shape.depth - 1) * (2 * shape.heads * shape.tokens**2 + 4 * shape.tokens * shape.width)
 
 
@@ -102,11 +102,11 @@ def weight_bytes(shape: Shape) -> float:
 
 
 def trace_bytes(shape: Shape) -> float:
-    """Queries and keys of all layers."""
+    """Bytes of the queries and keys of all layers."""
     return 4 * 2 * shape.depth * shape.tokens * shape.width
 
 
-PART = Part(
+BENCHMARK = Benchmark(
     "floor",
     "The physical floor",
     "The best of several runs each. The least time is that of the matrix products, the exponentials and the bytes of "

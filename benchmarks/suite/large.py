@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 import vitviz
+from benchmarks.benchmark import Benchmark, Case, Make, Run, Settings
 from benchmarks.models import Models
-from benchmarks.part import Case, Make, Part, Run, Settings
-from benchmarks.parts.analysis import FORWARD, timm_forward
 from benchmarks.shapes import B_14, S_8
+from benchmarks.suite.analysis import FORWARD, timm_forward
 from vitviz.weights.load import resources
 
 VITVIZ = "vitviz: analyze and mean rollout"
@@ -16,9 +16,9 @@ VITVIZ = "vitviz: analyze and mean rollout"
 
 def contestants(case: Case, settings: Settings) -> dict[str, Make]:
     assert case.resolution is not None
-    # timm is given a model for images of this size, vitviz one that was trained on smaller ones.
+    # timm gets a model for images of this size, vitviz one for smaller images.
     return {
-        FORWARD: partial(timm_forward, Models(case.seen, settings.folder)),
+        FORWARD: partial(timm_forward, Models(case.input_shape, settings.folder)),
         VITVIZ: partial(_vitviz, Models(case.shape, settings.folder), case.resolution),
     }
 
@@ -33,7 +33,7 @@ def _vitviz(models: Models, resolution: int) -> Run:
     return run
 
 
-PART = Part(
+BENCHMARK = Benchmark(
     "large",
     "Large pictures",
     "From the bytes of a JPEG to the rollout, at a higher resolution than the model was trained at; timm's forward "

@@ -1,26 +1,26 @@
-"""What becomes of the app when many visit it at once."""
+"""The app under many visitors at once."""
 
 from __future__ import annotations
 
 import asyncio
 
+from benchmarks.benchmark import Benchmark, Case, Facts, Settings
 from benchmarks.load import Plan, measure
-from benchmarks.load_tally import facts_of, printed
-from benchmarks.part import Case, Facts, Part, Settings
+from benchmarks.load_tally import facts_of, tables
 from benchmarks.shapes import Shape
 
 BUNDLED = Shape("the bundled model", 32, 4, 192, 6, depth=6, classes=10)
-TRIED = Plan(sessions=2, arrive=0.0, think=0.0, resolution=64, most_seconds=120.0, most_requests=1000)
+QUICK_PLAN = Plan(sessions=2, arrive=0.0, think=0.0, resolution=64, most_seconds=120.0, most_requests=1000)
 
 
 def facts(case: Case, settings: Settings) -> Facts:
-    tally = asyncio.run(measure(TRIED if settings.quick else Plan()))
-    if not tally.analyses or tally.stopped:
-        raise RuntimeError(printed(tally).splitlines()[-1])
+    tally = asyncio.run(measure(QUICK_PLAN if settings.quick else Plan()))
+    if not tally.analyses or tally.limit_error:
+        raise RuntimeError(tables(tally).splitlines()[-1])
     return facts_of(tally)
 
 
-PART = Part(
+BENCHMARK = Benchmark(
     "load",
     "Many visitors at once",
     f"{Plan.sessions} sessions over HTTP, without browsers: each uploads a picture of its own, fetches what the "

@@ -1,4 +1,4 @@
-"""A whole analysis, in forward passes."""
+"""A whole analysis, compared with a forward pass."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 import vitviz
+from benchmarks.benchmark import Benchmark, Case, Make, Run, Settings
 from benchmarks.models import Models
-from benchmarks.others import kept_weights, materialised_rollout, vit_explain
-from benchmarks.part import Case, Make, Part, Run, Settings
+from benchmarks.others import materialised_rollout, record_attention, vit_explain
 from benchmarks.shapes import FIVE
 from vitviz.attribution import rollout
 
@@ -18,27 +18,27 @@ FORWARD = "timm forward pass"
 HOOKS = "timm hooks, matrices multiplied"
 MEAN = "vitviz: trace, CLS rows, mean rollout"
 MAX = "vitviz: trace, CLS rows, max rollout, 90% discarded"
-# Beyond, the attention weights of all layers, kept as those packages do, take more than many machines have.
-MOST_MAP_BYTES = 4 * 2**30
+# Above this size, keeping the attention weights of all layers needs more memory than many machines have.
+MAX_MAP_BYTES = 4 * 2**30
 RECORDED_TOKENS = 1000
 
 
 def contestants(case: Case, settings: Settings) -> dict[str, Make]:
     models = Models(case.shape, settings.folder)
-    found: dict[str, Make] = {FORWARD: partial(timm_forward, models)}
-    if case.shape.map_bytes < MOST_MAP_BYTES:
-        found["transformers, output_attentions, matrices multiplied"] = partial(_transformers, models)
-        found[HOOKS] = partial(timm_hooks, models)
+    makes: dict[str, Make] = {FORWARD: partial(timm_forward, models)}
+    if case.shape.map_bytes < MAX_MAP_BYTES:
+        makes["transformers, output_attentions, matrices multiplied"] = partial(_transformers, models)
+        makes[HOOKS] = partial(timm_hooks, models)
     if case.shape.tokens < RECORDED_TOKENS:
-        found["vit-pytorch Recorder, matrices multiplied"] = partial(_recorder, models)
-    if settings.vit_explain is not None and case.shape.map_bytes < MOST_MAP_BYTES:
-        found["vit-explain, max, 90% discarded"] = partial(_vit_explain, models, settings)
-    found["vitviz: forward pass"] = partial(_forward, models)
-    found["vitviz: trace, CLS rows"] = partial(_rows, models)
-    found[MEAN] = partial(analysis, models)
-    found[MAX] = partial(analysis, models, head_fusion="max", discard_ratio=0.9)
-    found["vitviz in bfloat16: trace, CLS rows, mean rollout"] = partial(analysis, models, precision="bfloat16")
-    return found
+        makes["vit-pytorch Recorder, matrices multiplied"] = partial(_recorder, models)
+    if settings.vit_explain is not None and case.shape.map_bytes < MAX_MAP_BYTES:
+        makes["vit-explain, max, 90% discarded"] = partial(_vit_explain, models, settings)
+    makes["vitviz: forward pass"] = partial(_forward, models)
+    makes["vitviz: trace, CLS rows"] = partial(_rows, models)
+    makes[MEAN] = partial(analysis, models)
+    makes[MAX] = partial(analysis, models, head_fusion="max", discard_ratio=0.9)
+    makes["vitviz in bfloat16: trace, CLS rows, mean rollout"] = partial(analysis, models, precision="bfloat16")
+    return makes
 
 
 def timm_forward(models: Models) -> Run:
@@ -50,7 +50,7 @@ def timm_hooks(models: Models) -> Run:
 
     @torch.inference_mode()
     def run() -> object:
-        with kept_weights(model) as layers:
+        with record_attention(model) as layers:
             return model(pixels), materialised_rollout(layers)
 
     return run
@@ -69,7 +69,7 @@ def _transformers(models: Models) -> Run:
 
 def _recorder(models: Models) -> Run:
     model, pixels = models.vit_pytorch, models.pixels
-    # Behind the model, which makes its package importable.
+    # Imported after the model, whose creation makes the package importable.
     from vit_pytorch.recorder import Recorder
 
     recorder = Recorder(model)
@@ -84,7 +84,7 @@ def _recorder(models: Models) -> Run:
 
 def _vit_explain(models: Models, settings: Settings) -> Run:
     assert settings.vit_explain is not None
-    # It hooks its model for good, which must not be that of the others.
+    # Its hooks stay on the model, so it gets a model of its own.
     return partial(vit_explain(settings.vit_explain, Models(models.shape, models.folder).timm), models.pixels)
 
 
@@ -97,7 +97,7 @@ def _rows(models: Models) -> Run:
 
     @torch.inference_mode()
     def run() -> object:
-        return _encoded(network, pixels)
+        return _encode(network, pixels)
 
     return run
 
@@ -109,18 +109,18 @@ def analysis(models: Models, precision: str = "float32", **parameters: Any) -> R
 
     @torch.inference_mode()
     def run() -> object:
-        encoding, rows = _encoded(model.network, pixels)
+        encoding, rows = _encode(model.network, pixels)
         return encoding, rows, rollout(encoding.traces[0], **parameters)
 
     return run
 
 
-def _encoded(network: vitviz.VisionTransformer, pixels: torch.Tensor) -> tuple[Any, torch.Tensor]:
+def _encode(network: vitviz.VisionTransformer, pixels: torch.Tensor) -> tuple[Any, torch.Tensor]:
     encoding = network.encode(pixels)
     return encoding, encoding.traces[0].rows("cls")
 
 
-PART = Part(
+BENCHMARK = Benchmark(
     "analysis",
     "A whole analysis",
     "Logits, the attention of the CLS token in all layers and heads, and attention rollout, as ratios to timm's fused "
@@ -130,5 +130,5 @@ PART = Part(
         for shape, repeats, memory in zip(FIVE, (15, 15, 7, 7, 5), (False, False, False, True, True), strict=True)
     ),
     contestants,
-    tried=(3,),
+    quick_cases=(3,),
 )

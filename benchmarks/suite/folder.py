@@ -1,4 +1,4 @@
-"""A folder of pictures by the command's own loop, beside the plainest loop around timm."""
+"""A folder of pictures by the loop of ``vitviz batch``, compared with the simplest loop around timm."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 
 import vitviz
+from benchmarks.benchmark import Benchmark, Case, Make, Run, Settings
 from benchmarks.models import Models
-from benchmarks.part import Case, Make, Part, Run, Settings
 from benchmarks.shapes import B_16, TI_16
 from vitviz.datasets import BatchRequest, Item, MapRequest, run_batch
 from vitviz.weights.load import resources
@@ -43,8 +43,8 @@ def _timm(models: Models, images: int) -> Run:
             return len(files)
 
         def __getitem__(self, index: int) -> torch.Tensor:
-            found: Any = transform(Image.open(files[index]).convert("RGB"))
-            return found
+            pixels: Any = transform(Image.open(files[index]).convert("RGB"))
+            return pixels
 
     def run() -> None:
         with torch.inference_mode():
@@ -66,26 +66,26 @@ def _vitviz(models: Models, images: int, maps: tuple[MapRequest, ...]) -> Run:
 
 
 def _files(folder: Path, images: int) -> list[Path]:
-    """Photographs of the size that ImageNet's have on average, each another part of one of ours."""
+    """Photographs of the average size of ImageNet's, each another crop of a bundled one."""
     photos = folder / "photos"
     photos.mkdir(exist_ok=True)
     files = [photos / f"{number:05d}.jpg" for number in range(images)]
     for number, file in enumerate(files):
         if not file.exists():
             image = vitviz.open_image(resources("assets") / f"{PHOTOS[number % len(PHOTOS)]}.jpg")
-            part = image.crop((number % 90, number % 80, image.width, image.height))
-            part.resize((WIDTH, HEIGHT)).save(file, quality=90)
+            crop = image.crop((number % 90, number % 80, image.width, image.height))
+            crop.resize((WIDTH, HEIGHT)).save(file, quality=90)
     return files
 
 
-PART = Part(
+BENCHMARK = Benchmark(
     "folder",
     "A folder of pictures",
     f"Per picture, JPEGs of {WIDTH}×{HEIGHT} pixels from disk, {BATCH} at a time, {WORKERS} workers. vitviz writes its "
     "table in this time too, and looks at the request and at every weight before it begins, once in a run.",
     (Case(TI_16, 5, images=128), Case(B_16, 3, images=64)),
     contestants,
-    tried=(0, 1),
+    quick_cases=(0, 1),
     paired=True,
 )
-"""The time of the DataLoader's workers counts, since they end with each round."""
+"""The processor time of the DataLoader's workers counts, since they end with each round."""

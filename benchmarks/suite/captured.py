@@ -1,4 +1,4 @@
-"""A whole analysis of a module that somebody has: its own forward pass, captured."""
+"""A whole analysis of a captured module, by its own forward pass."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from functools import partial
 import torch
 
 import vitviz
+from benchmarks.benchmark import Benchmark, Case, Make, Run, Settings
 from benchmarks.models import Models
-from benchmarks.part import Case, Make, Part, Run, Settings
-from benchmarks.parts.analysis import FORWARD, timm_forward
 from benchmarks.shapes import B_14, B_16
+from benchmarks.suite.analysis import FORWARD, timm_forward
 from vitviz.attribution import rollout
 
 CAPTURED = "vitviz, the module captured: trace, CLS rows, mean rollout"
@@ -36,7 +36,7 @@ def captured(models: Models) -> Run:
     return run
 
 
-PART = Part(
+BENCHMARK = Benchmark(
     "captured",
     "A whole analysis of a captured module",
     "Logits, the attention of the CLS token in all layers and heads, and attention rollout of a module of timm, as "

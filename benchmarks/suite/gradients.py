@@ -1,14 +1,14 @@
-"""How a class depends on the attention: with gradients."""
+"""Relevance of attention for a class, which needs gradients."""
 
 from __future__ import annotations
 
 from functools import partial
 
+from benchmarks.benchmark import Benchmark, Case, Make, Run, Settings
 from benchmarks.models import Models
 from benchmarks.others import backward, transmm
-from benchmarks.part import Case, Make, Part, Run, Settings
-from benchmarks.parts.analysis import FORWARD, timm_forward
 from benchmarks.shapes import B_14
+from benchmarks.suite.analysis import FORWARD, timm_forward
 
 RELEVANCE = "vitviz: relevance"
 TARGET = 0
@@ -32,7 +32,7 @@ def _relevance(models: Models) -> Run:
     return lambda: relevance(trace_gradients(network, pixels, target=TARGET))
 
 
-PART = Part(
+BENCHMARK = Benchmark(
     "gradients",
     "Relevance for a class",
     "TransMM (Chefer et al. 2021) for one class: attention weights times their gradients through all layers. All "

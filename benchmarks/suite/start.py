@@ -1,4 +1,4 @@
-"""How long whoever starts the app waits for its first picture: in a headless browser, with the model that ships."""
+"""The time from the start of the app to its first picture: in a headless browser, with the bundled model."""
 
 from __future__ import annotations
 
@@ -7,45 +7,45 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from benchmarks.part import Case, Facts, Part, Settings
+from benchmarks.benchmark import Benchmark, Case, Facts, Settings
 from benchmarks.shapes import TI_16
 
 STARTS = 3
-ADDRESS, PAGE, WHOLE = "address printed, s", "picture in the page after that, s", "both, s"
+ADDRESS, PAGE, TOTAL = "address printed, s", "picture in the page after that, s", "both, s"
 
 
 def facts(case: Case, settings: Settings) -> Facts:
     from tests.driver import running_browser
 
     with running_browser() as browser:
-        found = [_start(browser) for _ in range(settings.repeats or case.repeats)]
-    said = {name: median(one[name] for one in found) for name in (ADDRESS, PAGE, WHOLE)}
-    said["both, slowest, s"] = max(one[WHOLE] for one in found)
-    return {"From the command to the first picture": {case.name: said}}
+        starts = [_start(browser) for _ in range(settings.repeats or case.repeats)]
+    values = {name: median(start[name] for start in starts) for name in (ADDRESS, PAGE, TOTAL)}
+    values["both, slowest, s"] = max(start[TOTAL] for start in starts)
+    return {"From the command to the first picture": {case.name: values}}
 
 
 def _start(browser: Any) -> dict[str, float]:
-    """Seconds of one start; nothing of the page is in the browser's cache."""
+    """Seconds of one start, with an empty browser cache."""
     from tests.driver import running_app
 
-    begun = perf_counter()
+    start_time = perf_counter()
     with running_app(os.environ) as address:
-        printed = perf_counter()
+        address_time = perf_counter()
         context = browser.new_context(viewport={"width": 1400, "height": 1000})
         page = context.new_page()
         page.goto(address)
         page.locator(".vx-canvas[data-loaded]").first.wait_for(timeout=120_000)
-        shown = perf_counter()
+        picture_time = perf_counter()
         context.close()
-    return {ADDRESS: printed - begun, PAGE: shown - printed, WHOLE: shown - begun}
+    return {ADDRESS: address_time - start_time, PAGE: picture_time - address_time, TOTAL: picture_time - start_time}
 
 
-PART = Part(
+BENCHMARK = Benchmark(
     "start",
     "The start of the app",
     f"Medians of {STARTS} starts of `python app.py` in a process of its own, whose files the system has read before; "
     "headless Chromium, already open, opens the address as soon as it is printed.",
-    # Of which no network is made: the app opens with its own.
+    # A case needs a shape; the app opens with the bundled model.
     (Case(TI_16, STARTS, variant="python app.py"),),
     facts=facts,
 )
