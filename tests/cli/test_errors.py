@@ -42,8 +42,11 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     ),
     "too large": (["rollout", "{photo}", "--resolution", "6400"], "input of 6400×6400: 640,005 tokens need"),
     "no memory allowed": (["rollout", "{photo}", "--max-bytes", "1"], "max_bytes = 1; no resolution fits"),
-    "the image itself": (["attention", "{photo}", "-o", "{photo}"], ": what is read; expected another file to write"),
-    "a page over its image": (["explore", "{photo}", "-o", "{photo}"], ": what is read; expected another file"),
+    "the image itself": (
+        ["attention", "{photo}", "-o", "{photo}"],
+        ": the input itself; expected another file to write",
+    ),
+    "a page over its image": (["explore", "{photo}", "-o", "{photo}"], ": the input itself; expected another file"),
     "no such folder": (["attention", "{photo}", "-o", "gone/map.png"], "gone/map.png: cannot be written"),
     "no such format": (["attention", "{photo}", "-o", "{folder}/map.xyz"], "map.xyz: cannot be written"),
     "output a folder": (["attention", "{photo}", "-o", "{folder}"], "cannot be written"),

@@ -294,5 +294,5 @@ def test_likeness_needs_no_classifier(
 def test_what_a_map_is_about_is_said_once(capsys: Capture, photo: Path, arguments: list[str], found: str) -> None:
     assert main(["relevance", str(photo), *arguments]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"vitviz: {found}: what the map is about, said twice; expected options of one kind")
+    assert error.startswith(f"vitviz: {found}: more than one target of the map; expected options of one kind")
     assert error.count("\n") == 1

@@ -189,7 +189,7 @@ def test_tokens_that_differ_between_frames_are_said_and_averaged(model: Model, c
     means = maps_of.smoothed(10.0).values.ravel()
     np.testing.assert_allclose(means, [2.0, 2.0], atol=0.01)
     said = FramePainter(asked(model), maps_of, encoder_of(asked(model).to_batch_request())).clip_caption()
-    assert said.startswith("without 1 sink (frame 0; what is said of the frames differs). One scale for all 2 frames")
+    assert said.startswith("without 1 sink (frame 0; the captions of the frames differ). One scale for all 2 frames")
 
 
 def test_a_frame_is_as_large_as_asked_for(model: Model, tmp_path: Path) -> None:

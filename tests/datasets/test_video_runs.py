@@ -135,7 +135,7 @@ def test_a_run_that_is_killed_leaves_no_video_and_goes_on(
     assert not output.exists() and len(list(parts.glob("video-*.mp4"))) == 1, errors
     if way == signal.SIGINT:
         assert first.returncode == 130 and str(run_folder(output)) in said
-        assert "vitviz: interrupted; the same command goes on with what is missing" in errors
+        assert "vitviz: interrupted; the same command computes what is missing" in errors
     # What a write leaves that is cut off.
     (parts / ".video-000001.partial.mp4").write_bytes(b"half")
     assert main(command) == 0

@@ -186,7 +186,7 @@ def test_the_command_takes_a_text(
     assert main(["relevance", *arguments, "--text", "a cat"]) == 0
     assert "the text “a cat”" in capsys.readouterr().out and (tmp_path / "map.png").exists()
     assert main(["relevance", *arguments, "--text", "a cat", "--target", "3"]) == 2
-    assert "--target --text: what the map is about, said twice" in capsys.readouterr().err
+    assert "--target --text: more than one target of the map" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["", "  \n", "a" * 1001])

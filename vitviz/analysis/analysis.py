@@ -37,8 +37,8 @@ class Prediction:
     probability: float
 
 
-def _no_parameter(analysis: Analysis, method: str = "", *_: Any, unknown: str, **__: Any) -> str:
-    """The message about a parameter that no method has."""
+def _unknown_parameter_message(analysis: Analysis, method: str = "", *_: Any, unknown: str, **__: Any) -> str:
+    """The error message for a parameter that no method has."""
     word("method", method, METHODS)
     return no_parameter(method, unknown, [parameter.name for parameter in METHODS[method].parameters])
 
@@ -122,7 +122,7 @@ class Analysis:
         threshold = self.model.ood_threshold
         return None if threshold is None else self.energy_score < threshold
 
-    @named_arguments(MethodError, _no_parameter)
+    @named_arguments(MethodError, _unknown_parameter_message)
     def map(
         self,
         method: str,

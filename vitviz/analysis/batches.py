@@ -34,7 +34,7 @@ class FailedAnalysis:
     """The placeholder of an image that could not be analysed, with ``on_error="keep"``.
 
     Args:
-        source: the file that the image is from, or its place among the images, counted from 0.
+        source: the image's file, or else its position among the images, counted from 0.
         error: why there is no analysis.
     """
 
@@ -163,7 +163,7 @@ class BatchQueue:
         self.encoder, self.images, self.batch_size = encoder, images, batch_size
         self.workers, self.raises = workers, raises
         self.prepare = encoder.prepare if prepare is None else prepare
-        self.places = count()
+        self._positions = count()
         self._pending: deque[Future[PreparedImage | FailedAnalysis]] = deque()
         self.wait_seconds = 0.0
 
@@ -188,7 +188,7 @@ class BatchQueue:
         """Submit images until enough are prepared ahead; returns whether any is pending."""
         while len(self._pending) < BATCHES_AHEAD * self.batch_size:
             try:
-                self._pending.append(pool.submit(self._prepare, next(self.images), next(self.places)))
+                self._pending.append(pool.submit(self._prepare, next(self.images), next(self._positions)))
             except StopIteration:
                 break
             # An error of the iterable is raised in its turn, after the images before it.
@@ -227,13 +227,13 @@ class BatchQueue:
                 return [FailedAnalysis(batch[0].source, error)]
         return [each for prepared in batch for each in self.encode([prepared])]
 
-    def _prepare(self, source: Any, place: int) -> PreparedImage | FailedAnalysis:
+    def _prepare(self, source: Any, position: int) -> PreparedImage | FailedAnalysis:
         try:
-            return self.prepare(source, place)
+            return self.prepare(source, position)
         except VitvizError as error:
             if self.raises:
                 raise
-            return FailedAnalysis(origin(source, self.encoder.column, place), error)
+            return FailedAnalysis(origin(source, self.encoder.column, position), error)
 
 
 def _analyses(queue: BatchQueue, keep_failures: bool) -> Generator[Analysis | FailedAnalysis, None, None]:

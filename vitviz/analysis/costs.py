@@ -1,4 +1,4 @@
-"""What an analysis takes, by formula, before anything is computed."""
+"""The memory and computation of an analysis, by formula."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MODULE_MATRICES = 3
 
 @dataclass(frozen=True)
 class Cost:
-    """What the analysis of a batch takes, without the model and the users' images.
+    """The cost of analysing a batch, without the model and the users' images.
 
     Args:
         tokens: of one image.

@@ -82,12 +82,12 @@ class Encoder:
         config = self.model.network.config
         return cost_of(config, config.layout(height, width), batch, self.storage)
 
-    def prepare(self, source: ImageSource | Row, place: int | None = None) -> PreparedImage:
+    def prepare(self, source: ImageSource | Row, position: int | None = None) -> PreparedImage:
         """An image, opened and brought to the model's input.
 
         Args:
             source: the image, as :func:`analyze` takes it.
-            place: its position in a batch, counted from 0, which names its source if the file is not known.
+            position: in a batch, counted from 0; the source of the prepared image if its file is not known.
 
         Raises:
             ImageError: it cannot be opened.
@@ -96,7 +96,7 @@ class Encoder:
         image = self.open(source)
         self.check(image)
         prepared = self.preprocessing.prepare(image, *self._patch, self.fit)
-        return replace(prepared, source=origin(source, self.column, place))
+        return replace(prepared, source=origin(source, self.column, position))
 
     def check(self, image: Sized) -> None:
         """Refuse an image whose analysis would need more than ``max_bytes``.

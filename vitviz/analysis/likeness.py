@@ -48,10 +48,10 @@ def likeness(other: Analysis, patch: tuple[int, int] | None = None, *, name: str
         QueryError: it has no such patch.
     """
     instance("other", other, Analysis, "vitviz.analyze(other_image, model)")
-    position = None if patch is None else _place(other, patch)
+    row_column = None if patch is None else _checked_patch(other, patch)
     if name is None:
         name = other.source.name if isinstance(other.source, Path) else UNNAMED
-    return likeness_target(other.model.network, other.prepared, position, name)
+    return likeness_target(other.model.network, other.prepared, row_column, name)
 
 
 def likeness_target(network: Network, prepared: PreparedImage, patch: tuple[int, int] | None, name: str) -> Target:
@@ -77,10 +77,10 @@ def likeness_target(network: Network, prepared: PreparedImage, patch: tuple[int,
     return Target(title, LikenessScore(features, title), reads, maximum=1.0)
 
 
-def _place(other: Analysis, patch: object) -> tuple[int, int]:
-    place = pair_or_none(patch)
-    if place is None:
+def _checked_patch(other: Analysis, patch: object) -> tuple[int, int]:
+    row_column = pair_or_none(patch)
+    if row_column is None:
         raise QueryError(f"patch = {describe(patch)}: expected row and column of a patch, such as (3, 5)")
     # Raises if there is no such patch.
-    other.trace.layout.index(place)
-    return place
+    other.trace.layout.index(row_column)
+    return row_column

@@ -52,7 +52,7 @@ MAP_GRAMMAR = "METHOD[:NAME=VALUE,…]"
 def add_batch(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``vitviz batch``."""
     parser.add_argument("source", help=f"{'; '.join(reader.name for reader in READERS)}")
-    parser.add_argument("output", type=Path, help="folder for the results; the same command goes on where it was ended")
+    parser.add_argument("output", type=Path, help="folder for the results; the same command resumes an interrupted run")
     maps = "a map of every picture, such as rollout or relevance:target=dog,residual_weight=0.3; may be repeated"
     parser.add_argument(
         "--map", dest="maps", action="append", type=map_request, default=[], metavar=MAP_GRAMMAR, help=maps

@@ -326,6 +326,6 @@ def _run_train(
 # Printed after an interrupt, by command.
 RESUME_NOTES: dict[Callable[..., Any], str] = {
     _run_train: "; the same command continues after the last whole epoch",
-    run_batch_command: "; the same command goes on with what is missing",
-    run_video_command: "; the same command goes on with what is missing",
+    run_batch_command: "; the same command computes what is missing",
+    run_video_command: "; the same command computes what is missing",
 }

@@ -26,7 +26,7 @@ from vitviz.visualization.heatmaps import FIGURE_SIDE, Style
 def add_video(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``vitviz video``."""
     parser.add_argument("source", type=Path, help=f"the clip: {', '.join(CLIP_SUFFIXES)}")
-    output = f"video to write: {' or '.join(CONTAINERS)}; the same command goes on where it was ended"
+    output = f"video to write: {' or '.join(CONTAINERS)}; the same command resumes an interrupted run"
     parser.add_argument("output", type=Path, help=output)
     maps = "the map of every frame, such as relevance:target=dog,residual_weight=0.3 (default: rollout)"
     parser.add_argument("--map", type=map_request, default=MapRequest("rollout"), metavar=MAP_GRAMMAR, help=maps)
@@ -81,7 +81,7 @@ def run(
     try:
         summary = _with_bars(request, source, output, numbers=numbers, batch_size=size, max_bytes=max_bytes)
     except KeyboardInterrupt:
-        print(f"\nwhat is done lies in {run_folder(output)}; delete it to begin anew")
+        print(f"\nthe progress is stored in {run_folder(output)}; delete it to start over")
         raise
     _print(summary, output, numbers)
 

@@ -19,7 +19,7 @@ def check_output(output: Path, source: str) -> None:
         ConfigError: both are the same file.
     """
     if output.exists() and Path(source).exists() and output.samefile(source):
-        raise ConfigError(f"{output}: what is read; expected another file to write")
+        raise ConfigError(f"{output}: the input itself; expected another file to write")
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:

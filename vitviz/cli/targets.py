@@ -60,7 +60,7 @@ class TargetOptions:
         if not any(set(used_flags) <= set(group) for group in OPTION_GROUPS) or set(used_flags) >= EXCLUSIVE_OPTIONS:
             legal = "; ".join(" ".join(group) for group in OPTION_GROUPS)
             raise MethodError(
-                f"{' '.join(used_flags)}: what the map is about, said twice; expected options of one kind ({legal}), "
+                f"{' '.join(used_flags)}: more than one target of the map; expected options of one kind ({legal}), "
                 f"and of {' and '.join(sorted(EXCLUSIVE_OPTIONS))} at most one"
             )
 

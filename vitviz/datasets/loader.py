@@ -164,26 +164,26 @@ def _check_inputs(pixels: torch.Tensor, encoder: Encoder) -> torch.Tensor:
     return pixels
 
 
-def _prepare_input(pixels: torch.Tensor, place: int, encoder: Encoder) -> PreparedImage:
+def _prepare_input(pixels: torch.Tensor, position: int, encoder: Encoder) -> PreparedImage:
     """An input ``"channel height width"``, with the picture that it shows."""
     values = pixels.detach().float().cpu()
     mean, std = (values.new_tensor(channel) for channel in (encoder.preprocessing.mean, encoder.preprocessing.std))
-    values01 = values * rearrange(std, "channel -> channel 1 1") + rearrange(mean, "channel -> channel 1 1")
-    low, high = float(values01.min()), float(values01.max())
+    intensities = values * rearrange(std, "channel -> channel 1 1") + rearrange(mean, "channel -> channel 1 1")
+    low, high = float(intensities.min()), float(intensities.max())
     # Written so that NaN fails, too.
     if not (low >= -MAX_OVERSHOOT and high <= 1 + MAX_OVERSHOOT):
         raise ImageError(
-            f"pixels of picture {place}: from {low:.3g} to {high:.3g} once the standardisation is undone; expected "
+            f"pixels of picture {position}: from {low:.3g} to {high:.3g} once the standardisation is undone; expected "
             f"0 to 1: standardise by mean {encoder.preprocessing.mean} and deviation {encoder.preprocessing.std}"
         )
-    levels = (values01.clamp(0, 1) * 255).round().to(torch.uint8)
+    levels = (intensities.clamp(0, 1) * 255).round().to(torch.uint8)
     picture = rearrange(levels.expand(3, -1, -1), "channel height width -> height width channel")
     height, width = levels.shape[1:]
     geometry = Geometry(width, height, (0.0, 0.0, float(width), float(height)), height, width)
-    return PreparedImage(Image.fromarray(picture.contiguous().numpy()), values[None], geometry, place)
+    return PreparedImage(Image.fromarray(picture.contiguous().numpy()), values[None], geometry, position)
 
 
-def _prepare_picture(source: Any, place: int, encoder: Encoder) -> PreparedImage:
+def _prepare_picture(source: Any, position: int, encoder: Encoder) -> PreparedImage:
     if not isinstance(source, PreparedImage):
-        return encoder.prepare(source, place)
-    return source if source.source is not None else replace(source, source=place)
+        return encoder.prepare(source, position)
+    return source if source.source is not None else replace(source, source=position)

@@ -25,7 +25,7 @@ from vitviz.errors.kinds import VitvizError
 from vitviz.images.preprocessing import PreparedImage
 
 WORKERS = 2
-# Larger batches are no faster: by then the matrix products of a layer use the whole device.
+# Larger batches are no faster: by then the matrix products of a layer are large enough.
 MAX_BATCH_CPU, MAX_BATCH_GPU = 32, 256
 # The rest of the free memory is for pictures opened ahead, for the table, and for other programs.
 MEMORY_SHARE = 0.5
@@ -98,7 +98,7 @@ class Pending:
 
 
 def encoder_of(request: BatchRequest, max_bytes: int = MAX_BYTES) -> Encoder:
-    """The encoder of a request's pictures. It keeps no fused matrices, since each map is computed once."""
+    """The encoder of a request's pictures. It keeps no fused matrices: maps of several pictures at once use none."""
     return Encoder(request.model, request.fit, request.resolution, keep_bytes=0, max_bytes=max_bytes)
 
 

@@ -60,7 +60,7 @@ class FramePainter:
         if len(set(descriptions)) == 1:
             return self.caption(descriptions[0])
         if len(counts) == 1:
-            return f"{descriptions[0]} (frame 0; what is said of the frames differs). {self._rendering_note()}"
+            return f"{descriptions[0]} (frame 0; the captions of the frames differ). {self._rendering_note()}"
         frames, other_count = len(self.maps), sum(count for _, count in counts[MAX_CLASSES:])
         classes = [f"{label} in {count:,}" for label, count in counts[:MAX_CLASSES]]
         classes += [f"{len(counts) - MAX_CLASSES:,} others in {other_count:,}"] * bool(other_count)
