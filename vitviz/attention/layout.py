@@ -117,7 +117,7 @@ class TokenLayout:
 
     @property
     def default_query(self) -> Query:
-        """The default query: the CLS token, or all patches if there is none."""
+        """The default query, which is the CLS token, or all patches if there is none."""
         return "cls" if "cls" in self.prefix else PATCHES
 
     def name(self, query: Query) -> str:
