@@ -20,7 +20,7 @@ from vitviz.metrics.faithfulness import METRICS
 from vitviz.ui.handlers import Handlers
 from vitviz.ui.inputs import InputSettings
 from vitviz.ui.links import SOMEBODYS_OWN
-from vitviz.ui.pictures import GONE, Upload
+from vitviz.ui.pictures import EXPIRED, Upload
 from vitviz.ui.runs import Runs
 from vitviz.ui.server.estimates import forward_bytes
 from vitviz.ui.server.settings import ServerSettings
@@ -82,7 +82,7 @@ def test_what_a_link_asks_for_and_cannot_be_is_said_and_replaced(visit: Visit, s
     assert reply["notes"] == [
         "dino_vits16: this server opens only the one with which the page opens. The model of the start is shown.",
         "resolution = 17: expected a multiple of the patch's 4 pixels: 16 or 20. The trained resolution is used.",
-        GONE,
+        EXPIRED,
         "parameters.start_layer = 9: expected a whole number from -3 to 2. The default is shown.",
     ]
     own = visit.run("open", link="?own=mine.pth")
@@ -247,7 +247,7 @@ def test_maps_and_measures_can_be_about_likeness(
         )["failed"]
     )
     gone = visit.run("map", uid=uid, method="legrad", parameters={"target": {"like": f"picture:{'x' * 22}"}})
-    assert gone["failed"] == GONE
+    assert gone["failed"] == EXPIRED
     itself = visit.run("map", uid=uid, method="relevance", parameters={"target": {"like": "example:chelsea.jpg"}})
     assert itself["failed"].startswith("likeness to chelsea.jpg is 1 already")
 

@@ -1,13 +1,13 @@
-"""The public API: endpoints for programs, in the queue of the page, with its models and its analyses.
+"""The public API: endpoints for programs, which share the queue, the models and the analyses of the page.
 
-An analysis is known by an id that nobody can guess: who has it may ask for maps of that picture, nobody else can.
+An analysis has an unguessable id: only those who know it can ask for its maps.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from functools import wraps
 from inspect import signature
@@ -25,9 +25,8 @@ from vitviz.attribution import METHODS, Method
 from vitviz.errors.kinds import CheckpointError, LimitError, MethodError, VitvizError
 from vitviz.errors.messages import choices, quote
 from vitviz.images.preprocessing import FITS
-from vitviz.progress import Progress
 from vitviz.ui.arguments import (
-    LONGEST_NAME,
+    MAX_NAME_CHARS,
     fields,
     method_of,
     number,
@@ -56,33 +55,34 @@ from vitviz.ui.records import (
     opened_record,
 )
 from vitviz.ui.service import AnalysisService
+from vitviz.ui.state import MAX_RESOLUTION
+from vitviz.ui.steps import Step
 from vitviz.visualization.heatmaps import COLORMAPS, Heatmap, Style
 from vitviz.visualization.scales import PERCENTILES, percentile_pair
-from vitviz.weights import BUNDLED, ZOO, is_cached
+from vitviz.weights import BUNDLED, ZOO, DownloadProgress, is_cached
 
-# Floating-point operations of one analysis: about a minute of two cores.
-MOST_FLOPS = 9e12
-# In one request, and their values together.
-MOST_MAPS, MOST_VALUES = 256, 2**16
-# Of the ends of the colours: what single precision holds, with room for their difference.
-FURTHEST = 1e30
-# Requests that compute nothing.
-AT_ONCE = 4
-# After which a request for maps that take long ends.
-MOST_SECONDS = 60.0
-LARGEST_RESOLUTION = 99_999
+# One analysis: about a minute of two cores.
+MAX_FLOPS = 9e12
+# One request, and the values of its maps together.
+MAX_MAPS, MAX_VALUES = 256, 2**16
+# The ends of a colour scale: single precision holds their difference.
+MAX_END = 1e30
+# Concurrent requests that compute nothing.
+CONCURRENCY = 4
+# A request for maps that takes longer ends.
+MAX_SECONDS = 60.0
 UNEXPECTED = "The server failed to answer this request; what happened is in its log."
 
-Given = ParamSpec("Given")
+Parameter = ParamSpec("Parameter")
 
 
-def _answering(endpoint: Callable[Given, Any]) -> Callable[Given, Any]:
-    """An endpoint whose errors are one sentence each; what nobody expected is in the log only."""
+def _answering(endpoint: Callable[Parameter, Any]) -> Callable[Parameter, Any]:
+    """An endpoint whose errors are one sentence each; an unexpected one goes to the log only."""
 
     @wraps(endpoint)
-    def answer(*args: Given.args, **options: Given.kwargs) -> Any:
+    def answer(*arguments: Parameter.args, **options: Parameter.kwargs) -> Any:
         try:
-            return endpoint(*args, **options).model_dump()
+            return endpoint(*arguments, **options).model_dump()
         except VitvizError as error:
             raise gr.Error(str(error), print_exception=False) from None
         except Exception:
@@ -93,10 +93,10 @@ def _answering(endpoint: Callable[Given, Any]) -> Callable[Given, Any]:
 
 
 class Api:
-    """The endpoints. What they are told is JSON of any kind until :mod:`vitviz.ui.arguments` has checked it.
+    """The endpoints. Their arguments are JSON of any kind until :mod:`vitviz.ui.arguments` has checked them.
 
     Args:
-        service: with the models and analyses of the page.
+        service: models and analyses, shared with the page.
     """
 
     def __init__(self, service: AnalysisService) -> None:
@@ -148,23 +148,21 @@ class Api:
             the id of the analysis, and what the model saw and says
         """
         upload, choice = upload_of(image), self._choice(model)
-        chosen_fit = None if fit is None else word("fit", fit, FITS)
-        pixels = (
-            None if resolution is None else int(number("resolution", resolution, 1, LARGEST_RESOLUTION, whole=True))
-        )
+        legal_fit = None if fit is None else word("fit", fit, FITS)
+        pixels = None if resolution is None else int(number("resolution", resolution, 1, MAX_RESOLUTION, whole=True))
         named = ZOO.get(choice.source)
         if named is not None and not is_cached(named.repository):
             size = f"{named.megabytes:,.0f} MB"
             raise CheckpointError(f"model {named.name!r}: not on this server yet; /open downloads it ({size})")
-        used = self.service.model(choice)
-        needed, (width, height) = self.service.cost_of(used, upload, chosen_fit, pixels)
-        if needed.flops > MOST_FLOPS:
+        opened = self.service.model(choice)
+        cost, (width, height) = self.service.cost_of(opened, upload, legal_fit, pixels)
+        if cost.flops > MAX_FLOPS:
             raise LimitError(
-                f"image of {width}×{height} pixels: {needed.tokens:,} tokens take {needed.flops:.1e} operations; "
-                f"expected at most {MOST_FLOPS:.1e}, by a lower resolution"
+                f"image of {width}×{height} pixels: {cost.tokens:,} tokens take {cost.flops:.1e} operations; "
+                f"expected at most {MAX_FLOPS:.1e}, by a lower resolution"
             )
-        key, analysis = self.service.analyze(used, upload, InputSettings(chosen_fit, pixels), choice=choice)
-        return analysis_record(key, analysis, (width, height))
+        uid, analysis = self.service.analyze(opened, upload, InputSettings(legal_fit, pixels), choice=choice)
+        return analysis_record(uid, analysis, (width, height))
 
     @_answering
     def maps(self, id: str, maps: MapRequests) -> MapRecords:
@@ -177,11 +175,13 @@ class Api:
         Returns:
             their values, and what these are
         """
-        analysis, clock = self._analysis(id), _Clock()
-        # All of them are checked before the first is computed.
+        analysis, deadline = self._analysis(id), time.monotonic() + MAX_SECONDS
+        # Check all of them before computing the first.
         requests = list(_map_requests(maps, analysis))
         return MapRecords(
-            root=[map_record(record, self._map(analysis, record, arguments, clock)) for record, arguments in requests]
+            root=[
+                map_record(method, self._map(analysis, method, arguments, deadline)) for method, arguments in requests
+            ]
         )
 
     @_answering
@@ -220,177 +220,148 @@ class Api:
             the PNG file
         """
         analysis, record = self._analysis(id), method_of(method)
-        look = {
-            "colormap": colormap,
-            "opacity": opacity,
-            "smooth": smooth,
-            "grid": grid,
-            "fade": fade,
-            "low": low,
-            "high": high,
-            "scale": scale,
-            "percentiles": percentiles,
-        }
-        style = _style(look)
-        arguments = parameters_of(record, parameters, analysis.model, analysis.trace.layout)
-        query = arguments.get("query")
-        drawn = self._map(analysis, record, arguments, _Clock()).overlay(
-            style, query if isinstance(query, tuple) else None
+        low, high = (
+            None if value is None else number(end, value, -MAX_END, MAX_END)
+            for end, value in (("low", low), ("high", high))
         )
+        style = Style(
+            colormap=word("colormap", colormap, COLORMAPS),
+            opacity=number("opacity", opacity, 0, 1),
+            smooth=switch("smooth", smooth),
+            grid=switch("grid", grid),
+            fade=switch("fade", fade),
+            low=low,
+            high=high,
+            scale=scale_of("scale", scale),
+            percentiles=PERCENTILES if percentiles is None else percentile_pair("percentiles", percentiles),
+        )
+        arguments = parameters_of(record, parameters, analysis.model, analysis.trace.layout)
+        query, deadline = arguments.get("query"), time.monotonic() + MAX_SECONDS
+        heatmap = self._map(analysis, record, arguments, deadline)
+        content = as_png(heatmap.overlay(style, query if isinstance(query, tuple) else None))
         name = f"{record.name}.png"
-        return FileData(path=keep(as_png(drawn), name, get_upload_folder()), orig_name=name, mime_type="image/png")
+        return FileData(path=keep(content, name, get_upload_folder()), orig_name=name, mime_type="image/png")
 
     def _names(self) -> list[str]:
-        """Of the models that the menu offers."""
+        """Names of the models in the menu, that of the start first."""
         start = self.service.start.name
-        others = (*BUNDLED, *ZOO) if self.service.server_settings.models != "start" else ()
-        return [start, *(name for name in others if name != start)]
+        names = (*BUNDLED, *ZOO) if self.service.server_settings.models != "start" else ()
+        return [start, *(name for name in names if name != start)]
 
     def _choice(self, name: object) -> ModelChoice:
         """The model of a name.
 
         Raises:
-            CheckpointError: the menu offers none of this name.
+            CheckpointError: the menu has no model of this name.
         """
         names = self._names()
         if name is None or name == names[0]:
             return DEFAULT_MODEL
         if isinstance(name, str) and name in names:
             return ModelChoice(name)
-        near = get_close_matches(name[:LONGEST_NAME], names, 3) if isinstance(name, str) else []
-        meant = f"did you mean {choices(near)}? " if near else ""
-        raise CheckpointError(f"model = {quote(name)}: {meant}expected a name that /models lists")
+        matches = get_close_matches(name[:MAX_NAME_CHARS], names, 3) if isinstance(name, str) else []
+        hint = f"did you mean {choices(matches)}? " if matches else ""
+        raise CheckpointError(f"model = {quote(name)}: {hint}expected a name that /models lists")
 
-    def _analysis(self, key: object) -> Analysis:
-        found = self.service.cache.get(key) if isinstance(key, str) else None
-        if found is None:
-            raise MethodError(f"id = {quote(key)}: no analysis of this id, or not kept any more; ask /analyze for one")
-        return found
+    def _analysis(self, uid: object) -> Analysis:
+        analysis = self.service.cache.get(uid) if isinstance(uid, str) else None
+        if analysis is None:
+            raise MethodError(f"id = {quote(uid)}: no analysis of this id, or not kept any more; ask /analyze for one")
+        return analysis
 
-    def _map(self, analysis: Analysis, method: Method, arguments: dict[str, Any], clock: _Clock) -> Heatmap:
-        """A map; one that takes long is kept for the page and for the next request, as the page keeps it."""
-        clock.check(method)
-        return self.service.heatmap(
-            analysis, method, arguments, lambda state: clock.check(method, state), lambda: clock.check(method)
-        )
-
-
-def _style(value: Mapping[str, object]) -> Style:
-    """How a map is drawn, by the fields of :class:`vitviz.Style`.
-
-    Raises:
-        MethodError: one of them is not legal.
-    """
-    low, high = (
-        None if value[end] is None else number(end, value[end], -FURTHEST, FURTHEST) for end in ("low", "high")
-    )
-    return Style(
-        colormap=word("colormap", value["colormap"], COLORMAPS),
-        opacity=number("opacity", value["opacity"], 0, 1),
-        smooth=switch("smooth", value["smooth"]),
-        grid=switch("grid", value["grid"]),
-        fade=switch("fade", value["fade"]),
-        low=low,
-        high=high,
-        scale=scale_of("scale", value["scale"]),
-        percentiles=PERCENTILES
-        if value["percentiles"] is None
-        else percentile_pair("percentiles", value["percentiles"]),
-    )
-
-
-def _map_requests(maps: object, analysis: Analysis) -> Iterator[tuple[Method, dict[str, Any]]]:
-    """The methods and their arguments that a request for maps stands for.
-
-    Raises:
-        MethodError: one of them cannot be.
-    """
-    most = min(MOST_MAPS, max(1, MOST_VALUES // analysis.trace.layout.patch_count))
-    if not isinstance(maps, list) or not 0 < len(maps) <= most:
-        found = f"{len(maps):,} maps" if isinstance(maps, list) else quote(maps)
-        raise MethodError(f"maps = {found}: expected a list of 1 to {most}")
-    for place, each in enumerate(maps):
-        given = fields(f"maps[{place}]", each, ("method", "parameters"))
-        method = method_of(given.get("method"), f"maps[{place}].method")
-        field = f"maps[{place}].parameters"
-        yield method, parameters_of(method, given.get("parameters"), analysis.model, analysis.trace.layout, field)
-
-
-class _Clock:
-    """The time that a request may take."""
-
-    def __init__(self) -> None:
-        self._end = time.monotonic() + MOST_SECONDS
-
-    def check(self, method: Method, state: Progress | None = None) -> None:
-        """End what takes too long.
+    def _map(self, analysis: Analysis, method: Method, arguments: dict[str, Any], deadline: float) -> Heatmap:
+        """A map, computed before a deadline or among the latest.
 
         Raises:
             LimitError: the time is up.
         """
-        if time.monotonic() > self._end:
-            reached = "" if state is None else f" at {state.done:,} of {state.total:,} steps"
-            raise LimitError(
-                f"{method.name}: stopped after {MOST_SECONDS:g} seconds{reached}; expected fewer maps, or parameters "
-                "that take less time"
-            )
+
+        def check(step: Step | DownloadProgress | None = None) -> None:
+            if time.monotonic() > deadline:
+                # Waiting has one step, and says nothing of the progress.
+                has_steps = step is not None and (step.total or 0) > 1
+                progress = f" at {step.done:,} of {step.total:,} steps" if step is not None and has_steps else ""
+                raise LimitError(
+                    f"{method.name}: stopped after {MAX_SECONDS:g} seconds{progress}; expected fewer maps, or "
+                    "parameters that take less time"
+                )
+
+        check()
+        return self.service.heatmap(analysis, method, arguments, check)
+
+
+def _map_requests(maps: object, analysis: Analysis) -> Iterator[tuple[Method, dict[str, Any]]]:
+    """Method and arguments of each map of a request.
+
+    Raises:
+        MethodError: there are too many, or one is not legal.
+    """
+    max_count = min(MAX_MAPS, max(1, MAX_VALUES // analysis.trace.layout.patch_count))
+    if not isinstance(maps, list) or not 0 < len(maps) <= max_count:
+        text = f"{len(maps):,} maps" if isinstance(maps, list) else quote(maps)
+        raise MethodError(f"maps = {text}: expected a list of 1 to {max_count}")
+    for index, value in enumerate(maps):
+        request = fields(f"maps[{index}]", value, ("method", "parameters"))
+        method = method_of(request.get("method"), f"maps[{index}].method")
+        field = f"maps[{index}].parameters"
+        yield method, parameters_of(method, request.get("parameters"), analysis.model, analysis.trace.layout, field)
 
 
 def publish(demo: gr.Blocks, service: AnalysisService) -> None:
-    """Give an app its endpoints, which clients find by name and documentation; inside of its context."""
+    """Add the documented endpoints to an app; call it in the app's context."""
     api = Api(service)
-    # What the page waits for, a program waits for, too. Of a queue, the lowest limit that anybody sets is the one.
+    # The endpoints share the page's queues. Gradio takes the lowest limit of a queue's functions.
     queues = {api.open: "open", api.analyze: "long", api.maps: "maps", api.overlay: "maps"}
     for endpoint in (api.models, api.open, api.methods, api.analyze, api.maps, api.overlay):
         queue = queues.get(endpoint, "api")
         limits = (fn.concurrency_limit for fn in demo.fns.values() if fn.concurrency_id == queue)
-        limit = max((limit for limit in limits if isinstance(limit, int)), default=AT_ONCE)
+        limit = max((limit for limit in limits if isinstance(limit, int)), default=CONCURRENCY)
         publish_function(endpoint, api_name=endpoint.__name__, concurrency_id=queue, concurrency_limit=limit)
         _document(next(fn for fn in demo.fns.values() if fn.api_name == endpoint.__name__))
-    # What may take long has to wait its turn.
+    # No call goes past the queue.
     demo.api_open = False
     for fn in demo.fns.values():
-        # Gradio leaves the events of its examples to clients that know their number.
+        # Gradio's default leaves events open to clients that know their index.
         fn.api_visibility = "public" if fn.api_visibility == "public" else "private"
     _SERVICES[demo] = service
 
 
-def _document(published: Any) -> None:
-    """Give the fields of an endpoint the names, types and words of its function, which Gradio leaves out."""
-    hints = get_type_hints(published.fn)
-    _, descriptions, returned = get_function_description(published.fn)
-    for name, part in zip(signature(published.fn).parameters, published.inputs, strict=True):
-        part.label, part._api_info = (
-            name,
-            _schema(hints[name], part._api_info) | {"additional_description": descriptions[name]},
-        )
-    answer = published.outputs[0]
+def _document(function: Any) -> None:
+    """Give the fields of an endpoint the names, types and descriptions of its function, which Gradio leaves out."""
+    hints = get_type_hints(function.fn)
+    _, descriptions, returns = get_function_description(function.fn)
+    for name, field in zip(signature(function.fn).parameters, function.inputs, strict=True):
+        field.label = name
+        field._api_info = _schema(hints[name], field._api_info) | {"additional_description": descriptions[name]}
+    answer = function.outputs[0]
     answer.label = "answer"
-    answer._api_info = _schema(hints["return"], answer._api_info) | {"description": " ".join(returned)}
+    answer._api_info = _schema(hints["return"], answer._api_info) | {"description": " ".join(returns)}
 
 
-def _schema(hint: Any, known: dict[str, Any]) -> dict[str, Any]:
-    """A type as JSON schema says it, by what Gradio knows of it; null stands for a field that is left out."""
-    hint = next((each for each in get_args(hint) if each is not type(None)), hint)
+def _schema(hint: Any, gradio_schema: dict[str, Any]) -> dict[str, Any]:
+    """The JSON schema of a type hint; Gradio's own for types that are no records. Null means a missing field."""
+    hint = next((option for option in get_args(hint) if option is not type(None)), hint)
     if not issubclass(hint, GradioModel | GradioRootModel):
-        return dict(known.get("oneOf", [known])[-1])
+        return dict(gradio_schema.get("oneOf", [gradio_schema])[-1])
     schema = hint.model_json_schema()
-    return {name: part for name, part in _whole(schema, schema.get("$defs", {})).items() if name != "description"}
+    inlined = _inlined(schema, schema.get("$defs", {}))
+    return {name: value for name, value in inlined.items() if name != "description"}
 
 
-def _whole(part: Any, kinds: dict[str, Any]) -> Any:
-    """A part of a schema with the kinds that it refers to in their places, where whoever gets the part finds them."""
-    if isinstance(part, list):
-        return [_whole(each, kinds) for each in part]
-    if not isinstance(part, dict):
-        return part
-    kind = kinds[part["$ref"].rpartition("/")[2]] if "$ref" in part else {}
-    return {name: _whole(each, kinds) for name, each in {**kind, **part}.items() if name not in ("$ref", "$defs")}
+def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
+    """A schema with its definitions in the place of the references, for clients that read only a part of it."""
+    if isinstance(schema, list):
+        return [_inlined(item, definitions) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    definition = definitions[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else {}
+    entries = {**definition, **schema}.items()
+    return {name: _inlined(item, definitions) for name, item in entries if name not in ("$ref", "$defs")}
 
 
 _SERVICES: WeakKeyDictionary[gr.Blocks, AnalysisService] = WeakKeyDictionary()
 
 
 def health(demo: gr.Blocks) -> dict[str, str]:
-    """That an app answers, which version it is, and the model with which it opens."""
+    """The answer of the health check: status, version, and the model of the start."""
     return {"status": "ok", "version": __version__, "model": _SERVICES[demo].start.name}

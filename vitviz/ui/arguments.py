@@ -1,4 +1,4 @@
-"""What a program says in JSON, as arguments of the library: of any type and size until it is checked."""
+"""Checks of JSON from programs, which may be of any type and size, and its values as arguments of the library."""
 
 from __future__ import annotations
 
@@ -24,76 +24,85 @@ from vitviz.visualization.scales import SCALES
 from vitviz.weights import Model
 from vitviz.weights.text_tower import MAX_TEXT_CHARS, TextPrompt
 
-# Of a label, in characters; those of ImageNet list their synonyms.
-LONGEST_LABEL = 500
-LONGEST_NAME = 120
-# More than any model or picture has of anything.
+# ImageNet's labels list their synonyms.
+MAX_LABEL_CHARS = 500
+MAX_NAME_CHARS = 120
+# No model or picture has more of anything.
 MAX_INDEX = 1_000_000
 TOKEN_NAME = re.compile(r"[a-z]{1,20}( \d{1,4})?", re.ASCII)
-FILE = "expected a file that was uploaded here; gradio_client uploads with handle_file(PATH)"
-# Stands before the path of an upload in its address, as Gradio's tool for uploads names it.
-ADDRESS, SCHEMES = "/gradio_api/file=", ("http://", "https://")
-# Of a path; Linux takes no longer one.
-LONGEST_PATH = 4096
+EXPECTED_FILE = "expected a file that was uploaded here; gradio_client uploads with handle_file(PATH)"
+# The address of an upload, as Gradio's upload tool returns it, ends in this and the path.
+FILE_ROUTE, SCHEMES = "/gradio_api/file=", ("http://", "https://")
+# The limit of Linux.
+MAX_PATH_CHARS = 4096
 
 
 def upload_of(value: object, field: str = "image") -> Upload:
-    """An uploaded file, by what Gradio's clients say of one.
+    """The upload of a file description by one of Gradio's clients.
 
     Raises:
-        ImageError: it is none, or it is not kept any more.
+        ImageError: the value describes no file, or the file is no longer kept.
     """
     if not isinstance(value, dict) or not isinstance(value.get("path"), str):
-        raise ImageError(f"{field} = {quote(value)}: {FILE}")
+        raise ImageError(f"{field} = {quote(value)}: {EXPECTED_FILE}")
     path = value["path"]
-    if len(path) > LONGEST_PATH:
-        raise ImageError(f"{field} = {quote(path)}: a path of {len(path):,} characters; {FILE}")
-    server, mark, rest = path.rpartition(ADDRESS)
-    if mark and server.startswith(SCHEMES):
-        path = unquote(rest)
+    if len(path) > MAX_PATH_CHARS:
+        raise ImageError(f"{field} = {quote(path)}: a path of {len(path):,} characters; {EXPECTED_FILE}")
+    server, route, quoted_path = path.rpartition(FILE_ROUTE)
+    if route and server.startswith(SCHEMES):
+        path = unquote(quoted_path)
     try:
         FileData.model_validate(value)
         is_kept = is_in_or_equal(path, get_upload_folder()) and Path(path).is_file()
-    # A path that no system takes, or a description of the file that cannot be one.
+    # The path is impossible on this system, or the description is incomplete.
     except (ValueError, OSError):
         is_kept = False
     if not is_kept:
-        raise ImageError(f"{field} = {quote(path)}: not uploaded here, or not kept any more; {FILE}")
-    return Upload(Path(path), plain(Path(value.get("orig_name") or path).name[-LONGEST_NAME:]))
+        raise ImageError(f"{field} = {quote(path)}: not uploaded here, or not kept any more; {EXPECTED_FILE}")
+    return Upload(Path(path), plain(Path(value.get("orig_name") or path).name[-MAX_NAME_CHARS:]))
+
+
+def view_index(request: Mapping[str, Any], count: int) -> int:
+    """The field ``index`` of a request, of one of so many views.
+
+    Raises:
+        MethodError: it is no index of a view.
+    """
+    return int(number("index", request.get("index"), 0, count - 1, whole=True))
 
 
 def word(field: str, value: object, legal: Collection[str]) -> str:
-    """One of a few words.
+    """One of the legal words.
 
     Raises:
-        MethodError: it is none of them.
+        MethodError: the value is another one.
     """
     if not isinstance(value, str) or value not in legal:
         raise MethodError(f"{field} = {quote(value)}: expected {choices(legal)}{did_you_mean(value, legal)}")
     return value
 
 
-def number(field: str, value: object, least: float, most: float, *, whole: bool = False) -> float:
-    """A number between two bounds, both included.
+def number(field: str, value: object, minimum: float, maximum: float, *, whole: bool = False) -> float:
+    """A number in [minimum, maximum].
 
     Raises:
-        MethodError: it is none.
+        MethodError: the value is no such number.
     """
-    # Compared as it is: a whole number of JSON may be larger than any that Python can convert; NaN is in no range.
-    if isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most:
+    # Compared before it is converted: JSON may hold integers too large for a float. NaN is in no range.
+    if isinstance(value, int | float) and not isinstance(value, bool) and minimum <= value <= maximum:
         if not whole:
-            # Not minus zero.
+            # Adding zero turns -0.0 into 0.0.
             return float(value) + 0.0
         if value == int(value):
             return int(value)
-    raise MethodError(f"{field} = {quote(value)}: expected {_numbers(least, most, whole)}")
+    raise MethodError(f"{field} = {quote(value)}: expected {_number_range(minimum, maximum, whole)}")
 
 
 def switch(field: str, value: object) -> bool:
-    """True or false.
+    """A boolean.
 
     Raises:
-        MethodError: it is neither.
+        MethodError: the value is something else.
     """
     if not isinstance(value, bool):
         raise MethodError(f"{field} = {quote(value)}: expected true or false")
@@ -101,10 +110,10 @@ def switch(field: str, value: object) -> bool:
 
 
 def fields(field: str, value: object, legal: Collection[str]) -> dict[str, Any]:
-    """An object without other fields than these.
+    """An object that has no other fields than the legal ones.
 
     Raises:
-        MethodError: it is none, or has others.
+        MethodError: the value is no object, or has another field.
     """
     if not isinstance(value, dict):
         raise MethodError(f"{field} = {quote(value)}: expected an object with {choices(legal)}")
@@ -115,10 +124,10 @@ def fields(field: str, value: object, legal: Collection[str]) -> dict[str, Any]:
 
 
 def scale_of(field: str, value: object) -> str | None:
-    """The name of a scale; None for the one that the values of the map ask for.
+    """The name of a scale; None lets the values of the map choose one.
 
     Raises:
-        MethodError: there is none of this name.
+        MethodError: there is no scale of this name.
     """
     return None if value is None else word(field, value, SCALES)
 
@@ -127,7 +136,7 @@ def method_of(value: object, field: str = "method") -> Method:
     """The method of a name.
 
     Raises:
-        MethodError: there is none.
+        MethodError: there is no method of this name.
     """
     return METHODS[word(field, value, METHODS)]
 
@@ -135,18 +144,18 @@ def method_of(value: object, field: str = "method") -> Method:
 def parameters_of(
     method: Method, parameters: object, model: Model, layout: TokenLayout, field: str = "parameters"
 ) -> dict[str, Any]:
-    """All arguments of a method; a missing one, or null, is its default.
+    """All arguments of a method; a missing or null one gets its default.
 
     Args:
-        method: whose parameters they are.
+        method: to which they belong.
         parameters: an object with a field for each, or null.
         model, layout: of the analysis.
-        field: what messages call it.
+        field: the name of the object in messages.
 
     Raises:
-        MethodError: there is no such parameter, one is not legal, or the model cannot serve the method.
+        MethodError: a parameter is unknown or not legal, or the model cannot serve the method.
     """
-    # That a target is missing is said where it is looked up.
+    # A missing target is refused where it is looked up.
     refusal = method.refusal(model.network.config, has_target=True)
     if refusal is not None:
         raise MethodError(f"{method.name}: {refusal}")
@@ -157,29 +166,32 @@ def parameters_of(
 def values_of(
     parameters: Sequence[Parameter], value: object, bounds: Bounds, field: str = "parameters"
 ) -> dict[str, Any]:
-    """The parameters that an object gives, or null; those that are null are left out.
+    """The parameters in an object that are not null.
 
     Args:
         parameters: of a method or a probe.
-        value: an object with a field for each.
-        bounds: what there is.
-        field: what messages call it.
+        value: an object with a field for each, or null.
+        bounds: of the model and the picture.
+        field: the name of the object in messages.
 
     Raises:
-        MethodError: there is no such parameter, or one is not legal.
+        MethodError: a parameter is unknown or not legal.
     """
-    given = {} if value is None else fields(field, value, [each.name for each in parameters])
-    found = [(each, given.get(each.name)) for each in parameters]
-    return {each.name: parameter_of(each, one, bounds, field) for each, one in found if one is not None}
+    values = {} if value is None else fields(field, value, [parameter.name for parameter in parameters])
+    return {
+        parameter.name: parameter_of(parameter, values[parameter.name], bounds, field)
+        for parameter in parameters
+        if values.get(parameter.name) is not None
+    }
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What arguments there are for a model and the tokens of a picture.
+    """The numbers of layers, heads and classes of a model, and the token layout of a picture.
 
     Args:
-        layers, heads, classes: of the model.
-        layout: of the tokens; None for any.
+        layers, heads, classes: of the model; larger than any model's by default.
+        layout: None allows any token.
     """
 
     layers: int = MAX_INDEX
@@ -194,13 +206,13 @@ class Bounds:
 
 
 def parameter_of(parameter: Parameter, value: object, bounds: Bounds, field: str = "parameters") -> Any:
-    """One argument of a method, which is not null.
+    """One argument of a method.
 
     Args:
         parameter: of the method.
-        value: JSON of any kind.
-        bounds: what there is.
-        field: what messages call the object that it stands in.
+        value: JSON of any kind but null.
+        bounds: of the model and the picture.
+        field: the name in messages of the object around it.
 
     Raises:
         MethodError: it is not legal.
@@ -208,7 +220,7 @@ def parameter_of(parameter: Parameter, value: object, bounds: Bounds, field: str
     name = f"{field}.{parameter.name}"
     match parameter:
         case Choice():
-            return word(name, value, _values(parameter))
+            return word(name, value, _options(parameter))
         case Number():
             return number(name, value, parameter.minimum, parameter.maximum, whole=parameter.whole)
         case LayerNumber():
@@ -224,10 +236,10 @@ def parameter_of(parameter: Parameter, value: object, bounds: Bounds, field: str
 
 
 def token_of(name: str, value: object, layout: TokenLayout | None) -> Query:
-    """A token of a picture, or any where its layout is not known.
+    """A token of a picture; without a layout any legal one.
 
     Raises:
-        MethodError: there is none.
+        MethodError: the picture has no such token.
     """
     if isinstance(value, str):
         if layout is None and TOKEN_NAME.fullmatch(value):
@@ -244,10 +256,10 @@ def token_of(name: str, value: object, layout: TokenLayout | None) -> Query:
 
 @dataclass(frozen=True)
 class LikenessRequest:
-    """Likeness to a picture, or to a patch of one, before that is opened.
+    """Likeness to a picture, or to a patch of one, before the picture is opened.
 
     Args:
-        picture: ``example:NAME`` or ``picture:ID``, or an upload; None for the picture itself that is asked about.
+        picture: ``example:NAME`` or ``picture:ID``, or an upload; None for the picture of the map itself.
         patch: row and column; None for the whole picture.
     """
 
@@ -256,27 +268,28 @@ class LikenessRequest:
 
 
 TargetRequest = int | str | ClassDifference | TextPrompt | LikenessRequest
-"""What a map is to be about: a class by label or number, a class against others, a text, or likeness."""
-# What an object says, by its fields: those of a row may stand together.
+"""The target of a map: a class by label or number, a class against others, a text, or likeness."""
+# The fields of each kind of target object.
 _TEXT, _CLASSES, _LIKENESS = ("text",), ("class", "against", "margin"), ("like", "patch")
 
 
 def _target(name: str, value: object, bounds: Bounds) -> TargetRequest:
     if not isinstance(value, dict):
         return _class(name, value, bounds.classes)
-    given = {each: part for each, part in fields(name, value, _TEXT + _CLASSES + _LIKENESS).items() if part is not None}
-    kind = next((each for each in (_TEXT, _CLASSES, _LIKENESS) if given and set(given) <= set(each)), None)
+    entries = fields(name, value, _TEXT + _CLASSES + _LIKENESS).items()
+    target = {field: item for field, item in entries if item is not None}
+    kind = next((kind for kind in (_TEXT, _CLASSES, _LIKENESS) if target and set(target) <= set(kind)), None)
     if kind == _TEXT:
-        return _text(name, given["text"])
+        return _text(name, target["text"])
     if kind == _LIKENESS:
-        return _likeness(name, given, bounds.layout)
-    if kind == _CLASSES and {"class"} != set(given):
-        return _difference(name, given, bounds.classes)
-    found = f"an object with {choices(given)}" if given else "an empty object"
+        return _likeness(name, target, bounds.layout)
+    if kind == _CLASSES and {"class"} != set(target):
+        return _difference(name, target, bounds.classes)
+    description = f"an object with {choices(target)}" if target else "an empty object"
     expected = (
         '{"text": ...}, {"like": ..., "patch": ...}, {"class": ..., "against": ...} or {"class": ..., "margin": true}'
     )
-    raise MethodError(f"{name}: {found}; expected {expected}")
+    raise MethodError(f"{name}: {description}; expected {expected}")
 
 
 def _text(name: str, text: object) -> TextPrompt:
@@ -285,10 +298,10 @@ def _text(name: str, text: object) -> TextPrompt:
     return TextPrompt(_encodable(name, text.strip()))
 
 
-def _likeness(name: str, given: Mapping[str, Any], layout: TokenLayout | None) -> LikenessRequest:
-    picture = given.get("like")
-    # Of another picture, its layout is not known yet.
-    patch = _patch(f"{name}.patch", given["patch"], layout if picture is None else None) if "patch" in given else None
+def _likeness(name: str, target: Mapping[str, Any], layout: TokenLayout | None) -> LikenessRequest:
+    picture = target.get("like")
+    # The layout of another picture is not known yet.
+    patch = _patch(f"{name}.patch", target["patch"], layout if picture is None else None) if "patch" in target else None
     if isinstance(picture, dict):
         return LikenessRequest(upload_of(picture, f"{name}.like"), patch)
     if picture is not None and not is_picture(picture):
@@ -297,19 +310,20 @@ def _likeness(name: str, given: Mapping[str, Any], layout: TokenLayout | None) -
 
 
 def _patch(name: str, value: object, layout: TokenLayout | None) -> tuple[int, int]:
-    found = token_of(name, value, layout) if isinstance(value, list | tuple) else None
-    if not isinstance(found, tuple):
+    token = token_of(name, value, layout) if isinstance(value, list | tuple) else None
+    if not isinstance(token, tuple):
         raise MethodError(f"{name} = {quote(value)}: expected [row, column] of a patch")
-    return found
+    return token
 
 
-def _difference(name: str, given: Mapping[str, Any], classes: int) -> ClassDifference:
+def _difference(name: str, target: Mapping[str, Any], classes: int) -> ClassDifference:
     first, second = (
-        None if given.get(each) is None else _class(f"{name}.{each}", given[each], classes) for each in _CLASSES[:2]
+        None if target.get(field) is None else _class(f"{name}.{field}", target[field], classes)
+        for field in _CLASSES[:2]
     )
     if not classes:
         raise MethodError(f"{name}: {NO_CLASSIFIER}")
-    has_margin = switch(f"{name}.margin", given.get("margin", False))
+    has_margin = switch(f"{name}.margin", target.get("margin", False))
     if has_margin == (second is not None):
         raise MethodError(f"{name}: expected either against, another class, or margin, true for the best of all others")
     if first is not None and first == second:
@@ -318,10 +332,10 @@ def _difference(name: str, given: Mapping[str, Any], classes: int) -> ClassDiffe
 
 
 def target_json(target: TargetRequest) -> int | str | dict[str, Any]:
-    """A target as a state has it.
+    """A target as JSON of a state.
 
     Raises:
-        MethodError: it is likeness to an upload, which a state knows by an id.
+        MethodError: it is likeness to an upload, for which a state has an id.
     """
     match target:
         case TextPrompt(text):
@@ -329,10 +343,10 @@ def target_json(target: TargetRequest) -> int | str | dict[str, Any]:
         case LikenessRequest(picture, patch):
             if isinstance(picture, Upload):
                 raise MethodError(f"target.like = {quote(picture.name)}: {PICTURE}")
-            return {name: part for name, part in (("like", picture), ("patch", patch)) if part is not None}
+            return {name: item for name, item in (("like", picture), ("patch", patch)) if item is not None}
         case ClassDifference(first, second):
-            others = {"margin": True} if second is None else {"against": second}
-            return ({} if first is None else {"class": first}) | others
+            comparison = {"margin": True} if second is None else {"against": second}
+            return ({} if first is None else {"class": first}) | comparison
     return target
 
 
@@ -340,14 +354,14 @@ def _class(name: str, value: object, classes: int) -> int | str:
     if not classes:
         raise MethodError(f"{name} = {quote(value)}: {NO_CLASSIFIER}")
     if isinstance(value, str):
-        if not 0 < len(value) <= LONGEST_LABEL:
+        if not 0 < len(value) <= MAX_LABEL_CHARS:
             raise MethodError(f"{name} = {quote(value)}: expected a label of the model")
         return _encodable(name, value)
     return int(number(name, value, 0, classes - 1, whole=True))
 
 
 def _encodable(name: str, text: str) -> str:
-    """A text that UTF-8 can write: JSON may hold halves of characters."""
+    """The text, if UTF-8 can encode it: JSON may hold halves of surrogate pairs."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -356,12 +370,12 @@ def _encodable(name: str, text: str) -> str:
 
 
 def legal(parameter: Parameter) -> str:
-    """What a parameter takes, whatever the model."""
+    """The legal values of a parameter in words, for any model."""
     match parameter:
         case Choice():
-            return choices(_values(parameter))
+            return choices(_options(parameter))
         case Number():
-            return _numbers(parameter.minimum, parameter.maximum, parameter.whole)
+            return _number_range(parameter.minimum, parameter.maximum, parameter.whole)
         case LayerNumber():
             return "a layer, from 0 (nearest to the image), or from the end as -1"
         case HeadNumber():
@@ -377,10 +391,10 @@ def legal(parameter: Parameter) -> str:
             )
 
 
-def _numbers(least: float, most: float, whole: bool) -> str:
-    return f"a {'whole ' * whole}number from {least:g} to {most:g}"
+def _number_range(minimum: float, maximum: float, whole: bool) -> str:
+    return f"a {'whole ' * whole}number from {minimum:g} to {maximum:g}"
 
 
-def _values(parameter: Choice) -> list[str]:
+def _options(parameter: Choice) -> list[str]:
     """The values of a choice that are not null."""
     return [value for _, value in parameter.options if value is not None]

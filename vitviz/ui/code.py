@@ -21,65 +21,68 @@ from vitviz.weights import Model
 
 
 @dataclass(frozen=True)
-class Made:
-    """What a view shows, as the lines open it.
+class ViewSource:
+    """What the lines of a view open.
 
     Args:
         analysis: of the view.
-        origin: what it was made of.
-        source: the model as :func:`vitviz.load` takes it.
-        other: the picture that the view's map is about likeness to, where it is another one.
+        origin: model, picture and settings of the analysis.
+        model_name: the argument of :func:`vitviz.load`.
+        liked: the other picture that the map is about likeness to, or None.
     """
 
     analysis: Analysis
     origin: Origin
-    source: str
-    other: Upload | None = None
+    model_name: str
+    liked: Upload | None = None
 
 
-def as_python(state: PageState, made: list[Made]) -> str:
-    """The lines that make the pictures of the maps, and save them under the names of their methods; those of the first
-    view's probe, too, where its panel is open.
+def as_python(state: PageState, sources: list[ViewSource]) -> str:
+    """Lines that draw the maps and save them under the names of their methods.
 
-    A picture and a checkpoint of the visitor's own are called as their files are, and looked for where the lines run.
+    The lines include the first view's probe while its panel is open. They open a visitor's own files by name, from the
+    folder where they run.
 
     Args:
         state: legal for its models.
-        made: what its views show.
+        sources: of its views.
     """
-    views = list(zip(state.views, made, strict=True))[: 1 if state.layout in ("one", "slide") else None]
-    texts = any("text" in _target_of(view) for view, _ in views)
-    uploads = [each.origin.upload for _, each in views] + [each.other for _, each in views if each.other is not None]
-    examples = any(map(example_of, uploads))
+    views = list(zip(state.views, sources, strict=True))[: 1 if state.layout in ("one", "slide") else None]
+    has_text = any("text" in _target_of(view) for view, _ in views)
+    uploads = [upload for _, source in views for upload in (source.origin.upload, source.liked) if upload is not None]
+    has_probe = state.panel == "probes" and _has_probe(*views[0])
     lines = ["import vitviz", "from vitviz import Style"]
-    lines += ["from vitviz.images.clips import read_frame"] * any(each.frame is not None for each in uploads)
-    lines += ["from vitviz.weights import resources"] * examples
-    lines += ["from vitviz.weights.text_tower import open_text_tower"] * texts
-    probed = state.panel == "probes" and _has_probe(*views[0])
-    lines += ["from vitviz.evaluation.probes import probe"] * probed
-    before: list[str] = []
-    for index, (view, each) in enumerate(views):
-        opened = _opened(each)
-        lines += ["", *([] if opened == before else opened), *_map(view, each, state, index)]
-        lines += _probe(view) * (probed and index == 0)
-        before = opened
+    lines += ["from vitviz.images.clips import read_frame"] * any(upload.frame is not None for upload in uploads)
+    lines += ["from vitviz.weights import resources"] * any(map(example_of, uploads))
+    lines += ["from vitviz.weights.text_tower import open_text_tower"] * has_text
+    lines += ["from vitviz.evaluation.probes import probe"] * has_probe
+    previous: list[str] = []
+    for index, (view, source) in enumerate(views):
+        opening = _opening(source)
+        lines += ["", *([] if opening == previous else opening), *_map(view, source, state, index)]
+        lines += _probe(view) * (has_probe and index == 0)
+        previous = opening
     return "\n".join(lines) + "\n"
 
 
-def _opened(made: Made) -> list[str]:
+def _opening(source: ViewSource) -> list[str]:
     """The lines that open the model and analyse the picture."""
-    model, choice = made.analysis.model, made.origin.choice
+    model, choice = source.analysis.model, source.origin.choice
     precision = next(name for name, dtype in PRECISIONS.items() if dtype == model.network.precision)
-    facts = {**dict(choice.overrides), **({} if precision == "float32" else {"precision": precision})}
-    arguments = ", ".join([_text(made.source), *(f"{name}={_value(fact)}" for name, fact in facts.items())])
-    state = [] if choice.step is None else [f"model = vitviz.open_snapshot(model, {choice.step})"]
-    # An input of another shape has another shorter side.
-    resolution = "" if made.origin.resolution is None else f", resolution={made.origin.resolution}"
+    options = {**dict(choice.overrides), **({} if precision == "float32" else {"precision": precision})}
+    arguments = ", ".join([_text(source.model_name), *(f"{name}={_value(value)}" for name, value in options.items())])
+    snapshot = [] if choice.step is None else [f"model = vitviz.open_snapshot(model, {choice.step})"]
     return [
         f"model = vitviz.load({arguments})",
-        *state,
-        f"analysis = vitviz.analyze({_picture(made.origin.upload)}, model, fit={_text(_fit(made))}{resolution})",
+        *snapshot,
+        f"analysis = vitviz.analyze({_picture(source.origin.upload)}, {_analyze_arguments(source)})",
     ]
+
+
+def _analyze_arguments(source: ViewSource) -> str:
+    """Model, fit and resolution; the resolution is the one that the picture's shape led to."""
+    resolution = "" if source.origin.resolution is None else f", resolution={source.origin.resolution}"
+    return f"model, fit={_text(_fit(source))}{resolution}"
 
 
 def _picture(upload: Upload) -> str:
@@ -90,71 +93,69 @@ def _picture(upload: Upload) -> str:
     return _text(upload.name) if example is None else f'resources("assets") / {_text(example)}'
 
 
-def _fit(made: Made) -> str:
-    return made.origin.settings.fit or made.analysis.model.preprocessing.fit
+def _fit(source: ViewSource) -> str:
+    return source.origin.settings.fit or source.analysis.model.preprocessing.fit
 
 
-def _map(view: View, made: Made, state: PageState, index: int) -> list[str]:
+def _map(view: View, source: ViewSource, state: PageState, index: int) -> list[str]:
     """The lines that make a map and save its picture."""
-    method, model = METHODS[view.method], made.analysis.model
+    method, model = METHODS[view.method], source.analysis.model
     target = _target_of(view)
-    written = {
-        part.name: _argument(part, value, model)
-        for part in method.parameters
-        if (value := view.parameters.get(part.name)) is not None and not _is_default(part, value, model)
+    options = {
+        parameter.name: _argument(parameter, value, model)
+        for parameter in method.parameters
+        if (value := view.parameters.get(parameter.name)) is not None and not _is_default(parameter, value, model)
     }
-    arguments = ", ".join([_text(method.name), *(f"{name}={argument}" for name, argument in written.items())])
+    arguments = ", ".join([_text(method.name), *(f"{name}={argument}" for name, argument in options.items())])
     query = view.parameters.get("query")
     mark = f", mark={query}" if isinstance(query, tuple) else ""
     look = f"opacity={state.opacity}, smooth={state.smooth}, grid={state.grid}, fade={state.fade}{_scale(state)}"
     name = method.name if index == 0 else f"{method.name}-{index + 1}"
     return [
-        *_target_lines(target, made),
+        *_target_lines(target, source),
         f"heatmap = analysis.map({arguments})",
         f'heatmap.overlay(Style({_text(state.colormap)}, {look}){mark}).save("{name}.png")',
     ]
 
 
-def _has_probe(view: View, made: Made) -> bool:
-    return PROBES[view.probe].refusal(made.analysis.model.network.config) is None
+def _has_probe(view: View, source: ViewSource) -> bool:
+    return PROBES[view.probe].refusal(source.analysis.model.network.config) is None
 
 
 def _probe(view: View) -> list[str]:
-    """The lines that look into the model, and print what was found."""
-    given = (f"{name}={_value(value)}" for name, value in view.probe_parameters.items())
-    arguments = ", ".join(["analysis", _text(view.probe), *given])
+    """The lines that run a probe and print its summary."""
+    options = (f"{name}={_value(value)}" for name, value in view.probe_parameters.items())
+    arguments = ", ".join(["analysis", _text(view.probe), *options])
     return [f"findings = probe({arguments})", "print(findings.summary)"]
 
 
 def _scale(state: PageState) -> str:
-    """The arguments of a style for the scale, where it is not chosen from the values."""
+    """The scale arguments of a style that differ from the defaults."""
     name = "" if state.scale is None else f", scale={_text(state.scale)}"
     return name + ("" if state.percentiles == PERCENTILES else f", percentiles={state.percentiles}")
 
 
 def _target_of(view: View) -> Mapping[str, Any]:
-    """A target of several parts; empty where there is none, or a class alone."""
+    """A target object; empty for a single class or no target."""
     target = view.parameters.get("target")
     return target if isinstance(target, Mapping) else {}
 
 
-def _target_lines(target: Mapping[str, Any], made: Made) -> list[str]:
-    """The lines before a map that make what its target needs."""
+def _target_lines(target: Mapping[str, Any], source: ViewSource) -> list[str]:
+    """The lines before a map that prepare its target."""
     if "text" in target:
         return [f"text = open_text_tower(model).target({_text(target['text'])})"]
-    if made.other is None or "like" not in target:
+    if source.liked is None or "like" not in target:
         return []
-    analyzed = f"model, fit={_text(_fit(made))}"
-    if made.origin.settings.resolution == NATIVE:
-        # As large as the other picture itself.
-        step = resolution_step(made.analysis.model)
+    if source.origin.settings.resolution == NATIVE:
+        # The native resolution is that of the other picture.
+        step = resolution_step(source.analysis.model)
         return [
-            f"other_image = vitviz.open_image({_picture(made.other)})",
+            f"other_image = vitviz.open_image({_picture(source.liked)})",
             f"resolution = max({step}, min(other_image.size) // {step} * {step})",
-            f"other = vitviz.analyze(other_image, {analyzed}, resolution=resolution)",
+            f"other = vitviz.analyze(other_image, model, fit={_text(_fit(source))}, resolution=resolution)",
         ]
-    resolution = "" if made.origin.resolution is None else f", resolution={made.origin.resolution}"
-    return [f"other = vitviz.analyze({_picture(made.other)}, {analyzed}{resolution})"]
+    return [f"other = vitviz.analyze({_picture(source.liked)}, {_analyze_arguments(source)})"]
 
 
 def _target_argument(target: Mapping[str, Any], model: Model) -> str:
@@ -181,7 +182,7 @@ def _argument(parameter: Parameter, argument: Any, model: Model) -> str:
 
 
 def _class(index: int, model: Model) -> str:
-    # Of two classes of one name, the library finds neither by it.
+    # The library does not find a class by a label that several have.
     label = model.labels[index]
     return _value(label if model.labels.count(label) == 1 else index)
 
@@ -191,6 +192,6 @@ def _value(argument: Any) -> str:
 
 
 def _text(value: str) -> str:
-    """A string as Python reads it, in double quotes; what cannot be seen, or turns the line round, is escaped."""
+    """A Python string in double quotes; invisible characters and those that reorder the line are escaped."""
     quoted = json.dumps(value, ensure_ascii=False)
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in quoted)

@@ -1,4 +1,4 @@
-"""What the page is told of methods, models and analyses, as JSON."""
+"""Methods, models and analyses as JSON for the page."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from vitviz.errors.number_text import digits
 from vitviz.evaluation.probes import PROBES, Probe
 from vitviz.ui.files import as_base64, as_webp
 from vitviz.ui.normalize import pools_by_attention, refusal, resolution_step
-from vitviz.ui.packs import rolls
+from vitviz.ui.packs import has_rollouts
 from vitviz.ui.pictures import EXAMPLES
-from vitviz.ui.records import KINDS, MOST_PREDICTIONS
+from vitviz.ui.records import KINDS, best_classes
 from vitviz.ui.state import NATIVE, TOKEN_METHOD, View
 from vitviz.visualization.heatmaps import COLORMAPS, colour_table
 from vitviz.visualization.scales import AUTOMATIC, SCALES
@@ -39,22 +39,22 @@ FITS = (
     {"name": "crop", "title": "crop (centre)"},
     {"name": "native", "title": "native (whole picture, own shape)"},
 )
-# Of the trained resolution.
-LARGER = (1.5, 2, 3, 4)
+# The resolutions of the menu, in multiples of the trained one.
+RESOLUTION_FACTORS = (1.5, 2, 3, 4)
 CAPTIONS = {"chelsea.jpg": "cat", "rocket.jpg": "rocket", "coffee.jpg": "coffee", "astronaut.jpg": "astronaut"}
 THUMBNAIL_SIDE = 128
-# The colours of what may be above or below zero, which the page knows by this name.
+# The colour table of signed values; the page has the same name.
 DIFFERENCE = "coolwarm"
-# They shape letters and emoji.
+# Zero-width joiners shape letters and emoji.
 JOINERS = "\u200c\u200d"
-# Of a picture's area: where a crop shows less, it hides most of it.
-LEAST_SEEN = 0.5
-# What a map says of whom, by which the menu groups methods.
+# The page shows a new picture whole if the model's crop would leave less of its area.
+MIN_VISIBLE_SHARE = 0.5
+# The groups of methods in the menu.
 TOKEN, LAYERS, TARGET = "token", "layers", "target"
 
 
 def settings() -> dict[str, Any]:
-    """What a page knows wherever it is: its colours, and the methods."""
+    """Colours, methods and probes: the settings of any page, with or without a server."""
     return {
         "colours": colours(),
         "methods": [method_facts(method) for method in METHODS.values()],
@@ -66,41 +66,37 @@ def settings() -> dict[str, Any]:
         "models": [],
         "examples": [],
         "max_upload_bytes": 0,
-        "least_seen": LEAST_SEEN,
+        "least_seen": MIN_VISIBLE_SHARE,
     }
 
 
 def scales() -> list[dict[str, Any]]:
-    """The scales, the one first that is chosen from the values of a map."""
+    """The scales; the first, automatic one is chosen from the values of a map."""
     automatic = {"name": None, "title": "Automatic", "help": AUTOMATIC, "caption": ""}
     named = ({name: getattr(scale, name) for name in automatic} for scale in SCALES.values())
     return [automatic, *named]
 
 
 def method_facts(method: Method) -> dict[str, Any]:
-    """A method, with all that its controls need."""
+    """A method and its controls."""
     return {
-        "name": method.name,
-        "title": method.title,
+        **probe_facts(method),
         "group": _group(method),
         "about_a_class": method.class_specific,
         "begins_with_identity": method.begins_with_identity,
-        "interpretation": method.interpretation,
-        "citation": method.citation,
         # The page computes it from queries and keys.
         "live": method.name == TOKEN_METHOD,
-        "parameters": [_parameter_facts(parameter) for parameter in method.parameters],
     }
 
 
-def probe_facts(probe: Probe) -> dict[str, Any]:
-    """A probe, with all that its controls need."""
+def probe_facts(record: Probe | Method) -> dict[str, Any]:
+    """A probe and its controls; what methods have in common with probes."""
     return {
-        "name": probe.name,
-        "title": probe.title,
-        "interpretation": probe.interpretation,
-        "citation": probe.citation,
-        "parameters": [_parameter_facts(parameter) for parameter in probe.parameters],
+        "name": record.name,
+        "title": record.title,
+        "interpretation": record.interpretation,
+        "citation": record.citation,
+        "parameters": [_parameter_facts(parameter) for parameter in record.parameters],
     }
 
 
@@ -111,7 +107,7 @@ def _group(method: Method) -> str:
 
 
 def _parameter_facts(parameter: Parameter) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "name": parameter.name,
         "title": parameter.title,
         "kind": KINDS[type(parameter)],
@@ -120,18 +116,18 @@ def _parameter_facts(parameter: Parameter) -> dict[str, Any]:
     }
     match parameter:
         case Choice():
-            found["options"] = [{"title": title, "value": value} for title, value in parameter.options]
+            facts["options"] = [{"title": title, "value": value} for title, value in parameter.options]
         case Number():
-            found |= {"minimum": parameter.minimum, "maximum": parameter.maximum, "step": parameter.step}
-    return found
+            facts |= {"minimum": parameter.minimum, "maximum": parameter.maximum, "step": parameter.step}
+    return facts
 
 
 def model_facts(model_id: str, title: str, model: Model) -> dict[str, Any]:
-    """A model that is open.
+    """An open model.
 
     Args:
-        model_id: as a state calls it.
-        title: as the menu calls it; of a visitor's own checkpoint, the name of its file.
+        model_id: its name in states.
+        title: its title in the menu, or the file name of a visitor's own checkpoint.
         model: the model.
     """
     config = model.network.config
@@ -160,7 +156,7 @@ def model_facts(model_id: str, title: str, model: Model) -> dict[str, Any]:
 
 
 def _assumptions(model: Model) -> str:
-    """What its checkpoint does not say and vitviz took from published ones; empty where there is nothing."""
+    """A sentence about the facts that are missing in a checkpoint and taken from published ones; or empty."""
     return (
         f"Assumed, since its file does not say it: {visible('; '.join(model.assumptions))}."
         if model.assumptions
@@ -169,16 +165,16 @@ def _assumptions(model: Model) -> str:
 
 
 def _resolutions(model: Model) -> list[dict[str, Any]]:
-    """What a menu of resolutions offers; any other multiple of the patch is legal, too."""
+    """The menu of resolutions; other multiples of the patch are legal, too."""
     trained, step = min(model.preprocessing.height, model.preprocessing.width), resolution_step(model)
-    sizes = dict.fromkeys(round(trained * times / step) * step for times in LARGER)
+    sizes = dict.fromkeys(round(trained * factor / step) * step for factor in RESOLUTION_FACTORS)
     larger = [{"title": f"{size} pixels", "value": size} for size in sizes if size > trained]
     first = {"title": f"as trained, {trained} pixels", "value": None}
     return [first, *larger, {"title": "the picture's own", "value": NATIVE}]
 
 
 def visible(text: str) -> str:
-    """A text in one line, in which characters that turn text around, or that are not seen, are written as escapes."""
+    """The text in one line; escapes stand for invisible characters and for those that reorder text."""
     return "".join(map(_visible, " ".join(text.split())))
 
 
@@ -189,7 +185,7 @@ def _visible(letter: str) -> str:
 
 @lru_cache(maxsize=16)
 def class_names(labels: tuple[str, ...]) -> tuple[str, ...]:
-    """The classes as the page calls them: by label, with the number where several have the same."""
+    """The names of classes on the page: the label, with the index of a label that several have."""
     names = list(map(visible, labels))
     counts = Counter(names)
     return tuple(f"{name} ({index})" if counts[name] > 1 else name for index, name in enumerate(names))
@@ -204,17 +200,17 @@ def analysis_facts(
     name: str = "picture.jpg",
     pixels: tuple[int, int] | None = None,
 ) -> dict[str, Any]:
-    """An analysis, before the page asks for its files.
+    """An analysis, without its files.
 
     Args:
-        uid: by which the page asks.
+        uid: its id in requests.
         analysis: of one picture.
-        picture: what the page draws on, as Gradio sends a file.
-        view: what the analysis was asked for by.
-        name: of the picture's file.
-        pixels: width and height of the picture as it was given, where the page may ask for it.
+        picture: the canvas picture, as Gradio describes a file.
+        view: of which it is the analysis.
+        name: file name of the picture.
+        pixels: width and height of the original picture, if the page may ask for it.
     """
-    prepared, layout, trace, owner = analysis.prepared, analysis.trace.layout, analysis.trace, analysis.model
+    prepared, layout, trace, model = analysis.prepared, analysis.trace.layout, analysis.trace, analysis.model
     middle = layout.index((layout.grid_height // 2, layout.grid_width // 2))
     return {
         "uid": uid,
@@ -230,12 +226,12 @@ def analysis_facts(
         "layers": trace.layers,
         "heads": trace.heads,
         "windows": list(trace.windows),
-        "rolls": rolls(trace),
+        "rolls": has_rollouts(trace),
         "outliers": outliers(trace),
         "model": view.model,
         "step": view.step,
         "name": visible(name),
-        "fit": view.fit or owner.preprocessing.fit,
+        "fit": view.fit or model.preprocessing.fit,
         "resolution": min(prepared.geometry.input_height, prepared.geometry.input_width),
         "predictions": predictions(analysis),
         "is_out_of_distribution": analysis.is_out_of_distribution,
@@ -243,31 +239,32 @@ def analysis_facts(
 
 
 def outliers(trace: AttentionTrace) -> dict[str, Any] | None:
-    """The patches of outlying norm, and a sentence that counts them and states the rule; None without norms."""
+    """The patches of outlying norm, and a sentence with their number and the rule; None without norms."""
     if trace.norms is None:
         return None
     layout, rule, tokens = trace.layout, OutlierRule.of(norms_of_patches(trace)), outlier_patches(trace)
     count = f"{len(tokens)} of {layout.patch_count} patches" if tokens else "No patch"
     verb = "is an outlier" if len(tokens) < 2 else "are outliers"
-    about = (
+    caption = (
         f"{count} {verb}: norm above {digits(rule.threshold)} where the "
         f"tokens enter the last layer (the larger of {OUTLIER_RATIO:g} times the median of all patches and the median "
         f"plus {OUTLIER_DEVIATIONS:g} median absolute deviations)."
     )
-    return {"patches": [list(layout.cell(token)) for token in tokens], "about": about}
+    return {"patches": [list(layout.cell(token)) for token in tokens], "about": caption}
 
 
 def predictions(analysis: Analysis) -> list[dict[str, Any]]:
-    """The most probable classes; nothing for a model without a classifier."""
+    """The most probable classes; empty for a model without a classifier."""
     labels = class_names(analysis.model.labels)
-    best = analysis.logits.float().softmax(-1).topk(min(MOST_PREDICTIONS, len(labels)))
-    pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-    return [{"index": at, "label": labels[at], "probability": share} for at, share in pairs]
+    return [
+        {"index": index, "label": labels[index], "probability": probability}
+        for index, probability in best_classes(analysis)
+    ]
 
 
 @cache
 def examples() -> list[dict[str, str]]:
-    """The examples, each with a small picture of it inside of its address."""
+    """The examples, with thumbnails as data URLs."""
     return [
         {"id": f"example:{name}", "url": _thumbnail(name), "name": name, "caption": CAPTIONS[name]} for name in EXAMPLES
     ]

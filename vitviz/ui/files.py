@@ -22,31 +22,30 @@ from vitviz.errors.kinds import LimitError
 from vitviz.weights.formats.atomic import atomic_write
 
 
-class Written(set[str]):
-    """Paths of files that may be gone through while others are added."""
+class WrittenFiles(set[str]):
+    """A set of paths that may grow while it is iterated over."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(list(self.copy()))
 
 
-# All files that were put into Gradio's cache here. Gradio deletes the old ones of what it knows of, and of what a
-# component makes for a visitor it does not know.
-WRITTEN = Written()
+# The files in Gradio's cache that vitviz wrote: Gradio deletes old files, but only those in its own lists.
+WRITTEN = WrittenFiles()
 
 
 def keep(content: bytes, name: str, cache: str) -> str:
-    """Put a file into Gradio's cache, under the hash of its content, whole or not at all; returns its path.
+    """Write a file into Gradio's cache, atomically and under the hash of its content; returns its path.
 
-    Gradio would write a file that is there already again, in place: a page that fetches it at that moment gets half.
+    Gradio would write an existing file again, in place, and a page that fetches it at that moment would get half.
 
     Raises:
-        LimitError: there is no room for it.
+        LimitError: the disk is full.
     """
     folder = Path(cache) / hash_bytes(content)
     path = folder / name
     WRITTEN.add(str(path))
     if path.exists():
-        # Files leave the cache by their age.
+        # The cache drops the oldest files.
         os.utime(path)
         return str(path)
     try:
@@ -59,21 +58,21 @@ def keep(content: bytes, name: str, cache: str) -> str:
 
 
 def own_folder() -> Path:
-    """A folder for the files of the page that no other process uses while this one lives.
+    """A folder for the page's files that no other process uses while this one lives.
 
-    It is the first that is free: that of the process before, where this one takes its place, so that pages which are
-    open find their files where these were. What is left in it by one that was killed is deleted when it is old.
+    It is the first free one: a process that is restarted gets the same folder again, so that open pages still find
+    their files. Files that a killed process left there are deleted by their age.
     """
     user = Path(gettempdir()) / f"vitviz-{os.getuid()}"
     user.mkdir(mode=0o700, exist_ok=True)
-    found = user.lstat()
-    # Whoever may write where everybody does could have made it before.
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+    status = user.lstat()
+    # Another user may have created it before.
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         return Path(mkdtemp(prefix="vitviz-"))
     for number in itertools.count(1):
         folder = user / str(number)
         folder.mkdir(exist_ok=True)
-        # Held as long as the process lives, however it ends.
+        # The system releases the lock when the process ends, however it ends.
         handle = os.open(folder, os.O_RDONLY)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -86,35 +85,35 @@ def own_folder() -> Path:
 
 
 def empty(folder: Path) -> None:
-    """Delete what is in a folder. The folder stays: another process may wait for it."""
+    """Delete the contents of a folder. The folder stays: another process may wait for its lock."""
     with suppress(OSError):
-        for part in folder.iterdir():
-            if part.is_dir():
-                shutil.rmtree(part, ignore_errors=True)
+        for path in folder.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
             else:
-                part.unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
 
 
-def forget(path: Path) -> None:
-    """Delete an upload of which nothing can be made; what is no upload stays."""
+def delete_upload(path: Path) -> None:
+    """Delete a file if it is an upload."""
     if path.resolve().is_relative_to(Path(get_upload_folder()).resolve()):
         path.unlink(missing_ok=True)
 
 
 def as_png(image: Image.Image) -> bytes:
-    """A picture as a file that loses nothing, written fast and not small."""
+    """The picture as a PNG file, compressed little for speed."""
     stream = BytesIO()
     image.save(stream, "PNG", compress_level=1)
     return stream.getvalue()
 
 
 def as_webp(image: Image.Image, quality: int = 80) -> bytes:
-    """A picture as a small file, written in a third of the usual time; a twentieth larger."""
+    """The picture as a WebP file, written in a third of the default's time and a twentieth larger."""
     stream = BytesIO()
     image.save(stream, "WEBP", quality=quality, method=2)
     return stream.getvalue()
 
 
 def as_base64(content: bytes) -> str:
-    """A file inside of a text."""
+    """The bytes in base64."""
     return base64.b64encode(content).decode()

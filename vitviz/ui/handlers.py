@@ -1,9 +1,10 @@
-"""What the page asks for, answered with what the service has: every request is JSON of any kind until it is checked."""
+"""Answers to the page's requests; each request is JSON of any kind until it is checked."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -14,54 +15,54 @@ from vitviz.attribution import Method
 from vitviz.errors.kinds import CheckpointError, ImageError, MethodError, VitvizError
 from vitviz.errors.messages import quote
 from vitviz.images.clips import is_clip
-from vitviz.progress import Progress
-from vitviz.ui.arguments import LONGEST_NAME, LikenessRequest, fields, method_of, number, parameters_of, upload_of
-from vitviz.ui.code import Made, as_python
-from vitviz.ui.facts import LEAST_SEEN, analysis_facts, examples, model_facts, settings, visible
+from vitviz.ui import studies
+from vitviz.ui.arguments import MAX_NAME_CHARS, LikenessRequest, fields, method_of, parameters_of, upload_of, view_index
+from vitviz.ui.code import ViewSource, as_python
+from vitviz.ui.facts import MIN_VISIBLE_SHARE, analysis_facts, examples, model_facts, settings, visible
 from vitviz.ui.files import as_base64, as_webp, keep
-from vitviz.ui.films import Films
+from vitviz.ui.films import film
 from vitviz.ui.inputs import InputSettings
 from vitviz.ui.links import print_link, read_link
 from vitviz.ui.models import ModelChoice, OwnModel, menu, title_of
 from vitviz.ui.normalize import ShownView, normalize, normalize_input
 from vitviz.ui.packs import map_file
 from vitviz.ui.pictures import Upload
-from vitviz.ui.probing import Probing
 from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import FIRST_VIEW, PageState, View
-from vitviz.ui.steps import Report, Step, waiting, waiting_for_memory
-from vitviz.ui.studies import Studies
+from vitviz.ui.steps import Report, Step, no_report, report_queue
 from vitviz.weights import ZOO, Model, parse_overrides
 from vitviz.weights.formats.files import SUFFIXES
 
 MAX_FILES, MAX_OVERRIDE_CHARS = 64, 300
+# The picture and input with which the page opens.
+FIRST_INPUT: dict[str, Any] = {"picture": View().picture, "frame": None, "fit": None, "resolution": None}
 
 
 class Handlers:
     """Answers the requests of pages.
 
     Args:
-        service: the models, the analyses and the maps.
+        service: models, analyses and maps.
     """
 
     def __init__(self, service: AnalysisService) -> None:
-        self.service, studies, probing, films = service, Studies(service), Probing(service), Films(service)
-        # Pictures as files; as long as their analyses.
-        self._drawn: WeakKeyDictionary[Analysis, bytes] = WeakKeyDictionary()
-        # What the event ``run`` does, by the kind of a request.
+        self.service = service
+        # Pictures of analyses as WebP files.
+        self._webp: WeakKeyDictionary[Analysis, bytes] = WeakKeyDictionary()
+        # What answers the event ``run``, by the kind of the request.
         self.kinds: dict[str, Callable[[Mapping[str, Any], Report], dict[str, Any]]] = {
             "open": self.open,
             "analyze": self.analyze,
             "map": self.map_slowly,
-            "compare": studies.compare,
-            "rank": studies.rank,
-            "switch": studies.switch,
-            "probe": probing.probe,
-            "film": films.film,
+            "compare": partial(studies.compare, service),
+            "rank": partial(studies.rank, service),
+            "switch": partial(studies.switch, service),
+            "probe": partial(studies.probe, service),
+            "film": partial(film, service),
         }
 
     def settings(self) -> dict[str, Any]:
-        """What a page knows from the start."""
+        """What a page gets once: the methods, the models, the examples and the limits."""
         service = self.service
         return {
             **settings(),
@@ -76,44 +77,37 @@ class Handlers:
     # ---- models, pictures and analyses ----
 
     def open(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
-        """What a link shows; what it asks for and cannot be is said, and something else shown."""
-        link = request.get("link")
-        if not isinstance(link, str):
-            raise MethodError(f"link = {quote(link)}: expected a text")
-        read = read_link(link)
-        notes, views, keys, shown_views = list(read.notes), [], [], []
-        found: dict[tuple[Any, ...], tuple[str, Analysis, View]] = {}
-        for view in read.state.views:
-            if _input(view) not in found:
-                found[_input(view)] = self._opened(view, report, notes)
-            key, analysis, legal = found[_input(view)]
-            given = dict(view.parameters)
+        """The state and the analyses of a link; a note says what it asks for in vain."""
+        text = request.get("link")
+        if not isinstance(text, str):
+            raise MethodError(f"link = {quote(text)}: expected a text")
+        link = read_link(text)
+        notes, views = list(link.notes), []
+        opened: list[tuple[str, Analysis]] = []
+        by_input: dict[tuple[Any, ...], tuple[str, Analysis, View]] = {}
+        for view in link.state.views:
+            key = tuple(view.input.values())
+            if key not in by_input:
+                by_input[key] = self._opened(view, report, notes)
+            uid, analysis, legal = by_input[key]
+            parameters = dict(view.parameters)
             if legal.model != view.model:
-                # A class of another model.
-                given.pop("target", None)
-            view = replace(
-                view,
-                model=legal.model,
-                step=legal.step,
-                picture=legal.picture,
-                frame=legal.frame,
-                fit=legal.fit,
-                resolution=legal.resolution,
-                parameters=given,
-            )
-            views.append(view)
-            keys.append(key)
-            shown_views.append(ShownView(analysis.model, analysis.trace.layout))
-        state, changes = normalize(replace(read.state, views=tuple(views)), shown_views)
-        analyses = [self.service.cached(key) for key in keys]
-        facts = [self._facts(*pair) for pair in zip(keys, analyses, state.views, strict=False)]
-        models = {view.model: self._model(view.model, each.model) for view, each in zip(views, analyses, strict=True)}
+                # Its target may be a class of the other model.
+                parameters.pop("target", None)
+            views.append(replace(view, **legal.input, parameters=parameters))
+            opened.append((uid, analysis))
+        shown_views = [ShownView(analysis.model, analysis.trace.layout) for _, analysis in opened]
+        state, changes = normalize(replace(link.state, views=tuple(views)), shown_views)
+        facts = [self._facts(*pair, view) for pair, view in zip(opened, state.views, strict=False)]
+        models = {
+            view.model: self._model_facts(view.model, each.model) for view, each in zip(views, shown_views, strict=True)
+        }
         return {"state": state.to_json(), "views": facts, "models": models, "notes": [*notes, *changes]}
 
     def _opened(self, view: View, report: Report, notes: list[str]) -> tuple[str, Analysis, View]:
-        """The analysis of a view; of the model, picture or input of the start where its own cannot be."""
+        """Id and analysis of a view, and the view; the model, picture or input of the start replaces one that fails."""
         try:
-            model = self._model_of(view, report)
+            model = self._model(view, report)
         except VitvizError as error:
             notes.append(f"{sentence(error)} The model of the start is shown.")
             view = replace(view, model="", step=None)
@@ -121,40 +115,38 @@ class Handlers:
         view, changes = normalize_input(view, model)
         notes += changes
         try:
-            view, upload, changes = self._shown(view, self.service.pictures.upload(view.picture), report)
+            view, upload, changes = self._frame(view, self.service.pictures.upload(view.picture), report)
             notes += changes
         except VitvizError as error:
             notes.append(sentence(error))
-            view = replace(view, picture=View().picture, frame=None)
+            view = replace(view, picture=FIRST_INPUT["picture"], frame=None)
             upload = self.service.pictures.upload(view.picture)
         try:
-            key, analysis = self._analyzed(view, model, upload, report)
+            uid, analysis = self._analyzed(view, model, upload, report)
         except VitvizError as error:
-            if view == replace(view, picture=View().picture, frame=None, fit=None, resolution=None):
+            if view == replace(view, **FIRST_INPUT):
                 raise
             notes.append(sentence(error))
-            view = replace(view, picture=View().picture, frame=None, fit=None, resolution=None)
-            key, analysis = self._analyzed(view, model, self.service.pictures.upload(view.picture), report)
-        return key, analysis, view
+            view = replace(view, **FIRST_INPUT)
+            uid, analysis = self._analyzed(view, model, self.service.pictures.upload(view.picture), report)
+        return uid, analysis, view
 
     def analyze(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
         """One view of a state, with another model, picture or input."""
         state = PageState.from_json(request.get("state"))
-        index = int(number("index", request.get("index"), 0, len(state.views) - 1, whole=True))
-        view, upload = state.views[index], None
+        index = view_index(request, len(state.views))
+        view, is_new = state.views[index], request.get("upload") is not None
         if request.get("own") is not None:
-            view = replace(view, model=self._own(request["own"]), step=None)
-        if request.get("upload") is not None:
-            upload = upload_of(request["upload"], "upload")
-        model = self._model_of(view, report)
+            view = replace(view, model=self._own_model(request["own"]), step=None)
+        upload = upload_of(request["upload"], "upload") if is_new else None
+        model = self._model(view, report)
         view, notes = normalize_input(view, model)
-        is_new = upload is not None
-        view, upload, changes = self._shown(view, upload or self.service.pictures.upload(view.picture), report)
+        view, upload, changes = self._frame(view, upload or self.service.pictures.upload(view.picture), report)
         notes += changes
         if is_new:
-            view, said = self._seen_whole(view, model, upload, report)
-            notes += said
-        key, analysis = self._analyzed(view, model, upload, report)
+            view, changes = self._uncropped(view, model, upload, report)
+            notes += changes
+        uid, analysis = self._analyzed(view, model, upload, report)
         view = replace(view, picture=self.service.pictures.id(upload))
         shown_views: list[ShownView | None] = [None] * len(state.views)
         shown_views[index] = ShownView(model, analysis.trace.layout)
@@ -162,29 +154,29 @@ class Handlers:
         return {
             "state": state.to_json(),
             "index": index,
-            "facts": self._facts(key, analysis, state.views[index]),
-            "models": {view.model: self._model(view.model, model)},
+            "facts": self._facts(uid, analysis, state.views[index]),
+            "models": {view.model: self._model_facts(view.model, model)},
             "notes": [*notes, *changes],
         }
 
-    def _shown(self, view: View, upload: Upload, report: Report) -> tuple[View, Upload, list[str]]:
-        """A view of a picture, or of a frame that a clip has; what is shown, and what was changed."""
+    def _frame(self, view: View, upload: Upload, report: Report) -> tuple[View, Upload, list[str]]:
+        """A view and its upload with a frame that the clip has, or none of a picture; and notes of changes."""
         if not is_clip(upload.path):
             return replace(view, frame=None), upload, []
         report(Step("Reading the clip"))
-        last = self.service.uploaded.clip(upload, waiting(report)).frames - 1
+        last = self.service.uploaded.clip(upload, report_queue(report)).frames - 1
         frame, notes = view.frame or 0, []
         if frame > last:
             notes.append(f"Frame {frame:,}: this clip has frames 0 to {last:,}, and the last is shown.")
             frame = last
         return replace(view, frame=frame), upload._replace(frame=frame), notes
 
-    def _seen_whole(self, view: View, model: Model, upload: Upload, report: Report) -> tuple[View, list[str]]:
-        """A view of a new picture as a whole, where the model's own crop hides most of it, and what was changed."""
+    def _uncropped(self, view: View, model: Model, upload: Upload, report: Report) -> tuple[View, list[str]]:
+        """A view of a new picture, whole if the model's own crop hides most of it; and notes of changes."""
         if view.fit is not None or model.preprocessing.fit != "crop":
             return view, []
-        share = self.service.seen_share(model, upload, InputSettings(None, view.resolution), waiting(report))
-        if share >= LEAST_SEEN:
+        share = self.service.visible_share(model, upload, InputSettings(None, view.resolution), report)
+        if share >= MIN_VISIBLE_SHARE:
             return view, []
         note = f"The crop that this model was trained with hides {1 - share:.0%} of this picture, which is shown whole"
         return replace(view, fit="native"), [f"{note}, in its own shape. Under Seen as it can be cropped."]
@@ -193,25 +185,25 @@ class Handlers:
         """The reply with which a page opens."""
         view = FIRST_VIEW
         upload = self.service.pictures.upload(view.picture)
-        key, analysis = self.service.analyze(self.service.start, upload)
+        uid, analysis = self.service.analyze(self.service.start, upload)
         state, _ = normalize(PageState(), [ShownView(analysis.model, analysis.trace.layout)])
         return {
             "number": 0,
             "state": state.to_json(),
-            "views": [self._facts(key, analysis, view)],
-            "models": {"": self._model("", analysis.model)},
+            "views": [self._facts(uid, analysis, view)],
+            "models": {"": self._model_facts("", analysis.model)},
         }
 
-    def _own(self, value: object) -> str:
-        """The id of a visitor's own checkpoint, or of one of the hub."""
-        given = fields("own", value, ("files", "hub", "overrides"))
-        hub, written, files = (given.get(name) or "" for name in ("hub", "overrides", "files"))
-        for name, text, most in (("hub", hub, LONGEST_NAME), ("overrides", written, MAX_OVERRIDE_CHARS)):
-            if not isinstance(text, str) or len(text) > most:
-                raise MethodError(f"own.{name} = {quote(text)}: expected a text of at most {most} characters")
+    def _own_model(self, value: object) -> str:
+        """The model name of a visitor's own checkpoint, or of one on the hub."""
+        own = fields("own", value, ("files", "hub", "overrides"))
+        hub, overrides_text, files = (own.get(name) or "" for name in ("hub", "overrides", "files"))
+        for name, text, limit in (("hub", hub, MAX_NAME_CHARS), ("overrides", overrides_text, MAX_OVERRIDE_CHARS)):
+            if not isinstance(text, str) or len(text) > limit:
+                raise MethodError(f"own.{name} = {quote(text)}: expected a text of at most {limit} characters")
         if not isinstance(files, list | str) or len(files) > MAX_FILES:
             raise MethodError(f"own.files = {quote(files)}: expected a list of at most {MAX_FILES} files")
-        overrides = tuple(parse_overrides([part for part in written.split(",") if part.strip()]).items())
+        overrides = tuple(parse_overrides([text for text in overrides_text.split(",") if text.strip()]).items())
         hub = hub.strip().removeprefix("hf:").removeprefix("https://huggingface.co/").strip("/")
         if bool(files) == bool(hub):
             raise CheckpointError("Your own checkpoint: expected either its file, or its name on the hub")
@@ -219,13 +211,13 @@ class Handlers:
             return f"hf:{hub}"
         if hub:
             return self.service.own_models.id(OwnModel(ModelChoice(f"hf:{hub}", (), overrides), hub))
-        uploads = [upload_of(each, f"own.files[{place}]") for place, each in enumerate(files)]
-        weights = [each for each in uploads if each.name.endswith(SUFFIXES)] or uploads
-        name = max(weights, key=lambda each: each.path.stat().st_size).name
-        choice = ModelChoice("", tuple(str(each.path) for each in uploads), overrides)
+        uploads = [upload_of(file, f"own.files[{index}]") for index, file in enumerate(files)]
+        weights = [upload for upload in uploads if upload.name.endswith(SUFFIXES)] or uploads
+        name = max(weights, key=lambda upload: upload.path.stat().st_size).name
+        choice = ModelChoice("", tuple(str(upload.path) for upload in uploads), overrides)
         return self.service.own_models.id(OwnModel(choice, name))
 
-    def _model_of(self, view: View, report: Report) -> Model:
+    def _model(self, view: View, report: Report) -> Model:
         report(Step("Opening the model"))
         return self.service.model(self.service.choice(view.model, view.step), report)
 
@@ -233,18 +225,18 @@ class Handlers:
         choice = self.service.choice(view.model, view.step)
         return self.service.analyze(model, upload, InputSettings(view.fit, view.resolution), report, choice)
 
-    def _facts(self, key: str, analysis: Analysis, view: View) -> dict[str, Any]:
+    def _facts(self, uid: str, analysis: Analysis, view: View) -> dict[str, Any]:
         origin = self.service.origins[analysis]
-        drawn = self._drawn.get(analysis)
-        if drawn is None:
-            drawn = self._drawn[analysis] = as_webp(analysis.prepared.image, quality=90)
-        path = keep(drawn, "picture.webp", get_upload_folder())
+        webp = self._webp.get(analysis)
+        if webp is None:
+            webp = self._webp[analysis] = as_webp(analysis.prepared.image, quality=90)
+        path = keep(webp, "picture.webp", get_upload_folder())
         picture = {"path": path, "mime_type": "image/webp", "meta": {"_type": "gradio.FileData"}}
-        facts = analysis_facts(key, analysis, picture, view=view, name=origin.upload.name, pixels=origin.size)
+        facts = analysis_facts(uid, analysis, picture, view=view, name=origin.upload.name, pixels=origin.size)
         clip = None if origin.upload.frame is None else self.service.uploaded.clip(origin.upload)
         return {**facts, "clip": clip and {"frames": clip.frames}}
 
-    def _model(self, model_id: str, model: Model) -> dict[str, Any]:
+    def _model_facts(self, model_id: str, model: Model) -> dict[str, Any]:
         if model_id.startswith("own:"):
             title = self.service.own_models.get(model_id).name
         else:
@@ -254,71 +246,72 @@ class Handlers:
     # ---- maps ----
 
     def map_slowly(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
-        """The content of any map's file, in base64."""
-        analysis, method, parameters = self._requested_map(request)
-
-        def done(state: Progress) -> None:
-            report(Step(method.title, state.done, state.total))
-
+        """The file of any map, in base64."""
+        analysis, method, parameters = self._map_request(request)
         if isinstance(parameters.get("target"), LikenessRequest):
             # Before this map has its turn, so that others have theirs meanwhile.
             report(Step("Looking at the other picture"))
-            self.service.target_of(analysis, parameters["target"], waiting_for_memory(report))
-        with self.service.lock(analysis, method).turn(waiting(report)):
+            self.service.target_of(analysis, parameters["target"], report)
+        with self.service.lock(analysis, method).turn(report_queue(report)):
             report(Step(method.title))
-            return self._content(analysis, method, parameters, done, waiting_for_memory(report))
+            return self._map_content(analysis, method, parameters, report)
 
     def map_quickly(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The same of a map that is soon there; that another takes long, is said."""
-        analysis, method, parameters = self._requested_map(request)
-        if self.service.maps.get(analysis, method, parameters) is not None:
-            return self._content(analysis, method, parameters)
+        """The file of a map that takes little time, in base64; ``slow`` for any other map."""
+        analysis, method, parameters = self._map_request(request)
+        if self.service.recent_map(analysis, method, parameters) is not None:
+            return self._map_content(analysis, method, parameters)
         if not self.service.is_quick(analysis, method):
             return {"slow": True}
         with self.service.lock(analysis, method).turn():
-            return self._content(analysis, method, parameters)
+            return self._map_content(analysis, method, parameters)
 
-    def _requested_map(self, request: Mapping[str, Any]) -> tuple[Analysis, Method, dict[str, Any]]:
+    def _map_request(self, request: Mapping[str, Any]) -> tuple[Analysis, Method, dict[str, Any]]:
         analysis = self.service.cached(request.get("uid"))
         method = method_of(request.get("method"))
-        given = parameters_of(method, request.get("parameters"), analysis.model, analysis.trace.layout)
-        return analysis, method, given
+        parameters = parameters_of(method, request.get("parameters"), analysis.model, analysis.trace.layout)
+        return analysis, method, parameters
 
-    def _content(self, analysis: Analysis, method: Method, parameters: dict[str, Any], *asking: Any) -> dict[str, Any]:
-        heatmap = self.service.heatmap(analysis, method, parameters, *asking)
+    def _map_content(
+        self, analysis: Analysis, method: Method, parameters: dict[str, Any], report: Report = no_report
+    ) -> dict[str, Any]:
+        heatmap = self.service.heatmap(analysis, method, parameters, report)
         return {"content": as_base64(map_file(analysis, method, parameters, heatmap.token_map))}
 
-    # ---- what a page asks for beside ----
+    # ---- files, links and uploads ----
 
     def file(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """A file of an analysis."""
+        """The path of an analysis's file."""
         uid, name = request.get("uid"), request.get("name")
         if not isinstance(uid, str) or not isinstance(name, str):
             raise MethodError("expected the uid and the name of a file")
         return {"path": str(self.service.file(uid, name, get_upload_folder()))}
 
     def describe(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """A state with legal values only, as a link, and as lines of Python."""
+        """A legal state, its link, and its lines of Python."""
         state = PageState.from_json(request.get("state"))
         uids = request.get("uids")
         if not isinstance(uids, list):
             raise MethodError(f"uids = {quote(uids)}: expected a list of ids")
-        given = [*uids, *uids[:1]][: len(state.views)]
-        made = [self._made(view, uid) for view, uid in zip(state.views, given, strict=False)]
+        # A second view without an id shows the first view's analysis.
+        sources = [self._source(view, uid) for view, uid in zip(state.views, [*uids, *uids[:1]], strict=False)]
         shown_views = [
-            None if each is None else ShownView(each.analysis.model, each.analysis.trace.layout) for each in made
+            None if source is None else ShownView(source.analysis.model, source.analysis.trace.layout)
+            for source in sources
         ]
         state, notes = normalize(state, shown_views)
-        made = [*made, *made][: len(state.views)]
-        known = [each for each in made if each is not None]
-        is_whole = len(known) == len(state.views) and all(
-            _liked(view) is None or each.other is not None for view, each in zip(state.views, known, strict=True)
+        # Normalizing may have added a second view, equal to the first.
+        sources = [*sources, *sources][: len(state.views)]
+        available = [source for source in sources if source is not None]
+        is_complete = len(available) == len(state.views) and all(
+            _liked_picture(view) is None or source.liked is not None
+            for view, source in zip(state.views, available, strict=True)
         )
-        python = as_python(state, known) if is_whole else ""
+        python = as_python(state, available) if is_complete else ""
         return {"state": state.to_json(), "link": self.link(state), "python": python, "notes": notes}
 
     def link(self, state: PageState) -> str:
-        """A state as the part of an address behind ``?``."""
+        """The part of an address behind ``?`` for a state."""
         names = {}
         for view in state.views:
             if view.model.startswith("own:"):
@@ -328,8 +321,8 @@ class Handlers:
                     continue
         return print_link(state, names)
 
-    def _made(self, view: View, uid: object) -> Made | None:
-        """What a view shows, where its analysis is kept and is the one of this id."""
+    def _source(self, view: View, uid: object) -> ViewSource | None:
+        """Model and picture of a view, if the id is that of its analysis and this is cached."""
         analysis = self.service.cache.get(uid) if isinstance(uid, str) else None
         if analysis is None:
             return None
@@ -340,36 +333,29 @@ class Handlers:
             return None
         if choice.run != origin.choice.run:
             return None
-        source = self.service.source(origin.choice, analysis.model)
+        model_name = self.service.source(origin.choice, analysis.model)
         if view.model.startswith("own:") and origin.choice.files and analysis.model.snapshots is None:
-            source = self.service.own_models.get(view.model).name
-        return Made(analysis, origin, source, self._other(view))
-
-    def _other(self, view: View) -> Upload | None:
-        """The other picture of a map about likeness, where it is still kept."""
-        picture = _liked(view)
+            model_name = self.service.own_models.get(view.model).name
+        picture = _liked_picture(view)
         try:
-            return None if picture is None else self.service.pictures.upload(picture)
+            liked = None if picture is None else self.service.pictures.upload(picture)
         except ImageError:
-            return None
+            liked = None
+        return ViewSource(analysis, origin, model_name, liked)
 
     def picture(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """What a state calls an uploaded picture, for one that is not analysed."""
+        """Id and name of an uploaded picture that is not to be analysed."""
         upload = upload_of(request.get("upload"), "upload")
         return {"id": self.service.pictures.id(upload), "name": visible(upload.name)}
 
 
 def sentence(error: VitvizError) -> str:
-    """An error with a full stop."""
+    """An error's message with a full stop."""
     text = str(error)
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
-def _liked(view: View) -> str | None:
-    """The picture that a view's map is about likeness to."""
+def _liked_picture(view: View) -> str | None:
+    """The other picture that a view's map is about likeness to."""
     target = view.parameters.get("target")
     return target.get("like") if isinstance(target, Mapping) else None
-
-
-def _input(view: View) -> tuple[Any, ...]:
-    return view.model, view.step, view.picture, view.frame, view.fit, view.resolution

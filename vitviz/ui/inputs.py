@@ -1,4 +1,4 @@
-"""How a picture is brought to a model's input, and what an analysis was made of."""
+"""Input settings, and the origin of an analysis."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vitviz.weights import Model
 
 
 class InputSettings(NamedTuple):
-    """How a picture is brought to a model's input.
+    """Fit and resolution of a picture at the model's input.
 
     Args:
         fit: a name in :data:`vitviz.images.preprocessing.FITS`; None for the model's own.
@@ -23,7 +23,7 @@ class InputSettings(NamedTuple):
     resolution: int | str | None = None
 
     def pixels(self, model: Model, size: tuple[int, int]) -> int | None:
-        """The resolution as :func:`vitviz.analyze` takes it, of a picture so many pixels wide and high."""
+        """The resolution as :func:`vitviz.analyze` takes it, for a picture of this width and height."""
         if isinstance(self.resolution, str):
             step = resolution_step(model)
             return max(step, min(size) // step * step)
@@ -32,14 +32,14 @@ class InputSettings(NamedTuple):
 
 @dataclass(frozen=True)
 class Origin:
-    """What an analysis was made of.
+    """Model, picture and settings of an analysis.
 
     Args:
         choice: the model.
         upload: the picture.
         size: its width and height in pixels.
-        settings: how it was brought to the model's input.
-        resolution: as :func:`vitviz.analyze` took it.
+        settings: fit and resolution.
+        resolution: the argument of :func:`vitviz.analyze`.
     """
 
     choice: ModelChoice

@@ -1,10 +1,9 @@
-"""How the app is launched."""
+"""Launching the app."""
 
 from __future__ import annotations
 
 import os
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -17,12 +16,12 @@ from vitviz.ui.server.door import app_options
 from vitviz.ui.server.hosts import HostRules
 from vitviz.ui.server.settings import ServerSettings
 
-# By which Gradio is told to serve the endpoints as tools, too.
+# The environment variable with which Gradio serves the endpoints as tools.
 MCP = "GRADIO_MCP_SERVER"
 
 
 def has_tools() -> bool:
-    """Whether what an MCP server needs is installed."""
+    """Whether the package of MCP servers is installed."""
     return find_spec("mcp") is not None
 
 
@@ -34,27 +33,25 @@ def serve(
     quiet: bool = False,
     **options: Any,
 ) -> str:
-    """Launch the app, print its address, and return it; nothing where it runs already.
+    """Launch the app, print its address and return it; the address is empty when Gradio reloads a running app.
 
     Args:
-        demo, server_settings: what :func:`vitviz.ui.build_demo` made, and of what.
+        demo, server_settings: the app of :func:`vitviz.ui.build_demo`, and its settings.
         block: until it is interrupted.
         quiet: print nothing.
-        options: what else ``Blocks.launch`` takes, such as ``server_name`` and ``server_port``.
+        options: of ``Blocks.launch``, such as ``server_name`` and ``server_port``.
 
     Raises:
-        ConfigError: the environment asks for an MCP server, and what it needs is not installed.
+        ConfigError: the environment asks for an MCP server, whose package is not installed.
         OSError: there is no free port.
     """
-    # The first visitor need not wait for it.
+    # Started now, so that the first visitor does not wait for it.
     shared_worker().start()
-    # Gradio would ask for its own page once, and end where a busy machine takes more than three seconds.
-    started: dict[str, Any] = {"prevent_thread_lock": True, "_frontend": False, "quiet": True}
-    _, address, _ = demo.launch(**{**started, **launch_options(server_settings), **options})
-    # Gradio has the code of an app that runs already loaded anew.
+    # With _frontend, Gradio requests its own page and gives up after three seconds, too few for a busy machine.
+    defaults: dict[str, Any] = {"prevent_thread_lock": True, "_frontend": False, "quiet": True}
+    _, address, _ = demo.launch(**{**defaults, **launch_options(server_settings), **options})
     if not address:
         return ""
-    # Gradio makes the server by itself.
     guard_connections(demo.server, demo.app)
     if not quiet:
         print(f"vitviz runs at {(demo.share_url or address).rstrip('/')} (Ctrl-C ends it)", flush=True)
@@ -64,15 +61,15 @@ def serve(
 
 
 def launch_options(server_settings: ServerSettings | None = None) -> dict[str, Any]:
-    """What ``Blocks.launch`` needs for the look of the page and for its API; nothing of it is fetched from anywhere.
+    """The options of ``Blocks.launch`` for the theme of the page and the API; none fetches anything from elsewhere.
 
     Args:
-        server_settings: what the app may take and keep; what the environment says where they are not given.
+        server_settings: limits of the app; those of the environment by default.
 
     Raises:
-        ConfigError: the environment asks for an MCP server, and what it needs is not installed.
+        ConfigError: the environment asks for an MCP server, whose package is not installed.
     """
-    # Gradio reads the same variable, and would end with a traceback.
+    # Gradio would end with a traceback.
     if os.environ.get(MCP, "").lower() == "true" and not has_tools():
         raise ConfigError(f"{MCP}=true: this needs mcp: pip install 'vitviz[mcp]'")
     theme = gr.themes.Base(
@@ -81,20 +78,20 @@ def launch_options(server_settings: ServerSettings | None = None) -> dict[str, A
         font=("system-ui", "sans-serif"),
         font_mono=("ui-monospace", "monospace"),
     )
-    css = Path(__file__).with_name("style.css").read_text()
     server_settings = server_settings or ServerSettings.of()
     rules = HostRules.of(server_settings.hosts, server_settings.trusted_proxies, server_settings.frames)
     return {
         "theme": theme,
-        "css": css,
+        # Check boxes and sliders are the browser's own.
+        "css": ".dark #vv-explorer { color-scheme: dark; }",
         "ssr_mode": False,
         "max_file_size": server_settings.upload_bytes,
         "state_session_capacity": server_settings.pages,
         "footer_links": [],
-        # Asked for below a sub-path, too.
+        # Relative, since the app may be served below a path.
         "head": '<link rel="icon" href="favicon.ico">',
         "enable_monitoring": False,
-        # Would let a page save to a repository of the hub, by a token in a header.
+        # It lets a page save to a repository of the hub with a token in a header.
         "run_history": False,
         "app_kwargs": app_options(health, rules, server_settings.upload_bytes),
     }

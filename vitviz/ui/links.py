@@ -1,4 +1,4 @@
-"""The state of a page as the part of its address behind ``?``, and back."""
+"""Links: the state of a page as the part of its address behind ``?``, written and read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 from vitviz.attention.layout import Query
@@ -16,27 +16,27 @@ from vitviz.errors.kinds import MethodError, VitvizError
 from vitviz.errors.messages import nearest, quote
 from vitviz.evaluation.probes import PROBES
 from vitviz.ui.arguments import parameter_of, target_json
-from vitviz.ui.state import ANYTHING, FIRST_VIEW, OWN_MODEL, TOKEN_METHOD, PageState, View
+from vitviz.ui.state import ANYTHING, FIRST_VIEW, OWN_MODEL, PAIRED_LAYOUTS, TOKEN_METHOD, PageState, View
 
-# Before the name of a parameter of the map, of one of the probe, and before what is said of the second view.
+# Prefixes of the parameters of the map, of those of the probe, and of all keys of the second view.
 PARAMETER, PROBE_PARAMETER, SECOND = "p.", "probe.", "second."
-MAX_CHARS, MAX_WORDS = 2**16, 200
-# The words for what a view has by itself, where the first view has another.
-START, OWN_FIT, TRAINED, LAST, STILL = "start", "own", "trained", "last", "none"
-FIELD = {"shared": "shared_scale"}
-# The words for what a page has beside its views.
-LOOKS = tuple(
-    {field: name for name, field in FIELD.items()}.get(part.name, part.name)
-    for part in fields(PageState)
-    if part.name != "views"
-)
-# The words for the parts of a target.
-TARGET_WORDS = {"text": "words", "like": "like", "patch": "like-patch", "against": "against", "margin": "margin"}
-WHOLE = re.compile(r"-?\d{1,12}", re.ASCII)
+MAX_CHARS, MAX_ENTRIES = 2**16, 200
+# The values that stand for None, by field, and for the model of the start.
+DEFAULT_WORDS = {"step": "last", "frame": "none", "fit": "own", "resolution": "trained"}
+START = "start"
+# The keys of the fields of a page beside its views, with the fields' types.
+PAGE_FIELDS = {
+    "shared" if field.name == "shared_scale" else field.name: (field.name, type(getattr(PageState(), field.name)))
+    for field in fields(PageState)
+    if field.name != "views"
+}
+# The keys of the fields of a target.
+TARGET_KEYS = {"text": "words", "like": "like", "patch": "like-patch", "against": "against", "margin": "margin"}
+INTEGER = re.compile(r"-?\d{1,12}", re.ASCII)
 DECIMAL = re.compile(r"\d{1,6}(\.\d{1,20})?(e-?\d{1,3})?", re.ASCII)
 PAIR = re.compile(r"(\d{1,6})[.,](\d{1,6})", re.ASCII)
 SOMEBODYS_OWN = "This link shows a checkpoint of somebody's own ({}). Open it under Model to see the same."
-# How links of vitviz 0.1 say the same; they had the maps behind "#", or behind "?" with tab=maps.
+# Links of vitviz 0.1 had the maps behind "#", or behind "?" with tab=maps.
 OLD_RESOLUTIONS = {"as trained": None, "the picture's own": "native"}
 OLD_MAPS = {
     "row": (TOKEN_METHOD, {}),
@@ -52,14 +52,16 @@ OLD_VALUES = {
 }
 OLD_NAMES = {"view": "layout"}
 
+State = TypeVar("State", View, PageState)
+
 
 @dataclass(frozen=True)
 class Link:
-    """What a link says.
+    """The state of a link.
 
     Args:
         state: legal for some model; its classes may still be labels.
-        notes: one sentence for every part that could not be read.
+        notes: a sentence for each part of the link that is left out.
     """
 
     state: PageState
@@ -67,309 +69,281 @@ class Link:
 
 
 def print_link(state: PageState, own_names: Mapping[str, str]) -> str:
-    """The part of an address behind ``?``, with it, or nothing: what differs from the page as it opens.
+    """The link of a state, with its ``?``: what differs from the page as it opens; empty if nothing does.
 
     Args:
         state: legal for its models.
-        own_names: what the files of visitors' own checkpoints are called, by the models' ids.
+        own_names: file names of visitors' own checkpoints, by the models' ids.
     """
-    words = _view_words(state.views[0], FIRST_VIEW, "", own_names)
+    entries = _view_entries(state.views[0], FIRST_VIEW, "", own_names)
     if len(state.views) > 1:
-        first = state.views[0]
-        alike = _alike(first)
-        words |= {f"{SECOND}method": state.views[1].method}
-        words |= _view_words(state.views[1], alike, SECOND, own_names)
-    plain = PageState()
-    for name in LOOKS:
-        chosen = getattr(state, FIELD.get(name, name))
-        if chosen != getattr(plain, FIELD.get(name, name)):
-            words[name] = _word(chosen)
-    query = urlencode(words, safe=",;:/")
+        entries |= {f"{SECOND}method": state.views[1].method}
+        entries |= _view_entries(state.views[1], View(**state.views[0].input), SECOND, own_names)
+    default = PageState()
+    for key, (field, _) in PAGE_FIELDS.items():
+        if getattr(state, field) != getattr(default, field):
+            entries[key] = _text(getattr(state, field))
+    query = urlencode(entries, safe=",;:/")
     return f"?{query}" if query else ""
 
 
-def _alike(first: View) -> View:
-    """A second view of the same analysis."""
-    same = {name: getattr(first, name) for name in ("model", "step", "picture", "frame", "fit", "resolution")}
-    return View(**same)
-
-
-def _view_words(view: View, plain: View, before: str, own_names: Mapping[str, str]) -> dict[str, str]:
-    words: dict[str, str] = {}
-    if view.model != plain.model:
+def _view_entries(view: View, default: View, prefix: str, own_names: Mapping[str, str]) -> dict[str, str]:
+    """Key and text of each field that differs from a default."""
+    entries: dict[str, str] = {}
+    if view.model != default.model:
         is_own = OWN_MODEL.fullmatch(view.model) is not None
-        words["own" if is_own else "model"] = own_names.get(view.model, "?") if is_own else view.model or START
-    if view.step != plain.step:
-        words["step"] = LAST if view.step is None else str(view.step)
-    if view.picture != plain.picture:
+        entries["own" if is_own else "model"] = own_names.get(view.model, "?") if is_own else view.model or START
+    if view.picture != default.picture:
         kind, _, name = view.picture.partition(":")
-        words[kind] = name
-    if view.frame != plain.frame:
-        words["frame"] = STILL if view.frame is None else str(view.frame)
-    if view.fit != plain.fit:
-        words["fit"] = view.fit or OWN_FIT
-    if view.resolution != plain.resolution:
-        words["resolution"] = TRAINED if view.resolution is None else str(view.resolution)
-    if view.method != plain.method or view.parameters:
-        words["method"] = view.method
+        entries[kind] = name
+    for field, default_word in DEFAULT_WORDS.items():
+        value = getattr(view, field)
+        if value != getattr(default, field):
+            entries[field] = default_word if value is None else str(value)
+    if view.method != default.method or view.parameters:
+        entries["method"] = view.method
     for name, value in view.parameters.items():
         if isinstance(value, Mapping):
-            # One class is written as where there is no other.
-            words |= {
-                f"{PARAMETER}{name}" if part == "class" else TARGET_WORDS[part]: _word(each)
-                for part, each in value.items()
+            # The first class has the same key as a target that is one class.
+            entries |= {
+                f"{PARAMETER}{name}" if field == "class" else TARGET_KEYS[field]: _text(item)
+                for field, item in value.items()
             }
         else:
-            words[f"{PARAMETER}{name}"] = _word(value)
-    if view.probe != plain.probe or view.probe_parameters:
-        words["probe"] = view.probe
-        words |= {f"{PROBE_PARAMETER}{name}": _word(value) for name, value in view.probe_parameters.items()}
+            entries[f"{PARAMETER}{name}"] = _text(value)
+    if view.probe != default.probe or view.probe_parameters:
+        entries["probe"] = view.probe
+        entries |= {f"{PROBE_PARAMETER}{name}": _text(value) for name, value in view.probe_parameters.items()}
     if view.pins:
-        words["pins"] = ";".join(map(_word, view.pins))
-    for name, pairs in (("heads-off", view.heads_off), ("patches-off", view.patches_off)):
+        entries["pins"] = ";".join(map(_text, view.pins))
+    for key, pairs in (("heads-off", view.heads_off), ("patches-off", view.patches_off)):
         if pairs:
-            words[name] = ";".join(f"{first}.{second}" for first, second in pairs)
-    return {f"{before}{name}": word for name, word in words.items()}
+            entries[key] = ";".join(f"{first}.{second}" for first, second in pairs)
+    return {f"{prefix}{key}": text for key, text in entries.items()}
 
 
-def _word(value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
-        return ",".join(map(_word, value))
-    # The shortest number that is read back as the same.
+        return ",".join(map(_text, value))
+    # str of a float is the shortest text that reads back as the same number.
     return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 def read_link(link: str) -> Link:
-    """The state that a link asks for; what is not legal in it is left out, and said.
+    """The state of a link; a note says what is not legal in it and left out.
 
     Args:
-        link: what stands behind ``?`` and, in links of vitviz 0.1, behind ``#``, with both marks.
+        link: the part of an address behind ``?`` and, in links of vitviz 0.1, behind ``#``, with both marks.
 
     Raises:
         MethodError: it is too long.
     """
-    query, _, rest = link.partition("#")
-    words, old = (_words(part) for part in (query.removeprefix("?"), rest))
-    if "map" in old and words.get("tab") != "maps":
-        words |= _of_today(old)
+    query, _, fragment = link.partition("#")
+    entries, old_entries = (_entries(text) for text in (query.removeprefix("?"), fragment))
+    if "map" in old_entries and entries.get("tab") != "maps":
+        entries |= _translated(old_entries)
     reader = _Reader()
-    views = [reader.view(words, "", FIRST_VIEW)]
-    if any(name.startswith(SECOND) for name in words) or words.get("layout") in ("two", "difference"):
-        views.append(reader.view(words, SECOND, _alike(views[0])))
+    views = [reader.view(entries, "", FIRST_VIEW)]
+    if any(key.startswith(SECOND) for key in entries) or entries.get("layout") in PAIRED_LAYOUTS:
+        views.append(reader.view(entries, SECOND, View(**views[0].input)))
     state = PageState(tuple(views))
-    for name in LOOKS:
-        if name in words:
-            state = reader.with_look(state, name, words[name])
+    for key, (field, kind) in PAGE_FIELDS.items():
+        if key in entries:
+            read = {bool: _boolean, float: _decimal, int: _integer, tuple: _decimals}.get(kind, str)
+            state = reader.replaced(state, key, field, entries[key], read)
     return Link(state, tuple(dict.fromkeys(reader.notes)))
 
 
-def _words(text: str) -> dict[str, str]:
-    """The words of a query string; of two of one name the first."""
-    if len(text) > MAX_CHARS:
-        raise MethodError(f"link of {len(text):,} characters: expected at most {MAX_CHARS:,}")
+def _entries(query: str) -> dict[str, str]:
+    """Keys and texts of a query string; the first of a repeated key counts."""
+    if len(query) > MAX_CHARS:
+        raise MethodError(f"link of {len(query):,} characters: expected at most {MAX_CHARS:,}")
     try:
-        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_WORDS)
+        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=MAX_ENTRIES)
     except ValueError:
-        raise MethodError(f"link: expected at most {MAX_WORDS} words") from None
+        raise MethodError(f"link: expected at most {MAX_ENTRIES} words") from None
     return dict(reversed(pairs))
 
 
-def _of_today(old: Mapping[str, str]) -> dict[str, str]:
-    """What stood behind ``#`` as words behind ``?``."""
-    words = {OLD_NAMES.get(name, name): word for name, word in old.items() if name in (*LOOKS, *OLD_NAMES)}
-    for before in ("", SECOND) if words.get("layout") in ("two", "difference") else ("",):
-        name = old.get(f"{before}map", "row")
-        method, parameters = OLD_MAPS.get(name, (name.removeprefix("map "), {}))
+def _translated(old_entries: Mapping[str, str]) -> dict[str, str]:
+    """The entries behind ``#`` of a link of vitviz 0.1 as those of today's links."""
+    entries = {OLD_NAMES.get(key, key): text for key, text in old_entries.items() if key in {*PAGE_FIELDS, *OLD_NAMES}}
+    for prefix in ("", SECOND) if entries.get("layout") in PAIRED_LAYOUTS else ("",):
+        name = old_entries.get(f"{prefix}map", "row")
+        method, fixed = OLD_MAPS.get(name, (name.removeprefix("map "), {}))
         if method not in METHODS:
             continue
-        given = {**parameters, "layer": old.get(f"{before}layer"), "head": old.get(f"{before}head")}
-        given["query"] = old.get("token")
+        parameters = {**fixed, "layer": old_entries.get(f"{prefix}layer"), "head": old_entries.get(f"{prefix}head")}
+        parameters["query"] = old_entries.get("token")
         legal = [parameter.name for parameter in METHODS[method].parameters]
-        words[f"{before}method"] = method
-        words |= {f"{before}{PARAMETER}{each}": word for each, word in given.items() if word and each in legal}
-    return words
+        entries[f"{prefix}method"] = method
+        entries |= {f"{prefix}{PARAMETER}{name}": text for name, text in parameters.items() if text and name in legal}
+    return entries
 
 
 class _Reader:
-    """Reads the words of a link, and remembers what it could not read."""
+    """Reads the entries of a link, and notes those that it leaves out."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
 
-    def view(self, words: Mapping[str, str], before: str, plain: View) -> View:
-        """A view, by the words that begin so; what it does not say is as in another one."""
-        own = {name.removeprefix(before): word for name, word in words.items() if name.startswith(before)}
-        view = plain
-        if "own" in own:
-            self.notes.append(SOMEBODYS_OWN.format(" ".join(own["own"].split())[:120]))
-        for name, read in _INPUT.items():
-            if name in own:
-                view = self._with(view, name, own[name], read)
+    def view(self, entries: Mapping[str, str], prefix: str, default: View) -> View:
+        """The view of the entries with a prefix; a default has the fields that the link does not set."""
+        entries = {key.removeprefix(prefix): text for key, text in entries.items() if key.startswith(prefix)}
+        view = default
+        if "own" in entries:
+            self.notes.append(SOMEBODYS_OWN.format(" ".join(entries["own"].split())[:120]))
+        for key, read in _INPUT_READERS.items():
+            if key in entries:
+                view = self.replaced(view, key, "picture" if key == "example" else key, entries[key], read)
         # Links of vitviz 0.1 have a layer, a head or a token without the name of the map.
-        has_parameters = any(name.startswith(PARAMETER) for name in own)
-        method = own.get("method", TOKEN_METHOD if has_parameters else plain.method)
+        has_parameters = any(key.startswith(PARAMETER) for key in entries)
+        method = entries.get("method", TOKEN_METHOD if has_parameters else default.method)
         if method not in METHODS:
             self.notes.append(f"Link: there is no map {quote(method)}.")
             return view
-        view = replace(view, method=method, parameters=self._parameters(method, own))
-        probe = own.get("probe", plain.probe)
+        parameters = self._parameters(METHODS[method].parameters, PARAMETER, entries)
+        if METHODS[method].class_specific:
+            parameters |= self._target(method, entries, parameters)
+        view = replace(view, method=method, parameters=parameters)
+        probe = entries.get("probe", default.probe)
         if probe in PROBES:
-            given = self._values(PROBES[probe].parameters, PROBE_PARAMETER, own)
-            view = replace(view, probe=probe, probe_parameters=given)
+            parameters = self._parameters(PROBES[probe].parameters, PROBE_PARAMETER, entries)
+            view = replace(view, probe=probe, probe_parameters=parameters)
         else:
             self.notes.append(f"Link: there is no probe {quote(probe)}.")
-        for name, field, read in _LISTS:
-            if name in own:
-                view = self._with(view, field, own[name], partial(_list, read=read))
+        for field, read in {"pins": _token, "heads_off": _pair, "patches_off": _pair}.items():
+            text = entries.get(field.replace("_", "-"))
+            if text is not None:
+                view = self.replaced(view, field, field, text, partial(_list, read=read))
         return view
 
-    def _parameters(self, method: str, own: Mapping[str, str]) -> dict[str, Any]:
-        found = self._values(METHODS[method].parameters, PARAMETER, own)
-        if METHODS[method].class_specific:
-            self._read_target(method, own, found)
-        return found
-
-    def _values(self, parameters: Sequence[Parameter], before: str, own: Mapping[str, str]) -> dict[str, Any]:
-        """Parameters by the words that are called as they are, behind what stands before them."""
-        found: dict[str, Any] = {}
-        legal = [f"{before}{part.name}" for part in parameters]
-        for name in own:
-            if name.startswith(before) and name not in legal:
-                meant = nearest(name, legal)
-                hint = "" if meant is None else f" (did you mean {meant!r}?)"
-                self.notes.append(f"Left out of this link: {quote(name)}{hint}.")
-        for part in parameters:
-            word = own.get(f"{before}{part.name}")
-            word = None if word is None else OLD_VALUES.get((part.name, word), word)
-            if word is None:
+    def _parameters(self, records: Sequence[Parameter], prefix: str, entries: Mapping[str, str]) -> dict[str, Any]:
+        """The legal parameters of a method or a probe."""
+        parameters: dict[str, Any] = {}
+        legal = [f"{prefix}{record.name}" for record in records]
+        for key in entries:
+            if key.startswith(prefix) and key not in legal:
+                suggestion = nearest(key, legal)
+                hint = "" if suggestion is None else f" (did you mean {suggestion!r}?)"
+                self.notes.append(f"Left out of this link: {quote(key)}{hint}.")
+        for record in records:
+            text = entries.get(f"{prefix}{record.name}")
+            text = None if text is None else OLD_VALUES.get((record.name, text), text)
+            if text is None:
                 continue
             try:
-                value = parameter_of(part, _read(part, word), ANYTHING)
-                found[part.name] = target_json(value) if isinstance(part, ClassTarget) else value
+                value = parameter_of(record, _value(record, text), ANYTHING)
+                parameters[record.name] = target_json(value) if isinstance(record, ClassTarget) else value
             except VitvizError as error:
-                self._leave_out(f"{before}{part.name}", word, error)
-        return found
+                self._leave_out(f"{prefix}{record.name}", text, error)
+        return parameters
 
-    def _read_target(self, method: str, own: Mapping[str, str], found: dict[str, Any]) -> None:
-        """Put a target of several words in the place of a class."""
-        first = {"class": found["target"]} if "target" in found else {}
+    def _target(self, method: str, entries: Mapping[str, str], parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """The target that several entries describe, as a parameter; empty if there is none."""
+        first = {"class": parameters["target"]} if "target" in parameters else {}
         for kind, others in ((("text",), {}), (("like", "patch"), {}), (("against", "margin"), first)):
-            given = {part: own[TARGET_WORDS[part]].strip() for part in kind if own.get(TARGET_WORDS[part], "").strip()}
-            if not given:
+            texts = {field: text for field in kind if (text := entries.get(TARGET_KEYS[field], "").strip())}
+            if not texts:
                 continue
             try:
-                target = {**others, **{part: _TARGET[part](word) for part, word in given.items()}}
+                target = {**others, **{field: _TARGET_READERS[field](text) for field, text in texts.items()}}
                 View(method=method, parameters={"target": target})
+                return {"target": target}
             except VitvizError as error:
-                for part, word in given.items():
-                    self._leave_out(TARGET_WORDS[part], word, error)
-                continue
-            found["target"] = target
-            return
+                for field, text in texts.items():
+                    self._leave_out(TARGET_KEYS[field], text, error)
+        return {}
 
-    def _with(self, view: View, name: str, word: str, read: Callable[[str], Any]) -> View:
-        field = "picture" if name == "example" else name
+    def replaced(self, state: State, key: str, field: str, text: str, read: Callable[[str], Any]) -> State:
+        """A view or a state with one field as the link has it; unchanged where that is not legal."""
         try:
-            return replace(view, **{field: read(word)})
+            changes: dict[str, Any] = {field: read(text)}
+            return replace(state, **changes)
         except VitvizError as error:
-            self._leave_out(name, word, error)
-            return view
-
-    def with_look(self, state: PageState, name: str, word: str) -> PageState:
-        """A state with one word of its look."""
-        field = FIELD.get(name, name)
-        kinds = {part.name: getattr(PageState(), part.name) for part in fields(PageState)}
-        read = {bool: _flag, float: _decimal, int: _whole, tuple: _decimals}.get(type(kinds[field]), str)
-        try:
-            changed: dict[str, Any] = {field: read(word)}
-            return replace(state, **changed)
-        except VitvizError as error:
-            self._leave_out(name, word, error)
+            self._leave_out(key, text, error)
             return state
 
-    def _leave_out(self, name: str, word: str, error: VitvizError) -> None:
+    def _leave_out(self, key: str, text: str, error: VitvizError) -> None:
         message = str(error)
         self.notes.append(
-            f"Left out of this link: {message if message.startswith(name) else f'{name} = {quote(word)} ({message})'}."
+            f"Left out of this link: {message if message.startswith(key) else f'{key} = {quote(text)} ({message})'}."
         )
 
 
-def _read(parameter: Parameter, word: str) -> Any:
-    """A parameter's value by its word in a link."""
+def _value(parameter: Parameter, text: str) -> Any:
+    """A parameter's value by its text in a link."""
     match parameter:
         case Choice():
-            return word
+            return text
         case Number():
-            return _whole(word) if parameter.whole and WHOLE.fullmatch(word) else _decimal(word)
+            return int(text) if parameter.whole and INTEGER.fullmatch(text) else _decimal(text)
         case LayerNumber():
-            return _whole(word)
-        case HeadNumber():
-            return _whole(word) if WHOLE.fullmatch(word) else word
+            return _integer(text)
+        case HeadNumber() | ClassTarget():
+            return _integer_or_word(text)
         case TokenQuery():
-            return _token(word)
-        case ClassTarget():
-            return _whole(word) if WHOLE.fullmatch(word) else word
+            return _token(text)
 
 
-def _whole(word: str) -> int:
-    if WHOLE.fullmatch(word) is None:
+def _integer(text: str) -> int:
+    if INTEGER.fullmatch(text) is None:
         raise MethodError("expected a whole number")
-    return int(word)
+    return int(text)
 
 
-def _decimal(word: str) -> float:
-    if DECIMAL.fullmatch(word) is None:
+def _integer_or_word(text: str) -> int | str:
+    return int(text) if INTEGER.fullmatch(text) else text
+
+
+def _decimal(text: str) -> float:
+    if DECIMAL.fullmatch(text) is None:
         raise MethodError("expected a number")
-    return float(word)
+    return float(text)
 
 
-def _decimals(word: str) -> tuple[float, ...]:
-    return tuple(map(_decimal, word.split(",")))
+def _decimals(text: str) -> tuple[float, ...]:
+    return tuple(map(_decimal, text.split(",")))
 
 
-def _flag(word: str) -> bool:
-    if word not in ("true", "false"):
+def _boolean(text: str) -> bool:
+    if text not in ("true", "false"):
         raise MethodError("expected true or false")
-    return word == "true"
+    return text == "true"
 
 
-def _token(word: str) -> Query:
-    return _pair(word) if PAIR.fullmatch(word) else word
+def _token(text: str) -> Query:
+    return _pair(text) if PAIR.fullmatch(text) else text
 
 
-def _pair(word: str) -> tuple[int, int]:
-    found = PAIR.fullmatch(word)
-    if found is None:
+def _pair(text: str) -> tuple[int, int]:
+    match = PAIR.fullmatch(text)
+    if match is None:
         raise MethodError("expected two whole numbers")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
-def _list(word: str, read: Callable[[str], Any]) -> tuple[Any, ...]:
-    return tuple(read(each) for each in word.split(";") if each)
+def _list(text: str, read: Callable[[str], Any]) -> tuple[Any, ...]:
+    return tuple(read(item) for item in text.split(";") if item)
 
 
-_INPUT: dict[str, Callable[[str], Any]] = {
-    "model": lambda word: "" if word == START else word,
-    "step": lambda word: None if word == LAST else _whole(word),
-    "example": lambda word: f"example:{word}",
-    "picture": lambda word: f"picture:{word}",
-    "frame": lambda word: None if word == STILL else _whole(word),
-    "fit": lambda word: None if word == OWN_FIT else word,
-    "resolution": lambda word: OLD_RESOLUTIONS.get(
-        word, None if word == TRAINED else _whole(word) if WHOLE.fullmatch(word) else word
+_INPUT_READERS: dict[str, Callable[[str], Any]] = {
+    "model": lambda text: "" if text == START else text,
+    "step": lambda text: None if text == DEFAULT_WORDS["step"] else _integer(text),
+    "example": lambda text: f"example:{text}",
+    "picture": lambda text: f"picture:{text}",
+    "frame": lambda text: None if text == DEFAULT_WORDS["frame"] else _integer(text),
+    "fit": lambda text: None if text == DEFAULT_WORDS["fit"] else text,
+    "resolution": lambda text: OLD_RESOLUTIONS.get(
+        text, None if text == DEFAULT_WORDS["resolution"] else _integer_or_word(text)
     ),
 }
-_TARGET: dict[str, Callable[[str], Any]] = {
+_TARGET_READERS: dict[str, Callable[[str], Any]] = {
     "text": str,
     "like": str,
     "patch": _pair,
-    "against": lambda word: _whole(word) if WHOLE.fullmatch(word) else word,
-    "margin": _flag,
+    "against": _integer_or_word,
+    "margin": _boolean,
 }
-_LISTS: tuple[tuple[str, str, Callable[[str], Any]], ...] = (
-    ("pins", "pins", _token),
-    ("heads-off", "heads_off", _pair),
-    ("patches-off", "patches_off", _pair),
-)

@@ -36,13 +36,13 @@ from vitviz.weights.text_tower import reads_text
 
 
 class ModelChoice(NamedTuple):
-    """A model as a visitor chose it.
+    """A visitor's choice of a model.
 
     Args:
         source: a name, ``hf:OWNER/NAME``, or empty for uploaded files.
         files: paths of the uploaded files.
-        overrides: what the user says of them.
-        step: which of its snapshots; None for the last, and for a model without them.
+        overrides: settings that the files leave open.
+        step: of a snapshot; None for the last one, and for a model without snapshots.
     """
 
     source: str
@@ -52,17 +52,17 @@ class ModelChoice(NamedTuple):
 
     @property
     def run(self) -> ModelChoice:
-        """The same for all of its snapshots."""
+        """The choice without a step, which all snapshots share."""
         return self._replace(step=None)
 
     @property
     def weight_files(self) -> tuple[str, ...]:
-        """Those of the uploaded files that hold weights, by their endings."""
+        """The uploaded files whose suffix is one of weights."""
         return tuple(file for file in self.files if file.endswith(SUFFIXES))
 
     @property
     def largest_file(self) -> str:
-        """The name of the largest file with weights; of the largest of all where none has them."""
+        """The name of the largest weight file; of the largest file if there are no weights."""
 
         def size(file: str) -> int:
             path = Path(file)
@@ -74,10 +74,10 @@ class ModelChoice(NamedTuple):
 DEFAULT_MODEL = ModelChoice("start")
 """The model with which the page opened."""
 MAX_OWN = 1000
-OWN_GONE = "This checkpoint is no longer kept on this server: open it again under Model."
-# Numbers may be stored in half of the bytes that they take in memory.
-WIDER = 2
-# What snapshots are called whose run nobody names.
+OWN_EXPIRED = "This checkpoint is no longer kept on this server: open it again under Model."
+# Half precision on disk becomes single precision in memory.
+MEMORY_FACTOR = 2
+# The name of a series of snapshots without one.
 SERIES = "snapshots"
 
 
@@ -89,14 +89,14 @@ def open_choice(
     max_bytes: int = 3 * 2**30,
     room: Callable[[int], AbstractContextManager[None]] = lambda nbytes: nullcontext(),
 ) -> Model:
-    """Open what a visitor chose, in a process of its own.
+    """Open a visitor's choice in a worker process.
 
     Args:
         choice: of the visitor.
-        report: receives how far a download is.
-        worker: that opens it; that of this process where it is not given.
-        max_bytes: most that its weights may take.
-        room: gives the bytes of memory that opening takes, as long as it lasts.
+        report: receives the progress of a download.
+        worker: the worker of this process by default.
+        max_bytes: the largest weights.
+        room: holds so many bytes of memory while the model is opened.
 
     Raises:
         CheckpointError, LimitError: it cannot be opened.
@@ -104,7 +104,7 @@ def open_choice(
     overrides, worker = dict(choice.overrides), worker or shared_worker()
     if not choice.files:
         origin = fetch(choice.source, report)
-        # What is no checkpoint of the hub is one of vitviz's own, or none at all.
+        # The name is not on the hub: a bundled model, or unknown.
         if origin is None:
             return load(choice.source, engine="own", **overrides)
         with room(_opening_bytes(origin.folder.iterdir())):
@@ -113,44 +113,45 @@ def open_choice(
     if missing:
         raise CheckpointError(f"{', '.join(missing)}: no longer kept on this server; upload it again")
     name = max((Path(file) for file in choice.files), key=lambda path: path.stat().st_size).stem
-    needed = _opening_bytes(map(Path, choice.files))
+    nbytes = _opening_bytes(map(Path, choice.files))
     if len(choice.files) == 1:
-        with room(needed):
+        with room(nbytes):
             return isolation.open_checkpoint(worker, Path(choice.files[0]), max_bytes, name, **overrides)
-    # An upload puts every file into a folder of its own, and a checkpoint is read with what lies beside it.
+    # Gradio puts each upload into a folder of its own, but the files of a checkpoint belong beside each other.
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vitviz-", ignore_cleanup_errors=True)))
         try:
-            twice = [file for file, count in Counter(Path(file).name for file in choice.files).items() if count > 1]
-            if twice:
-                raise CheckpointError(f"{name}: {listing(twice)} more than once; expected every file once")
+            counts = Counter(Path(file).name for file in choice.files)
+            repeated = [file for file, count in counts.items() if count > 1]
+            if repeated:
+                raise CheckpointError(f"{name}: {listing(repeated)} more than once; expected every file once")
             for file in choice.files:
                 _link(file, folder / Path(file).name)
             series = find_snapshots(folder)
-            with room(needed):
+            with room(nbytes):
                 model = isolation.open_checkpoint(
                     worker, folder, max_bytes, name if series is None else SERIES, **overrides
                 )
             if series is not None:
                 model = replace(model, snapshots=series, step=series.steps[-1])
         except (CheckpointError, LimitError) as error:
-            # The folder's name says nothing to anybody.
+            # The message shall name the upload, not the temporary folder.
             raise type(error)(str(error).replace(folder.name, name)) from None
         except OSError as error:
             raise CheckpointError(f"{name}: cannot be opened ({error.strerror})") from None
-        # A text tower and snapshots are opened from there when somebody asks for them.
+        # A text tower and snapshots are opened from the folder later.
         if reads_text(model) or model.snapshots is not None:
             weakref.finalize(model, stack.pop_all().close)
     return model
 
 
 def _opening_bytes(files: Iterable[Path]) -> int:
-    """What opening a checkpoint takes: its network in the process that reads it, and the answer of that."""
-    found = list(files)
-    sizes = [file.stat().st_size for file in found if file.suffix.lower() in SUFFIXES]
-    # The others are other states, or the same weights in another format.
-    is_sharded = any(file.name.endswith(INDEX_SUFFIX) for file in found)
-    return 2 * WIDER * (sum(sizes) if is_sharded else max(sizes, default=0))
+    """The memory that opening a checkpoint takes: the network in the worker, and its copy on the way back."""
+    paths = list(files)
+    sizes = [path.stat().st_size for path in paths if path.suffix.lower() in SUFFIXES]
+    # Without an index, several files are several states, or the same weights in several formats.
+    is_sharded = any(path.name.endswith(INDEX_SUFFIX) for path in paths)
+    return 2 * MEMORY_FACTOR * (sum(sizes) if is_sharded else max(sizes, default=0))
 
 
 def _link(file: str, target: Path) -> None:
@@ -164,8 +165,8 @@ class OwnModel(NamedTuple):
     """A visitor's own checkpoint.
 
     Args:
-        choice: how it is opened.
-        name: what its file is called.
+        choice: with which it is opened.
+        name: of its file.
     """
 
     choice: ModelChoice
@@ -173,42 +174,42 @@ class OwnModel(NamedTuple):
 
 
 class OwnModels:
-    """Visitors' own checkpoints by ids that nobody can guess; the last ones only."""
+    """The latest checkpoints of visitors, by unguessable ids."""
 
     def __init__(self) -> None:
-        self._held: OrderedDict[str, OwnModel] = OrderedDict()
+        self._models: OrderedDict[str, OwnModel] = OrderedDict()
         self._lock = threading.Lock()
 
     def id(self, own: OwnModel) -> str:
         """The id of a checkpoint: ``own:TOKEN``."""
         with self._lock:
-            key = next((key for key, each in self._held.items() if each == own), None)
-            key = f"own:{secrets.token_urlsafe(16)}" if key is None else key
-            self._held[key] = own
-            self._held.move_to_end(key)
-            if len(self._held) > MAX_OWN:
-                self._held.popitem(last=False)
+            key = next((key for key, model in self._models.items() if model == own), None)
+            key = key or f"own:{secrets.token_urlsafe(16)}"
+            self._models[key] = own
+            self._models.move_to_end(key)
+            if len(self._models) > MAX_OWN:
+                self._models.popitem(last=False)
         return key
 
     def get(self, key: str) -> OwnModel:
         """The checkpoint of an id.
 
         Raises:
-            CheckpointError: it is not kept, or never was.
+            CheckpointError: there is none of this id, or it is no longer kept.
         """
         with self._lock:
-            found = self._held.get(key)
-        if found is None:
-            raise CheckpointError(OWN_GONE)
-        return found
+            model = self._models.get(key)
+        if model is None:
+            raise CheckpointError(OWN_EXPIRED)
+        return model
 
 
 def menu(start: Model, legal: str = "all") -> list[dict[str, Any]]:
-    """What the menu offers: the model of the start, then the named ones by family, with what they cost to download.
+    """The menu of models: that of the start, then the named ones, with the size of the download in megabytes.
 
     Args:
         start: the model with which the app starts.
-        legal: which models may be opened, by name in :data:`vitviz.ui.server.settings.MODELS`.
+        legal: a name in :data:`vitviz.ui.server.settings.MODELS`, for the models that may be opened.
     """
     first = {"id": "", "title": title_of(start), "family": _family_of(start), "megabytes": 0}
     if legal == "start":
@@ -217,26 +218,26 @@ def menu(start: Model, legal: str = "all") -> list[dict[str, Any]]:
         {"id": name, "title": name, "family": "vitviz", "megabytes": 0} for name in BUNDLED if name != start.name
     ]
     named = [
-        {"id": each.name, "title": each.title, "family": each.family, "megabytes": megabytes(each)}
-        for each in ZOO.values()
-        if each.name != start.name
+        {"id": model.name, "title": model.title, "family": model.family, "megabytes": megabytes(model)}
+        for model in ZOO.values()
+        if model.name != start.name
     ]
     return [first, *bundled, *named]
 
 
 def title_of(model: Model) -> str:
-    """What the menu calls a model: a named one by its architecture, a file by its name."""
+    """The title of a model in the menu: the architecture of a named one, otherwise the name of its file."""
     return ZOO[model.name].title if model.name in ZOO else model.name
 
 
 def _family_of(model: Model) -> str:
-    """The group that a model stands in; that of a file is the family as which it was recognised."""
+    """The group of a model in the menu; a file's is its recognised family."""
     if model.name in ZOO:
         return ZOO[model.name].family
-    # Behind it stands, in parentheses, where that is known from; vitviz's own files do not say it.
+    # The card has the source of the name in parentheses; vitviz's own files have no family.
     return model.card.get("family", "vitviz").partition(" (")[0]
 
 
 def megabytes(model: NamedModel) -> float:
-    """What is to be downloaded first, in millions of bytes."""
+    """The size of the download in millions of bytes; 0 if the model is here."""
     return 0 if is_cached(model.repository) else model.megabytes

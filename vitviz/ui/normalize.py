@@ -1,4 +1,4 @@
-"""A state with the values that its models and pictures have."""
+"""States that are legal for their models and pictures."""
 
 from __future__ import annotations
 
@@ -22,25 +22,24 @@ from vitviz.weights.text_tower import reads_text
 
 @dataclass(frozen=True)
 class ShownView:
-    """What a view shows: the model, and the tokens of its picture."""
+    """The model of a view, and the token layout of its picture."""
 
     model: Model
     layout: TokenLayout
 
 
 def normalize(state: PageState, shown_views: Sequence[ShownView | None] = ()) -> tuple[PageState, list[str]]:
-    """The state with legal values only, and one sentence for every value that was changed.
+    """The legal state, and a sentence for each value that was changed.
 
     Args:
-        state: as a page or a link has it.
-        shown_views: what each view shows; None, or nothing, where it is not known, whose view stays as it is.
+        state: of a page or a link.
+        shown_views: model and layout of each view; a view without them stays as it is.
     """
     notes: list[str] = []
-    known = [*shown_views, *[None] * MAX_VIEWS]
     views = []
-    for view, shown_view in zip(state.views, known, strict=False):
-        found, changes = (view, []) if shown_view is None else normalize_view(view, shown_view)
-        views.append(found)
+    for view, shown_view in zip(state.views, [*shown_views, *[None] * MAX_VIEWS], strict=False):
+        legal, changes = (view, []) if shown_view is None else normalize_view(view, shown_view)
+        views.append(legal)
         notes += changes
     if state.layout in PAIRED_LAYOUTS and len(views) == 1:
         views *= 2
@@ -48,42 +47,33 @@ def normalize(state: PageState, shown_views: Sequence[ShownView | None] = ()) ->
 
 
 def normalize_view(view: View, shown_view: ShownView) -> tuple[View, list[str]]:
-    """A view with the values that its model and its picture have, and what was changed."""
+    """The legal view, and a sentence for each value that was changed."""
     model, layout = shown_view.model, shown_view.layout
     view, notes = normalize_input(view, model)
-    method = METHODS[view.method]
-    reason = refusal(method, model)
-    given = dict(view.parameters)
+    method, reason = METHODS[view.method], refusal(METHODS[view.method], model)
     if reason is not None:
-        other = METHODS[TOKEN_METHOD]
-        notes.append(f"{method.title}: {reason}. Shown instead: {other.title.lower()}.")
-        given = {name: each for name, each in given.items() if name in [part.name for part in other.parameters]}
-        method = other
-    parameters = {}
-    for part in method.parameters:
-        if part.name in given:
-            try:
-                value = canonical(part, given[part.name], model, layout)
-            except VitvizError as error:
-                has_default = not isinstance(part, ClassTarget) or bool(model.labels)
-                notes.append(f"{error}.{' The default is shown.' * has_default}")
-                continue
-            if value != _default(part, model, layout, given.get("target")):
-                parameters[part.name] = value
+        replacement = METHODS[TOKEN_METHOD]
+        notes.append(f"{method.title}: {reason}. Shown instead: {replacement.title.lower()}.")
+        method = replacement
+    target = view.parameters.get("target") if reason is None else None
+    parameters = _parameters(method.parameters, view.parameters, shown_view, target, notes)
     pins = [pin for pin in view.pins if _is_token(pin, layout)]
     depth, heads = model.network.config.depth, model.network.config.heads
-    heads_off = [each for each in view.heads_off if each[0] < depth and each[1] < heads]
-    patches_off = [each for each in view.patches_off if each[0] < layout.grid_height and each[1] < layout.grid_width]
+    heads_off = [pair for pair in view.heads_off if pair[0] < depth and pair[1] < heads]
+    patches_off = [pair for pair in view.patches_off if pair[0] < layout.grid_height and pair[1] < layout.grid_width]
     if len(patches_off) == layout.patch_count:
         patches_off = []
-    for what, before, after in (
+    for kind, before, after in (
         ("pins", view.pins, pins),
         ("heads switched off", view.heads_off, heads_off),
         ("patches switched off", view.patches_off, patches_off),
     ):
         if len(before) != len(after):
-            notes.append(f"Of the {what}, {len(before) - len(after)} are left out: this model and picture lack them.")
+            notes.append(f"Of the {kind}, {len(before) - len(after)} are left out: this model and picture lack them.")
     pins = [canonical_token("pin", pin, layout) for pin in pins]
+    # A probe asks about the patch in the middle by default.
+    middle = (layout.grid_height // 2, layout.grid_width // 2)
+    probe = PROBES[view.probe]
     return (
         replace(
             view,
@@ -92,32 +82,40 @@ def normalize_view(view: View, shown_view: ShownView) -> tuple[View, list[str]]:
             pins=tuple(dict.fromkeys(pins)),
             heads_off=tuple(heads_off),
             patches_off=tuple(patches_off),
-            probe_parameters=_probe_parameters(view, shown_view, notes),
+            probe_parameters=_parameters(probe.parameters, view.probe_parameters, shown_view, None, notes, middle),
         ),
         notes,
     )
 
 
-def _probe_parameters(view: View, shown_view: ShownView, notes: list[str]) -> dict[str, Any]:
-    """Parameters of a view's probe that the model and the picture have, and that are not the default."""
-    layout, found = shown_view.layout, {}
-    for part in PROBES[view.probe].parameters:
-        if part.name not in view.probe_parameters:
+def _parameters(
+    records: Sequence[Parameter],
+    values: Mapping[str, Any],
+    shown_view: ShownView,
+    target: Any,
+    notes: list[str],
+    default_query: Query | None = None,
+) -> dict[str, Any]:
+    """The legal values in canonical form that are no defaults; a note for each one that is not legal."""
+    model, layout = shown_view.model, shown_view.layout
+    parameters = {}
+    for record in records:
+        if record.name not in values:
             continue
         try:
-            value = canonical(part, view.probe_parameters[part.name], shown_view.model, layout)
+            value = canonical(record, values[record.name], model, layout)
         except VitvizError as error:
-            notes.append(f"{error}. The default is shown.")
+            has_default = not isinstance(record, ClassTarget) or bool(model.labels)
+            notes.append(f"{error}.{' The default is shown.' * has_default}")
             continue
-        middle = (layout.grid_height // 2, layout.grid_width // 2)
-        default = middle if isinstance(part, TokenQuery) else _default(part, shown_view.model, layout, None)
-        if value != default:
-            found[part.name] = value
-    return found
+        is_query = isinstance(record, TokenQuery) and default_query is not None
+        if value != (default_query if is_query else _default(record, model, layout, target)):
+            parameters[record.name] = value
+    return parameters
 
 
 def normalize_input(view: View, model: Model) -> tuple[View, list[str]]:
-    """Training step, fit and resolution as the model has them, and what was changed."""
+    """The view with a training step, fit and resolution of the model, and a sentence for each change."""
     notes: list[str] = []
     step, fit, resolution = view.step, view.fit, view.resolution
     if step is not None:
@@ -140,12 +138,12 @@ def normalize_input(view: View, model: Model) -> tuple[View, list[str]]:
 
 
 def refusal(method: Method, model: Model) -> str | None:
-    """Why a model cannot have a map, without a full stop; None where it can, be it about likeness or a text."""
+    """Why a model cannot have a map, without a full stop; None if it can, for any kind of target."""
     return method.refusal(model.network.config, has_target=True)
 
 
 def canonical(parameter: Parameter, value: Any, model: Model, layout: TokenLayout) -> Any:
-    """A parameter as a state has it: layers, heads and classes by their index, a token by its name or place.
+    """A parameter in canonical form: non-negative indexes of layers, heads and classes; names or cells of tokens.
 
     Raises:
         VitvizError: the model has no such value.
@@ -154,24 +152,24 @@ def canonical(parameter: Parameter, value: Any, model: Model, layout: TokenLayou
         return canonical_token(parameter.title, value, layout)
     if isinstance(parameter, ClassTarget):
         return _canonical_target(parameter, value, model, layout)
-    found = parameter_of(parameter, value, Bounds.of(model, layout))
+    legal = parameter_of(parameter, value, Bounds.of(model, layout))
     if isinstance(parameter, LayerNumber):
-        return found % model.network.config.depth
-    if isinstance(parameter, HeadNumber) and isinstance(found, int):
-        return found % model.network.config.heads
-    return found
+        return legal % model.network.config.depth
+    if isinstance(parameter, HeadNumber) and isinstance(legal, int):
+        return legal % model.network.config.heads
+    return legal
 
 
 def canonical_token(name: str, value: Any, layout: TokenLayout) -> Query:
-    """A token by its name, or a patch by its row and column.
+    """The name of a prefix token, or row and column of a patch.
 
     Raises:
         VitvizError: the picture has no such token.
     """
-    found = token_of(name, value, layout)
-    if isinstance(found, int):
-        return layout.prefix[found] if found < layout.prefix_count else layout.cell(found)
-    return found
+    token = token_of(name, value, layout)
+    if isinstance(token, int):
+        return layout.prefix[token] if token < layout.prefix_count else layout.cell(token)
+    return token
 
 
 def _canonical_target(parameter: ClassTarget, value: Any, model: Model, layout: TokenLayout) -> Any:
@@ -196,42 +194,43 @@ def _canonical_class(parameter: ClassTarget, value: Any, model: Model) -> int:
 
 
 def class_of_label(label: str, labels: Sequence[str]) -> int:
-    """The index of a class by its label, or by label and index where several have it.
+    """The index of a class by its label, or by "label (index)" of a label that several have.
 
     Raises:
-        MethodError: there is none, or there are several.
+        MethodError: no class has the label, or several have it.
     """
     numbered = re.fullmatch(r"(.+) \((\d{1,6})\)", label)
     if numbered is not None and int(numbered[2]) < len(labels) and labels[int(numbered[2])] == numbered[1]:
         return int(numbered[2])
-    found = [index for index, each in enumerate(labels) if each == label]
-    if len(found) != 1:
-        raise MethodError(f"class {quote(label)}: this model has {len(found) or 'no'} such class; expected its number")
-    return found[0]
+    indexes = [index for index, name in enumerate(labels) if name == label]
+    if len(indexes) != 1:
+        count = len(indexes) or "no"
+        raise MethodError(f"class {quote(label)}: this model has {count} such class; expected its number")
+    return indexes[0]
 
 
 def _default(parameter: Parameter, model: Model, layout: TokenLayout, target: Any) -> Any:
     match parameter:
         case TokenQuery() if isinstance(target, Mapping) and "patch" in target:
-            # Likeness to a patch is read from all patches.
+            # Likeness to a patch starts from all patches.
             return PATCHES
         case LayerNumber():
             return parameter.default % model.network.config.depth
         case TokenQuery():
-            # Where attention pools, a map may start from what is no token.
+            # A model that pools by attention starts from a learned query, which is no token.
             return None if pools_by_attention(model) else layout.default_query
         case _:
             return parameter.default
 
 
 def resolution_step(model: Model) -> int:
-    """What every resolution is a multiple of, in pixels."""
+    """The pixels of which every resolution is a multiple."""
     config = model.network.config
     return lcm(config.patch_height, config.patch_width)
 
 
 def pools_by_attention(model: Model) -> bool:
-    """Whether a model's output is read by a learned query."""
+    """Whether a learned query reads the model's output."""
     return model.network.config.pooling == "attention"
 
 

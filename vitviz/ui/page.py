@@ -1,4 +1,4 @@
-"""The page: one component, which owns its state, and one event."""
+"""The page: one component, which owns the state, and one event."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from vitviz.ui.service import AnalysisService
 from vitviz.weights import Model, load
 
 
-class _WatchedBlocks(gr.Blocks):
-    """Whose pages tell the server that they are open, so that what runs for one ends when it is closed."""
+class _HeartbeatBlocks(gr.Blocks):
+    """Blocks whose pages keep a heartbeat open, so that the server can stop the runs of a closed page."""
 
     def get_config_file(self) -> Any:
-        # Gradio does that for pages with a state or an event of its own at the end alone.
+        # Gradio does so only for pages with a gr.State or an unload event.
         return {**super().get_config_file(), "connect_heartbeat": True}
 
 
@@ -30,12 +30,12 @@ def build_demo(model: Model | None = None, server_settings: ServerSettings | Non
     """The app, with an example already analysed. Launch it with :func:`vitviz.ui.serve`.
 
     Args:
-        model: with which the page opens; the bundled checkpoint where it is not given.
-        server_settings: what the app may take and keep; what the environment says where they are not given.
+        model: with which the page opens; the bundled checkpoint by default.
+        server_settings: limits of the app; those of the environment by default.
 
     Raises:
         CheckpointError: the bundled checkpoint cannot be loaded.
-        ConfigError: a variable of the environment has no legal value, or the model is no model.
+        ConfigError: an environment variable is not legal, or the model is no model.
     """
     server_settings = server_settings or ServerSettings.of()
     if model is not None:
@@ -44,9 +44,12 @@ def build_demo(model: Model | None = None, server_settings: ServerSettings | Non
     handlers = Handlers(service)
     runs = Runs(handlers)
     delete_cache = (min(3600, server_settings.keep_seconds), server_settings.keep_seconds)
-    with _WatchedBlocks(title="vitviz", fill_width=True, delete_cache=delete_cache, analytics_enabled=False) as demo:
+    with _HeartbeatBlocks(title="vitviz", fill_width=True, delete_cache=delete_cache, analytics_enabled=False) as demo:
         explorer = Explorer(
-            handlers.first(), answers=runs.answers(), settings=handlers.settings(), elem_id="vv-explorer"
+            handlers.first(),
+            functions=list(runs.answers().values()),
+            settings=handlers.settings(),
+            elem_id="vv-explorer",
         )
         explorer.run(
             runs.run,
@@ -59,6 +62,6 @@ def build_demo(model: Model | None = None, server_settings: ServerSettings | Non
         )
         publish(demo, service)
     demo.temp_file_sets.append(WRITTEN)
-    # The server calls it with the session of a page that is closed.
+    # vitviz.ui.server.door calls it with the session of a closed page.
     demo.page_closed = runs.closed
     return demo

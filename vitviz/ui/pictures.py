@@ -1,4 +1,4 @@
-"""The pictures of the page: examples by name, and what visitors uploaded by ids that nobody can guess."""
+"""The pictures of the page: examples by name, uploads by unguessable ids."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ EXAMPLES = ("chelsea.jpg", "rocket.jpg", "coffee.jpg", "astronaut.jpg")
 PICTURE_ID = re.compile(r"[\w-]{22}", re.ASCII)
 MAX_KEPT = 10_000
 PICTURE = "expected example:NAME, or picture: and the 22 characters that a link of the page has"
-GONE = "The picture of this link is no longer kept here, or its link is not whole: drop the picture here again."
+EXPIRED = "The picture of this link is no longer kept here, or its link is not whole: drop the picture here again."
 
 
 class Upload(NamedTuple):
-    """A file that a visitor handed over, and what they call it.
+    """A visitor's file.
 
     Args:
         path: of the file.
-        name: what they call it.
-        frame: that is meant of a clip; None of a picture.
+        name: the visitor's name of it.
+        frame: index in a clip; None for a picture.
     """
 
     path: Path
@@ -37,50 +37,48 @@ class Upload(NamedTuple):
 
 
 class Pictures:
-    """The uploaded pictures that links may ask for: as long as their files are kept, and of the last ones only.
-
-    Whoever has an id gets its picture; nobody else does.
-    """
+    """The latest uploaded pictures, for links, by ids that are the only way to them."""
 
     def __init__(self) -> None:
-        self._held: OrderedDict[str, Upload] = OrderedDict()
+        self._uploads: OrderedDict[str, Upload] = OrderedDict()
+        # Ids by the hashes of the files.
         self._ids: dict[str, str] = {}
         self._lock = threading.Lock()
 
     def id(self, upload: Upload) -> str:
-        """What a state and a link call a picture: ``example:NAME`` or ``picture:ID``."""
+        """The name of a picture in states and links: ``example:NAME`` or ``picture:ID``."""
         example = example_of(upload)
         if example is not None:
             return f"example:{example}"
-        # A page that restores a picture may do it from a copy.
-        content = hash_file(upload.path)
+        # A page may upload the same picture again.
+        content_hash = hash_file(upload.path)
         with self._lock:
-            key = self._ids.setdefault(content, secrets.token_urlsafe(16))
-            self._held[key] = upload._replace(frame=None)
-            self._held.move_to_end(key)
-            if len(self._held) > MAX_KEPT:
-                gone, _ = self._held.popitem(last=False)
-                self._ids = {content: path for content, path in self._ids.items() if path != gone}
+            key = self._ids.setdefault(content_hash, secrets.token_urlsafe(16))
+            self._uploads[key] = upload._replace(frame=None)
+            self._uploads.move_to_end(key)
+            if len(self._uploads) > MAX_KEPT:
+                oldest, _ = self._uploads.popitem(last=False)
+                self._ids = {content_hash: key for content_hash, key in self._ids.items() if key != oldest}
         return f"picture:{key}"
 
     def upload(self, picture: str) -> Upload:
-        """The picture of an id.
+        """The picture of a name in a state.
 
         Raises:
-            ImageError: it is not kept, or never was.
+            ImageError: there is none of this id, or its file is no longer kept.
         """
         kind, _, name = picture.partition(":")
         if kind == "example" and name in EXAMPLES:
             return Upload(resources("assets") / name, name)
         with self._lock:
-            upload = self._held.get(name) if kind == "picture" else None
+            upload = self._uploads.get(name) if kind == "picture" else None
         if upload is None or not upload.path.is_file():
-            raise ImageError(GONE)
+            raise ImageError(EXPIRED)
         return upload
 
 
 def is_picture(value: object) -> bool:
-    """Whether this may stand for a picture: ``example:NAME`` or ``picture:ID``."""
+    """Whether a value is the name of a picture in a state: ``example:NAME`` or ``picture:ID``."""
     if not isinstance(value, str):
         return False
     kind, _, name = value.partition(":")
@@ -88,15 +86,11 @@ def is_picture(value: object) -> bool:
 
 
 def example_of(upload: Upload) -> str | None:
-    """Which example a picture is, whatever copy of it; None where it is none."""
+    """The name of the example of which an upload is a copy, or None."""
     if upload.name not in EXAMPLES:
         return None
-    return upload.name if is_copy(resources("assets") / upload.name, upload.path) else None
-
-
-def is_copy(one: Path, other: Path) -> bool:
-    """Whether two files have the same content; a missing one has none."""
     try:
-        return filecmp.cmp(one, other, shallow=False)
+        is_copy = filecmp.cmp(resources("assets") / upload.name, upload.path, shallow=False)
     except OSError:
-        return False
+        return None
+    return upload.name if is_copy else None

@@ -1,4 +1,4 @@
-"""The answers of the public API, and how their types are told to clients."""
+"""The records that the public API returns, documented for its clients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vitviz.ui.arguments import legal
 from vitviz.visualization.heatmaps import Heatmap
 from vitviz.weights import ZOO, Model, is_cached
 
-MOST_PREDICTIONS = 5
+MAX_PREDICTIONS = 5
 KINDS = {
     Choice: "choice",
     Number: "number",
@@ -27,10 +27,10 @@ KINDS = {
 
 
 def _documented(schema: dict[str, Any], record: type[GradioModel]) -> None:
-    """Put what the docstring of a record says of its fields into its schema."""
+    """Copy the descriptions of a record and its fields from the docstring into the schema."""
     schema["description"], descriptions, _ = get_function_description(record)
-    for name, part in schema.get("properties", {}).items():
-        part["description"] = descriptions[name]
+    for name, field in schema.get("properties", {}).items():
+        field["description"] = descriptions[name]
 
 
 class Record(GradioModel):
@@ -282,15 +282,20 @@ def _parameter_record(parameter: Parameter) -> ParameterRecord:
     return record
 
 
-def analysis_record(key: str, analysis: Analysis, size: tuple[int, int]) -> AnalysisRecord:
-    """An analysis of a picture that was so wide and high."""
+def best_classes(analysis: Analysis) -> list[tuple[int, float]]:
+    """Index and probability of the most probable classes, best first; empty for a model without a classifier."""
+    probabilities = analysis.logits.float().softmax(-1)
+    best = probabilities.topk(min(MAX_PREDICTIONS, len(analysis.model.labels)))
+    return list(zip(best.indices.tolist(), best.values.tolist(), strict=True))
+
+
+def analysis_record(uid: str, analysis: Analysis, size: tuple[int, int]) -> AnalysisRecord:
+    """An analysis of a picture of this width and height."""
     layout, labels = analysis.trace.layout, analysis.model.labels
-    best = analysis.logits.float().softmax(-1).topk(min(MOST_PREDICTIONS, len(labels)))
-    named = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-    # The analysis is kept with the picture as large as the page shows it.
+    # The cached picture is as large as the page shows it.
     left, top, right, bottom = analysis.prepared.geometry.resized(*size).box
     return AnalysisRecord(
-        id=key,
+        id=uid,
         model=analysis.model.name,
         image=size,
         box=(round(left, 6), round(top, 6), round(right, 6), round(bottom, 6)),
@@ -298,7 +303,10 @@ def analysis_record(key: str, analysis: Analysis, size: tuple[int, int]) -> Anal
         prefix=list(layout.prefix),
         layers=analysis.trace.layers,
         heads=analysis.trace.heads,
-        predictions=[PredictionRecord(label=labels[at], index=at, probability=share) for at, share in named],
+        predictions=[
+            PredictionRecord(label=labels[index], index=index, probability=probability)
+            for index, probability in best_classes(analysis)
+        ],
     )
 
 

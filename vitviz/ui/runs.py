@@ -1,4 +1,4 @@
-"""The one event of the page: what takes long, how far it is, how it is stopped, and what came of it."""
+"""The page's requests that take long: their progress, their end, and their replies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from vitviz.weights import DownloadProgress
 
 PAGE = re.compile(r"[\w-]{22,64}", re.ASCII)
 MAX_NUMBER = 2**53
-# How long an answer is kept for a page that lost it, and how much of all answers together.
+# Replies are kept for pages that lost them, for so long and within these limits.
 KEEP_SECONDS = 60.0
 MAX_KEPT, MAX_KEPT_PER_VISITOR, MAX_KEPT_BYTES = 512, 32, 32 * 2**20
 UNEXPECTED = "The server failed to answer this request; what happened is in its log."
@@ -34,21 +34,21 @@ EXPECTED = "expected an object with page, number and kind"
 
 
 class RunEnded(Exception):
-    """The visitor asked to stop or for something else, or has left."""
+    """The visitor stopped the request, sent another one, or left."""
 
 
 @dataclass(eq=False)
 class Run:
-    """A request that was asked for, and what is known of it.
+    """A request and its progress.
 
     Args:
-        visitor, session: whose it is.
-        step: how far it is.
-        is_begun: not where it was stopped before.
-        is_ended: whether nobody wants it any more.
-        reply: what came of it; None while it runs.
+        visitor, session: who sent it.
+        step: its progress.
+        is_begun: False if it was stopped before it arrived.
+        is_ended: whether nobody waits for it any more.
+        reply: None while it runs.
         nbytes: of the reply.
-        touched: when it was asked for, or answered.
+        touched: time of the request, then of the reply, in seconds.
     """
 
     visitor: str
@@ -61,21 +61,17 @@ class Run:
     touched: float = 0.0
 
     def check(self) -> None:
-        """End it where nobody wants it any more.
-
-        Raises:
-            RunEnded: that is so.
-        """
+        """Raise :class:`RunEnded` if nobody waits for it any more."""
         if self.is_ended:
             raise RunEnded
 
 
 class Runs:
-    """The requests of all pages, one at a time of each. Safe between threads.
+    """The requests of all pages, one at a time for each page. Safe between threads.
 
     Args:
-        handlers: what answers them.
-        clock: seconds.
+        handlers: answer the requests.
+        clock: the time in seconds.
     """
 
     def __init__(self, handlers: Handlers, clock: Callable[[], float] = time.monotonic) -> None:
@@ -87,7 +83,7 @@ class Runs:
         return len(self._runs)
 
     def run(self, event: gr.EventData, request: gr.Request) -> dict[str, Any]:
-        """Gradio's event: what the page asks for is in its data."""
+        """The function of Gradio's event, whose data is the request."""
         return self.answer(event._data, str(request.session_hash))
 
     def answer(self, request: object, session: str) -> dict[str, Any]:
@@ -98,16 +94,16 @@ class Runs:
             session: of the page.
         """
         try:
-            page, count = _named(request)
+            page, number = _key(request)
         except VitvizError as error:
             return {"page": None, "number": None, "kind": None, "failed": sentence(error)}
         assert isinstance(request, Mapping)
         kind = request.get("kind")
         if not isinstance(kind, str) or kind not in self.handlers.kinds:
             legal = choices(self.handlers.kinds)
-            return {"page": page, "number": count, "kind": None, "failed": f"kind = {quote(kind)}: expected {legal}."}
-        head = {"page": page, "number": count, "kind": kind}
-        run = self._begin(page, count, session)
+            return {"page": page, "number": number, "kind": None, "failed": f"kind = {quote(kind)}: expected {legal}."}
+        head = {"page": page, "number": number, "kind": kind}
+        run = self._begin(page, number, session)
         if run is None:
             return {**head, "stopped": True}
         reply = {**head, **self._result(kind, request, run)}
@@ -118,11 +114,11 @@ class Runs:
         return reply
 
     def _result(self, kind: str, request: Mapping[str, Any], run: Run) -> dict[str, Any]:
-        def report(state: Step | DownloadProgress) -> None:
+        def report(step: Step | DownloadProgress) -> None:
             run.check()
-            if isinstance(state, DownloadProgress):
-                state = Step(f"Downloading {state.repository}", state.done, state.total or 0)
-            run.step = state
+            if isinstance(step, DownloadProgress):
+                step = Step(f"Downloading {step.repository}", step.done, step.total or 0)
+            run.step = step
 
         try:
             run.check()
@@ -137,21 +133,21 @@ class Runs:
             log_unexpected(f"run {kind}", error)
             return {"failed": UNEXPECTED}
 
-    def _begin(self, page: str, count: int, session: str) -> Run | None:
-        """Note a request, which replaces the page's one before; None where it is not wanted any more."""
+    def _begin(self, page: str, number: int, session: str) -> Run | None:
+        """A new run in the place of the page's previous one; None if it was stopped or replaced before it arrived."""
         visitor = current_visitor()
         with self._lock:
             begun = {key[1]: run for key, run in self._runs.items() if key[0] == page and run.is_begun}
-            if (page, count) in self._runs or max(begun, default=-1) > count:
+            if (page, number) in self._runs or max(begun, default=-1) > number:
                 return None
-            for before in begun.values():
-                before.is_ended = True
-            run = self._runs[page, count] = Run(visitor, session, is_begun=True, touched=self._clock())
+            for previous in begun.values():
+                previous.is_ended = True
+            run = self._runs[page, number] = Run(visitor, session, is_begun=True, touched=self._clock())
         return run
 
     def progress(self, request: object) -> dict[str, Any]:
-        """How far a request is, or what came of it."""
-        key = _named(request)
+        """The progress of a request, or its reply."""
+        key = _key(request)
         with self._lock:
             self._forget()
             run = self._runs.get(key)
@@ -162,8 +158,8 @@ class Runs:
         return {"done": run.step.done, "total": run.step.total, "text": run.step.text}
 
     def stop(self, request: object) -> dict[str, Any]:
-        """Stop a request, be it one that has not begun yet."""
-        key = _named(request)
+        """Stop a request, even before it arrives."""
+        key = _key(request)
         with self._lock:
             run = self._runs.get(key)
             if run is None:
@@ -175,28 +171,28 @@ class Runs:
         return {}
 
     def closed(self, session: str) -> None:
-        """Stop what runs for a page that is closed."""
+        """Stop the runs of a closed page."""
         with self._lock:
             for run in self._runs.values():
                 run.is_ended = run.is_ended or run.session == session
 
     def _forget(self) -> None:
-        """Let go of answers that are old or too many; to be called with the lock."""
-        over = [key for key, run in self._runs.items() if run.reply is not None]
-        end = self._clock() - KEEP_SECONDS
-        held = Counter(self._runs[key].visitor for key in over)
-        nbytes, count = sum(self._runs[key].nbytes for key in over), len(over)
-        for key in over:
+        """Drop replies that are too old or too many. The caller holds the lock."""
+        answered = [key for key, run in self._runs.items() if run.reply is not None]
+        oldest = self._clock() - KEEP_SECONDS
+        counts = Counter(self._runs[key].visitor for key in answered)
+        nbytes, count = sum(self._runs[key].nbytes for key in answered), len(answered)
+        for key in answered:
             run = self._runs[key]
-            is_too_much = held[run.visitor] > MAX_KEPT_PER_VISITOR or count > MAX_KEPT or nbytes > MAX_KEPT_BYTES
-            if run.touched > end and not is_too_much:
+            is_too_much = counts[run.visitor] > MAX_KEPT_PER_VISITOR or count > MAX_KEPT or nbytes > MAX_KEPT_BYTES
+            if run.touched > oldest and not is_too_much:
                 continue
             del self._runs[key]
-            held[run.visitor] -= 1
+            counts[run.visitor] -= 1
             nbytes, count = nbytes - run.nbytes, count - 1
 
     def answers(self) -> dict[str, Callable[[object], dict[str, Any]]]:
-        """What answers a page at once, by name."""
+        """The server functions of the page, which answer at once, by name."""
         handlers = self.handlers
         functions: dict[str, Callable[[Any], dict[str, Any]]] = {
             "file": handlers.file,
@@ -210,7 +206,7 @@ class Runs:
 
 
 def _answering(name: str, function: Callable[[Any], dict[str, Any]]) -> Callable[[object], dict[str, Any]]:
-    """A function whose errors are answers of one sentence."""
+    """A function of this name that answers errors with one sentence."""
 
     def answer(request: object) -> dict[str, Any]:
         try:
@@ -225,19 +221,20 @@ def _answering(name: str, function: Callable[[Any], dict[str, Any]]) -> Callable
             log_unexpected(name, error)
             return {"refused": UNEXPECTED}
 
+    answer.__name__ = name
     return answer
 
 
 def _is_final(error: VitvizError) -> bool:
-    """Whether the same request can never be answered, so that there is no use in trying again."""
+    """Whether the same request fails every time, so that the page need not try again."""
     return isinstance(error, MethodError | QueryError)
 
 
-def _named(request: object) -> tuple[str, int]:
-    """The page and the number that a request says.
+def _key(request: object) -> tuple[str, int]:
+    """Page and number of a request.
 
     Raises:
-        MethodError: it says none.
+        MethodError: it has none.
     """
     if not isinstance(request, Mapping):
         raise MethodError(f"request = {quote(request)}: {EXPECTED}")
@@ -248,6 +245,6 @@ def _named(request: object) -> tuple[str, int]:
 
 
 def log_unexpected(where: str, error: Exception) -> None:
-    """Note what nobody expected: its kind and where it was, and nothing of what a visitor sent."""
+    """Log type and place of an unexpected error, and nothing that a visitor sent."""
     place = "".join(traceback.format_tb(error.__traceback__))
     logging.getLogger(__name__).error("%s: %s\n%s", where, type(error).__name__, place)

@@ -1,9 +1,10 @@
-"""What stands behind the page and the API: the models, the analyses of all visitors, and their maps."""
+"""The service behind the page and the API: models, analyses of all visitors, and their maps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -13,6 +14,7 @@ from vitviz.analysis.analysis import Analysis
 from vitviz.analysis.cache import AnalysisCache, ModelCache
 from vitviz.analysis.costs import Cost, cost_of
 from vitviz.analysis.encoder import Encoder
+from vitviz.analysis.likeness import likeness_target
 from vitviz.attention.precision import PRECISIONS
 from vitviz.attribution import Method
 from vitviz.errors.kinds import CheckpointError, MethodError
@@ -26,39 +28,41 @@ from vitviz.ui.arguments import LikenessRequest, TargetRequest
 from vitviz.ui.hosting import forward
 from vitviz.ui.inputs import InputSettings, Origin
 from vitviz.ui.models import DEFAULT_MODEL, SERIES, ModelChoice, OwnModels, open_choice
-from vitviz.ui.packs import rolls
+from vitviz.ui.packs import has_rollouts
 from vitviz.ui.pictures import Pictures, Upload, example_of
 from vitviz.ui.server.budget import MemoryBudget, shared_bytes
 from vitviz.ui.server.decoding import UploadedPictures
-from vitviz.ui.server.estimates import map_bytes
+from vitviz.ui.server.estimates import forward_bytes, map_bytes
 from vitviz.ui.server.explorer_files import ExplorerFiles
 from vitviz.ui.server.fair_lock import FairLock
-from vitviz.ui.server.kept_maps import KeptMaps
-from vitviz.ui.server.likenesses import Likenesses
+from vitviz.ui.server.recent import RecentResults
 from vitviz.ui.server.settings import MODELS, ServerSettings
 from vitviz.ui.server.text_towers import TextTowers
-from vitviz.ui.steps import ExpiredError, Report, Step, unheard, waiting, waiting_for_memory
+from vitviz.ui.steps import ExpiredError, Report, Step, no_report, report_memory, report_queue
 from vitviz.visualization.heatmaps import Heatmap
-from vitviz.weights import BUNDLED, ZOO, DownloadProgress, Model, snapshot_of
+from vitviz.weights import BUNDLED, ZOO, Model, snapshot_of
 from vitviz.weights.text_tower import TextPrompt, reads_text
 
 CANVAS_SIDE = 900
 CANVAS_BYTES = 3 * CANVAS_SIDE**2
-# What takes more floating-point operations waits among the large: about a second of two cores.
+# Larger analyses queue separately: about a second of two cores.
 LARGE_FLOPS = 150e9
-# A pass back costs twice what a pass forwards does.
+# A backward pass costs as much as two forward passes.
 GRADIENT_PASSES = 3
+# Kept of each analysis: a map is a number per token, a likeness target the features of one token.
+MAX_MAPS, MAX_LIKENESSES = 16, 8
+THIS_PICTURE = "this picture"
 NO_WORDS = "This model has no classes, but reads texts: write what the map is about, or choose a picture to be like"
 NO_TARGET = "This model has no classifier, so no map can be about a class: choose a picture to be like"
 
 
 class AnalysisService:
-    """The models for everybody; every visitor's analyses under their own ids.
+    """Models shared by everybody, and each visitor's analyses under ids of their own.
 
     Args:
         start: the model with which the page opens.
-        server_settings: what may be taken and kept.
-        worker: opens what visitors send; that of this process where it is not given.
+        server_settings: limits of uploads, memory and models.
+        worker: opens what visitors send; the worker of this process by default.
     """
 
     def __init__(
@@ -67,74 +71,66 @@ class AnalysisService:
         self.start, self.server_settings = start, server_settings or ServerSettings()
         self.cache = AnalysisCache(self.server_settings.cache_bytes)
         self.models = ModelCache(self.server_settings.model_bytes, on_evict=self.cache.drop)
-        # A card that is lent takes its functions before the app is launched.
+        # A host that lends a card wants its functions before the app is launched.
         self.forward = forward()
-        # Who asks for much does not hold up the others.
-        self.small, self.large = FairLock(), FairLock()
         self.worker = worker or shared_worker()
         self.uploaded = UploadedPictures(self.worker, self.server_settings.clip_limits)
         self.towers = TextTowers(self.worker)
         self.budget = MemoryBudget(
             shared_bytes(self.server_settings, start.nbytes), [self.cache, self.towers, self.models]
         )
-        self.likenesses = Likenesses(self.budget, self._seen_alike)
-        self.maps = KeptMaps()
-        # What each was made of; as long as the analysis.
+        self.maps: RecentResults[Heatmap] = RecentResults(MAX_MAPS)
+        self.likenesses: RecentResults[Target] = RecentResults(MAX_LIKENESSES)
+        # Model, picture and settings of each analysis.
         self.origins: WeakKeyDictionary[Analysis, Origin] = WeakKeyDictionary()
-        # Maps that take long, studies of many passes, and videos.
-        self.long, self.studies, self.films = FairLock(), FairLock(), FairLock()
+        # One queue for each kind of work, so that long work does not hold up short work.
+        self.small, self.large, self.long = FairLock(), FairLock(), FairLock()
+        self.studies, self.films = FairLock(), FairLock()
+        # A request that waits here may hold another lock; whoever holds this one waits for no other.
+        self._likeness_lock = FairLock()
         self.own_models = OwnModels()
         self.pictures = Pictures()
         self.explorer_files = ExplorerFiles(self.uploaded, self.budget)
 
-    def model(self, choice: ModelChoice, report: Callable[[DownloadProgress], None] | None = None) -> Model:
-        """The model that a visitor chose, opened where it is not in memory.
+    def model(self, choice: ModelChoice, report: Report | None = None) -> Model:
+        """The model that a visitor chose, opened unless it is in memory.
 
-        It runs where the model of the start does, and in the same precision.
+        It gets the device and the precision of the model of the start.
 
         Raises:
-            CheckpointError: it cannot be opened, or may not be.
+            CheckpointError: it cannot be opened, or the settings do not allow it.
         """
         if choice == DEFAULT_MODEL:
             return self.start
         if choice.step is not None:
-            run, step = self.model(choice.run, report), choice.step
-            return self.models.get(choice, lambda: self._like_the_first(self._step(run, step)))
-        if self.server_settings.models == "start" or (
-            self.server_settings.models == "menu" and choice.source not in (*BUNDLED, *ZOO)
-        ):
-            raise CheckpointError(
-                f"{choice.source or 'a file'}: this server opens only {MODELS[self.server_settings.models]}"
-            )
-        return self.models.get(choice, lambda: self._like_the_first(self._opened(choice, report)))
+            run, step, max_bytes = self.model(choice.run, report), choice.step, self.server_settings.model_bytes
+            snapshot = partial(isolation.open_snapshot, self.worker, max_bytes=max_bytes)
+            return self.models.get(choice, lambda: self._like_start(snapshot_of(run, step, snapshot)))
+        legal = self.server_settings.models
+        if legal == "start" or (legal == "menu" and choice.source not in (*BUNDLED, *ZOO)):
+            raise CheckpointError(f"{choice.source or 'a file'}: this server opens only {MODELS[legal]}")
+        return self.models.get(choice, lambda: self._like_start(self._opened(choice, report)))
 
-    def _step(self, run: Model, step: int) -> Model:
-        return snapshot_of(
-            run,
-            step,
-            lambda path, name: isolation.open_snapshot(self.worker, path, name, self.server_settings.model_bytes),
-        )
+    def _opened(self, choice: ModelChoice, report: Report | None) -> Model:
+        max_bytes = self.server_settings.model_bytes
 
-    def _room(self, nbytes: int) -> AbstractContextManager[None]:
-        # What a file is expanded to is held to the same bound.
-        return self.budget.share(min(nbytes, 2 * self.server_settings.model_bytes), "opening this checkpoint")
+        def room(nbytes: int) -> AbstractContextManager[None]:
+            # A compressed file expands to no more than this.
+            return self.budget.share(min(nbytes, 2 * max_bytes), "opening this checkpoint")
 
-    def _opened(self, choice: ModelChoice, report: Callable[[DownloadProgress], None] | None) -> Model:
-        return open_choice(
-            choice, report, worker=self.worker, max_bytes=self.server_settings.model_bytes, room=self._room
-        )
+        return open_choice(choice, report, worker=self.worker, max_bytes=max_bytes, room=room)
 
-    def _like_the_first(self, model: Model) -> Model:
+    def _like_start(self, model: Model) -> Model:
         first = self.start.network
         precision = next(name for name, dtype in PRECISIONS.items() if dtype == first.precision)
         require_vit(model.network, model.name).to(first.device).set_precision(precision)
         return model
 
     def choice(self, name: str, step: int | None = None) -> ModelChoice:
-        """The model that a state calls so.
+        """The model choice of a name in a state.
 
         Raises:
-            CheckpointError: a visitor's own checkpoint is not kept any more.
+            CheckpointError: a visitor's own checkpoint is no longer kept.
         """
         if name.startswith("own:"):
             return self.own_models.get(name).choice._replace(step=step)
@@ -145,38 +141,36 @@ class AnalysisService:
         model: Model,
         upload: Upload,
         settings: InputSettings | None = None,
-        report: Report | None = None,
+        report: Report = no_report,
         choice: ModelChoice = DEFAULT_MODEL,
     ) -> tuple[str, Analysis]:
-        """Run a model when it is this one's turn; returns the id under which the analysis is kept.
+        """Run a model on a picture, in this visitor's turn; returns the analysis and its id in the cache.
 
         Args:
-            model, upload, settings: what is analysed, and how; an example that is kept is not run again.
-            report: receives how far it is; an exception that it raises ends it.
-            choice: by which the model was opened.
+            model, upload, settings: what is analysed, and how; visitors share the analyses of examples.
+            report: receives the progress.
+            choice: with which the model was opened.
 
         Raises:
-            ImageError: the upload cannot be opened, or the model cannot see it so; the message names it as the user
-                does.
-            ConfigError: there is no such resolution.
+            ImageError: the upload cannot be opened or does not fit the model; the message has the visitor's name of it.
+            ConfigError: the model cannot have this resolution.
             LimitError: the analysis would need too much memory.
         """
-        settings, report, example = settings or InputSettings(), report or unheard, example_of(upload)
-        # The examples are nobody's own, and every page begins with one.
-        shared = None if example is None else (choice, example, settings)
-        kept = self.cache.find(shared)
-        if kept is not None and kept[1].model is model:
-            return kept
-        encoder, prepared, size, is_large = self._prepared(model, upload, settings, waiting(report))
-        with (self.large if is_large else self.small).turn(waiting(report)):
-            key, analysis = self._analyzed(encoder, prepared, report, shared)
+        settings, example = settings or InputSettings(), example_of(upload)
+        shared_key = None if example is None else (choice, example, settings)
+        cached = self.cache.find(shared_key)
+        if cached is not None and cached[1].model is model:
+            return cached
+        encoder, prepared, size, is_large = self._prepared(model, upload, settings, report)
+        with (self.large if is_large else self.small).turn(report_queue(report)):
+            key, analysis = self._analyzed(encoder, prepared, report, shared_key)
         self.origins[analysis] = Origin(choice, upload, size, settings, encoder.resolution)
         return key, analysis
 
     def cost_of(
         self, model: Model, upload: Upload, fit: str | None, resolution: int | None
     ) -> tuple[Cost, tuple[int, int]]:
-        """What an analysis would take, and the width and height of the picture.
+        """The cost of an analysis, and width and height of the picture.
 
         Raises:
             ImageError, ConfigError: as :meth:`analyze`.
@@ -184,187 +178,199 @@ class AnalysisService:
         with self.uploaded.opened(upload) as picture:
             return Encoder(model, fit, resolution).cost(picture), picture.size
 
-    def seen_share(
-        self, model: Model, upload: Upload, settings: InputSettings, waiting: Callable[[int], None] | None = None
-    ) -> float:
-        """How much of a picture a model sees, of its area.
+    def visible_share(self, model: Model, upload: Upload, settings: InputSettings, report: Report) -> float:
+        """The share of a picture's area that the model sees, in [0, 1].
 
         Raises:
             ImageError, ConfigError, LimitError: as :meth:`analyze`.
         """
-        geometry = self._prepared(model, upload, settings, waiting)[1].geometry
+        geometry = self._prepared(model, upload, settings, report)[1].geometry
         left, top, right, bottom = geometry.box
         return (right - left) * (bottom - top) / (geometry.image_width * geometry.image_height)
 
     def _prepared(
-        self, model: Model, upload: Upload, settings: InputSettings, waiting: Callable[[int], None] | None
+        self, model: Model, upload: Upload, settings: InputSettings, report: Report
     ) -> tuple[Encoder, PreparedImage, tuple[int, int], bool]:
-        """A picture as the model's input, its size, and whether its analysis is a large one."""
-        with self.uploaded.opened(upload, waiting) as picture:
-            pixels, most = settings.pixels(model, picture.size), self.server_settings.analysis_bytes
-            encoder = Encoder(model, settings.fit, pixels, max_bytes=most, forward=self.forward)
+        """The picture as the model's input, its size, and whether its analysis counts as large."""
+        with self.uploaded.opened(upload, report_queue(report)) as picture:
+            pixels, max_bytes = settings.pixels(model, picture.size), self.server_settings.analysis_bytes
+            encoder = Encoder(model, settings.fit, pixels, max_bytes=max_bytes, forward=self.forward)
             is_large = encoder.cost(picture).flops > LARGE_FLOPS
             encoder.check(picture)
             patch = model.network.config.patch_height, model.network.config.patch_width
-            # Maps do not depend on it, and every redraw and the cache then cost what the screen needs.
+            # The canvas shows no more pixels; maps do not depend on them.
             prepared = picture.prepare(encoder.preprocessing, *patch, settings.fit, CANVAS_SIDE)
             return encoder, prepared, picture.size, is_large
 
     def _analyzed(
-        self, encoder: Encoder, prepared: PreparedImage, report: Report, shared: Hashable
+        self, encoder: Encoder, prepared: PreparedImage, report: Report, shared_key: Hashable
     ) -> tuple[str, Analysis]:
-        def running(state: Progress) -> None:
-            report(Step("Analysing, layer by layer", state.done, state.total))
+        def report_layer(progress: Progress) -> None:
+            report(Step("Analysing, layer by layer", progress.done, progress.total))
 
         geometry = prepared.geometry
-        needed = encoder.cost_at(geometry.input_height, geometry.input_width)
-        with self.budget.share(needed.nbytes + CANVAS_BYTES, "this analysis", waiting_for_memory(report)):
-            running(Progress(0, encoder.model.network.config.depth))
-            [analysis] = encoder.encode([prepared], running)
-            return self.cache.put(analysis, shared), analysis
+        cost = encoder.cost_at(geometry.input_height, geometry.input_width)
+        with self.budget.share(cost.nbytes + CANVAS_BYTES, "this analysis", report_memory(report)):
+            report_layer(Progress(0, encoder.model.network.config.depth))
+            [analysis] = encoder.encode([prepared], report_layer)
+            return self.cache.put(analysis, shared_key), analysis
 
     def cached(self, uid: object) -> Analysis:
         """The analysis of an id.
 
         Raises:
-            ExpiredError: it is not kept, or never was.
-            MethodError: this is no id.
+            ExpiredError: the cache has none of this id.
+            MethodError: the id is no text.
         """
         if not isinstance(uid, str):
             raise MethodError(f"uid = {quote(uid)}: expected the id of an analysis")
-        found = self.cache.get(uid)
-        if found is None:
+        analysis = self.cache.get(uid)
+        if analysis is None:
             raise ExpiredError
-        return found
+        return analysis
 
-    def file(self, key: str, name: str, folder: str) -> Path:
-        """What the explorer asks for of an analysis, written into a folder once.
+    def file(self, uid: str, name: str, folder: str) -> Path:
+        """A file of an analysis for the explorer, written into a folder once.
 
         Raises:
-            ExpiredError: the analysis is not kept.
+            ExpiredError: the analysis is no longer cached.
             QueryError: there is no such file.
-            ImageError: the picture is not kept any more.
-            LimitError: there is no room for it.
+            ImageError: the picture is no longer kept.
+            LimitError: the disk or the memory is full.
         """
-        analysis = self.cached(key)
+        analysis = self.cached(uid)
         origin = self.origins[analysis]
-        about = {
+        source = {
             "source": self.source(origin.choice, analysis.model),
             "name": origin.upload.name,
             "fit": origin.settings.fit or analysis.model.preprocessing.fit,
             "resolution": origin.resolution,
         }
-        return self.explorer_files.file(analysis, name, folder, origin.upload, about)
+        return self.explorer_files.file(analysis, name, folder, origin.upload, source)
 
     def source(self, choice: ModelChoice, model: Model) -> str:
-        """A model as :func:`vitviz.load` takes it; of a visitor's own checkpoint, the name of its file."""
+        """The argument of :func:`vitviz.load` for a model; the file name of a visitor's own checkpoint."""
         if choice.run == DEFAULT_MODEL:
             return self.start.name
         is_series = model.snapshots is not None and len(choice.weight_files) > 1
         return SERIES if is_series else choice.source or choice.largest_file
 
     def is_quick(self, analysis: Analysis, method: Method) -> bool:
-        """Whether a map is soon there, and needs the trace alone."""
-        return method.requires == "trace" and not method.reports and rolls(analysis.trace)
+        """Whether a map takes little time and needs the trace alone."""
+        return method.requires == "trace" and not method.reports and has_rollouts(analysis.trace)
 
     def lock(self, analysis: Analysis, method: Method) -> FairLock:
-        """Where a map waits for its turn."""
+        """The queue of a method's maps."""
         if method.reports:
             return self.long
         return self.small if method.requires == "trace" else self.pass_lock(analysis, GRADIENT_PASSES)
 
     @contextmanager
-    def turn(self, lock: FairLock, needed: int, name: str, report: Report) -> Iterator[None]:
-        """Wait for a turn and then for memory, and have both.
+    def turn(self, lock: FairLock, nbytes: int, purpose: str, report: Report) -> Iterator[None]:
+        """Wait for a turn and then for memory, and hold both.
 
         Args:
-            lock: whose turn it is.
-            needed: bytes.
-            name: of what needs them, such as ``"this probe"``.
-            report: receives what it waits for; an exception that it raises ends it.
+            lock: the queue.
+            nbytes: the memory.
+            purpose: for the message, such as ``"this probe"``.
+            report: receives how long the queue is.
 
         Raises:
-            LimitError: there is no room for it.
+            LimitError: the server never has so much memory.
         """
-        with lock.turn(waiting(report)), self.budget.share(needed, name, waiting_for_memory(report)):
+        with lock.turn(report_queue(report)), self.budget.share(nbytes, purpose, report_memory(report)):
             yield
 
     def pass_lock(self, analysis: Analysis, passes: int = 1) -> FairLock:
-        """Where so many forward passes wait for their turn."""
-        needed = cost_of(analysis.model.network.config, analysis.trace.layout).flops
-        return self.large if passes * needed > LARGE_FLOPS else self.small
+        """The queue of so many forward passes."""
+        flops = cost_of(analysis.model.network.config, analysis.trace.layout).flops
+        return self.large if passes * flops > LARGE_FLOPS else self.small
 
     def heatmap(
-        self,
-        analysis: Analysis,
-        method: Method,
-        parameters: Mapping[str, Any],
-        report: Callable[[Progress], None] | None = None,
-        waiting: Callable[[], None] | None = None,
+        self, analysis: Analysis, method: Method, parameters: Mapping[str, Any], report: Report = no_report
     ) -> Heatmap:
-        """A map, which is kept with the last ones.
+        """A map, computed or among the latest.
 
         Args:
             analysis: of the picture.
-            method, parameters: as :func:`vitviz.ui.arguments.parameters_of` gives them.
-            report: as :meth:`vitviz.Analysis.map` takes it.
-            waiting: called now and then while others have the memory; an exception that it raises ends it.
+            method, parameters: as :func:`vitviz.ui.arguments.parameters_of` returns them.
+            report: receives the progress.
 
         Raises:
             MethodError: the parameters contradict each other, or the model cannot serve the method.
-            LimitError: there is no room for it.
+            LimitError: the server never has so much memory.
         """
-        known = self.maps.get(analysis, method, parameters)
-        if known is not None:
-            return known
-        given = dict(parameters)
-        if "target" in given:
-            given["target"] = self.target_of(analysis, given["target"], waiting)
-        with self.budget.share(map_bytes(analysis, method.name), "this map", waiting):
-            heatmap = analysis.map(method.name, report=report, **given)
-        self.maps.put(analysis, method, parameters, heatmap)
+        heatmap = self.recent_map(analysis, method, parameters)
+        if heatmap is not None:
+            return heatmap
+
+        def report_progress(progress: Progress) -> None:
+            report(Step(method.title, progress.done, progress.total))
+
+        arguments = dict(parameters)
+        if "target" in arguments:
+            arguments["target"] = self.target_of(analysis, arguments["target"], report)
+        with self.budget.share(map_bytes(analysis, method.name), "this map", report_memory(report)):
+            heatmap = analysis.map(method.name, report=report_progress, **arguments)
+        self.maps.put(analysis, _map_key(method, parameters), heatmap)
         return heatmap
 
-    def target_of(
-        self, analysis: Analysis, request: TargetRequest | None, asking: Callable[[], None] | None = None
-    ) -> TargetChoice:
-        """What a map or a measure is to be about; a picture to be like is run through the model first.
+    def recent_map(self, analysis: Analysis, method: Method, parameters: Mapping[str, Any]) -> Heatmap | None:
+        """A map that is among the latest of the analysis, or None."""
+        return self.maps.get(analysis, _map_key(method, parameters))
+
+    def target_of(self, analysis: Analysis, request: TargetRequest | None, report: Report = no_report) -> TargetChoice:
+        """The target of a map or a measure; another picture is run through the model first.
 
         Args:
             analysis: of the picture.
-            request: as :func:`vitviz.ui.arguments.parameter_of` gives it.
-            asking: called now and then while others have their turn or the memory; an exception that it raises ends it.
+            request: as :func:`vitviz.ui.arguments.parameter_of` returns it.
+            report: receives how long the queue is.
 
         Raises:
-            VitvizError: as :meth:`target`, or the other picture cannot be opened, or has no such patch.
+            VitvizError: as :meth:`target`; or the other picture cannot be opened, or has no such patch.
         """
         if isinstance(request, LikenessRequest):
-            return self.likenesses.target(analysis, request, asking)
-        return self.target(analysis.model, request, asking)
+            return self._likeness(analysis, request, report)
+        return self.target(analysis.model, request, report)
 
     def target(
-        self,
-        model: Model,
-        request: int | str | ClassDifference | TextPrompt | None,
-        asking: Callable[[], None] | None = None,
+        self, model: Model, request: int | str | ClassDifference | TextPrompt | None, report: Report = no_report
     ) -> int | str | ClassDifference | Target | None:
-        """Classes or a text that a map is about.
+        """Classes or a text as the target of a map.
 
         Raises:
-            MethodError: the model has no classes, and no other target is given.
-            CheckpointError, LimitError: what reads a text cannot be opened.
+            MethodError: the model has no classes, and the target is no text.
+            CheckpointError, LimitError: the text tower cannot be opened.
         """
         if isinstance(request, TextPrompt):
+            waiting = report_memory(report)
             return self.towers.target(
-                model, request.text, lambda needed: self.budget.share(needed, "reading texts", asking), asking
+                model, request.text, lambda nbytes: self.budget.share(nbytes, "reading texts", waiting), waiting
             )
         if not model.labels:
             raise MethodError(NO_WORDS if reads_text(model) else NO_TARGET)
         return request
 
-    def _seen_alike(
-        self, analysis: Analysis, picture: str | Upload, waiting: Callable[[int], None] | None
-    ) -> tuple[PreparedImage, str]:
-        """Another picture, brought to the model's input as that of an analysis was, and its name."""
-        upload = self.pictures.upload(picture) if isinstance(picture, str) else picture
-        return self._prepared(analysis.model, upload, self.origins[analysis].settings, waiting)[1], upload.name
+    def _likeness(self, analysis: Analysis, request: LikenessRequest, report: Report) -> Target:
+        """Likeness to a picture, prepared as the picture of the analysis was, or to a patch of either."""
+        target = self.likenesses.get(analysis, request)
+        if target is not None:
+            return target
+        prepared, name = analysis.prepared, THIS_PICTURE
+        if request.picture is not None:
+            upload = self.pictures.upload(request.picture) if isinstance(request.picture, str) else request.picture
+            prepared, name = (
+                self._prepared(analysis.model, upload, self.origins[analysis].settings, report)[1],
+                upload.name,
+            )
+        network = analysis.model.network
+        nbytes = forward_bytes(network.config, network.config.layout(*prepared.pixels.shape[-2:]), 1)
+        with self.turn(self._likeness_lock, nbytes, "this likeness", report):
+            target = likeness_target(network, prepared, request.patch, name)
+        self.likenesses.put(analysis, request, target)
+        return target
+
+
+def _map_key(method: Method, parameters: Mapping[str, Any]) -> str:
+    return repr((method.name, sorted(parameters.items())))

@@ -1,10 +1,11 @@
-"""What a page shows, as one value: the link, the JSON and the lines of Python of a page are all written from it."""
+"""The state of a page as one value, from which its link, its JSON and its lines of Python are written."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
 from vitviz.attention.layout import Query
@@ -35,30 +36,32 @@ HUB_MODEL = re.compile(r"hf:\w[\w.-]{0,95}/\w[\w.-]{0,95}(@[\w./-]{1,96})?", re.
 OWN_MODEL = re.compile(r"own:[\w-]{22}", re.ASCII)
 
 ANYTHING = Bounds()
+# The fields of a view that its analysis depends on; the others are about the map.
+INPUT_FIELDS = ("model", "step", "picture", "frame", "fit", "resolution")
 
 
 @dataclass(frozen=True)
 class View:
-    """One canvas: a model, a picture, and a map of what the one makes of the other.
+    """One canvas: a model, a picture and a map.
 
     Args:
         model: a name of the menu, ``hf:OWNER/NAME``, ``own:TOKEN`` for a visitor's own checkpoint, or empty for the
             model with which the app starts.
-        step: of the training, of a model with snapshots; None for the last.
+        step: training step of a model with snapshots; None for the last.
         picture: ``example:NAME`` or ``picture:ID``.
         fit: a name in :data:`vitviz.images.preprocessing.FITS`; None for the model's own.
-        resolution: the shorter side in pixels, :data:`NATIVE`, or None for what the model was trained with.
+        resolution: the shorter side in pixels, :data:`NATIVE`, or None for the trained one.
         method: a name in :data:`vitviz.METHODS`.
-        parameters: of the method, by name, as JSON; those that are left out have their defaults.
+        parameters: the method's parameters by name, as JSON; a missing one has its default.
         pins: tokens whose maps stand below the canvas.
         heads_off: layers and heads that are switched off.
         patches_off: rows and columns of patches that are switched off.
-        probe: by which the page looks into the model, a name in :data:`vitviz.evaluation.probes.PROBES`.
-        probe_parameters: of the probe, as those of the method.
-        frame: of a clip, counted from 0; None of a picture.
+        probe: a name in :data:`vitviz.evaluation.probes.PROBES`.
+        probe_parameters: the probe's parameters, as the method's.
+        frame: index in a clip, from 0; None for a picture.
 
     Raises:
-        MethodError: one of them is not legal for any model.
+        MethodError: a field is not legal for any model.
     """
 
     model: str = ""
@@ -90,19 +93,22 @@ class View:
         if self.resolution not in (None, NATIVE):
             number("resolution", self.resolution, 1, MAX_RESOLUTION, whole=True)
         word("method", self.method, METHODS)
-        checked = _checked("parameters", METHODS[self.method].parameters, self.parameters)
-        object.__setattr__(self, "parameters", checked)
         word("probe", self.probe, PROBES)
-        checked = _checked("probe_parameters", PROBES[self.probe].parameters, self.probe_parameters)
-        object.__setattr__(self, "probe_parameters", checked)
-        object.__setattr__(self, "pins", _unique("pins", self.pins, MAX_PINS, _token))
+        for name, record in (("parameters", METHODS[self.method]), ("probe_parameters", PROBES[self.probe])):
+            object.__setattr__(self, name, _legal(name, record.parameters, getattr(self, name)))
+        object.__setattr__(self, "pins", _unique("pins", self.pins, MAX_PINS, partial(token_of, layout=None)))
         for name in ("heads_off", "patches_off"):
             object.__setattr__(self, name, tuple(sorted(_unique(name, getattr(self, name), MAX_OFF, _pair))))
+
+    @property
+    def input(self) -> dict[str, Any]:
+        """The fields that the analysis depends on: two views with the same show the same analysis."""
+        return {name: getattr(self, name) for name in INPUT_FIELDS}
 
 
 @dataclass(frozen=True)
 class PageState:
-    """All that a page shows.
+    """The state of a page.
 
     Args:
         views: one or two.
@@ -111,18 +117,18 @@ class PageState:
         colormap: a name in :data:`vitviz.COLORMAPS`.
         opacity: of the colours over the picture, in [0, 1].
         fade: whether weak values leave the picture clear.
-        smooth: whether colours change between the centres of patches.
+        smooth: whether colours are interpolated between the centres of patches.
         grid: whether the borders of the patches are drawn.
         outliers: whether patches of outlying norm are marked.
-        scale: from values to colours, a name in :data:`vitviz.visualization.SCALES`; None for the one that the values
-            of each map ask for.
-        percentiles: between which a robust scale lies.
+        scale: from values to colours, a name in :data:`vitviz.visualization.SCALES`; None chooses one from the values
+            of each map.
+        percentiles: lower and upper end of a robust scale.
         shared_scale: whether all cells of the sheet have one scale.
-        panel: which panel is open, a name in :data:`PANELS`.
-        guide: step of the tour that is shown.
+        panel: the open panel, a name in :data:`PANELS`.
+        guide: step of the tour, from 0.
 
     Raises:
-        MethodError: one of them is not legal.
+        MethodError: a field is not legal.
     """
 
     views: tuple[View, ...] = field(default_factory=lambda: (FIRST_VIEW,))
@@ -155,78 +161,77 @@ class PageState:
 
     @classmethod
     def from_json(cls, value: object) -> PageState:
-        """The state that a JSON object says; what it leaves out has its default.
+        """The state of a JSON object; a missing field has its default.
 
         Raises:
-            MethodError: it is not legal.
+            MethodError: a field is unknown or not legal.
         """
-        given = dict(object_fields("state", value, [part.name for part in fields(cls)]))
-        if "views" in given:
-            views = given["views"]
+        values = dict(object_fields("state", value, [field.name for field in fields(cls)]))
+        if "views" in values:
+            views = values["views"]
             if not isinstance(views, list) or not 1 <= len(views) <= MAX_VIEWS:
                 raise MethodError(f"views = {quote(views)}: expected a list of 1 or {MAX_VIEWS} views")
-            names = [part.name for part in fields(View)]
-            given["views"] = tuple(View(**object_fields(f"views[{at}]", each, names)) for at, each in enumerate(views))
-        return cls(**given)
+            names = [field.name for field in fields(View)]
+            values["views"] = tuple(
+                View(**object_fields(f"views[{index}]", view, names)) for index, view in enumerate(views)
+            )
+        return cls(**values)
 
     def to_json(self) -> dict[str, Any]:
         """The state as :meth:`from_json` reads it."""
-        return plain_json({part.name: getattr(self, part.name) for part in fields(self)})
+        return plain_json({field.name: getattr(self, field.name) for field in fields(self)})
 
     @property
     def style(self) -> Style:
-        """How its maps are drawn."""
+        """The drawing style of the maps."""
         look = {name: getattr(self, name) for name in ("colormap", "opacity", "smooth", "grid", "fade", "scale")}
         return Style(**look, percentiles=self.percentiles)
 
     def with_view(self, index: int, view: View) -> PageState:
-        """The same with another view in a place."""
-        return replace(self, views=tuple(view if at == index else each for at, each in enumerate(self.views)))
+        """The state with one view replaced."""
+        return replace(self, views=(*self.views[:index], view, *self.views[index + 1 :]))
 
 
 def plain_json(value: Any) -> Any:
     """A state, or a part of one, as JSON."""
     if isinstance(value, View):
-        return {part.name: plain_json(getattr(value, part.name)) for part in fields(value)}
+        return {field.name: plain_json(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {name: plain_json(each) for name, each in value.items()}
+        return {name: plain_json(item) for name, item in value.items()}
     if isinstance(value, tuple | list):
-        return [plain_json(each) for each in value]
+        return [plain_json(item) for item in value]
     return value
 
 
 def is_model(value: object) -> bool:
-    """Whether this may stand for a model."""
+    """Whether a value is the name of a model in a state."""
     if not isinstance(value, str):
         return False
     named = value == "" or value in BUNDLED or value in ZOO
     return named or HUB_MODEL.fullmatch(value) is not None or OWN_MODEL.fullmatch(value) is not None
 
 
-def _checked(field: str, parameters: Sequence[Parameter], value: object) -> dict[str, Any]:
-    """Parameters of a method or a probe, as far as they can be checked without a model; without those that are null."""
-    legal = values_of(parameters, dict(value) if isinstance(value, Mapping) else value, ANYTHING, field)
-    targets = [part.name for part in parameters if isinstance(part, ClassTarget)]
-    return {name: target_json(each) if name in targets else each for name, each in legal.items()}
-
-
-def _token(name: str, value: object) -> Query:
-    return token_of(name, value, None)
+def _legal(field: str, parameters: Sequence[Parameter], value: object) -> dict[str, Any]:
+    """The parameters of a method or a probe that are not null, checked as far as possible without a model."""
+    values = values_of(parameters, dict(value) if isinstance(value, Mapping) else value, ANYTHING, field)
+    targets = [parameter.name for parameter in parameters if isinstance(parameter, ClassTarget)]
+    return {name: target_json(item) if name in targets else item for name, item in values.items()}
 
 
 def _pair(name: str, value: object) -> tuple[int, int]:
     if not isinstance(value, list | tuple) or len(value) != 2:
         raise MethodError(f"{name} = {quote(value)}: expected a list of two whole numbers")
-    first, second = (int(number(name, each, 0, MAX_INDEX - 1, whole=True)) for each in value)
+    first, second = (int(number(name, index, 0, MAX_INDEX - 1, whole=True)) for index in value)
     return first, second
 
 
-def _unique(name: str, value: object, most: int, read: Callable[[str, object], Any]) -> tuple[Any, ...]:
-    if not isinstance(value, list | tuple) or len(value) > most:
-        found = f"{len(value):,} entries" if isinstance(value, list | tuple) else quote(value)
-        raise MethodError(f"{name} = {found}: expected a list of at most {most:,}")
-    return tuple(dict.fromkeys(read(name, each) for each in value))
+def _unique(name: str, value: object, max_count: int, read: Callable[[str, object], Any]) -> tuple[Any, ...]:
+    """The items of a list as a function reads them, each once."""
+    if not isinstance(value, list | tuple) or len(value) > max_count:
+        text = f"{len(value):,} entries" if isinstance(value, list | tuple) else quote(value)
+        raise MethodError(f"{name} = {text}: expected a list of at most {max_count:,}")
+    return tuple(dict.fromkeys(read(name, item) for item in value))
 
 
-# With it the page opens.
+# The view with which the page opens.
 FIRST_VIEW: View = View(method="rollout")

@@ -1,4 +1,4 @@
-"""What a visitor who waits is told: how far it is, or that it is not there any more."""
+"""How far a request is, as a page that waits for it hears."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from vitviz.weights import DownloadProgress
 
 
 class Step(NamedTuple):
-    """How far an analysis is: ``done`` of ``total`` layers, or waiting for others."""
+    """A sentence for the page, and how much is done: ``done`` of ``total`` layers, maps or frames."""
 
     text: str
     done: int = 0
@@ -17,22 +17,22 @@ class Step(NamedTuple):
 
 
 Report = Callable[[Step | DownloadProgress], None]
-"""Receives how far something is; an exception that it raises ends it."""
+"""Receives progress; an exception that it raises ends the request."""
 
 
 class ExpiredError(Exception):
-    """An analysis is not kept any more."""
+    """The analysis has left the cache."""
 
 
-def waiting(report: Report) -> Callable[[int], None]:
-    """Tells how many are before whoever waits for a turn."""
+def report_queue(report: Report) -> Callable[[int], None]:
+    """A callback for :meth:`FairLock.turn`: reports how many requests come first."""
     return lambda before: report(Step(f"Waiting: {before} before this one"))
 
 
-def waiting_for_memory(report: Report) -> Callable[[], None]:
-    """Tells that others have the memory."""
+def report_memory(report: Report) -> Callable[[], None]:
+    """A callback for :meth:`MemoryBudget.share`: reports that others hold the memory."""
     return lambda: report(Step("Waiting for memory that others use"))
 
 
-def unheard(state: Step | DownloadProgress) -> None:
-    """Nobody asks how far it is."""
+def no_report(step: Step | DownloadProgress) -> None:
+    """A :data:`Report` for callers that show no progress."""

@@ -1,4 +1,4 @@
-"""Gradio without the stubs that it writes beside the file of every component: they take half the time of its import."""
+"""Importing Gradio without writing its stub files, which takes half the time of the import."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ WRITES_STUBS = "create_or_modify_pyi"
 
 
 def import_gradio() -> None:
-    """Import it; no stub is written, now or for components that are made later."""
+    """Import Gradio; no stub is written now, or for components that are defined later."""
     functions: Any = inspect
     find_file = inspect.getfile
 
-    def getfile(thing: Any) -> str:
-        # What writes stubs takes this for a component that is in no file.
+    def getfile(component: Any) -> str:
+        # To the writer of stubs, a component without a file has nowhere to put one.
         if sys._getframe(1).f_code.co_name == WRITES_STUBS:
             raise OSError
-        return find_file(thing)
+        return find_file(component)
 
     functions.getfile = getfile
     try:
         with warnings.catch_warnings():
-            # In a notebook, what draws the bars of downloads asks for a package that nothing here needs.
+            # In a notebook, tqdm asks for ipywidgets, which nothing here needs.
             warnings.filterwarnings("ignore", "IProgress not found")
             modules = [importlib.import_module(f"gradio.{name}") for name in ("component_meta", "blocks_events")]
     finally:

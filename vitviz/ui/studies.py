@@ -1,4 +1,4 @@
-"""What is found out about one analysis by running its model many times."""
+"""Studies of one analysis that run its model many times: comparing maps, ranking heads, switching parts off, probes."""
 
 from __future__ import annotations
 
@@ -6,25 +6,31 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from gradio.utils import get_upload_folder
+
 from vitviz.analysis.analysis import Analysis
 from vitviz.attribution import METHODS, Method
 from vitviz.attribution.methods import ClassTarget
-from vitviz.evaluation.comparison import compare
+from vitviz.evaluation.comparison import compare as compare_methods
+from vitviz.evaluation.probes import PROBES
+from vitviz.evaluation.probes import probe as run_probe
 from vitviz.metrics.faithfulness import METRICS, RANDOM_ORDERS
 from vitviz.models.targets import Target, resolve_target
 from vitviz.progress import Progress
-from vitviz.ui.arguments import Bounds, LikenessRequest, fields, parameter_of, values_of
+from vitviz.ui.arguments import Bounds, LikenessRequest, fields, parameter_of, values_of, word
 from vitviz.ui.facts import class_names, visible
-from vitviz.ui.files import as_base64
+from vitviz.ui.files import as_base64, keep
 from vitviz.ui.normalize import refusal
-from vitviz.ui.packs import map_file
-from vitviz.ui.server.estimates import comparison_bytes, forward_bytes
+from vitviz.ui.packs import findings_pack, map_file
+from vitviz.ui.server.estimates import comparison_bytes, forward_bytes, probe_bytes
 from vitviz.ui.service import AnalysisService
 from vitviz.ui.state import View
-from vitviz.ui.steps import Report, Step, waiting_for_memory
+from vitviz.ui.steps import Report, Step
 from vitviz.weights.text_tower import TextPrompt
 
-SHOWN_CLASSES = 5
+MAX_CLASSES = 5
+# The slowest probe takes about as long as so many forward passes.
+PROBE_PASSES = 2
 METRIC_FACTS = ("name", "title", "lower_is_better", "interpretation")
 ABOUT_COMPARISON = (
     "How faithful each map is: patches are taken out in its order, and the probability of the class is watched, beside "
@@ -35,112 +41,125 @@ ABOUT_COMPARISON = (
 )
 
 
-class Studies:
-    """Answers the requests of pages that compare maps, rank heads and switch parts off.
+def compare(service: AnalysisService, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
+    """Every map that the model can have, and how faithful each is."""
+    analysis = service.cached(request.get("uid"))
+    target = _target(service, analysis, request.get("target"), report)
+    settings = fields("parameters", request.get("parameters") or {}, METHODS)
+    parameters = {name: _without_target(analysis, METHODS[name], values) for name, values in settings.items()}
 
-    Args:
-        service: the analyses, and whose turn it is.
-    """
+    def report_pass(progress: Progress) -> None:
+        report(Step("Maps, and pictures without some of their patches", progress.done, progress.total))
 
-    def __init__(self, service: AnalysisService) -> None:
-        self.service = service
+    with service.turn(service.studies, comparison_bytes(analysis), "this comparison", report):
+        comparison = compare_methods(analysis, parameters, target, report=report_pass)
+    maps = []
+    for compared in comparison.maps:
+        method, correlation = METHODS[compared.method], compared.randomization_correlation
+        content = map_file(analysis, method, parameters.get(compared.method, {}), compared.heatmap.token_map)
+        maps.append(
+            {
+                "method": compared.method,
+                "content": as_base64(content),
+                "areas": compared.areas,
+                "beats": {metric: comparison.beats_chance(compared, metric) for metric in compared.areas},
+                "correlation": None if math.isnan(correlation) else correlation,
+            }
+        )
+    return {
+        **_target_facts(analysis, comparison.target),
+        "metrics": [{name: getattr(metric, name) for name in METRIC_FACTS} for metric in METRICS.values()],
+        "chance": comparison.chance,
+        "maps": maps,
+        "about": ABOUT_COMPARISON,
+    }
 
-    def compare(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
-        """All maps that the model can have, and how faithful each is."""
-        analysis = self.service.cached(request.get("uid"))
-        target = self._target(analysis, request.get("target"), report)
-        given = fields("parameters", request.get("parameters") or {}, METHODS)
-        parameters = {name: self._without_target(analysis, METHODS[name], each) for name, each in given.items()}
 
-        def done(state: Progress) -> None:
-            report(Step("Maps, and pictures without some of their patches", state.done, state.total))
+def rank(service: AnalysisService, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
+    """How far a score falls without each head."""
+    analysis = service.cached(request.get("uid"))
+    target = _target(service, analysis, request.get("target"), report)
+    config = analysis.model.network.config
 
-        with self.service.turn(self.service.studies, comparison_bytes(analysis), "this comparison", report):
-            found = compare(analysis, parameters, target, report=done)
-        maps = []
-        for each in found.maps:
-            method = METHODS[each.method]
-            content = map_file(analysis, method, parameters.get(each.method, {}), each.heatmap.token_map)
-            correlation = each.randomization_correlation
-            maps.append(
-                {
-                    "method": each.method,
-                    "content": as_base64(content),
-                    "areas": each.areas,
-                    "beats": {metric: found.beats_chance(each, metric) for metric in each.areas},
-                    "correlation": None if math.isnan(correlation) else correlation,
-                }
-            )
-        return {
-            **self._about(analysis, found.target),
-            "metrics": [{name: getattr(metric, name) for name in METRIC_FACTS} for metric in METRICS.values()],
-            "chance": found.chance,
-            "maps": maps,
-            "about": ABOUT_COMPARISON,
-        }
+    def report_head(progress: Progress) -> None:
+        report(Step("Heads switched off one at a time", progress.done, progress.total))
 
-    def rank(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
-        """How far a score falls without each head."""
-        analysis = self.service.cached(request.get("uid"))
-        target = self._target(analysis, request.get("target"), report)
-        config = analysis.model.network.config
+    nbytes = forward_bytes(config, analysis.trace.layout, config.heads)
+    with service.turn(service.studies, nbytes, "this ranking", report):
+        effects = analysis.head_effects(target, report=report_head)
+    facts = _target_facts(analysis, int(analysis.logits.argmax()) if target is None else target)
+    return {**facts, "drops": effects.drop.tolist()}
 
-        def done(state: Progress) -> None:
-            report(Step("Heads switched off one at a time", state.done, state.total))
 
-        needed = forward_bytes(config, analysis.trace.layout, config.heads)
-        with self.service.turn(self.service.studies, needed, "this ranking", report):
-            effects = analysis.head_effects(target, report=done)
-        about = self._about(analysis, int(analysis.logits.argmax()) if target is None else target)
-        return {**about, "drops": effects.drop.tolist()}
-
-    def switch(self, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
-        """What the model says with some heads and patches switched off."""
-        analysis = self.service.cached(request.get("uid"))
-        target = self._target(analysis, request.get("target"), report)
-        off = View(heads_off=request.get("heads") or (), patches_off=request.get("patches") or ())
-        needed = forward_bytes(analysis.model.network.config, analysis.trace.layout, 1)
-        with self.service.turn(self.service.pass_lock(analysis), needed, "this forward pass", report):
-            if isinstance(target, Target):
-                before = analysis.switched_off(target=target)
-                after = analysis.switched_off(off.heads_off, off.patches_off, target=target)
-                rows = [{"name": visible(target.name), "before": float(before), "after": float(after)}]
-                return {"unit": "score", "rows": rows}
-            before = analysis.logits.float().softmax(-1)
-            after = analysis.switched_off(off.heads_off, off.patches_off).float().softmax(-1).cpu()
-        names, count = class_names(analysis.model.labels), min(SHOWN_CLASSES, len(analysis.model.labels))
-        chosen = [] if target is None else [target]
-        best = dict.fromkeys([*before.topk(count).indices.tolist(), *after.topk(count).indices.tolist(), *chosen])
-        rows = [{"name": names[at], "index": at, "before": float(before[at]), "after": float(after[at])} for at in best]
-        return {"unit": "probability", "rows": rows}
-
-    def _target(self, analysis: Analysis, value: object, report: Report) -> int | Target | None:
-        """What is measured: a class, another target, or None for the most probable class.
-
-        Raises:
-            MethodError: there is nothing to measure.
-        """
-        model = analysis.model
-        target = None
-        if value is not None:
-            target = parameter_of(
-                ClassTarget("target", "", ""), value, Bounds.of(model, analysis.trace.layout), "request"
-            )
-        if isinstance(target, TextPrompt):
-            report(Step("Reading the text"))
-        if isinstance(target, LikenessRequest):
-            report(Step("Looking at the other picture"))
-        found = self.service.target_of(analysis, target, waiting_for_memory(report))
-        return None if found is None else resolve_target(found, analysis.logits, model.labels)
-
-    def _without_target(self, analysis: Analysis, method: Method, given: object) -> dict[str, Any]:
-        if refusal(method, analysis.model) is not None:
-            return {}
-        others = [part for part in method.parameters if not isinstance(part, ClassTarget)]
-        bounds = Bounds.of(analysis.model, analysis.trace.layout)
-        return values_of(others, given, bounds, f"parameters.{method.name}")
-
-    def _about(self, analysis: Analysis, target: int | Target) -> dict[str, Any]:
+def switch(service: AnalysisService, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
+    """The model's output with some heads and patches switched off."""
+    analysis = service.cached(request.get("uid"))
+    target = _target(service, analysis, request.get("target"), report)
+    off = View(heads_off=request.get("heads") or (), patches_off=request.get("patches") or ())
+    nbytes = forward_bytes(analysis.model.network.config, analysis.trace.layout, 1)
+    with service.turn(service.pass_lock(analysis), nbytes, "this forward pass", report):
         if isinstance(target, Target):
-            return {"target": None, "target_name": visible(target.name), "unit": "score"}
-        return {"target": target, "target_name": class_names(analysis.model.labels)[target], "unit": "probability"}
+            before = analysis.switched_off(target=target)
+            after = analysis.switched_off(off.heads_off, off.patches_off, target=target)
+            rows = [{"name": visible(target.name), "before": float(before), "after": float(after)}]
+            return {"unit": "score", "rows": rows}
+        before = analysis.logits.float().softmax(-1)
+        after = analysis.switched_off(off.heads_off, off.patches_off).float().softmax(-1).cpu()
+    names, count = class_names(analysis.model.labels), min(MAX_CLASSES, len(analysis.model.labels))
+    best = [index for probabilities in (before, after) for index in probabilities.topk(count).indices.tolist()]
+    classes = dict.fromkeys(best if target is None else [*best, target])
+    rows = [{"name": names[at], "index": at, "before": float(before[at]), "after": float(after[at])} for at in classes]
+    return {"unit": "probability", "rows": rows}
+
+
+def probe(service: AnalysisService, request: Mapping[str, Any], report: Report) -> dict[str, Any]:
+    """The findings of a probe: a sentence, a table, and a file of its measurements."""
+    analysis = service.cached(request.get("uid"))
+    record = PROBES[word("probe", request.get("probe"), PROBES)]
+    bounds = Bounds.of(analysis.model, analysis.trace.layout)
+    parameters = values_of(record.parameters, request.get("parameters"), bounds)
+    lock, nbytes = service.pass_lock(analysis, PROBE_PASSES), probe_bytes(analysis, record.name)
+    with service.turn(lock, nbytes, "this probe", report):
+        report(Step(record.title))
+        findings = run_probe(analysis, record.name, **parameters)
+        path = keep(findings_pack(findings), "pack.safetensors", get_upload_folder())
+    return {
+        "probe": record.name,
+        "summary": visible(findings.summary),
+        "heading": list(map(visible, findings.heading)),
+        "rows": [list(map(visible, row)) for row in findings.rows],
+        "path": path,
+    }
+
+
+def _target(service: AnalysisService, analysis: Analysis, value: object, report: Report) -> int | Target | None:
+    """The target of a measurement: a class, another target, or None for the most probable class.
+
+    Raises:
+        MethodError: there is nothing to measure.
+    """
+    model, request = analysis.model, None
+    if value is not None:
+        bounds = Bounds.of(model, analysis.trace.layout)
+        request = parameter_of(ClassTarget("target", "", ""), value, bounds, "request")
+    if isinstance(request, TextPrompt):
+        report(Step("Reading the text"))
+    if isinstance(request, LikenessRequest):
+        report(Step("Looking at the other picture"))
+    target = service.target_of(analysis, request, report)
+    return None if target is None else resolve_target(target, analysis.logits, model.labels)
+
+
+def _without_target(analysis: Analysis, method: Method, values: object) -> dict[str, Any]:
+    """The parameters of a method but for its target; none where the model cannot serve the method."""
+    if refusal(method, analysis.model) is not None:
+        return {}
+    parameters = [parameter for parameter in method.parameters if not isinstance(parameter, ClassTarget)]
+    bounds = Bounds.of(analysis.model, analysis.trace.layout)
+    return values_of(parameters, values, bounds, f"parameters.{method.name}")
+
+
+def _target_facts(analysis: Analysis, target: int | Target) -> dict[str, Any]:
+    if isinstance(target, Target):
+        return {"target": None, "target_name": visible(target.name), "unit": "score"}
+    return {"target": target, "target_name": class_names(analysis.model.labels)[target], "unit": "probability"}

@@ -45,7 +45,7 @@ def test_shares_are_taken_and_given_back() -> None:
     budget = MemoryBudget(100)
     with budget.share(60, "one"), budget.share(40, "two"):
         assert budget.nbytes == 100
-    assert (budget.nbytes, budget.most) == (0, 100)
+    assert (budget.nbytes, budget.peak_bytes) == (0, 100)
     with pytest.raises(RuntimeError), budget.share(70, "three"):
         raise RuntimeError
     assert budget.nbytes == 0
@@ -150,7 +150,7 @@ def test_a_server_with_too_little_memory_does_not_start(make_model: Make) -> Non
 def test_an_analysis_takes_its_share_and_is_counted_while_it_is_kept(make_model: Make, upload: Upload) -> None:
     bench = bench_of(make_model())
     _, analysis = bench.analyze(bench.start, upload, InputSettings("squash"))
-    assert bench.budget.most >= bench.budget.nbytes == bench.cache.nbytes == analysis.nbytes > 0
+    assert bench.budget.peak_bytes >= bench.budget.nbytes == bench.cache.nbytes == analysis.nbytes > 0
 
 
 def test_an_analysis_beyond_the_memory_is_refused_and_leaves_nothing(make_model: Make, upload: Upload) -> None:
@@ -164,7 +164,7 @@ def test_an_analysis_beyond_the_memory_is_refused_and_leaves_nothing(make_model:
 def test_older_analyses_give_way_to_a_new_one(make_model: Make, upload: Upload) -> None:
     bench = bench_of(make_model())
     first, _ = bench.analyze(bench.start, upload, InputSettings("squash"))
-    bench.budget.max_bytes = bench.budget.most + bench.cache.nbytes // 2
+    bench.budget.max_bytes = bench.budget.peak_bytes + bench.cache.nbytes // 2
     second, _ = bench.analyze(bench.start, upload, InputSettings("squash"))
     assert bench.cache.get(first) is None and bench.cache.get(second) is not None
 

@@ -17,12 +17,13 @@ from gradio import processing_utils
 
 from tests.server_client import SESSION, Served, exchange, form, head, post, running_here
 from vitviz.ui.explorer import Explorer
-from vitviz.ui.explorer.component import FUNCTIONS
 from vitviz.ui.runs import Runs
 from vitviz.ui.server import fetching
 from vitviz.ui.server.routes import JSON_BYTES, ROUTES, TOOL_BYTES, TOOL_ROUTES, Body, Route, find_route, is_local_file
 
 pytestmark = pytest.mark.process
+# The server functions of the page.
+FUNCTIONS = ("file", "map", "describe", "picture", "progress", "stop")
 
 VALUES = {"path": "index.js", "session_hash": SESSION, "api_name": "models", "event_id": SESSION}
 # Every route of Gradio that is served; a new one is refused until it stands in the table and here.
@@ -277,7 +278,7 @@ def test_the_functions_that_fetch_raise_whoever_calls_them(served: Served) -> No
                     function(own).send(None)
                 else:
                     function(own, "cache")
-        assert safehttpx.get is fetching.refuse_soon and came == []
+        assert safehttpx.get is fetching.refuse_async and came == []
 
 
 def test_a_version_of_gradio_without_one_of_them_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The page that a browser shows: one canvas, which draws what it can without asking the server."""
+"""The page in the browser, which computes and draws as much as it can without the server."""
 
 from __future__ import annotations
 

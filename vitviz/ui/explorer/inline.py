@@ -18,18 +18,18 @@ from vitviz.weights import Model
 from vitviz.weights.formats.atomic import atomic_write
 
 HEIGHT, MIN_HEIGHT, MAX_HEIGHT = 760, 200, 10_000
-# Scripts and saved files are what the page needs; it sees nothing of the notebook, nor of another cell.
+# The page needs scripts and downloads; the sandbox keeps it from the notebook and other cells.
 SANDBOX = "allow-scripts allow-downloads"
 
 
 @dataclass(frozen=True)
 class InlineExplorer:
-    """The explorer of one analysis, which a notebook shows in place of its value.
+    """The explorer of one analysis, as a notebook displays it.
 
     Args:
-        page: HTML that needs nothing from anywhere else.
+        page: HTML that fetches nothing.
         height: of the frame in pixels.
-        title: by which the frame is called.
+        title: of the frame.
     """
 
     page: str = field(repr=False)
@@ -72,11 +72,11 @@ def explore(
 ) -> InlineExplorer:
     """The whole explorer in a notebook: every layer and head, and any patch's attention under the pointer.
 
-    The frame holds all queries and keys, about 2.7 bytes for each feature: 10 MB of a ViT-B/16 at 197 tokens, which
-    the notebook keeps when it is saved.
+    The frame has all queries and keys, about 2.7 bytes for each feature: 10 MB for a ViT-B/16 at 197 tokens, which
+    are saved with the notebook.
 
     Args:
-        image: as :func:`vitviz.analyze` takes it, or what it has given.
+        image: as :func:`vitviz.analyze` takes it, or an analysis.
         model, fit, resolution, value_range, column, storage, max_bytes: as :func:`vitviz.analyze` takes them. An
             analysis has its model and picture: a model, fit or resolution beside it is refused.
         height: of the frame in pixels.

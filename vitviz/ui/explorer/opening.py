@@ -1,4 +1,4 @@
-"""What an explorer that is saved as one file opens with: a link's state, and the maps that need a model."""
+"""The opening state of an explorer that is saved as one file, and the maps in it that need a model."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from vitviz.models.targets import ClassDifference
 from vitviz.ui.arguments import parameters_of
 from vitviz.ui.links import read_link
 from vitviz.ui.normalize import ShownView, normalize
-from vitviz.ui.packs import map_file, rolls
+from vitviz.ui.packs import has_rollouts, map_file
 from vitviz.ui.state import FIRST_VIEW, TOKEN_METHOD, PageState, View, plain_json
 
-# The page computes attention from queries and keys where nothing else is asked of it.
+# With these parameters alone, the page computes attention from queries and keys.
 LIVE_PARAMETERS = {"direction", "layer", "head", "query"}
 
 
@@ -27,7 +27,7 @@ class Opening:
 
     Args:
         state: legal for the analysis.
-        maps: files of maps, by the names by which the page asks for them.
+        maps: files of maps, by their names in the page.
     """
 
     state: PageState
@@ -35,36 +35,36 @@ class Opening:
 
 
 def opening(analysis: Analysis, link: str, fit: str | None, resolution: int | None) -> Opening:
-    """What a link shows of an analysis.
+    """The state and the maps of a link for an analysis.
 
     Args:
         analysis: of one image.
-        link: the part of the app's address behind ``?``, with or without it; empty for what the app opens with.
-        fit, resolution: with which the analysis was made; None for the model's own.
+        link: the part of the app's address behind ``?``, with or without it; empty for the app's opening state.
+        fit, resolution: of the analysis; None for the model's own.
 
     Raises:
         MethodError: a part of the link cannot be read, is not legal for the model, or names another model, picture,
             fit or resolution; or it asks for likeness or a text.
     """
-    read = read_link(link)
-    notes, views = list(read.notes), []
-    for view in read.state.views:
-        plain = replace(view, model="", step=None, picture=View().picture, fit=None, resolution=None)
-        if plain != view:
+    parsed = read_link(link)
+    views = []
+    for view in parsed.state.views:
+        default = replace(view, model="", step=None, picture=View().picture, fit=None, resolution=None)
+        if default != view:
             raise MethodError(f"link = {quote(link)}: names a model, picture, fit or resolution; expected none of them")
-        if not link and not rolls(analysis.trace):
-            plain = View()
-        views.append(replace(plain, fit=fit, resolution=resolution))
-    seen = ShownView(analysis.model, analysis.trace.layout)
-    state, changes = normalize(replace(read.state, views=tuple(views)), [seen] * len(views))
-    if notes or changes:
-        raise MethodError(f"link = {quote(link)}: the page would not show all of it: {' '.join([*notes, *changes])}")
+        if not link and not has_rollouts(analysis.trace):
+            default = View()
+        views.append(replace(default, fit=fit, resolution=resolution))
+    shown_view = ShownView(analysis.model, analysis.trace.layout)
+    state, changes = normalize(replace(parsed.state, views=tuple(views)), [shown_view] * len(views))
+    notes = [*parsed.notes, *changes]
+    if notes:
+        raise MethodError(f"link = {quote(link)}: the page would not show all of it: {' '.join(notes)}")
     maps: dict[str, bytes] = {}
-    methods = {view.method for view in state.views if _needs_model(view, rolls(analysis.trace))}
+    methods = {view.method for view in state.views if _needs_model(view, has_rollouts(analysis.trace))}
     for view in state.views:
         if view.method in methods:
-            # The map without parameters too: it is what the menu of methods leads back to.
-            for parameters in _queries(view):
+            for parameters in _all_parameters(view):
                 maps[_file_name(view.method, parameters)] = _map(analysis, view.method, parameters)
     return Opening(state, maps)
 
@@ -76,35 +76,35 @@ def _needs_model(view: View, has_rollouts: bool) -> bool:
     return not (is_rollout and has_rollouts) or not view.parameters.keys() <= {"query"}
 
 
-def _queries(view: View) -> list[dict[str, Any]]:
-    """The parameters of a view's map, of those of its pins, and none."""
+def _all_parameters(view: View) -> list[dict[str, Any]]:
+    """The parameters of a view's map and of its pins' maps; and none, for a method that is chosen in the menu."""
     has_query = any(part.name == "query" for part in METHODS[view.method].parameters)
     pinned = [{**view.parameters, "query": pin} for pin in view.pins if has_query]
     return [dict(view.parameters), *pinned, {}]
 
 
 def _file_name(method: str, parameters: dict[str, Any]) -> str:
-    """As ``mapName`` of the page writes it."""
+    """The name of a map's file, as ``mapName`` of the page writes it."""
     ordered = {name: _as_in_javascript(value) for name, value in sorted(parameters.items())}
     return "map " + json.dumps([method, ordered], ensure_ascii=False, separators=(",", ":"))
 
 
 def _as_in_javascript(value: Any) -> Any:
+    """JSON whose whole numbers are integers: JavaScript has one kind of number, and writes 1.0 as 1."""
     value = plain_json(value)
     if isinstance(value, list):
-        return [_as_in_javascript(each) for each in value]
+        return [_as_in_javascript(item) for item in value]
     if isinstance(value, dict):
-        return {name: _as_in_javascript(each) for name, each in value.items()}
-    # JavaScript has one kind of number.
+        return {name: _as_in_javascript(item) for name, item in value.items()}
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _map(analysis: Analysis, method: str, parameters: dict[str, Any]) -> bytes:
     record = METHODS[method]
-    given = parameters_of(record, plain_json(parameters), analysis.model, analysis.trace.layout)
-    target = given.get("target")
+    arguments = parameters_of(record, plain_json(parameters), analysis.model, analysis.trace.layout)
+    target = arguments.get("target")
     if target is not None and not isinstance(target, int | str | ClassDifference):
         raise MethodError(
             f"target = {quote(plain_json(parameters['target']))}: expected a class; a file holds no other"
         )
-    return map_file(analysis, record, given, analysis.map(method, **given).token_map)
+    return map_file(analysis, record, arguments, analysis.map(method, **arguments).token_map)

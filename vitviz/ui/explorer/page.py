@@ -28,24 +28,23 @@ def whole_page(
 ) -> str:
     """The explorer with all layers and heads of an analysis inside.
 
-    The file is about 2.7 bytes for each feature of each query and key: 10 MB of a ViT-B/16 at 197 tokens. A map that
-    the page cannot compute by itself, such as relevance, is inside as the link asks for it.
+    The file has about 2.7 bytes for each feature of each query and key: 10 MB for a ViT-B/16 at 197 tokens. It also
+    contains the maps of the link that the page cannot compute by itself, such as relevance.
 
     Args:
         analysis: of one image.
         title: of the page, shown to the letter.
-        source, name, fit, resolution: what :func:`vitviz.load` and :func:`vitviz.analyze` were given, which the page
-            says; the bundled model, its own fit and resolution where they are not.
-        link: the part of an address of the app behind ``?``, without model and picture: what the page opens with.
+        source, name, fit, resolution: the arguments of :func:`vitviz.load` and :func:`vitviz.analyze`, which the page
+            shows; by default the bundled model, its own fit and resolution.
+        link: the opening state: the part of an address of the app behind ``?``, without model and picture.
 
     Raises:
         MethodError: the link is not legal for the analysis.
     """
     instance("analysis", analysis, Analysis, "vitviz.analyze(image, model)")
     address = f"data:image/webp;base64,{as_base64(as_webp(analysis.prepared.image, quality=90))}"
-    opened = opening(
-        analysis, link, None if fit == analysis.model.preprocessing.fit else fit or None, resolution=resolution
-    )
+    own_fit = analysis.model.preprocessing.fit
+    opened = opening(analysis, link, None if fit == own_fit else fit or None, resolution)
     value = {
         "number": 0,
         "views": [analysis_facts("page", analysis, {"url": address}, view=opened.state.views[0], name=name)],
@@ -54,13 +53,13 @@ def whole_page(
     props = {"settings": {**settings(), "legal": "start", "offline": True}, "value": value}
     files = {name: as_base64(pack(analysis.trace, name)) for name in file_names(analysis.trace)}
     layout = analysis.trace.layout
-    about = (
+    description = (
         f"{analysis.model.name}: {analysis.trace.layers} layers × {analysis.trace.heads} heads, "
         f"{layout.grid_height}×{layout.grid_width} patches. Made by vitviz."
     )
-    parts = {
+    values = {
         "title": html.escape(title),
-        "about": html.escape(about),
+        "about": html.escape(description),
         "style": template("explorer.css"),
         "template": template("explorer.html"),
         "state": _script(opened.state.to_json()),
@@ -69,9 +68,9 @@ def whole_page(
         "props": _script(props),
         "script": _script(script()),
     }
-    return fill_template(template("page.html"), parts)
+    return fill_template(template("page.html"), values)
 
 
 def _script(value: Any) -> str:
-    """As JavaScript that no part of ends the script element."""
+    """The value as JavaScript that cannot end the script element."""
     return json.dumps(value).replace("<", "\\u003c")

@@ -1,4 +1,4 @@
-"""Reading the bodies of requests: how large, how deep and how slow they may be."""
+"""Reading the bodies of requests within limits of size, depth and time."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Result = TypeVar("Result")
 
-# Objects and lists inside each other.
+# Nested objects and lists.
 MAX_DEPTH = 32
 NOT_JSON = "the body is no JSON, or has a number of thousands of digits"
 TOO_DEEP = f"the body is no JSON, or has lists or objects more than {MAX_DEPTH} deep in each other"
-# Of a tool call, everything but the strings. A picture is one string.
+# A tool call, without its strings: a picture is one string.
 MAX_STRUCTURE_BYTES = 2**18
 # Larger bodies are parsed and checked in a thread, since the event loop serves everybody.
 INLINE_BYTES = 2**16
-# A body gets these seconds, and more as its bytes come at this rate.
+# The time for a body: these seconds, and more as its bytes arrive at this rate.
 BODY_SECONDS = 30.0
 MIN_BYTES_PER_SECOND = 2048
-# An answer to a body that was not read can be lost if the connection is closed at once.
+# A client may lose the response if the connection closes while it still sends the body.
 LINGER_SECONDS = 2.0
-# Of all bodies that are in memory, and of one visitor's.
+# Bodies in memory, of all visitors and of one.
 MAX_HELD_BYTES, MAX_HELD_BYTES_PER_VISITOR = 2**26, 2**25
 
 
 class RequestError(Exception):
-    """A request is refused.
+    """A refused request.
 
     Args:
-        status: of HTTP.
+        status: the HTTP status.
         reason: one sentence.
     """
 
@@ -59,40 +59,40 @@ class HeldBodies:
 
     @contextmanager
     def of(self, visitor: str) -> Iterator[Callable[[int], None]]:
-        """While a body of a visitor is in memory.
+        """The time in which a visitor's body is in memory.
 
         Yields:
-            What has to be called before so many bytes more are held; it raises RequestError where there is no room.
+            A function to be called before so many more bytes are read; it raises RequestError above the limits.
         """
-        mine = 0
+        body_bytes = 0
 
         def take(nbytes: int) -> None:
-            nonlocal mine
+            nonlocal body_bytes
             if self._held[visitor] + nbytes > MAX_HELD_BYTES_PER_VISITOR:
                 reason = f"your requests that are answered now have more than {MAX_HELD_BYTES_PER_VISITOR:,} bytes"
                 raise RequestError(429, f"{reason}: wait for them first")
             if self._held.total() + nbytes > MAX_HELD_BYTES:
                 raise RequestError(503, "too many large requests are answered now: try again in a moment")
             self._held[visitor] += nbytes
-            mine += nbytes
+            body_bytes += nbytes
 
         try:
             yield take
         finally:
-            self._held[visitor] -= mine
+            self._held[visitor] -= body_bytes
             self._held += Counter()
 
 
 class DepthScanner:
-    """Counts how deep the brackets of JSON lie, in one pass and without parsing it.
+    """Counts the nesting depth of JSON in one pass, without parsing it.
 
     Args:
-        max_structure_bytes: the most bytes outside of strings.
+        max_structure_bytes: the limit of bytes outside strings.
     """
 
     _ESCAPE = re.compile(rb"\\.", re.DOTALL)
     _NO_BRACKETS = bytes(code for code in range(256) if code not in b"[]{}")
-    # An opening bracket is one level more, a closing one -1.
+    # As int8: an opening bracket is +1, a closing one -1.
     _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 
     def __init__(self, max_structure_bytes: int | None = None) -> None:
@@ -102,18 +102,18 @@ class DepthScanner:
         self._in_string = self._in_escape = False
 
     def feed(self, content: bytes) -> None:
-        """The next bytes of the body.
+        """Scan the next bytes of the body.
 
         Raises:
-            RequestError: they are too deep, or have too many bytes outside of strings.
+            RequestError: they nest too deeply, or have too many bytes outside strings.
         """
-        # A backslash outside of a string ends the parser, so what comes after it need not be counted.
+        # The parser stops at a backslash outside a string, so that the rest need not be counted.
         content = self._ESCAPE.sub(b"", b"\\" + content if self._in_escape else content)
         self._in_escape = content.endswith(b"\\")
-        pieces = content.split(b'"')
-        outside = b"".join(pieces[self._in_string :: 2])
-        self._in_string ^= len(pieces) % 2 == 0
-        self._structure_bytes += len(outside) + len(pieces) - 1
+        segments = content.split(b'"')
+        outside = b"".join(segments[self._in_string :: 2])
+        self._in_string ^= len(segments) % 2 == 0
+        self._structure_bytes += len(outside) + len(segments) - 1
         if self._max_structure_bytes is not None and self._structure_bytes > self._max_structure_bytes:
             raise RequestError(413, f"the body has more than {self._max_structure_bytes:,} bytes outside its strings")
         steps = np.frombuffer(outside.translate(self._STEPS, self._NO_BRACKETS), np.int8)
@@ -125,17 +125,17 @@ class DepthScanner:
 
 
 class TimedBody:
-    """Receives a body no slower than the least rate, and no larger than allowed.
+    """Receives a body within limits of rate and size.
 
     Args:
         receive: of the server.
         max_bytes: the largest body.
-        advice: what to do instead, at the end of the message.
+        advice: an alternative, at the end of the message.
     """
 
     def __init__(self, receive: Receive, max_bytes: int, advice: str = "") -> None:
         self._receive, self._max_bytes, self._advice = receive, max_bytes, advice
-        # Waiting for the client; what the server takes itself does not count.
+        # Time spent waiting for the client alone.
         self._waited_seconds = 0.0
         self.received_bytes = 0
         self.is_complete = False
@@ -143,10 +143,10 @@ class TimedBody:
         self.error: RequestError | None = None
 
     def check(self, declared_bytes: int | None) -> None:
-        """Refuse a body that declares to be too large.
+        """Refuse a body whose declared length is too large.
 
         Raises:
-            RequestError: it does.
+            RequestError: it is.
         """
         if declared_bytes is not None and declared_bytes > self._max_bytes:
             raise self._too_large()
@@ -159,13 +159,13 @@ class TimedBody:
         """
         if self.error is not None:
             raise self.error
-        # After the body, a server's message says that the client has gone.
+        # After the body, the next message says that the client disconnected.
         if self.is_complete:
             return await self._receive()
-        left = BODY_SECONDS + self.received_bytes / MIN_BYTES_PER_SECOND - self._waited_seconds
+        timeout = BODY_SECONDS + self.received_bytes / MIN_BYTES_PER_SECOND - self._waited_seconds
         start = time.monotonic()
         try:
-            message = await asyncio.wait_for(self._receive(), left)
+            message = await asyncio.wait_for(self._receive(), timeout)
         except (TimeoutError, asyncio.TimeoutError):
             raise self._fail(408, f"the body came slower than {MIN_BYTES_PER_SECOND:,} bytes a second") from None
         self._waited_seconds += time.monotonic() - start
@@ -187,15 +187,15 @@ class TimedBody:
 
 
 async def read_json(body: TimedBody, scanner: DepthScanner, take: Callable[[int], None]) -> bytes:
-    """A whole body, whose depth was counted as it came.
+    """The whole body, scanned as it arrives.
 
     Args:
         body, scanner: of the request.
-        take: holds so many bytes.
+        take: reserves so many bytes.
 
     Raises:
-        RequestError: it is too large, too slow or too deep, or there is no room for it.
-        ConnectionError: the client went away before.
+        RequestError: the body is too large, too slow or too deep, or too many bodies are in memory.
+        ConnectionError: the client disconnected.
     """
     content = bytearray()
     while not body.is_complete:
@@ -208,20 +208,20 @@ async def read_json(body: TimedBody, scanner: DepthScanner, take: Callable[[int]
     return bytes(content)
 
 
-async def aside(nbytes: int, function: Callable[[], Result]) -> Result:
-    """What a function makes of a body of so many bytes: of a large one in a thread."""
+async def run_off_loop(nbytes: int, function: Callable[[], Result]) -> Result:
+    """The result of a function, called in a thread if it handles many bytes."""
     return await asyncio.to_thread(function) if nbytes > INLINE_BYTES else function()
 
 
 def parse_json(content: bytes) -> Any:
-    """The value of a body.
+    """The JSON value of a body.
 
     Raises:
         RequestError: it is no JSON.
     """
     try:
         return json.loads(content)
-    # Text that is no Unicode is a ValueError, too.
+    # Invalid UTF-8 is a ValueError, too.
     except ValueError:
         raise RequestError(400, NOT_JSON) from None
     except RecursionError:
@@ -229,17 +229,17 @@ def parse_json(content: bytes) -> Any:
 
 
 def replayed(content: bytes, receive: Receive) -> Receive:
-    """Receives a body that was read already, and then what the server says."""
-    waiting: list[Message] = [{"type": "http.request", "body": content, "more_body": False}]
+    """A receive function that gives a body that was read before, and then the server's messages."""
+    messages: list[Message] = [{"type": "http.request", "body": content, "more_body": False}]
 
     async def next_message() -> Message:
-        return waiting.pop() if waiting else await receive()
+        return messages.pop() if messages else await receive()
 
     return next_message
 
 
 def declared_bytes(scope: Scope) -> int | None:
-    """The length that the headers of a request declare, or None.
+    """The Content-Length of a request, or None.
 
     Raises:
         RequestError: it is no number.
@@ -253,7 +253,7 @@ def declared_bytes(scope: Scope) -> int | None:
 
 
 async def linger(receive: Receive) -> None:
-    """Read for a moment what a client goes on sending, and forget it."""
+    """Discard for a moment what the client still sends."""
 
     async def discard() -> None:
         while True:

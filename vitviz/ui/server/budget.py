@@ -1,4 +1,4 @@
-"""The memory of a running server: whatever needs much of it takes its share before it begins."""
+"""The memory budget of the server: work that needs much memory takes its share before it begins."""
 
 from __future__ import annotations
 
@@ -6,23 +6,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Protocol
 
 from vitviz.attention.machine import memory
 from vitviz.errors.kinds import ConfigError, LimitError
-from vitviz.ui.server.fair_lock import ASK_EVERY, FairOrder, Ticket, current_visitor
+from vitviz.ui.server.fair_lock import POLL_SECONDS, FairOrder, Ticket, current_visitor
 from vitviz.ui.server.settings import PREFIX, ServerSettings
 
-# Of the memory of the machine, where nobody says how much the app may take.
-MEMORY_PART = 0.75
-# The app itself and the process that opens files, half a gibibyte each, two pictures that are being decoded, and the
-# bodies of requests.
-RESERVED_BYTES, LEAST_SHARED_BYTES = 8 * 2**28, 2**28
+# The share of the machine's memory that the app takes by default.
+MEMORY_SHARE = 0.75
+# Reserved: the app and the worker, half a gibibyte each, two pictures that are being decoded, and request bodies.
+RESERVED_BYTES, MIN_SHARED_BYTES = 8 * 2**28, 2**28
 
 
 class Cache(Protocol):
-    """What is kept in memory as long as nobody needs the room."""
+    """A cache that gives memory back when others need it."""
 
     @property
     def nbytes(self) -> int:
@@ -30,53 +28,53 @@ class Cache(Protocol):
         ...
 
     def make_room(self, nbytes: int) -> None:
-        """Let go of so many bytes, the least used first, or of all that it can."""
+        """Free so many bytes, the least used first, or as many as possible."""
         ...
 
 
-@dataclass
-class _Share:
-    nbytes: int
-
-
 class MemoryBudget:
-    """Shares of a number of bytes, given out in a :class:`~vitviz.ui.server.fair_lock.FairOrder`. Safe between threads.
+    """Shares of a number of bytes, in a :class:`~vitviz.ui.server.fair_lock.FairOrder`. Safe between threads.
 
     Args:
-        max_bytes: of all shares and of what is kept, together.
-        caches: what gives way where a share does not fit, in this order.
-        patience: seconds for which who is next waits for others' shares before what is kept gives way.
+        max_bytes: of all shares and caches together.
+        caches: make room where a share does not fit, in this order.
+        patience: seconds for which the next in order waits for others' shares before the caches make room.
     """
 
     def __init__(self, max_bytes: int, caches: Sequence[Cache] = (), patience: float = 2.0) -> None:
         self.max_bytes, self.caches, self.patience = max_bytes, tuple(caches), patience
-        self.most = 0
-        self._shares: list[_Share] = []
+        # The largest sum so far.
+        self.peak_bytes = 0
+        self._shares: list[int] = []
         self._waiting = FairOrder()
         self._changed = threading.Condition()
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are taken now, by shares and by what is kept."""
-        return sum(share.nbytes for share in list(self._shares)) + sum(each.nbytes for each in self.caches)
+        """Bytes of all shares and caches now."""
+        return sum(list(self._shares)) + self._cached_bytes
+
+    @property
+    def _cached_bytes(self) -> int:
+        return sum(cache.nbytes for cache in self.caches)
 
     @contextmanager
-    def share(self, nbytes: int, what: str, asking: Callable[[], None] | None = None) -> Iterator[None]:
-        """Have so many bytes: at once, or when others gave enough back.
+    def share(self, nbytes: int, purpose: str, waiting: Callable[[], None] | None = None) -> Iterator[None]:
+        """Hold a share, at once or when others have given enough back.
 
         Args:
-            nbytes: that are needed at most.
-            what: needs them, as a message says it.
-            asking: called now and then while it waits; an exception that it raises gives the place up.
+            nbytes: its size.
+            purpose: for the message, such as ``"this map"``.
+            waiting: called from time to time while it waits; an exception that it raises gives up the place.
 
         Raises:
-            LimitError: there never are so many.
+            LimitError: the budget is never so large.
         """
-        share, visitor = _Share(nbytes), current_visitor()
+        visitor = current_visitor()
         with self._changed:
             ticket = self._waiting.join(visitor)
         try:
-            self._wait(share, ticket, what, asking)
+            self._wait(nbytes, ticket, purpose, waiting)
         finally:
             with self._changed:
                 self._waiting.leave(ticket)
@@ -85,58 +83,58 @@ class MemoryBudget:
             yield
         finally:
             with self._changed:
-                self._shares.remove(share)
+                self._shares.remove(nbytes)
                 self._changed.notify_all()
 
-    def _wait(self, share: _Share, ticket: Ticket, what: str, asking: Callable[[], None] | None) -> None:
-        if share.nbytes > self.max_bytes:
+    def _wait(self, nbytes: int, ticket: Ticket, purpose: str, waiting: Callable[[], None] | None) -> None:
+        if nbytes > self.max_bytes:
             raise LimitError(
-                f"{what} needs {share.nbytes:,} bytes of memory; this server gives at most {self.max_bytes:,}"
+                f"{purpose} needs {nbytes:,} bytes of memory; this server gives at most {self.max_bytes:,}"
             )
         first_since = None
         while True:
             with self._changed:
                 if not self._waiting.before(ticket):
                     first_since = time.monotonic() if first_since is None else first_since
-                if first_since is not None and self._fits(share, time.monotonic() >= first_since + self.patience):
-                    self._shares.append(share)
-                    self.most = max(self.most, self.nbytes)
+                if first_since is not None and self._fits(nbytes, time.monotonic() >= first_since + self.patience):
+                    self._shares.append(nbytes)
+                    self.peak_bytes = max(self.peak_bytes, self.nbytes)
                     return
                 if not self._waiting.before(ticket) and not self._shares:
-                    # What is kept cannot go, such as the model with which the page opens, and nobody gives back.
+                    # Nobody will give anything back, and the caches cannot, such as the model of the start.
                     raise LimitError(
-                        f"{what} needs {share.nbytes:,} bytes of memory; of its {self.max_bytes:,} this server has "
+                        f"{purpose} needs {nbytes:,} bytes of memory; of its {self.max_bytes:,} this server has "
                         f"{max(0, self.max_bytes - self.nbytes):,} left"
                     )
-                self._changed.wait(min(ASK_EVERY, self.patience) if first_since is not None else ASK_EVERY)
-            if asking is not None:
-                asking()
+                self._changed.wait(min(POLL_SECONDS, self.patience) if first_since is not None else POLL_SECONDS)
+            if waiting is not None:
+                waiting()
 
-    def _fits(self, share: _Share, has_waited: bool) -> bool:
-        """Whether there is room, made where it can be."""
-        for each in self.caches:
-            # What others are about to give back need not leave what is kept.
-            taken = self.nbytes if has_waited else sum(other.nbytes for other in self.caches)
-            missing = taken + share.nbytes - self.max_bytes
+    def _fits(self, nbytes: int, has_waited: bool) -> bool:
+        """Whether a share fits, after the caches have made room."""
+        for cache in self.caches:
+            # Until its patience ends, a share counts on those that others are about to give back.
+            used = self.nbytes if has_waited else self._cached_bytes
+            missing = used + nbytes - self.max_bytes
             if missing <= 0:
                 break
-            each.make_room(missing)
-        return self.nbytes + share.nbytes <= self.max_bytes
+            cache.make_room(missing)
+        return self.nbytes + nbytes <= self.max_bytes
 
 
 def shared_bytes(server_settings: ServerSettings, model_bytes: int) -> int:
-    """Of the memory of the app, what is not taken in any case.
+    """The memory of the app that can be shared out.
 
     Args:
-        server_settings: which say how much the app may take, or leave it to the machine.
+        server_settings: have the memory of the app; a share of the machine's by default.
         model_bytes: of the model of the start.
 
     Raises:
         ConfigError: too little is left.
     """
-    whole = server_settings.memory_bytes or int(MEMORY_PART * memory())
-    left = whole - RESERVED_BYTES - model_bytes
-    if left < LEAST_SHARED_BYTES:
-        least = RESERVED_BYTES + model_bytes + LEAST_SHARED_BYTES
-        raise ConfigError(f"{PREFIX}MEMORY_BYTES = {whole:,}: expected at least {least:,} with this model")
+    total = server_settings.memory_bytes or int(MEMORY_SHARE * memory())
+    left = total - RESERVED_BYTES - model_bytes
+    if left < MIN_SHARED_BYTES:
+        minimum = RESERVED_BYTES + model_bytes + MIN_SHARED_BYTES
+        raise ConfigError(f"{PREFIX}MEMORY_BYTES = {total:,}: expected at least {minimum:,} with this model")
     return left

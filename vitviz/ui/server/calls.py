@@ -1,6 +1,6 @@
-"""What the JSON of a request must be before Gradio sees it: for an endpoint that there is, with the fields it has.
+"""Checks of a request's JSON before Gradio sees it: the endpoint exists, and has these fields.
 
-Gradio answers what it cannot read with an empty error, and with a traceback in the log.
+Gradio would answer other requests with an empty error, and log a traceback.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ from vitviz.ui.server.bodies import RequestError
 from vitviz.ui.server.routes import CANCEL, COMPONENT, JOIN, PREFIX, RESET, SESSION, is_local_file
 
 _CALL = re.compile(rf"{PREFIX}/(?P<way>call/v2|call|run|api|queue)/(?P<name>[^/]+)/?")
-# Where a program begins one.
+# Programs POST a call here, and GET its answer there.
 CALL = re.compile(rf"{PREFIX}/call/(?:v2/)?[^/]+/?")
-# Where the answer of a call is fetched.
 ANSWER = re.compile(rf"{PREFIX}/call/(?:v2/)?[^/]+/(?P<event>[^/]+)")
 _BY_NAME, _QUEUE = "call/v2", "queue"
-# Past the queue: the page's own quick events go this way.
+# These bypass the queue, for the page's own quick events.
 _DIRECT = ("run", "api")
 
 
@@ -36,7 +35,7 @@ class CheckedCall:
 
     Args:
         content: its body, with the paths of uploads in the place of their addresses.
-        session: the page's or the client's, where it says one.
+        session: of the page or the client, if the request has one.
     """
 
     content: bytes
@@ -44,13 +43,13 @@ class CheckedCall:
 
 
 def check_json(blocks: gr.Blocks, path: str, content: bytes, value: Any) -> CheckedCall:
-    """A body that can be served.
+    """The checked call of a body.
 
     Args:
         blocks: the app.
         path: below the app's root.
         content: the body.
-        value: what it says.
+        value: its JSON value.
 
     Raises:
         RequestError, VitvizError: it cannot be served, for a reason of one sentence.
@@ -59,21 +58,21 @@ def check_json(blocks: gr.Blocks, path: str, content: bytes, value: Any) -> Chec
     if call is None:
         return CheckedCall(content, _check_service(blocks, path.rstrip("/"), value))
     way, name = call["way"], call["name"]
-    # A call by name may have an argument of any name.
+    # A call by name may have an argument called session_hash.
     session = None if way == _BY_NAME else _session(value, path)
     if path == JOIN and session is None:
         raise RequestError(400, "'session_hash' is missing: expected 1 to 128 letters and digits")
     if not _is_public(blocks, way, name, value):
         _check_event(blocks, value, path)
         return CheckedCall(content, session)
-    files = [each for each in _objects(value) if "path" in each]
-    for each in files:
-        each["path"] = str(upload_of(each).path)
+    files = [item for item in _objects(value) if "path" in item]
+    for file in files:
+        file["path"] = str(upload_of(file).path)
     return CheckedCall(json.dumps(value).encode() if files else content, session)
 
 
 def _check_service(blocks: gr.Blocks, path: str, value: Any) -> str | None:
-    """A request to a route of the page that is no call; returns its session."""
+    """Check a request to one of the page's other routes; returns its session."""
     if path == COMPONENT:
         _typed(value, path, {"session_hash": str, "component_id": int, "fn_name": str, "data": object})
         component = blocks.blocks.get(value["component_id"])
@@ -90,7 +89,7 @@ def _check_service(blocks: gr.Blocks, path: str, value: Any) -> str | None:
 
 
 def _check_event(blocks: gr.Blocks, value: Any, path: str) -> None:
-    """An event of the page, whose function Gradio would call with whatever is in it."""
+    """Check an event of the page: Gradio would call its function with any values."""
     _typed(value, path, {"session_hash": str, "fn_index": int, "data": list})
     function = blocks.fns[value["fn_index"]]
     if function.fn is None and not function.cancels:
@@ -105,13 +104,13 @@ def _check_event(blocks: gr.Blocks, value: Any, path: str) -> None:
         raise RequestError(400, f"trigger_id = {quote(trigger)}: expected a whole number, or null")
     if value.get("batched"):
         raise RequestError(400, f"batched = {quote(value['batched'])}: expected false")
-    for each in _objects([value["data"], value.get("event_data")]):
-        if isinstance(each.get("path"), str) and not is_local_file(each["path"]):
-            raise RequestError(400, f"path = {quote(each['path'])}: expected a file that was uploaded here")
+    for item in _objects([value["data"], value.get("event_data")]):
+        if isinstance(item.get("path"), str) and not is_local_file(item["path"]):
+            raise RequestError(400, f"path = {quote(item['path'])}: expected a file that was uploaded here")
 
 
 def _is_public(blocks: gr.Blocks, way: str, name: str, value: Any) -> bool:
-    """Whether a call is of a public endpoint, which it then can serve; the page's own events are not."""
+    """Whether a call is a legal one of a public endpoint; False for the page's own events."""
     public = {str(fn.api_name): fn for fn in blocks.fns.values() if fn.api_visibility == "public"}
     index = value.get("fn_index") if way in (_QUEUE, *_DIRECT) and isinstance(value, dict) else None
     if index is None:
@@ -139,8 +138,9 @@ def _check_names(endpoint: str, value: Any, parameters: Sequence[Parameter]) -> 
         if value != {}:
             raise MethodError(f"{endpoint}: the body = {quote(value)}; expected an empty object")
         return
-    given = fields(endpoint, value, names)
-    missing = [part.name for part in parameters if part.default is Parameter.empty and part.name not in given]
+    values = fields(endpoint, value, names)
+    required = [parameter.name for parameter in parameters if parameter.default is Parameter.empty]
+    missing = [name for name in required if name not in values]
     if missing:
         raise MethodError(f"{endpoint}: {listing(missing)} {'is' if len(missing) == 1 else 'are'} missing")
 
@@ -148,16 +148,16 @@ def _check_names(endpoint: str, value: Any, parameters: Sequence[Parameter]) -> 
 def _check_values(endpoint: str, value: Any, parameters: Sequence[Parameter]) -> None:
     values = value.get("data") if isinstance(value, dict) else None
     if not isinstance(values, list) or len(values) != len(parameters):
-        found = f"{len(values):,} values" if isinstance(values, list) else quote(values)
+        text = f"{len(values):,} values" if isinstance(values, list) else quote(values)
         names = ", ".join(parameter.name for parameter in parameters) or "none"
-        raise MethodError(f"{endpoint}: data = {found}; expected a list of {len(parameters)}: {names}")
+        raise MethodError(f"{endpoint}: data = {text}; expected a list of {len(parameters)}: {names}")
 
 
 def _session(value: Any, path: str) -> str | None:
-    """The session that a request names.
+    """The session of a request, or None.
 
     Raises:
-        RequestError: it is no name of one.
+        RequestError: it is no legal one.
     """
     session = value.get("session_hash") if isinstance(value, dict) else None
     if session is not None and (not isinstance(session, str) or re.fullmatch(SESSION, session) is None):
@@ -166,7 +166,7 @@ def _session(value: Any, path: str) -> str | None:
 
 
 def _typed(value: Any, path: str, kinds: Mapping[str, type]) -> None:
-    """Refuse what is no object with fields of these types."""
+    """Refuse a value that is no object with fields of these types."""
     if not isinstance(value, dict):
         raise RequestError(400, f"the body = {quote(value)}: expected an object with {listing(list(kinds))}")
     for name, kind in kinds.items():
@@ -180,17 +180,17 @@ _KINDS: dict[type, str] = {str: "text", int: "a whole number", list: "a list", o
 
 
 def _is(value: Any, kind: type) -> bool:
-    # In Python, true is a number.
+    # A bool is an int in Python.
     return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
 
 
 def _objects(value: Any) -> Iterator[dict[str, Any]]:
-    """Every object of a JSON value."""
-    waiting = [value]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, dict):
-            yield each
-            waiting += each.values()
-        elif isinstance(each, list):
-            waiting += each
+    """Every object inside a JSON value."""
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, dict):
+            yield item
+            stack += item.values()
+        elif isinstance(item, list):
+            stack += item

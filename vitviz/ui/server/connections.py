@@ -1,4 +1,4 @@
-"""Connections that end when nothing comes of them."""
+"""Closing connections on which the client neither sends nor receives."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from gradio.http_server import Server
 
 from vitviz.ui.server.bodies import App, Message, Receive, Scope, Send
 
-# For how long a connection is kept open for the next request: longer than proxies keep theirs (Caddy: two minutes),
-# which would otherwise send requests into one that has just been closed.
+# An idle connection stays open longer than with proxies (Caddy: two minutes), which would otherwise send a request into
+# a connection that has just been closed.
 KEEP_ALIVE_SECONDS = 150
-# In which the head of a request has to come, from its first byte; and the first byte from the connection.
+# From the connection to the first byte, and from the first byte to the end of the request's head.
 HEAD_SECONDS = 20.0
-# In which a client has to take a part of an answer.
+# The time in which a client takes a part of a response: these seconds, and more at this rate.
 SEND_SECONDS = 60.0
 SEND_BYTES_PER_SECOND = 2048
-# In the scope of a request: closes its connection.
+# The key, in a request's scope, of the function that closes the connection.
 ABORT = "vitviz.abort"
 
 
 class TimedConnection:
-    """Mixed into uvicorn's protocols: closes a connection whose request does not come, or whose answer nobody takes."""
+    """Mixin for uvicorn's protocols that closes a connection when the head of a request or the client's reads stall."""
 
     head_seconds = HEAD_SECONDS
     send_seconds = SEND_SECONDS
@@ -43,7 +43,7 @@ class TimedConnection:
         if self._head_timer is None and (cycle is None or cycle.response_complete):
             self._await_head()
         super().data_received(data)  # type: ignore[misc]
-        # A new request has begun, or one is being read or answered still.
+        # A new request has begun, or the last one is still being read or answered.
         if self.cycle is not cycle or (cycle is not None and not cycle.response_complete):  # type: ignore[attr-defined]
             self._head_came()
 
@@ -52,7 +52,7 @@ class TimedConnection:
         super().connection_lost(exc)  # type: ignore[misc]
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Log nothing: uvicorn would write two lines for every request with such a header."""
+        """Log nothing: uvicorn writes two lines for every request with an Upgrade header."""
 
     def _await_head(self) -> None:
         loop: asyncio.AbstractEventLoop = self.loop  # type: ignore[attr-defined]
@@ -77,7 +77,7 @@ class TimedConnection:
 
 
 def timed_send(send: Send, abort: Callable[[], None], seconds: float) -> Send:
-    """Sends to a client that takes what is sent; the connection of another is closed."""
+    """A send function that aborts the connection when the client does not take the data in time."""
     waiting_bytes = 0
 
     async def send_in_time(message: Message) -> None:
@@ -94,12 +94,12 @@ def timed_send(send: Send, abort: Callable[[], None], seconds: float) -> Send:
 
 
 def guard_connections(server: Server, app: Any) -> None:
-    """Time the connections of a server that runs; each new one asks its configuration.
+    """Apply :class:`TimedConnection` to the new connections of a running server.
 
     Args:
         server: Gradio's.
-        app: what it serves. The layer that uvicorn puts before it believes what any program on this machine says of
-            where a request comes from; the door knows better.
+        app: served directly. uvicorn's own middleware would believe the forwarded headers of any program on this
+            machine; :mod:`vitviz.ui.server.door` checks them.
     """
     config = server.config
     config.timeout_keep_alive = KEEP_ALIVE_SECONDS

@@ -1,4 +1,4 @@
-"""Pictures that visitors uploaded: opened one at a time in a process of its own, or refused for a while and deleted."""
+"""Uploaded pictures and clips: opened in a worker process, or refused and deleted after a while."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from vitviz.images.opening import open_image
 from vitviz.images.preprocessing import PreparedImage, Preprocessing
 from vitviz.isolation import BACKGROUND_NICENESS, OpenPicture, Worker
 from vitviz.isolation.opening import UnopenedPicture
-from vitviz.ui.files import as_png, forget
+from vitviz.ui.files import as_png, delete_upload
 from vitviz.ui.pictures import Upload
 from vitviz.ui.server.fair_lock import FairLock
 from vitviz.weights import resources
 
-# Pictures of more pixels are decoded one after the other, behind a lock of their own.
+# Larger pictures have a lock of their own.
 LARGE_PIXELS = 16_000_000
-# Of files that are no pictures: what is remembered, how long they are kept, and how many at once.
-MAX_REFUSED, REFUSED_SECONDS, MAX_LEAVING = 1000, 30.0, 100
-# Clips whose frames are counted, and after how many frames whoever waits may leave.
-MAX_CLIPS, COUNTED_AT_ONCE = 256, 64
+# Refused files: remembered messages, seconds until the file is deleted, and files that wait for it.
+MAX_REFUSED, REFUSED_SECONDS, MAX_DELETIONS = 1000, 30.0, 100
+# Remembered clips, and the frames after which a request that counts them may give up.
+MAX_CLIPS, COUNT_BATCH = 256, 64
 
 
 @dataclass(frozen=True, eq=False)
-class OwnPicture:
-    """One of the examples, which are no visitor's: what :class:`vitviz.isolation.OpenPicture` is of all others."""
+class ExamplePicture:
+    """An open example, with the interface of :class:`vitviz.isolation.OpenPicture`; it needs no worker."""
 
     image: Image.Image
 
@@ -60,36 +60,36 @@ class OwnPicture:
 
 
 class UploadedPictures:
-    """Opens what visitors uploaded.
+    """Opens uploads.
 
     Args:
-        worker: that decodes it.
-        clip_limits: what a clip may have.
+        worker: decodes them.
+        clip_limits: of clips.
     """
 
     def __init__(self, worker: Worker, clip_limits: ClipLimits = NO_LIMITS) -> None:
         self.worker, self.clip_limits = worker, clip_limits
-        # What was found of clips, by their files.
         self._clips: OrderedDict[Path, ClipFacts] = OrderedDict()
-        # What was said of files that are not kept.
+        # The messages about refused files, which outlive these.
         self._refused: dict[Upload, str] = {}
-        self._leaving: set[Path] = set()
+        # Refused files with a timer that deletes them.
+        self._deletions: set[Path] = set()
         self._lock = threading.Lock()
-        # Decoding one large picture may take half a gigabyte and seconds, for which small ones do not wait.
+        # A large picture may take half a gigabyte and seconds; small ones do not wait for it.
         self._reading, self._small, self._large = FairLock(), FairLock(), FairLock()
 
     @contextmanager
     def opened(
         self, upload: Upload, waiting: Callable[[int], None] | None = None
-    ) -> Iterator[OpenPicture | OwnPicture]:
-        """A picture, as long as the context lasts; a file that is none is kept for :data:`REFUSED_SECONDS` only.
+    ) -> Iterator[OpenPicture | ExamplePicture]:
+        """Open a picture for the time of the context; a refused file is deleted after :data:`REFUSED_SECONDS`.
 
         Args:
             upload: the file.
             waiting: as :meth:`vitviz.ui.server.fair_lock.FairLock.turn` takes it.
 
         Raises:
-            ImageError: as :func:`vitviz.open_image`, or the file is not kept any more.
+            ImageError: as :func:`vitviz.open_image`, or the file is no longer kept.
         """
         with ExitStack() as stack:
             try:
@@ -99,40 +99,40 @@ class UploadedPictures:
             yield picture
 
     def clip(self, upload: Upload, waiting: Callable[[int], None] | None = None) -> ClipFacts:
-        """What is known of a clip, all of whose frames were decoded once, and so counted.
+        """The facts of a clip, whose frames are counted by decoding all of them once.
 
         Args:
             upload, waiting: as :meth:`opened` takes them.
 
         Raises:
-            ImageError: as :func:`vitviz.images.clips.open_clip`, or the file is not kept any more.
+            ImageError: as :func:`vitviz.images.clips.open_clip`, or the file is no longer kept.
             ConfigError: the extra is not installed.
         """
         with self._lock:
-            known = self._clips.get(upload.path)
-        if known is not None and upload.path.is_file():
-            return known
+            facts = self._clips.get(upload.path)
+        if facts is not None and upload.path.is_file():
+            return facts
         try:
             with self._large.turn(waiting), isolation.open_clip(self.worker, *upload[:2], self.clip_limits) as clip:
-                found = clip.facts
+                facts = clip.facts
                 frames = 0
-                while skipped := clip.skip(COUNTED_AT_ONCE):
+                while skipped := clip.skip(COUNT_BATCH):
                     frames += skipped
                     if waiting is not None:
                         waiting(0)
         except ImageError as error:
             raise ImageError(self._refusal(upload, error)) from None
         with self._lock:
-            found = self._clips[upload.path] = replace(found, frames=frames)
+            facts = self._clips[upload.path] = replace(facts, frames=frames)
             if len(self._clips) > MAX_CLIPS:
                 self._clips.popitem(last=False)
-        return found
+        return facts
 
     def _open(
         self, upload: Upload, stack: ExitStack, waiting: Callable[[int], None] | None
-    ) -> OpenPicture | OwnPicture:
+    ) -> OpenPicture | ExamplePicture:
         if upload.path.parent == resources("assets"):
-            return OwnPicture(open_image(upload.path, upload.name))
+            return ExamplePicture(open_image(upload.path, upload.name))
         with self._reading.turn(waiting):
             unopened = stack.enter_context(self._unopened(upload))
         is_large = unopened.pixels > LARGE_PIXELS
@@ -145,28 +145,28 @@ class UploadedPictures:
         return isolation.unopened_frame(self.worker, upload.path, upload.name, upload.frame, self.clip_limits)
 
     def _refusal(self, upload: Upload, error: ImageError) -> str:
-        # A page tells of one file more than once.
+        # A page may send the same file more than once.
         with self._lock:
             if upload.path.exists():
                 self._refused[upload] = str(error)
-                self._forget_soon(upload.path)
+                self._delete_soon(upload.path)
             if len(self._refused) > MAX_REFUSED:
                 self._refused.pop(next(iter(self._refused)))
-            gone = f"{legible(upload.name)}: no longer kept on this server; drop the picture here again"
-            return str(error) if upload.path.exists() else self._refused.get(upload, gone)
+            expired = f"{legible(upload.name)}: no longer kept on this server; drop the picture here again"
+            return str(error) if upload.path.exists() else self._refused.get(upload, expired)
 
-    def _forget_soon(self, path: Path) -> None:
-        """Not at once: the page is about to show it, or to tell of it once more. To be called with the lock."""
-        if path in self._leaving:
+    def _delete_soon(self, path: Path) -> None:
+        """Delete a file later, since the page may show or send it once more. The caller holds the lock."""
+        if path in self._deletions:
             return
-        if len(self._leaving) >= MAX_LEAVING:
-            return forget(path)
-        self._leaving.add(path)
-        timer = threading.Timer(REFUSED_SECONDS, self._forget, [path])
+        if len(self._deletions) >= MAX_DELETIONS:
+            return delete_upload(path)
+        self._deletions.add(path)
+        timer = threading.Timer(REFUSED_SECONDS, self._delete, [path])
         timer.daemon = True
         timer.start()
 
-    def _forget(self, path: Path) -> None:
-        forget(path)
+    def _delete(self, path: Path) -> None:
+        delete_upload(path)
         with self._lock:
-            self._leaving.discard(path)
+            self._deletions.discard(path)

@@ -1,4 +1,4 @@
-"""The outermost layer of the app: what is not served is answered in one sentence, and the rest passes."""
+"""The outermost layer of the app: refuses in one sentence what is not served, and passes on the rest."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from vitviz.ui.server.bodies import (
     Scope,
     Send,
     TimedBody,
-    aside,
     declared_bytes,
     linger,
     parse_json,
     read_json,
     replayed,
+    run_off_loop,
 )
 from vitviz.ui.server.calls import ANSWER, CALL, CheckedCall, check_json
 from vitviz.ui.server.fair_queue import share_fairly
@@ -58,10 +58,10 @@ from vitviz.ui.server.uploads import tidy_uploads
 
 FAILED = "The server failed to answer this request; what happened is in its log."
 NO_ROUTE = "this app has no such route"
-# The names of the parts of a multipart form, and what lies between them.
+# The headers and separators of a multipart form.
 FORM_BYTES = 2**16
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# With what Gradio is made of.
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# Gradio's own FastAPI.
 _gradio: Any = gradio_routes
 HTTPException = _gradio.fastapi.HTTPException
 RequestValidationError = _gradio.fastapi.exceptions.RequestValidationError
@@ -72,11 +72,11 @@ class Door:
     """ASGI middleware in front of everything that Gradio serves.
 
     Args:
-        app: what stands behind it.
+        app: the application behind it.
         blocks: the page.
-        rules: for which hosts and origins it answers.
-        health: what :data:`vitviz.ui.server.routes.HEALTH` answers.
-        sessions: what is remembered of open pages.
+        rules: the hosts and origins that are served.
+        health: the answer of :data:`vitviz.ui.server.routes.HEALTH`.
+        sessions: of open pages.
         max_upload_bytes: the largest upload.
     """
 
@@ -88,7 +88,7 @@ class Door:
         self._headers = ResponseHeaders(rules.frames, rules.sources)
         self._answers = Answers(blocks, sessions)
         self._bodies = HeldBodies()
-        # Writing a page holds up everybody else for as long as it takes: whoever asks for many waits between them.
+        # Writing a page blocks the event loop: requests for many pages take turns with everybody else's.
         self._page_turn = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -119,13 +119,13 @@ class Door:
             else:
                 await self._pass(scope, route, path, limit, receive, answer)
         except Exception as error:
-            # Whatever is raised since the body never came, nobody hears the answer.
+            # The client is gone.
             if limit.is_disconnected:
                 return
             await self._fail(limit.error or error, route, path, receive, answer)
 
     def _body(self, scope: Scope, route: Route, receive: Receive) -> TimedBody:
-        """The body of a request; one that declares to be too large is not read."""
+        """The body of a request, refused if its declared length is too large."""
         if route.max_bytes is None:
             max_bytes, advice = self._max_upload_bytes + FORM_BYTES, ""
         else:
@@ -147,13 +147,13 @@ class Door:
         await answer.finish()
 
     async def _pass_bodyless(self, scope: Scope, path: str, visitor: str, receive: Receive, answer: _Answer) -> None:
-        """A request of which Gradio reads no body; what there is ends with the connection."""
-        called, page = ANSWER.fullmatch(path), HEARTBEAT.fullmatch(path)
+        """Pass a request without its body, which is dropped with the connection."""
+        call, page = ANSWER.fullmatch(path), HEARTBEAT.fullmatch(path)
         async with AsyncExitStack() as stack:
             if path in PAGES:
                 await stack.enter_async_context(_until_it_starts(self._page_turn, answer))
-            elif called is not None:
-                stack.enter_context(self._answers.reading(visitor, event=called["event"]))
+            elif call is not None:
+                stack.enter_context(self._answers.reading(visitor, event=call["event"]))
             elif path == ANSWERS:
                 session = parse_qs(scope["query_string"].decode("latin-1")).get("session_hash", [""])[0]
                 stack.enter_context(self._answers.reading(visitor, session=session))
@@ -164,14 +164,14 @@ class Door:
     async def _pass_content(
         self, scope: Scope, route: Route, path: str, visitor: str, body: TimedBody, receive: Receive, answer: _Answer
     ) -> None:
-        """A request whose body is read before Gradio sees it."""
+        """Read a request's body, check it, and pass it on."""
         if route.body is Body.JSON and not _is_json(scope):
             raise RequestError(415, "expected JSON, with the header Content-Type: application/json")
         scanner = DepthScanner(MAX_STRUCTURE_BYTES if route.body is Body.TOOL else None)
         with ExitStack() as stack:
             content = await read_json(body, scanner, stack.enter_context(self._bodies.of(visitor)))
             if route.body is Body.JSON:
-                call = await aside(len(content), partial(self._checked, path, content))
+                call = await run_off_loop(len(content), partial(self._checked, path, content))
                 content = call.content
                 if call.session is not None:
                     self._sessions.claim(call.session, visitor)
@@ -183,7 +183,7 @@ class Door:
         return check_json(self._blocks, path, content, parse_json(content) if content else None)
 
     def _page_closed(self, session: str) -> None:
-        """Tell the app, past Gradio's own event, which would make a copy of the whole page for every session."""
+        """Call the app's listener. Gradio's own event would copy the whole page for every session."""
         listener: Callable[[str], None] | None = getattr(self._blocks, "page_closed", None)
         if listener is not None:
             listener(session)
@@ -195,7 +195,7 @@ class Door:
         if answer.is_started:
             await answer.end()
         elif route is not None and path == JOIN and status in (400, 404):
-            # Gradio's clients read only what is not valid.
+            # Gradio's clients show only messages of this form.
             detail = {"__type__": "validate", "is_valid": False, "parameter_name": "request", "message": reason}
             await answer.json(422, {"detail": [detail]})
         else:
@@ -203,7 +203,7 @@ class Door:
 
 
 class _Answer:
-    """An answer, which gets its headers on the way, and is none of Starlette's for what was not foreseen."""
+    """A response that gets our headers; Starlette's response to an unexpected error is held back."""
 
     def __init__(self, send: Send, path: str, headers: ResponseHeaders) -> None:
         self._send, self._path, self._headers = send, path, headers
@@ -214,14 +214,14 @@ class _Answer:
         self.before_body: Callable[[bytes], None] = lambda content: None
 
     async def send(self, message: Message) -> None:
-        # Starlette sends this, and then raises what has happened.
+        # Starlette sends a response with status 500, and then raises the error.
         if self._held or (message["type"] == "http.response.start" and message["status"] == 500):
             self._held.append(message)
             return
         await self._forward(message)
 
     async def finish(self) -> None:
-        """Send what was held back: the app ended well, so that it is an answer of its own."""
+        """Send what was held back: the app raised nothing, so that the response is its own."""
         held, self._held = self._held, []
         for message in held:
             await self._forward(message)
@@ -233,14 +233,14 @@ class _Answer:
         await self._forward({"type": "http.response.body", "body": content, "more_body": not is_last})
 
     async def refuse(self, status: int, reason: str, receive: Receive) -> None:
-        """Say why, and end the connection, on which a body may be on its way still."""
+        """Send the reason, and close the connection, on which a body may still be arriving."""
         await self.json(status, {"detail": reason}, (b"connection", b"close"), is_last=False)
         if status in (403, 408, 413, 415):
             await linger(receive)
         await self.end()
 
     async def end(self) -> None:
-        """End an answer that has begun, however much of it there is."""
+        """End a response that has begun, complete or not."""
         if not self._is_complete:
             await self._forward({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -257,14 +257,14 @@ class _Answer:
 
 @asynccontextmanager
 async def _until_it_starts(turn: asyncio.Lock, answer: _Answer) -> AsyncIterator[None]:
-    """Have a turn until there is an answer; how slowly a client takes it holds nobody up."""
+    """Hold a lock until the response starts, however slowly the client then reads it."""
 
-    def give_back() -> None:
+    def release() -> None:
         answer.before_start = lambda: None
         turn.release()
 
     await turn.acquire()
-    answer.before_start = give_back
+    answer.before_start = release
     try:
         yield
     finally:
@@ -273,15 +273,15 @@ async def _until_it_starts(turn: asyncio.Lock, answer: _Answer) -> AsyncIterator
 
 
 def _path(scope: Scope) -> str:
-    """The path below the app's root; a proxy may hand on the whole, or what is behind its own."""
+    """The path below the app's root; a proxy may pass on the whole path or only this part."""
     root = urlsplit(scope.get("root_path", "")).path.rstrip("/")
     path: str = scope["path"]
     return path.removeprefix(root) if root and path.startswith(f"{root}/") else path
 
 
 def _is_json(scope: Scope) -> bool:
-    kinds = [value for name, value in scope["headers"] if name == b"content-type"]
-    return len(kinds) == 1 and b"json" in kinds[0]
+    content_types = [value for name, value in scope["headers"] if name == b"content-type"]
+    return len(content_types) == 1 and b"json" in content_types[0]
 
 
 def _explained(error: BaseException) -> tuple[int, str]:
@@ -292,10 +292,10 @@ def _explained(error: BaseException) -> tuple[int, str]:
         return 400, str(error)
     if isinstance(error, HTTPException):
         return error.status_code, str(error.detail)
-    # Starlette raises another one when the answer has begun.
+    # Starlette wraps it when the response has begun.
     if isinstance(error, RuntimeError) and isinstance(error.__cause__, HTTPException):
         return _explained(error.__cause__)
-    if isinstance(error, OSError) and error.errno in FULL:
+    if isinstance(error, OSError) and error.errno in DISK_FULL:
         return 507, "this server has no room for it now"
     if isinstance(error, PermissionError) and str(error) == REFUSED:
         return 400, REFUSED
@@ -303,12 +303,12 @@ def _explained(error: BaseException) -> tuple[int, str]:
 
 
 async def _invalid(*_: object) -> Any:
-    """In the place of FastAPI's answer, which quotes the request."""
+    """Replaces FastAPI's response, which quotes the request."""
     return _gradio.JSONResponse({"detail": "a field of this request is missing, or of another type than expected"}, 422)
 
 
 def app_options(health: Health, rules: HostRules, max_upload_bytes: int) -> dict[str, Any]:
-    """What Gradio's ``app_kwargs`` needs, so that every app of it stands behind a :class:`Door`."""
+    """Gradio's ``app_kwargs`` that put the app behind a :class:`Door`."""
 
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncIterator[None]:
@@ -317,7 +317,7 @@ def app_options(health: Health, rules: HostRules, max_upload_bytes: int) -> dict
         app.state_holder = sessions
         sessions.set_blocks(blocks)
         share_fairly(blocks._queue)
-        # Before anybody is served. Gradio adds its own layers before those that it is given.
+        # Gradio adds its own middleware in front of any in app_kwargs.
         app.middleware_stack = Door(app.middleware_stack, blocks, rules, health, sessions, max_upload_bytes)
         yield
 

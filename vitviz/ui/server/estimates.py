@@ -1,6 +1,6 @@
-"""How many bytes what the app does takes at most, beside the models and what is kept.
+"""Upper bounds of the memory that the app's work takes, beside models and caches.
 
-By formula, before it begins; tests hold each against measured peaks.
+Each is a formula, evaluated before the work begins; tests compare it with measured peaks.
 """
 
 from __future__ import annotations
@@ -17,51 +17,50 @@ from vitviz.models.network import NetworkConfig
 from vitviz.weights import Model
 from vitviz.weights.formats.files import SUFFIXES
 
-# What the C library keeps of freed blocks, and small things.
+# Freed blocks that the C library keeps, and small objects.
 SLACK_BYTES = 64 * 2**20
-# Features of a token that a layer holds for its gradient, in widths of the stream.
-HELD_WIDTHS = 24
-# Matrices of a layer's attention, all heads, at once where the gradient of the attention is taken.
+# Features of a token that a layer keeps for its gradient, in multiples of the width.
+KEPT_WIDTHS = 24
+# Attention matrices of a layer, all heads, at a time while the gradient of the attention is taken.
 GRADIENT_MATRICES = 5
-# Of what a probe finds, as numbers, in the file that the page gets, and on the way there.
-FOUND_COPIES = 4
-# Of weights that are multiplied with one another in double precision.
+# Copies of a probe's findings, as tensors and in the file for the page.
+FINDINGS_COPIES = 4
+# Copies of weights that are multiplied with each other in double precision.
 WEIGHT_COPIES = 5
-# Of a file of weights in half precision, which become single, and the file itself where it is read whole.
+# A file of weights in half precision: twice as large in single precision, and once more if it is read whole.
 TOWER_COPIES = 3
-# What the packages that open it take once they run.
+# The packages of a text tower, once imported.
 PACKAGE_BYTES = 256 * 2**20
-# Of a page in HTML: the files, as text, and the whole.
+# Copies of an HTML page: the files, their text, and the page.
 PAGE_COPIES = 4
 PAGE_BYTES_PER_FEATURE = 2.7
 
 
 def map_bytes(analysis: Analysis, method: str) -> int:
-    """What one map takes."""
+    """The memory of one map."""
     config, layout = analysis.model.network.config, analysis.trace.layout
-    about = METHODS[method]
     if method in ("integrated_gradients", "occlusion"):
         return forward_bytes(config, layout, BATCH_SIZE, has_gradient=method == "integrated_gradients")
-    if about.class_specific:
+    if METHODS[method].class_specific:
         return gradient_bytes(config, layout)
     return cost_of(config, layout).working_bytes + SLACK_BYTES
 
 
 def gradient_bytes(config: NetworkConfig, layout: TokenLayout) -> int:
-    """What the gradients of a class with respect to the attention of all layers take."""
+    """The memory of a class's gradient with respect to the attention of all layers."""
     matrix = NUMBER_BYTES * config.heads * layout.token_count**2
     return 6 * cost_of(config, layout).trace_bytes + GRADIENT_MATRICES * matrix + SLACK_BYTES
 
 
 def forward_bytes(config: NetworkConfig, layout: TokenLayout, batch: int, has_gradient: bool = False) -> int:
-    """What a forward pass of so many inputs at once takes, and where it is asked for the gradient of the pixels."""
+    """The memory of a forward pass of a batch, with or without the gradient of the pixels."""
     layers = config.depth if has_gradient else 2
-    held = NUMBER_BYTES * batch * layers * layout.token_count * HELD_WIDTHS * config.width
-    return held + cost_of(config, layout).working_bytes + SLACK_BYTES
+    activations = NUMBER_BYTES * batch * layers * layout.token_count * KEPT_WIDTHS * config.width
+    return activations + cost_of(config, layout).working_bytes + SLACK_BYTES
 
 
 def comparison_bytes(analysis: Analysis) -> int:
-    """What comparing all methods takes: the hungriest of them, or the pictures without patches that score them."""
+    """The memory of comparing all methods: that of the largest map, or of the batch that scores the maps."""
     config, layout = analysis.model.network.config, analysis.trace.layout
     maps = [
         map_bytes(analysis, name) for name, method in METHODS.items() if method.refusal(config, has_target=True) is None
@@ -70,24 +69,24 @@ def comparison_bytes(analysis: Analysis) -> int:
 
 
 def probe_bytes(analysis: Analysis, name: str) -> int:
-    """What a probe takes: what it computes from, and what it finds."""
+    """The memory of a probe: its inputs and its findings."""
     config, layout = analysis.model.network.config, analysis.trace.layout
     record = PROBES[name]
     if record.requires == "tokens":
         logits = NUMBER_BYTES * (2 * CHUNK_TOKENS + config.depth + 1) * config.classes
-        found = NUMBER_BYTES * FOUND_COPIES * layout.token_count * config.width
-        return forward_bytes(config, layout, 1) + logits + found
+        findings = NUMBER_BYTES * FINDINGS_COPIES * layout.token_count * config.width
+        return forward_bytes(config, layout, 1) + logits + findings
     if record.requires == "model":
         positions = config.image_height // config.patch_height * (config.image_width // config.patch_width)
         weight = config.width * config.patch_height * config.patch_width * config.channels
         return WEIGHT_COPIES * 2 * NUMBER_BYTES * (positions**2 + weight) + SLACK_BYTES
-    found = 2 * NUMBER_BYTES * config.depth * config.heads * layout.token_count
-    return FOUND_COPIES * found + cost_of(config, layout).working_bytes + SLACK_BYTES
+    findings = 2 * NUMBER_BYTES * config.depth * config.heads * layout.token_count
+    return FINDINGS_COPIES * findings + cost_of(config, layout).working_bytes + SLACK_BYTES
 
 
 def tower_bytes(model: Model) -> int:
-    """What the process of a text tower may take: the weights of both towers, in single precision."""
-    # That the folder is gone is said where the tower is opened.
+    """The memory of a text tower's process: the weights of both towers, in single precision."""
+    # A missing folder is reported where the tower is opened.
     if model.origin is None or not model.origin.folder.is_dir():
         return PACKAGE_BYTES
     sizes = [file.stat().st_size for file in model.origin.folder.iterdir() if file.name.endswith(SUFFIXES)]
@@ -95,7 +94,7 @@ def tower_bytes(model: Model) -> int:
 
 
 def page_bytes(analysis: Analysis) -> int:
-    """What the explorer as one page takes while it is written."""
+    """The memory of writing the explorer as one page."""
     trace = analysis.trace
     features = 2 * trace.layers * trace.heads * trace.layout.token_count * analysis.model.network.config.head_width
     rollout = 2 * trace.layout.token_count**2
@@ -103,7 +102,7 @@ def page_bytes(analysis: Analysis) -> int:
 
 
 def layer_bytes(analysis: Analysis) -> int:
-    """What the explorer's file of a layer takes while it is written."""
+    """The memory of writing the explorer's file of a layer."""
     trace = analysis.trace
     features = 2 * trace.heads * trace.layout.token_count * analysis.model.network.config.head_width
     return 4 * NUMBER_BYTES * features + cost_of(analysis.model.network.config, trace.layout).working_bytes

@@ -1,4 +1,4 @@
-"""The files that the explorer fetches: each made once, in its turn and within the memory of the server."""
+"""The files that the explorer fetches, each written once, in turn and within the memory budget."""
 
 from __future__ import annotations
 
@@ -17,58 +17,56 @@ from vitviz.ui.server.decoding import UploadedPictures
 from vitviz.ui.server.estimates import layer_bytes, page_bytes
 from vitviz.ui.server.fair_lock import FairLock
 
-# The name by which the explorer asks for itself as one file.
-PAGE = "page"
-# The picture as it was given.
-PICTURE = "picture"
+# The names of the explorer as one file, and of the original picture.
+PAGE, PICTURE = "page", "picture"
 
 
 class ExplorerFiles:
-    """Makes the files, and knows those that are made.
+    """Writes the files and remembers their paths.
 
     Args:
         uploaded: opens pictures.
-        budget: of which each file takes a share while it is made.
+        budget: gives each file its memory while it is written.
     """
 
     def __init__(self, uploaded: UploadedPictures, budget: MemoryBudget) -> None:
         self._uploaded, self._budget = uploaded, budget
-        # A page or a picture may take seconds, for which no layer waits.
+        # A page or a picture may take seconds; layers do not wait for them.
         self._locks = {PAGE: FairLock(), PICTURE: FairLock()}
         self.lock = FairLock()
-        self._made: WeakKeyDictionary[Analysis, dict[str, Path]] = WeakKeyDictionary()
+        self._paths: WeakKeyDictionary[Analysis, dict[str, Path]] = WeakKeyDictionary()
 
-    def file(self, analysis: Analysis, name: str, folder: str, upload: Upload, about: dict[str, Any]) -> Path:
-        """A file of an analysis, written into a folder where it is not there.
+    def file(self, analysis: Analysis, name: str, folder: str, upload: Upload, source: dict[str, Any]) -> Path:
+        """A file of an analysis, written into a folder if it is not there.
 
         Args:
-            analysis: that it is of.
+            analysis: of the file.
             name: of the file.
             folder: of Gradio's cache.
             upload: the picture.
-            about: what the page says of the analysis, as :func:`vitviz.ui.explorer.whole_page` takes it.
+            source: ``source``, ``name``, ``fit`` and ``resolution`` of :func:`vitviz.ui.explorer.whole_page`.
 
         Raises:
             QueryError: there is no such file.
-            ImageError: the picture is not kept any more.
-            LimitError: there is no room for it.
+            ImageError: the picture is no longer kept.
+            LimitError: the disk or the memory is full.
         """
         with self._locks.get(name, self.lock).turn():
-            made = self._made.setdefault(analysis, {})
-            if name not in made or not made[name].exists():
-                content = self.content(analysis, name, upload, about)
-                made[name] = Path(keep(content, "pack.safetensors", folder))
-            # Files leave by their age.
-            os.utime(made[name])
-            return made[name]
+            paths = self._paths.setdefault(analysis, {})
+            if name not in paths or not paths[name].exists():
+                content = self.content(analysis, name, upload, source)
+                paths[name] = Path(keep(content, "pack.safetensors", folder))
+            # The cache drops the oldest files.
+            os.utime(paths[name])
+            return paths[name]
 
-    def content(self, analysis: Analysis, name: str, upload: Upload, about: dict[str, Any]) -> bytes:
-        """A file as :meth:`file` writes it."""
+    def content(self, analysis: Analysis, name: str, upload: Upload, source: dict[str, Any]) -> bytes:
+        """The bytes of a file."""
         if name == PICTURE:
             with self._uploaded.opened(upload) as picture:
                 return picture.png()
         if name == PAGE:
             with self._budget.share(page_bytes(analysis), "this page"):
-                return whole_page(analysis, about["name"], **about).encode()
+                return whole_page(analysis, source["name"], **source).encode()
         with self._budget.share(layer_bytes(analysis), "this layer"):
             return pack(analysis.trace, name)

@@ -1,4 +1,4 @@
-"""Whose turn it is: one visitor after the other, so that who asks for much waits for themselves."""
+"""Fair turns: one visitor after the other, so that many requests of one delay only their own."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from gradio.context import LocalContext
 
 from vitviz.ui.server.hosts import visitor_key
 
-# Of those that may take long: so many are under way or wait for their turn, each in a thread.
+# Gradio's queue of long requests: so many run or wait for a turn, each in a thread.
 RUNS_LONG: dict[str, Any] = {"concurrency_id": "long", "concurrency_limit": 24}
-# So often, who waits is asked whether it still wants to.
-ASK_EVERY = 0.5
+# The interval at which a waiting request may give up.
+POLL_SECONDS = 0.5
 
 
 def current_visitor() -> str:
-    """The address of whoever sent the request that is being answered; nothing outside of requests."""
+    """The visitor of the current request; empty outside of requests."""
     request = LocalContext.request.get(None)
     client = getattr(request, "client", None)
     return visitor_key(client.host) if client is not None else ""
@@ -27,11 +27,11 @@ def current_visitor() -> str:
 
 @dataclass(frozen=True, eq=False)
 class Ticket:
-    """A place among those who wait.
+    """A place in the order.
 
     Args:
-        visitor: whose it is.
-        round: every visitor has at most one turn in each.
+        visitor: who has it.
+        round: a visitor has at most one turn in each.
     """
 
     visitor: str
@@ -39,10 +39,10 @@ class Ticket:
 
 
 class FairOrder:
-    """Tickets in rounds of one for each visitor; in a round, in the order in which they came.
+    """Tickets in rounds of one per visitor, and by arrival within a round.
 
-    This is fair queueing with turns in the place of bytes (Demers, Keshav and Shenker 1989, "Analysis and Simulation
-    of a Fair Queueing Algorithm").
+    This is fair queueing (Demers, Keshav and Shenker 1989, "Analysis and Simulation of a Fair Queueing Algorithm") with
+    turns in place of bytes.
     """
 
     def __init__(self) -> None:
@@ -53,40 +53,40 @@ class FairOrder:
 
     def join(self, visitor: str) -> Ticket:
         """A new ticket of a visitor."""
-        own = [ticket.round for ticket in self._tickets if ticket.visitor == visitor]
+        rounds = [ticket.round for ticket in self._tickets if ticket.visitor == visitor]
         current_round = self._tickets[0].round if self._tickets else 0
-        ticket = Ticket(visitor, max(own) + 1 if own else current_round)
-        later = (place for place, each in enumerate(self._tickets) if each.round > ticket.round)
+        ticket = Ticket(visitor, max(rounds) + 1 if rounds else current_round)
+        later = (index for index, other in enumerate(self._tickets) if other.round > ticket.round)
         self._tickets.insert(next(later, len(self._tickets)), ticket)
         return ticket
 
     def leave(self, ticket: Ticket) -> None:
-        """Give a ticket up, or back."""
+        """Remove a ticket."""
         self._tickets.remove(ticket)
 
     def before(self, ticket: Ticket) -> int:
-        """How many come before a ticket."""
+        """The number of tickets before this one."""
         return self._tickets.index(ticket)
 
 
 class FairLock:
-    """One at a time, in a :class:`FairOrder`. Safe between threads."""
+    """A lock whose turns follow a :class:`FairOrder`. Safe between threads."""
 
     def __init__(self) -> None:
         self._order = FairOrder()
         self._changed = threading.Condition()
 
     def __len__(self) -> int:
-        """How many wait or have their turn."""
+        """The number of those who wait or hold the lock."""
         return len(self._order)
 
     @contextmanager
     def turn(self, waiting: Callable[[int], None] | None = None) -> Iterator[None]:
-        """Wait for one's turn, and have it.
+        """Wait for a turn and hold it.
 
         Args:
-            waiting: receives how many are before this one, at first and now and then; an exception that it raises gives
-                the place up.
+            waiting: receives the number of those before this one, at once and from time to time; an exception that it
+                raises gives up the place.
         """
         visitor = current_visitor()
         with self._changed:
@@ -105,11 +105,11 @@ class FairLock:
             with self._changed:
                 before = self._order.before(ticket)
                 if before and before == reported:
-                    self._changed.wait(ASK_EVERY)
+                    self._changed.wait(POLL_SECONDS)
                     before = self._order.before(ticket)
             if not before:
                 return
-            # Told outside of the lock: others need not wait while a message is sent.
+            # Outside the lock, so that nobody waits for the callback.
             if waiting is not None:
                 waiting(before)
             reported = before

@@ -1,7 +1,7 @@
-"""Turning off what Gradio would fetch on a visitor's word.
+"""Turning off everything that Gradio fetches from addresses of visitors.
 
-Gradio fetches addresses for the routes ``file=`` and ``proxy=``, and for files in the data of a call. The routes are
-refused by the door. The functions raise here, so that no other path leads to them.
+Gradio fetches addresses for the routes ``file=`` and ``proxy=``, and for files in the data of a call. The door refuses
+the routes; here the functions themselves raise, whatever path leads to them.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from gradio import processing_utils, route_utils, routes
 from vitviz.errors.kinds import ConfigError
 
 REFUSED = "this server fetches nothing from an address that a visitor gives: upload the file"
-# The package by which Gradio fetches.
+# safehttpx, with which Gradio fetches.
 _processing: Any = processing_utils
 _client = _processing.sh
-# Every function of Gradio that asks another server because of what a request says.
+# Every function of Gradio that sends a request to an address in another request.
 FETCHING: tuple[tuple[Any, str, bool], ...] = (
     (_client, "async_validate_url", True),
     (_client, "get", True),
@@ -32,12 +32,12 @@ FETCHING: tuple[tuple[Any, str, bool], ...] = (
 
 
 def refuse(*_: object, **__: object) -> NoReturn:
-    """Stands for a function that fetches."""
+    """Replaces a function that fetches."""
     raise PermissionError(REFUSED)
 
 
-async def refuse_soon(*_: object, **__: object) -> NoReturn:
-    """Stands for a coroutine that fetches."""
+async def refuse_async(*_: object, **__: object) -> NoReturn:
+    """Replaces a coroutine function that fetches."""
     raise PermissionError(REFUSED)
 
 
@@ -45,9 +45,9 @@ def forbid_fetching() -> None:
     """Make every fetching function of Gradio raise.
 
     Raises:
-        ConfigError: this version of Gradio lacks one, so that another may have taken its place.
+        ConfigError: this version of Gradio lacks one, and may have another in its place.
     """
     for owner, name, is_async in FETCHING:
         if not hasattr(owner, name):
             raise ConfigError(f"gradio: expected a version in which {owner.__name__}.{name} exists")
-        setattr(owner, name, refuse_soon if is_async else refuse)
+        setattr(owner, name, refuse_async if is_async else refuse)

@@ -1,4 +1,4 @@
-"""The headers of every answer."""
+"""The headers of every response."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from vitviz.ui.server.bodies import Message
 from vitviz.ui.server.routes import FILE
 
-# What browsers show without running anything in it.
+# Browsers show these without running anything.
 PICTURES = (b"image/png", b"image/jpeg", b"image/webp", b"image/gif")
-# Gradio's page has scripts and styles in it, and makes functions of text.
+# Gradio's page has inline scripts and styles, and evaluates strings as code.
 PAGE_POLICY = {
     "default-src": "'self'",
     "script-src": "'self' 'unsafe-inline' 'unsafe-eval' blob:",
@@ -27,11 +27,11 @@ FILE_POLICY = "default-src 'none'; img-src 'self'; style-src 'unsafe-inline'; sa
 
 
 class ResponseHeaders:
-    """Adds the headers that keep a page and its files to themselves.
+    """Adds headers that isolate the page and its files from other sites.
 
     Args:
-        frames: origins that may show the page in a frame, besides its own.
-        sources: origins that the page may ask, besides its own.
+        frames: other origins that may show the page in a frame.
+        sources: other origins that the page may fetch from.
     """
 
     def __init__(self, frames: Iterable[str] = (), sources: Iterable[str] = ()) -> None:
@@ -42,9 +42,9 @@ class ResponseHeaders:
         self._file = f"{FILE_POLICY}; frame-ancestors {ancestors['frame-ancestors']}".encode()
 
     def secured(self, start: Message, path: str) -> Message:
-        """The beginning of an answer with these headers, for a path below the app's root."""
-        # Gradio lets pages of other sites read the answer.
-        headers = [each for each in start.get("headers", []) if not each[0].lower().startswith(b"access-control-")]
+        """The start of a response with these headers, for a path below the app's root."""
+        # Gradio's CORS headers let pages of other sites read the response.
+        headers = [pair for pair in start.get("headers", []) if not pair[0].lower().startswith(b"access-control-")]
         is_file = path.startswith(FILE)
         if is_file:
             headers = _downloaded(headers)
@@ -58,16 +58,11 @@ class ResponseHeaders:
 
 
 def _downloaded(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Of a file that is no picture, browsers open a window to save it, and show nothing."""
-    kind = next((value for name, value in headers if name.lower() == b"content-type"), b"")
-    if kind.split(b";")[0].strip().lower() in PICTURES:
+    """Headers with which browsers save a file that is no picture, instead of showing it."""
+    content_type = next((value for name, value in headers if name.lower() == b"content-type"), b"")
+    if content_type.split(b";")[0].strip().lower() in PICTURES:
         return headers
-    disposition = next((value for name, value in headers if name.lower() == b"content-disposition"), b"attachment")
-    others = [each for each in headers if each[0].lower() != b"content-disposition"]
-    return [
-        *others,
-        (
-            b"content-disposition",
-            b"attachment" + disposition[disposition.find(b";") :] if b";" in disposition else b"attachment",
-        ),
-    ]
+    disposition = next((value for name, value in headers if name.lower() == b"content-disposition"), b"")
+    _, separator, options = disposition.partition(b";")
+    others = [pair for pair in headers if pair[0].lower() != b"content-disposition"]
+    return [*others, (b"content-disposition", b"attachment" + separator + options)]

@@ -1,4 +1,4 @@
-"""For which hosts and origins the app answers, and whose forwarded headers it believes."""
+"""The hosts and origins that the app serves, and the proxies whose forwarded headers it believes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from vitviz.ui.server.bodies import RequestError, Scope
 Address: TypeAlias = IPv4Address | IPv6Address
 
 LOOPBACK, PRIVATE = "loopback", "private"
-# By these Hugging Face tells a Space what it is.
+# Hugging Face sets these in a Space.
 SPACE_ID, SPACE_HOST = "SPACE_ID", "SPACE_HOST"
 SERVER_NAME, ROOT_PATH = "GRADIO_SERVER_NAME", "GRADIO_ROOT_PATH"
 SPACE_HOSTS = "*.hf.space"
-# Of a page that is opened there without a frame, Gradio shows the name and the author at the top.
+# Outside a frame, Gradio's page shows name and author of the Space, which it fetches there.
 SPACE_SOURCES = ("https://huggingface.co",)
 SPACE_FRAMES = ("https://huggingface.co", "https://*.hf.space")
 PORTS = {"http": 80, "https": 443}
@@ -32,10 +32,10 @@ _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]{1,253})(?::(\d{1,5}))?", re.IG
 
 
 def host_pattern(text: str) -> str:
-    """The name of a host; ``*`` stands for any part of it.
+    """A host name, in which ``*`` stands for any characters.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is none.
     """
     if re.fullmatch(r"[a-z0-9._*-]{1,253}", text.lower()) is None:
         raise ValueError("names of hosts without ports, such as vit.example.org or *.example.org, or * for any")
@@ -43,10 +43,10 @@ def host_pattern(text: str) -> str:
 
 
 def proxy_name(text: str) -> str:
-    """A network, an address, or a word for several.
+    """A network, an address, ``loopback`` or ``private``.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is none of these.
     """
     if text not in (LOOPBACK, PRIVATE):
         try:
@@ -60,7 +60,7 @@ def frame_source(text: str) -> str:
     """An origin whose pages may show the app in a frame.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is no origin.
     """
     if re.fullmatch(r"https?://(\*\.)?[a-z0-9.-]+(:\d{1,5})?", text, re.IGNORECASE) is None:
         raise ValueError("origins, such as https://example.org or https://*.example.org")
@@ -82,19 +82,19 @@ class Proxies:
             proxy_name(name)
 
     def __contains__(self, address: object) -> bool:
-        found = _address(address) if isinstance(address, str) else None
-        return found is not None and any(_is_in(found, name) for name in self.names)
+        peer = _address(address) if isinstance(address, str) else None
+        return peer is not None and any(_is_in(peer, name) for name in self.names)
 
 
 @dataclass(frozen=True)
 class HostRules:
-    """Which hosts and origins are served.
+    """The hosts and origins that are served.
 
     Args:
-        hosts: patterns of names; addresses are always served, since no name that an attacker owns can stand for them.
+        hosts: patterns of names. Addresses are always served: no attacker's name can stand for them.
         proxies: the peers whose forwarded headers are believed.
-        frames: origins that may show the page in a frame, besides its own.
-        sources: origins that the page itself may ask, besides its own.
+        frames: other origins that may show the page in a frame.
+        sources: other origins that the page itself may fetch from.
     """
 
     hosts: tuple[str, ...]
@@ -116,18 +116,18 @@ class HostRules:
         frames: Iterable[str] | None = None,
         environment: Mapping[str, str] = os.environ,
     ) -> HostRules:
-        """The rules of the settings; what is not set is as this machine, or the Space, needs it.
+        """The rules of the settings, with defaults for this machine or Space.
 
         Args:
             hosts, proxies, frames: of the settings.
-            environment: says whether this is a Space, and at which name and path the app is served.
+            environment: whether this is a Space, and the name and path of the app.
         """
         is_space = bool(environment.get(SPACE_ID))
-        own = ["localhost", socket.gethostname(), f"{socket.gethostname()}.local"]
-        own += [environment.get(SERVER_NAME, ""), environment.get(SPACE_HOST, "")]
-        own.append(urlsplit(environment.get(ROOT_PATH, "")).hostname or "")
-        own += [SPACE_HOSTS] if is_space else []
-        names = [name.lower().rstrip(".") for name in own if re.fullmatch(r"[A-Za-z0-9._*-]{1,253}", name)]
+        own_names = ["localhost", socket.gethostname(), f"{socket.gethostname()}.local"]
+        own_names += [environment.get(SERVER_NAME, ""), environment.get(SPACE_HOST, "")]
+        own_names.append(urlsplit(environment.get(ROOT_PATH, "")).hostname or "")
+        own_names += [SPACE_HOSTS] if is_space else []
+        names = [name.lower().rstrip(".") for name in own_names if re.fullmatch(r"[A-Za-z0-9._*-]{1,253}", name)]
         default_proxies = (LOOPBACK, PRIVATE) if is_space else (LOOPBACK,)
         default_frames = SPACE_FRAMES if is_space else ()
         return cls(
@@ -138,7 +138,7 @@ class HostRules:
         )
 
     def admit(self, scope: Scope) -> Scope:
-        """The request as Gradio may see it: from the visitor's address, without forwarded headers of strangers.
+        """The request for Gradio: with the visitor's address, and with forwarded headers of trusted proxies alone.
 
         Raises:
             RequestError: it is for another host.
@@ -146,7 +146,7 @@ class HostRules:
         peer = scope["client"][0] if scope.get("client") else ""
         is_forwarded = peer in self.proxies
         headers = [(name, value) for name, value in scope["headers"] if is_forwarded or not _is_forwarding(name)]
-        # Gradio's own front server, which vitviz does not start, would say its address by this one.
+        # Gradio's front server, which vitviz does not start, sends its address in this header.
         headers = [(name, value) for name, value in headers if name != b"x-gradio-server"]
         for name in (b"host", b"x-forwarded-host"):
             for value in _values(headers, name):
@@ -160,10 +160,10 @@ class HostRules:
         return admitted
 
     def check_origin(self, scope: Scope) -> None:
-        """Refuse what a page of another site makes a visitor's browser send.
+        """Refuse requests that a page of another site makes a visitor's browser send.
 
-        A browser sends ``Origin`` with every POST, so that a request without it is a program's. ``null`` is what
-        pages in sandboxes send, of whatever site.
+        A browser sends ``Origin`` with every POST; a request without it comes from a program. Sandboxed pages of any
+        site send ``null``.
 
         Raises:
             RequestError: the origin is another one.
@@ -177,19 +177,19 @@ class HostRules:
                 raise RequestError(403, "this request comes from a page of another site")
 
     def _check_host(self, value: str) -> None:
-        found = _HOST.fullmatch(value)
-        name = "" if found is None else found[1].lower().rstrip(".")
-        if found is None or not (
+        match = _HOST.fullmatch(value)
+        name = "" if match is None else match[1].lower().rstrip(".")
+        if match is None or not (
             _address(name.strip("[]")) is not None or any(fnmatchcase(name, pattern) for pattern in self.hosts)
         ):
             raise RequestError(403, "this server does not answer for this host: expected one that VITVIZ_HOSTS names")
 
     def _visitor(self, peer: str, headers: list[tuple[bytes, bytes]]) -> str:
-        """The last address on the way here that is not of a trusted proxy."""
+        """The last address on the way here that is no trusted proxy's."""
         hops = _values(headers, b"x-forwarded-for")
         for hop in reversed(hops):
             address = _address(hop.rpartition(":")[0] if hop.count(":") == 1 else hop.strip("[]"))
-            # What stands before something illegible was said by whoever wrote that.
+            # Whoever wrote an illegible hop may have made up those before it.
             if address is None:
                 break
             peer = str(address)
@@ -200,25 +200,25 @@ class HostRules:
 
 @lru_cache(1024)
 def visitor_key(address: str) -> str:
-    """By which the requests of one visitor are counted; a network of IPv6 is one, since everybody has a whole one."""
-    found = _address(address)
-    if isinstance(found, IPv6Address):
-        return str(ip_network((found, 64), strict=False))
+    """The key of a visitor: the address, or the /64 network of IPv6, all of which belongs to one visitor."""
+    parsed = _address(address)
+    if isinstance(parsed, IPv6Address):
+        return str(ip_network((parsed, 64), strict=False))
     return address
 
 
 def _address(text: str) -> Address | None:
     try:
-        found = ip_address(text.strip())
+        address = ip_address(text.strip())
     except ValueError:
         return None
-    return getattr(found, "ipv4_mapped", None) or found
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 def _is_in(address: Address, name: str) -> bool:
     if name == LOOPBACK:
         return address.is_loopback
-    # Addresses that carriers and clouds share are not global, and not private either.
+    # The shared addresses of carriers and clouds are neither global nor private.
     if name == PRIVATE:
         return not address.is_global
     return address in ip_network(name, strict=False)
@@ -229,13 +229,13 @@ def _is_forwarding(name: bytes) -> bool:
 
 
 def _values(headers: list[tuple[bytes, bytes]], name: bytes) -> list[str]:
-    """Of all headers of a name, the parts between commas."""
+    """The values of all headers of a name, which commas separate."""
     return [
-        part.strip().lower()
-        for each, value in headers
-        if each == name
-        for part in value.decode("latin-1").split(",")
-        if part.strip()
+        item.strip().lower()
+        for header, value in headers
+        if header == name
+        for item in value.decode("latin-1").split(",")
+        if item.strip()
     ]
 
 

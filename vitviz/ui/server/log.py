@@ -1,4 +1,4 @@
-"""What the server logs of a request: at most one line, without its content."""
+"""The server's log: at most one line per request, without its content."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any
 
 LOGGER = logging.getLogger("vitviz.server")
 FRAMES = 4
-# Where Gradio prints what a request made it raise, or a part of the request itself.
+# Modules of Gradio that print errors, or parts of a request.
 PRINTING = ("gradio.queueing", "gradio.routes", "gradio.route_utils", "gradio.processing_utils", "gradio.mcp")
 
 
 def place_of(error: BaseException) -> str:
-    """What was raised and where, without its message, which may quote the request."""
+    """Place and type of an error, without its message, which may quote the request."""
     frames = traceback.extract_tb(error.__traceback__)[-FRAMES:]
     places = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
     return " > ".join([*places, type(error).__name__])
 
 
 class _OneLine:
-    """Stands for the module ``traceback`` in Gradio: what it would print is one line of the log."""
+    """Replaces the module ``traceback`` in Gradio: an error becomes one line of the log."""
 
     def print_exc(self, *_: Any, **__: Any) -> None:
         error = sys.exc_info()[1]
@@ -35,11 +35,11 @@ class _OneLine:
 
 
 def quieten_gradio() -> None:
-    """Have Gradio print nothing of a request."""
+    """Keep Gradio from printing anything of a request."""
     for name in PRINTING:
         try:
             module: Any = import_module(name)
-        # The server for tools is an extra.
+        # MCP is an extra.
         except ImportError:
             continue
         module.print = lambda *_, **__: None

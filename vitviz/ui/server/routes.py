@@ -16,19 +16,19 @@ COMPONENT = f"{PREFIX}/component_server"
 CANCEL = f"{PREFIX}/cancel"
 RESET = f"{PREFIX}/reset"
 FILE = f"{PREFIX}/file="
-# Where Gradio writes the whole page anew for each request.
+# Gradio writes the whole page anew for each request of these.
 PAGES = ("", "/", "/config", "/config/")
 JSON_BYTES = 2**20
-# An argument of a tool may be a picture in base64.
+# A tool's argument may be a picture in base64.
 TOOL_BYTES = 32 * 2**20
-# What Gradio's clients make: `Math.random().toString(36)`, a UUID, a token.
+# The session names of Gradio's clients: `Math.random().toString(36)`, a UUID, a token.
 SESSION = r"[\w-]{1,128}"
 NAME = r"[^/]+"
 HEARTBEAT = re.compile(rf"{PREFIX}/heartbeat/(?P<session>{SESSION})")
 
 
 class Body(Enum):
-    """What the body of a request is read as."""
+    """The kind of a request's body."""
 
     NONE = "none"
     JSON = "json"
@@ -41,11 +41,11 @@ class Route:
     """A route that is served.
 
     Args:
-        methods: of HTTP.
-        pattern: a regular expression that matches the whole path below the app's root.
+        methods: HTTP methods.
+        pattern: a regular expression for the whole path below the app's root.
         reason: who needs the route.
-        body: what its body is read as.
-        max_bytes: the largest body; for an upload None, since a setting says it.
+        body: the kind of its body.
+        max_bytes: the largest body; None for an upload, which has a setting.
     """
 
     methods: tuple[str, ...]
@@ -93,7 +93,7 @@ ROUTES: tuple[Route, ...] = (
     Route(POST, f"{PREFIX}/call/(?:v2/)?{NAME}/?", "calls by plain HTTP", Body.JSON, JSON_BYTES),
     Route(GET, f"{PREFIX}/call/(?:v2/)?{NAME}/{SESSION}", "the answer to a call by plain HTTP"),
 )
-# Where the operator asked for tools.
+# Served if the operator enables MCP.
 TOOL_ROUTES: tuple[Route, ...] = (
     Route(("GET", "DELETE"), f"{MCP}/?", "language models listen for messages, and end their session"),
     Route(POST, f"{MCP}/?", "language models call the endpoints as tools", Body.TOOL, TOOL_BYTES),
@@ -108,13 +108,13 @@ def find_route(method: str, path: str, *, tools: bool = False) -> Route | None:
         method, path: of the request; the path is decoded and lies below the app's root.
         tools: whether the app serves MCP.
     """
-    # A control character is in no name of the app, and C libraries end a path at NUL.
+    # No name of the app has a control character, and C libraries end a path at NUL.
     if any(character < " " or character == "\x7f" for character in path):
         return None
     return next((route for route in (*ROUTES, *(TOOL_ROUTES if tools else ())) if route.matches(method, path)), None)
 
 
 def is_local_file(path: str) -> bool:
-    """Whether a path of :data:`FILE` names a file of this machine, not the address of another."""
+    """Whether a path of :data:`FILE` is a local file, not an address of another machine."""
     name = path.removeprefix(FILE)
     return re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*:|[/\\]{2}|\\", name.strip()) is None

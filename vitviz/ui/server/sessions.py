@@ -1,4 +1,4 @@
-"""What the server remembers of open pages, shared fairly between visitors."""
+"""The sessions of open pages, shared fairly between visitors."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ OWNERS_PER_SESSION = 4
 
 
 class Sessions(StateHolder):
-    """Gradio's sessions. When there are too many, whoever holds the most loses the one that was used least lately.
+    """Gradio's sessions. Above the capacity, the visitor with the most loses the least recently used one.
 
-    Calls of programs have sessions that nobody comes back to. They leave first.
+    Sessions of programs' calls, which are never used again, leave first.
     """
 
     def __init__(self) -> None:
@@ -21,23 +21,23 @@ class Sessions(StateHolder):
         self._owners: OrderedDict[str, str] = OrderedDict()
 
     def claim(self, session: str, visitor: str) -> None:
-        """Note who uses a session; who was first keeps it."""
+        """Record the first visitor who uses a session."""
         with self.lock:
             self._owners.setdefault(session, visitor)
             self._owners.move_to_end(session)
             while len(self._owners) > OWNERS_PER_SESSION * self.capacity:
-                # A session that is kept keeps its owner.
-                unused = next((each for each in self._owners if each not in self.session_data), None)
+                # A live session keeps its owner.
+                unused = next((name for name in self._owners if name not in self.session_data), None)
                 if unused is None:
                     break
                 del self._owners[unused]
 
     def owner(self, session: str) -> str | None:
-        """Who uses a session; None where nobody claimed it."""
+        """The visitor who claimed a session, or None."""
         return self._owners.get(session)
 
     def forget_call(self, event: str) -> None:
-        """Let the session of a call go, which has the name of its event; a page's stays."""
+        """Remove the session of a call, which has the name of its event; a page's stays."""
         with self.lock:
             if event not in self._owners:
                 self._remove(event)
@@ -50,13 +50,11 @@ class Sessions(StateHolder):
                 self._remove(self._next_to_leave(session_id))
 
     def _next_to_leave(self, newest: str) -> str:
-        held = Counter(self._owners.get(each) for each in self.session_data)
-        others = [each for each in self.session_data if each != newest]
-        unowned = next((each for each in others if each not in self._owners), None)
-        if unowned is not None:
-            return unowned
-        most = max(held[self._owners[each]] for each in others)
-        return next(each for each in others if held[self._owners[each]] == most)
+        counts = Counter(self._owners.get(name) for name in self.session_data)
+        older = [name for name in self.session_data if name != newest]
+        unowned = next((name for name in older if name not in self._owners), None)
+        # max returns the first, least recently used of several.
+        return unowned if unowned is not None else max(older, key=lambda name: counts[self._owners[name]])
 
     def _remove(self, session: str) -> None:
         self.session_data.pop(session, None)

@@ -1,4 +1,4 @@
-"""What the operator of the app can set, by environment variables."""
+"""The settings of the app's operator, as environment variables."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ MODELS = {
 
 
 def size(text: str) -> int:
-    """A number of bytes, written as in ``4 GiB``."""
-    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,6})?) ?([KMG]iB)?", text.strip(), re.ASCII)
-    if found is None or float(found[1]) == 0:
+    """The number of bytes in a text such as ``4 GiB``."""
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,6})?) ?([KMG]iB)?", text.strip(), re.ASCII)
+    if match is None or float(match[1]) == 0:
         raise ValueError("a number of bytes above 0, such as 512 MiB or 4 GiB")
-    return round(float(found[1]) * UNITS[found[2] or ""])
+    return round(float(match[1]) * UNITS[match[2] or ""])
 
 
 def size_text(count: int) -> str:
@@ -40,7 +40,7 @@ def size_text(count: int) -> str:
 
 
 def time(unit: str) -> Callable[[str], float]:
-    """Reads a time above 0, in so many of a unit."""
+    """A function that reads a time above 0 in this unit."""
 
     def read(text: str) -> float:
         value = float(text) if re.fullmatch(r"\d{1,6}(\.\d{1,6})?", text.strip(), re.ASCII) else 0.0
@@ -52,7 +52,7 @@ def time(unit: str) -> Callable[[str], float]:
 
 
 def count(of: str = "") -> Callable[[str], int]:
-    """Reads a whole number above 0, such as one ``" of pixels"``."""
+    """A function that reads a whole number above 0, such as one ``" of pixels"``."""
 
     def read(text: str) -> int:
         if re.fullmatch(r"\d{1,9}", text.strip(), re.ASCII) is None or int(text) == 0:
@@ -63,17 +63,17 @@ def count(of: str = "") -> Callable[[str], int]:
 
 
 def models(text: str) -> str:
-    """A name in :data:`MODELS`."""
+    """Read a name in :data:`MODELS`."""
     if text.strip() not in MODELS:
         raise ValueError(choices(MODELS))
     return text.strip()
 
 
 def names(check: Callable[[str], str]) -> Callable[[str], tuple[str, ...]]:
-    """Reads names between commas, each of which a function checks."""
+    """A function that reads names between commas and checks each."""
 
     def read(text: str) -> tuple[str, ...]:
-        return tuple(check(part.strip()) for part in text.split(",") if part.strip())
+        return tuple(check(name.strip()) for name in text.split(",") if name.strip())
 
     return read
 
@@ -83,13 +83,13 @@ def _models_text() -> str:
 
 
 def setting(default: Any, read: Callable[[str], Any], purpose: str, show: Callable[[Any], str] = str) -> Any:
-    """A field that a variable sets: how its text is read, what it does, and how its value is written."""
+    """A field with an environment variable: how its text is read, its purpose, and how its value is written."""
     return field(default=default, metadata={"read": read, "purpose": purpose, "show": show})
 
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """What the app may take and keep; the metadata of each field says what it is."""
+    """Limits and rules of the app; the metadata of each field has its purpose."""
 
     analysis_bytes: int = setting(MAX_BYTES, size, "most memory that one analysis may need", size_text)
     cache_bytes: int = setting(
@@ -145,7 +145,7 @@ class ServerSettings:
 
     @property
     def clip_limits(self) -> ClipLimits:
-        """What a clip may have."""
+        """The limits of clips."""
         frames = math.ceil(self.clip_seconds * FRAMES_A_SECOND)
         return ClipLimits(self.clip_pixels, self.clip_bytes, frames, self.clip_seconds)
 
@@ -155,19 +155,19 @@ class ServerSettings:
 
     @classmethod
     def of(cls, environment: Mapping[str, str] = os.environ) -> ServerSettings:
-        """What the variables say; what is not set, or empty, is as it is by default.
+        """The settings of the environment; a variable that is missing or empty has its default.
 
         Raises:
-            ConfigError: a variable has no legal value.
+            ConfigError: a variable is not legal.
         """
-        fields_by_name = {f"{PREFIX}{part.name.upper()}": part for part in fields(cls)}
         values = {}
-        for name, part in fields_by_name.items():
+        for setting_field in fields(cls):
+            name = f"{PREFIX}{setting_field.name.upper()}"
             text = environment.get(name, "")
             if not text.strip():
                 continue
             try:
-                values[part.name] = part.metadata["read"](text)
+                values[setting_field.name] = setting_field.metadata["read"](text)
             except ValueError as error:
                 raise ConfigError(f"{name} = {text[:40]!r}: expected {error}") from None
         return cls(**values)
@@ -176,7 +176,7 @@ class ServerSettings:
 def table() -> str:
     """All variables with their defaults, in Markdown."""
     rows = ["| variable | default | what it sets |", "| --- | --- | --- |"]
-    for part in fields(ServerSettings):
-        default = "" if part.default is None else f"`{part.metadata['show'](part.default)}`"
-        rows.append(f"| `{PREFIX}{part.name.upper()}` | {default} | {part.metadata['purpose']} |")
+    for setting_field in fields(ServerSettings):
+        default = "" if setting_field.default is None else f"`{setting_field.metadata['show'](setting_field.default)}`"
+        rows.append(f"| `{PREFIX}{setting_field.name.upper()}` | {default} | {setting_field.metadata['purpose']} |")
     return "\n".join(rows)

@@ -1,4 +1,4 @@
-"""The text towers of the models, open while there is room for them."""
+"""The text towers of models, open while there is memory for them."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from vitviz.weights import Model
 
 
 @dataclass
-class _Open:
+class _OpenTower:
     tower: IsolatedTower
     nbytes: int
-    used: int
+    last_use: int
 
 
 class TextTowers:
-    """Each lives as long as its model, or until others need the room. Safe between threads.
+    """A cache of open towers; each lives as long as its model, or until others need memory. Safe between threads.
 
     Args:
-        worker: that starts their processes, each of which may take what was counted for it.
+        worker: starts their processes, each limited to its estimated memory.
     """
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
-        self._open: WeakKeyDictionary[Model, _Open] = WeakKeyDictionary()
-        self._clock = count()
+        self._open: WeakKeyDictionary[Model, _OpenTower] = WeakKeyDictionary()
+        self._uses = count()
         self._lock, self._opening = threading.Lock(), FairLock()
 
     def __len__(self) -> int:
@@ -42,48 +42,48 @@ class TextTowers:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the open ones take at most."""
-        return sum(each.nbytes for each in list(self._open.values()))
+        """The estimated bytes of the open towers."""
+        return sum(entry.nbytes for entry in list(self._open.values()))
 
     def make_room(self, nbytes: int) -> None:
-        """Close those used least lately until this many bytes are free, or all are closed.
+        """Close the least recently used towers until this many bytes are free, or all are closed.
 
-        One that is reading a text ends after it.
+        A tower that is reading a text closes after it.
         """
         with self._lock:
             freed = 0
-            for model, each in sorted(self._open.items(), key=lambda item: item[1].used):
+            for model, entry in sorted(self._open.items(), key=lambda item: item[1].last_use):
                 if freed >= nbytes:
                     break
                 del self._open[model]
-                freed += each.nbytes
+                freed += entry.nbytes
 
     def target(
         self,
         model: Model,
         text: str,
         room: Callable[[int], AbstractContextManager[None]],
-        asking: Callable[[], None] | None = None,
+        waiting: Callable[[], None] | None = None,
     ) -> Target:
-        """A text as what a map is about.
+        """A text as the target of a map.
 
         Args:
-            model: whose tower reads it.
+            model: of the tower.
             text: to be read.
             room: holds so many bytes while the tower is opened.
-            asking: called now and then while others' are opened; an exception that it raises ends it.
+            waiting: called from time to time while other towers are opened; an exception that it raises ends it.
 
         Raises:
             CheckpointError, ConfigError, LimitError: the tower cannot be opened, or does not read the text.
         """
-        tower = self._tower(model) or self._opened(model, room, asking)
+        tower = self._tower(model) or self._opened(model, room, waiting)
         try:
             return tower.target(text)
         except CheckpointError:
-            # Its process is gone, or takes too long.
+            # Its process has ended, or takes too long.
             with self._lock:
-                known = self._open.get(model)
-                if known is not None and known.tower is tower:
+                entry = self._open.get(model)
+                if entry is not None and entry.tower is tower:
                     del self._open[model]
             tower.close()
             raise
@@ -92,23 +92,23 @@ class TextTowers:
         self,
         model: Model,
         room: Callable[[int], AbstractContextManager[None]],
-        asking: Callable[[], None] | None,
+        waiting: Callable[[], None] | None,
     ) -> IsolatedTower:
-        # No tower is opened twice, and one at a time.
-        with self._opening.turn(None if asking is None else lambda before: asking()):
+        # One at a time, so that no tower is opened twice.
+        with self._opening.turn(None if waiting is None else lambda before: waiting()):
             tower = self._tower(model)
             if tower is None:
-                needed = tower_bytes(model)
-                with room(needed):
-                    tower = IsolatedTower(self.worker, model, needed)
+                nbytes = tower_bytes(model)
+                with room(nbytes):
+                    tower = IsolatedTower(self.worker, model, nbytes)
                 with self._lock:
-                    self._open[model] = _Open(tower, needed, next(self._clock))
+                    self._open[model] = _OpenTower(tower, nbytes, next(self._uses))
             return tower
 
     def _tower(self, model: Model) -> IsolatedTower | None:
         with self._lock:
-            found = self._open.get(model)
-            if found is None:
+            entry = self._open.get(model)
+            if entry is None:
                 return None
-            found.used = next(self._clock)
-            return found.tower
+            entry.last_use = next(self._uses)
+            return entry.tower

@@ -1,4 +1,4 @@
-"""Uploads: what is not finished is deleted at once."""
+"""Uploads: unfinished files are deleted at once."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from vitviz.ui.files import WRITTEN
 from vitviz.ui.server.bodies import RequestError
 
 FIELD = "files"
-# Every file of a request is open until the request ends.
+# All files of a request stay open until it ends.
 MAX_FILES = 100
 # RFC 2046.
 MAX_BOUNDARY_CHARS = 70
-# For how long a page may ask how far its upload is, after its end.
+# A page may ask for an upload's progress for so long after its end.
 PROGRESS_SECONDS = 60.0
 
-# Those that Gradio reads forms with.
+# Gradio's own multipart parser.
 _gradio: Any = route_utils
 MultiPartException, parse_options_header = _gradio.MultiPartException, _gradio.parse_options_header
 
@@ -31,11 +31,11 @@ _upload: Callable[..., Any] = route_utils.upload_fn
 
 
 class FormError(_gradio.MultiPartException):
-    """A form is refused in a sentence of ours; the other messages are the parser's, which may quote the form."""
+    """A refused form, with our own message; other messages of the parser may quote the form."""
 
 
 class UploadParser(route_utils.GradioMultiPartParser):
-    """Reads the files of a form, refuses everything else in it, and can delete what it wrote."""
+    """Reads the files of a form, refuses other fields, and can delete the files that it wrote."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **{**options, "max_files": MAX_FILES, "max_fields": 0})
@@ -49,7 +49,7 @@ class UploadParser(route_utils.GradioMultiPartParser):
         if part.file is None or part.field_name != FIELD:
             raise FormError(f"the form has a field that is no file: expected only {FIELD!r}")
         name = Path(part.file.filename or "").name
-        # Of a name without a legal character, Gradio makes one of its own.
+        # Gradio invents a name for one without a legal character.
         if not name.strip(". "):
             raise FormError("a file has no name: expected one such as cat.jpg")
 
@@ -57,7 +57,7 @@ class UploadParser(route_utils.GradioMultiPartParser):
         """The files.
 
         Raises:
-            FormError: the form is not well made, or not complete.
+            FormError: the form is malformed or incomplete.
         """
         _, options = parse_options_header(self.headers["Content-Type"])
         boundary = options.get(b"boundary", b"")
@@ -69,17 +69,17 @@ class UploadParser(route_utils.GradioMultiPartParser):
         return form
 
     def delete_files(self) -> None:
-        """Delete what was written; what got its place already is deleted by its age."""
+        """Delete the files; those that are already in the cache are deleted by their age."""
         for file in self._files_to_close_on_error:
             file.close()
             Path(file.name).unlink(missing_ok=True)
         if self.upload_dir is not None:
             hashes = [file.sha.hexdigest() for _, file in self.items if isinstance(file, route_utils.GradioUploadFile)]
-            WRITTEN.update(str(path) for each in hashes for path in (Path(self.upload_dir) / each).glob("*"))
+            WRITTEN.update(str(path) for digest in hashes for path in (Path(self.upload_dir) / digest).glob("*"))
 
 
 class UploadProgress(route_utils.FileUploadProgress):
-    """Remembers nothing of an upload that nobody made."""
+    """Drops the signals of uploads that do not exist."""
 
     async def is_tracked(self, upload_id: str) -> bool:
         try:
@@ -101,11 +101,11 @@ async def upload(
     force_move: bool = True,
     upload_progress: Any = None,
 ) -> Any:
-    """What Gradio's function of this name does; of an upload that fails, whyever, nothing stays on the disk."""
+    """Gradio's ``upload_fn`` that leaves nothing on the disk when an upload fails."""
     started: list[UploadParser] = []
     token = _parsers.set(started)
     try:
-        # Gradio would move a file that it cannot rename after the answer, when nobody hears that it failed.
+        # Without force_move, Gradio may move files after its response, when nobody learns of an error.
         return await _upload(request, upload_dir, max_file_size, upload_id, True, upload_progress)
     except BaseException as error:
         for parser in started:
@@ -120,7 +120,7 @@ async def upload(
 
 
 def _refusal(error: Any, max_file_size: float) -> RequestError:
-    """Why a form is refused, in one sentence."""
+    """The reason for refusing a form, in one sentence."""
     if isinstance(error, FormError):
         return RequestError(400, error.message)
     if "File size" in error.message:
@@ -129,7 +129,7 @@ def _refusal(error: Any, max_file_size: float) -> RequestError:
 
 
 def tidy_uploads() -> None:
-    """Have Gradio use these."""
+    """Replace Gradio's parser, upload function and progress with these."""
     modules: tuple[Any, ...] = (route_utils, routes)
     for module in modules:
         module.GradioMultiPartParser = UploadParser
